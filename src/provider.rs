@@ -236,7 +236,11 @@ impl ApiClient {
     /// An error of ours or of the connection.
     fn failed(&self, problem: &str, retryable: bool, status: Option<u16>) -> CallError {
         let what = self.masker.mask(&format!("{} ({}): {problem}", self.name, self.host)).into_owned();
-        CallError { signals: LimitSignals { status, messages: vec![what.clone()], ..LimitSignals::default() }, retryable, what }
+        CallError {
+            signals: LimitSignals { status, messages: vec![what.clone()], ..LimitSignals::default() },
+            retryable,
+            what,
+        }
     }
 
     /// An error that the server tells of.

@@ -7,7 +7,9 @@ use std::path::Path;
 use ralph_bot::app::{App, Options};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::checks::criteria::TaskType;
-use ralph_bot::domain::knowledge::memory::{Content, LearningEvidence, Learning, MemorySettings, LearningQuery, Source, LearningState};
+use ralph_bot::domain::knowledge::memory::{
+    Content, Learning, LearningEvidence, LearningQuery, LearningState, MemorySettings, Source,
+};
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::loops::{LoopStart, LoopTask};
 use ralph_bot::domain::model::dispersion::Dispersion;
@@ -185,7 +187,11 @@ fn learnings(now: Timestamp) -> Vec<Learning> {
         let content = Content::Strategy { approach, tools: Vec::new(), resolution: String::new(), iterations };
         let source = Source { loop_id: LoopId::new("r-1"), iteration: None };
         let learning = Learning::new(&repository(), TaskType::Other, content, 0.9, source, now);
-        Learning { state: LearningState::Active, evidence: LearningEvidence { successes: 4.0, failures: 0.0 }, ..learning }
+        Learning {
+            state: LearningState::Active,
+            evidence: LearningEvidence { successes: 4.0, failures: 0.0 },
+            ..learning
+        }
     };
     ["Feed the marmot", "Rewrite the parser"].map(learning).into()
 }

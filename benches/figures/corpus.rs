@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use ralph_bot::domain::checks::criteria::TaskType;
-use ralph_bot::domain::knowledge::memory::{Content, LearningEvidence, Learning, LearningQuery, Source, LearningState};
+use ralph_bot::domain::knowledge::memory::{Content, Learning, LearningEvidence, LearningQuery, LearningState, Source};
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 
@@ -148,7 +148,11 @@ impl Corpus {
         };
         let source = Source { loop_id: LoopId::new(format!("r-{}", self.made)), iteration: None };
         let learning = Learning::new(of, TaskType::TestFix, content, 0.9, source, NOW).about(&about);
-        Learning { state: LearningState::Active, evidence: LearningEvidence { successes: 3.0, failures: 0.0 }, ..learning }
+        Learning {
+            state: LearningState::Active,
+            evidence: LearningEvidence { successes: 3.0, failures: 0.0 },
+            ..learning
+        }
     }
 }
 

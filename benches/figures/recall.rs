@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::knowledge::memory::{Learning, MemorySettings, LearningQuery};
+use ralph_bot::domain::knowledge::memory::{Learning, LearningQuery, MemorySettings};
 use ralph_bot::domain::model::ids::RepoRef;
 use ralph_bot::process::Masker;
 use ralph_bot::store::Store;

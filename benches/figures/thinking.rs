@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use ralph_bot::clock::Stopwatch;
 use ralph_bot::domain::knowledge::intelligence::{self, Context, SummarySoFar};
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionFacts};
-use ralph_bot::domain::knowledge::session::{TurnRole, SessionTurn, extract};
+use ralph_bot::domain::knowledge::session::{SessionTurn, TurnRole, extract};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{Money, Timestamp};
 use ralph_bot::domain::providers::backends::BackendObservation;

@@ -327,7 +327,8 @@ impl CommandBackend {
 
 /// Leaves in the reading what the run itself used; gives the figures as the backend gave them.
 fn take_off(reading: &mut Reading, run: &AgentRun, seen: Option<u64>) -> Cumulative {
-    let usage = TokenUsage::with_cached_in(reading.tokens_in, reading.tokens_out, reading.cache_read, reading.cache_write);
+    let usage =
+        TokenUsage::with_cached_in(reading.tokens_in, reading.tokens_out, reading.cache_read, reading.cache_write);
     let account = Cumulative { usage, cost: reading.cost };
     if let (Some(resumed), Some(seen)) = (&run.session, seen) {
         let Cumulative { usage, cost } = account.since(&resumed.account, seen);

@@ -15,7 +15,7 @@ use super::programs;
 use crate::agent::{self, Backend, BackendSetup, Bounds, InternalSettings, Model, Price};
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
-use crate::domain::providers::backends::{BackendSettings, BackendType, BackendRole, StdinUse, WireName};
+use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, StdinUse, WireName};
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
@@ -120,9 +120,7 @@ fn bounds(context_window: Option<u64>) -> Bounds {
 
 /// Prices as a function.
 fn price(table: PriceTable) -> Price {
-    Arc::new(move |model: &str, usage: &TokenUsage| {
-        table.estimate(usage, model).map(|cost| cost.money)
-    })
+    Arc::new(move |model: &str, usage: &TokenUsage| table.estimate(usage, model).map(|cost| cost.money))
 }
 
 fn client(name: &str, backend: &BackendConfig, clock: &Clock) -> Result<Arc<ApiClient>, String> {

@@ -42,7 +42,11 @@ fn each_sort_of_backend_is_built_for_its_roles() {
     };
     assert_eq!(sorted(built.agents.keys().collect()), "mine own tiny");
     assert_eq!(sorted(built.assistants.keys().collect()), "models own");
-    assert!(built.can("own", BackendRole::Agent) && built.can("own", BackendRole::Assistant) && !built.can("gone", BackendRole::Agent));
+    assert!(
+        built.can("own", BackendRole::Agent)
+            && built.can("own", BackendRole::Assistant)
+            && !built.can("gone", BackendRole::Agent)
+    );
     assert!(!built.can("models", BackendRole::Agent));
     assert_eq!(built.fingerprints.len(), 5, "also of those that cannot be used: they may be mended");
 }

@@ -12,7 +12,9 @@ use crate::config::{ConfigScope, Env};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::did_you_mean;
-use crate::domain::providers::backends::{self, BackendState, BackendsSettings, BackendObservation, BackendRole, BackendStatus};
+use crate::domain::providers::backends::{
+    self, BackendObservation, BackendRole, BackendState, BackendStatus, BackendsSettings,
+};
 use crate::store::{Store, calls};
 
 /// Longest reason in the table, in characters.
@@ -96,7 +98,13 @@ async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: boo
 }
 
 /// What programs want to know of a backend.
-fn line(name: &str, roles: &[BackendRole], window: Duration, state: &BackendState, now: Timestamp) -> serde_json::Value {
+fn line(
+    name: &str,
+    roles: &[BackendRole],
+    window: Duration,
+    state: &BackendState,
+    now: Timestamp,
+) -> serde_json::Value {
     let window_ms = window.as_millis();
     json!({
         "backend": name,

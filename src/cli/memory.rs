@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
-use crate::domain::knowledge::memory::{Learning, MemorySettings, LearningState, correct};
+use crate::domain::knowledge::memory::{Learning, LearningState, MemorySettings, correct};
 use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;
 use crate::store::memory::{self, LearningCounts};

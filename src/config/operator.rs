@@ -24,7 +24,9 @@ use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{AgentLimits, Floor, PolicyLimits, PROTECTED_PATHS, ProgressReport, ProtectedPolicy};
+use crate::domain::trust::policy::{
+    AgentLimits, Floor, PROTECTED_PATHS, PolicyLimits, ProgressReport, ProtectedPolicy,
+};
 
 config_section! {
     /// The operator's file, `ralph-control.yaml`. Relative paths are relative to its folder.

@@ -107,7 +107,10 @@ fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     let policy = config.policy(&ForgeName::new("work"));
     assert_eq!(policy.allow, [UserId(7)]);
     assert!(policy.teams.is_empty());
-    assert_eq!(config.policy(&ForgeName::new("gh")).teams, TeamRef::parse("acme/leads").into_iter().collect::<Vec<_>>());
+    assert_eq!(
+        config.policy(&ForgeName::new("gh")).teams,
+        TeamRef::parse("acme/leads").into_iter().collect::<Vec<_>>()
+    );
     assert!(policy.allow_bots.is_empty());
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
     assert_eq!(policy.floor, Floor::Maintain);

@@ -27,7 +27,7 @@ use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::Preset;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::TeamRef;
-use crate::domain::trust::policy::{AgentLimits, PolicyLimits, Policy, Protected};
+use crate::domain::trust::policy::{AgentLimits, Policy, PolicyLimits, Protected};
 
 /// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(

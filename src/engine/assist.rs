@@ -175,8 +175,11 @@ impl Engine {
         // Work that was put off is done again under its ticket.
         let key = format!("{start}{purpose}-{number}-{:08x}", self.random());
         let read = asked.prompt.len() + asked.schema.to_string().len();
-        let usage =
-            TokenUsage { input: estimated_tokens(read), output: u64::from(asked.max_output_tokens), ..TokenUsage::default() };
+        let usage = TokenUsage {
+            input: estimated_tokens(read),
+            output: u64::from(asked.max_output_tokens),
+            ..TokenUsage::default()
+        };
         let models = self.models(current, BackendRole::Assistant, now);
         let open = models.iter().filter(|(name, _)| self.assistants.contains_key(*name) && !failed.contains(*name));
         // Who will be asked is not known yet: the dearest counts. One without a price costs nothing that we know of.

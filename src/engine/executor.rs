@@ -226,7 +226,8 @@ impl Engine {
     async fn grant_slots(&self) -> Result<bool, StoreError> {
         let now = self.clock.now();
         // The limits over all forges are the operator's; the lowest of the configured policies holds.
-        let lowest = |of: fn(&PolicyLimits) -> u32| self.settings.policies.values().map(|p| of(&p.limits)).min().unwrap_or(1);
+        let lowest =
+            |of: fn(&PolicyLimits) -> u32| self.settings.policies.values().map(|p| of(&p.limits)).min().unwrap_or(1);
         let slots = Slots {
             all: lowest(|limits| limits.loops),
             per_forge: lowest(|limits| limits.loops_per_forge.unwrap_or(limits.loops)),

@@ -16,7 +16,7 @@ use crate::domain::loops::LoopInput;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
-use crate::domain::trust::permit::{self, DenyAnswer, PermitFacts, AccessLevel, Authorization};
+use crate::domain::trust::permit::{self, AccessLevel, Authorization, DenyAnswer, PermitFacts};
 use crate::domain::trust::policy::{Floor, Policy};
 use crate::forge::{ForgeError, ForgeErrorKind, Parsed, Permission};
 use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};

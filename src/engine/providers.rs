@@ -7,7 +7,8 @@ use crate::domain::loops::{AgentSession, Iteration, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::CheckReport;
 use crate::domain::providers::backends::{
-    CallAdvice, Backends, Blocked, BlockedBy, BackendChange, PreviousSession, BackendObservation, ParkedFor, CallRequest, BackendRole, RotationMode, BackendStatus,
+    BackendChange, BackendObservation, BackendRole, BackendStatus, Backends, Blocked, BlockedBy, CallAdvice,
+    CallRequest, ParkedFor, PreviousSession, RotationMode,
 };
 use crate::domain::providers::limit::Limit;
 use crate::domain::providers::money::Ending;
@@ -120,7 +121,11 @@ impl Engine {
             avoid,
             likely_cost: likely,
             previous: previous.filter(|_| role == BackendRole::Agent).cloned(),
-            session: left.map(|left| PreviousSession { backend: left.backend, model: left.model, context_pct: left.context_pct }),
+            session: left.map(|left| PreviousSession {
+                backend: left.backend,
+                model: left.model,
+                context_pct: left.context_pct,
+            }),
         };
         let (now, seed) = (self.clock.now(), u64::from(self.random()));
         let models = self.models(current, role, now);
@@ -188,7 +193,9 @@ impl Engine {
         let booking = CallSettlement {
             ending: match (end, used.cost) {
                 (_, Some(cost)) => Ending::Cost(cost),
-                (CallEnd::Limited(_) | CallEnd::Failed(_), None) if used.usage == TokenUsage::default() => Ending::NeverRan,
+                (CallEnd::Limited(_) | CallEnd::Failed(_), None) if used.usage == TokenUsage::default() => {
+                    Ending::NeverRan
+                }
                 // A backend without a price costs nothing that we know of.
                 (_, None) => Ending::Cost(Money(0)),
             },
@@ -268,10 +275,14 @@ impl Engine {
                 BackendChange::Disabled { backend, kind, reason } => {
                     tracing::error!(backend, %kind, reason, "a backend waits for a person: `ralph-bot backends`");
                 }
-                BackendChange::Reactivated { backend, .. } | BackendChange::Proven { backend } | BackendChange::Enabled { backend } => {
+                BackendChange::Reactivated { backend, .. }
+                | BackendChange::Proven { backend }
+                | BackendChange::Enabled { backend } => {
                     tracing::info!(backend, "a backend is used again");
                 }
-                BackendChange::Rotated { key, from, to } => tracing::info!(call = key, from, to, "another backend takes over"),
+                BackendChange::Rotated { key, from, to } => {
+                    tracing::info!(call = key, from, to, "another backend takes over")
+                }
             }
         }
     }

@@ -246,9 +246,7 @@ impl Engine {
         };
         Ok(match config::parse_repository(path, &String::from_utf8_lossy(&bytes), operator) {
             Ok(settings) => FileReading::Read(path.to_owned(), Box::new(settings)),
-            Err(problems) => {
-                FileReading::Broken(path.to_owned(), problems.iter().map(ToString::to_string).collect())
-            }
+            Err(problems) => FileReading::Broken(path.to_owned(), problems.iter().map(ToString::to_string).collect()),
         })
     }
 

@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::{ApiClient, shape};
 use crate::clock::Stopwatch;
 use crate::domain::providers::chat::{
-    AnswerSchema, CallError, ChatAnswer, ChatRequest, ChatMessage, ModelTurn, ModelStop, estimated_tokens,
+    AnswerSchema, CallError, ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn, estimated_tokens,
 };
-use crate::domain::providers::prices::TokenUsage;
 use crate::domain::providers::limit::LimitSignals;
+use crate::domain::providers::prices::TokenUsage;
 
 /// Most of an answer that is looked at, in bytes.
 const MAX_TEXT: usize = 256 * 1024;

@@ -35,7 +35,11 @@ fn request() -> ChatRequest {
         model: "small".into(),
         system: "be brief".into(),
         messages: vec![ChatMessage::User("hello".into())],
-        tools: vec![ToolDefinition { name: "bash".into(), description: "d".into(), parameters: json!({"type": "object"}) }],
+        tools: vec![ToolDefinition {
+            name: "bash".into(),
+            description: "d".into(),
+            parameters: json!({"type": "object"}),
+        }],
         max_tokens: 64,
         schema: None,
         cache: false,

@@ -7,7 +7,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag};
 use super::samples::{all, escalation, iteration, loop_id, pull, status, with_lists, with_text};
 use super::*;
 use crate::domain::knowledge::intelligence::{
-    Context, GeneratedPrompt, PromptLearning, ModelAdvice, PromptUrgency, ToolUse, count,
+    Context, GeneratedPrompt, ModelAdvice, PromptLearning, PromptUrgency, ToolUse, count,
 };
 use crate::domain::knowledge::prompt::*;
 use crate::domain::lifecycle::samples as samples_of_loops;
@@ -361,7 +361,8 @@ fn prompts_fit_the_moment() {
 
 #[test]
 fn learnings_are_told_as_facts() {
-    let learning = |id: &str, kind, text: &str| PromptLearning { id: id.into(), kind, text: text.into(), confidence: 0.9 };
+    let learning =
+        |id: &str, kind, text: &str| PromptLearning { id: id.into(), kind, text: text.into(), confidence: 0.9 };
     let recall = vec![
         learning("l-1", LearningKind::Strategy, "For parser bugs, add the failing input to tests/cases first."),
         learning("l-2", LearningKind::Antipattern, "Catching IndexError hides the cause."),

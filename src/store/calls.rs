@@ -7,9 +7,12 @@ use serde::Serialize;
 use super::StoreResult;
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 use crate::domain::providers::backends::{
-    self, CallAdvice, Backends, BackendsSettings, Blocked, BackendCall, BackendChange, BackendChoice, BackendObservation, CallRequest, BackendRole, SessionUse, ChoiceReason,
+    self, BackendCall, BackendChange, BackendChoice, BackendObservation, BackendRole, Backends, BackendsSettings,
+    Blocked, CallAdvice, CallRequest, ChoiceReason, SessionUse,
 };
-use crate::domain::providers::money::{CostAccount, Ending, CostAccounts, Permit, CostLimitReached, Reservation, day_of, likely_cost};
+use crate::domain::providers::money::{
+    CostAccount, CostAccounts, CostLimitReached, Ending, Permit, Reservation, day_of, likely_cost,
+};
 use crate::domain::providers::prices::TokenUsage;
 
 /// Number of past calls that the expected cost is estimated from.
@@ -227,7 +230,12 @@ pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Tim
 
 /// Records the cost of a running call so far, so that it is not lost with the process. Returns the limit that it reached, together
 /// with the cost and reservations of other running calls.
-pub fn record_cost(c: &Connection, caller: &Caller, cost: Money, now: Timestamp) -> StoreResult<Option<CostLimitReached>> {
+pub fn record_cost(
+    c: &Connection,
+    caller: &Caller,
+    cost: Money,
+    now: Timestamp,
+) -> StoreResult<Option<CostLimitReached>> {
     let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";
     c.prepare_cached(sql)?.execute(params![caller.key, cost.0])?;
     Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
@@ -281,7 +289,8 @@ pub fn abandon(
     let mut statement = c.prepare("SELECT key FROM calls WHERE loop_id = ?1 AND ended_at IS NULL")?;
     let keys = statement.query_map([of.as_str()], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
     let mut lost = Vec::new();
-    let booking = CallSettlement { ending: Ending::Lost, estimated: true, usage: TokenUsage::default(), outcome: "lost" };
+    let booking =
+        CallSettlement { ending: Ending::Lost, estimated: true, usage: TokenUsage::default(), outcome: "lost" };
     for key in keys {
         let mut who = None;
         end(c, &key, &booking, settings, now, |call, cost| {

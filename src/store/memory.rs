@@ -24,7 +24,9 @@ pub use transfer::{ImportCounts, export, import, parse};
 
 use super::StoreResult;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{ParsedQuery, Content, Learning, TermMatch, MemorySettings, LearningState, Taken, take_in};
+use crate::domain::knowledge::memory::{
+    Content, Learning, LearningState, MemorySettings, ParsedQuery, Taken, TermMatch, take_in,
+};
 use crate::domain::loops::Estimate;
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::words;

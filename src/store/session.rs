@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{StoreError, StoreResult};
 use crate::domain::knowledge::intelligence::ToolUse;
-use crate::domain::knowledge::session::{SessionEvent, EventKind, TurnRole, SessionSummary, SessionTurn};
+use crate::domain::knowledge::session::{EventKind, SessionEvent, SessionSummary, SessionTurn, TurnRole};
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use packed::{Packed, indexed, shortened};
 

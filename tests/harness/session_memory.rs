@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_bot::domain::knowledge::session::{SessionEvent, EventKind, TurnRole, SessionTurn, extract};
+use ralph_bot::domain::knowledge::session::{EventKind, SessionEvent, SessionTurn, TurnRole, extract};
 use ralph_bot::domain::model::ids::{LoopId, Money, Timestamp};
 use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, Token};
 use ralph_bot::store::Store;

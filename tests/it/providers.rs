@@ -175,7 +175,11 @@ async fn logged_out_backend_needs_a_person(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
         let known = world.engine().store.read(calls::state).await.expect("a state");
-        assert!(matches!(known.backends["claude"].status, BackendStatus::Disabled { .. }), "{:?}", known.backends["claude"]);
+        assert!(
+            matches!(known.backends["claude"].status, BackendStatus::Disabled { .. }),
+            "{:?}",
+            known.backends["claude"]
+        );
     })
     .await;
 }

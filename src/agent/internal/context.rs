@@ -51,7 +51,9 @@ pub(super) fn trim(messages: &mut Vec<ChatMessage>, most: usize) -> bool {
 }
 
 fn results_of(messages: &mut [ChatMessage]) -> impl Iterator<Item = &mut Vec<ToolResult>> {
-    messages.iter_mut().filter_map(|message| if let ChatMessage::Results(results) = message { Some(results) } else { None })
+    messages
+        .iter_mut()
+        .filter_map(|message| if let ChatMessage::Results(results) = message { Some(results) } else { None })
 }
 
 fn shorten_old(messages: &mut [ChatMessage], aim: usize) {
@@ -111,7 +113,10 @@ mod tests {
         let id = format!("c{number}");
         let call = ToolCall { id: id.clone(), name: "bash".into(), arguments: "{}".into() };
         let turn = ModelTurn { text: format!("turn {number}"), calls: vec![call], original: Value::Null };
-        [ChatMessage::Model(turn), ChatMessage::Results(vec![ToolResult { id, text: "ä".repeat(result / 2), failed: false }])]
+        [
+            ChatMessage::Model(turn),
+            ChatMessage::Results(vec![ToolResult { id, text: "ä".repeat(result / 2), failed: false }]),
+        ]
     }
 
     fn conversation(results: &[usize]) -> Vec<ChatMessage> {
@@ -120,7 +125,10 @@ mod tests {
     }
 
     fn lengths(messages: &[ChatMessage]) -> Vec<usize> {
-        messages.iter().filter_map(|m| if let ChatMessage::Results(r) = m { Some(r[0].text.len()) } else { None }).collect()
+        messages
+            .iter()
+            .filter_map(|m| if let ChatMessage::Results(r) = m { Some(r[0].text.len()) } else { None })
+            .collect()
     }
 
     #[test]

@@ -14,10 +14,10 @@ use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, report};
 use crate::clock::Stopwatch;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::chat::{
-    ChatAnswer, ChatRequest, ChatMessage, ModelTurn, ModelStop, ToolDefinition, ToolCall, ToolResult, estimated_tokens,
+    ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn, ToolCall, ToolDefinition, ToolResult, estimated_tokens,
 };
-use crate::domain::providers::prices::TokenUsage;
 use crate::domain::providers::limit::{self, LimitKind, LimitSignals};
+use crate::domain::providers::prices::TokenUsage;
 
 /// Most errors that an outcome lists.
 const MAX_ERRORS: usize = 50;

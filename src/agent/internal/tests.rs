@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::{AgentStatus, BackendKind};
 use crate::domain::model::ids::Timestamp;
-use crate::domain::providers::chat::{ChatMessage, ModelTurn, ModelStop, ToolCall, ToolResult};
+use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Cookie, sandbox, survivors};
 use crate::provider::tests::stub::{Reply, Stub};
@@ -143,7 +143,8 @@ fn bash(command: &str) -> Answer {
 
 fn refused(status: u16, code: Option<&str>, resets_at: Option<i64>) -> Answer {
     let resets_at = resets_at.map(Timestamp);
-    let signals = LimitSignals { status: Some(status), code: code.map(str::to_owned), resets_at, ..LimitSignals::default() };
+    let signals =
+        LimitSignals { status: Some(status), code: code.map(str::to_owned), resets_at, ..LimitSignals::default() };
     Err(CallError { signals, retryable: status >= 429, what: format!("own (host): HTTP {status}: {SECRET}") })
 }
 

@@ -76,8 +76,12 @@ async fn a_park_that_is_over_is_not_shown() {
     see(&store, BackendObservation::CallStarted { call: call(), likely_cost: None }).await;
     see(&store, BackendObservation::CallLimited { call: call(), cost: None, limit, seed: 1 }).await;
     let later = NOW.plus_ms(2 * HOUR_MS);
-    let known =
-        backends::transition(store.read(calls::state).await.expect("read"), &BackendObservation::Elapsed, &settings(), later);
+    let known = backends::transition(
+        store.read(calls::state).await.expect("read"),
+        &BackendObservation::Elapsed,
+        &settings(),
+        later,
+    );
     let cells = row("claude", &[BackendRole::Agent], &known.state.backends["claude"], later);
     assert_eq!(cells[2], "active, on probation");
     assert!(matches!(state(&store).await.status, BackendStatus::Parked(_)), "looking changes nothing");

@@ -14,7 +14,7 @@ use crate::app;
 use crate::cli::table;
 use crate::config::{BackendConfig, Config, Env};
 use crate::domain::model::settings::did_you_mean;
-use crate::domain::providers::backends::{BackendThresholds, BackendType, BackendRole};
+use crate::domain::providers::backends::{BackendRole, BackendThresholds, BackendType};
 
 /// Longest wait for one backend.
 const PATIENCE: Duration = Duration::from_secs(35);

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};
-use crate::domain::providers::backends::{OutputFormatName, BackendRole, RotationMode};
-use crate::domain::providers::rules::{ActionName, RuleFacts, CompiledCondition};
+use crate::domain::providers::backends::{BackendRole, OutputFormatName, RotationMode};
+use crate::domain::providers::rules::{ActionName, CompiledCondition, RuleFacts};
 
 /// A file with these backends, in which `rest` stands as well.
 fn file(backends: &str, rest: &str) -> String {

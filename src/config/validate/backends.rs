@@ -10,7 +10,7 @@ use super::Validator;
 use crate::config::operator::OperatorFile;
 use crate::config::{BackendConfig, PRESETS};
 use crate::domain::model::settings::did_you_mean;
-use crate::domain::providers::backends::{BackendSettings, BackendType, BackendsSettings, BackendRole, WireName};
+use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, BackendsSettings, WireName};
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::{ModelRules, Schedule};
 
@@ -49,7 +49,8 @@ impl Validator<'_> {
     }
 
     pub(super) fn schedule(&mut self, file: &OperatorFile) {
-        let agents = file.backends.iter().filter(|(name, backend)| self.roles(name, backend).contains(&BackendRole::Agent));
+        let agents =
+            file.backends.iter().filter(|(name, backend)| self.roles(name, backend).contains(&BackendRole::Agent));
         let agents: Vec<&str> = agents.map(|(name, _)| name.as_str()).collect();
         if let Err(problems) = Schedule::compile(&file.schedule, "schedule", &agents) {
             self.rules(problems);

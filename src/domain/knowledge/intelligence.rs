@@ -26,12 +26,12 @@ mod tests;
 
 pub use adapt::{ToolUse, adapt};
 pub use analysis::{Analysis, GeneratedPrompt, PromptUrgency};
-pub use best::{StateCandidate, SelectedState, best, best_state};
+pub use best::{SelectedState, StateCandidate, best, best_state};
 pub use budget::usual;
 pub use claims::ClaimSums;
 pub use context::{
-    Block, Compressed, Compression, Context, RecurringError, FileTouched, History, PromptLearning, Project, LoopProgress,
-    SummarySoFar, Try, token_budget,
+    Block, Compressed, Compression, Context, FileTouched, History, LoopProgress, Project, PromptLearning,
+    RecurringError, SummarySoFar, Try, token_budget,
 };
 pub use job::{Ask, AssistantJob, JobKind, ask};
 pub use message::{MessageAnalysis, MessageReport, report_of, reported};

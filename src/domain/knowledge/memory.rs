@@ -22,8 +22,10 @@ mod uplift;
 #[cfg(test)]
 mod tests;
 
-pub use extract::{PullComment, LoopEnding, IterationFacts, LoopFacts, RedirectedApproach, from_iteration, from_loop, remembered};
-pub use learning::{Content, LearningKind, Learning, Source, LearningState};
+pub use extract::{
+    IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach, from_iteration, from_loop, remembered,
+};
+pub use learning::{Content, Learning, LearningKind, LearningState, Source};
 pub use learning_confidence::{Credit, LearningEvidence, credit, credit_of_iteration};
 pub use merge::{Taken, absorb, are_same, contradict, contradicts, promote, take_in};
 pub(in crate::domain) use observe::judged_anew;
@@ -31,7 +33,9 @@ pub use observe::{MemoryObservation, observed, reflection};
 pub use paths::paths_in;
 pub use query::{ParsedQuery, correct};
 pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, latest, window};
-pub use retrieve::{LearningCandidate, EMBEDDING_FILES, Embedding, NO_EMBEDDINGS, LearningQuery, RankedLearning, Weights, rank, rank_by};
+pub use retrieve::{
+    EMBEDDING_FILES, Embedding, LearningCandidate, LearningQuery, NO_EMBEDDINGS, RankedLearning, Weights, rank, rank_by,
+};
 pub use settings::MemorySettings;
-pub use terms::{TermMatch, Term, best_first, rare_terms};
+pub use terms::{Term, TermMatch, best_first, rare_terms};
 pub use uplift::{Tally, Uplift};

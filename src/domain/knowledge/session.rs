@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Money, Timestamp};
 
-pub use answer::{SearchResults, Hit, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder};
+pub use answer::{
+    Hit, SearchResults, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder,
+};
 pub use query::{Form, Iterations, MAX_LIMIT, Patterns, SessionQuery, SessionTier, forms, terms};
 pub use step_events::step_events;
 pub use summary::{due, extract};

@@ -8,7 +8,7 @@ use crate::domain::checks::criteria::task_type;
 use crate::domain::knowledge::intelligence::usual;
 use crate::domain::loops::{Loop, LoopState, WaitReason};
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::providers::rules::{ScheduledAction, RuleFacts, Firing, Look, Schedule, ScheduleState};
+use crate::domain::providers::rules::{Firing, Look, RuleFacts, Schedule, ScheduleState, ScheduledAction};
 
 /// An hour, in milliseconds.
 const HOUR_MS: i64 = 3_600_000;

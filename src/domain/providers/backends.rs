@@ -9,7 +9,6 @@
 
 mod choose;
 mod ledger;
-mod transition;
 mod observation;
 mod parking;
 mod proactive;
@@ -19,20 +18,21 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod thompson;
+mod transition;
 
-pub use choose::{Blocked, BlockedBy, BackendChoice, PreviousSession, CallRequest, SessionUse, ChoiceReason, choose};
+pub use choose::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, PreviousSession, SessionUse, choose};
 pub use ledger::UsageLedger;
-pub use transition::transition;
-pub use observation::{CallAdvice, BackendCall, BackendChange, BackendObservation, BackendTransition};
+pub use observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
 pub use proactive::Threshold;
 pub use settings::{
-    BackendModels, BackendPriority, BackendSettings, BackendThresholds, BackendType, BackendsSettings,
-    CooldownSettings, OutputFormatName, BackendRole, RotationMode, RotationSettings, StdinUse, WireName,
+    BackendModels, BackendPriority, BackendRole, BackendSettings, BackendThresholds, BackendType, BackendsSettings,
+    CooldownSettings, OutputFormatName, RotationMode, RotationSettings, StdinUse, WireName,
 };
 pub use state::{
-    BackendState, Backends, DisabledFor, LastError, InFlight, Park, ParkedFor, Probation, RotationState, BackendStatus,
+    BackendState, BackendStatus, Backends, DisabledFor, InFlight, LastError, Park, ParkedFor, Probation, RotationState,
 };
 pub use thompson::{Posterior, Posteriors};
+pub use transition::transition;
 
 /// Luck from a seed; `purpose` keeps the streams of one seed apart.
 fn luck(seed: u64, purpose: &str) -> fastrand::Rng {

@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn the_table_of_who_may() {
-        use AccountKind::{Bot, User};
         use AccessLevel::*;
+        use AccountKind::{Bot, User};
         let table = [
             (5, User, Admin, Write, "allow"),
             (5, User, Maintain, Write, "allow"),
@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_team_lets_people_in_and_no_bots() {
-        let facts = PermitFacts { floor: AccessLevel::Admin, allowed: &[], in_allowed_team: true, allowed_bots: &[], own: OWN };
+        let facts =
+            PermitFacts { floor: AccessLevel::Admin, allowed: &[], in_allowed_team: true, allowed_bots: &[], own: OWN };
         let of = |kind| may(&User { id: UserId(5), login: "ann".into(), kind }, AccessLevel::None, &facts);
         assert_eq!(of(AccountKind::User), Authorization::Allow);
         assert!(matches!(of(AccountKind::Bot), Authorization::Deny { answer: DenyAnswer::Silent, .. }));
@@ -183,8 +184,16 @@ mod tests {
     #[test]
     fn our_own_account_may_not_even_when_it_is_allowed() {
         let actor = User { id: OWN, login: "ralph".into(), kind: AccountKind::Bot };
-        let facts =
-            PermitFacts { floor: AccessLevel::None, allowed: &[OWN], in_allowed_team: true, allowed_bots: &[OWN], own: OWN };
-        assert!(matches!(may(&actor, AccessLevel::Admin, &facts), Authorization::Deny { answer: DenyAnswer::Silent, .. }));
+        let facts = PermitFacts {
+            floor: AccessLevel::None,
+            allowed: &[OWN],
+            in_allowed_team: true,
+            allowed_bots: &[OWN],
+            own: OWN,
+        };
+        assert!(matches!(
+            may(&actor, AccessLevel::Admin, &facts),
+            Authorization::Deny { answer: DenyAnswer::Silent, .. }
+        ));
     }
 }

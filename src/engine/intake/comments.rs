@@ -9,7 +9,7 @@ use crate::domain::model::ids::{RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{CommandReply, View};
 use crate::domain::trust::command::{self, Command, CommandError};
-use crate::domain::trust::permit::{DenyAnswer, Authorization};
+use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::engine::{Engine, ForgeSeat};
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;

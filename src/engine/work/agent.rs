@@ -16,7 +16,7 @@ use crate::domain::knowledge::prompt::{self, Extras};
 use crate::domain::knowledge::session;
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
 use crate::domain::model::ids::{Money, RepoRef, Sha, Timestamp};
-use crate::domain::providers::backends::{CallAdvice, BackendRole, SessionUse};
+use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::egress::Egress;
 use crate::engine::Engine;

@@ -4,7 +4,7 @@ use super::agent::Chosen;
 use crate::agent::{AgentOutcome, AgentStatus};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::providers::limit::{Limit, LimitKind, LimitSource, LimitSignals, classify};
+use crate::domain::providers::limit::{Limit, LimitKind, LimitSignals, LimitSource, classify};
 use crate::domain::providers::prices::TokenUsage;
 use crate::engine::providers::Used;
 
@@ -12,7 +12,8 @@ use crate::engine::providers::Used;
 pub(super) fn warm_up() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        let sample = LimitSignals { messages: vec!["rate limit, try again in 1s".to_owned()], ..LimitSignals::default() };
+        let sample =
+            LimitSignals { messages: vec!["rate limit, try again in 1s".to_owned()], ..LimitSignals::default() };
         classify(&sample, Timestamp(0));
     });
 }

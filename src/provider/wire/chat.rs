@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
-use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ChatMessage, ModelTurn, ModelStop};
+use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::prices::TokenUsage;
 
 /// Fields in which servers give reasoning; some refuse the next request without it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::domain::providers::chat::{AnswerSchema, ChatMessage, ModelTurn, ModelStop, ToolDefinition, ToolResult};
+use crate::domain::providers::chat::{AnswerSchema, ChatMessage, ModelStop, ModelTurn, ToolDefinition, ToolResult};
 
 const ALL: [Wire; 3] = [Wire::Messages, Wire::Responses, Wire::Chat];
 

@@ -6,7 +6,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{DamagedLearning, Stored, opened, set_aside, vectors};
 use crate::domain::knowledge::memory::{
-    ParsedQuery, LearningCandidate, Learning, TermMatch, MemorySettings, LearningQuery, RankedLearning, best_first, rank, rare_terms,
+    Learning, LearningCandidate, LearningQuery, MemorySettings, ParsedQuery, RankedLearning, TermMatch, best_first,
+    rank, rare_terms,
 };
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::store::{Store, StoreResult};

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use super::{LearnOutcome, LoopCredit, add_reflection, credit_iteration, credit_loop, learn, save};
 use crate::domain::knowledge::memory::{
-    Learning, MemorySettings, MemoryObservation, LearningState, from_iteration, from_loop, observed, remembered,
+    Learning, LearningState, MemoryObservation, MemorySettings, from_iteration, from_loop, observed, remembered,
 };
 use crate::domain::knowledge::session;
 use crate::domain::loops::{Loop, LoopInput};

@@ -5,7 +5,9 @@ mod vectors;
 
 use super::*;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{Content, LearningEvidence, LearningQuery, Reflection, ReflectionFacts, Source, correct};
+use crate::domain::knowledge::memory::{
+    Content, LearningEvidence, LearningQuery, Reflection, ReflectionFacts, Source, correct,
+};
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
 use crate::store::{Store, StoreError};
@@ -137,7 +139,9 @@ async fn equal_learnings_are_merged_and_contradictions_lowered() {
         source("r-1"),
         NOW,
     );
-    assert!(matches!(keep(&store, first.clone()).await, LearnOutcome::Stored(one) if one.state == LearningState::Candidate));
+    assert!(
+        matches!(keep(&store, first.clone()).await, LearnOutcome::Stored(one) if one.state == LearningState::Candidate)
+    );
     assert!(matches!(keep(&store, first.clone()).await, LearnOutcome::Known(_)), "the same iteration told again");
     let content = strategy("bisecting the failing parser tests");
     let reworded = Learning::new(&repository(1), TaskType::TestFix, content, 0.7, source("r-2"), NOW);

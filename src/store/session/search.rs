@@ -5,7 +5,9 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::{event, packed, role, scope};
-use crate::domain::knowledge::session::{SearchResults, Hit, Patterns, SessionQuery, SessionTier, excerpt, forms, terms, word_finder};
+use crate::domain::knowledge::session::{
+    Hit, Patterns, SearchResults, SessionQuery, SessionTier, excerpt, forms, terms, word_finder,
+};
 use crate::domain::model::ids::LoopId;
 use crate::store::{StoreError, StoreResult};
 

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use rusqlite_migration::Migrations;
 
 use super::*;
-use crate::domain::knowledge::session::{EventKind, SearchResults, Hit, Iterations, SessionQuery, SessionTier, extract};
+use crate::domain::knowledge::session::{
+    EventKind, Hit, Iterations, SearchResults, SessionQuery, SessionTier, extract,
+};
 use crate::store::MIGRATIONS;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
@@ -124,8 +126,13 @@ fn turns_and_events_are_read_unchanged() {
     let c = database();
     let long = "A line of a long answer, which is packed.\n".repeat(500);
     let packed = sample(1, &long);
-    let failed =
-        SessionTurn { attempt: 2, role: TurnRole::Assistant, error: Some("no".into()), model: None, ..sample(1, "short") };
+    let failed = SessionTurn {
+        attempt: 2,
+        role: TurnRole::Assistant,
+        error: Some("no".into()),
+        model: None,
+        ..sample(1, "short")
+    };
     add(&c, &own(), packed.clone());
     add(&c, &own(), failed.clone());
     assert!(
@@ -171,8 +178,11 @@ fn summaries_replace_those_of_the_same_iterations() {
     let c = filled();
     assert_eq!(summarised_to(&c, &own()).expect("a number"), 2);
     assert_eq!(summarised_to(&c, &other()).expect("a number"), 0);
-    let better =
-        SessionSummary { text: "Better words: zebra.".into(), extractive: false, ..extract(1, 2, &[], &[], Timestamp(1)) };
+    let better = SessionSummary {
+        text: "Better words: zebra.".into(),
+        extractive: false,
+        ..extract(1, 2, &[], &[], Timestamp(1))
+    };
     add_summary(&c, &own(), &better).expect("added");
     add_summary(&c, &own(), &extract(3, 4, &[], &[], Timestamp(1))).expect("added");
     assert_eq!(summaries(&c, &own(), 0).expect("summaries").len(), 2);
@@ -253,7 +263,10 @@ fn search_never_returns_other_loops() {
         "s* OR l*",
     ];
     for query in tries {
-        for hit in search(&c, &own(), &SessionQuery { query: query.into(), ..SessionQuery::default() }).expect("an answer").hits {
+        for hit in search(&c, &own(), &SessionQuery { query: query.into(), ..SessionQuery::default() })
+            .expect("an answer")
+            .hits
+        {
             let text = format!("{hit:?}");
             assert!(!text.contains("another loop"), "{query}: {text}");
         }
@@ -293,7 +306,8 @@ fn expired_rows_are_removed() {
 #[test]
 fn removing_much_takes_several_calls() {
     let c = database();
-    let events: Vec<SessionEvent> = (0..4_500).map(|_| happened(1, EventKind::ToolCall, "Bash", "", "ls", false)).collect();
+    let events: Vec<SessionEvent> =
+        (0..4_500).map(|_| happened(1, EventKind::ToolCall, "Bash", "", "ls", false)).collect();
     tell(&c, &own(), &events);
     let now = Timestamp(40 * DAY);
     let calls: Vec<RemovedRows> =

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use super::*;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{
-    LearningCandidate, Content, LearningEvidence, Learning, MemorySettings, LearningQuery, Source, LearningState, Weights, rank_by,
+    Content, Learning, LearningCandidate, LearningEvidence, LearningQuery, LearningState, MemorySettings, Source,
+    Weights, rank_by,
 };
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 use crate::store::Store;

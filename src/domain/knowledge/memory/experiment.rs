@@ -11,8 +11,9 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 
 use super::{
-    LearningCandidate, Content, Credit, LoopEnding, LearningEvidence, IterationFacts, Learning, LoopFacts, MemorySettings, LearningQuery, Source,
-    LearningState, Taken, credit, credit_of_iteration, from_iteration, from_loop, rank, take_in,
+    Content, Credit, IterationFacts, Learning, LearningCandidate, LearningEvidence, LearningQuery, LearningState,
+    LoopEnding, LoopFacts, MemorySettings, Source, Taken, credit, credit_of_iteration, from_iteration, from_loop, rank,
+    take_in,
 };
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{ForgeName, LoopId, Money, RepoId, RepoRef, Timestamp};
@@ -326,7 +327,8 @@ impl Loop<'_> {
         let text = format!("the {} is broken", self.family.subject);
         let query = LearningQuery { text, task_type: TaskType::TestFix, repository: repository(), embedding: None };
         let found = self.memory.iter().filter(|learning| learning.is_worth_telling(self.settings, self.now));
-        let found = found.map(|learning| LearningCandidate { learning: learning.clone(), by_words: None, by_vector: None });
+        let found =
+            found.map(|learning| LearningCandidate { learning: learning.clone(), by_words: None, by_vector: None });
         let told: Vec<Learning> =
             rank(&query, found.collect(), self.settings, self.now).into_iter().map(|one| one.learning).collect();
         self.carried.extend(told.iter().map(|learning| learning.id.clone()));

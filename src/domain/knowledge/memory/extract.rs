@@ -3,7 +3,7 @@
 //! Inputs are facts that the service measured, texts of the loop's own agent, and texts of maintainers. Text of
 //! outsiders is excluded, because it would return in the prompts of other loops.
 
-use super::learning::{ASKED_FOR, Content, Learning, Source, LearningState};
+use super::learning::{ASKED_FOR, Content, Learning, LearningState, Source};
 use super::learning_confidence::{LearningEvidence, MIN_GAIN};
 use super::merge::{estimate_confidence, promote};
 use super::settings::MemorySettings;

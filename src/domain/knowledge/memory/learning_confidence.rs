@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::learning::{LearningKind, Learning, LearningState};
+use super::learning::{Learning, LearningKind, LearningState};
 use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
@@ -107,7 +107,9 @@ pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) ->
     let followed = similarity(learning.content.gist(), approach) >= FOLLOWED;
     match (learning.kind(), followed) {
         (LearningKind::Strategy, true) => Some(if gained { Credit::IterationHelped } else { Credit::IterationFailed }),
-        (LearningKind::Antipattern, true) => Some(if gained { Credit::IterationFailed } else { Credit::IterationHelped }),
+        (LearningKind::Antipattern, true) => {
+            Some(if gained { Credit::IterationFailed } else { Credit::IterationHelped })
+        }
         (LearningKind::Antipattern, false) => Some(if gained { Credit::HeededWell } else { Credit::HeededInVain }),
         (LearningKind::Strategy, false) | (LearningKind::Estimate | LearningKind::Convention, _) => None,
     }

@@ -1,6 +1,6 @@
 //! Merging of a new learning with known ones that are similar, equal or contradicting.
 
-use super::learning::{Content, LearningKind, Learning, LearningState};
+use super::learning::{Content, Learning, LearningKind, LearningState};
 use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
@@ -20,8 +20,10 @@ pub fn are_same(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
 
 /// Whether one recommends what the other warns of.
 pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
-    let opposite =
-        matches!((a.kind(), b.kind()), (LearningKind::Strategy, LearningKind::Antipattern) | (LearningKind::Antipattern, LearningKind::Strategy));
+    let opposite = matches!(
+        (a.kind(), b.kind()),
+        (LearningKind::Strategy, LearningKind::Antipattern) | (LearningKind::Antipattern, LearningKind::Strategy)
+    );
     opposite && a.task_type == b.task_type && is_same_repository(a, b) && is_alike(a, b, settings)
 }
 
@@ -96,7 +98,10 @@ pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, 
 pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     let often = learning.seen >= settings.promote_seen;
     let merged = learning.merged && learning.confidence >= settings.merged_confidence;
-    if learning.state == LearningState::Candidate && learning.confidence >= settings.promote_confidence && (often || merged) {
+    if learning.state == LearningState::Candidate
+        && learning.confidence >= settings.promote_confidence
+        && (often || merged)
+    {
         learning.state = LearningState::Active;
     }
 }

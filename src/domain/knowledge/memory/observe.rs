@@ -3,7 +3,7 @@
 //! Only facts that the service measured, texts of the loop's own agent, and texts of people with permission are used.
 //! The task's text counts as trusted only if its author is.
 
-use super::extract::{PullComment, LoopEnding, IterationFacts, LoopFacts, RedirectedApproach};
+use super::extract::{IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach};
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::knowledge::intelligence::reported;
 use crate::domain::loops::{

@@ -1,6 +1,6 @@
 //! Selection of learnings for a prompt: ranking of what was found.
 
-use super::learning::{LearningKind, Learning};
+use super::learning::{Learning, LearningKind};
 use super::settings::MemorySettings;
 use super::terms::{MAX_TASK, by_length};
 use crate::domain::checks::criteria::TaskType;
@@ -84,7 +84,12 @@ pub struct RankedLearning {
 
 /// Returns the learnings for a prompt, best first: fused by reciprocal rank, times confidence and success rate, within
 /// the limits of each kind and in total.
-pub fn rank(query: &LearningQuery, found: Vec<LearningCandidate>, settings: &MemorySettings, now: Timestamp) -> Vec<RankedLearning> {
+pub fn rank(
+    query: &LearningQuery,
+    found: Vec<LearningCandidate>,
+    settings: &MemorySettings,
+    now: Timestamp,
+) -> Vec<RankedLearning> {
     rank_by(&Weights::default(), query, found, settings, now)
 }
 
@@ -119,7 +124,8 @@ fn score(
     settings: &MemorySettings,
     now: Timestamp,
 ) -> Vec<RankedLearning> {
-    let texts: Vec<WordCounts> = found.iter().map(|candidate| WordCounts::of(&candidate.learning.search_text())).collect();
+    let texts: Vec<WordCounts> =
+        found.iter().map(|candidate| WordCounts::of(&candidate.learning.search_text())).collect();
     let by_words = places_by_words(&found, &texts);
     let by_cosine = places_by_cosine(query, &texts);
     let mut scored: Vec<RankedLearning> = found
@@ -135,7 +141,11 @@ fn score(
             let mine = learning.task_type == query.task_type || learning.task_type == TaskType::Other;
             let fit = if mine { 1.0 } else { weights.other_type };
             // Rules and figures of this repository are useful even without a common word.
-            let floor = if matches!(learning.kind(), LearningKind::Estimate | LearningKind::Convention) { UNASKED } else { 0.0 };
+            let floor = if matches!(learning.kind(), LearningKind::Estimate | LearningKind::Convention) {
+                UNASKED
+            } else {
+                0.0
+            };
             RankedLearning { score: (fused + floor) * learning.confidence_at(now, settings) * rate * fit, learning }
         })
         .collect();

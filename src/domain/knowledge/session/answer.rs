@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use regex::{Regex, RegexBuilder};
 
-use super::{SessionEvent, EventKind, TurnRole, SessionSummary, SessionTurn};
+use super::{EventKind, SessionEvent, SessionSummary, SessionTurn, TurnRole};
 
 /// Bytes of a token: the minimum seen in code and prose of Latin script, so that answers tend to be shorter than their
 /// budget.

@@ -1,7 +1,7 @@
 //! Events of a step for the session memory: outcomes of checks, detections and interventions, changes of backend and
 //! model, and people's commands. Actions of the agent come from its own stream.
 
-use super::{SessionEvent, EventKind};
+use super::{EventKind, SessionEvent};
 use crate::domain::knowledge::memory::judged_anew;
 use crate::domain::loops::{
     AgentRunFacts, IterationJudgement, Loop, LoopInput, LoopState, LoopStep, ServedBy, error_signature,

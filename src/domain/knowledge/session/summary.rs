@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::answer::cut;
-use super::{ErrorPattern, SessionEvent, EventKind, TurnRole, SessionSummary, SessionTurn};
+use super::{ErrorPattern, EventKind, SessionEvent, SessionSummary, SessionTurn, TurnRole};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::signature::normalise;
 
@@ -44,7 +44,13 @@ pub fn due(done: u32, summed: u32, interval: u32, ended: bool) -> Option<RangeIn
 
 /// Summarises the iterations `from..=to` from their turns and events (others are ignored): breakthroughs first, then
 /// decisions, approaches, errors by signature, files. Deterministic.
-pub fn extract(from: u32, to: u32, turns: &[SessionTurn], events: &[SessionEvent], made_at: Timestamp) -> SessionSummary {
+pub fn extract(
+    from: u32,
+    to: u32,
+    turns: &[SessionTurn],
+    events: &[SessionEvent],
+    made_at: Timestamp,
+) -> SessionSummary {
     let within = |iteration: u32| (from..=to).contains(&iteration);
     let mut turns: Vec<&SessionTurn> = turns.iter().filter(|turn| within(turn.iteration)).collect();
     turns.sort_by_key(|turn| (turn.iteration, turn.attempt, turn.started));

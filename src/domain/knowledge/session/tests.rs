@@ -25,7 +25,14 @@ fn turn(iteration: u32, response: &str) -> SessionTurn {
     }
 }
 
-fn event(iteration: u32, kind: EventKind, tool: Option<&str>, path: Option<&str>, text: &str, failed: bool) -> SessionEvent {
+fn event(
+    iteration: u32,
+    kind: EventKind,
+    tool: Option<&str>,
+    path: Option<&str>,
+    text: &str,
+    failed: bool,
+) -> SessionEvent {
     let (tool, path) = (tool.map(str::to_owned), path.map(str::to_owned));
     SessionEvent { iteration, kind, tool, path, text: text.into(), failed, at: Timestamp(i64::from(iteration)) }
 }

@@ -8,8 +8,8 @@ use super::luck;
 use super::parking::settling_ms;
 use super::proactive::{self, Threshold};
 use super::rotation;
-use super::settings::{BackendsSettings, BackendRole};
-use super::state::{BackendState, Backends, DisabledFor, InFlight, ParkedFor, Probation, BackendStatus};
+use super::settings::{BackendRole, BackendsSettings};
+use super::state::{BackendState, BackendStatus, Backends, DisabledFor, InFlight, ParkedFor, Probation};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 
@@ -160,7 +160,13 @@ enum Availability {
 
 /// Chooses a backend for a call. The same arguments give the same choice; `seed` is for the draws of
 /// [`adaptive`](super::RotationMode::Adaptive) and for short waits, and should differ from loop to loop and call to call.
-pub fn choose(state: &Backends, settings: &BackendsSettings, request: &CallRequest, seed: u64, now: Timestamp) -> BackendChoice {
+pub fn choose(
+    state: &Backends,
+    settings: &BackendsSettings,
+    request: &CallRequest,
+    seed: u64,
+    now: Timestamp,
+) -> BackendChoice {
     let (ranked, first_for) = rotation::ranking(state, settings, request, seed, now);
     let (mut settled, mut unsettled, mut avoided) = (None, None, None);
     let mut reasons = Vec::new();

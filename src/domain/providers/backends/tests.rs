@@ -22,7 +22,8 @@ fn at(minutes: i64) -> Timestamp {
 }
 
 fn settings() -> BackendsSettings {
-    let both = BackendSettings { roles: vec![BackendRole::Agent, BackendRole::Assistant], ..BackendSettings::default() };
+    let both =
+        BackendSettings { roles: vec![BackendRole::Agent, BackendRole::Assistant], ..BackendSettings::default() };
     let backends = ["a", "b", "c"].map(|name| (name.to_owned(), both.clone()));
     BackendsSettings { backends: backends.into(), ..BackendsSettings::default() }
 }
@@ -97,7 +98,10 @@ impl BackendsFixture {
 
     fn fail(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<BackendChange> {
         let error = "exit code 1".to_owned();
-        self.see(BackendObservation::CallFailed { call: call(key, backend), cost: None, error, seed: now.0 as u64 }, now)
+        self.see(
+            BackendObservation::CallFailed { call: call(key, backend), cost: None, error, seed: now.0 as u64 },
+            now,
+        )
     }
 
     fn hit(&mut self, key: &str, backend: &str, of: Limit, now: Timestamp) -> Vec<BackendChange> {
@@ -106,7 +110,13 @@ impl BackendsFixture {
     }
 
     /// A call that begins and meets a limit at once.
-    fn limited(&mut self, backend: &str, kind: LimitKind, until: Option<Timestamp>, now: Timestamp) -> Vec<BackendChange> {
+    fn limited(
+        &mut self,
+        backend: &str,
+        kind: LimitKind,
+        until: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Vec<BackendChange> {
         self.start("x", backend, now);
         self.hit("x", backend, limit(kind, until), now)
     }

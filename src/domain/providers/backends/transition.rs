@@ -1,11 +1,13 @@
 //! The one function that changes what is known of backends.
 
 use super::ledger::HOUR_MS;
-use super::observation::{CallAdvice, BackendCall, BackendChange, BackendObservation, BackendTransition};
+use super::observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
 use super::parking;
 use super::proactive;
-use super::settings::{BackendsSettings, BackendRole};
-use super::state::{BackendState, Backends, DisabledFor, InFlight, MAX_MISSING, Park, ParkedFor, Probation, BackendStatus};
+use super::settings::{BackendRole, BackendsSettings};
+use super::state::{
+    BackendState, BackendStatus, Backends, DisabledFor, InFlight, MAX_MISSING, Park, ParkedFor, Probation,
+};
 use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::{Limit, LimitKind};
@@ -17,7 +19,12 @@ const PROVEN: u32 = 16;
 
 /// What is known after an observation. `now` may lie before an earlier one, or far after it: no park lasts longer for it
 /// than it was meant to.
-pub fn transition(state: Backends, observation: &BackendObservation, settings: &BackendsSettings, now: Timestamp) -> BackendTransition {
+pub fn transition(
+    state: Backends,
+    observation: &BackendObservation,
+    settings: &BackendsSettings,
+    now: Timestamp,
+) -> BackendTransition {
     let mut step = PendingTransition { state, settings, now, changes: Vec::new(), advice: None };
     step.elapse();
     step.observe(observation);
@@ -342,7 +349,9 @@ fn active(now: Timestamp, on_probation: bool) -> BackendStatus {
 fn is_fresh(backend: &BackendState, begun: Option<Timestamp>) -> bool {
     match &backend.status {
         BackendStatus::Active { since: Some(since), .. } => begun.is_none_or(|begun| begun >= *since),
-        BackendStatus::Active { since: None, .. } | BackendStatus::Parked(Park { kind: ParkedFor::Threshold, .. }) => true,
+        BackendStatus::Active { since: None, .. } | BackendStatus::Parked(Park { kind: ParkedFor::Threshold, .. }) => {
+            true
+        }
         BackendStatus::Parked(_) | BackendStatus::Disabled { .. } => begun.is_none(),
     }
 }

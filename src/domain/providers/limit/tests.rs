@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use crate::domain::model::ids::Timestamp;
-use crate::domain::providers::limit::{LONGEST_MS, Limit, LimitKind, LimitSource, LimitSignals, classify};
+use crate::domain::providers::limit::{LONGEST_MS, Limit, LimitKind, LimitSignals, LimitSource, classify};
 
 const REAL: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/limits/real.jsonl"));
 const HARMLESS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/limits/harmless.jsonl"));
@@ -116,7 +116,8 @@ fn nothing_is_a_limit_where_the_run_succeeded() {
 
 /// What a message's time is read as, at noon UTC of a Thursday, 2026-01-15.
 fn until(said: &str, zone: Option<&str>) -> Option<String> {
-    let signals = LimitSignals { zone: zone.map(str::to_owned), ..failed(&format!("You've hit your usage limit. {said}")) };
+    let signals =
+        LimitSignals { zone: zone.map(str::to_owned), ..failed(&format!("You've hit your usage limit. {said}")) };
     let limit = classify(&signals, moment(NOW)).expect("these words are a limit");
     limit.until.map(shown)
 }

@@ -15,7 +15,7 @@
 //!   No price of K2.6 was found that is Moonshot's own, so it is not here.
 
 use super::name::is_version_of;
-use super::{TokenPrice, PriceEntry};
+use super::{PriceEntry, TokenPrice};
 
 /// The day on which the built-in prices were last looked up.
 pub const PUBLISHED_ON: &str = "2026-11-22";

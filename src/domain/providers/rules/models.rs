@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{RuleFacts, CompiledCondition, RuleOutcome, RuleProblem};
+use super::{CompiledCondition, RuleFacts, RuleOutcome, RuleProblem};
 
 /// Longest name of a model, in characters.
 const NAME_MAX: usize = 120;

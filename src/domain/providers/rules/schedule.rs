@@ -10,13 +10,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::models::{INVALID_NAME, valid_model_name};
-use super::{RuleFacts, CompiledCondition, RuleOutcome, RuleProblem};
+use super::{CompiledCondition, RuleFacts, RuleOutcome, RuleProblem};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::settings::{did_you_mean, shortened};
 
 use cron::Cron;
-pub use state::ScheduleState;
 use state::ElapsedSinceLook;
+pub use state::ScheduleState;
 
 /// Longest reason, in characters.
 const REASON_MAX: usize = 300;
@@ -246,7 +246,12 @@ fn compared(text: &str) -> String {
     text.to_lowercase().replace('_', " ")
 }
 
-fn action_of(entry: &ScheduleEntry, key: &str, backends: &[&str], problems: &mut Vec<RuleProblem>) -> Option<ScheduledAction> {
+fn action_of(
+    entry: &ScheduleEntry,
+    key: &str,
+    backends: &[&str],
+    problems: &mut Vec<RuleProblem>,
+) -> Option<ScheduledAction> {
     let mut wrong = |field: &str, message: String| problems.push(RuleProblem::whole(format!("{key}.{field}"), message));
     if entry.backend.is_some() && entry.action != ActionName::SwitchBackend {
         wrong("backend", "is only for the action switch_backend".to_owned());
@@ -279,7 +284,11 @@ fn action_of(entry: &ScheduleEntry, key: &str, backends: &[&str], problems: &mut
     }
 }
 
-fn trigger_of(trigger: &Trigger, key: &str, problems: &mut Vec<RuleProblem>) -> (Option<CompiledCondition>, Option<Cron>) {
+fn trigger_of(
+    trigger: &Trigger,
+    key: &str,
+    problems: &mut Vec<RuleProblem>,
+) -> (Option<CompiledCondition>, Option<Cron>) {
     let key = format!("{key}.trigger");
     let (mut rule, mut cron) = (None, None);
     if *trigger == Trigger::default() {

@@ -22,7 +22,10 @@ pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
             _ => {}
         }
         if depth > NESTING_MAX {
-            return Err(ExpressionProblem::at(offset, format!("more than {NESTING_MAX} brackets are open; write it in fewer")));
+            return Err(ExpressionProblem::at(
+                offset,
+                format!("more than {NESTING_MAX} brackets are open; write it in fewer"),
+            ));
         }
     }
     Ok(())
@@ -37,7 +40,10 @@ pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProb
     });
     let said = first.map_or("", |error| error.msg.as_str());
     if said.contains("Recursion limit") {
-        return ExpressionProblem { offset: place, message: format!("has more than {NESTING_MAX} conditions within each other") };
+        return ExpressionProblem {
+            offset: place,
+            message: format!("has more than {NESTING_MAX} conditions within each other"),
+        };
     }
     let said = said.strip_prefix("Syntax error: ").unwrap_or(said);
     // What the parser would rather have seen is a list of a dozen signs.

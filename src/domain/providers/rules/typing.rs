@@ -230,7 +230,8 @@ impl<'a> Typing<'a> {
         right: &mut IdedExpr,
     ) -> Result<ValueKind, ExpressionProblem> {
         let kinds = (self.kind(left)?, self.kind(right)?);
-        let takes = |kind: ValueKind| if name == operators::MODULO { kind == ValueKind::Whole } else { kind.is_number() };
+        let takes =
+            |kind: ValueKind| if name == operators::MODULO { kind == ValueKind::Whole } else { kind.is_number() };
         if !takes(kinds.0) || !takes(kinds.1) {
             return Err(self.mixed(node, name, kinds.0, kinds.1));
         }
@@ -241,7 +242,12 @@ impl<'a> Typing<'a> {
         Ok(self.level(left, right, kinds).unwrap_or(ValueKind::Decimal))
     }
 
-    fn membership(&mut self, node: &IdedExpr, element: &mut IdedExpr, list: &mut IdedExpr) -> Result<ValueKind, ExpressionProblem> {
+    fn membership(
+        &mut self,
+        node: &IdedExpr,
+        element: &mut IdedExpr,
+        list: &mut IdedExpr,
+    ) -> Result<ValueKind, ExpressionProblem> {
         let kind = self.kind(element)?;
         let id = list.id;
         let Expr::List(items) = &mut list.expr else {

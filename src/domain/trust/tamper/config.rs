@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::diff::{LineChange, FileDiff, Hunk};
+use super::diff::{FileDiff, Hunk, LineChange};
 use super::{Findings, TamperKind};
 
 macro_rules! pattern {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::config::{is_check_config, is_check_script};
-use super::diff::{LineChange, FileDiff, DiffLine};
+use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::Language;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::diff::{LineChange, FileDiff, Hunk};
+use super::diff::{FileDiff, Hunk, LineChange};
 use super::language::{Language, excludes_others, is_placeholder, is_table, is_test_path};
 use super::{Findings, TamperKind};
 
@@ -42,7 +42,8 @@ impl DiffSummary {
             let tests = Tests::of(file, language);
             whole.added_tests.extend(without(&tests.new, &tests.old));
             whole.removed_tests.extend(without(&tests.old, &tests.new));
-            let before = tests.lines.iter().filter(|line| line.change != LineChange::Added && language.skips(line.text));
+            let before =
+                tests.lines.iter().filter(|line| line.change != LineChange::Added && language.skips(line.text));
             whole.skipped_before.extend(before.filter_map(|line| line.old_skipped.clone()));
         }
         whole
@@ -80,7 +81,12 @@ fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bool {
 }
 
 /// Reports removed tests; gives the new names of those that were renamed.
-fn removed(file: &FileDiff, tests: &Tests<'_>, whole: &DiffSummary, findings: &mut Findings) -> HashMap<String, String> {
+fn removed(
+    file: &FileDiff,
+    tests: &Tests<'_>,
+    whole: &DiffSummary,
+    findings: &mut Findings,
+) -> HashMap<String, String> {
     let mut free = without(&tests.new, &tests.old);
     let mut renamed = HashMap::new();
     let mut lost = Vec::new();
@@ -243,8 +249,10 @@ impl<'a> Tests<'a> {
     /// Whether every assertion of a removed test is found among the added lines of the diff.
     fn body_lives_on(&self, name: &str, whole: &DiffSummary) -> bool {
         let mut any = false;
-        for line in
-            self.lines.iter().filter(|line| line.change == LineChange::Removed && line.old_test.as_deref() == Some(name))
+        for line in self
+            .lines
+            .iter()
+            .filter(|line| line.change == LineChange::Removed && line.old_test.as_deref() == Some(name))
         {
             if line.text.contains("assert") || line.text.contains("expect") {
                 any = true;
@@ -263,7 +271,8 @@ impl<'a> Tests<'a> {
         let before = |line: &&Placed<'_>| line.change != LineChange::Added && line.old_test.as_deref() == Some(name);
         let needed = self.lines.iter().filter(before).filter(weight).count();
         let has = |new: &str| {
-            let after = |line: &&Placed<'_>| line.change != LineChange::Removed && line.new_test.as_deref() == Some(new);
+            let after =
+                |line: &&Placed<'_>| line.change != LineChange::Removed && line.new_test.as_deref() == Some(new);
             self.lines.iter().filter(after).filter(weight).filter(|line| !is_placeholder(line.text)).count()
         };
         let fits = |new: &String| {

@@ -47,7 +47,9 @@ async fn learning_without_common_words_is_found_by_vector() {
     assert_eq!(gists(&store, by_meaning("one", "groundhog")).await, ["Count each groundhog", "Feed the marmot"]);
     assert!(gists(&store, query(1, "beaver")).await.is_empty());
     assert!(gists(&store, by_meaning("one", "beaver")).await.is_empty(), "the model knows none of the words");
-    assert!(gists(&store, LearningQuery { repository: repository(2), ..by_meaning("one", "groundhog") }).await.is_empty());
+    assert!(
+        gists(&store, LearningQuery { repository: repository(2), ..by_meaning("one", "groundhog") }).await.is_empty()
+    );
 }
 
 #[tokio::test]

@@ -85,9 +85,24 @@ fn iteration_yields_strategy_or_antipattern() {
 fn loop_end_yields_learnings_by_outcome() {
     let settings = MemorySettings::default();
     let cases = [
-        (LoopEnding::Merged, vec![(LearningKind::Strategy, LearningState::Active), (LearningKind::Estimate, LearningState::Candidate)]),
-        (LoopEnding::Verified, vec![(LearningKind::Strategy, LearningState::Candidate), (LearningKind::Estimate, LearningState::Candidate)]),
-        (LoopEnding::ClosedUnmerged, vec![(LearningKind::Antipattern, LearningState::Candidate), (LearningKind::Estimate, LearningState::Candidate)]),
+        (
+            LoopEnding::Merged,
+            vec![(LearningKind::Strategy, LearningState::Active), (LearningKind::Estimate, LearningState::Candidate)],
+        ),
+        (
+            LoopEnding::Verified,
+            vec![
+                (LearningKind::Strategy, LearningState::Candidate),
+                (LearningKind::Estimate, LearningState::Candidate),
+            ],
+        ),
+        (
+            LoopEnding::ClosedUnmerged,
+            vec![
+                (LearningKind::Antipattern, LearningState::Candidate),
+                (LearningKind::Estimate, LearningState::Candidate),
+            ],
+        ),
         (LoopEnding::Failed, vec![(LearningKind::Estimate, LearningState::Candidate)]),
         (LoopEnding::Stopped, vec![]),
     ];

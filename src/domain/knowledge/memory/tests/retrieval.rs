@@ -43,7 +43,8 @@ fn rows_are_ordered_by_term_weight() {
     // By hand: ln(1 + 990.5 / 10.5).
     assert!((weight(10) - 4.557_379).abs() < 1e-6, "{}", weight(10));
     assert!(Term { word: "pool".to_owned(), learnings: 7 }.weight(0) > 0.0, "a count that lags behind does no harm");
-    let holding = |rows: &[i64], weight: f64| rows.iter().map(|row| TermMatch { row: *row, weight }).collect::<Vec<_>>();
+    let holding =
+        |rows: &[i64], weight: f64| rows.iter().map(|row| TermMatch { row: *row, weight }).collect::<Vec<_>>();
     let postings = [holding(&[2, 5, 9], 0.1), holding(&[5, 7, 9], 0.2), holding(&[3], 0.25)].concat();
     let best = best_first(postings);
     assert_eq!(best.iter().map(|one| one.row).collect::<Vec<_>>(), [9, 5, 3, 7, 2], "the newest of equals first");

@@ -21,7 +21,14 @@ fn scene() -> BackendsFixture {
     scene
 }
 
-fn judge(scene: &mut BackendsFixture, backend: &str, task_type: TaskType, progress: f64, usd: Option<f64>, times: usize) {
+fn judge(
+    scene: &mut BackendsFixture,
+    backend: &str,
+    task_type: TaskType,
+    progress: f64,
+    usd: Option<f64>,
+    times: usize,
+) {
     for _ in 0..times {
         let cost = usd.map(Money::from_usd);
         scene.see(BackendObservation::Judged { backend: backend.to_owned(), task_type, progress, cost }, at(0));

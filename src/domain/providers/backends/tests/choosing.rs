@@ -55,7 +55,10 @@ fn one_loop_tries_what_came_back_and_the_others_stay_until_it_answered() {
     assert_eq!(scene.chosen(Some("b"), at(4)), "b");
     let back = scene.until("a");
     let choice = scene.choose(Some("b"), back);
-    assert!(matches!(&choice, BackendChoice::Use { backend, why: ChoiceReason::Trial, .. } if backend == "a"), "{choice:?}");
+    assert!(
+        matches!(&choice, BackendChoice::Use { backend, why: ChoiceReason::Trial, .. } if backend == "a"),
+        "{choice:?}"
+    );
     let mut first = call("first", "a");
     first.previous = Some("b".to_owned());
     let changes = scene.see(BackendObservation::CallStarted { call: first.clone(), likely_cost: None }, back);

@@ -12,7 +12,8 @@ fn d1_a_backend_that_was_disabled_in_the_configuration_is_used_once_it_is_enable
     assert_eq!(scene.chosen(None, at(1)), "a");
 
     // One that was disabled for its key comes back with another configuration, not with the same one read again.
-    let configured = |text: &str| BackendObservation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
+    let configured =
+        |text: &str| BackendObservation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
     scene.see(configured("key 1"), at(1));
     scene.limited("a", LimitKind::Auth, None, at(2));
     assert_eq!(scene.see(configured("key 1"), at(3)), []);
@@ -68,7 +69,10 @@ fn d3_a_prompt_that_is_too_long_is_not_waited_for_and_not_sent_again() {
     for (filled, session) in [(84.9, SessionUse::Resume), (85.0, SessionUse::Fresh), (f64::NAN, SessionUse::Fresh)] {
         full.session = Some(PreviousSession { backend: "a".to_owned(), model: None, context_pct: Some(filled) });
         let choice = choose(&scene.state, &scene.settings, &full, 1, at(0));
-        assert!(matches!(choice, BackendChoice::Use { session: found, .. } if found == session), "{filled}: {choice:?}");
+        assert!(
+            matches!(choice, BackendChoice::Use { session: found, .. } if found == session),
+            "{filled}: {choice:?}"
+        );
     }
 }
 

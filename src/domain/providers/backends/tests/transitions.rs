@@ -126,7 +126,8 @@ fn auth_and_billing_disable_until_somebody_acts() {
 #[test]
 fn a_person_disables_until_a_person_enables() {
     let mut scene = BackendsFixture::new(settings());
-    let configured = |text: &str| BackendObservation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
+    let configured =
+        |text: &str| BackendObservation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
     scene.see(configured("1"), at(0));
     scene.see(BackendObservation::Disabled { backend: "a".to_owned(), reason: "maintenance".to_owned() }, at(0));
     scene.limited("a", LimitKind::Auth, None, at(0));
