@@ -46,7 +46,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     for size in sizes {
         fill(&store, &mut corpus, size - held).await?;
         held = *size;
-        let queries: Vec<Query> = (0..asked).map(|_| corpus.query()).collect();
+        let queries: Vec<LearningQuery> = (0..asked).map(|_| corpus.query()).collect();
         let first = timed(&store, &queries[0]).await?;
         for query in queries.iter().take(asked / 5) {
             timed(&store, query).await?;
@@ -91,7 +91,7 @@ async fn fill(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Resul
     Ok(())
 }
 
-async fn timed(store: &Store, query: &Query) -> anyhow::Result<Duration> {
+async fn timed(store: &Store, query: &LearningQuery) -> anyhow::Result<Duration> {
     let query = query.clone();
     let watch = Stopwatch::start();
     recall(store, query, MemorySettings::default(), NOW).await?;

@@ -92,7 +92,7 @@ fn slowest(times: Vec<Duration>) -> Duration {
 async fn failover(world: &World, logs: &Path) -> anyhow::Result<(Duration, Duration, Loop)> {
     let engine = world.engine();
     let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
-    let enabled = Observation::Enabled { backend: "claude".to_owned() };
+    let enabled = BackendObservation::Enabled { backend: "claude".to_owned() };
     engine.store.write(move |c| calls::observe(c, &enabled, &settings, now)).await?;
     let issue = world.issue().await?;
     world.forge.flush().await;
@@ -139,12 +139,12 @@ fn classifying(run: &mut Run) {
         output.push('\n');
     }
     let limit = "API Error: 429 rate limit exceeded, try again in 90s";
-    let all = |message: &str| Signals { messages: vec![format!("{message}{limit}")], ..LimitSignals::default() };
+    let all = |message: &str| LimitSignals { messages: vec![format!("{message}{limit}")], ..LimitSignals::default() };
     let size = output.len() / 1_000;
     let mut many: Vec<String> =
         output.as_bytes().chunks(size).map(|part| String::from_utf8_lossy(part).into()).collect();
     many.push(limit.to_owned());
-    let many = Signals { messages: many, ..LimitSignals::default() };
+    let many = LimitSignals { messages: many, ..LimitSignals::default() };
     let now = Timestamp(1_700_000_000_000);
     for (what, signals) in [("1 MiB in one message", all(&output)), ("1 MiB in 1,000 messages", many)] {
         let (mut times, mut plain) = (Vec::new(), Vec::new());
@@ -201,7 +201,7 @@ async fn context(run: &mut Run, world: &World, ended: Loop) -> anyhow::Result<()
         let of = current.id.clone();
         let summaries = engine.store.read(move |c| session::summaries(c, &of, 0)).await?;
         let mut context = Context::of(&current, engine.clock.now());
-        let soft = |summary: ralph_bot::domain::knowledge::session::Summary| SummarySoFar {
+        let soft = |summary: ralph_bot::domain::knowledge::session::SessionSummary| SummarySoFar {
             from: summary.from,
             to: summary.to,
             text: summary.text,
@@ -234,12 +234,12 @@ fn lengthened(mut ended: Loop, iterations: u32) -> anyhow::Result<Loop> {
     Ok(ended)
 }
 
-fn turn(iteration: u32) -> Turn {
+fn turn(iteration: u32) -> SessionTurn {
     let at = Timestamp(i64::from(iteration) * 1_000);
-    Turn {
+    SessionTurn {
         iteration,
         attempt: 0,
-        role: Role::Agent,
+        role: TurnRole::Agent,
         prompt: format!("Mend part {iteration} of the parser.\n").repeat(60),
         response: format!("Part {iteration} of the parser was rewritten; the same check fails.\n").repeat(30),
         backend: "mine".to_owned(),
