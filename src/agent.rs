@@ -14,7 +14,7 @@ mod jsonl;
 mod kimi;
 mod mcp;
 mod opencode;
-mod place;
+mod run_environment;
 mod placeholder;
 mod preset;
 mod refusal;
@@ -44,7 +44,7 @@ use crate::process::Cookie;
 use crate::process::sandbox::Network;
 
 pub use claude::ClaudeStream;
-pub use internal::{Bounds, InternalSettings, Model, Price, build_internal};
+pub use internal::{AgentLimits, InternalSettings, ModelFunction, PriceFunction, build_internal};
 pub use preset::{OutputFormat, names as preset_names};
 
 /// One run of an agent in a work tree.
@@ -73,7 +73,7 @@ pub struct AgentRun {
     /// What it may cost; only backends that count their cost themselves are held to it.
     pub max_cost: Option<Money>,
     /// The session that it goes on with; only agents that keep sessions do ([`Backend::resumes`]).
-    pub session: Option<Resumed>,
+    pub session: Option<ResumedSession>,
     /// Where the files of its session are to be copied when it ends well: a folder outside the tree, absolute, that is not
     /// there yet. Without one, nobody goes on with it.
     pub keep: Option<PathBuf>,
@@ -89,7 +89,7 @@ pub struct AgentRun {
 
 /// A session that a run goes on with.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Resumed {
+pub struct ResumedSession {
     /// The backend's name for it.
     pub id: String,
     /// The folder that its files were kept in.
@@ -247,7 +247,7 @@ pub enum AgentEvent {
 
 /// Where a run with this scratch folder is told to leave its report.
 pub fn report_path(scratch: &std::path::Path) -> PathBuf {
-    place::report_path(scratch)
+    run_environment::report_path(scratch)
 }
 
 /// Something that can run a coding agent.
@@ -303,7 +303,7 @@ pub struct BackendSetup {
     pub config_folder: PathBuf,
     /// `PATH` of the agent, in which its program is looked up.
     pub path: OsString,
-    /// Tool folders that it may read in the sandbox (see `process::sandbox::View::tools`).
+    /// Tool folders that it may read in the sandbox (see `process::sandbox::SandboxView::tools`).
     pub tools: Vec<PathBuf>,
     /// The backend's names of models by the operator's.
     pub models: BTreeMap<String, String>,

@@ -36,7 +36,7 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{Limits, serve};
 use crate::process::Masker;
-use crate::process::sandbox::{SandboxProbe, Tier, View, probe, tool_environment};
+use crate::process::sandbox::{SandboxProbe, SandboxTier, SandboxView, probe, tool_environment};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -380,7 +380,7 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
         None => probe().await,
     };
     match (found.tier, &found.bubblewrap) {
-        (Tier::A, Ok(version)) => {
+        (SandboxTier::A, Ok(version)) => {
             let network = match egress(config) {
                 Egress::Everything => "",
                 Egress::Nothing => ", without network",
@@ -416,7 +416,7 @@ fn egress(config: &Config) -> Egress {
 fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
     let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
     let home = PathBuf::from(env.get("HOME").unwrap_or("/"));
-    let tools = View::tools(&path, &home);
+    let tools = SandboxView::tools(&path, &home);
     (path, tools)
 }
 

@@ -6,7 +6,7 @@ pub mod check;
 pub mod completions;
 #[cfg(feature = "demo")]
 pub mod demo;
-pub mod enter;
+pub mod sandbox_exec;
 pub mod init;
 pub mod local;
 pub mod loops;
@@ -84,7 +84,7 @@ pub enum Command {
     Mcp(mcp::McpArgs),
     /// Begin a program in a sandbox from which single hosts can be reached: the service calls this, people do not
     #[command(hide = true)]
-    Enter(enter::EnterArgs),
+    SandboxExec(sandbox_exec::SandboxExecArgs),
     /// Copy the database while the service runs
     Backup(backup::BackupArgs),
     /// Write a working configuration
@@ -156,7 +156,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         Command::Replay(args) => replay::run(&args, &cli.global, env),
         Command::Simulate(args) => simulate::run(&args, &cli.global, env),
         Command::Mcp(args) => mcp::run(&args, env),
-        Command::Enter(args) => enter::run(&args),
+        Command::SandboxExec(args) => sandbox_exec::run(&args),
         Command::Backup(args) => backup::run(&args, &cli.global, env),
         Command::Init(args) => init::run(&args, &cli.global, env),
         #[cfg(feature = "demo")]

@@ -9,7 +9,7 @@
 //! process-id namespace of the bubblewrap tier is what closes that hole.
 
 mod capture;
-mod gate;
+mod egress_proxy;
 mod mask;
 mod memory;
 mod running;
@@ -24,17 +24,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use capture::Captured;
-pub use gate::enter;
+pub use egress_proxy::sandbox_exec;
 pub use mask::Masker;
 pub use running::run;
 pub use sandbox::Sandbox;
-use sandbox::{Gate, Network, View};
+use sandbox::{EgressSettings, Network, SandboxView};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 
 /// What to run, and within which bounds.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct ProcessSpec {
     /// A path, or a name that is looked up in the `PATH` of `env`.
     pub program: PathBuf,
     /// Arguments, without the program's name; never a shell string, never a secret.
@@ -49,7 +49,7 @@ pub struct Spec {
     /// This is how secrets get to a child: they are then in no argument, environment or file.
     pub fds: Vec<(i32, Vec<u8>)>,
     /// Bounds.
-    pub limits: Limits,
+    pub limits: ProcessLimits,
     /// What the child can see.
     pub sandbox: Sandbox,
     /// Mark by which processes are found that left the group.
@@ -58,7 +58,7 @@ pub struct Spec {
     pub secrets: Masker,
 }
 
-impl Spec {
+impl ProcessSpec {
     /// A program without arguments in `cwd`: empty environment, no input, default limits, no sandbox, no cookie.
     pub fn new(program: impl Into<PathBuf>, cwd: impl Into<PathBuf>) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Spec {
             env: Vec::new(),
             stdin: Stdin::Null,
             fds: Vec::new(),
-            limits: Limits::default(),
+            limits: ProcessLimits::default(),
             sandbox: Sandbox::None,
             cookie: None,
             secrets: Masker::default(),
@@ -88,11 +88,11 @@ impl Spec {
     }
 }
 
-impl Spec {
+impl ProcessSpec {
     /// What lets single hosts be reached, where that is wanted.
-    fn gate(&self) -> Option<&Gate> {
+    fn egress(&self) -> Option<&EgressSettings> {
         match &self.sandbox {
-            Sandbox::Bubblewrap(View { network: Network::Only(gate), .. }) => Some(gate),
+            Sandbox::Bubblewrap(SandboxView { network: Network::Only(egress), .. }) => Some(egress),
             _ => None,
         }
     }
@@ -119,7 +119,7 @@ impl std::fmt::Debug for Stdin {
 
 /// Bounds of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ProcessLimits {
     /// Longest run.
     pub wall: Duration,
     /// Longest silence on both outputs; `None` for no such limit.
@@ -130,7 +130,7 @@ pub struct Limits {
     pub keep_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for ProcessLimits {
     /// Ten minutes, no idle limit, 5 s of grace, 256 KiB a stream.
     fn default() -> Self {
         Self { wall: Duration::from_secs(600), idle: None, grace: Duration::from_secs(5), keep_bytes: 256 * 1024 }
@@ -160,7 +160,7 @@ pub type Lines<'a> = &'a mut (dyn FnMut(Stream, &str) -> Flow + Send);
 
 /// Why a run is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProcessEnd {
     /// By itself, with this code. In a sandbox a signal shows as 128 + its number.
     Exited(i32),
     /// By a signal that was not ours.
@@ -179,7 +179,7 @@ pub enum Ended {
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// Why it is over.
-    pub ended: Ended,
+    pub ended: ProcessEnd,
     /// Exit code, where there was one; also when we asked it to end and it did.
     pub exit_code: Option<i32>,
     /// What it printed on descriptor 1.
@@ -195,7 +195,7 @@ pub struct Finished {
 impl Finished {
     /// Whether it ended by itself with code 0.
     pub fn success(&self) -> bool {
-        self.ended == Ended::Exited(0)
+        self.ended == ProcessEnd::Exited(0)
     }
 }
 

@@ -34,7 +34,7 @@ use crate::domain::providers::limit::LimitSignals;
 use crate::net::client_of_model;
 use crate::process::Masker;
 use wire::Unread;
-use wire::fault::{self, Fault};
+use wire::fault::{self, ProviderError};
 
 /// Largest answer that is read, in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
@@ -154,7 +154,7 @@ impl ApiClient {
             self.failed(&format!("the answer is no JSON ({error}); it begins: {start}"), false, Some(200))
         })?;
         self.wire.answer(request, &document).map_err(|unread| match unread {
-            Unread::Fault(fault) => self.complaint(200, &HeaderMap::new(), fault),
+            Unread::Provider(fault) => self.complaint(200, &HeaderMap::new(), fault),
             Unread::Foreign(problem) => {
                 let problem = format!("the answer is none of the interface `{}`: {problem}", self.wire.name());
                 self.failed(&problem, false, Some(200))
@@ -244,7 +244,7 @@ impl ApiClient {
     }
 
     /// An error that the server tells of.
-    fn complaint(&self, status: u16, headers: &HeaderMap, fault: Fault) -> CallError {
+    fn complaint(&self, status: u16, headers: &HeaderMap, fault: ProviderError) -> CallError {
         let passes = matches!(status, 408 | 409 | 425 | 429 | 500..=599) || fault.is_trouble();
         let paid = |code: &str| code.contains("quota") || code.contains("billing");
         let what = format!("{} ({}): HTTP {status}: {}", self.name, self.host, fault.said());

@@ -13,12 +13,12 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use super::broker::ModelKey;
-use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
+use super::preset::{RunContext, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, variables, words};
 use super::refusal::{no_answer, refused};
-use super::stream::{Gathered, Tokens};
+use super::stream::{OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
-use crate::process::{Ended, Finished, Stream};
+use crate::process::{ProcessEnd, Finished, Stream};
 
 /// Bytes of what it says that count as its final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
@@ -56,7 +56,7 @@ const STATUSES: [(&str, u16); 8] = [
     ("ServiceUnavailableError", 503),
 ];
 
-pub(super) const PRESET: Preset = Preset {
+pub(super) const PRESET: AgentPreset = AgentPreset {
     name: "aider",
     program: Some("aider"),
     arguments,
@@ -76,16 +76,16 @@ pub(super) const PRESET: Preset = Preset {
             (".aider/caches/model_prices_and_context_window.json", FETCHED_PRICES.to_owned()),
         ]
     },
-    prompt: PromptBy::Arguments,
+    prompt: PromptDelivery::Arguments,
     reader: || Box::new(AiderText::default()),
     version: Some(&["--version"]),
-    litter: &[".aider.tags.cache."],
+    leftovers: &[".aider.tags.cache."],
     keys: &KEYS,
     model_at: &["api.openai.com", "api.anthropic.com"],
-    ..Preset::NOTHING
+    ..AgentPreset::NOTHING
 };
 
-fn arguments(call: &Call<'_>) -> Vec<String> {
+fn arguments(call: &RunContext<'_>) -> Vec<String> {
     let mut arguments = words(&[
         "--yes-always",
         "--no-auto-commits",
@@ -121,7 +121,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
 /// Reads aider's text.
 #[derive(Debug, Default)]
 struct AiderText {
-    gathered: Gathered,
+    output: OutputAccumulator,
     /// What it printed since its last answer.
     said: String,
     /// Its last whole answer.
@@ -131,7 +131,7 @@ struct AiderText {
     error: Option<String>,
     dollars: f64,
     /// Why it is not worth waiting for it any longer.
-    hopeless: Option<String>,
+    stop_because: Option<String>,
     /// What it wants from a person before it can run.
     wants: Option<String>,
 }
@@ -158,32 +158,32 @@ impl AiderText {
         let figures = FIGURES.captures(line);
         if let Some(cost) = COST.captures(line) {
             self.dollars = self.dollars.max(cost["session"].parse().unwrap_or(0.0));
-            self.gathered.cost = Some(Money::from_usd(self.dollars));
+            self.output.cost = Some(Money::from_usd(self.dollars));
         }
         if let Some(figures) = figures {
             self.figures(&figures, on_event);
         } else if COST.is_match(line) {
-            self.gathered.used(on_event);
+            self.output.report_usage(on_event);
         } else if let Some(kind) = ERROR.captures(line) {
             self.failed(line, &kind[1]);
         } else if EXHAUSTED.is_match(line) {
             self.failed(line, "ContextWindowExceededError");
         } else if let Some(file) = line.strip_prefix("Applied edit to ") {
-            self.gathered.tool_called("edit", &file.into(), on_event);
+            self.output.record_tool_call("edit", &file.into(), on_event);
             on_event(AgentEvent::FileChanged { path: shortened(file.trim(), MAX_EVENT_TEXT) });
         } else if line == "The LLM did not conform to the edit format." {
-            self.gathered.tool_called("edit", &serde_json::Value::Null, on_event);
-            self.gathered.tool_failed(line, on_event);
+            self.output.record_tool_call("edit", &serde_json::Value::Null, on_event);
+            self.output.record_tool_failure(line, on_event);
         } else if let Some(wait) = RETRY.captures(line) {
             let reason = self.error.clone().unwrap_or_else(|| line.to_owned());
             if wait[1].parse().is_ok_and(|wait: f64| wait >= LONGEST_WAIT_S) {
-                self.hopeless = Some(format!("its provider refused it again and again: {}", shortened(&reason, 200)));
+                self.stop_because = Some(format!("its provider refused it again and again: {}", shortened(&reason, 200)));
             }
-            self.gathered.retried(reason, on_event);
+            self.output.record_retry(reason, on_event);
         } else if line.starts_with("No LLM model was specified and no API keys were provided") {
             // It would wait for somebody to log in with a browser.
             self.wants = Some(line.to_owned());
-            self.hopeless = self.wants.clone();
+            self.stop_because = self.wants.clone();
         } else {
             self.other(line, on_event);
         }
@@ -205,28 +205,28 @@ impl AiderText {
 
     fn failed(&mut self, line: &str, kind: &str) {
         self.answered = false;
-        self.gathered.failed(line);
-        self.gathered.signals.code = Some(shortened(kind, 100));
+        self.output.record_provider_error(line);
+        self.output.signals.code = Some(shortened(kind, 100));
         let status = STATUSES.iter().find(|(name, _)| *name == kind).map(|(_, status)| *status);
-        self.gathered.signals.status = status.or(self.gathered.signals.status);
+        self.output.signals.status = status.or(self.output.signals.status);
         self.error = Some(line.to_owned());
     }
 
     /// An answer came, and this is what it took.
     fn figures(&mut self, figures: &Captures<'_>, on_event: &mut dyn FnMut(AgentEvent)) {
         self.answered = true;
-        self.gathered.waiting = false;
+        self.output.waiting = false;
         self.answer = std::mem::take(&mut self.said);
         let number = |name: &str| figures.name(name).map_or(0, |text| count(text.as_str()));
         let cache_write = number("write");
-        self.gathered.tokens = self.gathered.tokens.plus(Tokens {
+        self.output.tokens = self.output.tokens.plus(Tokens {
             // It adds those put into the cache to a number that has them already.
             read: number("sent").saturating_sub(cache_write),
             written: number("received"),
             cache_read: number("hit"),
             cache_write,
         });
-        self.gathered.used(on_event);
+        self.output.report_usage(on_event);
     }
 }
 
@@ -241,7 +241,7 @@ fn count(text: &str) -> u64 {
     digits.parse::<f64>().map_or(0, |number| (number * factor).round() as u64)
 }
 
-impl Reader for AiderText {
+impl OutputReader for AiderText {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         match stream {
             Stream::Stdout => self.text(line, on_event),
@@ -250,34 +250,34 @@ impl Reader for AiderText {
         }
     }
 
-    fn waiting(&self) -> bool {
-        self.gathered.waiting
+    fn is_waiting(&self) -> bool {
+        self.output.waiting
     }
 
-    fn hopeless(&self) -> Option<String> {
-        self.hopeless.clone()
+    fn reason_to_stop(&self) -> Option<String> {
+        self.stop_because.clone()
     }
 
-    fn finish(&mut self, finished: &Finished) -> Reading {
+    fn finish(&mut self, finished: &Finished) -> ParsedOutput {
         let words = if self.answered { &self.answer } else { &self.said };
-        words.trim().clone_into(&mut self.gathered.last_text);
+        words.trim().clone_into(&mut self.output.last_text);
         let status = match (&finished.ended, self.error.take()) {
             _ if let Some(wants) = self.wants.take() => AgentStatus::Unavailable { reason: wants },
-            (Ended::Exited(0), _) if self.answered => AgentStatus::Finished,
-            (_, Some(error)) if !self.answered => match refused(&self.gathered.signals, &error) {
+            (ProcessEnd::Exited(0), _) if self.answered => AgentStatus::Finished,
+            (_, Some(error)) if !self.answered => match refused(&self.output.signals, &error) {
                 // It was worth asking again, so it passes.
-                AgentStatus::Failed { reason } if self.gathered.waiting => {
+                AgentStatus::Failed { reason } if self.output.waiting => {
                     AgentStatus::Limited { until_ms: None, reason }
                 }
                 status => status,
             },
-            (Ended::Exited(0), _) => match no_answer(&self.said) {
+            (ProcessEnd::Exited(0), _) => match no_answer(&self.said) {
                 Some(line) => AgentStatus::Unavailable { reason: format!("it did not run: {line}") },
                 None => AgentStatus::Failed { reason: "it ended without an answer of the model".to_owned() },
             },
-            _ => self.gathered.without_result(finished),
+            _ => self.output.status_without_result(finished),
         };
-        self.gathered.reading(status, finished)
+        self.output.finish(status, finished)
     }
 }
 

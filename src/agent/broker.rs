@@ -55,7 +55,7 @@ pub(super) struct ModelKey {
 
 /// A model whose keys stay here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct HiddenKey {
     /// Variables that hold them.
     pub(super) keys: Vec<String>,
     /// Variables that are to name our address.
@@ -65,7 +65,7 @@ pub(super) struct Kept {
 }
 
 /// The keys that an agent does not get to see, by its settings and what is known of its program.
-pub(super) fn kept(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Kept> {
+pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<HiddenKey> {
     if !settings.config.hide_keys {
         return Vec::new();
     }
@@ -76,11 +76,11 @@ pub(super) fn kept(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Kept> {
     let address = |text: &str| {
         Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some())
     };
-    let mut kept: Vec<Kept> = Vec::new();
+    let mut kept: Vec<HiddenKey> = Vec::new();
     for (key, at) in settings.config.keys.iter().filter(|(key, _)| value(key).is_some()) {
         match kept.iter_mut().find(|kept| kept.addresses.contains(at)) {
             Some(kept) => kept.keys.push(key.clone()),
-            None => kept.extend(value(at).and_then(address).map(|model| Kept {
+            None => kept.extend(value(at).and_then(address).map(|model| HiddenKey {
                 keys: vec![key.clone()],
                 addresses: vec![at.clone()],
                 model,
@@ -92,7 +92,7 @@ pub(super) fn kept(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Kept> {
         let keys: Vec<String> = keys.map(|key| (*key).to_owned()).collect();
         let model = known.addresses.iter().find_map(|name| value(name)).or(known.usual).and_then(address);
         if let Some(model) = model.filter(|_| !keys.is_empty()) {
-            kept.push(Kept { keys, addresses: known.addresses.iter().map(|name| (*name).to_owned()).collect(), model });
+            kept.push(HiddenKey { keys, addresses: known.addresses.iter().map(|name| (*name).to_owned()).collect(), model });
         }
     }
     kept
@@ -110,10 +110,10 @@ impl Broker {
     ///
     /// # Errors
     /// A sentence for the operator: no port, no TLS roots.
-    pub(super) async fn open(settings: &BackendSetup, kept: &[Kept]) -> Result<Self, String> {
+    pub(super) async fn open(settings: &BackendSetup, kept: &[HiddenKey]) -> Result<Self, String> {
         let mut broker = Self { variables: settings.env.clone(), _serving: JoinSet::new() };
         for kept in kept {
-            let model = Model::of(kept, &settings.env)?;
+            let model = BrokeredModel::of(kept, &settings.env)?;
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
             let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
             let (at, listener) = bound.map_err(|error: io::Error| format!("no port for its model: {error}"))?;
@@ -142,15 +142,15 @@ impl Broker {
 }
 
 /// A model, and the keys that it takes.
-struct Model {
+struct BrokeredModel {
     base: Url,
     client: reqwest::Client,
     /// Variable, the token that the agent has, and the key that it stands for.
     keys: Vec<(String, String, SecretString)>,
 }
 
-impl Model {
-    fn of(kept: &Kept, variables: &[(String, SecretString)]) -> Result<Self, String> {
+impl BrokeredModel {
+    fn of(kept: &HiddenKey, variables: &[(String, SecretString)]) -> Result<Self, String> {
         let key = |name: &String| {
             let (_, key) = variables.iter().find(|(known, _)| known == name)?;
             let token = format!("ralph-{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
@@ -200,7 +200,7 @@ impl Model {
 }
 
 /// Asks the model what an agent asks, and gives its answer back as it comes.
-async fn pass_on(State(model): State<Arc<Model>>, request: Request) -> Response {
+async fn pass_on(State(model): State<Arc<BrokeredModel>>, request: Request) -> Response {
     let (asked, body) = request.into_parts();
     let (headers, in_headers) = model.headers(&asked.headers);
     let Some((url, in_query)) = model.address(asked.uri.path(), asked.uri.query()) else {

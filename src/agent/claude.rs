@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use super::broker::ModelKey;
-use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
+use super::preset::{RunContext, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, variables, words};
 use super::refusal::{gave_up, refused};
-use super::session::Filled;
-use super::stream::{Gathered, MAX_KEPT, MAX_NOTE, MAX_NOTES, Tokens};
+use super::session::ContextFill;
+use super::stream::{OutputAccumulator, MAX_KEPT, MAX_NOTE, MAX_NOTES, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::http_error;
@@ -23,12 +23,12 @@ const MAX_RETRIES: &str = "3";
 /// How long it waits for an answer, in milliseconds.
 const API_TIMEOUT_MS: &str = "300000";
 
-pub(super) const PRESET: Preset = Preset {
+pub(super) const PRESET: AgentPreset = AgentPreset {
     name: "claude",
     program: Some("claude"),
     arguments,
     environment,
-    prompt: PromptBy::Stdin,
+    prompt: PromptDelivery::Stdin,
     reader: || Box::new(ClaudeStream::default()),
     version: Some(&["--version"]),
     sessions: &[".claude/projects"],
@@ -39,10 +39,10 @@ pub(super) const PRESET: Preset = Preset {
         unless: &["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"],
     }],
     model_at: &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
-    ..Preset::NOTHING
+    ..AgentPreset::NOTHING
 };
 
-fn arguments(call: &Call<'_>) -> Vec<String> {
+fn arguments(call: &RunContext<'_>) -> Vec<String> {
     // Without a sandbox its own gate is the only one: edits pass, as do commands that only make files in the tree
     // (`touch`); other commands do not, unless the operator's `args` say so.
     let mode = if call.run.sandboxed { "bypassPermissions" } else { "acceptEdits" };
@@ -68,7 +68,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
     arguments
 }
 
-fn environment(call: &Call<'_>) -> Vec<(String, String)> {
+fn environment(call: &RunContext<'_>) -> Vec<(String, String)> {
     let mut environment = vec![
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
         ("DISABLE_AUTOUPDATER", "1"),
@@ -99,7 +99,7 @@ const EDITORS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
 /// Reads Claude Code's `stream-json` output, a line at a time.
 #[derive(Debug, Default)]
 pub struct ClaudeStream {
-    gathered: Gathered,
+    output: OutputAccumulator,
     usage: BTreeMap<String, Tokens>,
     /// Files that calls under way change.
     edits: HashMap<String, String>,
@@ -111,27 +111,27 @@ pub struct ClaudeStream {
 impl ClaudeStream {
     /// Takes a line; what it means for people goes to `on_event`. Lines that are not JSON are kept as text.
     pub fn line(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
-        let Some(event) = self.gathered.object(line, on_event) else { return };
-        self.gathered.session(&event["session_id"], on_event);
+        let Some(event) = self.output.parse_object(line, on_event) else { return };
+        self.output.record_session(&event["session_id"], on_event);
         match event["type"].as_str().unwrap_or_default() {
             "assistant" => self.assistant(&event, on_event),
             "user" => self.tool_results(&event, on_event),
-            "system" if event["subtype"] == "init" => self.gathered.served_by(&event["model"]),
+            "system" if event["subtype"] == "init" => self.output.record_model(&event["model"]),
             "system" if event["subtype"] == "api_retry" => {
-                self.gathered.signals.status = event["error_status"].as_u64().and_then(http_error);
+                self.output.signals.status = event["error_status"].as_u64().and_then(http_error);
                 let status = event["error_status"].as_u64().map(|s| format!(" ({s})")).unwrap_or_default();
                 let reason = format!("{}{status}", event["error"].as_str().unwrap_or("the provider did not answer"));
-                self.gathered.retried(reason, on_event);
+                self.output.record_retry(reason, on_event);
             }
             "rate_limit_event" => self.rate_limit(&event["rate_limit_info"]),
             "result" => {
-                self.gathered.cost = event["total_cost_usd"].as_f64().map(|usd| Money::from_usd(usd.max(0.0)));
+                self.output.cost = event["total_cost_usd"].as_f64().map(|usd| Money::from_usd(usd.max(0.0)));
                 self.result = Some(event);
-                self.gathered.tokens = self.tokens();
-                self.gathered.used(on_event);
+                self.output.tokens = self.tokens();
+                self.output.report_usage(on_event);
             }
             kind if PASSED_OVER.contains(&kind) => {}
-            kind => self.gathered.unknown(kind, &event, on_event),
+            kind => self.output.record_unknown_event(kind, &event, on_event),
         }
     }
 
@@ -144,21 +144,21 @@ impl ClaudeStream {
             let is_new = self.usage.insert(id, usage) != Some(usage);
             // An agent that it called has a context of its own.
             if event["parent_tool_use_id"].is_null() {
-                self.gathered.served_by(&message["model"]);
-                self.gathered.filled = Some(Filled { tokens: usage.total(), window: None });
+                self.output.record_model(&message["model"]);
+                self.output.filled = Some(ContextFill { tokens: usage.total(), window: None });
             }
             if is_new {
                 // The result line says what it cost; until then it can be estimated.
-                self.gathered.tokens = self.messages();
-                self.gathered.used(on_event);
+                self.output.tokens = self.messages();
+                self.output.report_usage(on_event);
             }
         }
         for part in message["content"].as_array().into_iter().flatten() {
             match part["type"].as_str() {
-                Some("text") => self.gathered.said(part["text"].as_str().unwrap_or_default(), on_event),
+                Some("text") => self.output.record_text(part["text"].as_str().unwrap_or_default(), on_event),
                 Some("tool_use") => {
                     let name = part["name"].as_str().unwrap_or_default();
-                    self.gathered.tool_called(name, &part["input"], on_event);
+                    self.output.record_tool_call(name, &part["input"], on_event);
                     let path = part["input"]["file_path"].as_str().or(part["input"]["notebook_path"].as_str());
                     if let (Some(id), Some(path)) = (part["id"].as_str(), path)
                         && EDITORS.contains(&name)
@@ -183,7 +183,7 @@ impl ClaudeStream {
                     Value::String(text) => text.as_str(),
                     other => other[0]["text"].as_str().unwrap_or_default(),
                 };
-                self.gathered.tool_failed(text, on_event);
+                self.output.record_tool_failure(text, on_event);
             } else if let Some(path) = edited {
                 on_event(AgentEvent::FileChanged { path: shortened(&path, MAX_EVENT_TEXT) });
             }
@@ -194,8 +194,8 @@ impl ClaudeStream {
         if info["status"] == "rejected" {
             let kind = info["rateLimitType"].as_str().unwrap_or("unknown");
             let until = info["resetsAt"].as_i64().and_then(|seconds| seconds.checked_mul(1000));
-            self.gathered.signals.resets_at = until.map(Timestamp);
-            self.gathered.signals.code = Some(kind.to_owned());
+            self.output.signals.resets_at = until.map(Timestamp);
+            self.output.signals.code = Some(kind.to_owned());
             self.limit = Some(kind.replace('_', " "));
         }
     }
@@ -231,7 +231,7 @@ impl ClaudeStream {
 
     fn judged(&mut self, result: &Value) -> AgentStatus {
         for error in result["errors"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            self.gathered.erred(error, is_refusal(result));
+            self.output.record_error(error, is_refusal(result));
         }
         let is_error = result["is_error"] == true;
         let reason = result["terminal_reason"].as_str().unwrap_or("completed");
@@ -241,17 +241,17 @@ impl ClaudeStream {
             _ if reason != "completed" => reason,
             _ => stop,
         }
-        .clone_into(&mut self.gathered.stop_reason);
+        .clone_into(&mut self.output.stop_reason);
         match result["subtype"].as_str().unwrap_or_default() {
             "error_max_budget_usd" => AgentStatus::OverBudget,
             // Not an error of the work: the next iteration goes on from here.
             "error_max_turns" => {
-                self.gathered.note("it stopped at its limit of turns".to_owned());
+                self.output.add_note("it stopped at its limit of turns".to_owned());
                 AgentStatus::Finished
             }
             _ if is_error => {
                 let said = result["result"].as_str().filter(|text| !text.trim().is_empty());
-                let said = said.or(self.gathered.notes.last().map(String::as_str)).unwrap_or(reason);
+                let said = said.or(self.output.notes.last().map(String::as_str)).unwrap_or(reason);
                 let said = shortened(said.trim(), MAX_NOTE);
                 self.gave_up(result, &said)
             }
@@ -262,7 +262,7 @@ impl ClaudeStream {
 
     /// An error that it gave up on.
     fn gave_up(&mut self, result: &Value, said: &str) -> AgentStatus {
-        let signals = &mut self.gathered.signals;
+        let signals = &mut self.output.signals;
         let of_provider = is_refusal(result);
         if of_provider {
             signals.learn(said);
@@ -286,7 +286,7 @@ impl ClaudeStream {
     }
 }
 
-impl Reader for ClaudeStream {
+impl OutputReader for ClaudeStream {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         match stream {
             Stream::Stdout => ClaudeStream::line(self, line, on_event),
@@ -295,34 +295,34 @@ impl Reader for ClaudeStream {
         }
     }
 
-    fn complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.result.is_some()
     }
 
-    fn waiting(&self) -> bool {
-        self.gathered.waiting
+    fn is_waiting(&self) -> bool {
+        self.output.waiting
     }
 
     /// Newer versions give the cost and the tokens by model of the whole session; `usage` is of the run in all of them.
-    fn seen(&self) -> Option<u64> {
+    fn observed_tokens(&self) -> Option<u64> {
         let of_run = self.result.as_ref().map_or(0, |result| counted(&result["usage"]).total());
         Some(of_run.max(self.messages().total()))
     }
 
-    fn finish(&mut self, finished: &Finished) -> Reading {
-        self.gathered.tokens = self.tokens();
+    fn finish(&mut self, finished: &Finished) -> ParsedOutput {
+        self.output.tokens = self.tokens();
         let window = self.window();
-        self.gathered.filled = self.gathered.filled.map(|filled| Filled { window, ..filled });
+        self.output.filled = self.output.filled.map(|filled| ContextFill { window, ..filled });
         let result = self.result.take().unwrap_or_default();
-        let status = if result.is_object() { self.judged(&result) } else { self.gathered.without_result(finished) };
+        let status = if result.is_object() { self.judged(&result) } else { self.output.status_without_result(finished) };
         let denied = result["permission_denials"].as_array().into_iter().flatten();
         for name in denied.filter_map(|d| d["tool_name"].as_str()).take(MAX_NOTES) {
-            self.gathered.denied(name);
+            self.output.record_denial(name);
         }
         if let Some(text) = result["result"].as_str() {
-            text.clone_into(&mut self.gathered.last_text);
+            text.clone_into(&mut self.output.last_text);
         }
-        self.gathered.reading(status, finished)
+        self.output.finish(status, finished)
     }
 }
 

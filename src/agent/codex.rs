@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use super::broker::ModelKey;
 use super::mcp::for_codex;
-use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, words};
+use super::preset::{RunContext, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, words};
 use super::refusal::{gave_up, refused};
-use super::session::Filled;
-use super::stream::{Gathered, MAX_KEPT, Tokens};
+use super::session::ContextFill;
+use super::stream::{OutputAccumulator, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::status_in;
-use crate::process::{Ended, Finished, Stream};
+use crate::process::{ProcessEnd, Finished, Stream};
 
 /// How the provider is called that we define: a built-in one keeps its own retries, whatever is configured.
 const PROVIDER: [(&str, &str); 6] = [
@@ -30,12 +30,12 @@ const PROVIDER: [(&str, &str); 6] = [
     ("stream_idle_timeout_ms", "300000"),
 ];
 
-pub(super) const PRESET: Preset = Preset {
+pub(super) const PRESET: AgentPreset = AgentPreset {
     name: "codex",
     program: Some("codex"),
     arguments,
     environment: |call| for_codex(call.servers).1,
-    prompt: PromptBy::Stdin,
+    prompt: PromptDelivery::Stdin,
     reader: || Box::new(CodexStream::default()),
     version: Some(&["--version"]),
     sessions: &[".codex/sessions"],
@@ -48,10 +48,10 @@ pub(super) const PRESET: Preset = Preset {
         unless: &["CODEX_HOME"],
     }],
     model_at: &["api.openai.com", "chatgpt.com", "auth.openai.com"],
-    ..Preset::NOTHING
+    ..AgentPreset::NOTHING
 };
 
-fn arguments(call: &Call<'_>) -> Vec<String> {
+fn arguments(call: &RunContext<'_>) -> Vec<String> {
     let mut arguments = words(&["exec"]);
     if let Some(session) = &call.run.session {
         arguments.extend(["resume".to_owned(), session.id.clone()]);
@@ -88,20 +88,20 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
 /// Reads what `codex exec --json` prints.
 #[derive(Debug, Default)]
 struct CodexStream {
-    gathered: Gathered,
+    output: OutputAccumulator,
     /// Calls that were told of when they began.
     begun: HashSet<String>,
     /// The last error that was no notice of another try.
     error: Option<String>,
-    end: Option<End>,
+    end: Option<TurnEnd>,
 }
 
 /// A line of a session's file that counts tokens.
-fn filled(line: &Value) -> Option<Filled> {
+fn filled(line: &Value) -> Option<ContextFill> {
     let info = &line["payload"]["info"];
     let tokens =
         info["last_token_usage"]["total_tokens"].as_u64().filter(|_| line["payload"]["type"] == "token_count")?;
-    Some(Filled { tokens, window: info["model_context_window"].as_u64() })
+    Some(ContextFill { tokens, window: info["model_context_window"].as_u64() })
 }
 
 /// The model that a line of a session's file names; a turn begins with one.
@@ -112,7 +112,7 @@ fn model(line: &str) -> Option<String> {
 
 /// How the turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum TurnEnd {
     Completed,
     Failed,
 }
@@ -120,40 +120,40 @@ enum End {
 impl CodexStream {
     fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         match event["type"].as_str().unwrap_or_default() {
-            "thread.started" => self.gathered.session(&event["thread_id"], on_event),
+            "thread.started" => self.output.record_session(&event["thread_id"], on_event),
             "turn.started" => (self.end, self.error) = (None, None),
             "item.started" | "item.updated" => self.item(&event["item"], false, on_event),
             "item.completed" => self.item(&event["item"], true, on_event),
             "turn.completed" => {
-                self.end = Some(End::Completed);
-                "completed".clone_into(&mut self.gathered.stop_reason);
-                self.gathered.tokens = counted(&event["usage"]);
-                self.gathered.used(on_event);
+                self.end = Some(TurnEnd::Completed);
+                "completed".clone_into(&mut self.output.stop_reason);
+                self.output.tokens = counted(&event["usage"]);
+                self.output.report_usage(on_event);
             }
             "turn.failed" => {
-                self.end = Some(End::Failed);
-                "failed".clone_into(&mut self.gathered.stop_reason);
+                self.end = Some(TurnEnd::Failed);
+                "failed".clone_into(&mut self.output.stop_reason);
                 let message = event["error"]["message"].as_str().unwrap_or("it did not say why");
                 self.error(message);
                 // A turn fails where its provider is given up.
-                self.gathered.signals.learn(message);
+                self.output.signals.learn(message);
             }
             "error" => {
                 let message = event["message"].as_str().unwrap_or_default();
                 if message.starts_with("Reconnecting...") {
-                    self.gathered.signals.status = status_in(message);
-                    self.gathered.retried(message.to_owned(), on_event);
+                    self.output.signals.status = status_in(message);
+                    self.output.record_retry(message.to_owned(), on_event);
                 } else {
                     self.error(message);
                 }
             }
-            kind => self.gathered.unknown(kind, event, on_event),
+            kind => self.output.record_unknown_event(kind, event, on_event),
         }
     }
 
     fn error(&mut self, message: &str) {
         if self.error.as_deref() != Some(message) {
-            self.gathered.erred(message, false);
+            self.output.record_error(message, false);
             self.error = Some(message.to_owned());
         }
     }
@@ -162,22 +162,22 @@ impl CodexStream {
         let kind = item["type"].as_str().unwrap_or_default();
         let id = item["id"].as_str().unwrap_or_default();
         match kind {
-            "agent_message" if over => self.gathered.said(item["text"].as_str().unwrap_or_default(), on_event),
-            "agent_message" | "reasoning" | "todo_list" | "plan" => self.gathered.waiting = false,
-            "error" if over => self.gathered.note(item["message"].as_str().unwrap_or_default().to_owned()),
+            "agent_message" if over => self.output.record_text(item["text"].as_str().unwrap_or_default(), on_event),
+            "agent_message" | "reasoning" | "todo_list" | "plan" => self.output.waiting = false,
+            "error" if over => self.output.add_note(item["message"].as_str().unwrap_or_default().to_owned()),
             "error" => {}
             "command_execution" | "file_change" | "mcp_tool_call" | "web_search" | "collab_tool_call" => {
                 let begins = self.begun.len() >= MAX_KEPT || self.begun.insert(id.to_owned());
                 if begins {
                     let (name, input) = called(kind, item);
-                    self.gathered.tool_called(&name, &input, on_event);
+                    self.output.record_tool_call(&name, &input, on_event);
                 }
                 if over {
                     self.begun.remove(id);
                     self.over(kind, item, on_event);
                 }
             }
-            _ if over => self.gathered.unknown(kind, item, on_event),
+            _ if over => self.output.record_unknown_event(kind, item, on_event),
             _ => {}
         }
     }
@@ -185,7 +185,7 @@ impl CodexStream {
     /// A call is over.
     fn over(&mut self, kind: &str, item: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         if item["status"] == "declined" {
-            self.gathered.denied(kind);
+            self.output.record_denial(kind);
         }
         if ["failed", "declined"].iter().any(|status| item["status"] == *status) {
             let output = item["aggregated_output"].as_str().or(item["error"]["message"].as_str());
@@ -193,7 +193,7 @@ impl CodexStream {
                 Some(code) => format!("exit code {code}: {}", output.unwrap_or_default().trim()),
                 None => output.unwrap_or("it does not say why").to_owned(),
             };
-            self.gathered.tool_failed(text.trim_end_matches([':', ' ']), on_event);
+            self.output.record_tool_failure(text.trim_end_matches([':', ' ']), on_event);
         } else if kind == "file_change" {
             for path in item["changes"].as_array().into_iter().flatten().filter_map(|c| c["path"].as_str()) {
                 on_event(AgentEvent::FileChanged { path: shortened(path, MAX_EVENT_TEXT) });
@@ -229,42 +229,42 @@ fn counted(usage: &Value) -> Tokens {
     }
 }
 
-impl Reader for CodexStream {
+impl OutputReader for CodexStream {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
-        if let Some(event) = self.gathered.heard(stream, line, on_event) {
+        if let Some(event) = self.output.parse_line(stream, line, on_event) {
             self.event(&event, on_event);
         }
     }
 
-    fn complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.end.is_some()
     }
 
-    fn waiting(&self) -> bool {
-        self.gathered.waiting
+    fn is_waiting(&self) -> bool {
+        self.output.waiting
     }
 
     /// Its figures are those of the thread: what the run itself used is what they rose by.
-    fn seen(&self) -> Option<u64> {
+    fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }
 
-    fn finish(&mut self, finished: &Finished) -> Reading {
+    fn finish(&mut self, finished: &Finished) -> ParsedOutput {
         let status = match (self.end, self.error.take()) {
-            (Some(End::Completed), _) if self.gathered.last_text.trim().is_empty() => {
+            (Some(TurnEnd::Completed), _) if self.output.last_text.trim().is_empty() => {
                 AgentStatus::Failed { reason: "its turn ended without a word".to_owned() }
             }
-            (Some(End::Completed), _) => AgentStatus::Finished,
-            (Some(End::Failed), Some(error)) => refused(&self.gathered.signals, &error),
-            (None, Some(error)) if !matches!(finished.ended, Ended::Signalled(_)) => {
-                gave_up(&self.gathered.signals, &error)
+            (Some(TurnEnd::Completed), _) => AgentStatus::Finished,
+            (Some(TurnEnd::Failed), Some(error)) => refused(&self.output.signals, &error),
+            (None, Some(error)) if !matches!(finished.ended, ProcessEnd::Signalled(_)) => {
+                gave_up(&self.output.signals, &error)
             }
-            _ => self.gathered.without_result(finished),
+            _ => self.output.status_without_result(finished),
         };
-        if status != AgentStatus::Finished && self.gathered.json_lines == 0 {
-            self.gathered.signals.learn(finished.stderr.last(500).trim().lines().last().unwrap_or_default());
+        if status != AgentStatus::Finished && self.output.json_lines == 0 {
+            self.output.signals.learn(finished.stderr.last(500).trim().lines().last().unwrap_or_default());
         }
-        self.gathered.reading(status, finished)
+        self.output.finish(status, finished)
     }
 }
 

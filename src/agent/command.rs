@@ -1,6 +1,6 @@
 //! Runs a coding agent that is a command: folders, environment, sandbox, limits, report; the same for every preset.
 
-mod patience;
+mod provider_wait_limit;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::patience::until_it_waits_too_long;
-use super::broker::{Broker, Kept, kept};
+use self::provider_wait_limit::run_with_provider_wait_limit;
+use super::broker::{Broker, HiddenKey, hidden_keys};
 use super::mcp;
-use super::place::{self, Folders, GRACE, Litter, REPORT};
+use super::run_environment::{self, RunFolders, GRACE, LeftoverFiles, REPORT};
 use super::placeholder::filled;
-use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSION_WAIT, see_file, shortened};
+use super::preset::{RunContext, MAX_ARGUMENT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, VERSION_WAIT, see_file, shortened};
 use super::report;
-use super::session::{self, Ledger};
+use super::session::{self, SessionUsage};
 use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, OutputFormat};
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::TokenUsage;
-use crate::process::{self, Ended, Finished, Flow, Limits, Masker, ProcessError, Spec, Stdin, Stream, executable};
+use crate::process::{self, ProcessEnd, Finished, Flow, ProcessLimits, Masker, ProcessError, ProcessSpec, Stdin, Stream, executable};
 
 /// Bytes kept of each output stream of an agent.
 const KEEP_BYTES: usize = 4 * 1024 * 1024;
 /// Longest time that an agent may spend with asking again a provider that refuses.
-const MAX_WAITING: Duration = Duration::from_secs(60);
+const MAX_PROVIDER_WAIT: Duration = Duration::from_secs(60);
 /// Most errors that an outcome lists.
 const MAX_ERRORS: usize = 50;
 /// Longest final message, in bytes.
@@ -35,24 +35,24 @@ const MAX_FINAL_MESSAGE: usize = 16 * 1024;
 /// A preset with an operator's settings.
 pub(super) struct CommandBackend {
     name: String,
-    preset: &'static Preset,
+    preset: &'static AgentPreset,
     settings: BackendSetup,
     program: PathBuf,
     secrets: Masker,
     /// Keys that agents do not get to see.
-    kept: Vec<Kept>,
+    hidden_keys: Vec<HiddenKey>,
 }
 
 impl CommandBackend {
-    pub(super) fn new(name: &str, preset: &'static Preset, mut settings: BackendSetup) -> Result<Self, String> {
-        settings.path = place::path(&settings);
+    pub(super) fn new(name: &str, preset: &'static AgentPreset, mut settings: BackendSetup) -> Result<Self, String> {
+        settings.path = run_environment::path(&settings);
         let program = match settings.config.command.first() {
             Some(program) => program.clone(),
             None => {
                 preset.program.ok_or("`command` is missing: give the program and its arguments as a list")?.to_owned()
             }
         };
-        if preset.prompt == PromptBy::Stdin && !settings.prompt_on_stdin {
+        if preset.prompt == PromptDelivery::Stdin && !settings.prompt_on_stdin {
             let named = ["{prompt}", "{prompt_file}"];
             if !settings.config.args.iter().any(|argument| named.iter().any(|name| argument.contains(name))) {
                 return Err("it would be started without its prompt: leave out `stdin: none`, or put {prompt} or \
@@ -62,19 +62,19 @@ impl CommandBackend {
         }
         let program =
             executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(|e| e.to_string())?;
-        let (secrets, kept) = (place::secrets(&settings), kept(&settings, preset.keys));
-        Ok(Self { name: name.to_owned(), preset, settings, program, secrets, kept })
+        let (secrets, hidden_keys) = (run_environment::secrets(&settings), hidden_keys(&settings, preset.keys));
+        Ok(Self { name: name.to_owned(), preset, settings, program, secrets, hidden_keys })
     }
 
     /// The run as the preset sees it.
     fn call<'a>(
         &'a self,
         run: &'a AgentRun,
-        folders: &'a Folders,
-        servers: &'a [mcp::Server],
+        folders: &'a RunFolders,
+        servers: &'a [mcp::McpServer],
         variables: &'a [(String, SecretString)],
-    ) -> Call<'a> {
-        Call {
+    ) -> RunContext<'a> {
+        RunContext {
             run,
             model: run.model.as_deref().map(|m| self.settings.models.get(m).map_or(m, String::as_str)),
             root: rustix::process::geteuid().is_root(),
@@ -84,9 +84,9 @@ impl CommandBackend {
         }
     }
 
-    fn spec(&self, call: &Call<'_>, folders: &Folders) -> Spec {
+    fn spec(&self, call: &RunContext<'_>, folders: &RunFolders) -> ProcessSpec {
         let (run, model) = (call.run, call.model);
-        let mut spec = Spec::new(&self.program, &run.tree)
+        let mut spec = ProcessSpec::new(&self.program, &run.tree)
             .args(self.settings.config.command.iter().skip(1))
             .args((self.preset.arguments)(call));
         let report = folders.report.join(REPORT);
@@ -106,16 +106,16 @@ impl CommandBackend {
         for (name, value) in (self.preset.environment)(call) {
             spec = spec.env(name, value);
         }
-        spec.env.extend(place::granted(call.variables));
+        spec.env.extend(run_environment::granted(call.variables));
         if self.settings.prompt_on_stdin {
             spec.stdin = Stdin::Bytes(run.prompt.clone().into_bytes());
         }
-        spec.limits = Limits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: KEEP_BYTES };
+        spec.limits = ProcessLimits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: KEEP_BYTES };
         spec.cookie = Some(run.cookie.clone());
         spec.secrets = self.secrets.clone();
         // Whoever has no key of its own has no business at its model's but through us.
-        let model_at = if self.kept.is_empty() { self.preset.model_at } else { &[] };
-        spec.sandbox = folders.sandbox(run, &self.settings, place::servers(call.variables, model_at));
+        let model_at = if self.hidden_keys.is_empty() { self.preset.model_at } else { &[] };
+        spec.sandbox = folders.sandbox(run, &self.settings, run_environment::servers(call.variables, model_at));
         spec
     }
 
@@ -125,7 +125,7 @@ impl CommandBackend {
     }
 
     /// Brings the files of the session that goes on into the home of this run.
-    fn bring_session(&self, run: &AgentRun, folders: &Folders) -> std::io::Result<()> {
+    fn bring_session(&self, run: &AgentRun, folders: &RunFolders) -> std::io::Result<()> {
         match &run.session {
             Some(resumed) if self.session_files().next().is_some() => {
                 session::copy(&resumed.files, self.session_files(), &folders.home).map(drop)
@@ -135,7 +135,7 @@ impl CommandBackend {
     }
 
     /// Keeps the files of the session that a run leaves; whether a later run can go on with it.
-    fn keep_session(&self, id: &str, keep: &Path, folders: &Folders) -> bool {
+    fn keep_session(&self, id: &str, keep: &Path, folders: &RunFolders) -> bool {
         if self.session_files().next().is_none() {
             return true;
         }
@@ -149,7 +149,7 @@ impl CommandBackend {
     }
 
     fn environment(&self, home: &Path, temporary: &Path) -> Vec<(OsString, OsString)> {
-        place::environment(&self.settings.path, &self.settings.tools, home, temporary)
+        run_environment::environment(&self.settings.path, &self.settings.tools, home, temporary)
     }
 }
 
@@ -165,7 +165,7 @@ impl Backend for CommandBackend {
     }
 
     fn hidden_keys(&self) -> Vec<&str> {
-        self.kept.iter().flat_map(|kept| &kept.keys).map(String::as_str).collect()
+        self.hidden_keys.iter().flat_map(|hidden| &hidden.keys).map(String::as_str).collect()
     }
 
     async fn run(
@@ -174,7 +174,7 @@ impl Backend for CommandBackend {
         cancel: &CancellationToken,
         on_event: &mut (dyn FnMut(AgentEvent) + Send),
     ) -> AgentOutcome {
-        let folders = match Folders::prepare(&run) {
+        let folders = match RunFolders::prepare(&run) {
             Ok(folders) => folders,
             Err(e) => {
                 let reason = format!("its folder {} could not be made: {e}", run.scratch.display());
@@ -185,7 +185,7 @@ impl Backend for CommandBackend {
             Ok(servers) => servers.unwrap_or_default(),
             Err(reason) => return nothing(AgentStatus::Unavailable { reason }),
         };
-        let broker = match Broker::open(&self.settings, &self.kept).await {
+        let broker = match Broker::open(&self.settings, &self.hidden_keys).await {
             Ok(broker) => broker,
             Err(reason) => return nothing(AgentStatus::Failed { reason }),
         };
@@ -204,21 +204,21 @@ impl Backend for CommandBackend {
             let mut heard = Vec::new();
             reader.line(stream, line, &mut |event| heard.push(event));
             for event in heard {
-                on_event(masked(of_run(event, &run, reader.seen()), &self.secrets));
+                on_event(masked(of_run(event, &run, reader.observed_tokens()), &self.secrets));
             }
-            waits.send_if_modified(|waits| std::mem::replace(waits, reader.waiting()) != *waits);
-            reader.hopeless().map_or(Flow::Continue, Flow::Stop)
+            waits.send_if_modified(|waits| std::mem::replace(waits, reader.is_waiting()) != *waits);
+            reader.reason_to_stop().map_or(Flow::Continue, Flow::Stop)
         };
         let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
-        let litter = Litter::before(&run.tree, self.preset.litter);
+        let leftovers = LeftoverFiles::before(&run.tree, self.preset.leftovers);
         let running = process::run(spec, &stop, Some(&mut lines));
-        let (ended, gave_up) = until_it_waits_too_long(running, &mut waiting, MAX_WAITING, &stop).await;
-        litter.clear();
+        let (ended, gave_up) = run_with_provider_wait_limit(running, &mut waiting, MAX_PROVIDER_WAIT, &stop).await;
+        leftovers.clear();
         match ended {
             Ok(mut finished) => {
-                if gave_up && finished.ended == Ended::Cancelled && !cancel.is_cancelled() {
-                    let reason = format!("its provider refused it for {} s", MAX_WAITING.as_secs());
-                    finished.ended = Ended::Stopped(reason);
+                if gave_up && finished.ended == ProcessEnd::Cancelled && !cancel.is_cancelled() {
+                    let reason = format!("its provider refused it for {} s", MAX_PROVIDER_WAIT.as_secs());
+                    finished.ended = ProcessEnd::Stopped(reason);
                 }
                 self.outcome(&run, &folders, finished, reader.as_mut())
             }
@@ -230,11 +230,11 @@ impl Backend for CommandBackend {
     async fn probe(&self) -> Result<String, String> {
         let Some(arguments) = self.preset.version else { return Ok("no version".to_owned()) };
         let home = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
-        let mut spec = Spec::new(&self.program, home.path())
+        let mut spec = ProcessSpec::new(&self.program, home.path())
             .args(self.settings.config.command.iter().skip(1))
             .args(arguments.iter().copied());
         spec.env = self.environment(home.path(), home.path());
-        spec.limits = Limits { wall: VERSION_WAIT, keep_bytes: 8 * 1024, ..Limits::default() };
+        spec.limits = ProcessLimits { wall: VERSION_WAIT, keep_bytes: 8 * 1024, ..ProcessLimits::default() };
         let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(|e| e.to_string())?;
         let said = finished.stdout.text();
         match said.trim().lines().next() {
@@ -250,29 +250,29 @@ impl Backend for CommandBackend {
 }
 
 impl CommandBackend {
-    fn outcome(&self, run: &AgentRun, folders: &Folders, finished: Finished, reader: &mut dyn Reader) -> AgentOutcome {
-        let complete = reader.complete();
+    fn outcome(&self, run: &AgentRun, folders: &RunFolders, finished: Finished, reader: &mut dyn OutputReader) -> AgentOutcome {
+        let complete = reader.is_complete();
         let mut reading = reader.finish(&finished);
-        reading.signals.zone = place::zone(&self.settings);
+        reading.signals.zone = run_environment::zone(&self.settings);
         self.add_up(&mut reading, folders);
         reading.model = reading.model.or_else(|| self.model_of(run, folders));
-        let account = take_off(&mut reading, run, reader.seen());
+        let account = take_off(&mut reading, run, reader.observed_tokens());
         let session_unknown = run.session.is_some() && session::is_unknown(&reading);
         let status = match &finished.ended {
-            Ended::Cancelled => AgentStatus::Cancelled,
+            ProcessEnd::Cancelled => AgentStatus::Cancelled,
             // One that hangs after its last word has done its work.
-            Ended::WallLimit | Ended::IdleLimit if complete => reading.status.clone(),
+            ProcessEnd::WallLimit | ProcessEnd::IdleLimit if complete => reading.status.clone(),
             // One that waits for a login says so.
-            Ended::WallLimit | Ended::IdleLimit if matches!(reading.status, AgentStatus::Unavailable { .. }) => {
+            ProcessEnd::WallLimit | ProcessEnd::IdleLimit if matches!(reading.status, AgentStatus::Unavailable { .. }) => {
                 reading.status.clone()
             }
-            Ended::WallLimit => {
+            ProcessEnd::WallLimit => {
                 AgentStatus::TimedOut { what: format!("it ran for longer than {} s", run.wall.as_secs_f64()) }
             }
-            Ended::IdleLimit => {
+            ProcessEnd::IdleLimit => {
                 AgentStatus::TimedOut { what: format!("it printed nothing for {} s", run.idle.as_secs_f64()) }
             }
-            Ended::Exited(_) | Ended::Signalled(_) | Ended::Stopped(_) => reading.status.clone(),
+            ProcessEnd::Exited(_) | ProcessEnd::Signalled(_) | ProcessEnd::Stopped(_) => reading.status.clone(),
         };
         let (report, report_problem) = report::read(&folders.report, REPORT, &self.secrets);
         let mut output = finished.stdout.text();
@@ -292,10 +292,10 @@ impl CommandBackend {
     }
 
     /// Takes what the run used from the files of its session, where the output does not say it.
-    fn add_up(&self, reading: &mut Reading, folders: &Folders) {
+    fn add_up(&self, reading: &mut ParsedOutput, folders: &RunFolders) {
         let Some(read) = self.preset.ledger.filter(|_| self.settings.output.is_none()) else { return };
         match session::ledger(&folders.home, self.session_files(), read) {
-            Ok(Ledger { tokens, filled }) => {
+            Ok(SessionUsage { tokens, filled }) => {
                 (reading.tokens_in, reading.tokens_out) = (tokens.read, tokens.written);
                 (reading.cache_read, reading.cache_write) = (tokens.cache_read, tokens.cache_write);
                 reading.filled = filled;
@@ -305,13 +305,13 @@ impl CommandBackend {
     }
 
     /// The model by the files of the session, where nobody chose one and the output does not say it.
-    fn model_of(&self, run: &AgentRun, folders: &Folders) -> Option<String> {
+    fn model_of(&self, run: &AgentRun, folders: &RunFolders) -> Option<String> {
         let read = self.preset.model.filter(|_| run.model.is_none() && self.settings.output.is_none())?;
         session::model(&folders.home, self.session_files(), read).ok().flatten()
     }
 
     /// Keeps the session of a run that ended well, and looks how full it is where the output did not say it.
-    fn keep(&self, run: &AgentRun, folders: &Folders, outcome: &mut AgentOutcome) {
+    fn keep(&self, run: &AgentRun, folders: &RunFolders, outcome: &mut AgentOutcome) {
         let ended_well = outcome.status == AgentStatus::Finished && self.resumes();
         let (Some(id), Some(keep), true) = (&outcome.session, &run.keep, ended_well) else { return };
         outcome.session_kept = self.keep_session(id, keep, folders);
@@ -326,7 +326,7 @@ impl CommandBackend {
 }
 
 /// Leaves in the reading what the run itself used; gives the figures as the backend gave them.
-fn take_off(reading: &mut Reading, run: &AgentRun, seen: Option<u64>) -> Cumulative {
+fn take_off(reading: &mut ParsedOutput, run: &AgentRun, seen: Option<u64>) -> Cumulative {
     let usage =
         TokenUsage::with_cached_in(reading.tokens_in, reading.tokens_out, reading.cache_read, reading.cache_write);
     let account = Cumulative { usage, cost: reading.cost };
@@ -376,10 +376,10 @@ fn masked(mut event: AgentEvent, secrets: &Masker) -> AgentEvent {
 
 /// The outcome of a run that never came about.
 fn nothing(status: AgentStatus) -> AgentOutcome {
-    assembled(status.clone(), Reading::only(status))
+    assembled(status.clone(), ParsedOutput::only(status))
 }
 
-fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
+fn assembled(status: AgentStatus, mut reading: ParsedOutput) -> AgentOutcome {
     reading.errors.truncate(MAX_ERRORS);
     reading.signals.succeeded = status == AgentStatus::Finished;
     let start = reading.final_message.len().saturating_sub(MAX_FINAL_MESSAGE);

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::broker::ModelKey;
 use super::mcp::for_gemini;
-use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
+use super::preset::{RunContext, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, variables, words};
 use super::refusal::{gave_up, refused};
-use super::session::Filled;
-use super::stream::{Gathered, MAX_KEPT, Tokens};
+use super::session::ContextFill;
+use super::stream::{OutputAccumulator, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::{LimitSignals, http_error, status_in};
-use crate::process::{Ended, Finished, Stream};
+use crate::process::{ProcessEnd, Finished, Stream};
 
 /// Its settings, from its home.
 const SETTINGS: &str = ".gemini/settings.json";
@@ -32,13 +32,13 @@ const OUT_OF_TURNS: i32 = 53;
 /// Tools that change a file.
 const EDITORS: [&str; 3] = ["write_file", "replace", "edit"];
 
-pub(super) const PRESET: Preset = Preset {
+pub(super) const PRESET: AgentPreset = AgentPreset {
     name: "gemini",
     program: Some("gemini"),
     arguments,
     environment,
     files: |call| vec![(SETTINGS, settings(call).to_string())],
-    prompt: PromptBy::Stdin,
+    prompt: PromptDelivery::Stdin,
     reader: || Box::new(GeminiStream::default()),
     version: Some(&["--version"]),
     sessions: &[".gemini/tmp"],
@@ -50,10 +50,10 @@ pub(super) const PRESET: Preset = Preset {
         unless: &["GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"],
     }],
     model_at: &["generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"],
-    ..Preset::NOTHING
+    ..AgentPreset::NOTHING
 };
 
-fn arguments(call: &Call<'_>) -> Vec<String> {
+fn arguments(call: &RunContext<'_>) -> Vec<String> {
     // Without a sandbox it may edit and not run commands.
     let mode = if call.run.sandboxed { "yolo" } else { "auto_edit" };
     let mut arguments = words(&["--output-format", "stream-json", "--approval-mode", mode]);
@@ -67,7 +67,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
     arguments
 }
 
-fn environment(call: &Call<'_>) -> Vec<(String, String)> {
+fn environment(call: &RunContext<'_>) -> Vec<(String, String)> {
     let mut environment = variables(&[
         ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
         ("GEMINI_SANDBOX", "false"),
@@ -81,7 +81,7 @@ fn environment(call: &Call<'_>) -> Vec<(String, String)> {
     environment
 }
 
-fn settings(call: &Call<'_>) -> Value {
+fn settings(call: &RunContext<'_>) -> Value {
     let on = |name: &str| call.variable(name).is_some_and(|value| value == "true" || value == "1");
     let login = if on("GOOGLE_GENAI_USE_VERTEXAI") {
         "vertex-ai"
@@ -109,7 +109,7 @@ fn settings(call: &Call<'_>) -> Value {
 /// Reads Gemini CLI's `stream-json`.
 #[derive(Debug, Default)]
 struct GeminiStream {
-    gathered: Gathered,
+    output: OutputAccumulator,
     /// What it is saying, which comes in pieces.
     saying: String,
     /// Files that calls under way change.
@@ -130,19 +130,19 @@ impl GeminiStream {
                 if self.saying.len() < MAX_EVENT_TEXT * 16 {
                     self.saying.push_str(text);
                 }
-                self.gathered.waiting = false;
+                self.output.waiting = false;
             }
             return;
         }
         self.said(on_event);
         match kind {
             "init" => {
-                self.gathered.served_by(&event["model"]);
-                self.gathered.session(&event["session_id"], on_event);
+                self.output.record_model(&event["model"]);
+                self.output.record_session(&event["session_id"], on_event);
             }
             "tool_use" => {
                 let name = event["tool_name"].as_str().unwrap_or_default();
-                self.gathered.tool_called(name, &event["parameters"], on_event);
+                self.output.record_tool_call(name, &event["parameters"], on_event);
                 if let (Some(id), Some(path)) = (event["tool_id"].as_str(), event["parameters"]["file_path"].as_str())
                     && EDITORS.contains(&name)
                     && self.edits.len() < MAX_KEPT
@@ -154,26 +154,26 @@ impl GeminiStream {
                 let edited = event["tool_id"].as_str().and_then(|id| self.edits.remove(id));
                 if event["status"] == "error" {
                     let text = event["error"]["message"].as_str().or(event["output"].as_str());
-                    self.gathered.tool_failed(text.unwrap_or("it does not say why"), on_event);
+                    self.output.record_tool_failure(text.unwrap_or("it does not say why"), on_event);
                 } else if let Some(path) = edited {
                     on_event(AgentEvent::FileChanged { path: shortened(&path, MAX_EVENT_TEXT) });
                 }
             }
             // A warning only, such as a loop that it noticed; what ends the run is in the result.
-            "error" => self.gathered.note(event["message"].as_str().unwrap_or_default().to_owned()),
+            "error" => self.output.add_note(event["message"].as_str().unwrap_or_default().to_owned()),
             "result" => {
-                self.gathered.tokens = counted(&event["stats"]);
-                self.gathered.used(on_event);
+                self.output.tokens = counted(&event["stats"]);
+                self.output.report_usage(on_event);
                 self.result = Some(event.clone());
             }
-            kind => self.gathered.unknown(kind, event, on_event),
+            kind => self.output.record_unknown_event(kind, event, on_event),
         }
     }
 
     fn said(&mut self, on_event: &mut dyn FnMut(AgentEvent)) {
         let text = std::mem::take(&mut self.saying);
         if !text.is_empty() {
-            self.gathered.said(&text, on_event);
+            self.output.record_text(&text, on_event);
         }
     }
 
@@ -185,18 +185,18 @@ impl GeminiStream {
         });
         let again = line.starts_with("Attempt ") && line.contains(" failed");
         if again && !line.contains("Max attempts reached") {
-            self.gathered.signals.status = status_in(line).or(self.gathered.signals.status);
-            self.gathered.retried(line.to_owned(), on_event);
+            self.output.signals.status = status_in(line).or(self.output.signals.status);
+            self.output.record_retry(line.to_owned(), on_event);
         } else if let Some(parts) = KIND.captures(line) {
             self.error = Some(parts[2].to_owned());
-            self.gathered.signals.learn(&parts[2]);
-            if self.gathered.signals.code.is_none() {
-                self.gathered.signals.code = Some(shortened(&parts[1], 100));
+            self.output.signals.learn(&parts[2]);
+            if self.output.signals.code.is_none() {
+                self.output.signals.code = Some(shortened(&parts[1], 100));
             }
         } else if let Some(delay) = line.trim().strip_prefix("retryDelayMs: ").filter(|_| self.error.is_some()) {
             // What the provider asked for, of a limit that it did not wait for; `undefined` where that was nothing.
             if let Ok(ms) = delay.trim_end_matches(',').parse::<f64>() {
-                self.gathered.signals.headers.push(("retry-after-ms".to_owned(), format!("{ms:.0}")));
+                self.output.signals.headers.push(("retry-after-ms".to_owned(), format!("{ms:.0}")));
             }
         } else if !line.trim().is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
@@ -204,46 +204,46 @@ impl GeminiStream {
     }
 
     fn judged(&mut self, result: &Value, finished: &Finished) -> AgentStatus {
-        result["status"].as_str().unwrap_or_default().clone_into(&mut self.gathered.stop_reason);
+        result["status"].as_str().unwrap_or_default().clone_into(&mut self.output.stop_reason);
         let exit = finished.exit_code.unwrap_or_default();
         if exit == OUT_OF_TURNS {
-            self.gathered.note("it stopped at its limit of turns".to_owned());
+            self.output.add_note("it stopped at its limit of turns".to_owned());
             return AgentStatus::Finished;
         }
         if result["status"] == "success" {
-            let silent = self.gathered.last_text.trim().is_empty();
+            let silent = self.output.last_text.trim().is_empty();
             let silence = AgentStatus::Failed { reason: "it ended without a word".to_owned() };
             return if silent { silence } else { AgentStatus::Finished };
         }
         let said = result["error"]["message"].as_str().unwrap_or("it did not say why").to_owned();
         // What the provider refused is told of on standard error, or so in the words.
         let of_provider = self.error.is_some() || said.starts_with("[API Error: ");
-        self.gathered.erred(&said, of_provider);
-        let LimitSignals { status, .. } = &mut self.gathered.signals;
+        self.output.record_error(&said, of_provider);
+        let LimitSignals { status, .. } = &mut self.output.signals;
         *status = status_of(exit).or(*status);
-        if of_provider { refused(&self.gathered.signals, &said) } else { gave_up(&self.gathered.signals, &said) }
+        if of_provider { refused(&self.output.signals, &said) } else { gave_up(&self.output.signals, &said) }
     }
 
     /// It ended before it said how; older versions leave the error on standard error alone.
     fn without_result(&mut self, finished: &Finished) -> AgentStatus {
         match (&finished.ended, self.error.take()) {
-            (Ended::Exited(NOT_LOGGED_IN | WRONG_SETTINGS), _) => {
+            (ProcessEnd::Exited(NOT_LOGGED_IN | WRONG_SETTINGS), _) => {
                 AgentStatus::Unavailable { reason: super::script::how_it_ended(&finished.ended, finished) }
             }
-            (Ended::Exited(code), Some(error)) if *code != 0 => {
-                let LimitSignals { status, .. } = &mut self.gathered.signals;
+            (ProcessEnd::Exited(code), Some(error)) if *code != 0 => {
+                let LimitSignals { status, .. } = &mut self.output.signals;
                 *status = status_of(*code).or(*status);
-                refused(&self.gathered.signals, &error)
+                refused(&self.output.signals, &error)
             }
-            _ => self.gathered.without_result(finished),
+            _ => self.output.status_without_result(finished),
         }
     }
 }
 
 /// A line of a session's file that is an answer of the model.
-fn filled(line: &Value) -> Option<Filled> {
+fn filled(line: &Value) -> Option<ContextFill> {
     let tokens = line["tokens"]["total"].as_u64().filter(|_| line["type"] == "gemini")?;
-    Some(Filled { tokens, window: None })
+    Some(ContextFill { tokens, window: None })
 }
 
 /// The status of the refusal that an exit code stands for.
@@ -260,11 +260,11 @@ fn counted(stats: &Value) -> Tokens {
     Tokens { read, written, cache_read: number("cached"), cache_write: 0 }
 }
 
-impl Reader for GeminiStream {
+impl OutputReader for GeminiStream {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         match stream {
             Stream::Stdout => {
-                if let Some(event) = self.gathered.object(line, on_event) {
+                if let Some(event) = self.output.parse_object(line, on_event) {
                     self.event(&event, on_event);
                 }
             }
@@ -272,21 +272,21 @@ impl Reader for GeminiStream {
         }
     }
 
-    fn complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.result.is_some()
     }
 
-    fn waiting(&self) -> bool {
-        self.gathered.waiting
+    fn is_waiting(&self) -> bool {
+        self.output.waiting
     }
 
-    fn finish(&mut self, finished: &Finished) -> Reading {
+    fn finish(&mut self, finished: &Finished) -> ParsedOutput {
         self.said(&mut |_| ());
         let status = match self.result.take() {
             Some(result) => self.judged(&result, finished),
             None => self.without_result(finished),
         };
-        self.gathered.reading(status, finished)
+        self.output.finish(status, finished)
     }
 }
 

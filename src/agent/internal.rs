@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSetup, place};
+use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSetup, run_environment};
 use crate::clock::Clock;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
@@ -32,30 +32,30 @@ use crate::domain::providers::prices::TokenUsage;
 use crate::process::{Masker, executable};
 
 /// A model, as the agent sees it: any client that answers one request.
-pub type Model = Arc<dyn Fn(ChatRequest) -> BoxFuture<'static, Result<ChatAnswer, CallError>> + Send + Sync>;
+pub type ModelFunction = Arc<dyn Fn(ChatRequest) -> BoxFuture<'static, Result<ChatAnswer, CallError>> + Send + Sync>;
 /// What a call costs, by the provider's name of the model; `None` where no price is known.
-pub type Price = Arc<dyn Fn(&str, &TokenUsage) -> Option<Money> + Send + Sync>;
+pub type PriceFunction = Arc<dyn Fn(&str, &TokenUsage) -> Option<Money> + Send + Sync>;
 
 /// What our own agent needs beside the settings that every backend has.
 #[derive(Clone)]
 pub struct InternalSettings {
     /// The model's function.
-    pub model: Model,
+    pub model: ModelFunction,
     /// Name of the model where a run names none.
     pub default_model: String,
     /// Prices.
-    pub price: Price,
+    pub price: PriceFunction,
     /// For reading when a limit ends.
     pub clock: Clock,
-    /// Bounds of a run.
-    pub bounds: Bounds,
+    /// AgentLimits of a run.
+    pub bounds: AgentLimits,
     /// Whether commands may run where there is no sandbox. Files of the tree can be edited there in any case.
     pub commands_outside: bool,
 }
 
-/// Bounds of a run beside its own.
+/// AgentLimits of a run beside its own.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bounds {
+pub struct AgentLimits {
     /// Turns where a run names no number.
     pub turns: u32,
     /// Tokens read and written in all.
@@ -70,7 +70,7 @@ pub struct Bounds {
     pub retry: Duration,
 }
 
-impl Default for Bounds {
+impl Default for AgentLimits {
     /// 100 turns, 20 million tokens, answers of 16,384, a context of 128,000; 300 s an answer, 1 s before a retry.
     fn default() -> Self {
         Self {
@@ -102,16 +102,16 @@ pub fn build_internal(
             bounds.context_window, bounds.answer_tokens
         ));
     }
-    let path = place::path(&settings);
+    let path = run_environment::path(&settings);
     let shell = ["bash", "sh"]
         .iter()
         .find_map(|shell| executable(Path::new(shell), &settings.config_folder, &path).ok())
         .ok_or_else(|| format!("backend {name}: there is neither bash nor sh in {path:?}"))?;
-    let secrets = place::secrets(&settings);
-    Ok(Box::new(Internal { name: name.to_owned(), settings, internal, shell, secrets }))
+    let secrets = run_environment::secrets(&settings);
+    Ok(Box::new(InternalAgent { name: name.to_owned(), settings, internal, shell, secrets }))
 }
 
-struct Internal {
+struct InternalAgent {
     name: String,
     settings: BackendSetup,
     internal: InternalSettings,
@@ -120,7 +120,7 @@ struct Internal {
 }
 
 #[async_trait]
-impl Backend for Internal {
+impl Backend for InternalAgent {
     fn name(&self) -> &str {
         &self.name
     }

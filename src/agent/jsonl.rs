@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::preset::{Reader, Reading};
+use super::preset::{OutputReader, ParsedOutput};
 use super::refusal::gave_up;
-use super::stream::{Gathered, Tokens};
+use super::stream::{OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::http_error;
-use crate::process::{Ended, Finished, Stream};
+use crate::process::{ProcessEnd, Finished, Stream};
 
 /// Where an object names its session, says something, calls a tool, counts and names its cost.
 const SESSION: [&str; 6] = ["session_id", "sessionId", "sessionID", "thread_id", "conversation_id", "session"];
@@ -22,13 +22,13 @@ const COST: [&str; 4] = ["total_cost_usd", "cost_usd", "total_cost", "cost"];
 const STOP: [&str; 3] = ["stop_reason", "finish_reason", "terminal_reason"];
 
 /// Reads JSON lines of an agent that is not known.
-pub(super) fn reader() -> Box<dyn Reader> {
+pub(super) fn reader() -> Box<dyn OutputReader> {
     Box::new(JsonLines::default())
 }
 
 #[derive(Debug, Default)]
 struct JsonLines {
-    gathered: Gathered,
+    output: OutputAccumulator,
     error: Option<String>,
 }
 
@@ -48,10 +48,10 @@ fn text_in(value: &Value, depth: u8) -> Option<&str> {
 
 impl JsonLines {
     fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
-        self.gathered.session(first(event, &SESSION), on_event);
+        self.output.record_session(first(event, &SESSION), on_event);
         self.figures(event, on_event);
         if let Some(stop) = first(event, &STOP).as_str() {
-            stop.clone_into(&mut self.gathered.stop_reason);
+            stop.clone_into(&mut self.output.stop_reason);
         }
         let kind = event["type"].as_str().or(event["event"].as_str()).unwrap_or_default();
         let role = event["role"].as_str().or(event["message"]["role"].as_str()).unwrap_or("assistant");
@@ -60,29 +60,29 @@ impl JsonLines {
             self.error(event);
         } else if let Some(name) = tool.as_str().or(tool["name"].as_str()) {
             if !kind.contains("result") && !kind.contains("end") {
-                self.gathered.tool_called(name, first(event, &INPUT), on_event);
+                self.output.record_tool_call(name, first(event, &INPUT), on_event);
             }
         } else if ["assistant", "model", "agent"].contains(&role) {
             match TEXT.iter().find_map(|name| text_in(&event[*name], 3)) {
                 Some(text) => {
                     self.error = None;
-                    self.gathered.said(text, on_event);
+                    self.output.record_text(text, on_event);
                 }
-                None if kind.is_empty() => self.gathered.unknown("without a type", event, on_event),
+                None if kind.is_empty() => self.output.record_unknown_event("without a type", event, on_event),
                 None => {}
             }
         }
     }
 
     fn error(&mut self, event: &Value) {
-        self.gathered.signals.learn_body(event);
+        self.output.signals.learn_body(event);
         let error = if is_error(&event["error"]) { &event["error"] } else { event };
         let status = first(event, &["status_code", "statusCode", "status"]).as_u64();
         if let Some(status) = status.and_then(http_error) {
-            self.gathered.signals.status = Some(status);
+            self.output.signals.status = Some(status);
         }
         let said = text_in(error, 3).map_or_else(|| event.to_string(), str::to_owned);
-        self.gathered.erred(&said, false);
+        self.output.record_error(&said, false);
         self.error = Some(said);
     }
 
@@ -92,15 +92,15 @@ impl JsonLines {
         let (read, written) = (number(&READ), number(&WRITTEN));
         let cost = first(event, &COST).as_f64().filter(|cost| cost.is_finite() && *cost >= 0.0);
         if let Some(cost) = cost {
-            self.gathered.cost = Some(Money::from_usd(cost));
+            self.output.cost = Some(Money::from_usd(cost));
         }
         if read > 0 || written > 0 {
             // Whether these are sums or steps nobody knows; what is there last and greatest is not too much.
-            let tokens = &mut self.gathered.tokens;
+            let tokens = &mut self.output.tokens;
             *tokens = Tokens { read: tokens.read.max(read), written: tokens.written.max(written), ..*tokens };
         }
         if cost.is_some() || read > 0 || written > 0 {
-            self.gathered.used(on_event);
+            self.output.report_usage(on_event);
         }
     }
 }
@@ -113,21 +113,21 @@ fn is_error(error: &Value) -> bool {
     }
 }
 
-impl Reader for JsonLines {
+impl OutputReader for JsonLines {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
-        if let Some(event) = self.gathered.heard(stream, line, on_event) {
+        if let Some(event) = self.output.parse_line(stream, line, on_event) {
             self.event(&event, on_event);
         }
     }
 
-    fn finish(&mut self, finished: &Finished) -> Reading {
-        let spoke = self.gathered.json_lines > 0 && !self.gathered.last_text.trim().is_empty();
+    fn finish(&mut self, finished: &Finished) -> ParsedOutput {
+        let spoke = self.output.json_lines > 0 && !self.output.last_text.trim().is_empty();
         let status = match (&finished.ended, self.error.take()) {
-            (Ended::Exited(_), Some(error)) => gave_up(&self.gathered.signals, &error),
-            (Ended::Exited(0), None) if spoke => AgentStatus::Finished,
-            _ => self.gathered.without_result(finished),
+            (ProcessEnd::Exited(_), Some(error)) => gave_up(&self.output.signals, &error),
+            (ProcessEnd::Exited(0), None) if spoke => AgentStatus::Finished,
+            _ => self.output.status_without_result(finished),
         };
-        self.gathered.reading(status, finished)
+        self.output.finish(status, finished)
     }
 }
 

@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use super::broker::ModelKey;
 use super::preset::{
-    Call, MAX_ARGUMENT, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words,
+    RunContext, MAX_ARGUMENT, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, variables, words,
 };
 use super::refusal::{gave_up, refused};
-use super::session::{Filled, Ledger};
-use super::stream::{Gathered, Tokens};
+use super::session::{ContextFill, SessionUsage};
+use super::stream::{OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::http_error;
-use crate::process::{Ended, Finished, Stream};
+use crate::process::{ProcessEnd, Finished, Stream};
 
 /// How it asks the provider, and how often for one step, with the first time.
 const SETTINGS: &str = "[loop_control]\nmax_attempts_per_step = 3\n";
@@ -24,7 +24,7 @@ const FAILURES: [&str; 3] = ["Command failed with exit code", "<system>ERROR", "
 /// Wait for its provider, in milliseconds, at which it is stopped; it waits as long as the provider says.
 const LONGEST_DELAY_MS: f64 = 30_000.0;
 
-pub(super) const PRESET: Preset = Preset {
+pub(super) const PRESET: AgentPreset = AgentPreset {
     name: "kimi",
     program: Some("kimi"),
     arguments,
@@ -37,7 +37,7 @@ pub(super) const PRESET: Preset = Preset {
         }
         files
     },
-    prompt: PromptBy::Arguments,
+    prompt: PromptDelivery::Arguments,
     reader: || Box::new(KimiStream::default()),
     version: Some(&["--version"]),
     sessions: &[".kimi-code/sessions"],
@@ -45,10 +45,10 @@ pub(super) const PRESET: Preset = Preset {
     ledger: Some(ledger),
     keys: &[ModelKey { keys: &["KIMI_MODEL_API_KEY"], addresses: &["KIMI_MODEL_BASE_URL"], usual: None, unless: &[] }],
     model_at: &["api.moonshot.ai", "api.moonshot.cn", "api.kimi.com", "auth.kimi.com"],
-    ..Preset::NOTHING
+    ..AgentPreset::NOTHING
 };
 
-fn arguments(call: &Call<'_>) -> Vec<String> {
+fn arguments(call: &RunContext<'_>) -> Vec<String> {
     let mut arguments = words(&["--output-format", "stream-json"]);
     if let Some(model) = call.model {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
@@ -71,13 +71,13 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
 /// Reads Kimi Code's `stream-json`.
 #[derive(Debug, Default)]
 struct KimiStream {
-    gathered: Gathered,
+    output: OutputAccumulator,
     /// Why it is not worth waiting for it any longer.
-    hopeless: Option<String>,
+    stop_because: Option<String>,
 }
 
 /// A line of a session's file: what a request used, or how full the context is then.
-fn ledger(line: &str, ledger: &mut Ledger) {
+fn ledger(line: &str, ledger: &mut SessionUsage) {
     if !line.contains("\"usage.record\"") && !line.contains("\"token_counting.measured\"") {
         return;
     }
@@ -95,7 +95,7 @@ fn ledger(line: &str, ledger: &mut Ledger) {
             });
         }
         "token_counting.measured" if event["agentId"] == "main" => {
-            ledger.filled = Some(Filled { tokens: number(&event["tokens"]), window: None });
+            ledger.filled = Some(ContextFill { tokens: number(&event["tokens"]), window: None });
         }
         _ => {}
     }
@@ -111,40 +111,40 @@ impl KimiStream {
     fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         match event["role"].as_str().unwrap_or_default() {
             "assistant" => {
-                self.gathered.said(&text_of(&event["content"]), on_event);
+                self.output.record_text(&text_of(&event["content"]), on_event);
                 for call in event["tool_calls"].as_array().into_iter().flatten() {
                     let function = &call["function"];
                     let input = function["arguments"].as_str().and_then(|text| serde_json::from_str(text).ok());
                     let name = function["name"].as_str().unwrap_or_default();
-                    self.gathered.tool_called(name, &input.unwrap_or_default(), on_event);
+                    self.output.record_tool_call(name, &input.unwrap_or_default(), on_event);
                 }
             }
             "tool" => {
                 let text = text_of(&event["content"]);
                 if FAILURES.iter().any(|words| text.starts_with(words) || text.contains(&format!("\n{words}"))) {
-                    self.gathered.tool_failed(&text, on_event);
+                    self.output.record_tool_failure(&text, on_event);
                 }
             }
             "meta" => self.meta(event, on_event),
             "user" | "system" => {}
-            role => self.gathered.unknown(role, event, on_event),
+            role => self.output.record_unknown_event(role, event, on_event),
         }
     }
 
     fn meta(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         match event["type"].as_str().unwrap_or_default() {
-            "session.resume_hint" => self.gathered.session(&event["session_id"], on_event),
+            "session.resume_hint" => self.output.record_session(&event["session_id"], on_event),
             "turn.step.retrying" => {
-                let signals = &mut self.gathered.signals;
+                let signals = &mut self.output.signals;
                 signals.status = event["status_code"].as_u64().and_then(http_error).or(signals.status);
                 signals.code = event["error_name"].as_str().map(|name| shortened(name, 100));
                 let reason = event["error_message"].as_str().unwrap_or("it did not answer").to_owned();
                 signals.learn(&reason);
                 if let Some(delay) = event["delay_ms"].as_f64().filter(|delay| *delay >= LONGEST_DELAY_MS) {
                     signals.headers.push(("retry-after-ms".to_owned(), format!("{delay:.0}")));
-                    self.hopeless = Some(format!("its provider wants it to wait for {:.0} s", delay / 1000.0));
+                    self.stop_because = Some(format!("its provider wants it to wait for {:.0} s", delay / 1000.0));
                 }
-                self.gathered.retried(reason, on_event);
+                self.output.record_retry(reason, on_event);
             }
             // Notices about itself: its version, what it compacted.
             _ => {}
@@ -158,46 +158,46 @@ fn text_of(content: &Value) -> String {
     content.as_str().map_or_else(|| parts.collect::<Vec<_>>().join("\n"), str::to_owned)
 }
 
-impl Reader for KimiStream {
+impl OutputReader for KimiStream {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
-        if let Some(event) = self.gathered.heard(stream, line, on_event) {
+        if let Some(event) = self.output.parse_line(stream, line, on_event) {
             self.event(&event, on_event);
         }
     }
 
-    fn waiting(&self) -> bool {
-        self.gathered.waiting
+    fn is_waiting(&self) -> bool {
+        self.output.waiting
     }
 
-    fn hopeless(&self) -> Option<String> {
-        self.hopeless.clone()
+    fn reason_to_stop(&self) -> Option<String> {
+        self.stop_because.clone()
     }
 
     /// The figures are those of the session: what the run itself used is what they rose by.
-    fn seen(&self) -> Option<u64> {
+    fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }
 
-    fn finish(&mut self, finished: &Finished) -> Reading {
+    fn finish(&mut self, finished: &Finished) -> ParsedOutput {
         // `error: failed to run prompt: provider.rate_limit: 429 …`
         let errors = finished.stderr.last(MAX_EVENT_TEXT).to_owned();
         let error = errors.lines().rev().find_map(|line| line.strip_prefix("error: failed to run prompt: "));
         let status = match (&finished.ended, error) {
-            (Ended::Exited(0), _) if self.gathered.json_lines > 0 && !self.gathered.last_text.trim().is_empty() => {
+            (ProcessEnd::Exited(0), _) if self.output.json_lines > 0 && !self.output.last_text.trim().is_empty() => {
                 AgentStatus::Finished
             }
-            (Ended::Exited(code), Some(said)) if *code != 0 => {
+            (ProcessEnd::Exited(code), Some(said)) if *code != 0 => {
                 let (kind, words) = said.split_once(": ").unwrap_or(("", said));
                 let of_provider = kind.starts_with("provider.");
-                self.gathered.erred(words, of_provider);
+                self.output.record_error(words, of_provider);
                 if kind.contains('.') {
-                    self.gathered.signals.code = Some(shortened(kind, 100));
+                    self.output.signals.code = Some(shortened(kind, 100));
                 }
-                if of_provider { refused(&self.gathered.signals, said) } else { gave_up(&self.gathered.signals, said) }
+                if of_provider { refused(&self.output.signals, said) } else { gave_up(&self.output.signals, said) }
             }
-            _ => self.gathered.without_result(finished),
+            _ => self.output.status_without_result(finished),
         };
-        self.gathered.reading(status, finished)
+        self.output.finish(status, finished)
     }
 }
 

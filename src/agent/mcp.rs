@@ -9,16 +9,16 @@ const MAX_BYTES: usize = 256 * 1024;
 
 /// An MCP server.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Server {
+pub(super) struct McpServer {
     /// Its name: letters, digits, `-` and `_`.
     pub(super) name: String,
     /// How it is reached.
-    pub(super) reached: Reached,
+    pub(super) reached: McpTransport,
 }
 
 /// How an MCP server is reached.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Reached {
+pub(super) enum McpTransport {
     /// A program that is started: its words, and its variables.
     Program { words: Vec<String>, variables: Vec<(String, String)> },
     /// An address, with headers; `events` for the older transport.
@@ -29,13 +29,13 @@ pub(super) enum Reached {
 ///
 /// # Errors
 /// A sentence with the file and what is wrong in it.
-pub(super) fn read(file: &Path) -> Result<Vec<Server>, String> {
+pub(super) fn read(file: &Path) -> Result<Vec<McpServer>, String> {
     let wrong = |what: String| format!("the MCP configuration {}: {what}", file.display());
     let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("it cannot be read: {e}")))?;
     parse(&text).map_err(wrong)
 }
 
-fn parse(text: &str) -> Result<Vec<Server>, String> {
+fn parse(text: &str) -> Result<Vec<McpServer>, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("it is longer than {} KiB", MAX_BYTES / 1024));
     }
@@ -44,21 +44,21 @@ fn parse(text: &str) -> Result<Vec<Server>, String> {
     servers.iter().map(|(name, server)| one(name, server)).collect()
 }
 
-fn one(name: &str, server: &Value) -> Result<Server, String> {
+fn one(name: &str, server: &Value) -> Result<McpServer, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || !name.chars().all(plain) {
         return Err(format!("the name {name:?} of a server may have letters, digits, `-` and `_` only"));
     }
     let reached = if let Some(url) = server["url"].as_str() {
-        Reached::Address { url: url.to_owned(), headers: pairs(&server["headers"]), events: server["type"] == "sse" }
+        McpTransport::Address { url: url.to_owned(), headers: pairs(&server["headers"]), events: server["type"] == "sse" }
     } else if let Some(command) = server["command"].as_str() {
         let arguments = server["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let words = std::iter::once(command).chain(arguments).map(str::to_owned).collect();
-        Reached::Program { words, variables: pairs(&server["env"]) }
+        McpTransport::Program { words, variables: pairs(&server["env"]) }
     } else {
         return Err(format!("the server {name:?} has neither `command` nor `url`"));
     };
-    Ok(Server { name: name.to_owned(), reached })
+    Ok(McpServer { name: name.to_owned(), reached })
 }
 
 fn pairs(object: &Value) -> Vec<(String, String)> {
@@ -71,13 +71,13 @@ fn object(pairs: &[(String, String)]) -> Value {
 }
 
 /// `mcpServers` of Gemini CLI's settings; its tools are called without asking.
-pub(super) fn for_gemini(servers: &[Server]) -> Value {
+pub(super) fn for_gemini(servers: &[McpServer]) -> Value {
     let each = servers.iter().map(|server| {
         let value = match &server.reached {
-            Reached::Program { words, variables } => {
+            McpTransport::Program { words, variables } => {
                 json!({ "command": words[0], "args": words[1..], "env": object(variables), "trust": true })
             }
-            Reached::Address { url, headers, events } => {
+            McpTransport::Address { url, headers, events } => {
                 let key = if *events { "url" } else { "httpUrl" };
                 json!({ key: url, "headers": object(headers), "trust": true })
             }
@@ -88,13 +88,13 @@ pub(super) fn for_gemini(servers: &[Server]) -> Value {
 }
 
 /// `mcp` of opencode's configuration.
-pub(super) fn for_opencode(servers: &[Server]) -> Value {
+pub(super) fn for_opencode(servers: &[McpServer]) -> Value {
     let each = servers.iter().map(|server| {
         let value = match &server.reached {
-            Reached::Program { words, variables } => {
+            McpTransport::Program { words, variables } => {
                 json!({ "type": "local", "command": words, "environment": object(variables), "enabled": true })
             }
-            Reached::Address { url, headers, .. } => {
+            McpTransport::Address { url, headers, .. } => {
                 json!({ "type": "remote", "url": url, "headers": object(headers), "enabled": true })
             }
         };
@@ -104,12 +104,12 @@ pub(super) fn for_opencode(servers: &[Server]) -> Value {
 }
 
 /// Settings of Codex as `key=value`, and the variables that they name: values that may be secret are in no argument.
-pub(super) fn for_codex(servers: &[Server]) -> (Vec<String>, Vec<(String, String)>) {
+pub(super) fn for_codex(servers: &[McpServer]) -> (Vec<String>, Vec<(String, String)>) {
     let (mut settings, mut environment) = (Vec::new(), Vec::new());
     for server in servers {
         let mut set = |key: &str, value: &Value| settings.push(format!("mcp_servers.{}.{key}={value}", server.name));
         match &server.reached {
-            Reached::Program { words, variables } => {
+            McpTransport::Program { words, variables } => {
                 set("command", &json!(words[0]));
                 set("args", &json!(words[1..]));
                 let names: Vec<&String> = variables.iter().map(|(name, _)| name).collect();
@@ -118,7 +118,7 @@ pub(super) fn for_codex(servers: &[Server]) -> (Vec<String>, Vec<(String, String
                 }
                 environment.extend(variables.iter().cloned());
             }
-            Reached::Address { url, headers, .. } => {
+            McpTransport::Address { url, headers, .. } => {
                 set("url", &json!(url));
                 let mut named = Vec::new();
                 for (name, value) in headers {

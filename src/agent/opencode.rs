@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use super::broker::ModelKey;
 use super::mcp::for_opencode;
-use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
+use super::preset::{RunContext, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, variables, words};
 use super::refusal::{gave_up, refused};
-use super::session::Filled;
-use super::stream::{Gathered, Tokens};
+use super::session::ContextFill;
+use super::stream::{OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::http_error;
-use crate::process::{Ended, Finished, Stream};
+use crate::process::{ProcessEnd, Finished, Stream};
 
 /// Tools that change a file.
 const EDITORS: [&str; 3] = ["write", "edit", "multiedit"];
@@ -48,7 +48,7 @@ const KEYS: [ModelKey; 2] = [
 /// Its names of these providers.
 const PROVIDERS: [(&str, &str); 2] = [("anthropic", "ANTHROPIC_BASE_URL"), ("openai", "OPENAI_BASE_URL")];
 
-pub(super) const PRESET: Preset = Preset {
+pub(super) const PRESET: AgentPreset = AgentPreset {
     name: "opencode",
     program: Some("opencode"),
     arguments,
@@ -71,17 +71,17 @@ pub(super) const PRESET: Preset = Preset {
             (".config/opencode/node_modules/.keep", String::new()),
         ]
     },
-    prompt: PromptBy::Stdin,
+    prompt: PromptDelivery::Stdin,
     reader: || Box::new(OpencodeStream::default()),
     version: Some(&["--version"]),
     // The rest of that folder are logins and programs.
     sessions: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],
     keys: &KEYS,
     model_at: &["opencode.ai"],
-    ..Preset::NOTHING
+    ..AgentPreset::NOTHING
 };
 
-fn arguments(call: &Call<'_>) -> Vec<String> {
+fn arguments(call: &RunContext<'_>) -> Vec<String> {
     let mut arguments = words(&["run", "--format", "json", "--print-logs", "--log-level", "ERROR"]);
     if let Some(model) = call.model {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
@@ -92,7 +92,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
     arguments
 }
 
-fn settings(call: &Call<'_>) -> Value {
+fn settings(call: &RunContext<'_>) -> Value {
     // Whatever would be asked for is refused, as nobody is there. Without a sandbox it may edit and not run commands.
     let report = format!("{}/**", call.report_folder());
     let (commands, elsewhere) =
@@ -117,7 +117,7 @@ fn settings(call: &Call<'_>) -> Value {
 /// Reads what `opencode run --format json` prints.
 #[derive(Debug, Default)]
 struct OpencodeStream {
-    gathered: Gathered,
+    output: OutputAccumulator,
     dollars: f64,
     error: Option<String>,
     /// Whether that error is its provider's.
@@ -132,32 +132,32 @@ struct OpencodeStream {
 
 impl OpencodeStream {
     fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
-        self.gathered.session(&event["sessionID"], on_event);
+        self.output.record_session(&event["sessionID"], on_event);
         let part = &event["part"];
         self.spoke |= ["text", "tool_use", "reasoning"].iter().any(|kind| event["type"] == *kind);
         match event["type"].as_str().unwrap_or_default() {
             "step_start" => (self.stopped, self.spoke) = (false, false),
-            "text" => self.gathered.said(part["text"].as_str().unwrap_or_default(), on_event),
-            "reasoning" => self.gathered.waiting = false,
+            "text" => self.output.record_text(part["text"].as_str().unwrap_or_default(), on_event),
+            "reasoning" => self.output.waiting = false,
             "tool_use" => self.tool(part, on_event),
             "step_finish" => self.step(part, on_event),
             "error" => self.error(&event["error"]),
-            kind => self.gathered.unknown(kind, event, on_event),
+            kind => self.output.record_unknown_event(kind, event, on_event),
         }
     }
 
     fn tool(&mut self, part: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         let (name, state) = (part["tool"].as_str().unwrap_or_default(), &part["state"]);
-        self.gathered.tool_called(name, &state["input"], on_event);
+        self.output.record_tool_call(name, &state["input"], on_event);
         if state["status"] == "error" {
             let text = state["error"].as_str().unwrap_or("it does not say why");
             if text.contains("rejected permission") || text.contains("rule which prevents") {
-                self.gathered.denied(name);
+                self.output.record_denial(name);
             }
-            self.gathered.tool_failed(text, on_event);
+            self.output.record_tool_failure(text, on_event);
         } else if let Some(code) = state["metadata"]["exit"].as_i64().filter(|code| *code != 0) {
             let output = state["output"].as_str().unwrap_or_default();
-            self.gathered.tool_failed(&format!("exit code {code}: {output}"), on_event);
+            self.output.record_tool_failure(&format!("exit code {code}: {output}"), on_event);
         } else if EDITORS.contains(&name)
             && let Some(path) = state["input"]["filePath"].as_str()
         {
@@ -167,11 +167,11 @@ impl OpencodeStream {
 
     fn step(&mut self, part: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         let reason = part["reason"].as_str().unwrap_or_default();
-        reason.clone_into(&mut self.gathered.stop_reason);
+        reason.clone_into(&mut self.output.stop_reason);
         self.stopped = !["", "tool-calls", "unknown"].contains(&reason);
         self.empty = if self.spoke || self.stopped { 0 } else { self.empty.saturating_add(1) };
         if self.empty > 0 {
-            self.gathered.retried("an answer without content".to_owned(), on_event);
+            self.output.record_retry("an answer without content".to_owned(), on_event);
         }
         let (tokens, cache) = (&part["tokens"], &part["tokens"]["cache"]);
         let number = |value: &Value| value.as_u64().unwrap_or(0);
@@ -182,18 +182,18 @@ impl OpencodeStream {
             cache_read,
             cache_write,
         };
-        self.gathered.filled = Some(Filled { tokens: step.total(), window: None });
-        self.gathered.tokens = self.gathered.tokens.plus(step);
+        self.output.filled = Some(ContextFill { tokens: step.total(), window: None });
+        self.output.tokens = self.output.tokens.plus(step);
         self.dollars += part["cost"].as_f64().filter(|cost| cost.is_finite()).unwrap_or(0.0).max(0.0);
         // It says 0 where it knows no price.
-        self.gathered.cost = (self.dollars > 0.0).then(|| Money::from_usd(self.dollars));
-        self.gathered.used(on_event);
+        self.output.cost = (self.dollars > 0.0).then(|| Money::from_usd(self.dollars));
+        self.output.report_usage(on_event);
     }
 
     fn error(&mut self, error: &Value) {
         let (name, data) = (error["name"].as_str().unwrap_or_default(), &error["data"]);
         let message = data["message"].as_str().filter(|message| !message.is_empty()).unwrap_or(name);
-        let signals = &mut self.gathered.signals;
+        let signals = &mut self.output.signals;
         if !name.is_empty() {
             signals.code = Some(shortened(name, 100));
         }
@@ -204,9 +204,9 @@ impl OpencodeStream {
             signals.headers.push((name.clone(), value.as_str().unwrap_or_default().to_owned()));
         }
         self.of_provider = OF_PROVIDER.contains(&name);
-        self.gathered.erred(message, self.of_provider);
+        self.output.record_error(message, self.of_provider);
         if let Some(status) = data["statusCode"].as_u64().and_then(http_error) {
-            self.gathered.signals.status = Some(status);
+            self.output.signals.status = Some(status);
         }
         self.error = Some(message.to_owned());
     }
@@ -219,19 +219,19 @@ impl OpencodeStream {
         });
         if let Some(parts) = FAILED.captures(line) {
             // With its name: that is the word that it comes from a provider.
-            self.gathered.signals.learn(&parts[1]);
-            self.gathered.retried(parts[2].to_owned(), on_event);
+            self.output.signals.learn(&parts[1]);
+            self.output.record_retry(parts[2].to_owned(), on_event);
         } else if !line.trim().is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
         }
     }
 }
 
-impl Reader for OpencodeStream {
+impl OutputReader for OpencodeStream {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         match stream {
             Stream::Stdout => {
-                if let Some(event) = self.gathered.object(line, on_event) {
+                if let Some(event) = self.output.parse_object(line, on_event) {
                     self.event(&event, on_event);
                 }
             }
@@ -239,32 +239,32 @@ impl Reader for OpencodeStream {
         }
     }
 
-    fn complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.stopped
     }
 
-    fn waiting(&self) -> bool {
-        self.gathered.waiting
+    fn is_waiting(&self) -> bool {
+        self.output.waiting
     }
 
-    fn hopeless(&self) -> Option<String> {
+    fn reason_to_stop(&self) -> Option<String> {
         (self.empty >= MAX_EMPTY).then(|| "it got no answers with content".to_owned())
     }
 
-    fn finish(&mut self, finished: &Finished) -> Reading {
+    fn finish(&mut self, finished: &Finished) -> ParsedOutput {
         if self.empty > 0 {
-            self.gathered.signals.learn("the provider's answers had no content");
+            self.output.signals.learn("the provider's answers had no content");
         }
         let status = match self.error.take() {
-            Some(error) if self.of_provider => refused(&self.gathered.signals, &error),
-            Some(error) => gave_up(&self.gathered.signals, &error),
-            None if self.stopped && !self.gathered.last_text.trim().is_empty() => AgentStatus::Finished,
-            None if self.stopped && matches!(finished.ended, Ended::Exited(0)) => {
+            Some(error) if self.of_provider => refused(&self.output.signals, &error),
+            Some(error) => gave_up(&self.output.signals, &error),
+            None if self.stopped && !self.output.last_text.trim().is_empty() => AgentStatus::Finished,
+            None if self.stopped && matches!(finished.ended, ProcessEnd::Exited(0)) => {
                 AgentStatus::Failed { reason: "it ended without a word".to_owned() }
             }
-            None => self.gathered.without_result(finished),
+            None => self.output.status_without_result(finished),
         };
-        self.gathered.reading(status, finished)
+        self.output.finish(status, finished)
     }
 }
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::broker::ModelKey;
-use super::mcp::Server;
-use super::session::{Filled, Ledger};
-use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, place, script};
+use super::mcp::McpServer;
+use super::session::{ContextFill, SessionUsage};
+use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, run_environment, script};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Finished, Stream};
 
 /// The agents that are known by name.
-const PRESETS: [&Preset; 6] =
+const PRESETS: [&AgentPreset; 6] =
     [&claude::PRESET, &codex::PRESET, &gemini::PRESET, &opencode::PRESET, &kimi::PRESET, &aider::PRESET];
 
 /// A way to read what an agent prints; any command can be read in any of them.
@@ -50,7 +50,7 @@ impl OutputFormat {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
     }
 
-    pub(super) fn reader(self) -> Box<dyn Reader> {
+    pub(super) fn reader(self) -> Box<dyn OutputReader> {
         match self {
             Self::Claude => (claude::PRESET.reader)(),
             Self::Codex => (codex::PRESET.reader)(),
@@ -64,7 +64,7 @@ impl OutputFormat {
 
 /// How an agent gets its prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PromptBy {
+pub(super) enum PromptDelivery {
     /// On standard input; not otherwise, so it must come there or in the operator's `args`.
     Stdin,
     /// In the preset's own arguments, or in a file that they name.
@@ -74,41 +74,41 @@ pub(super) enum PromptBy {
 }
 
 /// How an agent is called and read.
-pub(super) struct Preset {
+pub(super) struct AgentPreset {
     /// Its name in the configuration.
     pub(super) name: &'static str,
     /// Its program; `None` where the configuration has to say.
     pub(super) program: Option<&'static str>,
     /// Arguments of a run.
-    pub(super) arguments: fn(&Call<'_>) -> Vec<String>,
+    pub(super) arguments: fn(&RunContext<'_>) -> Vec<String>,
     /// Environment of a run, beside what every agent gets.
-    pub(super) environment: fn(&Call<'_>) -> Vec<(String, String)>,
+    pub(super) environment: fn(&RunContext<'_>) -> Vec<(String, String)>,
     /// Files that it finds in its home: path from there, and text.
-    pub(super) files: fn(&Call<'_>) -> Vec<(&'static str, String)>,
+    pub(super) files: fn(&RunContext<'_>) -> Vec<(&'static str, String)>,
     /// How it gets its prompt.
-    pub(super) prompt: PromptBy,
+    pub(super) prompt: PromptDelivery,
     /// Reads one run's output.
-    pub(super) reader: fn() -> Box<dyn Reader>,
+    pub(super) reader: fn() -> Box<dyn OutputReader>,
     /// Arguments that make it print its version; `None` where there is no such thing.
     pub(super) version: Option<&'static [&'static str]>,
     /// Files and folders of its home that hold its sessions and nothing that it runs; none where it cannot go on with one.
     pub(super) sessions: &'static [&'static str],
     /// Reads how full a session is from a line of its files, where the output does not say it.
-    pub(super) filled: Option<fn(&serde_json::Value) -> Option<Filled>>,
+    pub(super) filled: Option<fn(&serde_json::Value) -> Option<ContextFill>>,
     /// Reads the model from a line of a session's file, where the output does not say it.
     pub(super) model: Option<fn(&str) -> Option<String>>,
     /// Adds up what a session used from the lines of its files, where the output does not say it; of the whole session, so
-    /// that its reader has to say what it saw ([`Reader::seen`]).
-    pub(super) ledger: Option<fn(&str, &mut Ledger)>,
+    /// that its reader has to say what it saw ([`OutputReader::observed_tokens`]).
+    pub(super) ledger: Option<fn(&str, &mut SessionUsage)>,
     /// Where it looks for keys, and for the addresses of what they are for.
     pub(super) keys: &'static [ModelKey],
     /// Hosts of its model, over HTTPS; also of what it signs in by.
     pub(super) model_at: &'static [&'static str],
     /// How names begin that it leaves at the top of the tree for itself, and that are none of its work.
-    pub(super) litter: &'static [&'static str],
+    pub(super) leftovers: &'static [&'static str],
 }
 
-impl Preset {
+impl AgentPreset {
     /// What most do not have.
     pub(super) const NOTHING: Self = Self {
         name: "",
@@ -116,7 +116,7 @@ impl Preset {
         arguments: |_| Vec::new(),
         environment: |_| Vec::new(),
         files: |_| Vec::new(),
-        prompt: PromptBy::Operator,
+        prompt: PromptDelivery::Operator,
         reader: script::text_reader,
         version: None,
         sessions: &[],
@@ -125,12 +125,12 @@ impl Preset {
         ledger: None,
         keys: &[],
         model_at: &[],
-        litter: &[],
+        leftovers: &[],
     };
 }
 
 /// A run, as a preset sees it.
-pub(super) struct Call<'a> {
+pub(super) struct RunContext<'a> {
     pub(super) run: &'a AgentRun,
     /// The backend's own name of the model.
     pub(super) model: Option<&'a str>,
@@ -141,10 +141,10 @@ pub(super) struct Call<'a> {
     /// The operator's variables.
     pub(super) variables: &'a [(String, SecretString)],
     /// The MCP servers of the run, for agents that want them in a format of their own.
-    pub(super) servers: &'a [Server],
+    pub(super) servers: &'a [McpServer],
 }
 
-impl Call<'_> {
+impl RunContext<'_> {
     /// A variable that the operator gives the agent, where it says something.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         let (_, value) = self.variables.iter().find(|(known, _)| known == name)?;
@@ -158,7 +158,7 @@ impl Call<'_> {
 
     /// The folder that the report is left in.
     pub(super) fn report_folder(&self) -> String {
-        let report = place::report_path(&self.run.scratch);
+        let report = run_environment::report_path(&self.run.scratch);
         report.parent().unwrap_or(&self.run.scratch).display().to_string()
     }
 }
@@ -179,37 +179,37 @@ pub(super) fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// Makes sense of what an agent prints.
-pub(super) trait Reader: Send {
+pub(super) trait OutputReader: Send {
     /// Takes a line, masked.
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent));
     /// Whether the agent has said that it is through; never, where only its end tells.
-    fn complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         false
     }
     /// Whether its provider refused it, and it has done nothing since but ask again.
-    fn waiting(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         false
     }
     /// Why it is to be ended, where it goes on without any use.
-    fn hopeless(&self) -> Option<String> {
+    fn reason_to_stop(&self) -> Option<String> {
         None
     }
     /// Tokens that the run itself was seen to use, where the backend's figures can be those of a whole session
     /// ([`Cumulative::since`](crate::domain::providers::money::Cumulative::since)); `None` where they never are.
-    fn seen(&self) -> Option<u64> {
+    fn observed_tokens(&self) -> Option<u64> {
         None
     }
     /// What came out, after the end.
-    fn finish(&mut self, finished: &Finished) -> Reading;
+    fn finish(&mut self, finished: &Finished) -> ParsedOutput;
 }
 
 /// What an agent's output says.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Reading {
+pub(super) struct ParsedOutput {
     pub(super) status: AgentStatus,
     pub(super) final_message: String,
     pub(super) session: Option<String>,
-    pub(super) filled: Option<Filled>,
+    pub(super) filled: Option<ContextFill>,
     pub(super) tokens_in: u64,
     pub(super) tokens_out: u64,
     pub(super) cache_read: u64,
@@ -224,7 +224,7 @@ pub(super) struct Reading {
     pub(super) signals: LimitSignals,
 }
 
-impl Reading {
+impl ParsedOutput {
     /// A status and nothing else.
     pub(super) fn only(status: AgentStatus) -> Self {
         Self {
@@ -249,7 +249,7 @@ impl Reading {
 }
 
 /// The preset of that name.
-pub(super) fn find(name: &str) -> Option<&'static Preset> {
+pub(super) fn find(name: &str) -> Option<&'static AgentPreset> {
     PRESETS.into_iter().find(|preset| preset.name == name)
 }
 

@@ -19,13 +19,13 @@ use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, fstat, openat};
 use serde_json::Value;
 
 use super::AgentStatus;
-use super::preset::Reading;
+use super::preset::ParsedOutput;
 use super::stream::Tokens;
 
 /// Most bytes and files of one session; a longer one is begun anew.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_FILES: usize = 10_000;
-/// Folders within each other at most.
+/// RunFolders within each other at most.
 const MAX_DEPTH: usize = 16;
 /// How much of the end of a file is looked through for the newest figures.
 const END: u64 = 512 * 1024;
@@ -34,7 +34,7 @@ const MAX_LINE: u64 = 1024 * 1024;
 
 /// How full a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Filled {
+pub(super) struct ContextFill {
     /// Tokens of its last turn, read and written.
     pub(super) tokens: u64,
     /// Tokens that its model can have before it, where that is said.
@@ -66,11 +66,11 @@ pub(super) fn copy<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, to
 
 /// What the files of a session say of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Ledger {
+pub(super) struct SessionUsage {
     /// What all of its requests used.
     pub(super) tokens: Tokens,
     /// How full it is.
-    pub(super) filled: Option<Filled>,
+    pub(super) filled: Option<ContextFill>,
 }
 
 /// What the lines of a session's files (names as for [`copy`], of which those of JSON lines count) add up to. Lines longer
@@ -81,9 +81,9 @@ pub(super) struct Ledger {
 pub(super) fn ledger<'a>(
     from: &Path,
     names: impl IntoIterator<Item = &'a str>,
-    read: fn(&str, &mut Ledger),
-) -> io::Result<Ledger> {
-    let mut ledger = Ledger::default();
+    read: fn(&str, &mut SessionUsage),
+) -> io::Result<SessionUsage> {
+    let mut ledger = SessionUsage::default();
     each_line(from, names, &mut |line| read(line, &mut ledger))?;
     Ok(ledger)
 }
@@ -132,7 +132,7 @@ fn each_file<'a>(
     names: impl IntoIterator<Item = &'a str>,
     visit: &mut dyn FnMut(&Path, File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut walk = Walk { visit, files: 0 };
+    let mut walk = FileVisitor { visit, files: 0 };
     let root =
         openat(CWD, from, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     for name in names {
@@ -150,12 +150,12 @@ fn odd(name: &str) -> io::Error {
 }
 
 /// A walk through the files of a session.
-struct Walk<'a> {
+struct FileVisitor<'a> {
     visit: &'a mut dyn FnMut(&Path, File) -> io::Result<()>,
     files: usize,
 }
 
-impl Walk<'_> {
+impl FileVisitor<'_> {
     fn named(&mut self, folder: &OwnedFd, parts: &[&OsStr], path: &Path) -> io::Result<()> {
         let Some((first, rest)) = parts.split_first() else { return Ok(()) };
         if rest.is_empty() {
@@ -212,7 +212,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 
 /// How full the session is by the newest line that says so in those of its files (JSON lines, copied by [`copy`]) whose
 /// names hold `mark`.
-pub(super) fn filled(folder: &Path, mark: &str, read: fn(&Value) -> Option<Filled>) -> Option<Filled> {
+pub(super) fn filled(folder: &Path, mark: &str, read: fn(&Value) -> Option<ContextFill>) -> Option<ContextFill> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).ok()?.flatten() {
@@ -244,7 +244,7 @@ fn end_of(path: &Path) -> io::Result<String> {
 }
 
 /// Whether a run that was to go on with a session did nothing because its program does not know that session (any more).
-pub(super) fn is_unknown(reading: &Reading) -> bool {
+pub(super) fn is_unknown(reading: &ParsedOutput) -> bool {
     static UNKNOWN: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
             r"(?ix) \bno\ (?:previous\ )?(?:conversation|session|thread|rollout)s?\ found\b

@@ -3,14 +3,14 @@
 
 use serde_json::Value;
 
-use super::preset::{MAX_EVENT_TEXT, Reading, shortened};
+use super::preset::{MAX_EVENT_TEXT, ParsedOutput, shortened};
 use super::refusal::{is_brief, no_answer, refused};
 use super::script::how_it_ended;
-use super::session::Filled;
+use super::session::ContextFill;
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
-use crate::process::{Ended, Finished, Stream};
+use crate::process::{ProcessEnd, Finished, Stream};
 
 /// Most errors and denials that are kept.
 pub(super) const MAX_NOTES: usize = 50;
@@ -75,10 +75,10 @@ impl Tokens {
 
 /// What is gathered from a run's output while it comes.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct OutputAccumulator {
     pub(super) session: Option<String>,
     /// How full the session is after the last turn.
-    pub(super) filled: Option<Filled>,
+    pub(super) filled: Option<ContextFill>,
     /// The last thing that it said.
     pub(super) last_text: String,
     pub(super) tokens: Tokens,
@@ -101,11 +101,11 @@ pub(super) struct Gathered {
     cut: bool,
 }
 
-impl Gathered {
+impl OutputAccumulator {
     /// What is an object on standard output; all else, and standard error, is told of as text.
-    pub(super) fn heard(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
+    pub(super) fn parse_line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
         if stream == Stream::Stdout {
-            return self.object(line, on_event);
+            return self.parse_object(line, on_event);
         }
         if !line.trim().is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
@@ -114,7 +114,7 @@ impl Gathered {
     }
 
     /// The line as a JSON object. Any other line is told of as text, and one that begins like an object is noted once.
-    pub(super) fn object(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
+    pub(super) fn parse_object(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
         let line = line.trim().trim_start_matches('\u{feff}');
         if let Ok(object @ Value::Object(_)) = serde_json::from_str::<Value>(line) {
             self.json_lines += 1;
@@ -122,7 +122,7 @@ impl Gathered {
         }
         if line.starts_with('{') && !self.cut && self.json_lines > 0 {
             self.cut = true;
-            self.note("a line of its output is broken JSON".to_owned());
+            self.add_note("a line of its output is broken JSON".to_owned());
         }
         if !line.is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
@@ -130,7 +130,7 @@ impl Gathered {
         None
     }
 
-    pub(super) fn session(&mut self, id: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+    pub(super) fn record_session(&mut self, id: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         if let Some(id) = id.as_str().filter(|id| !id.is_empty() && self.session.as_deref() != Some(id)) {
             self.session = Some(id.to_owned());
             on_event(AgentEvent::Session { id: id.to_owned() });
@@ -138,7 +138,7 @@ impl Gathered {
     }
 
     /// The model said something.
-    pub(super) fn said(&mut self, text: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+    pub(super) fn record_text(&mut self, text: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         self.waiting = false;
         if !text.trim().is_empty() {
             text.clone_into(&mut self.last_text);
@@ -146,34 +146,34 @@ impl Gathered {
         }
     }
 
-    pub(super) fn tool_called(&mut self, name: &str, input: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+    pub(super) fn record_tool_call(&mut self, name: &str, input: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         self.waiting = false;
         self.tool_calls = self.tool_calls.saturating_add(1);
         let name = shortened(if name.is_empty() { "unnamed" } else { name }, MAX_NAME);
         on_event(AgentEvent::ToolCalled { name, input: summary(input) });
     }
 
-    pub(super) fn tool_failed(&mut self, text: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+    pub(super) fn record_tool_failure(&mut self, text: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         self.tool_errors = self.tool_errors.saturating_add(1);
-        self.note(format!("a tool failed: {}", text.trim()));
+        self.add_note(format!("a tool failed: {}", text.trim()));
         on_event(AgentEvent::ToolFailed { text: shortened(text.trim(), MAX_EVENT_TEXT) });
     }
 
-    pub(super) fn denied(&mut self, name: &str) {
+    pub(super) fn record_denial(&mut self, name: &str) {
         if self.denied.len() < MAX_NOTES {
             self.denied.push(shortened(name, MAX_NAME));
         }
     }
 
     /// The provider is asked again.
-    pub(super) fn retried(&mut self, reason: String, on_event: &mut dyn FnMut(AgentEvent)) {
+    pub(super) fn record_retry(&mut self, reason: String, on_event: &mut dyn FnMut(AgentEvent)) {
         self.waiting = true;
         self.refusal.clone_from(&reason);
-        self.note(format!("the provider was asked again: {reason}"));
+        self.add_note(format!("the provider was asked again: {reason}"));
         on_event(AgentEvent::Retried { reason: shortened(&reason, MAX_NOTE) });
     }
 
-    pub(super) fn used(&self, on_event: &mut dyn FnMut(AgentEvent)) {
+    pub(super) fn report_usage(&self, on_event: &mut dyn FnMut(AgentEvent)) {
         let Tokens { read, written, cache_read, cache_write } = self.tokens;
         let model = self.model.clone();
         on_event(AgentEvent::Used {
@@ -187,25 +187,25 @@ impl Gathered {
     }
 
     /// A model is named. What stands in angle brackets is none: a program's own words come from such a one.
-    pub(super) fn served_by(&mut self, model: &Value) {
+    pub(super) fn record_model(&mut self, model: &Value) {
         if let Some(model) = model.as_str().filter(|model| !model.is_empty() && !model.starts_with('<')) {
             self.model = Some(shortened(model, MAX_NAME));
         }
     }
 
-    pub(super) fn note(&mut self, note: String) {
+    pub(super) fn add_note(&mut self, note: String) {
         if self.notes.len() < MAX_NOTES {
             self.notes.push(shortened(&note, MAX_NOTE));
         }
     }
 
     /// An error of the provider in the structured output: what it says, and what is packed into its words.
-    pub(super) fn failed(&mut self, message: &str) {
-        self.erred(message, true);
+    pub(super) fn record_provider_error(&mut self, message: &str) {
+        self.record_error(message, true);
     }
 
     /// An error in the structured output; where it can be anybody's, numbers in its words are no status of an answer.
-    pub(super) fn erred(&mut self, message: &str, of_provider: bool) {
+    pub(super) fn record_error(&mut self, message: &str, of_provider: bool) {
         let message = message.trim();
         if message.is_empty() {
             return;
@@ -215,15 +215,15 @@ impl Gathered {
         } else {
             self.signals.hear(message);
         }
-        self.note(message.to_owned());
+        self.add_note(message.to_owned());
     }
 
     /// An event of a kind that is not known: told of as text, and noted once.
-    pub(super) fn unknown(&mut self, kind: &str, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+    pub(super) fn record_unknown_event(&mut self, kind: &str, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         if !self.unknown {
             self.unknown = true;
             let kind = shortened(kind, MAX_NAME);
-            self.note(format!("it printed an event {kind:?}, which this version of ralph-bot does not know"));
+            self.add_note(format!("it printed an event {kind:?}, which this version of ralph-bot does not know"));
         }
         let said = ["text", "message", "content"].iter().find_map(|name| event[*name].as_str());
         let text = said.map_or_else(|| event.to_string(), str::to_owned);
@@ -232,8 +232,8 @@ impl Gathered {
 
     /// Judges a run that ended without saying how: killed, called wrongly, waiting for a login, a program that does
     /// nothing, or one of a version that says it in another way.
-    pub(super) fn without_result(&mut self, finished: &Finished) -> AgentStatus {
-        if self.waiting && finished.ended != Ended::Exited(0) {
+    pub(super) fn status_without_result(&mut self, finished: &Finished) -> AgentStatus {
+        if self.waiting && finished.ended != ProcessEnd::Exited(0) {
             // It was worth asking again, so it passes.
             return match refused(&self.signals, &self.refusal) {
                 AgentStatus::Failed { reason } => AgentStatus::Limited { until_ms: None, reason },
@@ -243,10 +243,10 @@ impl Gathered {
         let printed = finished.stdout.last(MAX_EVENT_TEXT).trim().to_owned();
         let plain = self.json_lines == 0;
         if plain {
-            self.printed_by_failed(finished);
+            self.add_failure_output(finished);
         }
         let answer = if plain { &printed } else { &self.last_text };
-        let ended_well = finished.ended == Ended::Exited(0);
+        let ended_well = finished.ended == ProcessEnd::Exited(0);
         let said = finished.stderr.last(MAX_EVENT_TEXT);
         let refusal = match printed.as_str() {
             // What it says of its work can hold the same words.
@@ -255,28 +255,28 @@ impl Gathered {
         };
         if plain && let Some(line) = refusal {
             let how = match &finished.ended {
-                Ended::Exited(code) if *code != 0 => format!("it exited with {code}"),
+                ProcessEnd::Exited(code) if *code != 0 => format!("it exited with {code}"),
                 _ => "it did not run".to_owned(),
             };
             return AgentStatus::Unavailable { reason: format!("{how}: {line}") };
         }
         match &finished.ended {
-            Ended::Exited(0) if !answer.trim().is_empty() => {
+            ProcessEnd::Exited(0) if !answer.trim().is_empty() => {
                 if plain {
                     self.last_text = printed;
                 }
-                self.note("its output is not understood by this version of ralph-bot; it was read as text".to_owned());
+                self.add_note("its output is not understood by this version of ralph-bot; it was read as text".to_owned());
                 AgentStatus::Finished
             }
-            Ended::Exited(0) => AgentStatus::Failed { reason: "it ended without a word".to_owned() },
+            ProcessEnd::Exited(0) => AgentStatus::Failed { reason: "it ended without a word".to_owned() },
             ended => AgentStatus::Failed { reason: how_it_ended(ended, finished) },
         }
     }
 
     /// Takes the end of what a program without structured output printed before it exited with an error: some tell of a
     /// refusal there. Of one that was ended, the words are those of its work.
-    pub(super) fn printed_by_failed(&mut self, finished: &Finished) {
-        if matches!(finished.ended, Ended::Exited(code) if code != 0) {
+    pub(super) fn add_failure_output(&mut self, finished: &Finished) {
+        if matches!(finished.ended, ProcessEnd::Exited(code) if code != 0) {
             // One message, as it may be broken over lines.
             let end = last_lines(finished.stdout.last(ERROR_LINES.1)).join("\n");
             self.signals.messages.extend(Some(end).filter(|end| !end.is_empty()));
@@ -284,7 +284,7 @@ impl Gathered {
     }
 
     /// Everything, with a status.
-    pub(super) fn reading(&mut self, status: AgentStatus, finished: &Finished) -> Reading {
+    pub(super) fn finish(&mut self, status: AgentStatus, finished: &Finished) -> ParsedOutput {
         let mut signals = std::mem::take(&mut self.signals);
         signals.succeeded = status == AgentStatus::Finished;
         signals.exit_code = finished.exit_code;
@@ -292,7 +292,7 @@ impl Gathered {
             signals.messages.extend(last_lines(finished.stderr.last(ERROR_LINES.1)));
             signals.messages.dedup();
         }
-        Reading {
+        ParsedOutput {
             final_message: std::mem::take(&mut self.last_text),
             session: self.session.take(),
             filled: self.filled,

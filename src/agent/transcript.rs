@@ -3,16 +3,19 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::AgentEvent;
-use super::preset::{Reader, Reading};
-use crate::process::{Captured, Ended, Finished, Stream};
+use super::{AgentEvent, AgentStatus};
+use super::preset::{OutputReader, ParsedOutput};
+use crate::process::{Captured, ProcessEnd, Finished, Stream};
+
+/// A condition on the status of a run.
+pub(super) type StatusTest = fn(&AgentStatus) -> bool;
 
 /// The end of a process that printed this.
-pub(super) fn ended(ended: Ended, stdout: &str, stderr: &str) -> Finished {
+pub(super) fn ended(ended: ProcessEnd, stdout: &str, stderr: &str) -> Finished {
     let captured =
         |text: &str| Captured { head: text.to_owned(), total_bytes: text.len() as u64, ..Captured::default() };
     Finished {
-        exit_code: if let Ended::Exited(code) = ended { Some(code) } else { None },
+        exit_code: if let ProcessEnd::Exited(code) = ended { Some(code) } else { None },
         ended,
         stdout: captured(stdout),
         stderr: captured(stderr),
@@ -23,11 +26,11 @@ pub(super) fn ended(ended: Ended, stdout: &str, stderr: &str) -> Finished {
 
 /// What the reader makes of this output.
 pub(super) fn played(
-    mut reader: Box<dyn Reader>,
+    mut reader: Box<dyn OutputReader>,
     stdout: &str,
     stderr: &str,
-    how: Ended,
-) -> (Reading, Vec<AgentEvent>) {
+    how: ProcessEnd,
+) -> (ParsedOutput, Vec<AgentEvent>) {
     let mut events = Vec::new();
     for (stream, text) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
         for line in text.lines() {
@@ -38,7 +41,7 @@ pub(super) fn played(
 }
 
 /// What the reader makes of a recording in `tests/fixtures/agents`.
-pub(super) fn recorded(reader: Box<dyn Reader>, cli: &str, case: &str, how: Ended) -> (Reading, Vec<AgentEvent>) {
+pub(super) fn recorded(reader: Box<dyn OutputReader>, cli: &str, case: &str, how: ProcessEnd) -> (ParsedOutput, Vec<AgentEvent>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agents").join(cli);
     let stdout = std::fs::read_to_string(folder.join(format!("{case}.out"))).unwrap();
     let stderr = std::fs::read_to_string(folder.join(format!("{case}.err"))).unwrap_or_default();
@@ -46,23 +49,23 @@ pub(super) fn recorded(reader: Box<dyn Reader>, cli: &str, case: &str, how: Ende
 }
 
 /// Every cut of a recording, and every line of it spoilt, is read without a panic; what came of each is handed over.
-pub(super) fn spoilt(reader: fn() -> Box<dyn Reader>, cli: &str, case: &str, check: &mut dyn FnMut(&str, Reading)) {
+pub(super) fn spoilt(reader: fn() -> Box<dyn OutputReader>, cli: &str, case: &str, check: &mut dyn FnMut(&str, ParsedOutput)) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agents").join(cli);
     let text = std::fs::read_to_string(file.join(format!("{case}.out"))).unwrap();
     spoilt_text(reader, &text, check);
 }
 
 /// The same of any output.
-pub(super) fn spoilt_text(reader: fn() -> Box<dyn Reader>, text: &str, check: &mut dyn FnMut(&str, Reading)) {
+pub(super) fn spoilt_text(reader: fn() -> Box<dyn OutputReader>, text: &str, check: &mut dyn FnMut(&str, ParsedOutput)) {
     for end in (0..text.len()).step_by(7).filter(|end| text.is_char_boundary(*end)) {
-        check(&text[..end], played(reader(), &text[..end], "", Ended::Signalled(9)).0);
+        check(&text[..end], played(reader(), &text[..end], "", ProcessEnd::Signalled(9)).0);
     }
     let odd = ["{}", "[1]", "null", "{\"type\":7}", "\u{feff}", "{\"type\":\"item.completed\",\"item\":[]}", "{"];
     for at in 0..text.lines().count() {
         for line in odd {
             let mut lines: Vec<&str> = text.lines().collect();
             lines[at] = line;
-            check(line, played(reader(), &lines.join("\n"), "", Ended::Exited(0)).0);
+            check(line, played(reader(), &lines.join("\n"), "", ProcessEnd::Exited(0)).0);
         }
     }
 }

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
 use super::programs;
-use crate::agent::{self, Backend, BackendSetup, Bounds, InternalSettings, Model, Price};
+use crate::agent::{self, Backend, BackendSetup, AgentLimits, InternalSettings, ModelFunction, PriceFunction};
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, StdinUse, WireName};
@@ -99,7 +99,7 @@ fn agent(
     }
     let bounds = bounds(backend.settings.context_window);
     let internal = InternalSettings {
-        model: Arc::new(client(name, backend, clock)?.into_function()) as Model,
+        model: Arc::new(client(name, backend, clock)?.into_function()) as ModelFunction,
         default_model: backend.settings.models.default.clone().unwrap_or_default(),
         price: price(backend.prices.clone()),
         clock: clock.clone(),
@@ -111,15 +111,15 @@ fn agent(
 }
 
 /// The bounds of our own agent; a small context leaves less room for an answer.
-fn bounds(context_window: Option<u64>) -> Bounds {
-    let usual = Bounds::default();
+fn bounds(context_window: Option<u64>) -> AgentLimits {
+    let usual = AgentLimits::default();
     let Some(context_window) = context_window else { return usual };
     let answer_tokens = u32::try_from(context_window / 4).unwrap_or(u32::MAX).min(usual.answer_tokens);
-    Bounds { context_window, answer_tokens, ..usual }
+    AgentLimits { context_window, answer_tokens, ..usual }
 }
 
 /// Prices as a function.
-fn price(table: PriceTable) -> Price {
+fn price(table: PriceTable) -> PriceFunction {
     Arc::new(move |model: &str, usage: &TokenUsage| table.estimate(usage, model).map(|cost| cost.money))
 }
 

@@ -10,8 +10,8 @@ use super::counts;
 use super::reports::Reports;
 use crate::domain::checks::criteria::{CheckVerdict, judge};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestCounts};
-use crate::process::sandbox::{Network, ScratchHome, View};
-use crate::process::{self, Cookie, Ended, Finished, Limits, Masker, ProcessError, Sandbox, Spec};
+use crate::process::sandbox::{Network, ScratchHome, SandboxView};
+use crate::process::{self, Cookie, ProcessEnd, Finished, ProcessLimits, Masker, ProcessError, Sandbox, ProcessSpec};
 
 /// Bytes of a check's output that are judged, half from its beginning and half from its end.
 const JUDGED_BYTES: usize = 4 << 20;
@@ -114,7 +114,7 @@ impl CheckRunner {
         let finished = process::run(self.spec(tree, scratch, check), cancel, None)
             .await
             .map_err(|source| ChecksError::Start { check: check.name.clone(), source })?;
-        if finished.ended == Ended::Cancelled {
+        if finished.ended == ProcessEnd::Cancelled {
             return Err(ChecksError::Cancelled { check: check.name.clone() });
         }
         let written = match reports {
@@ -128,16 +128,16 @@ impl CheckRunner {
         check.timeout_s.map_or(self.timeout, Duration::from_secs)
     }
 
-    fn spec(&self, tree: &Path, scratch: &Path, check: &Check) -> Spec {
+    fn spec(&self, tree: &Path, scratch: &Path, check: &Check) -> ProcessSpec {
         // Both outputs in one, so that a message stands where it was printed.
         let command = format!("exec 2>&1\n{}", check.command);
-        let mut spec = Spec::new(&self.shell, tree).args(["-c".to_owned(), command]);
+        let mut spec = ProcessSpec::new(&self.shell, tree).args(["-c".to_owned(), command]);
         let ours = ["HOME", "TMPDIR", "CI"].map(OsStr::new);
         spec.env = self.env.iter().filter(|(name, _)| !ours.contains(&name.as_os_str())).cloned().collect();
         spec = spec.env("HOME", scratch).env("TMPDIR", scratch.join("tmp")).env("CI", "true");
-        spec.limits = Limits { wall: self.wall(check), idle: None, grace: GRACE, keep_bytes: JUDGED_BYTES };
+        spec.limits = ProcessLimits { wall: self.wall(check), idle: None, grace: GRACE, keep_bytes: JUDGED_BYTES };
         if self.sandboxed {
-            spec.sandbox = Sandbox::Bubblewrap(View {
+            spec.sandbox = Sandbox::Bubblewrap(SandboxView {
                 writable: vec![tree.to_owned()],
                 read_only: self.read_only.clone(),
                 home: ScratchHome::Folder(scratch.to_owned()),
@@ -167,9 +167,9 @@ fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<T
         _ if finished.out_of_memory => {
             (finished.exit_code, failed("the machine's memory ran out and the system killed it".to_owned()))
         }
-        Ended::Exited(code) => (Some(code), judge(&check.rule, Some(code), &output)),
-        Ended::WallLimit => (None, failed(format!("timed out after {} s", wall.as_secs()))),
-        Ended::Signalled(_) | Ended::IdleLimit | Ended::Cancelled | Ended::Stopped(_) => {
+        ProcessEnd::Exited(code) => (Some(code), judge(&check.rule, Some(code), &output)),
+        ProcessEnd::WallLimit => (None, failed(format!("timed out after {} s", wall.as_secs()))),
+        ProcessEnd::Signalled(_) | ProcessEnd::IdleLimit | ProcessEnd::Cancelled | ProcessEnd::Stopped(_) => {
             (None, judge(&check.rule, None, &output))
         }
     };

@@ -19,7 +19,7 @@ use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{AccountKind, Number, RepoId, User};
 use crate::engine::EngineSettings;
 use crate::forge::http::Pace;
-use crate::process::sandbox::{Tier, probe};
+use crate::process::sandbox::{SandboxTier, probe};
 use crate::store::loops;
 use fake_forge::{Access, Dialect, FakeForge};
 
@@ -124,7 +124,7 @@ async fn start(folder: &Path, forge: &FakeForge, bot: &User, args: &DemoArgs, en
     std::fs::write(&agent, AGENT).context("the demo's agent could not be written")?;
     let sandbox = probe().await;
     // The demo runs on machines that have no sandbox; what it runs is its own.
-    let required = if sandbox.tier == Tier::A { "auto" } else { "none" };
+    let required = if sandbox.tier == SandboxTier::A { "auto" } else { "none" };
     let pause = if args.fast { "0" } else { "3" };
     let text = format!(
         r#"server: {{ listen: "127.0.0.1:0" }}

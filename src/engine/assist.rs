@@ -23,7 +23,7 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::providers::chat::{AnswerSchema, estimated_tokens};
 use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::TokenUsage;
-use crate::provider::assistant::{self, AskLimits, Asked, AssistantFailure, Fault, Question, Spent};
+use crate::provider::assistant::{self, AskLimits, AssistantAnswer, AssistantFailure, AssistantFault, Question, Spent};
 use crate::store::calls::{self, CallDecision};
 use crate::store::session as turns;
 
@@ -227,12 +227,12 @@ impl Engine {
         question: &Question,
         asked: &Ask,
         timeout: Duration,
-        rule: assistant::Rule<'_, T>,
-    ) -> Result<Asked<T>, AssistantFailure> {
+        rule: assistant::AnswerRule<'_, T>,
+    ) -> Result<AssistantAnswer<T>, AssistantFailure> {
         let failure = |what: String, input: u64| {
             let usage = TokenUsage { input, ..TokenUsage::default() };
             let spent = Spent { usage, estimated: true, calls: 1, model: String::new() };
-            AssistantFailure { what, spent, fault: Fault::Time }
+            AssistantFailure { what, spent, fault: AssistantFault::Time }
         };
         let Some(known) = self.assistants.get(&call.backend) else {
             return Err(failure(format!("the backend `{}` cannot be asked here", call.backend), 0));
@@ -249,10 +249,10 @@ impl Engine {
     /// What a failure says of the backend.
     fn end_of(&self, questions: &Questions<'_>, failure: &AssistantFailure) -> CallEnd {
         match &failure.fault {
-            Fault::Answer => CallEnd::Unusable,
+            AssistantFault::Answer => CallEnd::Unusable,
             _ if questions.cancel.is_cancelled() => CallEnd::Ended,
-            Fault::Time => CallEnd::Failed(failure.what.clone()),
-            Fault::Call(signals) => match classify(signals, self.clock.now()) {
+            AssistantFault::Time => CallEnd::Failed(failure.what.clone()),
+            AssistantFault::Call(signals) => match classify(signals, self.clock.now()) {
                 Some(limit) => CallEnd::Limited(limit),
                 None => CallEnd::Failed(failure.what.clone()),
             },
@@ -273,7 +273,7 @@ impl Engine {
         call: &Call,
         prompt: String,
         used: Used,
-        outcome: &Result<Asked<T>, AssistantFailure>,
+        outcome: &Result<AssistantAnswer<T>, AssistantFailure>,
     ) {
         let current = questions.current;
         let answer = outcome.as_ref().ok().and_then(|asked| serde_json::to_string(&asked.value).ok());

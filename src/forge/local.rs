@@ -23,7 +23,7 @@ use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
 use crate::domain::trust::permit::TeamRef;
-use crate::process::{self, Limits, Spec};
+use crate::process::{self, ProcessLimits, ProcessSpec};
 
 /// Name of the forge in references to the repository.
 pub const NAME: &str = "local";
@@ -207,8 +207,8 @@ fn id_of(git_dir: &Path) -> RepoId {
 /// Runs git on the person's own repository and returns what it printed, or a sentence.
 async fn git(dir: &Path, path: &OsString, home: &str, args: &[&str]) -> Result<String, String> {
     let mut spec =
-        Spec::new("git", dir).args(args.iter().copied()).env("PATH", path).env("HOME", home).env("LC_ALL", "C");
-    spec.limits = Limits { wall: LOOK, ..Limits::default() };
+        ProcessSpec::new("git", dir).args(args.iter().copied()).env("PATH", path).env("HOME", home).env("LC_ALL", "C");
+    spec.limits = ProcessLimits { wall: LOOK, ..ProcessLimits::default() };
     let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(|error| error.to_string())?;
     if finished.success() {
         return Ok(finished.stdout.text().trim_end().to_owned());

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, Keeper, LineCutter};
 use super::{
-    Cookie, Ended, Finished, Flow, Lines, Masker, ProcessError, Sandbox, Spec, Stream, end_survivors, gate, memory,
+    Cookie, ProcessEnd, Finished, Flow, Lines, Masker, ProcessError, Sandbox, ProcessSpec, Stream, egress_proxy, end_survivors, memory,
     sandbox, spawn, survivors,
 };
 use crate::clock::Stopwatch;
@@ -39,19 +39,19 @@ const CHUNK: usize = 64 * 1024;
 ///
 /// # Errors
 /// Only where nothing ran; how a program ended is in [`Finished::ended`].
-pub async fn run(spec: Spec, cancel: &CancellationToken, lines: Option<Lines<'_>>) -> Result<Finished, ProcessError> {
+pub async fn run(spec: ProcessSpec, cancel: &CancellationToken, lines: Option<Lines<'_>>) -> Result<Finished, ProcessError> {
     let watch = Stopwatch::start();
     let killed_before = memory::killed_so_far();
-    let spawn::Started { child, way_out } = spawn::start(&spec).await?;
+    let spawn::Started { child, proxy_socket } = spawn::start(&spec).await?;
     let ends = to_its_end(&spec, child, cancel, lines);
-    let mut finished = match (way_out, spec.gate()) {
-        (Some(ours), Some(gate)) => tokio::select! {
+    let mut finished = match (proxy_socket, spec.egress()) {
+        (Some(ours), Some(egress)) => tokio::select! {
             finished = ends => finished?,
-            never = gate::serve(ours, gate) => match never {},
+            never = egress_proxy::serve(ours, egress) => match never {},
         },
         _ => ends.await?,
     };
-    let killed = matches!(finished.ended, Ended::Signalled(KILLED) | Ended::Exited(KILLED_WITHIN));
+    let killed = matches!(finished.ended, ProcessEnd::Signalled(KILLED) | ProcessEnd::Exited(KILLED_WITHIN));
     finished.out_of_memory = killed && memory::killed_so_far() > killed_before;
     finished.duration = watch.elapsed();
     Ok(finished)
@@ -59,7 +59,7 @@ pub async fn run(spec: Spec, cancel: &CancellationToken, lines: Option<Lines<'_>
 
 /// Watches a child that was started until nothing of it is left.
 async fn to_its_end(
-    spec: &Spec,
+    spec: &ProcessSpec,
     mut child: Child,
     cancel: &CancellationToken,
     lines: Option<Lines<'_>>,
@@ -70,9 +70,9 @@ async fn to_its_end(
     let mut limits = Watch { wall: Box::pin(tokio::time::sleep(spec.limits.wall)), idle: spec.limits.idle, cancel };
 
     let (why, status) = match until_end(&mut child, &mut output, &mut limits).await {
-        Step::Exited(status) => (None, status),
-        Step::Over(why) => {
-            let most = if why == Ended::Cancelled { CANCEL_GRACE } else { spec.limits.grace };
+        WaitOutcome::Exited(status) => (None, status),
+        WaitOutcome::Over(why) => {
+            let most = if why == ProcessEnd::Cancelled { CANCEL_GRACE } else { spec.limits.grace };
             (Some(why), guard.end(&mut child, &mut output, spec.limits.grace.min(most)).await)
         }
     };
@@ -92,17 +92,17 @@ async fn to_its_end(
         return Err(ProcessError::Sandbox { program: program.clone(), reason });
     }
     let ended = why.unwrap_or_else(|| match (status.code(), status.signal()) {
-        (Some(code), _) => Ended::Exited(code),
-        (None, signal) => Ended::Signalled(signal.unwrap_or_default()),
+        (Some(code), _) => ProcessEnd::Exited(code),
+        (None, signal) => ProcessEnd::Signalled(signal.unwrap_or_default()),
     });
     let (out_of_memory, duration) = (false, Duration::ZERO);
     Ok(Finished { ended, exit_code: status.code(), stdout, stderr, out_of_memory, duration })
 }
 
 /// What came first.
-enum Step {
+enum WaitOutcome {
     Exited(std::io::Result<ExitStatus>),
-    Over(Ended),
+    Over(ProcessEnd),
 }
 
 /// The bounds that are watched while a process runs.
@@ -113,23 +113,23 @@ struct Watch<'a> {
 }
 
 /// Reads and waits until the process exits, a bound is reached, or the reader has had enough.
-async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch<'_>) -> Step {
+async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch<'_>) -> WaitOutcome {
     let idle_limit = watch.idle;
     let mut idle = Box::pin(silence(idle_limit));
     loop {
         tokio::select! {
             // In this order: a process that floods its output must not keep its limits from being seen.
             biased;
-            () = watch.cancel.cancelled() => return Step::Over(Ended::Cancelled),
-            () = &mut watch.wall => return Step::Over(Ended::WallLimit),
-            status = child.wait() => return Step::Exited(status),
+            () = watch.cancel.cancelled() => return WaitOutcome::Over(ProcessEnd::Cancelled),
+            () = &mut watch.wall => return WaitOutcome::Over(ProcessEnd::WallLimit),
+            status = child.wait() => return WaitOutcome::Exited(status),
             read = output.read() => {
                 if let Flow::Stop(reason) = read {
-                    return Step::Over(Ended::Stopped(reason));
+                    return WaitOutcome::Over(ProcessEnd::Stopped(reason));
                 }
                 idle.set(silence(idle_limit));
             }
-            () = &mut idle => return Step::Over(Ended::IdleLimit),
+            () = &mut idle => return WaitOutcome::Over(ProcessEnd::IdleLimit),
         }
     }
 }
@@ -154,7 +154,7 @@ struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    fn new(child: &mut Child, spec: &Spec, lines: Option<Lines<'a>>) -> Self {
+    fn new(child: &mut Child, spec: &ProcessSpec, lines: Option<Lines<'a>>) -> Self {
         let keep = spec.limits.keep_bytes;
         Self {
             stdout: child.stdout.take(),
@@ -241,7 +241,7 @@ struct KillGuard {
 }
 
 impl KillGuard {
-    fn new(child: &Child, spec: &Spec) -> Self {
+    fn new(child: &Child, spec: &ProcessSpec) -> Self {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         Self { group: pid, cookie: spec.cookie.clone(), sandboxed: !matches!(spec.sandbox, Sandbox::None) }
     }

@@ -19,10 +19,10 @@ use futures::future::BoxFuture;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use super::{Captured, Limits, Spec};
+use super::{Captured, ProcessLimits, ProcessSpec};
 use crate::domain::trust::egress::{Hosts, Target};
 
-pub use probe::{EscapeTest, SandboxProbe, Tier, probe};
+pub use probe::{EscapeTest, SandboxProbe, SandboxTier, probe};
 
 /// Where bubblewrap is looked for; fixed, so that no environment decides what the sandbox is.
 const PLACES: [&str; 4] =
@@ -96,13 +96,13 @@ pub enum Sandbox {
     #[default]
     None,
     /// Only this view.
-    Bubblewrap(View),
+    Bubblewrap(SandboxView),
 }
 
 /// A view of the machine. Paths are absolute and exist; a deeper path decides over one above it, so a read-only folder
 /// can lie in a writable one.
 #[derive(Debug, Clone, Default)]
-pub struct View {
+pub struct SandboxView {
     /// Folders and files that can be read and written, at their own paths.
     pub writable: Vec<PathBuf>,
     /// Folders and files that can be read, at their own paths (tool chains, the agent's program). Login files
@@ -123,25 +123,25 @@ pub enum Network {
     /// All that this machine reaches.
     Host,
     /// Single hosts, by a proxy.
-    Only(Gate),
+    Only(EgressSettings),
 }
 
 /// Lets single hosts be reached from a sandbox.
 #[derive(Debug, Clone)]
-pub struct Gate {
+pub struct EgressSettings {
     /// Which.
     pub hosts: Hosts,
-    /// This program, which opens the proxy's port inside (see [`super::enter`]); an absolute path.
+    /// This program, which opens the proxy's port inside (see [`super::sandbox_exec`]); an absolute path.
     pub helper: PathBuf,
     /// What was asked for and is not among them.
-    pub refused: Refused,
+    pub refused: RefusedHosts,
 }
 
 /// Servers that somebody in a sandbox was kept from, each once, the first of them; shared by those who hold it.
 #[derive(Debug, Clone, Default)]
-pub struct Refused(Arc<Mutex<BTreeSet<Target>>>);
+pub struct RefusedHosts(Arc<Mutex<BTreeSet<Target>>>);
 
-impl Refused {
+impl RefusedHosts {
     /// Takes one in; whether it is new and there is room for it.
     pub(super) fn add(&self, target: &Target) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,8 +162,8 @@ impl Network {
 
     /// The same with further hosts, where it is single hosts.
     pub fn with(mut self, further: impl IntoIterator<Item = Target>) -> Self {
-        if let Self::Only(gate) = &mut self {
-            further.into_iter().for_each(|target| gate.hosts.add(target));
+        if let Self::Only(egress) = &mut self {
+            further.into_iter().for_each(|target| egress.hosts.add(target));
         }
         self
     }
@@ -215,8 +215,8 @@ async fn find() -> Result<Bubblewrap, String> {
     let program = PLACES.iter().map(Path::new).find(|p| p.is_file()).ok_or(
         "bubblewrap is not installed: install the package `bubblewrap` (apt, dnf, apk and pacman all have it)",
     )?;
-    let mut spec = Spec::new(program, "/").args(["--version"]);
-    spec.limits = Limits { wall: Duration::from_secs(10), keep_bytes: 4096, ..Limits::default() };
+    let mut spec = ProcessSpec::new(program, "/").args(["--version"]);
+    spec.limits = ProcessLimits { wall: Duration::from_secs(10), keep_bytes: 4096, ..ProcessLimits::default() };
     let finished = super::run(spec, &CancellationToken::new(), None).await.map_err(|e| e.to_string())?;
     let version = finished.stdout.head.trim().rsplit(' ').next().unwrap_or_default().to_owned();
     if finished.success() && version.starts_with(|c: char| c.is_ascii_digit()) {
@@ -226,7 +226,7 @@ async fn find() -> Result<Bubblewrap, String> {
     }
 }
 
-impl View {
+impl SandboxView {
     /// Folders that the programs in `path` (as in `PATH`) need beside the system's: each folder that is named there,
     /// and for `…/bin` also the folder above it, where the libraries are. Folders above or at `home` are never taken
     /// whole.
@@ -284,10 +284,10 @@ impl View {
             arguments.bind(path, writable)?;
         }
         self.show_program(&mut arguments, program)?;
-        if let Network::Only(gate) = &self.network
-            && !self.shows(&gate.helper)
+        if let Network::Only(egress) = &self.network
+            && !self.shows(&egress.helper)
         {
-            arguments.bind(&gate.helper, false)?;
+            arguments.bind(&egress.helper, false)?;
         }
         arguments.push("--chdir", &[cwd.as_os_str()]);
         Ok(arguments.0)

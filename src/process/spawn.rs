@@ -16,10 +16,10 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
-use super::gate::{self, WAY_OUT};
+use super::egress_proxy::{self, PROXY_FD};
 use super::sandbox::Network;
 use super::survivors::COOKIE_VARIABLE;
-use super::{ProcessError, Sandbox, Spec, Stdin, memory, sandbox};
+use super::{ProcessError, Sandbox, ProcessSpec, Stdin, memory, sandbox};
 use crate::failpoint::kill_point;
 
 /// Numbers that further descriptors may have in the child.
@@ -79,11 +79,11 @@ fn may_execute(file: &Path) -> bool {
 /// A program that was started, and our end of the way out of its sandbox, where it has one.
 pub(super) struct Started {
     pub(super) child: Child,
-    pub(super) way_out: Option<UnixStream>,
+    pub(super) proxy_socket: Option<UnixStream>,
 }
 
 /// Starts the program of `spec`, in its sandbox.
-pub(super) async fn start(spec: &Spec) -> Result<Started, ProcessError> {
+pub(super) async fn start(spec: &ProcessSpec) -> Result<Started, ProcessError> {
     let path = spec.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
     let program = executable(&spec.program, &spec.cwd, path.unwrap_or_default())?;
     let folder = std::fs::metadata(&spec.cwd)
@@ -95,12 +95,12 @@ pub(super) async fn start(spec: &Spec) -> Result<Started, ProcessError> {
         move |source| ProcessError::Input { program, what, source }
     };
     let mut given = descriptors(&spec.fds).map_err(input("further descriptors"))?;
-    let mut way_out = None;
-    if spec.gate().is_some() {
-        let (ours, theirs) = gate::pair().map_err(input("the way out of its sandbox"))?;
+    let mut proxy_socket = None;
+    if spec.egress().is_some() {
+        let (ours, theirs) = egress_proxy::pair().map_err(input("the socket of its egress proxy"))?;
         // The highest number, so it comes last.
-        given.push((WAY_OUT, theirs));
-        way_out = Some(ours);
+        given.push((PROXY_FD, theirs));
+        proxy_socket = Some(ours);
     }
     let mut command = command(spec, &program).await?;
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -118,7 +118,7 @@ pub(super) async fn start(spec: &Spec) -> Result<Started, ProcessError> {
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, way_out });
+                return Ok(Started { child, proxy_socket });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < BUSY_TRIES => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -133,7 +133,7 @@ pub(super) async fn start(spec: &Spec) -> Result<Started, ProcessError> {
 }
 
 /// The command with arguments and environment: the program's, or bubblewrap's around it.
-async fn command(spec: &Spec, program: &Path) -> Result<Command, ProcessError> {
+async fn command(spec: &ProcessSpec, program: &Path) -> Result<Command, ProcessError> {
     #[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
     let mut command = match &spec.sandbox {
         Sandbox::None => {
@@ -147,8 +147,8 @@ async fn command(spec: &Spec, program: &Path) -> Result<Command, ProcessError> {
             let mut command = Command::new(&bubblewrap.program);
             command.args(view.arguments(bubblewrap, program, &spec.cwd).map_err(failed)?);
             command.arg("--");
-            if let Network::Only(gate) = &view.network {
-                command.args(gate::before_program(gate));
+            if let Network::Only(egress) = &view.network {
+                command.args(egress_proxy::before_program(egress));
             }
             command.arg(program).args(&spec.args).current_dir("/");
             command
@@ -159,7 +159,7 @@ async fn command(spec: &Spec, program: &Path) -> Result<Command, ProcessError> {
         // In the environment, not by --setenv: arguments can be read by everybody on the machine.
         command.env("HOME", view.home.folder()).env("TMPDIR", "/tmp");
         if matches!(view.network, Network::Only(_)) {
-            command.envs(gate::environment());
+            command.envs(egress_proxy::environment());
         }
     }
     if let Some(cookie) = &spec.cookie {
@@ -212,7 +212,7 @@ fn descriptors(given: &[(i32, Vec<u8>)]) -> io::Result<Vec<(RawFd, OwnedFd)>> {
 }
 
 /// What the child does between fork and exec: leaves our session, dumps no core, closes what is not for it.
-#[expect(unsafe_code, reason = "the only way to act in the child before it becomes the program")]
+#[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
 fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>) {
     let act = move || -> io::Result<()> {
         rustix::process::setsid()?;

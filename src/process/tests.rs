@@ -10,21 +10,21 @@ use tokio_util::sync::CancellationToken;
 use super::capture::Keeper;
 use super::*;
 
-fn shell(script: &str) -> Spec {
-    let mut spec = Spec::new("/bin/sh", "/").args(["-c", script]).env("PATH", "/usr/bin:/bin");
+fn shell(script: &str) -> ProcessSpec {
+    let mut spec = ProcessSpec::new("/bin/sh", "/").args(["-c", script]).env("PATH", "/usr/bin:/bin");
     spec.limits =
-        Limits { wall: Duration::from_secs(30), idle: None, grace: Duration::from_millis(200), keep_bytes: 64 * 1024 };
+        ProcessLimits { wall: Duration::from_secs(30), idle: None, grace: Duration::from_millis(200), keep_bytes: 64 * 1024 };
     spec
 }
 
 /// With a cookie that no other test has.
-fn marked(mut spec: Spec) -> (Spec, Cookie) {
+fn marked(mut spec: ProcessSpec) -> (ProcessSpec, Cookie) {
     let cookie = Cookie::new("test", &uuid::Uuid::now_v7().simple().to_string(), 1);
     spec.cookie = Some(cookie.clone());
     (spec, cookie)
 }
 
-async fn finished(spec: Spec) -> Finished {
+async fn finished(spec: ProcessSpec) -> Finished {
     run(spec, &CancellationToken::new(), None).await.expect("it runs")
 }
 
@@ -40,13 +40,13 @@ fn script(folder: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
 async fn exit_codes_and_signals_are_told_apart() {
     for code in [0, 1, 2, 124, 125, 126, 127, 137, 139, 255] {
         let finished = finished(shell(&format!("exit {code}"))).await;
-        assert_eq!(finished.ended, Ended::Exited(code));
+        assert_eq!(finished.ended, ProcessEnd::Exited(code));
         assert_eq!(finished.exit_code, Some(code));
         assert_eq!(finished.success(), code == 0);
     }
     for (name, number) in [("SEGV", 11), ("ABRT", 6), ("PIPE", 13), ("KILL", 9), ("TERM", 15)] {
         let finished = finished(shell(&format!("kill -{name} $$; sleep 5"))).await;
-        assert_eq!(finished.ended, Ended::Signalled(number), "{name}");
+        assert_eq!(finished.ended, ProcessEnd::Signalled(number), "{name}");
         assert_eq!(finished.exit_code, None);
     }
 }
@@ -67,7 +67,7 @@ async fn what_cannot_be_run_says_what_to_do() {
         (PathBuf::from("orphan/"), "NotFound", "install it"),
         (orphan, "Spawn", "interpreter"),
     ] {
-        let spec = Spec::new(&program, &here).env("PATH", "/usr/bin:/bin");
+        let spec = ProcessSpec::new(&program, &here).env("PATH", "/usr/bin:/bin");
         let error = run(spec, &CancellationToken::new(), None).await.unwrap_err();
         assert!(format!("{error:?}").starts_with(expected), "{program:?}: {error:?}");
         assert!(error.to_string().contains(words), "{program:?}: {error}");
@@ -77,7 +77,7 @@ async fn what_cannot_be_run_says_what_to_do() {
     let error = run(spec, &CancellationToken::new(), None).await.unwrap_err();
     assert!(matches!(error, ProcessError::NoFolder { .. }), "{error:?}");
 
-    let long = Spec::new("/bin/true", "/").args(["x".repeat(3 << 20)]);
+    let long = ProcessSpec::new("/bin/true", "/").args(["x".repeat(3 << 20)]);
     let error = run(long, &CancellationToken::new(), None).await.unwrap_err();
     assert!(error.to_string().contains("too long"), "{error}");
 }
@@ -104,7 +104,7 @@ fn names_are_looked_up_in_absolute_entries_only() {
 /// S1, S2.
 #[tokio::test]
 async fn the_child_has_the_given_environment_and_descriptors_only() {
-    let spec = Spec::new("/usr/bin/env", "/").env("ONLY", "this");
+    let spec = ProcessSpec::new("/usr/bin/env", "/").env("ONLY", "this");
     assert_eq!(finished(spec).await.stdout.text(), "ONLY=this\n");
 
     // One that a careless parent left open for its children.
@@ -139,8 +139,8 @@ async fn large_input_blocks_nobody() {
     assert_eq!(finished(spec).await.stdout.text().trim(), "5000000");
     let mut ignored = shell("exit 3");
     ignored.stdin = Stdin::Bytes(vec![b'x'; 5_000_000]);
-    assert_eq!(finished(ignored).await.ended, Ended::Exited(3));
-    assert_eq!(finished(shell("cat")).await.ended, Ended::Exited(0));
+    assert_eq!(finished(ignored).await.ended, ProcessEnd::Exited(3));
+    assert_eq!(finished(shell("cat")).await.ended, ProcessEnd::Exited(0));
 }
 
 /// S1, S12.
@@ -158,7 +158,7 @@ async fn a_process_that_ignores_the_request_is_killed_with_its_children() {
     let (mut spec, cookie) = marked(shell("trap '' TERM; sleep 300 & echo up; while :; do sleep 300; done"));
     spec.limits.wall = Duration::from_millis(300);
     let finished = finished(spec).await;
-    assert_eq!(finished.ended, Ended::WallLimit);
+    assert_eq!(finished.ended, ProcessEnd::WallLimit);
     assert_eq!(finished.exit_code, None);
     assert!(finished.duration < Duration::from_secs(3), "{:?}", finished.duration);
     assert_eq!(survivors(cookie.as_str()), vec![]);
@@ -170,7 +170,7 @@ async fn a_process_that_obeys_is_let_finish() {
     spec.limits.grace = Duration::from_secs(10);
     let mut lines = |_, _: &str| Flow::Stop("enough".to_owned());
     let finished = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
-    assert_eq!(finished.ended, Ended::Stopped("enough".to_owned()));
+    assert_eq!(finished.ended, ProcessEnd::Stopped("enough".to_owned()));
     assert_eq!(finished.exit_code, Some(7));
     assert_eq!(finished.stdout.text(), "up\nbye\n");
     assert!(finished.duration < Duration::from_secs(5), "{:?}", finished.duration);
@@ -183,7 +183,7 @@ async fn a_stopped_process_is_ended_too() {
     spec.limits.idle = Some(Duration::from_millis(200));
     spec.limits.grace = Duration::from_secs(10);
     let finished = finished(spec).await;
-    assert_eq!(finished.ended, Ended::IdleLimit);
+    assert_eq!(finished.ended, ProcessEnd::IdleLimit);
     assert!(finished.duration < Duration::from_secs(5), "{:?}", finished.duration);
 }
 
@@ -198,7 +198,7 @@ async fn cancelling_ends_it_within_the_grace() {
         let mut spec = shell("trap '' TERM; echo up; while :; do sleep 300; done");
         spec.limits.grace = Duration::from_millis(grace);
         let finished = run(spec, &cancel, Some(&mut lines)).await.unwrap();
-        assert_eq!(finished.ended, Ended::Cancelled);
+        assert_eq!(finished.ended, ProcessEnd::Cancelled);
         let taken = finished.duration.as_millis();
         assert!((least..most).contains(&taken), "{taken} ms");
     }
@@ -210,7 +210,7 @@ async fn silence_has_a_limit_and_output_renews_it() {
     let mut spec = shell("for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.1; done; sleep 300");
     spec.limits.idle = Some(Duration::from_millis(400));
     let finished = finished(spec).await;
-    assert_eq!(finished.ended, Ended::IdleLimit);
+    assert_eq!(finished.ended, ProcessEnd::IdleLimit);
     assert_eq!(finished.stderr.text(), "1\n2\n3\n4\n5\n6\n");
 }
 
@@ -219,7 +219,7 @@ async fn silence_has_a_limit_and_output_renews_it() {
 async fn a_daemon_that_holds_the_output_is_ended_soon_after() {
     let (spec, cookie) = marked(shell("setsid sh -c 'setsid sleep 300 & sleep 300' & echo done"));
     let finished = finished(spec).await;
-    assert_eq!(finished.ended, Ended::Exited(0));
+    assert_eq!(finished.ended, ProcessEnd::Exited(0));
     assert_eq!(finished.stdout.text(), "done\n");
     assert!(finished.duration < Duration::from_secs(4), "{:?}", finished.duration);
     assert_eq!(survivors(cookie.as_str()), vec![]);
@@ -262,7 +262,7 @@ async fn survivors_are_asked_and_then_killed() {
     };
     let (finished, left) = tokio::join!(run(spec, &never, Some(&mut lines)), end);
     assert_eq!(left, 0);
-    assert_eq!(finished.unwrap().ended, Ended::Signalled(9));
+    assert_eq!(finished.unwrap().ended, ProcessEnd::Signalled(9));
 }
 
 /// A3.
@@ -271,7 +271,7 @@ async fn a_flood_is_read_to_its_end_in_bounded_memory() {
     let before = peak_memory_kib();
     let spec = shell("printf START; head -c 200000000 /dev/zero; printf END; head -c 3000000 /dev/zero >&2");
     let finished = finished(spec).await;
-    assert_eq!(finished.ended, Ended::Exited(0));
+    assert_eq!(finished.ended, ProcessEnd::Exited(0));
     assert_eq!(finished.stdout.total_bytes, 200_000_008);
     assert_eq!(finished.stderr.total_bytes, 3_000_000);
     assert!(finished.stdout.head.starts_with("START") && finished.stdout.tail.ends_with("END"));

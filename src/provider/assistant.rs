@@ -79,7 +79,7 @@ pub struct Spent {
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked<T> {
+pub struct AssistantAnswer<T> {
     /// The data.
     pub value: T,
     /// What it took.
@@ -95,12 +95,12 @@ pub struct AssistantFailure {
     /// What it took.
     pub spent: Spent,
     /// What failed.
-    pub fault: Fault,
+    pub fault: AssistantFault,
 }
 
 /// What kept an answer from us.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fault {
+pub enum AssistantFault {
     /// The call; with what can tell of a limit.
     Call(Box<LimitSignals>),
     /// The time was over.
@@ -110,7 +110,7 @@ pub enum Fault {
 }
 
 /// A rule that an answer has to keep beside the schema: the answer as it is used, or what is wrong with it.
-pub type Rule<'a, T> = &'a (dyn Fn(T) -> Result<T, String> + Sync);
+pub type AnswerRule<'a, T> = &'a (dyn Fn(T) -> Result<T, String> + Sync);
 
 /// Asks, checks the answer, asks once more with what was wrong with it.
 ///
@@ -122,8 +122,8 @@ pub async fn ask<T: DeserializeOwned>(
     assistant: &dyn Assistant,
     question: &Question,
     limits: &AskLimits,
-    rule: Rule<'_, T>,
-) -> Result<Asked<T>, AssistantFailure> {
+    rule: AnswerRule<'_, T>,
+) -> Result<AssistantAnswer<T>, AssistantFailure> {
     let watch = Stopwatch::start();
     let mut spent = Spent::default();
     let mut request = first(question, limits);
@@ -145,23 +145,23 @@ pub async fn ask<T: DeserializeOwned>(
                 continue;
             }
             Ok(Err(error)) => {
-                let fault = Fault::Call(Box::new(error.signals));
+                let fault = AssistantFault::Call(Box::new(error.signals));
                 return Err(AssistantFailure { what: error.what, spent, fault });
             }
             Err(_) => {
                 let what = format!("there was no answer in {} s", limits.timeout.as_secs_f64());
                 spent.estimate(&request, 0);
-                return Err(AssistantFailure { what, spent, fault: Fault::Time });
+                return Err(AssistantFailure { what, spent, fault: AssistantFault::Time });
             }
         };
         spent.book(&request, &answer);
         if answer.stop == ModelStop::Refused {
             let said: String = answer.turn.text.chars().take(300).collect();
             let what = format!("the model would not answer: {said}");
-            return Err(AssistantFailure { what, spent, fault: Fault::Answer });
+            return Err(AssistantFailure { what, spent, fault: AssistantFault::Answer });
         }
         problem = match read::<T>(&question.schema.schema, &answer).and_then(rule) {
-            Ok(value) => return Ok(Asked { value, spent }),
+            Ok(value) => return Ok(AssistantAnswer { value, spent }),
             Err(problem) => problem,
         };
         let echo: String = answer.turn.text.chars().take(MAX_ECHO).collect();
@@ -171,7 +171,7 @@ pub async fn ask<T: DeserializeOwned>(
             "That answer cannot be taken: {problem}. Answer again, with the whole JSON value and nothing else."
         )));
     }
-    Err(AssistantFailure { what: format!("no answer could be taken: {problem}"), spent, fault: Fault::Answer })
+    Err(AssistantFailure { what: format!("no answer could be taken: {problem}"), spent, fault: AssistantFault::Answer })
 }
 
 fn first(question: &Question, limits: &AskLimits) -> ChatRequest {

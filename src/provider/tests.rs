@@ -10,7 +10,7 @@ use super::*;
 use crate::domain::providers::chat::{AnswerSchema, ChatMessage, ModelStop, ToolDefinition};
 use crate::domain::providers::prices::TokenUsage;
 
-use stub::{Reply, Stub};
+use stub::{StubReply, Stub};
 
 const KEY: &str = "swordfish-key-0815";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -47,7 +47,7 @@ fn request() -> ChatRequest {
     }
 }
 
-async fn outcome(reply: Reply) -> (Result<ChatAnswer, CallError>, Stub) {
+async fn outcome(reply: StubReply) -> (Result<ChatAnswer, CallError>, Stub) {
     let stub = Stub::start([reply]).await;
     let result = client(&stub.url, Wire::Messages).complete(&request()).await;
     (result, stub)
@@ -70,7 +70,7 @@ async fn each_interface_is_called_and_understood() {
         (Wire::Responses, responses, "/v1/responses", ("authorization", format!("Bearer {KEY}"))),
         (Wire::Chat, chat, "/v1/chat/completions", ("authorization", format!("Bearer {KEY}"))),
     ] {
-        let stub = Stub::start([Reply::json(document)]).await;
+        let stub = Stub::start([StubReply::json(document)]).await;
         let answer = client(&stub.url, wire).complete(&request()).await.unwrap();
         assert_eq!((answer.turn.text.as_str(), answer.stop, answer.model.as_str()), ("hi", ModelStop::Tools, "v"));
         assert_eq!(answer.turn.calls[0].arguments, r#"{"command":"ls"}"#);
@@ -98,7 +98,7 @@ async fn refusals_keep_what_tells_of_a_limit() {
         (400, error("invalid_request_error"), Some("invalid_request_error"), false),
         (200, overloaded.to_owned(), Some("overloaded_error"), true),
     ] {
-        let (result, stub) = outcome(Reply::error(status, &body)).await;
+        let (result, stub) = outcome(StubReply::error(status, &body)).await;
         let failure = result.unwrap_err();
         assert_eq!(
             (failure.signals.status, failure.signals.code.as_deref(), failure.retryable),
@@ -114,7 +114,7 @@ async fn refusals_keep_what_tells_of_a_limit() {
         ("set-cookie", "a=b".to_owned()),
     ];
     let body = format!(r#"{{"error":{{"type":"usage_limit_reached","message":"key {KEY}","resets_in_seconds":90}}}}"#);
-    let (result, _) = outcome(Reply::Whole(429, headers, body)).await;
+    let (result, _) = outcome(StubReply::Whole(429, headers, body)).await;
     let failure = result.unwrap_err();
     let mut headers = failure.signals.headers.clone();
     headers.retain(|(name, _)| name != "date");
@@ -133,30 +133,30 @@ async fn refusals_keep_what_tells_of_a_limit() {
 
 #[tokio::test]
 async fn answers_that_are_none_are_errors() {
-    let whole = |body: &str| Reply::error(200, body);
+    let whole = |body: &str| StubReply::error(200, body);
     for (reply, words, retryable) in [
         (whole("<html>Sign in</html>"), "no JSON (expected value at line 1 column 1); it begins: a web page", false),
         (whole("{\"content\":[{\"type\":\"te"), "no JSON (EOF", false),
         (whole(""), "no JSON", false),
         (whole("{}"), "none of the interface `messages`: `content` is missing", false),
-        (Reply::Whole(302, vec![("location", "http://127.0.0.1:1/".into())], String::new()), "elsewhere", false),
-        (Reply::Cut, "broke off", true),
-        (Reply::Huge(MAX_ANSWER + 1), "larger than 8 MiB", false),
+        (StubReply::Whole(302, vec![("location", "http://127.0.0.1:1/".into())], String::new()), "elsewhere", false),
+        (StubReply::Cut, "broke off", true),
+        (StubReply::Huge(MAX_ANSWER + 1), "larger than 8 MiB", false),
     ] {
         let (result, stub) = outcome(reply.clone()).await;
         let failure = result.unwrap_err();
         assert!(failure.what.contains(words), "{failure}");
         assert_eq!((failure.retryable, stub.seen().len()), (retryable, 1), "{failure}");
     }
-    let (result, _) = outcome(Reply::Huge(MAX_ANSWER)).await;
+    let (result, _) = outcome(StubReply::Huge(MAX_ANSWER)).await;
     assert!(result.unwrap_err().what.contains("no JSON"), "at the limit it is read");
-    let (result, _) = outcome(Reply::Whole(500, Vec::new(), "x".repeat(3 * MAX_COMPLAINT))).await;
+    let (result, _) = outcome(StubReply::Whole(500, Vec::new(), "x".repeat(3 * MAX_COMPLAINT))).await;
     assert!(result.unwrap_err().what.len() < 3_000);
 }
 
 #[tokio::test]
 async fn a_hang_ends_in_time() {
-    let stub = Stub::start([Reply::Hang]).await;
+    let stub = Stub::start([StubReply::Hang]).await;
     let short = ChatRequest { timeout: Duration::from_millis(100), ..request() };
     let failure = client(&stub.url, Wire::Messages).complete(&short).await.unwrap_err();
     assert!(failure.what.contains("no whole answer in 0.1 s") && failure.retryable, "{failure}");
@@ -206,7 +206,7 @@ async fn a_connection_that_breaks_before_a_byte_is_tried_once_more() {
 #[tokio::test]
 async fn the_models_that_are_offered_are_listed() {
     let list = json!({"object": "list", "data": [{"id": "a"}, {"name": "no id"}, {"id": "b"}]});
-    let stub = Stub::start([Reply::json(list), Reply::json(json!({})), Reply::error(401, "")]).await;
+    let stub = Stub::start([StubReply::json(list), StubReply::json(json!({})), StubReply::error(401, "")]).await;
     let client = client(&format!("{}/v1/chat/completions", stub.url), Wire::Chat);
     assert_eq!(client.offered().await.unwrap(), ["a", "b"]);
     assert!(client.offered().await.unwrap_err().what.contains("no list of models"));
@@ -219,7 +219,7 @@ async fn a_server_that_knows_no_schemas_is_not_asked_again() {
     let unknown = r#"{"error":{"message":"This response_format type is unavailable now"}}"#;
     let other = r#"{"error":{"message":"messages: too few"}}"#;
     let good = json!({"choices": [{"message": {"content": "{}"}}]});
-    let replies = [Reply::error(400, other), Reply::error(400, unknown), Reply::json(good)];
+    let replies = [StubReply::error(400, other), StubReply::error(400, unknown), StubReply::json(good)];
     let stub = Stub::start(replies).await;
     let client = client(&stub.url, Wire::Chat);
     let schema = Some(AnswerSchema { name: "plan".into(), schema: json!({"type": "object"}) });
@@ -232,7 +232,7 @@ async fn a_server_that_knows_no_schemas_is_not_asked_again() {
 
 #[tokio::test]
 async fn a_client_is_a_function_too() {
-    let stub = Stub::start([Reply::said("hi")]).await;
+    let stub = Stub::start([StubReply::said("hi")]).await;
     let function = Arc::new(client(&stub.url, Wire::Messages)).into_function();
     assert_eq!(function(request()).await.unwrap().turn.text, "hi");
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ToolCall};
 use crate::domain::providers::prices::TokenUsage;
-use fault::Fault;
+use fault::ProviderError;
 
 /// Longest name of a tool that servers take.
 const MAX_NAME: usize = 64;
@@ -65,7 +65,7 @@ impl Wire {
     pub(super) fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
         // Gateways answer 200 and put the error into the body.
         if document.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(Unread::Fault(fault::of_document(document)));
+            return Err(Unread::Provider(fault::of_document(document)));
         }
         match self {
             Self::Messages => messages::from_json(request, document),
@@ -79,7 +79,7 @@ impl Wire {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Unread {
     /// The server tells of an error.
-    Fault(Fault),
+    Provider(ProviderError),
     /// It is something else than this interface gives; what is missing.
     Foreign(String),
 }

@@ -2,7 +2,7 @@
 
 use fake_forge::Dialect;
 use ralph_bot::forge::http::Patience;
-use ralph_bot::process::sandbox::{SandboxProbe, Tier, probe};
+use ralph_bot::process::sandbox::{SandboxProbe, SandboxTier, probe};
 use tokio::sync::OnceCell;
 
 /// Secret of every webhook.
@@ -110,7 +110,7 @@ impl Setup {
 pub async fn sandbox() -> SandboxProbe {
     static PROBE: OnceCell<SandboxProbe> = OnceCell::const_new();
     let found = PROBE.get_or_init(probe).await.clone();
-    if found.tier != Tier::A {
+    if found.tier != SandboxTier::A {
         let why = format!("bubblewrap does not work here: {:?}", found.bubblewrap);
         assert!(std::env::var_os("CI").is_none(), "{why}; install bubblewrap and allow user namespaces");
         eprintln!("agents and checks of this story run without a sandbox: {why}");

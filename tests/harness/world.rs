@@ -17,7 +17,7 @@ use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
 use ralph_bot::forge::http::Pace;
-use ralph_bot::process::sandbox::{SandboxProbe, Tier};
+use ralph_bot::process::sandbox::{SandboxProbe, SandboxTier};
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
 
@@ -133,7 +133,7 @@ impl World {
 
     /// Parsed configuration and environment of the service.
     pub async fn config(&self) -> (Config, Env) {
-        let text = self.config_text("127.0.0.1:0", self.sandbox_probe().await.tier == Tier::A);
+        let text = self.config_text("127.0.0.1:0", self.sandbox_probe().await.tier == SandboxTier::A);
         let variables = self.environment();
         let env = Env::of(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let config = Config::parse(&self.folder.path().join("ralph-control.yaml"), &text, &env);
@@ -177,7 +177,7 @@ impl World {
             None if self.setup.isolated => sandbox().await,
             None => {
                 let bubblewrap = Err("this story needs no sandbox".into());
-                SandboxProbe { tier: Tier::C, bubblewrap, escapes: Vec::new() }
+                SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new() }
             }
         }
     }

@@ -15,7 +15,7 @@ use ralph_bot::domain::model::ids::{
 use ralph_bot::domain::trust::command::RunOptions;
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::process::Masker;
-use ralph_bot::process::sandbox::Tier;
+use ralph_bot::process::sandbox::SandboxTier;
 use ralph_bot::store::{Store, loops, memory, session};
 use serde_json::Value;
 use tokio::process::Command;
@@ -54,7 +54,7 @@ fn folder() -> tempfile::TempDir {
 /// See docs/faults.md#d4.
 #[tokio::test]
 async fn read_only_disk_is_reported_by_path() {
-    if sandbox().await.tier != Tier::A {
+    if sandbox().await.tier != SandboxTier::A {
         return;
     }
     let folder = folder();

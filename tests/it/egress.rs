@@ -11,8 +11,8 @@ use axum::http::HeaderMap;
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::trust::egress::Hosts;
-use ralph_bot::process::sandbox::{Gate, Network, Refused, ScratchHome, Tier, View};
-use ralph_bot::process::{self, Ended, Finished, Limits, Sandbox, Spec};
+use ralph_bot::process::sandbox::{EgressSettings, Network, RefusedHosts, ScratchHome, SandboxTier, SandboxView};
+use ralph_bot::process::{self, ProcessEnd, Finished, ProcessLimits, Sandbox, ProcessSpec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
@@ -39,22 +39,22 @@ async fn server(word: &'static str) -> SocketAddr {
 
 /// Runs a script of bash in a sandbox from which these hosts can be reached; `None` where this machine has no sandbox.
 async fn run(hosts: &[&str], script: &str) -> Option<Finished> {
-    if sandbox().await.tier != Tier::A {
+    if sandbox().await.tier != SandboxTier::A {
         return None;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let mut spec = Spec::new("/bin/bash", folder.path()).args(["-c", script]).env("PATH", "/usr/bin:/bin");
-    spec.sandbox = Sandbox::Bubblewrap(View {
+    let mut spec = ProcessSpec::new("/bin/bash", folder.path()).args(["-c", script]).env("PATH", "/usr/bin:/bin");
+    spec.sandbox = Sandbox::Bubblewrap(SandboxView {
         writable: vec![folder.path().to_owned()],
         home: ScratchHome::Memory,
-        network: Network::Only(Gate {
+        network: Network::Only(EgressSettings {
             hosts: Hosts::parse(hosts).expect("hosts"),
             helper: PathBuf::from(env!("CARGO_BIN_EXE_ralph-bot")),
-            refused: Refused::default(),
+            refused: RefusedHosts::default(),
         }),
-        ..View::default()
+        ..SandboxView::default()
     });
-    spec.limits = Limits { wall: Duration::from_secs(60), ..Limits::default() };
+    spec.limits = ProcessLimits { wall: Duration::from_secs(60), ..ProcessLimits::default() };
     Some(process::run(spec, &CancellationToken::new(), None).await.expect("it runs"))
 }
 
@@ -76,7 +76,7 @@ async fn listed_hosts_are_reached_by_proxy_and_loopback() {
     );
     let Some(finished) = run(&listed.each_ref().map(String::as_str), &script).await else { return };
     let said = finished.stdout.text();
-    assert_eq!(finished.ended, Ended::Exited(7), "{said}{}", finished.stderr.text());
+    assert_eq!(finished.ended, ProcessEnd::Exited(7), "{said}{}", finished.stderr.text());
     assert_eq!(said.matches("by address").count(), 2, "{said}");
     assert_eq!(said.matches("by name").count(), 1, "{said}");
     assert!(said.contains("200 Connection established"), "{said}");
@@ -176,7 +176,7 @@ async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
     );
     let mut setup = Setup::new(dialect).isolated().agent(&agent);
     setup.network = format!("['{listed}']");
-    if sandbox().await.tier != Tier::A {
+    if sandbox().await.tier != SandboxTier::A {
         return;
     }
     story(setup, async |world| {
@@ -219,7 +219,7 @@ async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
     setup.network = "[]".into();
     setup.backend = ", env: [MY_KEY, MY_URL], keys: { MY_KEY: MY_URL }".into();
     setup.env = vec![("MY_KEY", KEY.into()), ("MY_URL", url.clone())];
-    if sandbox().await.tier != Tier::A {
+    if sandbox().await.tier != SandboxTier::A {
         setup.network = "all".into();
     }
     story(setup, async |world| {

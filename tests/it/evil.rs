@@ -3,7 +3,7 @@
 use fake_forge::{Dialect, OpKind};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::Sha;
-use ralph_bot::process::sandbox::Tier;
+use ralph_bot::process::sandbox::SandboxTier;
 
 use crate::harness::service::{Service, stop};
 use crate::harness::{SECRET, Setup, World, on_one_forge, sandbox};
@@ -58,7 +58,7 @@ if [ "$RALPH_ITERATION" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt
 "#;
 
 async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
-    if sandbox().await.tier != Tier::A {
+    if sandbox().await.tier != SandboxTier::A {
         return;
     }
     let mut service = Service::new(Setup::new(dialect), true).await;
@@ -125,7 +125,7 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
 }
 
 async fn agent_without_network_reaches_no_host(dialect: Dialect) {
-    if sandbox().await.tier != Tier::A {
+    if sandbox().await.tier != SandboxTier::A {
         return;
     }
     for (network, reaches) in [("all", true), ("none", false)] {

@@ -6,7 +6,7 @@ use fake_forge::{Access, Dialect};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::{AccountKind, User};
 use ralph_bot::domain::model::task::{CheckSource, TestCounts};
-use ralph_bot::process::sandbox::{SandboxProbe, Tier};
+use ralph_bot::process::sandbox::{SandboxProbe, SandboxTier};
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
@@ -214,7 +214,7 @@ async fn check_detection_can_be_disabled(dialect: Dialect) {
 async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     let why = "user namespaces are not allowed here".to_owned();
-    setup.sandbox = Some(SandboxProbe { tier: Tier::C, bubblewrap: Err(why.clone()), escapes: Vec::new() });
+    setup.sandbox = Some(SandboxProbe { tier: SandboxTier::C, bubblewrap: Err(why.clone()), escapes: Vec::new() });
     story(setup, async |world| {
         let mark = world.folder.path().join("an-agent-ran");
         world.write_agent(&format!("touch '{}'\necho 42 >answer.txt\n", mark.display()));

@@ -1,16 +1,16 @@
 //! Recordings of aider 0.86.2, and text made after them.
 
 use super::*;
-use crate::agent::transcript::{played, recorded};
+use crate::agent::transcript::{StatusTest, played, recorded};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::limit::{LimitKind, classify};
 
-fn read(stdout: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
-    played((PRESET.reader)(), stdout, "", Ended::Exited(code))
+fn read(stdout: &str, code: i32) -> (ParsedOutput, Vec<AgentEvent>) {
+    played((PRESET.reader)(), stdout, "", ProcessEnd::Exited(code))
 }
 
-fn seen(case: &str) -> (Reading, Vec<AgentEvent>) {
-    recorded((PRESET.reader)(), "aider", case, Ended::Exited(0))
+fn seen(case: &str) -> (ParsedOutput, Vec<AgentEvent>) {
+    recorded((PRESET.reader)(), "aider", case, ProcessEnd::Exited(0))
 }
 
 #[test]
@@ -50,8 +50,7 @@ fn edits_that_do_not_fit_are_failures_of_a_tool() {
 
 #[test]
 fn an_error_with_exit_code_0_is_an_error() {
-    type Is = fn(&AgentStatus) -> bool;
-    let unavailable: Is = |status| matches!(status, AgentStatus::Unavailable { .. });
+    let unavailable: StatusTest = |status| matches!(status, AgentStatus::Unavailable { .. });
     for (case, is, kind) in [
         ("401", unavailable, LimitKind::Auth),
         ("404", unavailable, LimitKind::ModelMissing),
@@ -69,7 +68,7 @@ fn an_error_with_exit_code_0_is_an_error() {
 
 #[test]
 fn it_is_stopped_where_its_waits_grow_long() {
-    let (reading, events) = recorded((PRESET.reader)(), "aider", "429-reset-killed", Ended::Stopped("it waits".into()));
+    let (reading, events) = recorded((PRESET.reader)(), "aider", "429-reset-killed", ProcessEnd::Stopped("it waits".into()));
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
     assert_eq!(reading.signals.code.as_deref(), Some("RateLimitError"));
     let limit = classify(&reading.signals, Timestamp(1_000)).expect("a limit");
@@ -81,8 +80,8 @@ fn it_is_stopped_where_its_waits_grow_long() {
         for line in [refused.trim(), &format!("Retrying in {wait} seconds...")] {
             reader.line(Stream::Stdout, line, &mut |_| {});
         }
-        assert!(reader.waiting());
-        assert_eq!(reader.hopeless().is_some_and(|why| why.contains("not now")), stops, "{wait}");
+        assert!(reader.is_waiting());
+        assert_eq!(reader.reason_to_stop().is_some_and(|why| why.contains("not now")), stops, "{wait}");
     }
     let helped = format!("{refused}Retrying in 0.2 seconds...\nHere.\nTokens: 10 sent, 5 received.\n");
     assert_eq!(read(&helped, 0).0.status, AgentStatus::Finished);
@@ -93,8 +92,8 @@ fn one_that_waits_for_a_browser_is_ended() {
     let mut reader = (PRESET.reader)();
     let line = "No LLM model was specified and no API keys were provided.";
     reader.line(Stream::Stdout, line, &mut |_| {});
-    assert_eq!(reader.hopeless().as_deref(), Some(line));
-    let (reading, _) = played((PRESET.reader)(), line, "", Ended::Stopped(line.into()));
+    assert_eq!(reader.reason_to_stop().as_deref(), Some(line));
+    let (reading, _) = played((PRESET.reader)(), line, "", ProcessEnd::Stopped(line.into()));
     assert_eq!(reading.status, AgentStatus::Unavailable { reason: line.to_owned() });
 }
 

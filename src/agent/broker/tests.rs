@@ -4,7 +4,7 @@ use futures::StreamExt;
 
 use super::super::BackendKind;
 use super::*;
-use crate::provider::tests::stub::{Reply, Stub};
+use crate::provider::tests::stub::{StubReply, Stub};
 
 const KNOWN: [ModelKey; 2] = [
     ModelKey {
@@ -27,7 +27,7 @@ fn settings(variables: &[(&str, &str)], keys: &[(&str, &str)]) -> BackendSetup {
 #[test]
 fn keys_are_kept_where_it_is_known_what_they_are_for() {
     let of = |variables: &[(&str, &str)], keys: &[(&str, &str)]| {
-        let kept = kept(&settings(variables, keys), &KNOWN);
+        let kept = hidden_keys(&settings(variables, keys), &KNOWN);
         let each = kept
             .iter()
             .map(|kept| format!("{} by {} at {}", kept.keys.join("+"), kept.addresses.join("+"), kept.model.as_str()));
@@ -54,13 +54,13 @@ fn keys_are_kept_where_it_is_known_what_they_are_for() {
     assert_eq!(of(&own, &[("MY_KEY", "MY_URL"), ("MY_OTHER", "MY_URL"), ("GONE", "MY_URL")]), expected);
     let mut open = settings(&[("ONE_KEY", "k")], &[]);
     open.config.hide_keys = false;
-    assert_eq!(kept(&open, &KNOWN), []);
+    assert_eq!(hidden_keys(&open, &KNOWN), []);
 }
 
 /// A broker before a model at this address, and what an agent finds in its variables.
 async fn broker(address: &str) -> (Broker, String, String) {
     let settings = settings(&[("ONE_KEY", KEY), ("ONE_BASE", address), ("LANG", "C")], &[]);
-    let broker = Broker::open(&settings, &kept(&settings, &KNOWN)).await.expect("it answers");
+    let broker = Broker::open(&settings, &hidden_keys(&settings, &KNOWN)).await.expect("it answers");
     let value = |name: &str| {
         let (_, value) = broker.variables.iter().find(|(known, _)| known == name).expect("it is set");
         value.expose_secret().to_owned()
@@ -78,8 +78,8 @@ fn client() -> reqwest::Client {
 /// S4.
 #[tokio::test]
 async fn the_model_gets_the_key_and_the_agent_never_sees_it() {
-    let limited = Reply::Whole(429, vec![("retry-after", "7".to_owned())], "{\"error\":{}}".to_owned());
-    let model = Stub::start([Reply::said("hello"), limited, Reply::said("by query"), Reply::Huge(3_000_000)]).await;
+    let limited = StubReply::Whole(429, vec![("retry-after", "7".to_owned())], "{\"error\":{}}".to_owned());
+    let model = Stub::start([StubReply::said("hello"), limited, StubReply::said("by query"), StubReply::Huge(3_000_000)]).await;
     let (_broker, url, token) = broker(&format!("{}/v1/", model.url)).await;
     assert!(url.ends_with("/v1/"), "{url}");
     let ask = |path: &str| client().post(format!("{url}{path}")).json(&json!({ "prompt": "hi" }));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::agent::transcript::{ended, spoilt_text};
 use crate::domain::providers::limit::LimitSignals;
-use crate::process::Ended;
+use crate::process::ProcessEnd;
 
 const INIT: &str = r#"{"type":"system","subtype":"init","cwd":"/t","session_id":"e845fb08","tools":["Bash"],"model":"claude-sonnet-4-5","permissionMode":"bypassPermissions"}"#;
 const CALL: &str = r#"{"type":"assistant","message":{"id":"m1","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"exit 3"}}],"usage":{"input_tokens":100,"cache_creation_input_tokens":20,"cache_read_input_tokens":3,"output_tokens":1}},"session_id":"e845fb08"}"#;
@@ -14,7 +14,7 @@ const RETRY: &str = r#"{"type":"system","subtype":"api_retry","attempt":1,"max_r
 const LIMIT: &str = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1790000000,"rateLimitType":"five_hour"}}"#;
 const WARNED: &str = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed_warning","resetsAt":1790000000,"rateLimitType":"five_hour"}}"#;
 
-fn read(lines: &[&str], how: Ended, stderr: &str) -> (Reading, Vec<AgentEvent>) {
+fn read(lines: &[&str], how: ProcessEnd, stderr: &str) -> (ParsedOutput, Vec<AgentEvent>) {
     let mut stream = ClaudeStream::default();
     let mut events = Vec::new();
     for line in lines {
@@ -34,12 +34,12 @@ fn used(tokens_in: u64, tokens_out: u64, (cache_read, cache_write): (u64, u64), 
 
 #[test]
 fn a_whole_run_is_read() {
-    let (reading, events) = read(&[INIT, CALL, FAILED, SAID, DONE], Ended::Exited(0), "");
-    let expected = Reading {
+    let (reading, events) = read(&[INIT, CALL, FAILED, SAID, DONE], ProcessEnd::Exited(0), "");
+    let expected = ParsedOutput {
         status: AgentStatus::Finished,
         final_message: "All done.".into(),
         session: Some("e845fb08".into()),
-        filled: Some(Filled { tokens: 124, window: None }),
+        filled: Some(ContextFill { tokens: 124, window: None }),
         tokens_in: 246,
         tokens_out: 100,
         cache_read: 6,
@@ -121,13 +121,13 @@ fn how_it_ended_is_judged_by_the_result_line() {
         (vec![failed("", "null")], broken("completed")),
         (
             vec![result(
-                r#""subtype":"error_max_turns","is_error":true,"errors":["Reached maximum number of turns (2)"],"num_turns":3"#,
+                r#""subtype":"error_max_turns","is_error":true,"errors":["McpTransport maximum number of turns (2)"],"num_turns":3"#,
             )],
             AgentStatus::Finished,
         ),
         (
             vec![result(
-                r#""subtype":"error_max_budget_usd","is_error":true,"errors":["Reached maximum budget ($1)"]"#,
+                r#""subtype":"error_max_budget_usd","is_error":true,"errors":["McpTransport maximum budget ($1)"]"#,
             )],
             AgentStatus::OverBudget,
         ),
@@ -151,7 +151,7 @@ fn how_it_ended_is_judged_by_the_result_line() {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         // The exit code is 1 in most of these, and 0 in some versions: it must not matter.
         for code in [0, 1] {
-            assert_eq!(read(&lines, Ended::Exited(code), "").0.status, expected, "{lines:?}");
+            assert_eq!(read(&lines, ProcessEnd::Exited(code), "").0.status, expected, "{lines:?}");
         }
     }
 }
@@ -160,35 +160,35 @@ fn how_it_ended_is_judged_by_the_result_line() {
 fn without_a_result_line_the_end_itself_is_judged() {
     let failed = |reason: &str| AgentStatus::Failed { reason: reason.into() };
     for (how, stderr, expected) in [
-        (Ended::Exited(0), "", failed("it ended without a word")),
-        (Ended::Exited(143), "", failed("it exited with 143")),
-        (Ended::Signalled(9), "x\ny\n", failed("it was killed by signal 9: y")),
+        (ProcessEnd::Exited(0), "", failed("it ended without a word")),
+        (ProcessEnd::Exited(143), "", failed("it exited with 143")),
+        (ProcessEnd::Signalled(9), "x\ny\n", failed("it was killed by signal 9: y")),
         (
-            Ended::Exited(1),
+            ProcessEnd::Exited(1),
             "No conversation found with session ID: 1",
             failed("it exited with 1: No conversation found with session ID: 1"),
         ),
         (
-            Ended::Exited(1),
+            ProcessEnd::Exited(1),
             "error: unknown option '--new'",
             AgentStatus::Unavailable { reason: "it exited with 1: error: unknown option '--new'".into() },
         ),
     ] {
         assert_eq!(read(&[], how.clone(), stderr).0.status, expected, "{how:?}");
     }
-    let (reading, _) = read(&[INIT, CALL], Ended::Signalled(15), "");
+    let (reading, _) = read(&[INIT, CALL], ProcessEnd::Signalled(15), "");
     assert_eq!(reading.status, failed("it was killed by signal 15"));
     assert_eq!((reading.tokens_in, reading.tokens_out, reading.cost), (123, 1, None));
 }
 
 #[test]
 fn what_is_new_degrades_to_text() {
-    let (text, events) = read(&["Hello,", "", "it is done."], Ended::Exited(0), "");
+    let (text, events) = read(&["Hello,", "", "it is done."], ProcessEnd::Exited(0), "");
     assert_eq!((text.status, text.final_message.as_str()), (AgentStatus::Finished, "Hello,\n\nit is done."));
     assert!(text.errors[0].contains("not understood"), "{:?}", text.errors);
     assert_eq!(events.len(), 2);
 
-    let (renamed, _) = read(&[INIT, SAID, r#"{"type":"outcome","fine":true}"#], Ended::Exited(0), "");
+    let (renamed, _) = read(&[INIT, SAID, r#"{"type":"outcome","fine":true}"#], ProcessEnd::Exited(0), "");
     assert_eq!((renamed.status, renamed.final_message.as_str()), (AgentStatus::Finished, "All done."));
 
     let odd = [
@@ -204,7 +204,7 @@ fn what_is_new_degrades_to_text() {
         r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":9223372036854775807}}"#,
         r#"{"type":"result","is_error":"no","total_cost_usd":"1","modelUsage":[],"usage":{"input_tokens":18446744073709551615,"cache_read_input_tokens":9},"errors":[1],"permission_denials":[{}]}"#,
     ];
-    let (reading, _) = read(&odd, Ended::Exited(0), "");
+    let (reading, _) = read(&odd, ProcessEnd::Exited(0), "");
     assert_eq!((reading.status, reading.tool_errors, reading.cost), (AgentStatus::Finished, 1, None));
     assert_eq!(reading.tokens_in, u64::MAX);
 }
@@ -214,7 +214,7 @@ fn what_tells_of_a_limit_is_gathered() {
     let refusal = result(
         r#""subtype":"success","is_error":true,"api_error_status":429,"api_error":"usage_limit_reached","result":"You've hit your limit","stop_reason":null"#,
     );
-    let (reading, _) = read(&[INIT, LIMIT, &refusal], Ended::Exited(1), "first\n    at x (y)\nlast\n");
+    let (reading, _) = read(&[INIT, LIMIT, &refusal], ProcessEnd::Exited(1), "first\n    at x (y)\nlast\n");
     let expected = LimitSignals {
         succeeded: false,
         exit_code: Some(1),
@@ -226,7 +226,7 @@ fn what_tells_of_a_limit_is_gathered() {
         ..LimitSignals::default()
     };
     assert_eq!(reading.signals, expected);
-    let (reading, _) = read(&[INIT, RETRY], Ended::Stopped("it waited".into()), "");
+    let (reading, _) = read(&[INIT, RETRY], ProcessEnd::Stopped("it waited".into()), "");
     assert_eq!(reading.status, AgentStatus::Limited { until_ms: None, reason: "rate_limit (429)".into() });
     assert_eq!(reading.signals.status, Some(429));
 }
@@ -245,7 +245,7 @@ fn edits_are_told_when_they_succeeded() {
     };
     let lines = [call("a"), call("b"), over("a", true), over("b", false)];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let (_, events) = read(&lines, Ended::Exited(0), "");
+    let (_, events) = read(&lines, ProcessEnd::Exited(0), "");
     let changed: Vec<_> = events.iter().filter(|e| matches!(e, AgentEvent::FileChanged { .. })).collect();
     assert_eq!(changed, [&AgentEvent::FileChanged { path: "/t/b.rs".into() }]);
 }
@@ -253,7 +253,7 @@ fn edits_are_told_when_they_succeeded() {
 #[test]
 fn retries_are_told_and_notes_are_bounded() {
     let lines = vec![RETRY; 80];
-    let (reading, events) = read(&lines, Ended::Exited(1), "");
+    let (reading, events) = read(&lines, ProcessEnd::Exited(1), "");
     assert_eq!(reading.errors.len(), 50);
     assert_eq!(reading.errors[0], "the provider was asked again: rate_limit (429)");
     assert_eq!(events[1], AgentEvent::Retried { reason: "rate_limit (429)".into() });
@@ -264,7 +264,7 @@ fn what_a_message_used_is_told_once_and_the_model_is_the_last_that_served() {
     // A message comes in several lines; what an error says comes from no model.
     let other = CALL.replace("\"m1\"", "\"m3\"").replace("\"role\"", "\"model\":\"claude-opus-4-5\",\"role\"");
     let made_up = SAID.replace("\"m2\"", "\"m4\"").replace("\"role\"", "\"model\":\"<synthetic>\",\"role\"");
-    let (reading, events) = read(&[INIT, CALL, CALL, &other, &made_up], Ended::Signalled(15), "");
+    let (reading, events) = read(&[INIT, CALL, CALL, &other, &made_up], ProcessEnd::Signalled(15), "");
     let told = events.into_iter().filter_map(|event| match event {
         AgentEvent::Used { tokens_in, cache_read, cost: None, model, .. } => Some((tokens_in, cache_read, model?)),
         _ => None,

@@ -4,14 +4,14 @@ use super::*;
 use crate::agent::transcript::{played, recorded, spoilt};
 use crate::domain::providers::limit::LimitSignals;
 
-fn read(case: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
-    recorded((PRESET.reader)(), "codex", case, Ended::Exited(code))
+fn read(case: &str, code: i32) -> (ParsedOutput, Vec<AgentEvent>) {
+    recorded((PRESET.reader)(), "codex", case, ProcessEnd::Exited(code))
 }
 
 #[test]
 fn a_whole_run_is_read() {
     let (reading, events) = read("success", 0);
-    let expected = Reading {
+    let expected = ParsedOutput {
         status: AgentStatus::Finished,
         final_message: "All done.".into(),
         session: Some("00000000-0000-4000-8000-000000000001".into()),
@@ -63,12 +63,12 @@ fn tools_and_files_are_told() {
 
 #[test]
 fn how_a_turn_failed_decides() {
-    let limited = |reading: &Reading| matches!(reading.status, AgentStatus::Limited { until_ms: None, .. });
-    let unavailable = |reading: &Reading| matches!(reading.status, AgentStatus::Unavailable { .. });
-    let failed = |reading: &Reading| matches!(reading.status, AgentStatus::Failed { .. });
-    type Is<'a> = &'a dyn Fn(&Reading) -> bool;
+    let limited = |reading: &ParsedOutput| matches!(reading.status, AgentStatus::Limited { until_ms: None, .. });
+    let unavailable = |reading: &ParsedOutput| matches!(reading.status, AgentStatus::Unavailable { .. });
+    let failed = |reading: &ParsedOutput| matches!(reading.status, AgentStatus::Failed { .. });
+    type OutputTest<'a> = &'a dyn Fn(&ParsedOutput) -> bool;
     for (case, is, status, words) in [
-        ("429", &limited as Is, Some(429), "exceeded retry limit, last status: 429 Too Many Requests"),
+        ("429", &limited as OutputTest, Some(429), "exceeded retry limit, last status: 429 Too Many Requests"),
         ("429-reset", &limited, None, "try again at Mar 17th, 2030 5:46 PM"),
         ("429-quota", &unavailable, None, "Quota exceeded"),
         ("500", &limited, None, "high demand"),
@@ -101,25 +101,25 @@ fn a_notice_is_no_failure() {
 #[test]
 fn a_run_without_an_end_is_no_answer() {
     let reader = || (PRESET.reader)();
-    let status = |stdout: &str, stderr: &str, how: Ended| played(reader(), stdout, stderr, how).0.status;
+    let status = |stdout: &str, stderr: &str, how: ProcessEnd| played(reader(), stdout, stderr, how).0.status;
     let failed = |reason: &str| AgentStatus::Failed { reason: reason.into() };
-    assert_eq!(status("", "", Ended::Exited(0)), failed("it ended without a word"));
-    assert_eq!(status("{\"type\":\"turn.started\"}\n", "", Ended::Exited(0)), failed("it ended without a word"));
-    assert_eq!(status("{\"type\":\"turn.completed\"}", "", Ended::Exited(0)), failed("its turn ended without a word"));
+    assert_eq!(status("", "", ProcessEnd::Exited(0)), failed("it ended without a word"));
+    assert_eq!(status("{\"type\":\"turn.started\"}\n", "", ProcessEnd::Exited(0)), failed("it ended without a word"));
+    assert_eq!(status("{\"type\":\"turn.completed\"}", "", ProcessEnd::Exited(0)), failed("its turn ended without a word"));
     let login = AgentStatus::Unavailable { reason: "it did not run: Not logged in. Run codex login".into() };
-    assert_eq!(status("", "Not logged in. Run codex login\n", Ended::IdleLimit), login);
+    assert_eq!(status("", "Not logged in. Run codex login\n", ProcessEnd::IdleLimit), login);
     let flag = "error: unexpected argument '--json' found";
     let called = AgentStatus::Unavailable { reason: format!("it exited with 2: {flag}") };
-    assert_eq!(status("", flag, Ended::Exited(2)), called);
+    assert_eq!(status("", flag, ProcessEnd::Exited(2)), called);
     let again = r#"{"type":"error","message":"Reconnecting... 1/2 (exceeded retry limit, last status: 429 Too Many Requests)"}"#;
-    assert!(matches!(status(again, "", Ended::Stopped("x".into())), AgentStatus::Limited { .. }));
+    assert!(matches!(status(again, "", ProcessEnd::Stopped("x".into())), AgentStatus::Limited { .. }));
 }
 
 #[test]
 fn what_is_new_or_broken_degrades() {
     let stdout = "{\"type\":\"thread.paused\",\"text\":\"a pause\"}\n{\"type\":\"thread.paused\"}\n\
                   {\"type\":\"item.completed\",\"item\":{\"type\":\"agent_message\",\"text\":\"Done.\"}}\n{\"type\":\"turn.comp";
-    let (reading, events) = played((PRESET.reader)(), stdout, "", Ended::Exited(0));
+    let (reading, events) = played((PRESET.reader)(), stdout, "", ProcessEnd::Exited(0));
     assert_eq!((reading.status, reading.final_message.as_str()), (AgentStatus::Finished, "Done."));
     assert_eq!(reading.errors.len(), 3, "each sort is noted once: {:?}", reading.errors);
     assert_eq!(events[0], AgentEvent::Text { text: "a pause".into() });

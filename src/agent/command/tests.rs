@@ -4,17 +4,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::agent::{BackendKind, Resumed, build};
+use crate::agent::{BackendKind, ResumedSession, build};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::classify;
 use crate::process::{Cookie, sandbox, survivors};
 
 /// An operator's folder with a script in it, a tree and a scratch folder.
-struct Place {
+struct CommandFixture {
     root: tempfile::TempDir,
 }
 
-impl Place {
+impl CommandFixture {
     fn new(script: &str) -> Self {
         let place = Self { root: tempfile::tempdir().unwrap() };
         for folder in ["config", "tree", "scratch"] {
@@ -61,10 +61,10 @@ impl Place {
 }
 
 /// A session of which nothing was kept but its name.
-fn resumed(id: &str, place: &Place) -> Resumed {
+fn resumed(id: &str, place: &CommandFixture) -> ResumedSession {
     let files = place.at("kept");
     fs::create_dir_all(&files).unwrap();
-    Resumed { id: id.into(), files, account: Cumulative::default() }
+    ResumedSession { id: id.into(), files, account: Cumulative::default() }
 }
 
 async fn outcome(settings: BackendSetup, run: AgentRun) -> (AgentOutcome, Vec<AgentEvent>) {
@@ -82,7 +82,7 @@ printf '{"summary":"used %s","completion_percentage":40}' "$MODEL_KEY" >"$RALPH_
 
 #[tokio::test]
 async fn a_script_gets_its_prompt_and_environment_and_is_read() {
-    let place = Place::new(REPORTING);
+    let place = CommandFixture::new(REPORTING);
     let (outcome, events) = outcome(place.settings(BackendKind::Script), place.run()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
     let tree = place.at("tree");
@@ -99,7 +99,7 @@ async fn a_script_gets_its_prompt_and_environment_and_is_read() {
 /// What an agent prints of its clock is in a zone that is known.
 #[tokio::test]
 async fn the_clock_of_an_agent_is_in_a_zone_that_is_known() {
-    let place = Place::new("echo $TZ; date -d @1769599920 '+try again at %b %dth, %Y %I:%M %p.'; exit 1");
+    let place = CommandFixture::new("echo $TZ; date -d @1769599920 '+try again at %b %dth, %Y %I:%M %p.'; exit 1");
     let now = Timestamp(1_769_500_000_000);
     let read = async |zone: Option<&str>| {
         let mut settings = place.settings(BackendKind::Script);
@@ -121,7 +121,7 @@ async fn the_clock_of_an_agent_is_in_a_zone_that_is_known() {
 /// I4.
 #[tokio::test]
 async fn arguments_are_filled_in_and_the_prompt_need_not_come_on_stdin() {
-    let place = Place::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
+    let place = CommandFixture::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
     let mut settings = place.settings(BackendKind::Script);
     settings.config.args =
         ["--model={model}", "{prompt}", "{prompt_file}", "{report}", "{other}"].map(str::to_owned).into();
@@ -145,7 +145,7 @@ async fn the_same_script_works_in_the_sandbox() {
         return;
     }
     let private = "cat \"$0\" >/dev/null && ls /etc/shadow ../config ../scratch/attempt 2>/dev/null; ls -A ..";
-    let place = Place::new(&format!("{REPORTING}\n{private}"));
+    let place = CommandFixture::new(&format!("{REPORTING}\n{private}"));
     fs::write(place.at("config/secrets"), "x").unwrap();
     let run = AgentRun { sandboxed: true, ..place.run() };
     let (outcome, _) = outcome(place.settings(BackendKind::Script), run).await;
@@ -161,7 +161,7 @@ async fn the_same_script_works_in_the_sandbox() {
 /// G18.
 #[tokio::test]
 async fn what_an_earlier_attempt_left_is_gone() {
-    let place = Place::new("ls -A \"$HOME\" \"$(dirname \"$RALPH_REPORT\")\" | grep -v :");
+    let place = CommandFixture::new("ls -A \"$HOME\" \"$(dirname \"$RALPH_REPORT\")\" | grep -v :");
     let attempt = place.at("scratch/attempt");
     fs::create_dir_all(attempt.join("report")).unwrap();
     fs::write(attempt.join("report/report.json"), "{}").unwrap();
@@ -183,12 +183,12 @@ async fn the_end_of_a_run_is_told_in_one_word() {
         ("sleep 300", 200, 30_000, AgentStatus::TimedOut { what: "it printed nothing for 0.2 s".into() }),
         ("sleep 300", 30_000, 200, AgentStatus::TimedOut { what: "it ran for longer than 0.2 s".into() }),
     ] {
-        let place = Place::new(script);
+        let place = CommandFixture::new(script);
         let run = AgentRun { idle: Duration::from_millis(idle), wall: Duration::from_millis(wall), ..place.run() };
         let (outcome, _) = outcome(place.settings(BackendKind::Script), run).await;
         assert_eq!(outcome.status, expected, "{script}");
     }
-    let place = Place::new(&format!("setsid sleep 300 & {}", stuck.replace("trap '' TERM;", "")));
+    let place = CommandFixture::new(&format!("setsid sleep 300 & {}", stuck.replace("trap '' TERM;", "")));
     let (run, cancel) = (place.run(), CancellationToken::new());
     let cookie = run.cookie.clone();
     cancel.cancel();
@@ -201,7 +201,7 @@ async fn the_end_of_a_run_is_told_in_one_word() {
 /// A6.
 #[tokio::test]
 async fn a_program_that_went_away_is_unavailable() {
-    let place = Place::new("true");
+    let place = CommandFixture::new("true");
     let backend = build("mine", place.settings(BackendKind::Script)).unwrap();
     fs::remove_file(place.at("config/agent.sh")).unwrap();
     let outcome = backend.run(place.run(), &CancellationToken::new(), &mut |_| ()).await;
@@ -210,7 +210,7 @@ async fn a_program_that_went_away_is_unavailable() {
 
 #[test]
 fn settings_that_cannot_work_are_refused_in_a_sentence() {
-    let place = Place::new("true");
+    let place = CommandFixture::new("true");
     let with = |kind: BackendKind, command: &[&str]| {
         let mut settings = place.settings(kind);
         settings.config.command = command.iter().map(|c| (*c).to_owned()).collect();
@@ -232,7 +232,7 @@ fn settings_that_cannot_work_are_refused_in_a_sentence() {
 
 #[tokio::test]
 async fn claude_is_called_as_it_wants_and_its_stream_is_read() {
-    let place = Place::new(
+    let place = CommandFixture::new(
         r#"case $1 in --version) echo "2.1.197 (Claude Code)"; exit;; esac
            printf '%s\n' "$@" >arguments; env | sort >environment
            echo '{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.5,"session_id":"s"}'"#,
@@ -276,7 +276,7 @@ const SESSIONS: &str = r#"
 
 #[tokio::test]
 async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
-    let place = Place::new(SESSIONS);
+    let place = CommandFixture::new(SESSIONS);
     let settings = || place.settings(BackendKind::Preset("claude".into()));
     let (kept, again) = (place.at("sessions/1"), place.at("sessions/2"));
     let (first, _) = outcome(settings(), AgentRun { keep: Some(kept.clone()), ..place.run() }).await;
@@ -285,7 +285,7 @@ async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
     assert_eq!((first.context_tokens, first.context_window), (Some(150), Some(1500)));
     assert!(kept.join(".claude/projects/tree/s1.jsonl").is_file() && !kept.join(".claude/settings.json").exists());
 
-    let session = Resumed { id: "s1".into(), files: kept.clone(), account: first.account };
+    let session = ResumedSession { id: "s1".into(), files: kept.clone(), account: first.account };
     let run = AgentRun { session: Some(session.clone()), keep: Some(again.clone()), ..place.run() };
     let (second, events) = outcome(settings(), run).await;
     assert_eq!((second.status, second.session_unknown), (AgentStatus::Finished, false), "{}", second.output);
@@ -324,7 +324,7 @@ async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
 
 #[tokio::test]
 async fn a_run_that_broke_off_leaves_no_session_and_a_script_keeps_what_it_is_told_to() {
-    let place = Place::new(
+    let place = CommandFixture::new(
         "mkdir -p $HOME/.mine; echo x >>$HOME/.mine/s; wc -l <$HOME/.mine/s; echo '{\"session_id\":\"a\",\"text\":\"'$1'\"}'; exit ${2:-0}",
     );
     let mut settings = place.settings(BackendKind::Script);
@@ -338,7 +338,7 @@ async fn a_run_that_broke_off_leaves_no_session_and_a_script_keeps_what_it_is_to
     settings.config.session_files = vec![".mine".into()];
     let (first, _) = outcome(settings.clone(), AgentRun { keep: keep("2"), ..place.run() }).await;
     assert!(first.session_kept && first.output.starts_with("1\n"), "{}", first.output);
-    let session = Resumed { id: "a".into(), files: place.at("sessions/2"), account: first.account };
+    let session = ResumedSession { id: "a".into(), files: place.at("sessions/2"), account: first.account };
     settings.config.args.push("7".into());
     let (broken, _) = outcome(settings, AgentRun { session: Some(session), keep: keep("3"), ..place.run() }).await;
     assert!(broken.output.starts_with("2\n") && broken.output.contains("is:a"), "{}", broken.output);
@@ -349,7 +349,7 @@ async fn a_run_that_broke_off_leaves_no_session_and_a_script_keeps_what_it_is_to
 #[tokio::test]
 async fn an_agent_that_hangs_after_its_last_word_is_finished() {
     let place =
-        Place::new(r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done"}'; sleep 300"#);
+        CommandFixture::new(r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done"}'; sleep 300"#);
     let run = AgentRun { idle: Duration::from_millis(200), ..place.run() };
     let (outcome, _) = outcome(place.settings(BackendKind::Preset("claude".into())), run).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
@@ -357,20 +357,20 @@ async fn an_agent_that_hangs_after_its_last_word_is_finished() {
 
 #[tokio::test]
 async fn a_version_that_does_not_come_is_told() {
-    let place = Place::new("echo broken >&2; exit 5");
+    let place = CommandFixture::new("echo broken >&2; exit 5");
     let backend = build("c", place.settings(BackendKind::Preset("claude".into()))).unwrap();
     assert!(backend.probe().await.unwrap_err().contains("exited with 5: broken"));
 }
 
 /// A program that leaves its arguments, environment and home in the tree, and says `said`.
-fn telling(said: &str) -> Place {
-    Place::new(&format!(
+fn telling(said: &str) -> CommandFixture {
+    CommandFixture::new(&format!(
         "printf '%s\\n' \"$@\" >arguments; env | sort >environment; cat >stdin; cp -r \"$HOME\" home\nprintf '%s\\n' '{said}'"
     ))
 }
 
 /// The arguments in one line, the environment, and the home's folder.
-async fn called(place: &Place, preset: &str, run: AgentRun) -> (AgentOutcome, String, String) {
+async fn called(place: &CommandFixture, preset: &str, run: AgentRun) -> (AgentOutcome, String, String) {
     let mut settings = place.settings(BackendKind::Preset(preset.into()));
     settings.env.push(("OPENAI_BASE_URL".into(), "http://127.0.0.1:1/v1".into()));
     let (outcome, _) = outcome(settings, run).await;
@@ -456,7 +456,7 @@ async fn no_agent_is_started_without_its_prompt() {
 
 #[tokio::test]
 async fn what_an_agent_leaves_for_itself_is_no_change_of_the_tree() {
-    let place = Place::new(
+    let place = CommandFixture::new(
         "mkdir .aider.tags.cache.v4; echo x > .aider.tags.cache.v4/a; ln -s / .aider.tags.cache.v5; echo y > made",
     );
     fs::create_dir(place.at("tree/.aider.tags.cache.v3")).unwrap();
@@ -503,7 +503,7 @@ async fn any_command_is_read_in_any_format() {
         let (outcome, _) = outcome(settings, place.run()).await;
         assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, text), "{format}");
     }
-    let place = Place::new("true");
+    let place = CommandFixture::new("true");
     for (_, format) in OutputFormat::ALL {
         let mut settings = place.settings(BackendKind::Script);
         settings.output = Some(format);
@@ -536,16 +536,16 @@ async fn one_that_only_asks_again_is_stopped_and_one_that_goes_on_is_not() {
         }
         tokio::time::sleep(longest + Duration::from_millis(100)).await;
     };
-    assert!(!until_it_waits_too_long(steady, &mut waiting, longest, &stop).await.1);
+    assert!(!run_with_provider_wait_limit(steady, &mut waiting, longest, &stop).await.1);
     assert!(!stop.is_cancelled());
     waits.send_replace(true);
-    assert!(until_it_waits_too_long(stop.cancelled(), &mut waiting, longest, &stop).await.1);
+    assert!(run_with_provider_wait_limit(stop.cancelled(), &mut waiting, longest, &stop).await.1);
 }
 
 /// Codex as far as its session's file goes.
 #[tokio::test]
 async fn the_model_that_nobody_chose_is_read_from_the_session() {
-    let place = Place::new(
+    let place = CommandFixture::new(
         r#"mkdir -p "$HOME/.codex/sessions/2026"
            { echo '{"type":"turn_context","payload":{"model":"gpt-5-mini"}}'
              echo '{"type":"response_item","payload":{"text":"a \"turn_context\" of {\"model\":\"x\"}"}}'

@@ -1,17 +1,17 @@
 //! Recordings of Gemini CLI 0.61.0.
 
 use super::*;
-use crate::agent::transcript::{ended, played, recorded, spoilt};
+use crate::agent::transcript::{StatusTest, ended, played, recorded, spoilt};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::limit::{LimitKind, classify};
 
-fn read(case: &str, how: Ended) -> (Reading, Vec<AgentEvent>) {
+fn read(case: &str, how: ProcessEnd) -> (ParsedOutput, Vec<AgentEvent>) {
     recorded((PRESET.reader)(), "gemini", case, how)
 }
 
 #[test]
 fn a_whole_run_is_read() {
-    let (reading, events) = read("success", Ended::Exited(0));
+    let (reading, events) = read("success", ProcessEnd::Exited(0));
     assert_eq!((&reading.status, reading.final_message.as_str()), (&AgentStatus::Finished, "All done."));
     assert_eq!((reading.tokens_in, reading.tokens_out, reading.cache_read), (240, 120, 40), "thoughts are written too");
     assert_eq!((reading.tool_calls, reading.tool_errors, reading.stop_reason.as_str()), (1, 0, "success"));
@@ -19,17 +19,16 @@ fn a_whole_run_is_read() {
     assert_eq!(reading.model.as_deref(), Some("gemini-2.5-flash"));
     let input = "echo made by the agent > made.txt; echo second".to_owned();
     assert!(events.contains(&AgentEvent::ToolCalled { name: "run_shell_command".into(), input }), "{events:?}");
-    let (_, events) = read("file-change", Ended::Exited(0));
+    let (_, events) = read("file-change", ProcessEnd::Exited(0));
     assert!(events.contains(&AgentEvent::FileChanged { path: "made.txt".into() }), "{events:?}");
-    let (reading, _) = read("missing-tool", Ended::Exited(0));
+    let (reading, _) = read("missing-tool", ProcessEnd::Exited(0));
     assert_eq!((reading.status, reading.tool_errors), (AgentStatus::Finished, 1));
 }
 
 #[test]
 fn how_it_failed_is_read_from_code_stream_and_standard_error() {
-    type Is = fn(&AgentStatus) -> bool;
-    let limited: Is = |status| matches!(status, AgentStatus::Limited { .. });
-    let unavailable: Is = |status| matches!(status, AgentStatus::Unavailable { .. });
+    let limited: StatusTest = |status| matches!(status, AgentStatus::Limited { .. });
+    let unavailable: StatusTest = |status| matches!(status, AgentStatus::Unavailable { .. });
     for (case, exit, is, status, code) in [
         ("429", 173, limited, Some(429), Some("RetryableQuotaError")),
         ("429-quota", 173, limited, Some(429), Some("TerminalQuotaError")),
@@ -39,7 +38,7 @@ fn how_it_failed_is_read_from_code_stream_and_standard_error() {
         ("garbage", 1, |status| matches!(status, AgentStatus::Failed { .. }), None, Some("Error")),
         ("no-login", 41, unavailable, None, None),
     ] {
-        let (reading, _) = read(case, Ended::Exited(exit));
+        let (reading, _) = read(case, ProcessEnd::Exited(exit));
         assert!(is(&reading.status), "{case}: {reading:?}");
         assert_eq!((reading.signals.status, reading.signals.code.as_deref()), (status, code), "{case}");
         assert!(!reading.signals.messages.is_empty(), "{case}");
@@ -57,7 +56,7 @@ fn the_delay_that_it_did_not_wait_for_is_the_end_of_the_limit() {
         let mut take = |stream, line: &str| reader.line(stream, line, &mut |_| ());
         stderr.lines().for_each(|line| take(Stream::Stderr, line));
         take(Stream::Stdout, result);
-        let reading = reader.finish(&ended(Ended::Exited(173), result, &stderr));
+        let reading = reader.finish(&ended(ProcessEnd::Exited(173), result, &stderr));
         let limit = classify(&reading.signals, Timestamp(1_000)).expect("a limit");
         assert_eq!((limit.kind, limit.until), (LimitKind::Quota, until), "{delay}: {limit:?}");
     }
@@ -65,7 +64,7 @@ fn the_delay_that_it_did_not_wait_for_is_the_end_of_the_limit() {
 
 #[test]
 fn one_that_waits_for_long_was_limited() {
-    let (reading, events) = read("429-delay-killed", Ended::Stopped("it waits".into()));
+    let (reading, events) = read("429-delay-killed", ProcessEnd::Stopped("it waits".into()));
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
     assert!(reading.signals.messages.iter().any(|m| m.contains("retry after 34.07s")), "{:?}", reading.signals);
     assert!(events.iter().any(|event| matches!(event, AgentEvent::Retried { .. })), "{events:?}");
@@ -75,19 +74,19 @@ fn one_that_waits_for_long_was_limited() {
 fn pieces_are_put_together_and_turns_may_be_used_up() {
     let piece = |text: &str| format!(r#"{{"type":"message","role":"assistant","content":"{text}","delta":true}}"#);
     let lines = [piece("One "), piece("two."), r#"{"type":"tool_use","tool_name":"x"}"#.into(), piece("End.")];
-    let (reading, events) = played((PRESET.reader)(), &lines.join("\n"), "", Ended::Exited(0));
+    let (reading, events) = played((PRESET.reader)(), &lines.join("\n"), "", ProcessEnd::Exited(0));
     assert_eq!((reading.status, reading.final_message.as_str()), (AgentStatus::Finished, "End."));
     assert_eq!(events[0], AgentEvent::Text { text: "One two.".into() });
     let result =
-        r#"{"type":"result","status":"error","error":{"type":"FatalTurnLimitedError","message":"Reached max"}}"#;
-    let (reading, _) = played((PRESET.reader)(), result, "", Ended::Exited(53));
+        r#"{"type":"result","status":"error","error":{"type":"FatalTurnLimitedError","message":"McpTransport max"}}"#;
+    let (reading, _) = played((PRESET.reader)(), result, "", ProcessEnd::Exited(53));
     assert_eq!(reading.status, AgentStatus::Finished);
     assert_eq!([143, 144, 173, 255, 256, -1].map(status_of), [None, Some(400), Some(429), Some(511), None, None]);
 }
 
 #[test]
 fn what_is_new_or_broken_degrades() {
-    let (reading, _) = played((PRESET.reader)(), "{\"type\":\"result\",\"status\":\"success\"}", "", Ended::Exited(0));
+    let (reading, _) = played((PRESET.reader)(), "{\"type\":\"result\",\"status\":\"success\"}", "", ProcessEnd::Exited(0));
     assert!(matches!(reading.status, AgentStatus::Failed { .. }), "no word, no answer: {reading:?}");
     spoilt(PRESET.reader, "gemini", "success", &mut |what, reading| {
         assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");

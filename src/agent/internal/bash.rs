@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{self, Ended, Finished, Limits, ProcessError, Spec};
+use crate::process::{self, ProcessEnd, Finished, ProcessLimits, ProcessError, ProcessSpec};
 
 /// Longest command, in bytes; the system takes 128 KiB.
 const MAX_COMMAND: usize = 100 * 1024;
@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(1_800);
 
 /// What the model may ask for.
 #[derive(Debug, Deserialize)]
-pub(super) struct Bash {
+pub(super) struct BashCommand {
     /// For the shell.
     command: String,
     /// Longest run, in seconds.
@@ -43,7 +43,7 @@ pub(super) fn parameters() -> Value {
 
 /// What came of a command.
 #[derive(Debug, PartialEq)]
-pub(super) enum Ran {
+pub(super) enum BashOutcome {
     /// What the model is told, and whether the command failed.
     Told { text: String, failed: bool },
     /// The run as a whole was cancelled.
@@ -53,24 +53,24 @@ pub(super) enum Ran {
 }
 
 /// Where commands run: everything but the command and its time.
-pub(super) struct Shell {
+pub(super) struct AgentShell {
     /// The shell.
     pub(super) program: PathBuf,
     /// A run without arguments: folder, environment, sandbox, cookie, secrets.
-    pub(super) spec: Spec,
+    pub(super) spec: ProcessSpec,
     /// Longest silence.
     pub(super) idle: Duration,
 }
 
-impl Shell {
+impl AgentShell {
     /// Runs a command to its end, for `left` at most.
-    pub(super) async fn run(&self, bash: Bash, left: Duration, cancel: &CancellationToken) -> Ran {
+    pub(super) async fn run(&self, bash: BashCommand, left: Duration, cancel: &CancellationToken) -> BashOutcome {
         if bash.command.len() > MAX_COMMAND {
             let text = format!("a command of {} bytes is too long; write it to a file first", bash.command.len());
-            return Ran::Told { text, failed: true };
+            return BashOutcome::Told { text, failed: true };
         }
         if bash.command.contains('\0') {
-            return Ran::Told { text: "a command cannot hold NUL characters".to_owned(), failed: true };
+            return BashOutcome::Told { text: "a command cannot hold NUL characters".to_owned(), failed: true };
         }
         let asked = bash.timeout_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let wall = asked.filter(|asked| !asked.is_zero()).unwrap_or(USUAL).min(LONGEST).min(left);
@@ -78,34 +78,34 @@ impl Shell {
         spec.program.clone_from(&self.program);
         // One stream, so that errors stand where they belong.
         spec.args = vec!["-c".into(), format!("exec 2>&1\n{}", bash.command).into()];
-        spec.limits = Limits { wall, idle: Some(self.idle), grace: crate::agent::place::GRACE, keep_bytes: KEEP_BYTES };
+        spec.limits = ProcessLimits { wall, idle: Some(self.idle), grace: crate::agent::run_environment::GRACE, keep_bytes: KEEP_BYTES };
         match process::run(spec, cancel, None).await {
-            Ok(Finished { ended: Ended::Cancelled, .. }) => Ran::Cancelled,
+            Ok(Finished { ended: ProcessEnd::Cancelled, .. }) => BashOutcome::Cancelled,
             Ok(finished) => told(&finished, wall, self.idle),
             Err(error @ (ProcessError::Wait { .. } | ProcessError::Input { .. } | ProcessError::Spawn { .. })) => {
-                Ran::Told { text: error.to_string(), failed: true }
+                BashOutcome::Told { text: error.to_string(), failed: true }
             }
-            Err(error) => Ran::Impossible(error.to_string()),
+            Err(error) => BashOutcome::Impossible(error.to_string()),
         }
     }
 }
 
-fn told(finished: &Finished, wall: Duration, idle: Duration) -> Ran {
+fn told(finished: &Finished, wall: Duration, idle: Duration) -> BashOutcome {
     let mut text = finished.stdout.text();
     if finished.stderr.total_bytes > 0 {
         text.push_str(&finished.stderr.text());
     }
     let how = match &finished.ended {
-        Ended::Exited(0) => None,
-        Ended::Exited(code) => Some(format!("[it exited with {code}]")),
-        Ended::Signalled(signal) => Some(format!("[it was killed by signal {signal}]")),
-        Ended::WallLimit => Some(format!(
+        ProcessEnd::Exited(0) => None,
+        ProcessEnd::Exited(code) => Some(format!("[it exited with {code}]")),
+        ProcessEnd::Signalled(signal) => Some(format!("[it was killed by signal {signal}]")),
+        ProcessEnd::WallLimit => Some(format!(
             "[it was ended after {} s; set timeout_seconds if it needs longer, up to {}]",
             wall.as_secs_f64(),
             LONGEST.as_secs()
         )),
-        Ended::IdleLimit => Some(format!("[it was ended: it printed nothing for {} s]", idle.as_secs_f64())),
-        Ended::Cancelled | Ended::Stopped(_) => Some("[it was ended]".to_owned()),
+        ProcessEnd::IdleLimit => Some(format!("[it was ended: it printed nothing for {} s]", idle.as_secs_f64())),
+        ProcessEnd::Cancelled | ProcessEnd::Stopped(_) => Some("[it was ended]".to_owned()),
     };
     let failed = how.is_some();
     if text.trim().is_empty() {
@@ -114,5 +114,5 @@ fn told(finished: &Finished, wall: Duration, idle: Duration) -> Ran {
     if let Some(how) = how {
         text = format!("{}\n{how}", text.trim_end());
     }
-    Ran::Told { text, failed }
+    BashOutcome::Told { text, failed }
 }

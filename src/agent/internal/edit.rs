@@ -27,7 +27,7 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOF
 /// What the model may ask for.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
-pub(super) enum Edit {
+pub(super) enum EditCommand {
     /// Shows a file with line numbers, or what is in a folder.
     View { path: String, view_range: Option<[i64; 2]> },
     /// Writes a whole file.
@@ -48,7 +48,7 @@ pub(super) enum Edit {
     },
 }
 
-impl Edit {
+impl EditCommand {
     /// The file that it changes, if it does.
     pub(super) fn changes(&self) -> Option<&str> {
         match self {
@@ -92,15 +92,15 @@ impl Tree<'_> {
     ///
     /// # Errors
     /// What is wrong, for the model: what it asked for, or what the system said.
-    pub(super) fn edit(&self, edit: Edit) -> Result<String, String> {
+    pub(super) fn edit(&self, edit: EditCommand) -> Result<String, String> {
         match edit {
-            Edit::View { path, view_range } => self.view(&path, view_range),
-            Edit::Create { path, file_text } => {
+            EditCommand::View { path, view_range } => self.view(&path, view_range),
+            EditCommand::Create { path, file_text } => {
                 let lines = file_text.lines().count();
                 let new = self.write(&path, &file_text, true)?;
                 Ok(format!("{path} is {} ({lines} lines).", if new { "made" } else { "written anew" }))
             }
-            Edit::StrReplace { path, old_str, new_str } => {
+            EditCommand::StrReplace { path, old_str, new_str } => {
                 let text = self.text(&path)?;
                 let made = replaced(&path, &text, &old_str, &new_str)?;
                 let same = text.bytes().zip(made.bytes()).take_while(|(old, new)| old == new).count();
@@ -108,7 +108,7 @@ impl Tree<'_> {
                 self.write(&path, &made, false)?;
                 Ok(format!("{path} is changed at line {line}:\n{}", around(&made, line, new_str.lines().count())))
             }
-            Edit::Insert { path, insert_line, insert_text } => {
+            EditCommand::Insert { path, insert_line, insert_text } => {
                 let text = self.text(&path)?;
                 let made = inserted(&path, &text, insert_line, &insert_text)?;
                 self.write(&path, &made, false)?;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::bash::{Bash, Ran, Shell};
-use super::edit::{Edit, Tree};
+use super::bash::{BashCommand, BashOutcome, AgentShell};
+use super::edit::{EditCommand, Tree};
 use super::transcript::Transcript;
-use super::{Internal, context, setup};
-use crate::agent::place::{Folders, REPORT};
+use super::{InternalAgent, context, setup};
+use crate::agent::run_environment::{RunFolders, REPORT};
 use crate::agent::preset::{MAX_EVENT_TEXT, shortened};
 use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, report};
 use crate::clock::Stopwatch;
@@ -39,11 +39,11 @@ const WARNED_AT: u32 = 3;
 const FILL_PERCENT: u64 = 80;
 
 /// A run under way.
-struct Run<'a> {
-    agent: &'a Internal,
+struct InternalRun<'a> {
+    agent: &'a InternalAgent,
     run: &'a AgentRun,
     model: String,
-    shell: Shell,
+    shell: AgentShell,
     cancel: &'a CancellationToken,
     on_event: &'a mut (dyn FnMut(AgentEvent) + Send),
     watch: Stopwatch,
@@ -69,13 +69,13 @@ struct Run<'a> {
 
 /// Runs it.
 pub(super) async fn run(
-    agent: &Internal,
+    agent: &InternalAgent,
     run: &AgentRun,
     cancel: &CancellationToken,
     on_event: &mut (dyn FnMut(AgentEvent) + Send),
 ) -> AgentOutcome {
     let watch = Stopwatch::start();
-    let folders = match Folders::prepare(run) {
+    let folders = match RunFolders::prepare(run) {
         Ok(folders) => folders,
         Err(error) => {
             let reason = format!("its folder {} could not be made: {error}", run.scratch.display());
@@ -85,7 +85,7 @@ pub(super) async fn run(
     let model = run.model.as_deref().unwrap_or(&agent.internal.default_model);
     let model = agent.settings.models.get(model).map_or(model, String::as_str).to_owned();
     let commands = run.sandboxed || agent.internal.commands_outside;
-    let mut state = Run {
+    let mut state = InternalRun {
         shell: setup::shell(agent, run, &folders, &model),
         system: setup::instructions(agent, run),
         messages: vec![ChatMessage::User(run.prompt.clone())],
@@ -114,7 +114,7 @@ pub(super) async fn run(
     state.outcome(status, &folders)
 }
 
-impl Run<'_> {
+impl InternalRun<'_> {
     /// Turn by turn. An error is a status too, one that breaks the run off.
     async fn turns(&mut self) -> Result<AgentStatus, AgentStatus> {
         let turns = self.run.max_turns.unwrap_or(self.agent.internal.bounds.turns);
@@ -345,21 +345,21 @@ impl Run<'_> {
         let wrong = |error: serde_json::Error| format!("the arguments of {} cannot be taken: {error}", call.name);
         Ok(match call.name.as_str() {
             "bash" if !self.commands => Err("commands are not run: there is no sandbox here".to_owned()),
-            "bash" => match serde_json::from_str::<Bash>(&call.arguments).map_err(wrong) {
+            "bash" => match serde_json::from_str::<BashCommand>(&call.arguments).map_err(wrong) {
                 Ok(bash) => match self.shell.run(bash, self.left()?, self.cancel).await {
-                    Ran::Told { text, failed: false } => Ok(text),
-                    Ran::Told { text, failed: true } => Err(text),
-                    Ran::Cancelled => return Err(AgentStatus::Cancelled),
-                    Ran::Impossible(reason) => return Err(AgentStatus::Unavailable { reason }),
+                    BashOutcome::Told { text, failed: false } => Ok(text),
+                    BashOutcome::Told { text, failed: true } => Err(text),
+                    BashOutcome::Cancelled => return Err(AgentStatus::Cancelled),
+                    BashOutcome::Impossible(reason) => return Err(AgentStatus::Unavailable { reason }),
                 },
                 Err(error) => Err(error),
             },
-            "edit" => serde_json::from_str::<Edit>(&call.arguments).map_err(wrong).and_then(|edit| self.edit(edit)),
+            "edit" => serde_json::from_str::<EditCommand>(&call.arguments).map_err(wrong).and_then(|edit| self.edit(edit)),
             other => Err(format!("there is no tool {other:?}; there are bash and edit")),
         })
     }
 
-    fn edit(&mut self, edit: Edit) -> Result<String, String> {
+    fn edit(&mut self, edit: EditCommand) -> Result<String, String> {
         let changed = edit.changes().map(str::to_owned);
         let told = Tree { top: &self.run.tree, read_only: &self.run.read_only }.edit(edit)?;
         if let Some(path) = changed {
@@ -406,7 +406,7 @@ impl Run<'_> {
         }
     }
 
-    fn outcome(mut self, status: AgentStatus, folders: &Folders) -> AgentOutcome {
+    fn outcome(mut self, status: AgentStatus, folders: &RunFolders) -> AgentOutcome {
         let (report, report_problem) = report::read(&folders.report, REPORT, &self.agent.secrets);
         let start = self.final_message.len().saturating_sub(MAX_FINAL_MESSAGE);
         let start = self.final_message.ceil_char_boundary(start);

@@ -1,11 +1,11 @@
 //! What a run of our own agent begins with: its shell, its tools, its standing instructions.
 
-use super::bash::{self, Shell};
-use super::{Internal, edit};
+use super::bash::{self, AgentShell};
+use super::{InternalAgent, edit};
 use crate::agent::AgentRun;
-use crate::agent::place::{self, Folders};
+use crate::agent::run_environment::{self, RunFolders};
 use crate::domain::providers::chat::ToolDefinition;
-use crate::process::Spec;
+use crate::process::ProcessSpec;
 use crate::process::sandbox::Network;
 
 const INSTRUCTIONS: &str = "You are a coding agent. No person reads along or answers: decide by yourself, and act by calling tools. \
@@ -16,20 +16,20 @@ A turn without a tool call ends the run, so make none before the work is done.\n
 - When you are done, or can do no more, say in a few sentences what you did and what is left.";
 
 /// The shell of a run.
-pub(super) fn shell(agent: &Internal, run: &AgentRun, folders: &Folders, model: &str) -> Shell {
+pub(super) fn shell(agent: &InternalAgent, run: &AgentRun, folders: &RunFolders, model: &str) -> AgentShell {
     let settings = &agent.settings;
-    let mut spec = Spec::new(&agent.shell, &run.tree);
-    spec.env = place::environment(&place::path(settings), &settings.tools, &folders.home, &folders.temporary);
+    let mut spec = ProcessSpec::new(&agent.shell, &run.tree);
+    spec.env = run_environment::environment(&run_environment::path(settings), &settings.tools, &folders.home, &folders.temporary);
     spec.env.extend(folders.told(run, model));
-    spec.env.extend(place::granted(&settings.env));
-    spec.sandbox = folders.sandbox(run, settings, place::servers(&settings.env, &[]));
+    spec.env.extend(run_environment::granted(&settings.env));
+    spec.sandbox = folders.sandbox(run, settings, run_environment::servers(&settings.env, &[]));
     spec.cookie = Some(run.cookie.clone());
     spec.secrets = agent.secrets.clone();
-    Shell { program: agent.shell.clone(), spec, idle: run.idle }
+    AgentShell { program: agent.shell.clone(), spec, idle: run.idle }
 }
 
 /// What the model is told before everything else.
-pub(super) fn instructions(agent: &Internal, run: &AgentRun) -> String {
+pub(super) fn instructions(agent: &InternalAgent, run: &AgentRun) -> String {
     let kept = if run.sandboxed { "Only the work tree and $HOME are kept between commands, /tmp is not." } else { "" };
     let network = match &run.network {
         Network::None if run.sandboxed => "There is no network.",

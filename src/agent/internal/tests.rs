@@ -12,25 +12,25 @@ use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Cookie, sandbox, survivors};
-use crate::provider::tests::stub::{Reply, Stub};
+use crate::provider::tests::stub::{StubReply, Stub};
 use crate::provider::{ApiClient, ApiSettings, Wire};
 
 const SECRET: &str = "swordfish-77";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-type Answer = Result<ChatAnswer, CallError>;
+type StubAnswer = Result<ChatAnswer, CallError>;
 
 /// A tree, an operator's folder, a scratch folder, and what the model was asked.
-struct Place {
+struct InternalFixture {
     root: tempfile::TempDir,
     asked: Arc<Mutex<Vec<ChatRequest>>>,
-    bounds: Bounds,
+    bounds: AgentLimits,
     commands_outside: bool,
 }
 
-impl Place {
+impl InternalFixture {
     fn new() -> Self {
-        let bounds = Bounds { retry: Duration::from_millis(1), ..Bounds::default() };
+        let bounds = AgentLimits { retry: Duration::from_millis(1), ..AgentLimits::default() };
         let place = Self { root: tempfile::tempdir().unwrap(), asked: Arc::default(), bounds, commands_outside: true };
         for folder in ["config", "tree", "scratch"] {
             fs::create_dir(place.at(folder)).unwrap();
@@ -65,7 +65,7 @@ impl Place {
     }
 
     /// The agent on a model that gives these answers, and then hangs.
-    fn agent(&self, answers: impl IntoIterator<Item = Answer>) -> Box<dyn Backend> {
+    fn agent(&self, answers: impl IntoIterator<Item = StubAnswer>) -> Box<dyn Backend> {
         let answers = Mutex::new(answers.into_iter().collect::<VecDeque<_>>());
         let asked = Arc::clone(&self.asked);
         self.agent_on(Arc::new(move |request| {
@@ -80,7 +80,7 @@ impl Place {
         }))
     }
 
-    fn agent_on(&self, model: Model) -> Box<dyn Backend> {
+    fn agent_on(&self, model: ModelFunction) -> Box<dyn Backend> {
         let mut settings = BackendSetup::new(BackendKind::Internal, self.at("config"), "/usr/bin:/bin");
         settings.env = vec![("MODEL_KEY".into(), SECRET.into())];
         settings.models = [("small".to_owned(), "vendor-small-1".to_owned())].into();
@@ -96,7 +96,7 @@ impl Place {
         build_internal("own", settings, internal).unwrap()
     }
 
-    async fn outcome(&self, answers: impl IntoIterator<Item = Answer>) -> (AgentOutcome, Vec<AgentEvent>) {
+    async fn outcome(&self, answers: impl IntoIterator<Item = StubAnswer>) -> (AgentOutcome, Vec<AgentEvent>) {
         self.outcome_of(self.agent(answers).as_ref(), self.run()).await
     }
 
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-fn answer(text: &str, calls: &[(&str, Value)], stop: ModelStop) -> Answer {
+fn answer(text: &str, calls: &[(&str, Value)], stop: ModelStop) -> StubAnswer {
     let calls = calls.iter().enumerate().map(|(number, (name, arguments))| ToolCall {
         id: format!("c{number}"),
         name: (*name).to_owned(),
@@ -129,19 +129,19 @@ fn answer(text: &str, calls: &[(&str, Value)], stop: ModelStop) -> Answer {
     })
 }
 
-fn says(text: &str) -> Answer {
+fn says(text: &str) -> StubAnswer {
     answer(text, &[], ModelStop::End)
 }
 
-fn calls(calls: &[(&str, Value)]) -> Answer {
+fn calls(calls: &[(&str, Value)]) -> StubAnswer {
     answer("", calls, ModelStop::Tools)
 }
 
-fn bash(command: &str) -> Answer {
+fn bash(command: &str) -> StubAnswer {
     calls(&[("bash", json!({"command": command}))])
 }
 
-fn refused(status: u16, code: Option<&str>, resets_at: Option<i64>) -> Answer {
+fn refused(status: u16, code: Option<&str>, resets_at: Option<i64>) -> StubAnswer {
     let resets_at = resets_at.map(Timestamp);
     let signals =
         LimitSignals { status: Some(status), code: code.map(str::to_owned), resets_at, ..LimitSignals::default() };
@@ -149,7 +149,7 @@ fn refused(status: u16, code: Option<&str>, resets_at: Option<i64>) -> Answer {
 }
 
 /// Finds a wrong sum, mends it, runs the test, reports.
-fn script() -> Vec<Answer> {
+fn script() -> Vec<StubAnswer> {
     vec![
         answer("I look first.", &[("bash", json!({"command": "ls; sh test.sh"}))], ModelStop::Tools),
         calls(&[("edit", json!({"command": "view", "path": "sum.sh"}))]),
@@ -164,7 +164,7 @@ fn script() -> Vec<Answer> {
     ]
 }
 
-fn broken_sum(place: &Place) {
+fn broken_sum(place: &InternalFixture) {
     fs::write(place.at("tree/sum.sh"), "echo $(($1 - $2))\n").unwrap();
     fs::write(place.at("tree/test.sh"), "[ \"$(sh sum.sh 2 3)\" = 5 ] && echo good || { echo bad; exit 1; }\n")
         .unwrap();
@@ -172,7 +172,7 @@ fn broken_sum(place: &Place) {
 
 #[tokio::test]
 async fn a_small_task_is_solved() {
-    let place = Place::new();
+    let place = InternalFixture::new();
     broken_sum(&place);
     let (outcome, events) = place.outcome(script()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
@@ -219,7 +219,7 @@ async fn the_sandbox_holds_its_commands() {
         println!("skipped: bubblewrap: {reason}");
         return;
     }
-    let place = Place::new();
+    let place = InternalFixture::new();
     broken_sum(&place);
     fs::write(place.at("config/secrets"), "x").unwrap();
     fs::create_dir(place.at("tree/kept")).unwrap();
@@ -241,7 +241,7 @@ async fn the_sandbox_holds_its_commands() {
 
 #[tokio::test]
 async fn without_a_sandbox_no_command_runs_unless_the_operator_says_so() {
-    let place = Place { commands_outside: false, ..Place::new() };
+    let place = InternalFixture { commands_outside: false, ..InternalFixture::new() };
     let edit = ("edit", json!({"command": "create", "path": "made", "file_text": "x"}));
     let (outcome, _) = place.outcome([calls(&[("bash", json!({"command": "touch ran"})), edit]), says("x")]).await;
     assert_eq!((outcome.status, outcome.tool_errors), (AgentStatus::Finished, 1));
@@ -253,7 +253,7 @@ async fn without_a_sandbox_no_command_runs_unless_the_operator_says_so() {
 
 #[tokio::test]
 async fn mistakes_are_answered_and_the_run_goes_on() {
-    let place = Place::new();
+    let place = InternalFixture::new();
     let (outcome, _) = place
         .outcome([
             calls(&[
@@ -294,7 +294,7 @@ async fn mistakes_are_answered_and_the_run_goes_on() {
     assert!(results[9].text.len() < 30_000);
 
     let many: Vec<(&str, Value)> = (0..40).map(|_| ("edit", json!({"command": "view", "path": "."}))).collect();
-    let place = Place::new();
+    let place = InternalFixture::new();
     let (outcome, _) = place.outcome([calls(&many), says("x")]).await;
     assert_eq!((outcome.tool_calls, outcome.tool_errors), (40, 8));
 }
@@ -302,14 +302,14 @@ async fn mistakes_are_answered_and_the_run_goes_on() {
 #[tokio::test]
 async fn bounds_end_a_run_and_what_was_used_is_told() {
     let endless = || (0..20).map(|_| bash("true"));
-    let place = Place::new();
+    let place = InternalFixture::new();
     let run = AgentRun { max_turns: Some(4), ..place.run() };
     let (outcome, _) = place.outcome_of(place.agent(endless()).as_ref(), run).await;
     assert_eq!((outcome.status, outcome.tool_calls), (AgentStatus::Finished, 4));
     assert_eq!(outcome.errors, ["it stopped at its limit of 4 turns"]);
     assert!(place.results(0)[0].text.contains("3 turns are left") && !place.results(1)[0].text.contains("left"));
 
-    let place = Place::new();
+    let place = InternalFixture::new();
     let run = AgentRun { max_cost: Some(Money(2_000)), ..place.run() };
     let (outcome, _) = place.outcome_of(place.agent(endless()).as_ref(), run).await;
     assert_eq!((outcome.status, outcome.cost, outcome.tool_calls), (AgentStatus::OverBudget, Some(Money(2_220)), 1));
@@ -318,13 +318,13 @@ async fn bounds_end_a_run_and_what_was_used_is_told() {
     let (outcome, _) = place.outcome_of(place.agent([says("done")]).as_ref(), run).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "work that is done is not thrown away");
 
-    let mut place = Place::new();
+    let mut place = InternalFixture::new();
     place.bounds.tokens = 3_000;
     let (outcome, _) = place.outcome(endless()).await;
     assert_eq!((outcome.status, outcome.tool_calls), (AgentStatus::OverBudget, 2));
     assert_eq!(outcome.errors, ["it stopped at its limit of 3000 tokens"]);
 
-    let place = Place::new();
+    let place = InternalFixture::new();
     let free = says("done").map(|answer| ChatAnswer { model: "free".into(), usage: None, ..answer });
     let run = AgentRun { max_cost: Some(Money(1)), model: None, ..place.run() };
     let (outcome, _) = place.outcome_of(place.agent([free]).as_ref(), run).await;
@@ -343,13 +343,13 @@ async fn time_silence_and_cancellation_end_a_run() {
         (vec![bash("sleep 300")], 300, 30_000, timed_out("it ran for longer than 0.3 s")),
         (vec![bash("sleep 300"), says("x")], 30_000, 100, AgentStatus::Finished),
     ] {
-        let place = Place::new();
+        let place = InternalFixture::new();
         let run = AgentRun { wall: Duration::from_millis(wall), idle: Duration::from_millis(idle), ..place.run() };
         let (outcome, _) = place.outcome_of(place.agent(answers).as_ref(), run).await;
         assert_eq!(outcome.status, expected);
     }
     for answers in [vec![], vec![bash("setsid sleep 300 >/dev/null 2>&1 & sleep 300")]] {
-        let place = Place::new();
+        let place = InternalFixture::new();
         let (run, cancel) = (place.run(), CancellationToken::new());
         let cookie = run.cookie.clone();
         let agent = place.agent(answers);
@@ -395,7 +395,7 @@ async fn a_provider_that_does_not_serve_us_is_no_failed_run() {
         (vec![refused(200, None, None)], AgentStatus::Failed { reason: "own (host): HTTP 200: ***".into() }, 0),
         (vec![refused(400, None, None)], AgentStatus::Failed { reason: "own (host): HTTP 400: ***".into() }, 0),
     ] {
-        let place = Place::new();
+        let place = InternalFixture::new();
         let answers = std::iter::once(bash("echo x >made")).chain(failures).chain([says("done")]);
         let (outcome, events) = place.outcome(answers).await;
         assert_eq!(outcome.status, expected);
@@ -404,25 +404,25 @@ async fn a_provider_that_does_not_serve_us_is_no_failed_run() {
         assert!(outcome.tokens_in >= 1_100 && outcome.cost >= Some(Money(1_110)), "what was used is told");
         assert!(place.at("tree/made").is_file());
     }
-    let (outcome, _) = Place::new().outcome([refused(200, None, None)]).await;
+    let (outcome, _) = InternalFixture::new().outcome([refused(200, None, None)]).await;
     assert!(matches!(outcome.status, AgentStatus::Unavailable { .. }), "what comes first makes no sense: {outcome:?}");
 }
 
 #[tokio::test]
 async fn a_conversation_that_is_too_long_is_shortened() {
     let long = || bash("seq 3000");
-    let place = Place::new();
+    let place = InternalFixture::new();
     let answers = [long(), long(), long(), refused(400, Some("context_length_exceeded"), None), says("done")];
     let (outcome, _) = place.outcome(answers).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
     let sizes: Vec<usize> = place.asked.lock().unwrap().iter().map(|r| context::size(&r.messages)).collect();
     assert!(sizes[4] <= sizes[3] / 2, "{sizes:?}");
     let twice = || refused(400, Some("context_length_exceeded"), None);
-    let (outcome, _) = Place::new().outcome([long(), twice(), twice()]).await;
+    let (outcome, _) = InternalFixture::new().outcome([long(), twice(), twice()]).await;
     assert!(matches!(outcome.status, AgentStatus::Failed { .. }), "{outcome:?}");
 
-    let mut place = Place::new();
-    place.bounds = Bounds { context_window: 8_000, answer_tokens: 1_000, ..place.bounds };
+    let mut place = InternalFixture::new();
+    place.bounds = AgentLimits { context_window: 8_000, answer_tokens: 1_000, ..place.bounds };
     let (outcome, _) = place.outcome((0..7).map(|_| long()).chain([says("done")])).await;
     assert_eq!(outcome.status, AgentStatus::Finished);
     let asked = place.asked.lock().unwrap();
@@ -434,33 +434,33 @@ async fn a_conversation_that_is_too_long_is_shortened() {
 #[tokio::test]
 async fn odd_ends_of_an_answer_are_met() {
     let cut = |text: &str| answer(text, &[], ModelStop::MaxTokens);
-    let place = Place::new();
+    let place = InternalFixture::new();
     let (outcome, _) = place.outcome([cut("I will"), says(""), says("done")]).await;
     assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "done"));
     let asked = place.asked.lock().unwrap().clone();
     assert!(matches!(&asked[1].messages[2], ChatMessage::User(text) if text.contains("was cut")));
     assert!(matches!(&asked[2].messages[4], ChatMessage::User(text) if text.contains("was empty")));
 
-    let place = Place::new();
+    let place = InternalFixture::new();
     let full = answer("I was", &[], ModelStop::ContextFull);
     let (outcome, _) = place.outcome([bash("seq 3000"), bash("seq 3000"), full, says("done")]).await;
     assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "done"));
     let sizes: Vec<usize> = place.asked.lock().unwrap().iter().map(|r| context::size(&r.messages)).collect();
     assert!(sizes[3] < sizes[2] / 2 + 200, "{sizes:?}");
 
-    let (outcome, _) = Place::new().outcome([says(""), cut(""), says(" ")]).await;
+    let (outcome, _) = InternalFixture::new().outcome([says(""), cut(""), says(" ")]).await;
     let reason = "the model's answers were cut or empty 3 times in a row".to_owned();
     assert_eq!(outcome.status, AgentStatus::Failed { reason });
-    let (outcome, _) = Place::new().outcome([answer("I must not.", &[], ModelStop::Refused)]).await;
+    let (outcome, _) = InternalFixture::new().outcome([answer("I must not.", &[], ModelStop::Refused)]).await;
     assert_eq!(outcome.status, AgentStatus::Failed { reason: "the model would not go on: I must not.".into() });
 }
 
 #[tokio::test]
 async fn it_works_over_a_real_connection() {
-    let place = Place::new();
+    let place = InternalFixture::new();
     broken_sum(&place);
     let tool = |name: &str, input: Value| {
-        Reply::json(json!({"model": "v", "stop_reason": "tool_use", "usage": {"input_tokens": 10, "output_tokens": 5},
+        StubReply::json(json!({"model": "v", "stop_reason": "tool_use", "usage": {"input_tokens": 10, "output_tokens": 5},
             "content": [{"type": "thinking", "thinking": "", "signature": "s"},
                 {"type": "tool_use", "id": "toolu_1", "name": name, "input": input}]}))
     };
@@ -468,9 +468,9 @@ async fn it_works_over_a_real_connection() {
     let stub = Stub::start([
         tool("bash", json!({"command": "sed -i 's/ - / + /' sum.sh && sh test.sh"})),
         tool("edit", json!({"command": "create", "path": "NOTES", "file_text": "mended\n"})),
-        Reply::said("Done."),
+        StubReply::said("Done."),
         tool("bash", json!({"command": "true"})),
-        Reply::Whole(429, vec![("retry-after", "90".into())], limit.into()),
+        StubReply::Whole(429, vec![("retry-after", "90".into())], limit.into()),
     ])
     .await;
     let settings = ApiSettings {
@@ -507,10 +507,10 @@ async fn it_works_over_a_real_connection() {
 
 #[tokio::test]
 async fn settings_are_checked() {
-    let place = Place::new();
+    let place = InternalFixture::new();
     assert!(place.agent([]).probe().await.unwrap().starts_with("internal "));
     let settings = |path: &str| BackendSetup::new(BackendKind::Internal, place.at("config"), path);
-    let internal = |bounds: Bounds| InternalSettings {
+    let internal = |bounds: AgentLimits| InternalSettings {
         model: Arc::new(|_| Box::pin(std::future::pending())),
         default_model: "m".into(),
         price: Arc::new(|_, _| None),
@@ -518,9 +518,9 @@ async fn settings_are_checked() {
         bounds,
         commands_outside: false,
     };
-    let said = build_internal("own", settings("/nowhere"), internal(Bounds::default())).err().unwrap();
+    let said = build_internal("own", settings("/nowhere"), internal(AgentLimits::default())).err().unwrap();
     assert!(said.contains("neither bash nor sh"), "{said}");
-    let small = Bounds { context_window: 20_000, ..Bounds::default() };
+    let small = AgentLimits { context_window: 20_000, ..AgentLimits::default() };
     let said = build_internal("own", settings("/bin"), internal(small)).err().unwrap();
     assert!(said.contains("too small"), "{said}");
     assert!(crate::agent::build("own", settings("/bin")).err().unwrap().contains("needs a model"));

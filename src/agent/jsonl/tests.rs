@@ -12,8 +12,8 @@ const LINES: [&str; 4] = [
     r#"{"type":"end","usage":{"prompt_tokens":7,"completion_tokens":3},"cost_usd":0.5,"stop_reason":"stop"}"#,
 ];
 
-fn read(stdout: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
-    played(reader(), stdout, "", Ended::Exited(code))
+fn read(stdout: &str, code: i32) -> (ParsedOutput, Vec<AgentEvent>) {
+    played(reader(), stdout, "", ProcessEnd::Exited(code))
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_line_that_is_cut_or_broken_makes_no_success_without_a_word() {
 #[test]
 fn other_formats_do_not_break_it() {
     for (cli, case) in [("codex", "success"), ("gemini", "success"), ("opencode", "success"), ("kimi", "success")] {
-        let (reading, _) = recorded(reader(), cli, case, Ended::Exited(0));
+        let (reading, _) = recorded(reader(), cli, case, ProcessEnd::Exited(0));
         assert!(reading.tokens_in < 1_000, "{cli}: {reading:?}");
     }
     for odd in [

@@ -1,12 +1,12 @@
 //! Recordings of Kimi Code 2.1.0.
 
 use super::*;
-use crate::agent::transcript::{played, recorded, spoilt};
+use crate::agent::transcript::{StatusTest, played, recorded, spoilt};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::limit::{LimitKind, classify};
 
-fn read(case: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
-    recorded((PRESET.reader)(), "kimi", case, Ended::Exited(code))
+fn read(case: &str, code: i32) -> (ParsedOutput, Vec<AgentEvent>) {
+    recorded((PRESET.reader)(), "kimi", case, ProcessEnd::Exited(code))
 }
 
 #[test]
@@ -22,9 +22,8 @@ fn a_whole_run_is_read() {
 
 #[test]
 fn how_it_failed_is_read_from_standard_error() {
-    type Is = fn(&AgentStatus) -> bool;
-    let limited: Is = |status| matches!(status, AgentStatus::Limited { .. });
-    let unavailable: Is = |status| matches!(status, AgentStatus::Unavailable { .. });
+    let limited: StatusTest = |status| matches!(status, AgentStatus::Limited { .. });
+    let unavailable: StatusTest = |status| matches!(status, AgentStatus::Unavailable { .. });
     for (case, is, status, code) in [
         ("429", limited, Some(429), "provider.rate_limit"),
         ("429-quota", unavailable, Some(429), "provider.api_error"),
@@ -40,7 +39,7 @@ fn how_it_failed_is_read_from_standard_error() {
 
 #[test]
 fn a_long_wait_that_a_provider_asks_for_is_not_sat_out() {
-    let how = Ended::Stopped("it waits".into());
+    let how = ProcessEnd::Stopped("it waits".into());
     let (reading, events) = recorded((PRESET.reader)(), "kimi", "429-long-killed", how);
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
     let limit = classify(&reading.signals, Timestamp(0)).expect("a limit");
@@ -50,7 +49,7 @@ fn a_long_wait_that_a_provider_asks_for_is_not_sat_out() {
         let mut reader = (PRESET.reader)();
         let line = format!("{{\"role\":\"meta\",\"type\":\"turn.step.retrying\",\"delay_ms\":{delay}}}");
         reader.line(Stream::Stdout, &line, &mut |_| {});
-        assert_eq!(reader.hopeless().is_some(), ends, "{delay}");
+        assert_eq!(reader.reason_to_stop().is_some(), ends, "{delay}");
     }
 }
 
@@ -64,18 +63,18 @@ fn what_it_used_is_added_up_from_the_lines_of_its_session() {
         r#"{"type":"turn.prompt","input":[{"type":"text","text":""usage.record" is {"output": 9}"}]}"#,
         r#"{"type":"usage.record","usage":{"output":"#,
     ];
-    let mut sum = Ledger::default();
+    let mut sum = SessionUsage::default();
     lines.iter().for_each(|line| ledger(line, &mut sum));
     let models: Vec<_> = lines.iter().filter_map(|line| model(line)).collect();
     assert_eq!(models, ["m", "m"]);
     let tokens = Tokens { read: 1130, written: 55, cache_read: 3, cache_write: 7 };
-    assert_eq!(sum, Ledger { tokens, filled: Some(Filled { tokens: 180, window: None }) });
+    assert_eq!(sum, SessionUsage { tokens, filled: Some(ContextFill { tokens: 180, window: None }) });
 }
 
 #[test]
 fn a_program_that_is_given_up_did_nothing() {
     let said = "kimi-cli is no longer maintained. Please use the new Kimi Code CLI. Install: x\n";
-    let (reading, _) = played((PRESET.reader)(), said, "", Ended::Exited(0));
+    let (reading, _) = played((PRESET.reader)(), said, "", ProcessEnd::Exited(0));
     let reason = format!("it did not run: {}", said.trim());
     assert_eq!(reading.status, AgentStatus::Unavailable { reason });
     spoilt(PRESET.reader, "kimi", "success", &mut |what, reading| {

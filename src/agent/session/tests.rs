@@ -74,13 +74,13 @@ fn lines_of_plain_files_are_added_up() {
     homes.write("home/.cli/sessions/notes.txt", "notes\n");
     homes.write("elsewhere.jsonl", "elsewhere\n");
     symlink(homes.at("elsewhere.jsonl"), homes.at("home/.cli/sessions/link.jsonl")).unwrap();
-    let read = |line: &str, ledger: &mut Ledger| {
+    let read = |line: &str, ledger: &mut SessionUsage| {
         assert!(!line.contains("elsewhere") && !line.contains("notes"), "{line}");
         ledger.tokens.read += u64::from(["one", "two", "three"].contains(&line.trim()));
     };
     let sum = ledger(&homes.at("home"), [".cli/sessions"], read).unwrap();
     assert_eq!((sum.tokens.read, sum.filled), (3, None));
-    assert_eq!(ledger(&homes.at("home"), [".none"], read).unwrap(), Ledger::default());
+    assert_eq!(ledger(&homes.at("home"), [".none"], read).unwrap(), SessionUsage::default());
     assert!(ledger(&homes.at("home"), ["../secret"], read).is_err());
 }
 
@@ -115,8 +115,8 @@ fn a_session_that_is_too_large_or_too_deep_is_not_copied_whole() {
 
 #[test]
 fn how_full_a_session_is_stands_in_its_newest_line() {
-    fn read(line: &Value) -> Option<Filled> {
-        Some(Filled { tokens: line["n"].as_u64()?, window: None })
+    fn read(line: &Value) -> Option<ContextFill> {
+        Some(ContextFill { tokens: line["n"].as_u64()?, window: None })
     }
     let homes = Homes::new();
     homes.write("kept/a/run-0123abcd.jsonl", "{\"n\": 1}\n{\"n\": 7}\nbroken {\n{\"m\": 9}\n");
@@ -132,7 +132,7 @@ fn how_full_a_session_is_stands_in_its_newest_line() {
 fn a_session_is_unknown_only_where_nothing_was_done_and_an_error_says_so() {
     let reading = |status: AgentStatus, words: &str| {
         let signals = LimitSignals { messages: vec![words.to_owned()], ..LimitSignals::default() };
-        Reading { signals, ..Reading::only(status) }
+        ParsedOutput { signals, ..ParsedOutput::only(status) }
     };
     let failed = || AgentStatus::Failed { reason: "it exited with 1".into() };
     for words in [
@@ -145,8 +145,8 @@ fn a_session_is_unknown_only_where_nothing_was_done_and_an_error_says_so() {
     ] {
         assert!(is_unknown(&reading(failed(), words)), "{words}");
         assert!(!is_unknown(&reading(AgentStatus::Finished, words)), "{words}");
-        assert!(!is_unknown(&Reading { tokens_out: 1, ..reading(failed(), words) }), "{words}");
-        assert!(!is_unknown(&Reading { tool_calls: 1, ..reading(failed(), words) }), "{words}");
+        assert!(!is_unknown(&ParsedOutput { tokens_out: 1, ..reading(failed(), words) }), "{words}");
+        assert!(!is_unknown(&ParsedOutput { tool_calls: 1, ..reading(failed(), words) }), "{words}");
     }
     for words in ["429 Too Many Requests", "the session is limited", "file not found", json!({}).to_string().as_str()] {
         assert!(!is_unknown(&reading(failed(), words)), "{words}");

@@ -28,16 +28,16 @@ fn a_call_is_summed_up_in_its_command_or_path() {
 fn what_a_failed_program_without_structure_printed_last_is_read_for_a_limit() {
     let said = "I looked at the tests.\n\nError: Rate limit is exceeded. Please try\nagain in 90s.\n";
     for reader in [text_reader, claude::PRESET.reader] {
-        let limit = |how: Ended, stdout: &str| classify(&played(reader(), stdout, "", how).0.signals, Timestamp(1_000));
-        let found = limit(Ended::Exited(1), said).expect("a limit");
+        let limit = |how: ProcessEnd, stdout: &str| classify(&played(reader(), stdout, "", how).0.signals, Timestamp(1_000));
+        let found = limit(ProcessEnd::Exited(1), said).expect("a limit");
         assert_eq!((found.kind, found.until), (LimitKind::Rate, Some(Timestamp(91_000))), "{found:?}");
         // Not the words of a run that went well or was ended, nor prose.
-        for how in [Ended::Exited(0), Ended::Signalled(9), Ended::IdleLimit] {
+        for how in [ProcessEnd::Exited(0), ProcessEnd::Signalled(9), ProcessEnd::IdleLimit] {
             assert_eq!(limit(how, said), None);
         }
         let prose =
             "The page shows a rate limit of 429 answers; whoever has to try again in 90s is told so.\n1 test failed";
-        assert_eq!(limit(Ended::Exited(1), prose), None);
+        assert_eq!(limit(ProcessEnd::Exited(1), prose), None);
     }
 }
 
@@ -45,11 +45,11 @@ fn what_a_failed_program_without_structure_printed_last_is_read_for_a_limit() {
 fn an_answer_that_speaks_of_signing_in_is_an_answer() {
     let answer = "I changed three files.\n\n- The page asks users to sign in.\n- `--json` is no unknown option now.\n";
     let status = |stdout: &str, stderr: &str, how| played((claude::PRESET.reader)(), stdout, stderr, how).0.status;
-    assert_eq!(status(answer, "", Ended::Exited(0)), AgentStatus::Finished);
-    assert_eq!(status(answer, "the plugin x has been deprecated", Ended::Exited(0)), AgentStatus::Finished);
+    assert_eq!(status(answer, "", ProcessEnd::Exited(0)), AgentStatus::Finished);
+    assert_eq!(status(answer, "the plugin x has been deprecated", ProcessEnd::Exited(0)), AgentStatus::Finished);
     let brief = "Welcome!\n\nPlease sign in to continue.\n";
     for (stdout, stderr, how) in
-        [(brief, "", Ended::Exited(0)), ("", answer, Ended::Exited(0)), (answer, "", Ended::Exited(1))]
+        [(brief, "", ProcessEnd::Exited(0)), ("", answer, ProcessEnd::Exited(0)), (answer, "", ProcessEnd::Exited(1))]
     {
         let status = status(stdout, stderr, how);
         assert!(matches!(status, AgentStatus::Unavailable { .. }), "{stdout} {stderr}: {status:?}");

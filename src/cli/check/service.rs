@@ -14,7 +14,7 @@ use crate::domain::report::notice::level_name;
 use crate::domain::trust::egress::Egress;
 use crate::forge::http::Pace;
 use crate::forge::{Forge, ForgeError, ForgeErrorKind, Permission, Repository};
-use crate::process::sandbox::{SandboxProbe, Tier, probe};
+use crate::process::sandbox::{SandboxProbe, SandboxTier, probe};
 use crate::store::{Store, inbox, memory};
 
 /// Longest wait for one forge.
@@ -258,7 +258,7 @@ fn sandbox(found: &SandboxProbe) -> Vec<Finding> {
             return vec![Finding::fail(NAME, why, fix)];
         }
     };
-    let whole = if found.tier == Tier::A {
+    let whole = if found.tier == SandboxTier::A {
         Finding::ok(NAME, format!("bubblewrap {version}, tier A"))
     } else {
         let fix = "mend what fails below, or set `sandbox: { required: none }`";

@@ -6,12 +6,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::cli::Color;
-use crate::process::{self, Spec};
+use crate::process::{self, ProcessSpec};
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 async fn git(dir: &Path, args: &[&str]) -> String {
-    let spec = Spec::new("git", dir)
+    let spec = ProcessSpec::new("git", dir)
         .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=trunk"])
         .args(args.iter().copied())
         .env("PATH", PATH)

@@ -11,7 +11,7 @@ use super::aids::Aids;
 use super::ended::{add, charge, files_name, limit_of, limit_words, outcome_word, warm_up};
 use super::hearing::{Hearing, MOST_WAITING, Server, Sieve};
 use super::{Attempt, remove_folder};
-use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
+use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
 use crate::domain::knowledge::prompt::{self, Extras};
 use crate::domain::knowledge::session;
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
@@ -26,7 +26,7 @@ use crate::engine::providers::{CallEnd, Used, Wish, reasons_words};
 use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::process::Cookie;
-use crate::process::sandbox::{Gate, Network, Refused};
+use crate::process::sandbox::{EgressSettings, Network, RefusedHosts};
 use crate::store::StoreError;
 use crate::store::calls::{self, CallDecision, Caller};
 use crate::store::outbox::Claimed;
@@ -46,7 +46,7 @@ struct Task<'a> {
     attempt: u32,
     aids: Aids,
     /// Hosts that it asked for and was kept from.
-    refused: Refused,
+    refused: RefusedHosts,
 }
 
 /// A backend that was chosen for a call, and the call.
@@ -95,7 +95,7 @@ impl Engine {
         let mut aids = self.aids(&questions, repo, &tree).await;
         let failed = std::mem::take(&mut aids.failed);
         kill_point("K39");
-        let refused = Refused::default();
+        let refused = RefusedHosts::default();
         let task = Task { current, repo, head, ticket, iteration, attempt, aids, refused: refused.clone() };
         let mut run = self.run(task, note, cancel).await?;
         run.refused_hosts = refused.names();
@@ -360,7 +360,7 @@ impl Engine {
             idle: Duration::from_secs(limits.idle_s),
             max_turns: limits.turns.map(|turns| course.map_or(turns, |course| course.turns(turns))),
             max_cost: [chosen.at_most, of_loop].into_iter().flatten().min(),
-            session: chosen.session.as_ref().map(|left| Resumed {
+            session: chosen.session.as_ref().map(|left| ResumedSession {
                 id: left.id.clone(),
                 files: self.sessions_of(current).join(&left.files),
                 account: left.account,
@@ -374,11 +374,11 @@ impl Engine {
     }
 
     /// What of the network agents have. Without the program that opens the way to single hosts, there is none.
-    fn network(&self, refused: &Refused) -> Network {
+    fn network(&self, refused: &RefusedHosts) -> Network {
         match (&self.settings.agent_egress, &self.settings.program) {
             (Egress::Everything, _) => Network::Host,
             (Egress::Only(hosts), Some(program)) => {
-                Network::Only(Gate { hosts: hosts.clone(), helper: program.clone(), refused: refused.clone() })
+                Network::Only(EgressSettings { hosts: hosts.clone(), helper: program.clone(), refused: refused.clone() })
             }
             (Egress::Only(_), None) | (Egress::Nothing, _) => Network::None,
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Network, Sandbox, ScratchHome, View, installed};
-use crate::process::{COOKIE_VARIABLE, Flow, Limits, Spec, survivors};
+use super::{Network, Sandbox, ScratchHome, SandboxView, installed};
+use crate::process::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
 
 /// Longest run of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(20);
@@ -17,7 +17,7 @@ const DEATH: Duration = Duration::from_secs(2);
 
 /// How well agents and checks can be shut in on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
+pub enum SandboxTier {
     /// Not at all.
     C,
     /// Files and network, without namespaces (Landlock). Not built yet: no machine is said to have it.
@@ -26,7 +26,7 @@ pub enum Tier {
     A,
 }
 
-impl std::fmt::Display for Tier {
+impl std::fmt::Display for SandboxTier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::A => "A",
@@ -51,7 +51,7 @@ pub struct EscapeTest {
 #[derive(Debug, Clone)]
 pub struct SandboxProbe {
     /// The tier reached.
-    pub tier: Tier,
+    pub tier: SandboxTier,
     /// Version of bubblewrap, or why it cannot be used and what to do.
     pub bubblewrap: Result<String, String>,
     /// What was tried; empty where bubblewrap does not run at all.
@@ -66,16 +66,16 @@ pub async fn probe() -> SandboxProbe {
     };
     match tried {
         Ok((version, escapes)) => {
-            let tier = if escapes.iter().all(|e| e.held) { Tier::A } else { Tier::C };
+            let tier = if escapes.iter().all(|e| e.held) { SandboxTier::A } else { SandboxTier::C };
             SandboxProbe { tier, bubblewrap: Ok(version), escapes }
         }
-        Err(reason) => SandboxProbe { tier: Tier::C, bubblewrap: Err(reason), escapes: Vec::new() },
+        Err(reason) => SandboxProbe { tier: SandboxTier::C, bubblewrap: Err(reason), escapes: Vec::new() },
     }
 }
 
 async fn attempts() -> Result<Vec<EscapeTest>, String> {
     let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder for the test: {e}"))?;
-    let place = Place::new(&folder.path().canonicalize().map_err(|e| e.to_string())?)
+    let place = EscapeSetup::new(&folder.path().canonicalize().map_err(|e| e.to_string())?)
         .await
         .map_err(|e| format!("the test of the sandbox could not be prepared: {e}"))?;
     let mut escapes = place.inside().await?;
@@ -84,22 +84,22 @@ async fn attempts() -> Result<Vec<EscapeTest>, String> {
 }
 
 /// A view, and beside it what must not be reached from it.
-struct Place {
-    view: View,
+struct EscapeSetup {
+    view: SandboxView,
     tree: std::path::PathBuf,
     outside: std::path::PathBuf,
     listener: TcpListener,
     canary: String,
 }
 
-impl Place {
+impl EscapeSetup {
     async fn new(folder: &Path) -> std::io::Result<Self> {
         let (tree, outside) = (folder.join("tree"), folder.join("outside"));
         fs::create_dir(&tree)?;
         fs::create_dir(&outside)?;
         let canary = format!("canary-{}", uuid::Uuid::now_v7().simple());
         fs::write(outside.join("secret"), &canary)?;
-        let view = View {
+        let view = SandboxView {
             writable: vec![tree.clone()],
             read_only: Vec::new(),
             home: ScratchHome::Memory,
@@ -108,10 +108,10 @@ impl Place {
         Ok(Self { view, tree, outside, listener: TcpListener::bind("127.0.0.1:0").await?, canary })
     }
 
-    fn spec(&self, script: &str, sandbox: Sandbox) -> Spec {
-        let mut spec = Spec::new("/bin/sh", &self.tree).args(["-c", script]).env("PATH", "/usr/bin:/bin");
+    fn spec(&self, script: &str, sandbox: Sandbox) -> ProcessSpec {
+        let mut spec = ProcessSpec::new("/bin/sh", &self.tree).args(["-c", script]).env("PATH", "/usr/bin:/bin");
         spec.sandbox = sandbox;
-        spec.limits = Limits { wall: ATTEMPT, keep_bytes: 64 * 1024, ..Limits::default() };
+        spec.limits = ProcessLimits { wall: ATTEMPT, keep_bytes: 64 * 1024, ..ProcessLimits::default() };
         spec
     }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::process::{Cookie, Ended, Finished, Flow, ProcessError, survivors};
+use crate::process::{Cookie, ProcessEnd, Finished, Flow, ProcessError, survivors};
 
 /// Whether sandbox tests can run; says why not, and fails in CI, where they must.
 async fn usable() -> bool {
@@ -17,11 +17,11 @@ async fn usable() -> bool {
 }
 
 /// A machine's worth of folders: a tree, a tool folder with a login in it, a home, and something private.
-struct Folders {
+struct ViewFolders {
     root: tempfile::TempDir,
 }
 
-impl Folders {
+impl ViewFolders {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         for folder in ["tree/src", "tree/fixed", "tools/bin", "home", "private"] {
@@ -38,8 +38,8 @@ impl Folders {
         self.root.path().canonicalize().unwrap().join(name)
     }
 
-    fn view(&self) -> View {
-        View {
+    fn view(&self) -> SandboxView {
+        SandboxView {
             writable: vec![self.at("tree")],
             read_only: vec![self.at("tools"), self.at("tree/fixed")],
             home: ScratchHome::Folder(self.at("home")),
@@ -47,15 +47,15 @@ impl Folders {
         }
     }
 
-    fn shell(&self, script: &str) -> Spec {
-        let mut spec = Spec::new("/bin/sh", self.at("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
+    fn shell(&self, script: &str) -> ProcessSpec {
+        let mut spec = ProcessSpec::new("/bin/sh", self.at("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
         spec.sandbox = Sandbox::Bubblewrap(self.view());
-        spec.limits = Limits { wall: Duration::from_secs(30), ..Limits::default() };
+        spec.limits = ProcessLimits { wall: Duration::from_secs(30), ..ProcessLimits::default() };
         spec
     }
 }
 
-async fn finished(spec: Spec) -> Finished {
+async fn finished(spec: ProcessSpec) -> Finished {
     crate::process::run(spec, &CancellationToken::new(), None).await.expect("it runs")
 }
 
@@ -67,7 +67,7 @@ async fn the_probe_finds_no_way_out() {
     }
     let found = probe().await;
     assert_eq!(found.escapes.len(), 5, "{found:?}");
-    assert_eq!(found.tier, Tier::A, "{found:?}");
+    assert_eq!(found.tier, SandboxTier::A, "{found:?}");
     assert!(found.bubblewrap.is_ok());
 }
 
@@ -77,7 +77,7 @@ async fn the_view_shows_what_it_names_and_nothing_else() {
     if !usable().await {
         return;
     }
-    let folders = Folders::new();
+    let folders = ViewFolders::new();
     let script = format!(
         "pwd; echo $HOME $TMPDIR $SET; echo a >made && echo wrote tree\n\
          echo a >$HOME/made && echo wrote home\n\
@@ -109,14 +109,14 @@ async fn exit_codes_input_and_descriptors_pass_through() {
     if !usable().await {
         return;
     }
-    let folders = Folders::new();
+    let folders = ViewFolders::new();
     let mut spec = folders.shell("cat; cat <&3; ls /proc/self/fd | tr '\\n' ,; exit 9");
     spec.stdin = crate::process::Stdin::Bytes(b"in,".to_vec());
     spec.fds = vec![(3, b"three,".to_vec())];
     let done = finished(spec).await;
-    assert_eq!(done.ended, Ended::Exited(9));
+    assert_eq!(done.ended, ProcessEnd::Exited(9));
     assert_eq!(done.stdout.text(), "in,three,0,1,2,3,4,");
-    assert_eq!(finished(folders.shell("kill -SEGV $$")).await.ended, Ended::Exited(139));
+    assert_eq!(finished(folders.shell("kill -SEGV $$")).await.ended, ProcessEnd::Exited(139));
 }
 
 /// S11.
@@ -125,7 +125,7 @@ async fn ending_asks_those_inside_and_leaves_nobody() {
     if !usable().await {
         return;
     }
-    let folders = Folders::new();
+    let folders = ViewFolders::new();
     let cookie = Cookie::new("sandbox-test", &uuid::Uuid::now_v7().simple().to_string(), 1);
     let mut spec = folders.shell(
         "env -i setsid sleep 300 & setsid sleep 300 & trap 'echo bye; exit 4' TERM; echo up; while :; do sleep 0.02; done",
@@ -133,7 +133,7 @@ async fn ending_asks_those_inside_and_leaves_nobody() {
     spec.cookie = Some(cookie.clone());
     let mut lines = |_, _: &str| Flow::Stop("seen".to_owned());
     let finished = crate::process::run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
-    assert_eq!(finished.ended, Ended::Stopped("seen".to_owned()));
+    assert_eq!(finished.ended, ProcessEnd::Stopped("seen".to_owned()));
     assert_eq!(finished.stdout.text(), "up\nbye\n");
     assert_eq!(finished.exit_code, Some(4));
     assert_eq!(survivors(cookie.as_str()), vec![]);
@@ -144,17 +144,17 @@ async fn what_bubblewrap_cannot_do_is_an_error_that_says_so() {
     if !usable().await {
         return;
     }
-    let folders = Folders::new();
+    let folders = ViewFolders::new();
     fs::write(folders.at("tools/bin/odd"), format!("#!{}\n", folders.at("private/key").display())).unwrap();
     fs::set_permissions(folders.at("tools/bin/odd"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut hidden = folders.shell("");
     hidden.program = folders.at("tools/bin/odd");
     let mut missing = folders.shell("true");
-    missing.sandbox = Sandbox::Bubblewrap(View { writable: vec![folders.at("nowhere")], ..folders.view() });
+    missing.sandbox = Sandbox::Bubblewrap(SandboxView { writable: vec![folders.at("nowhere")], ..folders.view() });
     let mut relative = folders.shell("true");
-    relative.sandbox = Sandbox::Bubblewrap(View { read_only: vec!["../x".into()], ..folders.view() });
+    relative.sandbox = Sandbox::Bubblewrap(SandboxView { read_only: vec!["../x".into()], ..folders.view() });
     let mut all = folders.shell("true");
-    all.sandbox = Sandbox::Bubblewrap(View { writable: vec!["/".into()], ..folders.view() });
+    all.sandbox = Sandbox::Bubblewrap(SandboxView { writable: vec!["/".into()], ..folders.view() });
     for (spec, words) in [
         (hidden, "add its folder to the tools"),
         (missing, "does not exist"),
@@ -167,15 +167,15 @@ async fn what_bubblewrap_cannot_do_is_an_error_that_says_so() {
     }
     // A program that only talks like bubblewrap is not taken for it, unless it fails like it too.
     let talk = finished(folders.shell("echo 'bwrap: x' >&2; echo out; exit 1")).await;
-    assert_eq!(talk.ended, Ended::Exited(1));
+    assert_eq!(talk.ended, ProcessEnd::Exited(1));
 }
 
 /// S5, S12.
 #[test]
 fn the_argument_list_follows_the_view() {
     let bubblewrap = |version: &str| Bubblewrap { program: "/usr/bin/bwrap".into(), version: version.into() };
-    let folders = Folders::new();
-    let list = |view: &View, version: &str| -> Vec<String> {
+    let folders = ViewFolders::new();
+    let list = |view: &SandboxView, version: &str| -> Vec<String> {
         let list = view.arguments(&bubblewrap(version), &folders.at("tools/bin/tool"), &folders.at("tree")).unwrap();
         list.into_iter().map(|a| a.into_string().unwrap()).collect()
     };
@@ -186,7 +186,7 @@ fn the_argument_list_follows_the_view() {
     }
     assert!(has(&closed, "--disable-userns") && has(&list(&folders.view(), "0.11.0"), "--disable-userns"));
     assert!(!has(&list(&folders.view(), "0.6.3"), "--disable-userns"));
-    let open = list(&View { network: Network::Host, ..folders.view() }, "0.8.0");
+    let open = list(&SandboxView { network: Network::Host, ..folders.view() }, "0.8.0");
     assert!(!has(&open, "--unshare-net"));
     assert!(!has(&closed, "--setenv") && !has(&closed, "/etc") && !has(&closed, "/etc/shadow"));
     let place = |path: PathBuf| closed.iter().position(|a| *a == path.to_str().unwrap()).unwrap();
@@ -195,7 +195,7 @@ fn the_argument_list_follows_the_view() {
 
 #[test]
 fn tool_folders_are_found_from_the_search_path() {
-    let folders = Folders::new();
+    let folders = ViewFolders::new();
     let home = folders.at("home");
     for folder in [".cargo/bin", ".rustup", ".local/bin", "bin", "node/v22/bin", "shims"] {
         fs::create_dir_all(home.join(folder)).unwrap();
@@ -203,8 +203,8 @@ fn tool_folders_are_found_from_the_search_path() {
     let entries = [".cargo/bin", ".local/bin", "bin", "node/v22/bin", "shims", "gone/bin", ""];
     let mut path: Vec<PathBuf> = entries.iter().map(|e| home.join(e)).collect();
     path.extend(["/usr/bin".into(), "relative/bin".into()]);
-    let found = View::tools(&std::env::join_paths(path).unwrap(), &home);
+    let found = SandboxView::tools(&std::env::join_paths(path).unwrap(), &home);
     let expected = [".cargo", ".local/bin", ".rustup", "bin", "node/v22", "shims"].map(|e| home.join(e));
     assert_eq!(found, expected);
-    assert!(View::tools(OsStr::new(""), &home).is_empty());
+    assert!(SandboxView::tools(OsStr::new(""), &home).is_empty());
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 
 #[derive(Debug, PartialEq, Deserialize)]
-struct Plan {
+struct AnswerPlan {
     approach: String,
     steps: Vec<String>,
 }
@@ -31,13 +31,13 @@ fn limits() -> AskLimits {
 }
 
 /// Gives its answers in order and keeps what it was asked.
-struct Script {
+struct ScriptedAssistant {
     answers: Mutex<VecDeque<Result<ChatAnswer, CallError>>>,
     asked: Mutex<Vec<ChatRequest>>,
 }
 
 #[async_trait]
-impl Assistant for Script {
+impl Assistant for ScriptedAssistant {
     async fn complete(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
         self.asked.lock().unwrap().push(request.clone());
         let next = self.answers.lock().unwrap().pop_front();
@@ -64,8 +64,8 @@ fn refused(status: u16) -> Result<ChatAnswer, CallError> {
 
 async fn asked(
     answers: impl IntoIterator<Item = Result<ChatAnswer, CallError>>,
-) -> (Result<Asked<Plan>, AssistantFailure>, Vec<ChatRequest>) {
-    let script = Script { answers: Mutex::new(answers.into_iter().collect()), asked: Mutex::default() };
+) -> (Result<AssistantAnswer<AnswerPlan>, AssistantFailure>, Vec<ChatRequest>) {
+    let script = ScriptedAssistant { answers: Mutex::new(answers.into_iter().collect()), asked: Mutex::default() };
     let result = ask(&script, &question(), &limits(), &Ok).await;
     (result, script.asked.into_inner().unwrap())
 }
@@ -86,7 +86,7 @@ async fn json_is_found_wherever_the_model_puts_it() {
     ] {
         let (result, requests) = asked([said(&text)]).await;
         let result = result.unwrap_or_else(|failure| panic!("{text}: {failure}"));
-        assert_eq!(result.value, Plan { approach: "pivot".into(), steps: vec!["a".into()] });
+        assert_eq!(result.value, AnswerPlan { approach: "pivot".into(), steps: vec!["a".into()] });
         assert_eq!((result.spent.calls, result.spent.usage.total(), requests.len()), (1, 15, 1));
         assert_eq!(result.spent.model, "m-full");
         assert!(requests[0].system.starts_with("You plan.\n\nAnswer with one JSON value"));
@@ -112,7 +112,7 @@ async fn a_wrong_answer_is_asked_for_once_more_with_what_is_wrong() {
         let (result, requests) = asked([said(wrong), said(wrong), said(GOOD)]).await;
         let failure = result.unwrap_err();
         assert!(failure.what.contains(words) && requests.len() == 2, "{failure}");
-        assert_eq!((failure.spent.calls, failure.spent.usage.output, failure.fault), (2, 10, Fault::Answer));
+        assert_eq!((failure.spent.calls, failure.spent.usage.output, failure.fault), (2, 10, AssistantFault::Answer));
     }
 }
 
@@ -129,7 +129,7 @@ async fn calls_that_fail_are_not_repeated_but_without_the_schema() {
     for status in [429, 401, 500, 529] {
         let (result, requests) = asked([refused(status), said(GOOD)]).await;
         let failure = result.unwrap_err();
-        let Fault::Call(signals) = failure.fault else { panic!("{failure:?}") };
+        let AssistantFault::Call(signals) = failure.fault else { panic!("{failure:?}") };
         assert_eq!((signals.status, requests.len()), (Some(status), 1));
     }
     let (result, requests) = asked([refused(400), said(GOOD)]).await;
@@ -145,22 +145,22 @@ async fn a_refusal_and_a_hang_are_failures() {
     let (result, requests) = asked([no, said(GOOD)]).await;
     assert!(result.unwrap_err().what.contains("would not answer: I must not") && requests.len() == 1);
 
-    let script = Script { answers: Mutex::default(), asked: Mutex::default() };
+    let script = ScriptedAssistant { answers: Mutex::default(), asked: Mutex::default() };
     let short = AskLimits { timeout: Duration::from_millis(20), ..limits() };
-    let failure = ask::<Plan>(&script, &question(), &short, &Ok).await.unwrap_err();
-    assert_eq!((failure.what.as_str(), &failure.fault), ("there was no answer in 0.02 s", &Fault::Time));
+    let failure = ask::<AnswerPlan>(&script, &question(), &short, &Ok).await.unwrap_err();
+    assert_eq!((failure.what.as_str(), &failure.fault), ("there was no answer in 0.02 s", &AssistantFault::Time));
     assert!(failure.spent.estimated && failure.spent.usage.input > 50, "what was sent may have to be paid");
 }
 
 #[tokio::test]
 async fn an_answer_that_breaks_a_rule_is_asked_for_once_more() {
-    let no_steps = |plan: Plan| match plan.steps.is_empty() {
+    let no_steps = |plan: AnswerPlan| match plan.steps.is_empty() {
         true => Err("`steps` is empty".to_owned()),
-        false => Ok(Plan { approach: plan.approach.to_uppercase(), ..plan }),
+        false => Ok(AnswerPlan { approach: plan.approach.to_uppercase(), ..plan }),
     };
     let empty = r#"{"approach":"pivot","steps":[]}"#;
     for (answers, told) in [([said(empty), said(GOOD)], Ok("PIVOT")), ([said(empty), said(empty)], Err("is empty"))] {
-        let script = Script { answers: Mutex::new(answers.into_iter().collect()), asked: Mutex::default() };
+        let script = ScriptedAssistant { answers: Mutex::new(answers.into_iter().collect()), asked: Mutex::default() };
         let result = ask(&script, &question(), &limits(), &no_steps).await;
         match (result, told) {
             (Ok(asked), Ok(approach)) => assert_eq!(asked.value.approach, approach),

@@ -8,20 +8,20 @@ use super::*;
 
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
-struct Plan {
-    approach: Approach,
+struct ShapePlan {
+    approach: ShapeApproach,
     /// Between 0 and 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     confidence: f64,
     #[schemars(length(min = 1, max = 3))]
-    steps: Vec<Step>,
+    steps: Vec<ShapeStep>,
     note: Option<String>,
     count: u8,
 }
 
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
-enum Approach {
+enum ShapeApproach {
     Persist,
     Pivot,
 }
@@ -29,10 +29,10 @@ enum Approach {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
-struct Step {
+struct ShapeStep {
     #[schemars(length(min = 2))]
     what: String,
-    after: Option<Box<Step>>,
+    after: Option<Box<ShapeStep>>,
 }
 
 fn good() -> Value {
@@ -42,7 +42,7 @@ fn good() -> Value {
 
 #[test]
 fn faults_are_told_with_their_place() {
-    let schema = schemars::schema_for!(Plan).to_value();
+    let schema = schemars::schema_for!(ShapePlan).to_value();
     assert_eq!(fault(&schema, &good()), None);
     for (pointer, wrong, said) in [
         ("/approach", json!("Give up"), "/approach: one of [\"Persist\",\"Pivot\"] is needed, there is \"Give up\""),

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 /// What the server does with a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Reply {
+pub(crate) enum StubReply {
     /// Answers with this status, these headers, this body.
     Whole(u16, Vec<(&'static str, String)>, String),
     /// Begins a good answer and breaks off.
@@ -24,7 +24,7 @@ pub(crate) enum Reply {
     Hang,
 }
 
-impl Reply {
+impl StubReply {
     /// A JSON document with status 200.
     pub(crate) fn json(document: Value) -> Self {
         Self::Whole(200, Vec::new(), document.to_string())
@@ -46,7 +46,7 @@ impl Reply {
 
 /// A request that came.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct StubRequest {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
@@ -61,12 +61,12 @@ pub(crate) struct Stub {
 
 #[derive(Default)]
 struct Shared {
-    replies: Mutex<VecDeque<Reply>>,
-    seen: Mutex<Vec<Seen>>,
+    replies: Mutex<VecDeque<StubReply>>,
+    seen: Mutex<Vec<StubRequest>>,
 }
 
 impl Stub {
-    pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+    pub(crate) async fn start(replies: impl IntoIterator<Item = StubReply>) -> Self {
         let shared = Arc::new(Shared { replies: Mutex::new(replies.into_iter().collect()), ..Shared::default() });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -77,7 +77,7 @@ impl Stub {
     }
 
     /// What came so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<StubRequest> {
         self.shared.seen.lock().unwrap().clone()
     }
 }
@@ -85,15 +85,15 @@ impl Stub {
 async fn answer(State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response<Body> {
     let path = uri.path_and_query().map(ToString::to_string).unwrap_or_default();
     let body = serde_json::from_slice(&body).unwrap_or_default();
-    shared.seen.lock().unwrap().push(Seen { path, headers, body });
+    shared.seen.lock().unwrap().push(StubRequest { path, headers, body });
     let reply = shared.replies.lock().unwrap().pop_front();
     match reply {
-        Some(Reply::Whole(status, headers, body)) => {
+        Some(StubReply::Whole(status, headers, body)) => {
             let start = Response::builder().status(status).header("content-type", "application/json");
             let start = headers.into_iter().fold(start, |response, (name, value)| response.header(name, value));
             start.body(body.into()).unwrap()
         }
-        Some(Reply::Cut) => {
+        Some(StubReply::Cut) => {
             let begun = futures::stream::iter([Ok("{\"content\":[{\"type\":\"te")]);
             let cut = futures::stream::once(async {
                 // What was begun is sent before it breaks off.
@@ -102,8 +102,8 @@ async fn answer(State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap,
             });
             Response::new(Body::from_stream(begun.chain(cut)))
         }
-        Some(Reply::Huge(bytes)) => Response::new("x".repeat(bytes).into()),
-        Some(Reply::Hang) => std::future::pending().await,
+        Some(StubReply::Huge(bytes)) => Response::new("x".repeat(bytes).into()),
+        Some(StubReply::Hang) => std::future::pending().await,
         None => Response::builder().status(418).body("nothing is left of the script".into()).unwrap(),
     }
 }

@@ -20,7 +20,7 @@ const TROUBLE: [&str; 8] = [
 
 /// An error by a server's own words.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Fault {
+pub(crate) struct ProviderError {
     /// Its word for the error.
     pub(crate) code: Option<String>,
     /// Its messages.
@@ -31,7 +31,7 @@ pub(crate) struct Fault {
     pub(crate) resets_in: Option<f64>,
 }
 
-impl Fault {
+impl ProviderError {
     /// Whether its word is one for trouble that passes.
     pub(crate) fn is_trouble(&self) -> bool {
         self.code.as_deref().is_some_and(|code| TROUBLE.contains(&code))
@@ -48,23 +48,23 @@ impl Fault {
 }
 
 /// The error in the body of an answer; a body that is no JSON is a message itself, a web page none.
-pub(crate) fn of_body(body: &[u8]) -> Fault {
+pub(crate) fn of_body(body: &[u8]) -> ProviderError {
     if let Ok(document) = serde_json::from_slice::<Value>(body) {
         return of_document(&document);
     }
     let text = String::from_utf8_lossy(&body[..body.len().min(4 * MAX_MESSAGE)]);
     let text = text.trim();
     let message = if text.starts_with('<') { "a web page" } else { text };
-    let mut fault = Fault::default();
+    let mut fault = ProviderError::default();
     note(&mut fault.messages, message);
     fault
 }
 
 /// The error in a document.
-pub(crate) fn of_document(document: &Value) -> Fault {
+pub(crate) fn of_document(document: &Value) -> ProviderError {
     // Google's servers put it into a list.
     let document = document.as_array().and_then(|list| list.first()).unwrap_or(document);
-    let mut fault = Fault::default();
+    let mut fault = ProviderError::default();
     let error = match &document["error"] {
         Value::Null => document,
         Value::String(message) => {

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::fault::{self, Fault};
+use super::fault::{self, ProviderError};
 use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::prices::TokenUsage;
@@ -81,11 +81,11 @@ fn turn_items(turn: &ModelTurn) -> Vec<Value> {
 /// The answer to `request`.
 pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
     if document["status"] == "failed" {
-        let mut fault: Fault = fault::of_document(&document["error"]);
+        let mut fault: ProviderError = fault::of_document(&document["error"]);
         if fault.messages.is_empty() {
             fault.messages.push("the response failed".to_owned());
         }
-        return Err(Unread::Fault(fault));
+        return Err(Unread::Provider(fault));
     }
     let output = document["output"]
         .as_array()

@@ -382,11 +382,11 @@ fn errors_are_read_in_all_their_shapes() {
         Wire::Responses,
         json!({"status": "failed", "error": {"code": "server_error", "message": "sorry"}, "output": []}),
     );
-    let Err(Unread::Fault(failed)) = failed else { panic!("{failed:?}") };
+    let Err(Unread::Provider(failed)) = failed else { panic!("{failed:?}") };
     assert!(failed.is_trouble() && failed.said() == "server_error: sorry");
     for wire in ALL {
         let gateway = read(wire, json!({"error": {"message": "no provider", "code": 502, "metadata": {"raw": "why"}}}));
-        let Err(Unread::Fault(gateway)) = gateway else { panic!("{gateway:?}") };
+        let Err(Unread::Provider(gateway)) = gateway else { panic!("{gateway:?}") };
         assert_eq!(gateway.messages, ["no provider", "why"]);
     }
     let long = fault::of_body("ä".repeat(100_000).as_bytes());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Resumed};
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
 use ralph_bot::domain::model::ids::Timestamp;
 use ralph_bot::domain::providers::limit::classify;
 use serde_json::json;
@@ -126,7 +126,7 @@ async fn remembers(agent: Agent) {
     assert!(first.status == AgentStatus::Finished && first.session_kept, "{}", first.output);
     assert_eq!(first.context_tokens, Some(173), "the last turn fills the context: {}", first.output);
     let asked = provider.messages().len();
-    let session = Resumed { id: first.session.expect("a session"), files: kept(1), account: first.account };
+    let session = ResumedSession { id: first.session.expect("a session"), files: kept(1), account: first.account };
     let run = AgentRun {
         prompt: "Go on with it.".into(),
         session: Some(session.clone()),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Resumed};
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
 use ralph_bot::domain::model::ids::{Money, Timestamp};
 use ralph_bot::domain::providers::limit::classify;
 use serde_json::json;
@@ -72,7 +72,7 @@ async fn session_resumes_in_new_home() {
     assert!(!first_kept.join(".claude.json").exists(), "its settings are not kept");
 
     let id = first.session.clone().expect("a session");
-    let session = Resumed { id: id.clone(), files: first_kept, account: first.account };
+    let session = ResumedSession { id: id.clone(), files: first_kept, account: first.account };
     let run = AgentRun {
         prompt: "Go on with it.".into(),
         session: Some(session.clone()),
@@ -90,7 +90,7 @@ async fn session_resumes_in_new_home() {
     assert_eq!((second.tokens_in, second.tokens_out), (123, 50), "{}", second.output);
     assert_eq!(second.cost.map(|cost| cost.0 * 2), first.cost.map(|cost| cost.0 / 2 * 2), "{}", second.output);
 
-    let session = Resumed { id: "11111111-54c7-4bca-994c-e5ab76a2e6ab".into(), ..session };
+    let session = ResumedSession { id: "11111111-54c7-4bca-994c-e5ab76a2e6ab".into(), ..session };
     let run = AgentRun { session: Some(session), keep: Some(place.folder.path().join("kept/3")), ..place.run(WALL) };
     let (unknown, _) = place.outcome_of(run, &provider, &none).await;
     assert!(unknown.session_unknown && !unknown.session_kept, "{:?}: {}", unknown.status, unknown.output);

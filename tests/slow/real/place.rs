@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSetup, build};
 use ralph_bot::domain::trust::egress::Hosts;
-use ralph_bot::process::sandbox::{Gate, Network, Refused, Tier};
+use ralph_bot::process::sandbox::{EgressSettings, Network, RefusedHosts, SandboxTier};
 use ralph_bot::process::{Cookie, survivors};
 use secrecy::SecretString;
 use tempfile::TempDir;
@@ -80,7 +80,7 @@ impl Place {
         let folder = tempfile::Builder::new().prefix("ralph-agent-").tempdir().expect("a folder");
         let tree = folder.path().join("tree");
         output(command("git").args(["init", "--quiet"]).arg(&tree)).await;
-        let sandboxed = sandbox().await.tier == Tier::A;
+        let sandboxed = sandbox().await.tier == SandboxTier::A;
         let mark = uuid::Uuid::now_v7().simple().to_string();
         Some(Self { agent, folder, sandboxed, program, mark, args: Vec::new(), read_only: Vec::new() })
     }
@@ -113,10 +113,10 @@ impl Place {
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
             // Its model and nothing else: whoever needs more than that is seen here.
-            network: Network::Only(Gate {
+            network: Network::Only(EgressSettings {
                 hosts: Hosts::default(),
                 helper: env!("CARGO_BIN_EXE_ralph-bot").into(),
-                refused: Refused::default(),
+                refused: RefusedHosts::default(),
             }),
         }
     }

@@ -10,7 +10,7 @@ use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::engine::{EngineSettings, Role};
 use ralph_bot::forge::http::Pace;
-use ralph_bot::process::sandbox::Tier;
+use ralph_bot::process::sandbox::SandboxTier;
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
 
@@ -37,7 +37,7 @@ impl Service {
         let at = folder.path().display();
         let text = format!(
             "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, webhook_secret_env: SECRET, {forge} }}\nsandbox: {{ required: {required}, read_only: [\"{at}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{at}/agent.sh\"], roles: [agent] }}\n",
-            required = if sandbox.tier == Tier::A { "auto" } else { "none" },
+            required = if sandbox.tier == SandboxTier::A { "auto" } else { "none" },
         );
         let inherited = ["PATH", "HOME"].map(|name| (name, setting(name).unwrap_or_default()));
         let mut known = vec![("SECRET", SECRET)];

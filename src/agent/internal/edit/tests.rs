@@ -5,13 +5,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 
-struct Place {
+struct EditFixture {
     root: tempfile::TempDir,
     top: PathBuf,
     read_only: Vec<PathBuf>,
 }
 
-impl Place {
+impl EditFixture {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let top = root.path().canonicalize().unwrap().join("tree");
@@ -23,7 +23,7 @@ impl Place {
     }
 
     fn edit(&self, arguments: Value) -> Result<String, String> {
-        let edit = serde_json::from_value::<Edit>(arguments).map_err(|error| error.to_string())?;
+        let edit = serde_json::from_value::<EditCommand>(arguments).map_err(|error| error.to_string())?;
         Tree { top: &self.top, read_only: &self.read_only }.edit(edit)
     }
 
@@ -34,7 +34,7 @@ impl Place {
 
 #[test]
 fn files_are_shown_made_and_changed() {
-    let place = Place::new();
+    let place = EditFixture::new();
     let full = place.top.join("src/a.txt");
     let shown = "     1\tone\n     2\ttwo\n     3\tthree\n";
     assert_eq!(place.edit(json!({"command": "view", "path": "src/a.txt"})).unwrap(), shown);
@@ -100,7 +100,7 @@ fn texts_are_replaced_only_where_it_is_sure_which() {
 /// G9.
 #[test]
 fn nothing_outside_of_the_tree_is_read_or_written() {
-    let place = Place::new();
+    let place = EditFixture::new();
     let outside = place.root.path().canonicalize().unwrap().join("outside.txt");
     symlink(&outside, place.top.join("link.txt")).unwrap();
     symlink(place.root.path(), place.top.join("up")).unwrap();
@@ -145,7 +145,7 @@ fn nothing_outside_of_the_tree_is_read_or_written() {
 
 #[test]
 fn sizes_are_bounded_and_bytes_are_not_guessed() {
-    let place = Place::new();
+    let place = EditFixture::new();
     fs::write(place.top.join("big"), vec![b'x'; MAX_FILE as usize + 1]).unwrap();
     assert!(place.edit(json!({"command": "view", "path": "big"})).unwrap_err().contains("larger than"));
     fs::write(place.top.join("wide"), vec![b'x'; 100_000]).unwrap();
@@ -181,7 +181,7 @@ fn sizes_are_bounded_and_bytes_are_not_guessed() {
 #[test]
 fn no_path_leads_out() {
     use proptest::test_runner::{Config, TestRunner};
-    let place = Place::new();
+    let place = EditFixture::new();
     let tried = TestRunner::new(Config::with_cases(128)).run(&r"[./a~ -]{0,12}", |path| {
         let _ = place.edit(json!({"command": "create", "path": path, "file_text": "x"}));
         let _ = place.edit(json!({"command": "view", "path": path}));

@@ -222,7 +222,7 @@ async fn a_channel_is_looked_up_and_told_nothing() {
 fn each_attempt_to_get_out_has_its_line() {
     let escape = |name, held| EscapeTest { name, held, detail: "seen".into() };
     let mut found = SandboxProbe {
-        tier: Tier::C,
+        tier: SandboxTier::C,
         bubblewrap: Ok("0.11".into()),
         escapes: vec![escape("a", true), escape("b", false)],
     };

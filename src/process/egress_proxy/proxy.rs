@@ -9,7 +9,7 @@ use url::{Position, Url};
 
 use crate::domain::trust::address::not_public;
 use crate::domain::trust::egress::{Admission, Hosts, Target};
-use crate::process::sandbox::Refused;
+use crate::process::sandbox::RefusedHosts;
 
 /// Longest head of a request, in bytes.
 const MOST_HEAD: usize = 16 * 1024;
@@ -25,27 +25,27 @@ const HTTP: u16 = 80;
 
 /// Where a port leads.
 #[derive(Debug, Clone)]
-pub(super) enum Way {
+pub(super) enum ProxyRoute {
     /// To whatever host the request names.
     Proxy,
     /// To this server.
-    Straight(Target),
+    Direct(Target),
 }
 
 /// Lets listed hosts through.
 pub(super) struct Proxy {
     hosts: Hosts,
-    refused: Refused,
+    refused: RefusedHosts,
 }
 
 /// Why a request is not carried.
 #[derive(Debug)]
-struct Refusal {
+struct ProxyRefusal {
     status: &'static str,
     why: String,
 }
 
-impl Refusal {
+impl ProxyRefusal {
     fn bad(why: &str) -> Self {
         Self { status: "400 Bad Request", why: why.to_owned() }
     }
@@ -68,24 +68,24 @@ impl Refusal {
 }
 
 /// A request that was read: who it is for, and what that server is sent first.
-struct Asked {
+struct ProxyRequest {
     target: Target,
     is_tunnel: bool,
     first: Vec<u8>,
 }
 
 impl Proxy {
-    pub(super) fn new(hosts: Hosts, refused: Refused) -> Self {
+    pub(super) fn new(hosts: Hosts, refused: RefusedHosts) -> Self {
         Self { hosts, refused }
     }
 
     /// Carries one connection to its end.
-    pub(super) async fn carry(&self, mut client: TcpStream, way: &Way) {
-        let begun = match way {
-            Way::Straight(target) => self.reach(target).await.map(|server| (server, Vec::new(), Vec::new())),
-            Way::Proxy => self.begin(&mut client).await,
+    pub(super) async fn carry(&self, mut client: TcpStream, route: &ProxyRoute) {
+        let begun = match route {
+            ProxyRoute::Direct(target) => self.reach(target).await.map(|server| (server, Vec::new(), Vec::new())),
+            ProxyRoute::Proxy => self.begin(&mut client).await,
         };
-        match (begun, way) {
+        match (begun, route) {
             (Ok((mut server, to_client, to_server)), _) => {
                 let begun = async {
                     client.write_all(&to_client).await?;
@@ -96,48 +96,48 @@ impl Proxy {
                     let _ = copy_bidirectional(&mut client, &mut server).await;
                 }
             }
-            (Err(refused), Way::Proxy) => {
+            (Err(refused), ProxyRoute::Proxy) => {
                 let _ = client.write_all(&refused.answer()).await;
                 let _ = client.shutdown().await;
                 // A socket that is closed with bytes unread takes its answer with it.
                 let (mut rest, mut nowhere) = (client.take(MOST_UNREAD), tokio::io::sink());
                 let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut rest, &mut nowhere)).await;
             }
-            (Err(_), Way::Straight(_)) => {}
+            (Err(_), ProxyRoute::Direct(_)) => {}
         }
     }
 
     /// Reads what the client asks for and connects to it; what is to be sent to the client and to the server first.
-    async fn begin(&self, client: &mut TcpStream) -> Result<(TcpStream, Vec<u8>, Vec<u8>), Refusal> {
+    async fn begin(&self, client: &mut TcpStream) -> Result<(TcpStream, Vec<u8>, Vec<u8>), ProxyRefusal> {
         let asked = tokio::time::timeout(PATIENCE, asked(client)).await;
-        let Asked { target, is_tunnel, first } = asked.unwrap_or_else(|_| Err(Refusal::bad("no request came")))?;
+        let ProxyRequest { target, is_tunnel, first } = asked.unwrap_or_else(|_| Err(ProxyRefusal::bad("no request came")))?;
         let server = self.reach(&target).await?;
         let to_client = if is_tunnel { b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec() } else { Vec::new() };
         Ok((server, to_client, first))
     }
 
     /// Connects to a target, where it may be reached. The address that was looked at is the one that is connected to.
-    async fn reach(&self, target: &Target) -> Result<TcpStream, Refusal> {
+    async fn reach(&self, target: &Target) -> Result<TcpStream, ProxyRefusal> {
         let admission = self.hosts.admits(target);
         if admission == Admission::Refused {
             self.tell(target);
-            return Err(Refusal::forbidden(target, "it is not on the list"));
+            return Err(ProxyRefusal::forbidden(target, "it is not on the list"));
         }
         let connected = tokio::time::timeout(PATIENCE, async {
             let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
             let found: Vec<SocketAddr> =
-                found.map_err(|error| Refusal::unreachable(target, &error.to_string()))?.collect();
+                found.map_err(|error| ProxyRefusal::unreachable(target, &error.to_string()))?.collect();
             let may = |at: &SocketAddr| admission == Admission::Anywhere || not_public(at.ip()).is_none();
             let addresses: Vec<SocketAddr> = found.into_iter().filter(may).collect();
             if addresses.is_empty() {
                 self.tell(target);
                 let why = "its address is not public, and it is listed without a port";
-                return Err(Refusal::forbidden(target, why));
+                return Err(ProxyRefusal::forbidden(target, why));
             }
             let connected = TcpStream::connect(addresses.as_slice()).await;
-            connected.map_err(|error| Refusal::unreachable(target, &error.to_string()))
+            connected.map_err(|error| ProxyRefusal::unreachable(target, &error.to_string()))
         });
-        connected.await.unwrap_or_else(|_| Err(Refusal::unreachable(target, "it does not answer")))
+        connected.await.unwrap_or_else(|_| Err(ProxyRefusal::unreachable(target, "it does not answer")))
     }
 
     /// Tells the operator, once of each.
@@ -149,40 +149,40 @@ impl Proxy {
 }
 
 /// Reads the head of a request.
-async fn asked(client: &mut TcpStream) -> Result<Asked, Refusal> {
+async fn asked(client: &mut TcpStream) -> Result<ProxyRequest, ProxyRefusal> {
     let mut read = Vec::with_capacity(1024);
     loop {
         if client.read_buf(&mut read).await.unwrap_or(0) == 0 {
-            return Err(Refusal::bad("the request ends in its middle"));
+            return Err(ProxyRefusal::bad("the request ends in its middle"));
         }
         if let Some(asked) = parse(&read)? {
             return Ok(asked);
         }
         if read.len() > MOST_HEAD {
-            return Err(Refusal::bad("the head of the request is too long"));
+            return Err(ProxyRefusal::bad("the head of the request is too long"));
         }
     }
 }
 
 /// What a request asks for; `None` where its head is not all there yet.
-fn parse(read: &[u8]) -> Result<Option<Asked>, Refusal> {
+fn parse(read: &[u8]) -> Result<Option<ProxyRequest>, ProxyRefusal> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let length = match request.parse(read) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(error) => return Err(Refusal::bad(&format!("no request of HTTP/1.1: {error}"))),
+        Err(error) => return Err(ProxyRefusal::bad(&format!("no request of HTTP/1.1: {error}"))),
     };
     let (method, address, rest) =
         (request.method.unwrap_or_default(), request.path.unwrap_or_default(), &read[length..]);
     if method == "CONNECT" {
-        let target = Target::parse(address, None).ok_or_else(|| Refusal::bad("CONNECT needs a host and a port"))?;
-        return Ok(Some(Asked { target, is_tunnel: true, first: rest.to_vec() }));
+        let target = Target::parse(address, None).ok_or_else(|| ProxyRefusal::bad("CONNECT needs a host and a port"))?;
+        return Ok(Some(ProxyRequest { target, is_tunnel: true, first: rest.to_vec() }));
     }
     let url = Url::parse(address).ok().filter(|url| url.scheme() == "http");
-    let url = url.ok_or_else(|| Refusal::bad("this is a proxy: ask it for an absolute http address, or by CONNECT"))?;
+    let url = url.ok_or_else(|| ProxyRefusal::bad("this is a proxy: ask it for an absolute http address, or by CONNECT"))?;
     let target = Target::parse(&url[Position::BeforeHost..Position::AfterPort], Some(HTTP));
-    let target = target.ok_or_else(|| Refusal::bad("the address has no host"))?;
+    let target = target.ok_or_else(|| ProxyRefusal::bad("the address has no host"))?;
     // One request a connection: the next may be for another host.
     let mut first =
         format!("{method} {} HTTP/1.1\r\nConnection: close\r\n", &url[Position::BeforePath..Position::AfterQuery]);
@@ -199,7 +199,7 @@ fn parse(read: &[u8]) -> Result<Option<Asked>, Refusal> {
     }
     first.extend_from_slice(b"\r\n");
     first.extend_from_slice(rest);
-    Ok(Some(Asked { target, is_tunnel: false, first }))
+    Ok(Some(ProxyRequest { target, is_tunnel: false, first }))
 }
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let target = |host: &str, port| Target { host: host.to_owned(), port };
-        let proxy = |entries: &[&str]| Proxy::new(Hosts::parse(entries).expect("hosts"), Refused::default());
+        let proxy = |entries: &[&str]| Proxy::new(Hosts::parse(entries).expect("hosts"), RefusedHosts::default());
         let meant = format!("localhost:{port}");
         assert!(proxy(&[&meant]).reach(&target("localhost", port)).await.is_ok());
         for (entries, target, why) in [

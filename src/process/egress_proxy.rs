@@ -1,7 +1,7 @@
 //! The way out of a sandbox that has no network: a proxy of ours on the sandbox's own loopback, which lets listed hosts
 //! through and nothing else.
 //!
-//! The sockets that listen there are made inside, by [`enter`], which hands them out over an inherited pair and then becomes
+//! The sockets that listen there are made inside, by [`sandbox_exec`], which hands them out over an inherited pair and then becomes
 //! the program: what they accept is served out here. So nothing inside can be talked into letting more through, no name is
 //! resolved inside, and nothing of it is left when the program has ended. A server on this machine's loopback that is listed
 //! has its port on the sandbox's loopback too, for programs that ask no proxy for their own machine.
@@ -26,11 +26,11 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use self::proxy::{Proxy, Way};
-use super::sandbox::Gate;
+use self::proxy::{Proxy, ProxyRoute};
+use super::sandbox::EgressSettings;
 
 /// Number of the descriptor over which sockets come out.
-pub(super) const WAY_OUT: RawFd = 64;
+pub(super) const PROXY_FD: RawFd = 64;
 /// Port of the proxy on the sandbox's loopback.
 const PROXY_PORT: u16 = 3128;
 /// Sockets that can come out at once.
@@ -44,13 +44,13 @@ const MOST_CONNECTIONS: usize = 256;
 pub(super) fn pair() -> io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(ours)?, rustix::io::fcntl_dupfd_cloexec(&theirs, WAY_OUT)?))
+    Ok((UnixStream::from_std(ours)?, rustix::io::fcntl_dupfd_cloexec(&theirs, PROXY_FD)?))
 }
 
-/// What comes before the program in the sandbox: this program, told to [`enter`].
-pub(super) fn before_program(gate: &Gate) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec![gate.helper.clone().into(), "enter".into()];
-    for port in ways(gate).into_iter().map(|(port, _)| port) {
+/// What comes before the program in the sandbox: this program, told to [`sandbox_exec`].
+pub(super) fn before_program(egress: &EgressSettings) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![egress.helper.clone().into(), "sandbox-exec".into()];
+    for port in routes(egress).into_iter().map(|(port, _)| port) {
         words.extend(["--port".into(), port.to_string().into()]);
     }
     words.push("--".into());
@@ -67,15 +67,15 @@ pub(super) fn environment() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// Ports on the sandbox's loopback, and where each leads.
-fn ways(gate: &Gate) -> Vec<(u16, Way)> {
-    let straight = gate.hosts.on_loopback().into_iter().filter(|target| target.port != PROXY_PORT);
-    let straight = straight.map(|target| (target.port, Way::Straight(target)));
-    [(PROXY_PORT, Way::Proxy)].into_iter().chain(straight).take(MOST_SOCKETS).collect()
+fn routes(egress: &EgressSettings) -> Vec<(u16, ProxyRoute)> {
+    let straight = egress.hosts.on_loopback().into_iter().filter(|target| target.port != PROXY_PORT);
+    let straight = straight.map(|target| (target.port, ProxyRoute::Direct(target)));
+    [(PROXY_PORT, ProxyRoute::Proxy)].into_iter().chain(straight).take(MOST_SOCKETS).collect()
 }
 
 /// Inside a sandbox: listens on these ports of its loopback, hands the sockets out, and becomes the program. Comes back only
 /// where that failed.
-pub fn enter(ports: &[u16], program: &OsStr, arguments: &[OsString]) -> io::Error {
+pub fn sandbox_exec(ports: &[u16], program: &OsStr, arguments: &[OsString]) -> io::Error {
     if let Err(error) = hand_out(ports) {
         return error;
     }
@@ -89,26 +89,26 @@ fn hand_out(ports: &[u16]) -> io::Result<()> {
     let sockets: Vec<TcpListener> = ports.iter().map(listen).collect::<Result<_, _>>()?;
     let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
     // SAFETY: it is only asked whether there is such a descriptor.
-    rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(WAY_OUT) })
+    rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(PROXY_FD) })
         .map_err(|_| io::Error::other("it is for the service to call; nothing takes the sockets in"))?;
     // SAFETY: whoever starts us gives it to us for this; nobody else here knows of it.
-    let way_out = unsafe { OwnedFd::from_raw_fd(WAY_OUT) };
+    let proxy_socket = unsafe { OwnedFd::from_raw_fd(PROXY_FD) };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if fds.is_empty() || !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("1 to {MOST_SOCKETS} ports can be given")));
     }
-    rustix::net::sendmsg(&way_out, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL)?;
+    rustix::net::sendmsg(&proxy_socket, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
 /// Serves a sandbox; begins once its sockets come over `ours`, and never ends by itself.
-pub(super) async fn serve(ours: UnixStream, gate: &Gate) -> Infallible {
+pub(super) async fn serve(ours: UnixStream, egress: &EgressSettings) -> Infallible {
     match tokio::time::timeout(PATIENCE, take_in(&ours)).await {
         Ok(Ok(sockets)) => {
-            accept_all(sockets, ways(gate), &Arc::new(Proxy::new(gate.hosts.clone(), gate.refused.clone()))).await
+            accept_all(sockets, routes(egress), &Arc::new(Proxy::new(egress.hosts.clone(), egress.refused.clone()))).await
         }
-        Ok(Err(error)) => tracing::debug!(%error, "a sandbox ended before its way out was there"),
+        Ok(Err(error)) => tracing::debug!(%error, "a sandbox ended before its route out was there"),
         Err(_) => tracing::warn!("a sandbox was not built in time; nothing is reached from it"),
     }
     std::future::pending().await
@@ -140,9 +140,9 @@ async fn take_in(ours: &UnixStream) -> io::Result<Vec<tokio::net::TcpListener>> 
 }
 
 /// Serves what each socket accepts.
-async fn accept_all(sockets: Vec<tokio::net::TcpListener>, ways: Vec<(u16, Way)>, proxy: &Arc<Proxy>) {
+async fn accept_all(sockets: Vec<tokio::net::TcpListener>, routes: Vec<(u16, ProxyRoute)>, proxy: &Arc<Proxy>) {
     let mut accepting = JoinSet::new();
-    for (socket, (_, way)) in sockets.into_iter().zip(ways) {
+    for (socket, (_, route)) in sockets.into_iter().zip(routes) {
         let (proxy, places) = (proxy.clone(), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
         accepting.spawn(async move {
             let mut carried = JoinSet::new();
@@ -151,9 +151,9 @@ async fn accept_all(sockets: Vec<tokio::net::TcpListener>, ways: Vec<(u16, Way)>
                 while carried.try_join_next().is_some() {}
                 match socket.accept().await {
                     Ok((client, _)) => {
-                        let (proxy, way) = (proxy.clone(), way.clone());
+                        let (proxy, route) = (proxy.clone(), route.clone());
                         carried.spawn(async move {
-                            proxy.carry(client, &way).await;
+                            proxy.carry(client, &route).await;
                             drop(place);
                         });
                     }

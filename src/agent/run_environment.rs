@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::{AgentRun, BackendSetup};
 use crate::domain::trust::egress::Target;
-use crate::process::sandbox::{ScratchHome, View, tool_environment};
+use crate::process::sandbox::{ScratchHome, SandboxView, tool_environment};
 use crate::process::{Masker, Sandbox};
 
 /// `PATH` where the settings have none.
@@ -31,7 +31,7 @@ pub(super) fn report_path(scratch: &Path) -> PathBuf {
 }
 
 /// The folders of one attempt, under its scratch folder.
-pub(super) struct Folders {
+pub(super) struct RunFolders {
     pub(super) home: PathBuf,
     pub(super) temporary: PathBuf,
     /// The only one, with `home`, that an agent in a sandbox can write to.
@@ -39,7 +39,7 @@ pub(super) struct Folders {
     pub(super) prompt: PathBuf,
 }
 
-impl Folders {
+impl RunFolders {
     /// Makes them, for their owner alone, and takes away what an earlier attempt left.
     pub(super) fn prepare(run: &AgentRun) -> io::Result<Self> {
         let folders = Self {
@@ -85,7 +85,7 @@ impl Folders {
         read_only.extend(settings.tools.iter().filter(|tool| tool.exists()).cloned());
         read_only.push(self.prompt.clone());
         read_only.extend(run.mcp_config.clone());
-        Sandbox::Bubblewrap(View {
+        Sandbox::Bubblewrap(SandboxView {
             writable: vec![run.tree.clone(), self.report.clone()],
             read_only,
             home: ScratchHome::Folder(self.home.clone()),
@@ -155,18 +155,18 @@ pub(super) fn environment(path: &OsStr, tools: &[PathBuf], home: &Path, temporar
 }
 
 /// What an agent leaves for itself at the top of a tree; not what was there before it.
-pub(super) struct Litter<'a> {
+pub(super) struct LeftoverFiles<'a> {
     tree: &'a Path,
     beginnings: &'static [&'static str],
     before: Vec<OsString>,
 }
 
-impl<'a> Litter<'a> {
+impl<'a> LeftoverFiles<'a> {
     /// Looks what is there now.
     pub(super) fn before(tree: &'a Path, beginnings: &'static [&'static str]) -> Self {
-        let mut litter = Self { tree, beginnings, before: Vec::new() };
-        litter.before = litter.there();
-        litter
+        let mut leftovers = Self { tree, beginnings, before: Vec::new() };
+        leftovers.before = leftovers.there();
+        leftovers
     }
 
     fn there(&self) -> Vec<OsString> {

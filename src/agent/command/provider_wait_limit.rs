@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The outcome of a run, and whether it was stopped since it did nothing but ask a refusing provider for too long.
-pub(super) async fn until_it_waits_too_long<T>(
+pub(super) async fn run_with_provider_wait_limit<T>(
     running: impl Future<Output = T>,
     waiting: &mut watch::Receiver<bool>,
     longest: Duration,
