@@ -6,13 +6,13 @@ pub mod check;
 pub mod completions;
 #[cfg(feature = "demo")]
 pub mod demo;
-pub mod sandbox_exec;
 pub mod init;
 pub mod local;
 pub mod loops;
 pub mod mcp;
 pub mod memory;
 pub mod replay;
+pub mod sandbox_exec;
 pub mod schema;
 pub mod serve;
 pub mod simulate;

@@ -13,12 +13,14 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use super::broker::ModelKey;
-use super::preset::{RunContext, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, variables, words};
+use super::preset::{
+    AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened, variables, words,
+};
 use super::refusal::{no_answer, refused};
 use super::stream::{OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
-use crate::process::{ProcessEnd, Finished, Stream};
+use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Bytes of what it says that count as its final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
@@ -177,7 +179,8 @@ impl AiderText {
         } else if let Some(wait) = RETRY.captures(line) {
             let reason = self.error.clone().unwrap_or_else(|| line.to_owned());
             if wait[1].parse().is_ok_and(|wait: f64| wait >= LONGEST_WAIT_S) {
-                self.stop_because = Some(format!("its provider refused it again and again: {}", shortened(&reason, 200)));
+                self.stop_because =
+                    Some(format!("its provider refused it again and again: {}", shortened(&reason, 200)));
             }
             self.output.record_retry(reason, on_event);
         } else if line.starts_with("No LLM model was specified and no API keys were provided") {

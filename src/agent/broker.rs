@@ -92,7 +92,11 @@ pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Hi
         let keys: Vec<String> = keys.map(|key| (*key).to_owned()).collect();
         let model = known.addresses.iter().find_map(|name| value(name)).or(known.usual).and_then(address);
         if let Some(model) = model.filter(|_| !keys.is_empty()) {
-            kept.push(HiddenKey { keys, addresses: known.addresses.iter().map(|name| (*name).to_owned()).collect(), model });
+            kept.push(HiddenKey {
+                keys,
+                addresses: known.addresses.iter().map(|name| (*name).to_owned()).collect(),
+                model,
+            });
         }
     }
     kept

@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use super::broker::ModelKey;
-use super::preset::{RunContext, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, variables, words};
+use super::preset::{
+    AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened, variables, words,
+};
 use super::refusal::{gave_up, refused};
 use super::session::ContextFill;
-use super::stream::{OutputAccumulator, MAX_KEPT, MAX_NOTE, MAX_NOTES, Tokens};
+use super::stream::{MAX_KEPT, MAX_NOTE, MAX_NOTES, OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::http_error;
@@ -314,7 +316,8 @@ impl OutputReader for ClaudeStream {
         let window = self.window();
         self.output.filled = self.output.filled.map(|filled| ContextFill { window, ..filled });
         let result = self.result.take().unwrap_or_default();
-        let status = if result.is_object() { self.judged(&result) } else { self.output.status_without_result(finished) };
+        let status =
+            if result.is_object() { self.judged(&result) } else { self.output.status_without_result(finished) };
         let denied = result["permission_denials"].as_array().into_iter().flatten();
         for name in denied.filter_map(|d| d["tool_name"].as_str()).take(MAX_NOTES) {
             self.output.record_denial(name);

@@ -10,13 +10,15 @@ use serde_json::Value;
 
 use super::broker::ModelKey;
 use super::mcp::for_codex;
-use super::preset::{RunContext, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, words};
+use super::preset::{
+    AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened, words,
+};
 use super::refusal::{gave_up, refused};
 use super::session::ContextFill;
-use super::stream::{OutputAccumulator, MAX_KEPT, Tokens};
+use super::stream::{MAX_KEPT, OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::status_in;
-use crate::process::{ProcessEnd, Finished, Stream};
+use crate::process::{Finished, ProcessEnd, Stream};
 
 /// How the provider is called that we define: a built-in one keeps its own retries, whatever is configured.
 const PROVIDER: [(&str, &str); 6] = [

@@ -14,15 +14,20 @@ use tokio_util::sync::CancellationToken;
 use self::provider_wait_limit::run_with_provider_wait_limit;
 use super::broker::{Broker, HiddenKey, hidden_keys};
 use super::mcp;
-use super::run_environment::{self, RunFolders, GRACE, LeftoverFiles, REPORT};
 use super::placeholder::filled;
-use super::preset::{RunContext, MAX_ARGUMENT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, VERSION_WAIT, see_file, shortened};
+use super::preset::{
+    AgentPreset, MAX_ARGUMENT, OutputReader, ParsedOutput, PromptDelivery, RunContext, VERSION_WAIT, see_file,
+    shortened,
+};
 use super::report;
+use super::run_environment::{self, GRACE, LeftoverFiles, REPORT, RunFolders};
 use super::session::{self, SessionUsage};
 use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, OutputFormat};
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::TokenUsage;
-use crate::process::{self, ProcessEnd, Finished, Flow, ProcessLimits, Masker, ProcessError, ProcessSpec, Stdin, Stream, executable};
+use crate::process::{
+    self, Finished, Flow, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Stdin, Stream, executable,
+};
 
 /// Bytes kept of each output stream of an agent.
 const KEEP_BYTES: usize = 4 * 1024 * 1024;
@@ -250,7 +255,13 @@ impl Backend for CommandBackend {
 }
 
 impl CommandBackend {
-    fn outcome(&self, run: &AgentRun, folders: &RunFolders, finished: Finished, reader: &mut dyn OutputReader) -> AgentOutcome {
+    fn outcome(
+        &self,
+        run: &AgentRun,
+        folders: &RunFolders,
+        finished: Finished,
+        reader: &mut dyn OutputReader,
+    ) -> AgentOutcome {
         let complete = reader.is_complete();
         let mut reading = reader.finish(&finished);
         reading.signals.zone = run_environment::zone(&self.settings);
@@ -263,7 +274,9 @@ impl CommandBackend {
             // One that hangs after its last word has done its work.
             ProcessEnd::WallLimit | ProcessEnd::IdleLimit if complete => reading.status.clone(),
             // One that waits for a login says so.
-            ProcessEnd::WallLimit | ProcessEnd::IdleLimit if matches!(reading.status, AgentStatus::Unavailable { .. }) => {
+            ProcessEnd::WallLimit | ProcessEnd::IdleLimit
+                if matches!(reading.status, AgentStatus::Unavailable { .. }) =>
+            {
                 reading.status.clone()
             }
             ProcessEnd::WallLimit => {

@@ -11,13 +11,15 @@ use serde_json::{Value, json};
 
 use super::broker::ModelKey;
 use super::mcp::for_gemini;
-use super::preset::{RunContext, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, variables, words};
+use super::preset::{
+    AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened, variables, words,
+};
 use super::refusal::{gave_up, refused};
 use super::session::ContextFill;
-use super::stream::{OutputAccumulator, MAX_KEPT, Tokens};
+use super::stream::{MAX_KEPT, OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::{LimitSignals, http_error, status_in};
-use crate::process::{ProcessEnd, Finished, Stream};
+use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Its settings, from its home.
 const SETTINGS: &str = ".gemini/settings.json";

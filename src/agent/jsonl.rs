@@ -8,7 +8,7 @@ use super::stream::{OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::http_error;
-use crate::process::{ProcessEnd, Finished, Stream};
+use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Where an object names its session, says something, calls a tool, counts and names its cost.
 const SESSION: [&str; 6] = ["session_id", "sessionId", "sessionID", "thread_id", "conversation_id", "session"];

@@ -8,14 +8,15 @@ use serde_json::Value;
 
 use super::broker::ModelKey;
 use super::preset::{
-    RunContext, MAX_ARGUMENT, MAX_EVENT_TEXT, AgentPreset, PromptDelivery, OutputReader, ParsedOutput, shortened, variables, words,
+    AgentPreset, MAX_ARGUMENT, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened,
+    variables, words,
 };
 use super::refusal::{gave_up, refused};
 use super::session::{ContextFill, SessionUsage};
 use super::stream::{OutputAccumulator, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::http_error;
-use crate::process::{ProcessEnd, Finished, Stream};
+use crate::process::{Finished, ProcessEnd, Stream};
 
 /// How it asks the provider, and how often for one step, with the first time.
 const SETTINGS: &str = "[loop_control]\nmax_attempts_per_step = 3\n";

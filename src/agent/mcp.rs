@@ -50,7 +50,11 @@ fn one(name: &str, server: &Value) -> Result<McpServer, String> {
         return Err(format!("the name {name:?} of a server may have letters, digits, `-` and `_` only"));
     }
     let reached = if let Some(url) = server["url"].as_str() {
-        McpTransport::Address { url: url.to_owned(), headers: pairs(&server["headers"]), events: server["type"] == "sse" }
+        McpTransport::Address {
+            url: url.to_owned(),
+            headers: pairs(&server["headers"]),
+            events: server["type"] == "sse",
+        }
     } else if let Some(command) = server["command"].as_str() {
         let arguments = server["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let words = std::iter::once(command).chain(arguments).map(str::to_owned).collect();

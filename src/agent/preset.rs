@@ -8,7 +8,9 @@ use secrecy::{ExposeSecret, SecretString};
 use super::broker::ModelKey;
 use super::mcp::McpServer;
 use super::session::{ContextFill, SessionUsage};
-use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, run_environment, script};
+use super::{
+    AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, run_environment, script,
+};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Finished, Stream};

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::{AgentRun, BackendSetup};
 use crate::domain::trust::egress::Target;
-use crate::process::sandbox::{ScratchHome, SandboxView, tool_environment};
+use crate::process::sandbox::{SandboxView, ScratchHome, tool_environment};
 use crate::process::{Masker, Sandbox};
 
 /// `PATH` where the settings have none.

@@ -1,9 +1,9 @@
 //! A backend that is any command: it gets the prompt on standard input and says what it likes.
 
-use super::preset::{MAX_EVENT_TEXT, AgentPreset, OutputReader, ParsedOutput, shortened};
+use super::preset::{AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, shortened};
 use super::stream::OutputAccumulator;
 use super::{AgentEvent, AgentStatus};
-use crate::process::{ProcessEnd, Finished, Stream};
+use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Bytes of the output's end that count as its final message.
 const FINAL_MESSAGE: usize = 4 * 1024;

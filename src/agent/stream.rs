@@ -10,7 +10,7 @@ use super::session::ContextFill;
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
-use crate::process::{ProcessEnd, Finished, Stream};
+use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Most errors and denials that are kept.
 pub(super) const MAX_NOTES: usize = 50;
@@ -103,7 +103,12 @@ pub(super) struct OutputAccumulator {
 
 impl OutputAccumulator {
     /// What is an object on standard output; all else, and standard error, is told of as text.
-    pub(super) fn parse_line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
+    pub(super) fn parse_line(
+        &mut self,
+        stream: Stream,
+        line: &str,
+        on_event: &mut dyn FnMut(AgentEvent),
+    ) -> Option<Value> {
         if stream == Stream::Stdout {
             return self.parse_object(line, on_event);
         }
@@ -265,7 +270,9 @@ impl OutputAccumulator {
                 if plain {
                     self.last_text = printed;
                 }
-                self.add_note("its output is not understood by this version of ralph-bot; it was read as text".to_owned());
+                self.add_note(
+                    "its output is not understood by this version of ralph-bot; it was read as text".to_owned(),
+                );
                 AgentStatus::Finished
             }
             ProcessEnd::Exited(0) => AgentStatus::Failed { reason: "it ended without a word".to_owned() },

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{AgentEvent, AgentStatus};
 use super::preset::{OutputReader, ParsedOutput};
-use crate::process::{Captured, ProcessEnd, Finished, Stream};
+use super::{AgentEvent, AgentStatus};
+use crate::process::{Captured, Finished, ProcessEnd, Stream};
 
 /// A condition on the status of a run.
 pub(super) type StatusTest = fn(&AgentStatus) -> bool;
@@ -41,7 +41,12 @@ pub(super) fn played(
 }
 
 /// What the reader makes of a recording in `tests/fixtures/agents`.
-pub(super) fn recorded(reader: Box<dyn OutputReader>, cli: &str, case: &str, how: ProcessEnd) -> (ParsedOutput, Vec<AgentEvent>) {
+pub(super) fn recorded(
+    reader: Box<dyn OutputReader>,
+    cli: &str,
+    case: &str,
+    how: ProcessEnd,
+) -> (ParsedOutput, Vec<AgentEvent>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agents").join(cli);
     let stdout = std::fs::read_to_string(folder.join(format!("{case}.out"))).unwrap();
     let stderr = std::fs::read_to_string(folder.join(format!("{case}.err"))).unwrap_or_default();
@@ -49,14 +54,23 @@ pub(super) fn recorded(reader: Box<dyn OutputReader>, cli: &str, case: &str, how
 }
 
 /// Every cut of a recording, and every line of it spoilt, is read without a panic; what came of each is handed over.
-pub(super) fn spoilt(reader: fn() -> Box<dyn OutputReader>, cli: &str, case: &str, check: &mut dyn FnMut(&str, ParsedOutput)) {
+pub(super) fn spoilt(
+    reader: fn() -> Box<dyn OutputReader>,
+    cli: &str,
+    case: &str,
+    check: &mut dyn FnMut(&str, ParsedOutput),
+) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agents").join(cli);
     let text = std::fs::read_to_string(file.join(format!("{case}.out"))).unwrap();
     spoilt_text(reader, &text, check);
 }
 
 /// The same of any output.
-pub(super) fn spoilt_text(reader: fn() -> Box<dyn OutputReader>, text: &str, check: &mut dyn FnMut(&str, ParsedOutput)) {
+pub(super) fn spoilt_text(
+    reader: fn() -> Box<dyn OutputReader>,
+    text: &str,
+    check: &mut dyn FnMut(&str, ParsedOutput),
+) {
     for end in (0..text.len()).step_by(7).filter(|end| text.is_char_boundary(*end)) {
         check(&text[..end], played(reader(), &text[..end], "", ProcessEnd::Signalled(9)).0);
     }

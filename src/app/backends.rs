@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
 use super::programs;
-use crate::agent::{self, Backend, BackendSetup, AgentLimits, InternalSettings, ModelFunction, PriceFunction};
+use crate::agent::{self, AgentLimits, Backend, BackendSetup, InternalSettings, ModelFunction, PriceFunction};
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, StdinUse, WireName};

@@ -10,8 +10,8 @@ use super::counts;
 use super::reports::Reports;
 use crate::domain::checks::criteria::{CheckVerdict, judge};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestCounts};
-use crate::process::sandbox::{Network, ScratchHome, SandboxView};
-use crate::process::{self, Cookie, ProcessEnd, Finished, ProcessLimits, Masker, ProcessError, Sandbox, ProcessSpec};
+use crate::process::sandbox::{Network, SandboxView, ScratchHome};
+use crate::process::{self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox};
 
 /// Bytes of a check's output that are judged, half from its beginning and half from its end.
 const JUDGED_BYTES: usize = 4 << 20;

@@ -106,7 +106,8 @@ fn hand_out(ports: &[u16]) -> io::Result<()> {
 pub(super) async fn serve(ours: UnixStream, egress: &EgressSettings) -> Infallible {
     match tokio::time::timeout(PATIENCE, take_in(&ours)).await {
         Ok(Ok(sockets)) => {
-            accept_all(sockets, routes(egress), &Arc::new(Proxy::new(egress.hosts.clone(), egress.refused.clone()))).await
+            accept_all(sockets, routes(egress), &Arc::new(Proxy::new(egress.hosts.clone(), egress.refused.clone())))
+                .await
         }
         Ok(Err(error)) => tracing::debug!(%error, "a sandbox ended before its route out was there"),
         Err(_) => tracing::warn!("a sandbox was not built in time; nothing is reached from it"),

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, Keeper, LineCutter};
 use super::{
-    Cookie, ProcessEnd, Finished, Flow, Lines, Masker, ProcessError, Sandbox, ProcessSpec, Stream, egress_proxy, end_survivors, memory,
-    sandbox, spawn, survivors,
+    Cookie, Finished, Flow, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream, egress_proxy,
+    end_survivors, memory, sandbox, spawn, survivors,
 };
 use crate::clock::Stopwatch;
 use crate::failpoint::kill_point;
@@ -39,7 +39,11 @@ const CHUNK: usize = 64 * 1024;
 ///
 /// # Errors
 /// Only where nothing ran; how a program ended is in [`Finished::ended`].
-pub async fn run(spec: ProcessSpec, cancel: &CancellationToken, lines: Option<Lines<'_>>) -> Result<Finished, ProcessError> {
+pub async fn run(
+    spec: ProcessSpec,
+    cancel: &CancellationToken,
+    lines: Option<Lines<'_>>,
+) -> Result<Finished, ProcessError> {
     let watch = Stopwatch::start();
     let killed_before = memory::killed_so_far();
     let spawn::Started { child, proxy_socket } = spawn::start(&spec).await?;

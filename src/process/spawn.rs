@@ -19,7 +19,7 @@ use tokio::process::{Child, Command};
 use super::egress_proxy::{self, PROXY_FD};
 use super::sandbox::Network;
 use super::survivors::COOKIE_VARIABLE;
-use super::{ProcessError, Sandbox, ProcessSpec, Stdin, memory, sandbox};
+use super::{ProcessError, ProcessSpec, Sandbox, Stdin, memory, sandbox};
 use crate::failpoint::kill_point;
 
 /// Numbers that further descriptors may have in the child.

@@ -12,8 +12,12 @@ use super::*;
 
 fn shell(script: &str) -> ProcessSpec {
     let mut spec = ProcessSpec::new("/bin/sh", "/").args(["-c", script]).env("PATH", "/usr/bin:/bin");
-    spec.limits =
-        ProcessLimits { wall: Duration::from_secs(30), idle: None, grace: Duration::from_millis(200), keep_bytes: 64 * 1024 };
+    spec.limits = ProcessLimits {
+        wall: Duration::from_secs(30),
+        idle: None,
+        grace: Duration::from_millis(200),
+        keep_bytes: 64 * 1024,
+    };
     spec
 }
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::domain::providers::chat::{AnswerSchema, ChatMessage, ModelStop, ToolDefinition};
 use crate::domain::providers::prices::TokenUsage;
 
-use stub::{StubReply, Stub};
+use stub::{Stub, StubReply};
 
 const KEY: &str = "swordfish-key-0815";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);

@@ -68,7 +68,8 @@ fn an_error_with_exit_code_0_is_an_error() {
 
 #[test]
 fn it_is_stopped_where_its_waits_grow_long() {
-    let (reading, events) = recorded((PRESET.reader)(), "aider", "429-reset-killed", ProcessEnd::Stopped("it waits".into()));
+    let (reading, events) =
+        recorded((PRESET.reader)(), "aider", "429-reset-killed", ProcessEnd::Stopped("it waits".into()));
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
     assert_eq!(reading.signals.code.as_deref(), Some("RateLimitError"));
     let limit = classify(&reading.signals, Timestamp(1_000)).expect("a limit");

@@ -4,7 +4,7 @@ use futures::StreamExt;
 
 use super::super::BackendKind;
 use super::*;
-use crate::provider::tests::stub::{StubReply, Stub};
+use crate::provider::tests::stub::{Stub, StubReply};
 
 const KNOWN: [ModelKey; 2] = [
     ModelKey {
@@ -79,7 +79,8 @@ fn client() -> reqwest::Client {
 #[tokio::test]
 async fn the_model_gets_the_key_and_the_agent_never_sees_it() {
     let limited = StubReply::Whole(429, vec![("retry-after", "7".to_owned())], "{\"error\":{}}".to_owned());
-    let model = Stub::start([StubReply::said("hello"), limited, StubReply::said("by query"), StubReply::Huge(3_000_000)]).await;
+    let model =
+        Stub::start([StubReply::said("hello"), limited, StubReply::said("by query"), StubReply::Huge(3_000_000)]).await;
     let (_broker, url, token) = broker(&format!("{}/v1/", model.url)).await;
     assert!(url.ends_with("/v1/"), "{url}");
     let ask = |path: &str| client().post(format!("{url}{path}")).json(&json!({ "prompt": "hi" }));

@@ -105,7 +105,10 @@ fn a_run_without_an_end_is_no_answer() {
     let failed = |reason: &str| AgentStatus::Failed { reason: reason.into() };
     assert_eq!(status("", "", ProcessEnd::Exited(0)), failed("it ended without a word"));
     assert_eq!(status("{\"type\":\"turn.started\"}\n", "", ProcessEnd::Exited(0)), failed("it ended without a word"));
-    assert_eq!(status("{\"type\":\"turn.completed\"}", "", ProcessEnd::Exited(0)), failed("its turn ended without a word"));
+    assert_eq!(
+        status("{\"type\":\"turn.completed\"}", "", ProcessEnd::Exited(0)),
+        failed("its turn ended without a word")
+    );
     let login = AgentStatus::Unavailable { reason: "it did not run: Not logged in. Run codex login".into() };
     assert_eq!(status("", "Not logged in. Run codex login\n", ProcessEnd::IdleLimit), login);
     let flag = "error: unexpected argument '--json' found";

@@ -348,8 +348,9 @@ async fn a_run_that_broke_off_leaves_no_session_and_a_script_keeps_what_it_is_to
 
 #[tokio::test]
 async fn an_agent_that_hangs_after_its_last_word_is_finished() {
-    let place =
-        CommandFixture::new(r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done"}'; sleep 300"#);
+    let place = CommandFixture::new(
+        r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done"}'; sleep 300"#,
+    );
     let run = AgentRun { idle: Duration::from_millis(200), ..place.run() };
     let (outcome, _) = outcome(place.settings(BackendKind::Preset("claude".into())), run).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");

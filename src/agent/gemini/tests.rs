@@ -86,7 +86,8 @@ fn pieces_are_put_together_and_turns_may_be_used_up() {
 
 #[test]
 fn what_is_new_or_broken_degrades() {
-    let (reading, _) = played((PRESET.reader)(), "{\"type\":\"result\",\"status\":\"success\"}", "", ProcessEnd::Exited(0));
+    let (reading, _) =
+        played((PRESET.reader)(), "{\"type\":\"result\",\"status\":\"success\"}", "", ProcessEnd::Exited(0));
     assert!(matches!(reading.status, AgentStatus::Failed { .. }), "no word, no answer: {reading:?}");
     spoilt(PRESET.reader, "gemini", "success", &mut |what, reading| {
         assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{self, ProcessEnd, Finished, ProcessLimits, ProcessError, ProcessSpec};
+use crate::process::{self, Finished, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec};
 
 /// Longest command, in bytes; the system takes 128 KiB.
 const MAX_COMMAND: usize = 100 * 1024;
@@ -78,7 +78,12 @@ impl AgentShell {
         spec.program.clone_from(&self.program);
         // One stream, so that errors stand where they belong.
         spec.args = vec!["-c".into(), format!("exec 2>&1\n{}", bash.command).into()];
-        spec.limits = ProcessLimits { wall, idle: Some(self.idle), grace: crate::agent::run_environment::GRACE, keep_bytes: KEEP_BYTES };
+        spec.limits = ProcessLimits {
+            wall,
+            idle: Some(self.idle),
+            grace: crate::agent::run_environment::GRACE,
+            keep_bytes: KEEP_BYTES,
+        };
         match process::run(spec, cancel, None).await {
             Ok(Finished { ended: ProcessEnd::Cancelled, .. }) => BashOutcome::Cancelled,
             Ok(finished) => told(&finished, wall, self.idle),

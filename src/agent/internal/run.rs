@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::bash::{BashCommand, BashOutcome, AgentShell};
+use super::bash::{AgentShell, BashCommand, BashOutcome};
 use super::edit::{EditCommand, Tree};
 use super::transcript::Transcript;
 use super::{InternalAgent, context, setup};
-use crate::agent::run_environment::{RunFolders, REPORT};
 use crate::agent::preset::{MAX_EVENT_TEXT, shortened};
+use crate::agent::run_environment::{REPORT, RunFolders};
 use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, report};
 use crate::clock::Stopwatch;
 use crate::domain::model::ids::Money;
@@ -354,7 +354,9 @@ impl InternalRun<'_> {
                 },
                 Err(error) => Err(error),
             },
-            "edit" => serde_json::from_str::<EditCommand>(&call.arguments).map_err(wrong).and_then(|edit| self.edit(edit)),
+            "edit" => {
+                serde_json::from_str::<EditCommand>(&call.arguments).map_err(wrong).and_then(|edit| self.edit(edit))
+            }
             other => Err(format!("there is no tool {other:?}; there are bash and edit")),
         })
     }

@@ -19,7 +19,12 @@ A turn without a tool call ends the run, so make none before the work is done.\n
 pub(super) fn shell(agent: &InternalAgent, run: &AgentRun, folders: &RunFolders, model: &str) -> AgentShell {
     let settings = &agent.settings;
     let mut spec = ProcessSpec::new(&agent.shell, &run.tree);
-    spec.env = run_environment::environment(&run_environment::path(settings), &settings.tools, &folders.home, &folders.temporary);
+    spec.env = run_environment::environment(
+        &run_environment::path(settings),
+        &settings.tools,
+        &folders.home,
+        &folders.temporary,
+    );
     spec.env.extend(folders.told(run, model));
     spec.env.extend(run_environment::granted(&settings.env));
     spec.sandbox = folders.sandbox(run, settings, run_environment::servers(&settings.env, &[]));

@@ -12,7 +12,7 @@ use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Cookie, sandbox, survivors};
-use crate::provider::tests::stub::{StubReply, Stub};
+use crate::provider::tests::stub::{Stub, StubReply};
 use crate::provider::{ApiClient, ApiSettings, Wire};
 
 const SECRET: &str = "swordfish-77";
@@ -460,9 +460,11 @@ async fn it_works_over_a_real_connection() {
     let place = InternalFixture::new();
     broken_sum(&place);
     let tool = |name: &str, input: Value| {
-        StubReply::json(json!({"model": "v", "stop_reason": "tool_use", "usage": {"input_tokens": 10, "output_tokens": 5},
+        StubReply::json(
+            json!({"model": "v", "stop_reason": "tool_use", "usage": {"input_tokens": 10, "output_tokens": 5},
             "content": [{"type": "thinking", "thinking": "", "signature": "s"},
-                {"type": "tool_use", "id": "toolu_1", "name": name, "input": input}]}))
+                {"type": "tool_use", "id": "toolu_1", "name": name, "input": input}]}),
+        )
     };
     let limit = r#"{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}"#;
     let stub = Stub::start([

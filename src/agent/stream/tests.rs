@@ -28,7 +28,8 @@ fn a_call_is_summed_up_in_its_command_or_path() {
 fn what_a_failed_program_without_structure_printed_last_is_read_for_a_limit() {
     let said = "I looked at the tests.\n\nError: Rate limit is exceeded. Please try\nagain in 90s.\n";
     for reader in [text_reader, claude::PRESET.reader] {
-        let limit = |how: ProcessEnd, stdout: &str| classify(&played(reader(), stdout, "", how).0.signals, Timestamp(1_000));
+        let limit =
+            |how: ProcessEnd, stdout: &str| classify(&played(reader(), stdout, "", how).0.signals, Timestamp(1_000));
         let found = limit(ProcessEnd::Exited(1), said).expect("a limit");
         assert_eq!((found.kind, found.until), (LimitKind::Rate, Some(Timestamp(91_000))), "{found:?}");
         // Not the words of a run that went well or was ended, nor prose.

@@ -377,9 +377,11 @@ impl Engine {
     fn network(&self, refused: &RefusedHosts) -> Network {
         match (&self.settings.agent_egress, &self.settings.program) {
             (Egress::Everything, _) => Network::Host,
-            (Egress::Only(hosts), Some(program)) => {
-                Network::Only(EgressSettings { hosts: hosts.clone(), helper: program.clone(), refused: refused.clone() })
-            }
+            (Egress::Only(hosts), Some(program)) => Network::Only(EgressSettings {
+                hosts: hosts.clone(),
+                helper: program.clone(),
+                refused: refused.clone(),
+            }),
             (Egress::Only(_), None) | (Egress::Nothing, _) => Network::None,
         }
     }

@@ -110,7 +110,8 @@ impl Proxy {
     /// Reads what the client asks for and connects to it; what is to be sent to the client and to the server first.
     async fn begin(&self, client: &mut TcpStream) -> Result<(TcpStream, Vec<u8>, Vec<u8>), ProxyRefusal> {
         let asked = tokio::time::timeout(PATIENCE, asked(client)).await;
-        let ProxyRequest { target, is_tunnel, first } = asked.unwrap_or_else(|_| Err(ProxyRefusal::bad("no request came")))?;
+        let ProxyRequest { target, is_tunnel, first } =
+            asked.unwrap_or_else(|_| Err(ProxyRefusal::bad("no request came")))?;
         let server = self.reach(&target).await?;
         let to_client = if is_tunnel { b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec() } else { Vec::new() };
         Ok((server, to_client, first))
@@ -176,11 +177,13 @@ fn parse(read: &[u8]) -> Result<Option<ProxyRequest>, ProxyRefusal> {
     let (method, address, rest) =
         (request.method.unwrap_or_default(), request.path.unwrap_or_default(), &read[length..]);
     if method == "CONNECT" {
-        let target = Target::parse(address, None).ok_or_else(|| ProxyRefusal::bad("CONNECT needs a host and a port"))?;
+        let target =
+            Target::parse(address, None).ok_or_else(|| ProxyRefusal::bad("CONNECT needs a host and a port"))?;
         return Ok(Some(ProxyRequest { target, is_tunnel: true, first: rest.to_vec() }));
     }
     let url = Url::parse(address).ok().filter(|url| url.scheme() == "http");
-    let url = url.ok_or_else(|| ProxyRefusal::bad("this is a proxy: ask it for an absolute http address, or by CONNECT"))?;
+    let url =
+        url.ok_or_else(|| ProxyRefusal::bad("this is a proxy: ask it for an absolute http address, or by CONNECT"))?;
     let target = Target::parse(&url[Position::BeforeHost..Position::AfterPort], Some(HTTP));
     let target = target.ok_or_else(|| ProxyRefusal::bad("the address has no host"))?;
     // One request a connection: the next may be for another host.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Network, Sandbox, ScratchHome, SandboxView, installed};
+use super::{Network, Sandbox, SandboxView, ScratchHome, installed};
 use crate::process::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
 
 /// Longest run of one attempt.

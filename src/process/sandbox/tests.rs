@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::process::{Cookie, ProcessEnd, Finished, Flow, ProcessError, survivors};
+use crate::process::{Cookie, Finished, Flow, ProcessEnd, ProcessError, survivors};
 
 /// Whether sandbox tests can run; says why not, and fails in CI, where they must.
 async fn usable() -> bool {
