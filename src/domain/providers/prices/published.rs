@@ -11,8 +11,8 @@
 //! - Google: ai.google.dev/gemini-api/docs/pricing as quoted on 2026-10-07 and earlier. The three newest Flash models cost
 //!   twice as much from 2027-01-01 on. Where no price of a cached token was found, it is a tenth, as it is for the others.
 //!   Prompts of the Pro models above 200,000 tokens cost more.
-//! - Moonshot: platform.kimi.ai/docs/pricing as quoted on 2026-10-25 (K3.1 Pro), 2026-07 (K3) and 2026-06 (K2.7 Code).
-//!   No price of K2.6 was found that is Moonshot's own, so it is not here.
+//! - Moonshot: platform.kimi.ai/docs/pricing as quoted on 2026-10-25 (Kimi-K3.1 Pro), 2026-07 (Kimi-K3) and 2026-06
+//!   (Kimi-K2.7 Code). Moonshot publishes no price of Kimi-K2.6.
 
 use super::name::is_version_of;
 use super::{PriceEntry, TokenPrice};

@@ -1,0 +1,10 @@
+//! Shape of the source: directions between modules, circles, sizes, names, docstrings, and documents that must agree with it.
+
+mod circles;
+mod codes;
+mod layers;
+mod names;
+mod papers;
+mod sizes;
+mod source;
+mod words;

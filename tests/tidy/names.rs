@@ -1,0 +1,101 @@
+//! Names of types: no two types of the product share one.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::source::{line_of, report, sources};
+
+/// Names that several types have; entries may go, never come.
+const KNOWN: &[&str] = &[
+    "Answer",
+    "App",
+    "Asked",
+    "Call",
+    "Caller",
+    "CheckRun",
+    "Claims",
+    "Client",
+    "ClockWatch",
+    "Command",
+    "Comment",
+    "Decision",
+    "Delivery",
+    "Described",
+    "Edit",
+    "End",
+    "Ended",
+    "Entry",
+    "Evidence",
+    "Failure",
+    "Fault",
+    "Figures",
+    "Finding",
+    "Found",
+    "Hook",
+    "Issue",
+    "Label",
+    "Limits",
+    "Line",
+    "Loop",
+    "Metrics",
+    "Model",
+    "News",
+    "Outcome",
+    "Output",
+    "Owner",
+    "Pace",
+    "Part",
+    "Place",
+    "Policy",
+    "Preset",
+    "Priority",
+    "Pull",
+    "Reaction",
+    "Refusal",
+    "Refused",
+    "Repository",
+    "Review",
+    "Row",
+    "Rule",
+    "Said",
+    "Schedule",
+    "Server",
+    "Severity",
+    "Shape",
+    "Shell",
+    "ShowArgs",
+    "Situation",
+    "Spec",
+    "State",
+    "StaticModel",
+    "Status",
+    "Token",
+    "Turn",
+    "User",
+    "View",
+    "Walk",
+];
+
+#[test]
+fn types_have_names_of_their_own() {
+    static TYPE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r"(?m)^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|union) (\w+)|^(?:pub(?:\([^)]*\))? )?type (\w+)",
+        )
+        .expect("pattern")
+    });
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in ["src", "crates"].into_iter().flat_map(sources).filter(|file| !file.is_test) {
+        for found in TYPE.captures_iter(&file.code) {
+            let name = found.get(1).or(found.get(2)).expect("one of two");
+            let place = format!("{}:{}", file.path, line_of(&file.code, name.start()));
+            places.entry(name.as_str().to_owned()).or_default().push(place);
+        }
+    }
+    places.retain(|_, places| places.len() > 1);
+    let new = places.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str()));
+    let new = new.map(|(name, places)| format!("`{name}` names {} types: {}", places.len(), places.join(", ")));
+    report(new);
+}

@@ -1,0 +1,71 @@
+//! Documents that must agree with the source.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::source::{report, sources};
+
+#[test]
+fn every_dependency_has_its_line() {
+    let (manifest, contributing) = (read("Cargo.toml"), read("CONTRIBUTING.md"));
+    let table = contributing.split("## Dependencies").nth(1).expect("the table");
+    let named: BTreeSet<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())
+        .flat_map(|cell| cell.split(", "))
+        .collect();
+    let mut within = false;
+    report(manifest.lines().filter_map(|line| {
+        if line.starts_with('[') {
+            within = line.ends_with("dependencies]");
+        }
+        let name = line.split([' ', '.', '=']).next().filter(|name| within && !name.is_empty())?;
+        let told = name.starts_with(['[', '#']) || named.contains(name);
+        (!told).then(|| format!("CONTRIBUTING.md:1: the table of dependencies leaves out `{name}`"))
+    }));
+}
+
+#[test]
+fn papers_stay_short() {
+    let limits = [("README.md", 100), ("ARCHITECTURE.md", 150)];
+    report(limits.into_iter().filter_map(|(name, most)| {
+        let lines = read(name).lines().count();
+        (lines > most).then(|| format!("{name}: {lines} lines, at most {most} are allowed; link to a page in docs/"))
+    }));
+}
+
+/// Codes of the catalogues that comments refer to (`W3`, `D8`, `K12`) have a row there.
+#[test]
+fn codes_of_threats_and_faults_are_in_their_catalogues() {
+    static CODE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?:^|[^\w.-])([WPIGSKDFA][1-9][0-9]?)\b").expect("pattern"));
+    static REFERENCE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r#"(?m)^\s*//[/!] .*|kill_point\("[^"]+"\)"#).expect("pattern"));
+    let catalogues = ["docs/threats.md", "docs/faults.md"].map(read).concat();
+    let rows =
+        catalogues.lines().filter_map(|line| line.strip_prefix("| <a id=")?.split_once("</a>")?.1.split(" |").next());
+    let known: BTreeSet<&str> = rows
+        .flat_map(|cell| CODE.captures_iter(cell).filter_map(|code| code.get(1)).map(|code| code.as_str()))
+        .collect();
+    assert!(known.len() > 50, "the catalogues list {} codes", known.len());
+    let files: Vec<_> = ["src", "crates", "tests"].into_iter().flat_map(sources).collect();
+    report(files.iter().filter(|file| !file.path.starts_with("tests/tidy/")).flat_map(|file| {
+        let named = REFERENCE.find_iter(&file.text).flat_map(|line| CODE.captures_iter(line.as_str()));
+        let unknown: BTreeSet<&str> = named
+            .filter_map(|code| code.get(1))
+            .map(|code| code.as_str())
+            .filter(|code| !known.contains(code))
+            .collect();
+        unknown
+            .into_iter()
+            .map(|code| format!("{}: `{code}` is in neither docs/threats.md nor docs/faults.md", file.path))
+    }));
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("a document is readable text")
+}

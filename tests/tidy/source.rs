@@ -1,0 +1,82 @@
+//! Source files of the project as the checks read them: path, text, and code without comments, literals and tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// A source file: its path from the top, its text, and its code without comments, text literals and tests.
+#[derive(Debug)]
+pub struct Source {
+    pub path: String,
+    pub text: String,
+    pub code: String,
+    pub is_test: bool,
+}
+
+/// Fails with all faults, one a line.
+pub fn report(faults: impl Iterator<Item = String>) {
+    let faults: Vec<String> = faults.collect();
+    assert!(faults.is_empty(), "{} to mend:\n{}\n", faults.len(), faults.join("\n"));
+}
+
+/// Returns the 1-based line of a byte offset.
+pub fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
+/// Returns all Rust files under a folder of the package, in order.
+pub fn sources(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = Vec::new();
+    collect(&root.join(folder), &mut paths);
+    paths.sort();
+    assert!(!paths.is_empty(), "no Rust files under {folder}/");
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a source file is readable text");
+        let path = path.strip_prefix(root).expect("below the root").to_string_lossy().replace('\\', "/");
+        let is_test = path.starts_with("tests/") || path.ends_with("/tests.rs") || path.contains("/tests/");
+        let code = without_tests(&code_only(&text));
+        Source { path, text, code, is_test }
+    };
+    paths.into_iter().map(read).collect()
+}
+
+fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder is readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, paths);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            paths.push(path);
+        }
+    }
+}
+
+/// Returns the code before the module of unit tests, which is the last thing in a file.
+fn without_tests(code: &str) -> String {
+    static TESTS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?m)^#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))? )?mod \w+ \{").expect("pattern")
+    });
+    TESTS.find(code).map_or(code, |found| &code[..found.start()]).to_owned()
+}
+
+/// Returns source with comments and the insides of text and character literals blanked; lines stay where they are.
+fn code_only(source: &str) -> String {
+    static SKIP: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r###"(?s)//[^\n]*|/\*.*?\*/|\bb?r"[^"]*"|\bb?r#"(?:[^"]|"[^#])*"#|\bb?r##".*?"##|"(?:[^"\\]|\\.)*"|'(?:[^'\\\n]|\\[^\n]{1,10}?)'"###,
+        )
+        .expect("pattern")
+    });
+    let blank = |found: &regex::Captures<'_>| -> String {
+        found[0].chars().map(|character| if character == '\n' { '\n' } else { ' ' }).collect()
+    };
+    SKIP.replace_all(source, blank).into_owned()
+}
+
+/// Makes a source file of a text, for tests of the checks themselves.
+pub fn source(path: &str, text: &str) -> Source {
+    Source { path: path.to_owned(), text: text.to_owned(), code: without_tests(&code_only(text)), is_test: false }
+}

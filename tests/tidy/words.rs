@@ -1,0 +1,166 @@
+//! Words that must not stand in the source: what the functional core must not name, and what is unfinished.
+
+use regex::Regex;
+
+use crate::source::{Source, line_of, report, source, sources};
+
+/// Patterns that the functional core must not contain, each with its reason.
+const BANNED_IN_DOMAIN: [(&str, &str); 8] = [
+    (r"\basync\b", "the core is synchronous; do the waiting in an adapter"),
+    (r"\btokio\b", "the core has no runtime"),
+    (r"\bstd::fs\b", "the core does not touch files; take their text as a value"),
+    (r"\bInstant\b", "time is a value; take a Timestamp"),
+    (r"\bSystemTime\b", "time is a value; take a Timestamp"),
+    (r"\bstd::env\b", "only config reads the environment"),
+    (r"\breqwest\b", "the core does not talk to servers"),
+    (r"\brusqlite\b", "the core does not know the store"),
+];
+
+/// Patterns that no source file may contain, each with its reason.
+const BANNED: [(&str, &str); 3] = [
+    (r"\btodo!\s*\(", "write it, or leave it out"),
+    (r"\bunimplemented!\s*\(", "write it, or leave it out"),
+    (r"\bdbg!\s*\(", "use tracing"),
+];
+
+#[test]
+fn the_core_is_pure() {
+    let files = sources("src");
+    let core = files.iter().filter(|file| file.path.starts_with("src/domain"));
+    report(core.flat_map(|file| banned(file, &BANNED_IN_DOMAIN)));
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    report(sources("src").iter().chain(&sources("crates")).flat_map(|file| banned(file, &BANNED)));
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let files = sources("src").into_iter().chain(sources("crates")).chain(sources("tests")).collect::<Vec<_>>();
+    report(
+        files
+            .iter()
+            .filter(|file| !has_header(&file.text))
+            .map(|file| format!("{}:1: begin the file with a `//!` line that says what it is for", file.path)),
+    );
+}
+
+fn banned(file: &Source, words: &[(&str, &str)]) -> Vec<String> {
+    if file.is_test {
+        return Vec::new();
+    }
+    let mut faults = Vec::new();
+    for (pattern, advice) in words {
+        for found in Regex::new(pattern).expect("pattern").find_iter(&file.code) {
+            faults.push(format!(
+                "{}:{}: `{}`: {advice}",
+                file.path,
+                line_of(&file.code, found.start()),
+                found.as_str()
+            ));
+        }
+    }
+    faults
+}
+
+fn has_header(text: &str) -> bool {
+    text.lines().next().is_some_and(|line| line.strip_prefix("//!").is_some_and(|words| !words.trim().is_empty()))
+}
+
+#[test]
+fn banned_words_and_missing_headers_are_seen() {
+    let impure = source(
+        "src/domain/a.rs",
+        "async fn a() { tokio::go(); } // async\nconst A: &str = r#\"async \"quoted\" tokio\"#;\n'a: loop {}",
+    );
+    assert_eq!(banned(&impure, &BANNED_IN_DOMAIN).len(), 2);
+    assert_eq!(banned(&source("src/a.rs", "todo!(); dbg!(1); let todo = 1;"), &BANNED).len(), 2);
+    assert!(
+        has_header("//! For this.\n") && !has_header("//!\n") && !has_header("use a;\n//! Late.") && !has_header("")
+    );
+}
+
+/// Docstrings with a beginning that documentation does not use, by folder; at most so many.
+const KNOWN_BEGINNINGS: &[(&str, usize)] = &[
+    ("benches/figures", 42),
+    ("crates/fake-forge/src", 99),
+    ("crates/types/src", 5),
+    ("src/agent", 114),
+    ("src/app", 14),
+    ("src/checks", 6),
+    ("src/cli", 92),
+    ("src/config", 2),
+    ("src/domain/knowledge", 9),
+    ("src/domain/lifecycle", 33),
+    ("src/domain/model", 2),
+    ("src/domain/providers", 208),
+    ("src/domain/report", 100),
+    ("src/domain/simulate", 45),
+    ("src/domain/supervision", 234),
+    ("src/domain/trust", 58),
+    ("src/embed", 5),
+    ("src/engine", 111),
+    ("src/escalate", 7),
+    ("src/forge", 93),
+    ("src/http", 7),
+    ("src/mcp", 15),
+    ("src/net", 4),
+    ("src/process", 51),
+    ("src/provider", 28),
+    ("src/render", 6),
+    ("src/store", 15),
+    ("src/telemetry", 5),
+    ("src/workspace", 32),
+    ("tests/it", 34),
+    ("tests/sim", 14),
+    ("tests/slow", 22),
+];
+
+/// Docstrings begin with a noun phrase or a verb in the third person.
+#[test]
+fn docstrings_begin_as_documentation_does() {
+    let folders = ["src", "crates", "tests", "benches"];
+    let mut counts: std::collections::BTreeMap<String, Vec<String>> = std::collections::BTreeMap::new();
+    for file in folders.into_iter().flat_map(sources) {
+        let mut parts = file.path.trim_end_matches(".rs").splitn(4, '/');
+        let depth = if file.path.starts_with("src/domain/") || file.path.starts_with("crates/") { 3 } else { 2 };
+        let folder = parts.by_ref().take(depth).collect::<Vec<_>>().join("/");
+        counts.entry(folder).or_default().extend(odd_beginnings(&file));
+    }
+    let known = |folder: &str| KNOWN_BEGINNINGS.iter().find(|(name, _)| *name == folder).map_or(0, |(_, count)| *count);
+    report(counts.iter().filter(|(folder, found)| found.len() > known(folder)).flat_map(|(folder, found)| {
+        let head = format!("{folder}: {} docstrings with an odd beginning, {} are known", found.len(), known(folder));
+        std::iter::once(head).chain(found.iter().cloned())
+    }));
+}
+
+/// Returns the docstrings of a file that begin with a question word or a preposition.
+fn odd_beginnings(file: &Source) -> Vec<String> {
+    static DOC: std::sync::LazyLock<Regex> = std::sync::LazyLock::new(|| {
+        let words = "What|Whose|Who|Whom|Why|How|Which|Where|When|So|As|Of|In|By|Is|Are|That";
+        Regex::new(&format!(r"^\s*//[/!] (?:{words})\b")).expect("pattern")
+    });
+    let lines: Vec<&str> = file.text.lines().collect();
+    let is_start = |at: usize| {
+        let previous = at.checked_sub(1).map_or("", |before| lines[before].trim());
+        !previous.starts_with("//") || matches!(previous, "///" | "//!")
+    };
+    let starts = lines.iter().enumerate().filter(|(at, line)| DOC.is_match(line) && is_start(*at));
+    starts
+        .map(|(at, line)| {
+            format!(
+                "{}:{}: `{}`: begin with a noun phrase or a verb in the third person",
+                file.path,
+                at + 1,
+                line.trim()
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn odd_beginnings_are_seen() {
+    let text = "//! What it is.\n/// Number of calls.\n/// When a line goes on, it may begin so.\nfn a() {}\n    /// Who asks.\n///\n/// How so.\n// Why: a comment.\n";
+    assert_eq!(odd_beginnings(&source("src/a.rs", text)).len(), 3);
+}
