@@ -6,12 +6,12 @@ use regex::Regex;
 
 use crate::source::{Source, report, source, sources};
 
-/// them were right.
+/// W3: keyed codes are verified in constant time by `hmac`; the duration of a byte comparison reveals the matching prefix.
 #[test]
 fn codes_are_compared_in_constant_time() {
     let keyed = sources("src").into_iter().filter(|file| file.code.contains("Hmac<")).collect::<Vec<_>>();
     report(keyed.iter().flat_map(comparisons_of_codes));
-    // Those that take a code from outside.
+    // Modules that verify a code from outside.
     for path in ["src/forge/signature.rs", "src/render/marker.rs", "src/mcp.rs"] {
         let file = keyed.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("{path} has moved"));
         assert!(VERIFIES.is_match(&file.code), "{path} does not verify by `verify_slice` or its like");

@@ -45,8 +45,6 @@ fn functions_and_files_stay_short() {
     report(too_long.chain(stale).chain(long_files).chain(stale_files));
 }
 
-/// W3: codes are compared in constant time, by what `hmac` has for it: a comparison of bytes tells by its time how many of
-
 fn ratchet(what: &str, length: usize, limit: usize, listed: Option<usize>) -> Option<String> {
     match listed {
         None => Some(format!("{what} has {length} lines, at most {limit} are allowed; split it by what its parts do")),
