@@ -31,7 +31,7 @@ use crate::failpoint::{self, kill_point};
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};
-use crate::forge::http::Pace;
+use crate::forge::http::RateSettings;
 use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{Limits, serve};
@@ -56,7 +56,7 @@ pub struct Options {
     /// Time.
     pub clock: Clock,
     /// How fast forges are called.
-    pub pace: Pace,
+    pub rates: RateSettings,
     /// Further forges, made by the caller: the local one.
     pub extra_forges: Vec<Arc<dyn Forge>>,
     /// Last word on the engine's settings.
@@ -72,7 +72,7 @@ impl Default for Options {
         Self {
             role: Role::All,
             clock: Clock::System,
-            pace: Pace::default(),
+            rates: RateSettings::default(),
             extra_forges: Vec::new(),
             tune: |_| {},
             sandbox: None,
@@ -312,7 +312,7 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
                 url: forge.url.clone(),
                 token: token.clone(),
                 own,
-                pace: options.pace,
+                rates: options.rates,
             };
             Arc::new(Gitea::new(settings, options.clock.clone())?)
         }
@@ -329,7 +329,7 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
                 api_url: github_api(&forge.url)?,
                 web_url: forge.url.clone(),
                 auth,
-                pace: options.pace,
+                rates: options.rates,
             };
             Arc::new(GitHub::new(settings, options.clock.clone())?)
         }

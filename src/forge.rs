@@ -161,7 +161,7 @@ pub struct NewPull {
 
 /// A review as read back.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Review {
+pub struct PullReview {
     /// Its id.
     pub id: i64,
     /// Verdict.
@@ -176,7 +176,7 @@ pub struct Review {
 
 /// A remark on a line.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ReviewRemark {
+pub struct ReviewComment {
     /// The remark.
     pub comment: CommentSnapshot,
     /// File.
@@ -209,7 +209,7 @@ pub struct CiFailure {
 
 /// A label that is on an issue, as the forge's own record has it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Labelled {
+pub struct LabelAssignment {
     /// Who set it.
     pub by: User,
     /// When.
@@ -220,7 +220,7 @@ pub struct Labelled {
 
 /// An earlier text of an issue.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Edit {
+pub struct IssueEdit {
     /// When.
     pub at: Timestamp,
     /// Who; `None` where the forge does not say.
@@ -245,14 +245,14 @@ pub struct TextFile {
     pub text: String,
 }
 
-/// Whether our credential can tell who is in a team.
+/// Visibility of a team's members to the credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TeamSight {
-    /// It can.
-    Seen,
-    /// The forge does not say it before somebody of the team gives a command; why.
-    Unsure { why: String },
-    /// It cannot, so nobody counts as a member: why, and what to do.
+pub enum TeamVisibility {
+    /// Visible.
+    Visible,
+    /// Unknown until a member gives a command; `why` is the reason.
+    Unknown { why: String },
+    /// Hidden, so that no account counts as a member; `why` is the reason, `fix` the remedy.
     Hidden { why: String, fix: String },
 }
 
@@ -267,7 +267,7 @@ pub struct GitAccess {
 
 /// What a delivery turned out to be, once its signature held.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Parsed {
+pub enum ParsedDelivery {
     /// Something we act on.
     Event(Box<ForgeEvent>),
     /// Understood and of no interest; why.
@@ -288,7 +288,7 @@ pub trait Forge: Send + Sync {
     fn name(&self) -> &ForgeName;
     /// Reads a delivery that has been verified; pure. `event` is the forge's event header, which is unsigned: the shape
     /// of the body decides what it is.
-    fn parse(&self, event: &str, body: &[u8]) -> Parsed;
+    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery;
     /// Facts about the server; asked once, then remembered.
     async fn capabilities(&self) -> ForgeResult<Capabilities>;
     /// Who we are there.
@@ -303,7 +303,7 @@ pub trait Forge: Send + Sync {
     /// there has no members.
     async fn in_team(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool>;
     /// Whether our credential can tell who is in a team, for commands given in this repository.
-    async fn sees_team(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamSight>;
+    async fn sees_team(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility>;
     /// Files right in a folder of the default branch, sorted by path, at most 50 and none above 256 KiB; none where there
     /// is no such folder.
     async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>>;
@@ -314,9 +314,9 @@ pub trait Forge: Send + Sync {
     /// Issues and pull requests of any state that changed since a moment.
     async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>>;
     /// Edits of an issue's text, oldest first; empty where the forge keeps none.
-    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Edit>>;
+    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>>;
     /// Who set a label that is on an issue now; `None` where the forge does not say.
-    async fn labelled(&self, _repo: &RepoRef, _number: Number, _label: &str) -> ForgeResult<Option<Labelled>> {
+    async fn labelled(&self, _repo: &RepoRef, _number: Number, _label: &str) -> ForgeResult<Option<LabelAssignment>> {
         Ok(None)
     }
     /// Opens an issue.
@@ -362,9 +362,9 @@ pub trait Forge: Send + Sync {
     /// Asks people for review; people who cannot be asked are left out.
     async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()>;
     /// Reviews, oldest first.
-    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Review>>;
+    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>>;
     /// Remarks on lines, oldest first.
-    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewRemark>>;
+    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>>;
     /// What CI says of a commit.
     async fn ci(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState>;
     /// A branch; `None` where there is none.

@@ -107,7 +107,7 @@ impl From<serde_json::Error> for StoreError {
 pub type StoreResult<T> = Result<T, StoreError>;
 
 /// One unit of work for the writer thread.
-trait Job: Send {
+trait WriterTask: Send {
     /// Runs the work in the open transaction; returns `false` to roll it back.
     fn run(&mut self, connection: &Connection) -> bool;
     /// Sends the result to the caller after the commit.
@@ -120,7 +120,7 @@ struct WriteJob<T, F> {
     reply: oneshot::Sender<StoreResult<T>>,
 }
 
-impl<T: Send, F: FnOnce(&Connection) -> StoreResult<T> + Send> Job for WriteJob<T, F> {
+impl<T: Send, F: FnOnce(&Connection) -> StoreResult<T> + Send> WriterTask for WriteJob<T, F> {
     fn run(&mut self, connection: &Connection) -> bool {
         let Some(work) = self.work.take() else { return false };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(connection)));
@@ -145,13 +145,13 @@ impl<T: Send, F: FnOnce(&Connection) -> StoreResult<T> + Send> Job for WriteJob<
 /// The database of the service. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    inner: Arc<Inner>,
+    inner: Arc<StoreInner>,
 }
 
-struct Inner {
+struct StoreInner {
     path: PathBuf,
     /// `None` once closed.
-    queue: Mutex<Option<mpsc::SyncSender<Box<dyn Job>>>>,
+    queue: Mutex<Option<mpsc::SyncSender<Box<dyn WriterTask>>>>,
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     readers: Mutex<Vec<Connection>>,
     mode: Mode,
@@ -236,7 +236,7 @@ impl Store {
                 .map_err(|e| failed(format!("no thread for the writer: {e}")))?
         };
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(StoreInner {
                 path: path.to_path_buf(),
                 queue: Mutex::new(Some(queue)),
                 writer: Mutex::new(Some(writer)),
@@ -452,7 +452,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
 
 fn write_loop(
     connection: Connection,
-    jobs: &mpsc::Receiver<Box<dyn Job>>,
+    jobs: &mpsc::Receiver<Box<dyn WriterTask>>,
     path: &Path,
     failed: &CancellationToken,
     mode: Mode,
@@ -495,7 +495,7 @@ fn write_loop(
 
 /// Waits for `wanted` jobs, at most `most`: callers that were answered together write again together, and would otherwise be
 /// split over two commits.
-fn gather(jobs: &mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>, wanted: usize, most: Duration) {
+fn gather(jobs: &mpsc::Receiver<Box<dyn WriterTask>>, batch: &mut Vec<Box<dyn WriterTask>>, wanted: usize, most: Duration) {
     let watch = Stopwatch::start();
     while batch.len() < wanted {
         match jobs.recv_timeout(most.saturating_sub(watch.elapsed())) {
@@ -505,9 +505,9 @@ fn gather(jobs: &mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>, wa
     }
 }
 
-fn commit_batch(connection: &Connection, batch: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+fn commit_batch(connection: &Connection, batch: &mut [Box<dyn WriterTask>]) -> rusqlite::Result<()> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    let run = |batch: &mut [Box<dyn Job>]| -> rusqlite::Result<()> {
+    let run = |batch: &mut [Box<dyn WriterTask>]| -> rusqlite::Result<()> {
         for job in batch {
             connection.prepare_cached("SAVEPOINT job")?.execute([])?;
             if !job.run(connection) {

@@ -158,7 +158,7 @@ impl Parked {
     }
 }
 
-fn refused(refusal: fake_forge::Refusal) -> anyhow::Error {
+fn refused(refusal: fake_forge::FakeRefusal) -> anyhow::Error {
     anyhow::anyhow!("the forge refused: {refusal:?}")
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use fake_forge::{Access, Dialect, FakeForge, Refusal};
+use fake_forge::{Access, Dialect, FakeForge, FakeRefusal};
 use ralph_bot::app::{App, Options};
 use ralph_bot::clock::{Clock, Stopwatch};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::Loop;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
-use ralph_bot::forge::http::Pace;
+use ralph_bot::forge::http::RateSettings;
 use ralph_bot::process::sandbox::{SandboxTier, probe};
 use ralph_bot::store::loops;
 
@@ -69,13 +69,13 @@ impl World {
         let config = Config::parse(&folder.join("ralph-control.yaml"), &text, &env);
         let config = config.map_err(|problems| anyhow::anyhow!("{problems}"))?;
         // The second between two writes that real forges ask for would only hide what the service itself takes.
-        let pace = Pace { mutation_interval_ms: 0, ..Pace::default() };
+        let rates = RateSettings { mutation_interval_ms: 0, ..RateSettings::default() };
         let tune = |settings: &mut EngineSettings| {
             settings.partial_clone = false;
             // What runs here is a bench, which opens no sandbox to its model.
             settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
         };
-        let options = Options { role, pace, sandbox: Some(sandbox), tune, ..Options::default() };
+        let options = Options { role, rates, sandbox: Some(sandbox), tune, ..Options::default() };
         let app = App::start(&config, &env, options).await?;
         let address = app.address.context("the service does not listen")?;
         let url = format!("http://{address}/webhooks/forge");
@@ -117,6 +117,6 @@ impl World {
     }
 }
 
-fn refused(refusal: Refusal) -> anyhow::Error {
+fn refused(refusal: FakeRefusal) -> anyhow::Error {
     anyhow::anyhow!("the forge refused: {refusal:?}")
 }

@@ -18,7 +18,7 @@ use crate::config::{Config, Env};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{AccountKind, Number, RepoId, User};
 use crate::engine::EngineSettings;
-use crate::forge::http::Pace;
+use crate::forge::http::RateSettings;
 use crate::process::sandbox::{SandboxTier, probe};
 use crate::store::loops;
 use fake_forge::{Access, Dialect, FakeForge};
@@ -150,7 +150,7 @@ backends:
     };
     let interval = if args.fast { 0 } else { 300 };
     let options = Options {
-        pace: Pace { mutation_interval_ms: interval, ..Pace::default() },
+        rates: RateSettings { mutation_interval_ms: interval, ..RateSettings::default() },
         sandbox: Some(sandbox),
         tune,
         ..Options::default()

@@ -25,7 +25,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number};
 use crate::domain::trust::command::RunOptions;
 use crate::engine::EngineSettings;
-use crate::forge::local::{Local, Said};
+use crate::forge::local::{Local, LocalMessage};
 use crate::store::{StoreResult, loops};
 use crate::telemetry::{self, FILTER_VARIABLE};
 use progress::{News, Progress};
@@ -89,7 +89,7 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     let mut signals = Signals::new()?;
     let json = global.json;
     let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
-    let said = Box::new(move |said: Said| progress::tell_said(&said, json));
+    let said = Box::new(move |said: LocalMessage| progress::tell_said(&said, json));
     let forge = Local::open(&args.repo, path, env.get("HOME").unwrap_or("/"), Clock::System, said).await;
     let forge = Arc::new(forge.map_err(CliError::Usage)?);
     let options =

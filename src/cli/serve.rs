@@ -10,7 +10,7 @@ use super::{CliError, CliResult, Global, block_on_with, load, print};
 use crate::app::{App, Options};
 use crate::config::{Config, ConfigScope, Env};
 use crate::engine::Role;
-use crate::forge::http::Pace;
+use crate::forge::http::RateSettings;
 use crate::telemetry;
 
 /// What a shell makes of an end by Ctrl-C.
@@ -67,8 +67,8 @@ pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
 async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult {
     // Before the start, so that a signal during it is not lost.
     let mut signals = Signals::new()?;
-    let pace = Pace { mutation_interval_ms: i64::from(config.engine.mutation_interval_ms), ..Pace::default() };
-    let app = App::start(config, env, Options { role, pace, ..Options::default() })
+    let rates = RateSettings { mutation_interval_ms: i64::from(config.engine.mutation_interval_ms), ..RateSettings::default() };
+    let app = App::start(config, env, Options { role, rates, ..Options::default() })
         .await
         .map_err(|error| CliError::Failed(format!("the service did not start: {error:#}")))?;
     print(&announcement(config, app.address, json))?;

@@ -12,7 +12,7 @@ use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::render::{Marker, find_marker};
 use crate::store::forge_posts::{self, ForgePost};
-use crate::store::outbox::Claimed;
+use crate::store::outbox::ClaimedEffect;
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -31,7 +31,7 @@ impl Engine {
     pub(super) async fn comment_once(
         &self,
         seat: &ForgeSeat,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         repo: &RepoRef,
         on: Number,
         view: &View,
@@ -49,7 +49,7 @@ impl Engine {
     pub(super) async fn comment_under(
         &self,
         seat: &ForgeSeat,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         repo: &RepoRef,
         on: Number,
         key: &str,
@@ -75,7 +75,7 @@ impl Engine {
     pub(super) async fn comment_in_place(
         &self,
         seat: &ForgeSeat,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         repo: &RepoRef,
         on: Number,
         view: &View,
@@ -116,12 +116,12 @@ impl Engine {
     }
 
     /// The marker of the text that an effect writes under a key.
-    pub(super) fn marker(&self, claimed: &Claimed, key: &str) -> Marker {
+    pub(super) fn marker(&self, claimed: &ClaimedEffect, key: &str) -> Marker {
         Marker::new(&claimed.subject, key, &claimed.place.key(), &self.marker_key)
     }
 
     /// A view as the text that an effect writes under a key.
-    pub(super) fn text(&self, claimed: &Claimed, key: &str, view: &View) -> String {
+    pub(super) fn text(&self, claimed: &ClaimedEffect, key: &str, view: &View) -> String {
         self.renderer.comment(view, &self.marker(claimed, key))
     }
 
@@ -131,7 +131,7 @@ impl Engine {
         seat: &ForgeSeat,
         repo: &RepoRef,
         on: Number,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         marker: &Marker,
     ) -> Result<Option<CommentSnapshot>, Failure> {
         let since = claimed.created_at;
@@ -147,7 +147,7 @@ impl Engine {
         seat: &ForgeSeat,
         repo: &RepoRef,
         on: Number,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         marker: &Marker,
         ours: CommentId,
     ) -> Result<CommentId, Failure> {
@@ -190,7 +190,7 @@ impl Engine {
 
     /// Why a comment is left out, where the issue has had enough of them. What people have to answer to, and what ends a
     /// loop, is always said.
-    pub(super) async fn over_budget(&self, claimed: &Claimed, view: &View) -> Result<Option<String>, Failure> {
+    pub(super) async fn over_budget(&self, claimed: &ClaimedEffect, view: &View) -> Result<Option<String>, Failure> {
         let spare = match view {
             View::Iteration(_) | View::Reply(_) | View::Started(_) | View::Help(_) | View::Status(_) => true,
             View::Waiting(view) => view.mention.is_none(),

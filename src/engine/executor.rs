@@ -16,7 +16,7 @@ use crate::domain::trust::policy::PolicyLimits;
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{IssueRole, Slots};
-use crate::store::outbox::{self, Claimed, EffectOutcome};
+use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
 use crate::store::{StoreError, forge_posts, loops};
 
 /// What came of an effect.
@@ -74,7 +74,7 @@ impl From<StoreError> for Failure {
 
 impl Engine {
     /// Takes one piece of work on, where one is due.
-    pub(super) async fn claim_work(&self) -> Result<Option<Claimed>, StoreError> {
+    pub(super) async fn claim_work(&self) -> Result<Option<ClaimedEffect>, StoreError> {
         self.claim(Lane::Work.as_str().to_owned(), |_| true).await
     }
 
@@ -83,7 +83,7 @@ impl Engine {
         &self,
         queue: String,
         may: impl Fn(&IssueRef) -> bool + Send + 'static,
-    ) -> Result<Option<Claimed>, StoreError> {
+    ) -> Result<Option<ClaimedEffect>, StoreError> {
         self.mind_the_clock().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());
         let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
@@ -128,7 +128,7 @@ impl Engine {
     }
 
     /// Records what came of an effect, and tells the loop.
-    pub(super) async fn record(&self, claimed: Claimed, outcome: Result<Receipt, Failure>) -> Result<(), StoreError> {
+    pub(super) async fn record(&self, claimed: ClaimedEffect, outcome: Result<Receipt, Failure>) -> Result<(), StoreError> {
         self.mind_the_clock().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();

@@ -18,7 +18,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::trust::permit::{self, AccessLevel, Authorization, DenyAnswer, PermitFacts};
 use crate::domain::trust::policy::{Floor, Policy};
-use crate::forge::{ForgeError, ForgeErrorKind, Parsed, Permission};
+use crate::forge::{ForgeError, ForgeErrorKind, ParsedDelivery, Permission};
 use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};
 use crate::store::loops::{self, IssueRole};
 use crate::store::{StoreError, forge_state, outbox};
@@ -117,9 +117,9 @@ impl Engine {
         };
         let body = waiting.delivery.body.unpack().map_err(|error| format!("not understood: {error}"))?;
         match seat.forge.parse(&waiting.delivery.event, &body) {
-            Parsed::Event(event) => Ok((seat, event)),
-            Parsed::Ignored(why) => Err(why),
-            Parsed::Malformed(why) => Err(format!("not understood: {why}")),
+            ParsedDelivery::Event(event) => Ok((seat, event)),
+            ParsedDelivery::Ignored(why) => Err(why),
+            ParsedDelivery::Malformed(why) => Err(format!("not understood: {why}")),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::domain::lifecycle::effect::{Effect, channel_queue};
 use crate::domain::report::notice::{Audience, Notice, Occasion};
 use crate::escalate::{Channel, Outcome};
 use crate::forge::http::jitter;
-use crate::store::outbox::{self, Claimed, EffectOutcome};
+use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
 use crate::store::{StoreError, StoreResult};
 
 /// How messages to channels are tried.
@@ -113,7 +113,7 @@ impl Engine {
     async fn settle_notice(
         &self,
         channel: &Channel,
-        claimed: Claimed,
+        claimed: ClaimedEffect,
         delivery: &str,
         outcome: Outcome,
     ) -> Result<(), StoreError> {
@@ -144,7 +144,7 @@ impl Engine {
         }
     }
 
-    async fn give_up(&self, channel: &Channel, claimed: Claimed, why: String) -> Result<bool, StoreError> {
+    async fn give_up(&self, channel: &Channel, claimed: ClaimedEffect, why: String) -> Result<bool, StoreError> {
         let (name, subject, key) = (channel.name(), &claimed.subject, &claimed.key);
         tracing::error!(channel = name, subject, key, why, "a message could not be delivered and is given up");
         self.metrics.effect("notify", "rejected");
@@ -152,7 +152,7 @@ impl Engine {
         Ok(true)
     }
 
-    async fn end_notice(&self, claimed: Claimed, ended: EffectOutcome, receipt: String) -> Result<(), StoreError> {
+    async fn end_notice(&self, claimed: ClaimedEffect, ended: EffectOutcome, receipt: String) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         self.fenced(move |c| outbox::finish(c, &claimed, &owner, ended, &receipt, now)).await
     }
@@ -174,7 +174,7 @@ impl Engine {
     /// Address of the escalation issue that the notice is about, where it has one; an error while it is being opened.
     async fn escalation_issue(
         &self,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         notice: &Notice,
     ) -> Result<Result<Option<String>, ()>, StoreError> {
         if notice.occasion == Occasion::Resolved {
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// The same for every try of a message, and for no other message.
-    fn delivery_id(&self, claimed: &Claimed) -> String {
+    fn delivery_id(&self, claimed: &ClaimedEffect) -> String {
         let name = format!("{}/{}/{}/{}", self.instance, claimed.subject, claimed.id, claimed.created_at.0);
         HEXLOWER.encode(&Sha256::digest(name)[..16])
     }

@@ -16,7 +16,7 @@ use crate::domain::providers::prices::TokenUsage;
 use crate::domain::supervision::control::ModelTier;
 use crate::failpoint::kill_point;
 use crate::store::StoreError;
-use crate::store::calls::{self, BackendChanges, CallDecision, CallLimits, CallSettlement, Caller};
+use crate::store::calls::{self, BackendChanges, CallDecision, CallLimits, CallSettlement, CallContext};
 
 /// How a call ended, as far as its backend is concerned.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,7 +98,7 @@ impl Engine {
             of_repository: self.settings.money.of_repository(current.policy.limits.cost_per_day),
             of_service: self.settings.money.per_service_day,
         };
-        let caller = Caller {
+        let caller = CallContext {
             key,
             loop_id: current.id.clone(),
             repo: current.place.repo.clone(),

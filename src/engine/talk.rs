@@ -17,10 +17,10 @@ use crate::render::find_marker;
 use crate::store::forge_posts::{self, ForgePost};
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
-use crate::store::outbox::Claimed;
+use crate::store::outbox::ClaimedEffect;
 
 impl Engine {
-    pub(super) async fn talk(&self, claimed: &Claimed) -> Result<Receipt, Failure> {
+    pub(super) async fn talk(&self, claimed: &ClaimedEffect) -> Result<Receipt, Failure> {
         match self.talk_once(claimed).await {
             // Refused under a name that the repository no longer has: nothing was done, the new name is tried.
             Err(Failure::Never { why }) if self.was_renamed(&claimed.place.repo).await => {
@@ -39,7 +39,7 @@ impl Engine {
         renamed && self.store.write(move |c| forge_state::save_repository(c, &found.repo, now)).await.is_ok()
     }
 
-    async fn talk_once(&self, claimed: &Claimed) -> Result<Receipt, Failure> {
+    async fn talk_once(&self, claimed: &ClaimedEffect) -> Result<Receipt, Failure> {
         let seat = self.seat(&claimed.place.repo)?;
         let repo = self.present_name(&claimed.place.repo).await?;
         let issue = claimed.place.issue;
@@ -101,7 +101,7 @@ impl Engine {
     }
 
     /// The loop of an effect as it is now.
-    pub(super) async fn current(&self, claimed: &Claimed) -> Result<Loop, Failure> {
+    pub(super) async fn current(&self, claimed: &ClaimedEffect) -> Result<Loop, Failure> {
         let missing = || Failure::Never { why: "its loop is not there".into() };
         let id = claimed.loop_id.clone().ok_or_else(missing)?;
         self.store.read(move |c| loops::get(c, &id)).await?.ok_or_else(missing)
@@ -130,7 +130,7 @@ impl Engine {
         seat: &ForgeSeat,
         repo: &RepoRef,
         on: Number,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         view: &View,
     ) -> Result<Receipt, Failure> {
         if self.over_budget(claimed, view).await?.is_some() {
@@ -156,7 +156,7 @@ impl Engine {
     }
 
     /// Folds away the comment of the iteration before `n` that has one: the newest is what people read.
-    async fn fold_earlier(&self, seat: &ForgeSeat, repo: &RepoRef, claimed: &Claimed, n: u32) -> Result<(), Failure> {
+    async fn fold_earlier(&self, seat: &ForgeSeat, repo: &RepoRef, claimed: &ClaimedEffect, n: u32) -> Result<(), Failure> {
         for earlier in (1..n).rev() {
             if let Some(old) = self.posted(&claimed.subject, &format!("iteration/{earlier}")).await? {
                 return self.fold(seat, repo, &old).await;
@@ -201,7 +201,7 @@ impl Engine {
         &self,
         seat: &ForgeSeat,
         repo: &RepoRef,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         ready: bool,
         reviewers: &[String],
     ) -> Result<Receipt, Failure> {
@@ -278,7 +278,7 @@ impl Engine {
         &self,
         seat: &ForgeSeat,
         repo: &RepoRef,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         cause: &str,
         view: &View,
         reminder: bool,
@@ -342,7 +342,7 @@ impl Engine {
         &self,
         seat: &ForgeSeat,
         repo: &RepoRef,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         number: Number,
         key: &str,
         view: &View,
@@ -362,7 +362,7 @@ impl Engine {
         &self,
         seat: &ForgeSeat,
         repo: &RepoRef,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         why: &str,
     ) -> Result<Receipt, Failure> {
         let Some(id) = claimed.loop_id.clone() else { return Ok(Receipt::text("no loop")) };
@@ -390,7 +390,7 @@ impl Engine {
         &self,
         seat: &ForgeSeat,
         repo: &RepoRef,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         commit: &Sha,
     ) -> Result<Receipt, Failure> {
         let current = self.current(claimed).await?;

@@ -26,7 +26,7 @@ use crate::domain::trust::permit::Authorization;
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::failpoint::kill_point;
 use crate::process::{self, Cookie};
-use crate::store::outbox::{self, Claimed};
+use crate::store::outbox::{self, ClaimedEffect};
 use crate::store::{StoreError, leases, loops};
 use crate::workspace::{GitUrl, PrepareTree, WorkspaceError};
 
@@ -39,7 +39,7 @@ const SETUP_TIMEOUT_S: u64 = 1800;
 
 /// Work that runs in this process.
 pub(super) struct Running {
-    pub claimed: Claimed,
+    pub claimed: ClaimedEffect,
     pub cancel: CancellationToken,
 }
 
@@ -68,7 +68,7 @@ impl Engine {
     }
 
     /// The service stops: whoever comes next finds the work begun, and begins it again.
-    async fn hand_over(&self, claimed: Claimed) -> Result<(), StoreError> {
+    async fn hand_over(&self, claimed: ClaimedEffect) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         let given = self
             .store
@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    async fn work(&self, claimed: &Claimed, cancel: &CancellationToken) -> Result<Receipt, Failure> {
+    async fn work(&self, claimed: &ClaimedEffect, cancel: &CancellationToken) -> Result<Receipt, Failure> {
         let current = self.current(claimed).await?;
         if claimed.abandoned {
             self.end_processes(&current).await;

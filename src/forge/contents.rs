@@ -1,26 +1,27 @@
-//! Files of a repository as both kinds of forge answer for them: a list of what is in a folder, and a file in base64.
+//! Contents API that GitHub and Gitea share: entries of a folder, and files in base64.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// Most files that are read of a folder, and the largest, in bytes.
-const MOST: usize = 50;
-const LARGEST: u64 = 256 * 1024;
+/// Maximum number of files that are read from a folder.
+const MAX_FILES: usize = 50;
+/// Maximum size of a file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 256 * 1024;
 
-/// What is at a path.
+/// Response for a path.
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub(super) enum Found {
-    /// A folder.
-    Folder(Vec<Entry>),
-    /// Something else.
+pub(super) enum FolderContents {
+    /// Entries of a folder.
+    Folder(Vec<FolderEntry>),
+    /// Any other object.
     Other(IgnoredAny),
 }
 
-/// One thing in a folder.
+/// Entry of a folder.
 #[derive(Deserialize)]
-pub(super) struct Entry {
-    /// From the root of the repository.
+pub(super) struct FolderEntry {
+    /// Path from the root of the repository.
     pub(super) path: String,
     #[serde(rename = "type")]
     kind: String,
@@ -28,32 +29,32 @@ pub(super) struct Entry {
     size: u64,
 }
 
-/// A file with what is in it.
+/// Content of a file, in base64.
 #[derive(Deserialize)]
-pub(super) struct Whole {
+pub(super) struct FileContents {
     content: Option<String>,
 }
 
-impl Found {
-    /// Paths of the files that are worth reading, sorted.
+impl FolderContents {
+    /// Returns the paths of files up to the maximum size, sorted, at most [`MAX_FILES`]; none if the path is not a folder.
     pub(super) fn files(self) -> Vec<String> {
         let Self::Folder(entries) = self else { return Vec::new() };
-        let files = entries.into_iter().filter(|entry| entry.kind == "file" && entry.size <= LARGEST);
+        let files = entries.into_iter().filter(|entry| entry.kind == "file" && entry.size <= MAX_FILE_BYTES);
         let mut paths: Vec<String> = files.map(|entry| entry.path).collect();
         paths.sort();
-        paths.truncate(MOST);
+        paths.truncate(MAX_FILES);
         paths
     }
 }
 
-impl Whole {
-    /// The text; what is none is replaced.
+impl FileContents {
+    /// Decodes the text; replaces invalid UTF-8.
     ///
     /// # Errors
-    /// In a sentence, when the forge sent no base64.
+    /// Message for people if the content is not base64.
     pub(super) fn text(&self) -> Result<String, String> {
-        let packed: String = self.content.iter().flat_map(|text| text.split_whitespace()).collect();
-        let bytes = data_encoding::BASE64.decode(packed.as_bytes()).map_err(|error| format!("its content: {error}"))?;
+        let base64: String = self.content.iter().flat_map(|text| text.split_whitespace()).collect();
+        let bytes = data_encoding::BASE64.decode(base64.as_bytes()).map_err(|error| format!("invalid file content: {error}"))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }

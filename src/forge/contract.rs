@@ -30,13 +30,13 @@ pub(crate) fn contract_folder(name: &str) -> Vec<String> {
 
 /// Which description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spec {
+pub(crate) enum ContractSpec {
     Gitea,
     Forgejo,
     GitHub,
 }
 
-impl Spec {
+impl ContractSpec {
     fn file(self) -> &'static str {
         match self {
             Self::Gitea => "gitea-rest-subset.json",
@@ -52,7 +52,7 @@ impl Spec {
 
 /// A request that was sent.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequest {
     pub(crate) method: String,
     /// Path and query, without the prefix of the interface.
     pub(crate) target: String,
@@ -70,15 +70,15 @@ struct Scripted {
 
 /// Answers from a script, by method and target, each answer once and in order; the last of a target is not repeated.
 pub(crate) struct ContractTransport {
-    spec: Spec,
+    spec: ContractSpec,
     document: Arc<Value>,
     script: Mutex<BTreeMap<String, VecDeque<Scripted>>>,
     outside: Mutex<BTreeSet<String>>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<RecordedRequest>>,
 }
 
 impl ContractTransport {
-    pub(crate) fn new(spec: Spec) -> Arc<Self> {
+    pub(crate) fn new(spec: ContractSpec) -> Arc<Self> {
         let bytes = contract_file(spec.file());
         let mut document: Value = serde_json::from_slice(&bytes).unwrap();
         prepare(&mut document, spec);
@@ -152,7 +152,7 @@ impl ContractTransport {
     }
 
     /// What was sent, in order.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
         self.seen.lock().unwrap().clone()
     }
 
@@ -301,7 +301,7 @@ impl Transport for ContractTransport {
         };
         self.check_request(&method, path, query, &body);
         let target = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-        self.seen.lock().unwrap().push(Seen {
+        self.seen.lock().unwrap().push(RecordedRequest {
             method: method.clone(),
             target: target.clone(),
             headers: request.headers().clone(),
@@ -353,7 +353,7 @@ fn check_scalar(place: &str, schema: &Value, value: &str) {
 
 /// Turns a description into plain JSON Schema: `nullable` becomes a type; in Swagger 2, where nothing is composed,
 /// fields that are not described are forbidden.
-fn prepare(value: &mut Value, spec: Spec) {
+fn prepare(value: &mut Value, spec: ContractSpec) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| prepare(item, spec)),
         Value::Object(object) => {
@@ -361,7 +361,7 @@ fn prepare(value: &mut Value, spec: Spec) {
             let described = object.get("type") == Some(&json!("object"))
                 && object.get("properties").is_some_and(Value::is_object)
                 && !object.contains_key("additionalProperties");
-            if described && spec != Spec::GitHub {
+            if described && spec != ContractSpec::GitHub {
                 object.insert("additionalProperties".into(), json!(false));
             }
             if object.remove("nullable") == Some(json!(true)) {
@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     fn sent(
-        spec: Spec,
+        spec: ContractSpec,
         method: &str,
         target: &str,
         body: Option<Value>,
@@ -400,24 +400,24 @@ mod tests {
     fn right_calls_pass_and_wrong_ones_do_not() {
         let comment = "/repos/a/b/issues/1/comments";
         let cases = [
-            (Spec::Gitea, "POST", comment, Some(json!({"body": "x"})), 201, json!({"id": 1, "body": "x"}), None),
-            (Spec::Gitea, "POST", comment, Some(json!({"text": "x"})), 201, json!({}), Some("body")),
-            (Spec::Gitea, "POST", comment, Some(json!({"body": 1})), 201, json!({}), Some("string")),
-            (Spec::Gitea, "POST", comment, Some(json!({"body": "x", "y": 1})), 201, json!({}), Some("y")),
-            (Spec::Gitea, "POST", comment, Some(json!({"body": "x"})), 201, json!({"id": "1"}), Some("integer")),
-            (Spec::Gitea, "POST", comment, Some(json!({"body": "x"})), 201, json!({"made_up": 1}), Some("made_up")),
-            (Spec::Gitea, "POST", comment, Some(json!({"body": "x"})), 200, json!({}), Some("not described")),
-            (Spec::Gitea, "PUT", comment, None, 200, json!({}), Some("has no PUT")),
-            (Spec::Gitea, "GET", "/repos/a/b/issues/x", None, 200, json!({}), Some("no integer")),
-            (Spec::Gitea, "GET", "/repos/a/b/issues?nonsense=1", None, 200, json!([]), Some("nonsense")),
-            (Spec::Gitea, "GET", "/repos/a/b/issues?state=odd", None, 200, json!([]), Some("odd")),
-            (Spec::Gitea, "GET", "/repos/a/b/issues?page=one", None, 200, json!([]), Some("no integer")),
-            (Spec::Forgejo, "GET", "/repos/a/b/issues?page=1", None, 200, json!([]), None),
-            (Spec::GitHub, "POST", comment, Some(json!({})), 201, json!({}), Some("body")),
-            (Spec::GitHub, "POST", comment, Some(json!({"body": "x", "y": 1})), 201, json!({}), Some("no field")),
-            (Spec::GitHub, "GET", "/repos/a/b/issues?per_page=2", None, 200, json!([]), None),
-            (Spec::GitHub, "GET", "/repos/a/b/issues?limit=2", None, 200, json!([]), Some("limit")),
-            (Spec::GitHub, "GET", "/repos/a/b/issues", None, 200, json!([{"id": 1}]), Some("required")),
+            (ContractSpec::Gitea, "POST", comment, Some(json!({"body": "x"})), 201, json!({"id": 1, "body": "x"}), None),
+            (ContractSpec::Gitea, "POST", comment, Some(json!({"text": "x"})), 201, json!({}), Some("body")),
+            (ContractSpec::Gitea, "POST", comment, Some(json!({"body": 1})), 201, json!({}), Some("string")),
+            (ContractSpec::Gitea, "POST", comment, Some(json!({"body": "x", "y": 1})), 201, json!({}), Some("y")),
+            (ContractSpec::Gitea, "POST", comment, Some(json!({"body": "x"})), 201, json!({"id": "1"}), Some("integer")),
+            (ContractSpec::Gitea, "POST", comment, Some(json!({"body": "x"})), 201, json!({"made_up": 1}), Some("made_up")),
+            (ContractSpec::Gitea, "POST", comment, Some(json!({"body": "x"})), 200, json!({}), Some("not described")),
+            (ContractSpec::Gitea, "PUT", comment, None, 200, json!({}), Some("has no PUT")),
+            (ContractSpec::Gitea, "GET", "/repos/a/b/issues/x", None, 200, json!({}), Some("no integer")),
+            (ContractSpec::Gitea, "GET", "/repos/a/b/issues?nonsense=1", None, 200, json!([]), Some("nonsense")),
+            (ContractSpec::Gitea, "GET", "/repos/a/b/issues?state=odd", None, 200, json!([]), Some("odd")),
+            (ContractSpec::Gitea, "GET", "/repos/a/b/issues?page=one", None, 200, json!([]), Some("no integer")),
+            (ContractSpec::Forgejo, "GET", "/repos/a/b/issues?page=1", None, 200, json!([]), None),
+            (ContractSpec::GitHub, "POST", comment, Some(json!({})), 201, json!({}), Some("body")),
+            (ContractSpec::GitHub, "POST", comment, Some(json!({"body": "x", "y": 1})), 201, json!({}), Some("no field")),
+            (ContractSpec::GitHub, "GET", "/repos/a/b/issues?per_page=2", None, 200, json!([]), None),
+            (ContractSpec::GitHub, "GET", "/repos/a/b/issues?limit=2", None, 200, json!([]), Some("limit")),
+            (ContractSpec::GitHub, "GET", "/repos/a/b/issues", None, 200, json!([{"id": 1}]), Some("required")),
         ];
         for (spec, method, target, body, status, answer, complaint) in cases {
             let place = format!("{spec:?} {method} {target} {body:?} -> {status} {answer}");

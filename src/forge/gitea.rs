@@ -1,4 +1,4 @@
-//! Gitea (1.22 or newer) and Forgejo behind the `Forge` trait: one user token, one webhook a repository.
+//! Gitea and Forgejo adapter (Gitea 1.22 or newer), with a user token and a webhook per repository.
 
 mod client;
 mod map;
@@ -18,82 +18,82 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use self::client::{Client, under};
+use self::client::{GiteaClient, under};
 use self::map::{
-    WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePull, WireRemark, WireRepository, WireReview,
+    WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePull, WireReviewComment, WireRepository, WireReview,
     WireSearch, WireStatuses, WireUser, WireVersion,
 };
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
-use super::http::{Caller, Pace, Priority, ReqwestTransport, Transport, error, json as read};
+use super::http::{RequestLayer, RateSettings, RequestPriority, ReqwestTransport, Transport, error, json as read};
 use super::{
-    Branch, Capabilities, CiFailure, CiState, Edit, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue,
-    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile, signature,
+    Branch, Capabilities, CiFailure, CiState, IssueEdit, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue,
+    NewPull, ParsedDelivery, Permission, Reaction, Repository, PullReview, ReviewComment, TeamVisibility, TextFile, signature,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::permit::TeamRef;
 
-/// Oldest Gitea whose interface is known to fit (Forgejo tells which Gitea it corresponds to).
-const OLDEST: (u32, u32) = (1, 22);
-/// What a webhook reports. `issues` and `pull_request` include comments, labels and reviews.
+/// Oldest supported version of Gitea, as (major, minor); Forgejo reports the Gitea version that it corresponds to.
+const MIN_VERSION: (u32, u32) = (1, 22);
+/// Events that webhooks subscribe to. `issues` and `pull_request` include comments, labels and reviews.
 const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
-/// User name for git; the server looks only at the token.
+/// User name for git; the server checks only the token.
 const GIT_USER: &str = "ralph-bot";
-/// Most bytes of what is told about a failed check.
+/// Maximum size of a failed check's log, in bytes.
 const MAX_LOG_BYTES: usize = 32 * 1024;
 
-/// How to reach a server.
+/// Settings of a Gitea or Forgejo server.
 #[derive(Debug, Clone)]
 pub struct GiteaSettings {
-    /// Its configured name.
+    /// Configured name of the forge.
     pub name: ForgeName,
-    /// Its address for people, with the path it is served under.
+    /// Web address, with the path that the server is at.
     pub url: Url,
-    /// Token of our account there.
+    /// Token of the service's account.
     pub token: SecretString,
-    /// Our account, for tokens that may not ask who they belong to.
+    /// Account of the service, for tokens without permission to read it.
     pub own: Option<User>,
-    /// How calls are spaced.
-    pub pace: Pace,
+    /// Spacing, retries and timeouts of requests.
+    pub rates: RateSettings,
 }
 
-/// One Gitea or Forgejo server and our account on it.
+/// Adapter for an account on a Gitea or Forgejo server.
 pub struct Gitea {
     settings: GiteaSettings,
-    client: Client,
+    client: GiteaClient,
     capabilities: OnceCell<Capabilities>,
     own: OnceCell<User>,
     labels: Mutex<HashMap<RepoId, BTreeMap<String, i64>>>,
     hooks: Mutex<HashMap<RepoId, OwnHook>>,
 }
 
-/// A webhook that this process made, so that its secret is known.
+/// Webhook that this process created, so that its secret is known.
 #[derive(Clone, PartialEq, Eq)]
 struct OwnHook {
     id: i64,
-    /// Signature of the address by the secret: changes with either.
+    /// Signature of the address with the secret; changes if either changes.
     fingerprint: String,
 }
 
 impl Gitea {
-    /// A server reached over the network. Nothing is sent yet.
+    /// Creates an adapter without sending a request.
     ///
     /// # Errors
-    /// `Bug` when the address or the token cannot be used.
+    /// `Bug` if the address or the token is invalid.
     pub fn new(settings: GiteaSettings, clock: Clock) -> ForgeResult<Self> {
-        let transport = ReqwestTransport::new(settings.pace.patience)
+        let transport = ReqwestTransport::new(settings.rates.timeouts)
             .map_err(|failure| error(Bug, "start the HTTP client", failure.detail))?;
         Self::with_transport(settings, clock, Arc::new(transport))
     }
 
-    /// A server reached by another transport.
+    /// Creates an adapter that uses the given transport.
     ///
     /// # Errors
-    /// As `new`.
+    /// `Bug` if the address or the token is invalid.
     pub fn with_transport(settings: GiteaSettings, clock: Clock, transport: Arc<dyn Transport>) -> ForgeResult<Self> {
-        let caller = Caller::new(transport, clock, settings.pace);
-        let client = Client::new(&settings.url, &settings.token, caller)?;
+        let layer = RequestLayer::new(transport, clock, settings.rates);
+        let client = GiteaClient::new(&settings.url, &settings.token, layer)?;
         Ok(Self {
             settings,
             client,
@@ -105,7 +105,7 @@ impl Gitea {
     }
 
     async fn probe(&self) -> ForgeResult<Capabilities> {
-        let what = format!("ask {} for its version", self.settings.url);
+        let what = format!("read the version of {}", self.settings.url);
         let version = self.client.get::<WireVersion>(&what, &["version"], &[]).await?.version;
         let (product, comparable) = match version.split_once("+gitea-") {
             Some((forgejo, gitea)) => (format!("Forgejo {forgejo}"), gitea.to_owned()),
@@ -117,9 +117,9 @@ impl Gitea {
         };
         let mut numbers = comparable.split('.').map(|part| part.parse::<u32>().ok());
         if let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next())
-            && (major, minor) < OLDEST
+            && (major, minor) < MIN_VERSION
         {
-            let detail = format!("{product} is too old; {}.{} or newer is needed", OLDEST.0, OLDEST.1);
+            let detail = format!("{product} is too old; upgrade it to {}.{} or newer", MIN_VERSION.0, MIN_VERSION.1);
             return Err(error(Denied, &what, detail));
         }
         Ok(Capabilities {
@@ -136,18 +136,18 @@ impl Gitea {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Only whole values are put in under these locks, so they are sound even after a panic elsewhere.
+    // Code under these locks stores complete values only, so the state is valid even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A refusal that is about a locked conversation is a conflict: asking again does not help until somebody unlocks it.
+/// Converts a refusal because of a locked conversation to `Conflict`.
 fn locked_is_conflict(failure: ForgeError) -> ForgeError {
     let locked = failure.kind == Denied && failure.detail.to_ascii_lowercase().contains("lock");
     if locked { ForgeError { kind: Conflict, ..failure } } else { failure }
 }
 
 fn pull_snapshot(what: &str, pull: WirePull) -> ForgeResult<PullSnapshot> {
-    pull.snapshot().ok_or_else(|| error(Bug, what, "the server does not say which commit is the newest"))
+    pull.snapshot().ok_or_else(|| error(Bug, what, "the response has no head commit"))
 }
 
 fn rfc3339(moment: Timestamp) -> String {
@@ -155,7 +155,7 @@ fn rfc3339(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The last part of a text that fits, at a character boundary.
+/// Returns the end of a text, at most [`MAX_LOG_BYTES`], cut at a character boundary.
 fn tail(text: &str) -> &str {
     let mut start = text.len().saturating_sub(MAX_LOG_BYTES);
     while !text.is_char_boundary(start) {
@@ -170,7 +170,7 @@ impl Forge for Gitea {
         &self.settings.name
     }
 
-    fn parse(&self, event: &str, body: &[u8]) -> Parsed {
+    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery {
         webhook::parse(&self.settings.name, event, body)
     }
 
@@ -183,12 +183,12 @@ impl Forge for Gitea {
             return Ok(own.clone());
         }
         let ask = || async {
-            let what = format!("ask {} which account the token belongs to", self.settings.url);
+            let what = format!("read the account of the token on {}", self.settings.url);
             match self.client.get::<WireUser>(&what, &["user"], &[]).await {
                 Ok(user) => Ok(user.account()),
                 Err(failure) if failure.kind == Denied => {
                     let detail =
-                        format!("{}; give the token `read:user`, or configure our own account", failure.detail);
+                        format!("{}; give the token the scope `read:user`, or set `own_id`", failure.detail);
                     Err(ForgeError { detail, ..failure })
                 }
                 Err(failure) => Err(failure),
@@ -198,14 +198,14 @@ impl Forge for Gitea {
     }
 
     async fn repositories(&self) -> ForgeResult<Vec<Repository>> {
-        let what = format!("list the repositories of our account on {}", self.settings.url);
+        let what = format!("list the repositories of the service's account on {}", self.settings.url);
         let listed: ForgeResult<Vec<WireRepository>> = self.client.poll(&what, &["user", "repos"], &[]).await;
         let found = match listed {
-            // A token for repositories only may not ask about its user; the search shows what it may push to.
+            // A token without `read:user` may not list its repositories; the search returns those that it may push to.
             Err(ForgeError { kind: Denied, .. }) => {
                 let page = |page: WireSearch| (page.data, None);
                 let path = ["repos", "search"];
-                let found = self.client.pages(&what, &path, &[], Priority::Background, page, |_| false).await?;
+                let found = self.client.pages(&what, &path, &[], RequestPriority::Background, page, |_| false).await?;
                 found.into_iter().filter(WireRepository::may_push).collect()
             }
             other => other?,
@@ -223,7 +223,7 @@ impl Forge for Gitea {
         if let Some(found) = by_name {
             return Ok(found);
         }
-        // Renamed or moved: the id still leads there.
+        // The repository was renamed or moved: its id is still valid.
         let by_id: WireRepository = self.client.get(&what, &["repositories", &repo.id.to_string()], &[]).await?;
         let found = by_id.facts(&self.settings.name).filter(|found| found.repo.id == repo.id);
         found.ok_or_else(|| error(NotFound, &what, format!("no repository has the id {}", repo.id)))
@@ -237,8 +237,8 @@ impl Forge for Gitea {
         self.member_of(team, user).await
     }
 
-    async fn sees_team(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamSight> {
-        self.team_sight(team).await
+    async fn sees_team(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
+        self.visibility_of_team(team).await
     }
 
     async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
@@ -255,9 +255,9 @@ impl Forge for Gitea {
         let what = format!("list the issues of {repo} labelled {label:?}");
         let query = [("state", "open"), ("type", "issues"), ("labels", label)];
         let issues: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
-        // The server drops a label it does not know from the filter and then lists every issue.
-        let bears = |issue: &IssueSnapshot| !issue.is_pull && issue.open && issue.labels.iter().any(|l| l == label);
-        Ok(issues.into_iter().map(WireIssue::snapshot).filter(bears).collect())
+        // The server ignores unknown labels in the filter and then lists all issues.
+        let matches = |issue: &IssueSnapshot| !issue.is_pull && issue.open && issue.labels.iter().any(|l| l == label);
+        Ok(issues.into_iter().map(WireIssue::snapshot).filter(matches).collect())
     }
 
     async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
@@ -268,7 +268,7 @@ impl Forge for Gitea {
         Ok(found.into_iter().map(WireIssue::snapshot).collect())
     }
 
-    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<Edit>> {
+    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<IssueEdit>> {
         Ok(Vec::new())
     }
 
@@ -290,13 +290,13 @@ impl Forge for Gitea {
     async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()> {
         let known = self.fetch_labels(repo).await?;
         for label in labels.iter().filter(|label| !known.contains_key(&label.name)) {
-            let what = format!("make the label {:?} in {repo}", label.name);
+            let what = format!("create the label {:?} in {repo}", label.name);
             let body =
                 json!({ "name": label.name, "color": format!("#{}", label.color), "description": label.description });
             match self.client.send(&what, Method::POST, &under(repo, &["labels"])?, &body).await {
                 Ok(answer) => {
-                    let made: WireLabel = read(&what, &answer)?;
-                    lock(&self.labels).entry(repo.id).or_default().insert(made.name, made.id);
+                    let created: WireLabel = read(&what, &answer)?;
+                    lock(&self.labels).entry(repo.id).or_default().insert(created.name, created.id);
                 }
                 Err(ForgeError { kind: Conflict, .. }) => {}
                 Err(failure) => return Err(failure),
@@ -319,19 +319,19 @@ impl Forge for Gitea {
             if labels.iter().all(|name| now.iter().any(|label| label.name == *name)) {
                 return Ok(());
             }
-            // An id from memory belonged to a label that was deleted since; the server passes over it in silence.
+            // A cached id belongs to a deleted label, which the server ignores.
             lock(&self.labels).remove(&repo.id);
         }
-        Err(error(Conflict, &what, format!("the server did not set all of {labels:?}")))
+        Err(error(Conflict, &what, format!("the server did not add all of the labels {labels:?}")))
     }
 
     async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()> {
-        let what = format!("take the label {label:?} off {repo}#{number}");
+        let what = format!("remove the label {label:?} from {repo}#{number}");
         let number = number.to_string();
         let path = under(repo, &["issues", &number, "labels"])?;
-        let borne: Option<Vec<WireLabel>> = self.client.get(&what, &path, &[]).await?;
-        for borne in borne.into_iter().flatten().filter(|borne| borne.name == label) {
-            let id = borne.id.to_string();
+        let present: Option<Vec<WireLabel>> = self.client.get(&what, &path, &[]).await?;
+        for present in present.into_iter().flatten().filter(|present| present.name == label) {
+            let id = present.id.to_string();
             let path = under(repo, &["issues", &number, "labels", &id])?;
             match self.client.send_empty(&what, Method::DELETE, &path).await {
                 Ok(()) | Err(ForgeError { kind: NotFound, .. }) => {}
@@ -351,7 +351,7 @@ impl Forge for Gitea {
         let since = since.map(rfc3339);
         let query: Vec<(&str, &str)> = since.iter().map(|since| ("since", since.as_str())).collect();
         let path = [number.to_string()];
-        // This list has no pages there.
+        // This list has no pages.
         let comments: Option<Vec<WireComment>> =
             self.client.get(&what, &under(repo, &["issues", &path[0], "comments"])?, &query).await?;
         let mut comments: Vec<_> = comments.into_iter().flatten().map(WireComment::snapshot).collect();
@@ -375,7 +375,7 @@ impl Forge for Gitea {
         match self.client.send(&what, Method::POST, &path, &json!({ "body": body })).await {
             Ok(answer) => Ok(read::<WireComment>(&what, &answer)?.snapshot()),
             Err(failure) if failure.kind == Denied => {
-                // The refusal's words are in the server's language, so the issue itself is asked.
+                // The error message is in the server's language, so the issue itself is read.
                 let locked = self.issue(repo, number).await.is_ok_and(|issue| issue.locked);
                 let detail = if locked { "the conversation is locked".to_owned() } else { failure.detail };
                 Err(error(if locked { Conflict } else { Denied }, &what, detail))
@@ -415,7 +415,7 @@ impl Forge for Gitea {
         let what = format!("react to comment {id} in {repo}");
         let id = id.to_string();
         let path = under(repo, &["issues", "comments", &id, "reactions"])?;
-        let priority = if reaction == Reaction::Eyes { Priority::Urgent } else { Priority::Normal };
+        let priority = if reaction == Reaction::Eyes { RequestPriority::Urgent } else { RequestPriority::Normal };
         let body = json!({ "content": content });
         let sent = self.client.send_with(priority, &what, Method::POST, &path, &body).await;
         sent.map(drop).map_err(locked_is_conflict)
@@ -427,12 +427,12 @@ impl Forge for Gitea {
 
     async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
         let what = format!("find the pull request from {head:?} in {repo}");
-        // Newest first is the server's usual order; there is no filter by head that both products have.
-        let ours = |pull: &WirePull| pull.comes_from(repo.id, head);
-        let found = |pulls: &[WirePull]| pulls.iter().any(ours);
+        // The server lists the newest first; Gitea and Forgejo have no common filter by head branch.
+        let matches = |pull: &WirePull| pull.comes_from(repo.id, head);
+        let found = |pulls: &[WirePull]| pulls.iter().any(matches);
         let path = under(repo, &["pulls"])?;
         let pulls: Vec<WirePull> = self.client.list(&what, &path, &[("state", "all")], found).await?;
-        pulls.into_iter().find(ours).map(|pull| pull_snapshot(&what, pull)).transpose()
+        pulls.into_iter().find(matches).map(|pull| pull_snapshot(&what, pull)).transpose()
     }
 
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
@@ -455,8 +455,8 @@ impl Forge for Gitea {
         let now =
             if ready == pull.title() { pull } else { self.edit_pull(repo, number, json!({ "title": ready })).await? };
         if now.draft() {
-            let detail = format!("the server still takes it for a draft; its title is {:?}", now.title());
-            return Err(error(Conflict, &format!("take {repo}#{number} out of draft"), detail));
+            let detail = format!("the server still treats it as a draft; its title is {:?}", now.title());
+            return Err(error(Conflict, &format!("mark {repo}#{number} as ready"), detail));
         }
         Ok(())
     }
@@ -466,13 +466,13 @@ impl Forge for Gitea {
             return Ok(());
         }
         let refused = |failure: &ForgeError| matches!(failure.kind, NotFound | Denied | Conflict | Bug);
-        match self.ask_reviewers(repo, number, logins).await {
+        match self.request_reviews(repo, number, logins).await {
             Err(failure) if refused(&failure) => {}
             other => return other,
         }
-        // One of them cannot be asked (the author, somebody without access); the server then asks nobody.
+        // The server rejects the request if one account cannot review (the author, accounts without access).
         for login in logins.iter().filter(|_| logins.len() > 1) {
-            match self.ask_reviewers(repo, number, std::slice::from_ref(login)).await {
+            match self.request_reviews(repo, number, std::slice::from_ref(login)).await {
                 Err(failure) if !refused(&failure) => return Err(failure),
                 _ => {}
             }
@@ -480,45 +480,45 @@ impl Forge for Gitea {
         Ok(())
     }
 
-    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Review>> {
+    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
         let what = format!("list the reviews of {repo}#{number}");
         let path = [number.to_string()];
         let reviews: Vec<WireReview> =
             self.client.list(&what, &under(repo, &["pulls", &path[0], "reviews"])?, &[], |_| false).await?;
-        let mut reviews: Vec<Review> = reviews.into_iter().filter_map(WireReview::review).collect();
+        let mut reviews: Vec<PullReview> = reviews.into_iter().filter_map(WireReview::review).collect();
         reviews.sort_by_key(|review| (review.submitted_at, review.id));
         Ok(reviews)
     }
 
-    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewRemark>> {
-        let what = format!("list the review remarks of {repo}#{number}");
+    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
+        let what = format!("list the review comments of {repo}#{number}");
         let number = number.to_string();
         let path = under(repo, &["pulls", &number, "reviews"])?;
         let reviews: Vec<WireReview> = self.client.list(&what, &path, &[], |_| false).await?;
-        let mut remarks = Vec::new();
+        let mut comments = Vec::new();
         for review in reviews.into_iter().filter(|review| review.comments_count > 0) {
             let id = review.id.to_string();
             let path = under(repo, &["pulls", &number, "reviews", &id, "comments"])?;
-            let found: Option<Vec<WireRemark>> = self.client.get(&what, &path, &[]).await?;
-            // A review that is not handed in yet shows remarks to nobody but its author.
+            let found: Option<Vec<WireReviewComment>> = self.client.get(&what, &path, &[]).await?;
+            // Comments of a pending review are visible to its author only.
             if review.review().is_some() {
-                remarks.extend(found.into_iter().flatten().map(WireRemark::remark));
+                comments.extend(found.into_iter().flatten().map(WireReviewComment::review_comment));
             }
         }
-        remarks.sort_by_key(|remark| (remark.comment.created_at, remark.comment.id));
-        Ok(remarks)
+        comments.sort_by_key(|found| (found.comment.created_at, found.comment.id));
+        Ok(comments)
     }
 
     async fn ci(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
         let what = format!("read the checks of {} in {repo}", sha.short());
         let path = under(repo, &["commits", sha.as_str(), "status"])?;
         let mut state = CiState::default();
-        let statuses = self.client.pages(&what, &path, &[], Priority::Normal, WireStatuses::page, |_| false).await?;
+        let statuses = self.client.pages(&what, &path, &[], RequestPriority::Normal, WireStatuses::page, |_| false).await?;
         for status in statuses {
             match status.status.as_str() {
                 "success" | "warning" | "skipped" => state.passed += 1,
                 "error" | "failure" => {
-                    // Addresses of the server's own Actions have no host.
+                    // Addresses of the server's Actions have no host.
                     let url = self.client.address(&[]).join(&status.target_url).map(String::from);
                     let log = tail(&status.description).to_owned();
                     state.failed.push(CiFailure { name: status.context, url: url.unwrap_or_default(), log });
@@ -537,7 +537,7 @@ impl Forge for Gitea {
             other => other?,
         };
         let sha = branch.commit.and_then(|commit| Sha::parse(&commit.id));
-        let sha = sha.ok_or_else(|| error(Bug, &what, "the server does not say which commit is the newest"))?;
+        let sha = sha.ok_or_else(|| error(Bug, &what, "the response has no head commit"))?;
         Ok(Some(Branch { sha, protected: branch.protected }))
     }
 
@@ -552,12 +552,12 @@ impl Forge for Gitea {
         let what = format!("set up the webhook of {repo}");
         let path = under(repo, &["hooks"])?;
         let hooks: Vec<WireHook> = self.client.list(&what, &path, &[], |_| false).await?;
-        let same: Vec<WireHook> =
+        let same_url: Vec<WireHook> =
             hooks.into_iter().filter(|hook| hook.config.get("url").is_some_and(|known| known == url)).collect();
         let fingerprint = signature::sign(secret, url.as_bytes());
         let own = lock(&self.hooks).get(&repo.id).cloned().filter(|own| own.fingerprint == fingerprint);
-        let good = own.filter(|own| same.iter().any(|hook| hook.id == own.id && hook.active));
-        let id = match good {
+        let valid = own.filter(|own| same_url.iter().any(|hook| hook.id == own.id && hook.active));
+        let id = match valid {
             Some(own) => own.id,
             None => {
                 let body = json!({
@@ -571,9 +571,9 @@ impl Forge for Gitea {
             }
         };
         lock(&self.hooks).insert(repo.id, OwnHook { id, fingerprint });
-        // Editing a webhook does not change its secret there and the secret cannot be read, so a webhook that this
-        // process did not make is replaced: the new one first, so that nothing is missed in between.
-        for old in same.iter().filter(|hook| hook.id != id) {
+        // Editing a webhook does not change its secret, and the secret cannot be read, so a webhook of another process is
+        // replaced: the new one is created first, so that no delivery is lost.
+        for old in same_url.iter().filter(|hook| hook.id != id) {
             let old = old.id.to_string();
             match self.client.send_empty(&what, Method::DELETE, &under(repo, &["hooks", &old])?).await {
                 Ok(()) | Err(ForgeError { kind: NotFound, .. }) => {}

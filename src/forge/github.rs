@@ -1,11 +1,11 @@
-//! GitHub: github.com and Enterprise Server, as an App or with a personal token.
+//! GitHub adapter for github.com and Enterprise Server, as a GitHub App or with a personal token.
 
 mod account;
 mod auth;
 mod ci;
 mod client;
 mod log;
-mod talk;
+mod issues;
 mod transport;
 mod webhook;
 mod wire;
@@ -23,23 +23,23 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use self::auth::{App, Identity, Purpose};
-use self::client::{Call, Client, is_unprocessable};
-use self::transport::{ClockWatch, OctocrabTransport};
-use super::http::{Pace, Transport, TransportError, error};
+use self::auth::{GitHubApp, Identity, Purpose};
+use self::client::{ApiCall, GitHubClient, is_unprocessable};
+use self::transport::{ClockSkewTransport, OctocrabTransport};
+use super::http::{RateSettings, Transport, TransportError, error};
 use super::{
-    Branch, Capabilities, CiState, Edit, Forge, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, Labelled, NewIssue,
-    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile,
+    Branch, Capabilities, CiState, IssueEdit, Forge, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, LabelAssignment, NewIssue,
+    NewPull, ParsedDelivery, Permission, Reaction, Repository, PullReview, ReviewComment, TeamVisibility, TextFile,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::permit::TeamRef;
 
-/// Events that a webhook of ours asks for; an App gets events about its installations besides.
+/// Events that the service's webhooks subscribe to; an App also receives events of its installations.
 pub const EVENTS: &[&str] = webhook::HANDLED;
 
-/// Permissions that the App needs in a repository, by GitHub's names for them.
+/// Repository permissions that the App needs, by GitHub's names.
 pub const PERMISSIONS: &[(&str, &str)] = &[
     ("actions", "read"),
     ("checks", "read"),
@@ -50,78 +50,78 @@ pub const PERMISSIONS: &[(&str, &str)] = &[
     ("statuses", "read"),
 ];
 
-/// One GitHub server and how we sign in there.
+/// Settings of a GitHub server.
 #[derive(Debug)]
 pub struct GitHubSettings {
-    /// Its configured name.
+    /// Configured name of the forge.
     pub name: ForgeName,
-    /// Address of the API: `https://api.github.com`, or `https://host/api/v3` for Enterprise Server.
+    /// API address: `https://api.github.com`, or `https://host/api/v3` for Enterprise Server.
     pub api_url: Url,
-    /// Address for people and git: `https://github.com`, or `https://host`.
+    /// Web and git address: `https://github.com`, or `https://host`.
     pub web_url: Url,
-    /// How we sign in.
+    /// Authentication.
     pub auth: GitHubAuth,
-    /// How calls are spaced.
-    pub pace: Pace,
+    /// Spacing, retries and timeouts of requests.
+    pub rates: RateSettings,
 }
 
-/// How we sign in; prints no secret.
+/// Authentication; `Debug` prints no secret.
 #[derive(Debug)]
 pub enum GitHubAuth {
-    /// As a GitHub App, which gets short-lived tokens narrowed to one repository.
+    /// GitHub App, which uses short-lived tokens limited to one repository.
     App {
         /// The App's id.
         app_id: u64,
-        /// The key that GitHub made for the App: RSA in PEM form.
+        /// Private key of the App: RSA in PEM format.
         private_key_pem: SecretString,
     },
-    /// With a personal token, whose account is the bot's.
+    /// Personal token; its account is the bot's.
     Token(SecretString),
 }
 
-/// Why there is no client for a server.
+/// Error of creating a GitHub adapter.
 #[derive(Debug, thiserror::Error)]
 pub enum GitHubSetupError {
-    /// The App's key is no key.
+    /// The App's private key is invalid.
     #[error(
-        "the private key of GitHub App {app_id} is no RSA key in PEM form ({reason}); download a new one from the App's settings"
+        "the private key of GitHub App {app_id} is not an RSA key in PEM format ({reason}); download a new one from the App's settings"
     )]
     Key {
         /// The App's id.
         app_id: u64,
-        /// What is wrong with it; holds nothing of the key.
+        /// Cause; holds nothing of the key.
         reason: String,
     },
-    /// Nothing can be sent over the network.
-    #[error("no connections to GitHub can be made: {0}")]
+    /// The HTTP client cannot be created.
+    #[error("cannot create the HTTP client for GitHub: {0}")]
     Network(#[from] TransportError),
 }
 
-/// One GitHub server and our account on it.
+/// Adapter for an account on a GitHub server.
 pub struct GitHub {
     name: ForgeName,
     web_url: Url,
-    client: Client,
+    client: GitHubClient,
     own_account: OnceCell<User>,
     product: OnceCell<String>,
-    /// Set when the server has no GraphQL; then nothing that needs it is offered.
+    /// Whether the server is known to have no GraphQL; features that need it are then not offered.
     no_graphql: AtomicBool,
 }
 
 impl GitHub {
-    /// A client that talks over the network; must be made within the runtime that it will work in.
+    /// Creates an adapter; must be called within the runtime that uses it.
     ///
     /// # Errors
-    /// When the App's key or the system's TLS roots cannot be used.
+    /// The App's key or the system's TLS roots cannot be used.
     pub fn new(settings: GitHubSettings, clock: Clock) -> Result<Self, GitHubSetupError> {
-        let transport = Arc::new(OctocrabTransport::new(&settings.api_url, settings.pace.patience)?);
+        let transport = Arc::new(OctocrabTransport::new(&settings.api_url, settings.rates.timeouts)?);
         Self::with_transport(settings, clock, transport)
     }
 
-    /// A client that talks over a given transport.
+    /// Creates an adapter that uses the given transport.
     ///
     /// # Errors
-    /// When the App's key cannot be used.
+    /// The App's key cannot be used.
     pub fn with_transport(
         settings: GitHubSettings,
         clock: Clock,
@@ -130,16 +130,16 @@ impl GitHub {
         let (identity, transport) = match settings.auth {
             GitHubAuth::Token(token) => (Identity::Token(token), transport),
             GitHubAuth::App { app_id, private_key_pem } => {
-                let app = App::new(app_id, &private_key_pem)
+                let app = GitHubApp::new(app_id, &private_key_pem)
                     .map_err(|failure| GitHubSetupError::Key { app_id, reason: failure.to_string() })?;
-                let watch = ClockWatch::new(transport, clock.clone(), app.observed_ahead_ms.clone());
+                let watch = ClockSkewTransport::new(transport, clock.clone(), app.observed_ahead_ms.clone());
                 (Identity::App(app), Arc::new(watch) as Arc<dyn Transport>)
             }
         };
         Ok(Self {
             name: settings.name,
             web_url: settings.web_url,
-            client: Client::new(settings.api_url, identity, transport, clock, settings.pace),
+            client: GitHubClient::new(settings.api_url, identity, transport, clock, settings.rates),
             own_account: OnceCell::new(),
             product: OnceCell::new(),
             no_graphql: AtomicBool::new(false),
@@ -151,13 +151,13 @@ impl GitHub {
     }
 }
 
-/// What GitHub answered in words of ours, or an error that says what is wrong with the answer.
-fn understood<T>(what: &str, read: Result<T, String>) -> ForgeResult<T> {
-    read.map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("the answer is not understood: {wrong}")))
+/// Converts the result of parsing a response; an error message becomes `Bug`.
+fn parsed<T>(what: &str, read: Result<T, String>) -> ForgeResult<T> {
+    read.map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("cannot parse the response: {wrong}")))
 }
 
-/// Makes a failure of one kind a success: the state that was wanted is there already.
-fn unless<T: Default>(kind: ForgeErrorKind, outcome: ForgeResult<T>) -> ForgeResult<T> {
+/// Treats a failure of one kind as success: the wanted state exists already.
+fn ignoring<T: Default>(kind: ForgeErrorKind, outcome: ForgeResult<T>) -> ForgeResult<T> {
     match outcome {
         Err(failure) if failure.kind == kind => Ok(T::default()),
         other => other,
@@ -170,7 +170,7 @@ impl Forge for GitHub {
         &self.name
     }
 
-    fn parse(&self, event: &str, body: &[u8]) -> Parsed {
+    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery {
         webhook::parse(&self.name, event, body)
     }
 
@@ -208,8 +208,8 @@ impl Forge for GitHub {
         self.member_of(repo, team, user).await
     }
 
-    async fn sees_team(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamSight> {
-        self.team_sight(repo, team).await
+    async fn sees_team(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
+        self.visibility_of_team(repo, team).await
     }
 
     async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
@@ -228,25 +228,25 @@ impl Forge for GitHub {
         self.issues_changed(repo, since).await
     }
 
-    async fn labelled(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<Option<Labelled>> {
+    async fn labelled(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<Option<LabelAssignment>> {
         self.label_event(repo, number, label).await
     }
 
-    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Edit>> {
+    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>> {
         self.edits_of(repo, number).await
     }
 
     async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
-        let call = Call::on(repo, Method::POST, &["issues"], "open an issue on")
+        let call = ApiCall::on(repo, Method::POST, &["issues"], "open an issue on")
             .json(json!({ "title": issue.title, "body": issue.body, "labels": issue.labels }));
-        let created: wire::Issue = self.client.read(&call).await?;
-        understood("open an issue", created.snapshot())
+        let created: wire::GitHubIssue = self.client.read(&call).await?;
+        parsed("open an issue", created.snapshot())
     }
 
     async fn set_issue_open(&self, repo: &RepoRef, number: Number, open: bool) -> ForgeResult<()> {
         let (state, what) = if open { ("open", "reopen") } else { ("closed", "close") };
         let what = format!("{what} issue #{number} of");
-        let call = Call::on(repo, Method::PATCH, &["issues", &number.to_string()], what);
+        let call = ApiCall::on(repo, Method::PATCH, &["issues", &number.to_string()], what);
         self.client.send(&call.json(json!({ "state": state }))).await.map(drop)
     }
 
@@ -259,14 +259,14 @@ impl Forge for GitHub {
             return Ok(());
         }
         let path = ["issues", &number.to_string(), "labels"];
-        let call = Call::on(repo, Method::POST, &path, format!("label issue #{number} of"));
+        let call = ApiCall::on(repo, Method::POST, &path, format!("label issue #{number} of"));
         self.client.send(&call.json(json!({ "labels": labels }))).await.map(drop)
     }
 
     async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()> {
         let path = ["issues", &number.to_string(), "labels", label];
-        let call = Call::on(repo, Method::DELETE, &path, format!("take `{label}` off issue #{number} of"));
-        unless(ForgeErrorKind::NotFound, self.client.send(&call).await.map(drop))
+        let call = ApiCall::on(repo, Method::DELETE, &path, format!("remove label `{label}` from issue #{number} of"));
+        ignoring(ForgeErrorKind::NotFound, self.client.send(&call).await.map(drop))
     }
 
     async fn comments(
@@ -285,21 +285,21 @@ impl Forge for GitHub {
     async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
         let path = ["issues", &number.to_string(), "comments"];
         let call =
-            Call::on(repo, Method::POST, &path, format!("comment on #{number} of")).json(json!({ "body": body }));
-        let created: wire::Comment = self.client.read(&call).await?;
-        understood("create a comment", created.snapshot())
+            ApiCall::on(repo, Method::POST, &path, format!("comment on #{number} of")).json(json!({ "body": body }));
+        let created: wire::GitHubComment = self.client.read(&call).await?;
+        parsed("create a comment", created.snapshot())
     }
 
     async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()> {
         let path = ["issues", "comments", &id.to_string()];
-        let call = Call::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
+        let call = ApiCall::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
         self.client.send(&call).await.map(drop)
     }
 
     async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
         let path = ["issues", "comments", &id.to_string()];
-        let call = Call::on(repo, Method::DELETE, &path, format!("delete comment {id} on"));
-        unless(ForgeErrorKind::NotFound, self.client.send(&call).await.map(drop))
+        let call = ApiCall::on(repo, Method::DELETE, &path, format!("delete comment {id} on"));
+        ignoring(ForgeErrorKind::NotFound, self.client.send(&call).await.map(drop))
     }
 
     async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
@@ -314,13 +314,13 @@ impl Forge for GitHub {
             Reaction::ThumbsDown => "-1",
         };
         let path = ["issues", "comments", &id.to_string(), "reactions"];
-        let call = Call::on(repo, Method::POST, &path, format!("react to comment {id} on"));
+        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
         let call = if reaction == Reaction::Eyes { call.urgent() } else { call };
         self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
     }
 
     async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
-        understood("read a pull request", self.read_pull(repo, number).await?.snapshot())
+        parsed("read a pull request", self.read_pull(repo, number).await?.snapshot())
     }
 
     async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
@@ -328,17 +328,17 @@ impl Forge for GitHub {
     }
 
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
-        let call = Call::on(repo, Method::POST, &["pulls"], format!("open a pull request from `{}` on", pull.head));
+        let call = ApiCall::on(repo, Method::POST, &["pulls"], format!("open a pull request from `{}` on", pull.head));
         let call = call.json(json!({
             "title": pull.title, "body": pull.body, "head": pull.head, "base": pull.base, "draft": pull.draft,
         }));
-        let created: wire::Pull = self.client.read(&call).await?;
-        understood("open a pull request", created.snapshot())
+        let created: wire::GitHubPull = self.client.read(&call).await?;
+        parsed("open a pull request", created.snapshot())
     }
 
     async fn update_pull(&self, repo: &RepoRef, number: Number, title: &str, body: &str) -> ForgeResult<()> {
         let path = ["pulls", &number.to_string()];
-        let call = Call::on(repo, Method::PATCH, &path, format!("edit pull request #{number} of"));
+        let call = ApiCall::on(repo, Method::PATCH, &path, format!("edit pull request #{number} of"));
         self.client.send(&call.json(json!({ "title": title, "body": body }))).await.map(drop)
     }
 
@@ -349,7 +349,7 @@ impl Forge for GitHub {
     async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
         let ask = async |reviewers: &[String]| {
             let path = ["pulls", &number.to_string(), "requested_reviewers"];
-            let call = Call::on(repo, Method::POST, &path, format!("ask for review of #{number} of"));
+            let call = ApiCall::on(repo, Method::POST, &path, format!("request reviews of #{number} of"));
             self.client.send(&call.json(json!({ "reviewers": reviewers }))).await.map(drop)
         };
         if logins.is_empty() {
@@ -359,22 +359,22 @@ impl Forge for GitHub {
             Err(failure) if is_unprocessable(&failure) => {}
             outcome => return outcome,
         }
-        // One name that cannot be asked spoils the whole request, so they are asked one by one.
+        // GitHub rejects the request if one login cannot review, so each is requested separately.
         for login in logins.iter().filter(|_| logins.len() > 1) {
             match ask(std::slice::from_ref(login)).await {
-                Err(failure) if is_unprocessable(&failure) => tracing::info!(login, "cannot be asked for review"),
+                Err(failure) if is_unprocessable(&failure) => tracing::info!(login, "review cannot be requested from this account"),
                 outcome => outcome?,
             }
         }
         Ok(())
     }
 
-    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Review>> {
+    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
         self.reviews_of(repo, number).await
     }
 
-    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewRemark>> {
-        self.remarks_of(repo, number).await
+    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
+        self.review_comments_of(repo, number).await
     }
 
     async fn ci(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
@@ -403,7 +403,7 @@ impl Forge for GitHub {
     }
 
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
-        let call = Call::on(repo, Method::POST, &["hooks", &id.to_string(), "pings"], "test the webhook of");
+        let call = ApiCall::on(repo, Method::POST, &["hooks", &id.to_string(), "pings"], "test the webhook of");
         self.client.send(&call).await.map(drop)
     }
 }

@@ -1,13 +1,13 @@
-//! The one retry and pacing layer: every call to any forge goes through a `Caller`.
+//! Retries and rate limits: every call to a forge goes through a [`RequestLayer`].
 //!
-//! Invariants: no request is sent inside a window the forge asked us to wait; one mutating request at a time, at least
-//! `mutation_interval_ms` apart, urgent ones first; nothing whose effect is unknown is sent twice from here (the engine
-//! looks it up first).
+//! Invariants: no request is sent during a pause that the forge asked for; mutating requests are sent one at a time, at least
+//! `mutation_interval_ms` apart, urgent ones first; a request whose effect is unknown is not sent again (the engine looks
+//! up the effect first).
 
 mod etag;
 mod limits;
+mod mutation_queue;
 mod reqwest;
-mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -23,144 +23,147 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use self::etag::EtagCache;
-use self::limits::{Answer, Limits};
-use self::turns::Turns;
+use self::limits::{LimitSignal, RateLimits};
+use self::mutation_queue::MutationQueue;
 use super::{ForgeError, ForgeErrorKind, ForgeResult};
 use crate::clock::Clock;
 
 pub use self::limits::jitter;
 pub use self::reqwest::ReqwestTransport;
 
-/// Largest body of an answer that is taken, in bytes; transports stop reading there.
+/// Maximum size of a response body, in bytes; transports stop reading there.
 pub const MAX_ANSWER_BYTES: usize = 32 * 1024 * 1024;
-/// Redirects that are followed for one reading call.
+/// Maximum number of redirects that a read follows.
 const MAX_REDIRECTS: usize = 3;
-/// First pause before a call is tried again; doubles each time.
+/// Delay before the first retry, in milliseconds; doubles with each retry.
 const FIRST_BACKOFF_MS: u64 = 250;
-/// What of a forge's complaint is kept for people, in characters.
+/// Maximum length of a forge's error message in [`ForgeError::detail`], in characters.
 const DETAIL_CHARS: usize = 500;
 
-/// Sends one request and returns whatever came back, of any status, without following redirects or trying again.
+/// Sends single requests. Returns responses of any status; does not follow redirects and does not retry.
 #[async_trait]
 pub trait Transport: Send + Sync {
-    /// Sends; the body of the answer has at most `MAX_ANSWER_BYTES`.
+    /// Sends a request; the response body has at most [`MAX_ANSWER_BYTES`].
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError>;
 }
 
-/// Nothing usable came back.
+/// A request without a usable response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct TransportError {
-    /// Whether bytes may have reached the server, so that it may have acted.
+    /// Whether the request may have reached the server and taken effect.
     pub ambiguous: bool,
-    /// What failed; holds no secret.
+    /// Cause; holds no secret.
     pub detail: String,
 }
 
-/// How urgent a call is; a request extension, `Normal` when absent.
+/// Priority of a request, set as a request extension; `Normal` if absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Priority {
-    /// A command was just seen: it goes before all changes that wait their turn.
+pub enum RequestPriority {
+    /// Acknowledges a command; sent before all mutating requests that wait.
     Urgent,
-    /// Somebody waits for it.
+    /// Part of work in progress.
     #[default]
     Normal,
-    /// Polling; refused when the forge's budget is nearly used up.
+    /// Polling; refused when the forge's request budget is nearly used up.
     Background,
 }
 
-/// Request extension: this POST changes nothing (a GraphQL query), so it is neither paced nor ambiguous.
+/// Request extension for a POST without effect (a GraphQL query): it is not spaced, and its failure is never ambiguous.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadOnly;
 
-/// Request extension: a redirect to another host is followed, without any of our headers (downloads of logs).
+/// Request extension that allows redirects to another host, without the request's headers (downloads of logs).
 #[derive(Debug, Clone, Copy)]
-pub struct FollowAbroad;
+pub struct FollowCrossOrigin;
 
-/// How long an answer is waited for.
+/// Timeouts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// Time to connect, TLS included.
+pub struct Timeouts {
+    /// Connecting, including TLS.
     pub connect: Duration,
-    /// Time in which the next bytes must come.
+    /// Between two reads.
     pub idle: Duration,
-    /// Time for the whole exchange.
+    /// Whole exchange.
     pub total: Duration,
 }
 
-impl Patience {
-    /// A busy server answers within this; one that does not may have acted all the same.
+impl Timeouts {
+    /// Long enough for a busy server.
     pub const USUAL: Self =
         Self { connect: Duration::from_secs(5), idle: Duration::from_secs(15), total: Duration::from_secs(60) };
 }
 
-/// How calls are spaced, and how long they may take.
+/// Spacing, retries and timeouts of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    /// Least time between two mutating calls, in milliseconds.
+pub struct RateSettings {
+    /// Minimum time between two mutating requests, in milliseconds.
     pub mutation_interval_ms: i64,
-    /// How long a mutating call that gets no answer keeps the next one waiting.
-    pub turn: Duration,
-    /// Requests of the forge's budget that are kept for people's commands; background calls are refused below it.
+    /// Maximum time for which an unanswered mutating request delays the next one.
+    pub mutation_hold: Duration,
+    /// Part of the forge's request budget reserved for commands; below it, background requests are refused.
     pub reserve: u32,
-    /// How often a call is tried in all, at least once.
+    /// Maximum number of attempts; at least one is made.
     pub attempts: u32,
-    /// How long an answer is waited for.
-    pub patience: Patience,
+    /// Timeouts of each attempt.
+    pub timeouts: Timeouts,
 }
 
-impl Default for Pace {
+impl Default for RateSettings {
     fn default() -> Self {
         Self {
             mutation_interval_ms: 1_000,
-            turn: Duration::from_secs(2),
+            mutation_hold: Duration::from_secs(2),
             reserve: 100,
             attempts: 3,
-            patience: Patience::USUAL,
+            timeouts: Timeouts::USUAL,
         }
     }
 }
 
-/// Sends calls with one credential to one server.
-pub struct Caller {
+/// Sends requests to one server with one credential.
+pub struct RequestLayer {
     transport: Arc<dyn Transport>,
     clock: Clock,
-    pace: Pace,
-    limits: Mutex<Limits>,
+    rates: RateSettings,
+    limits: Mutex<RateLimits>,
     cache: Mutex<EtagCache>,
-    turns: Turns,
+    mutations: MutationQueue,
 }
 
-impl Caller {
-    /// A caller with nothing remembered.
-    pub fn new(transport: Arc<dyn Transport>, clock: Clock, pace: Pace) -> Self {
+impl RequestLayer {
+    /// Creates a layer with an empty cache and no known limits.
+    pub fn new(transport: Arc<dyn Transport>, clock: Clock, rates: RateSettings) -> Self {
         Self {
             transport,
             clock,
-            pace,
-            limits: Mutex::new(Limits::default()),
+            rates,
+            limits: Mutex::new(RateLimits::default()),
             cache: Mutex::new(EtagCache::default()),
-            turns: Turns::default(),
+            mutations: MutationQueue::default(),
         }
     }
 
-    /// Sends a request and returns its answer if that is a success (2xx); everything else is an error by what the
-    /// engine does about it. `what` says what is tried, on what, for people.
+    /// Sends a request and returns a successful (2xx) response. `what` describes the operation and its object in error
+    /// messages ("create a comment on acme/app#7").
+    ///
+    /// # Errors
+    /// All other responses, and requests that were not sent, classified by [`ForgeErrorKind`].
     pub async fn call(&self, what: &str, request: Request<Bytes>) -> ForgeResult<Response<Bytes>> {
         let read_only = is_read_only(&request);
         if read_only {
             return self.attempts(what, request, true).await;
         }
-        let urgent = request.extensions().get::<Priority>() == Some(&Priority::Urgent);
-        let mut turn = self.turns.take(urgent, &self.clock, self.pace.mutation_interval_ms).await;
-        turn.note(self.clock.now());
+        let urgent = request.extensions().get::<RequestPriority>() == Some(&RequestPriority::Urgent);
+        let mut permit = self.mutations.acquire(urgent, &self.clock, self.rates.mutation_interval_ms).await;
+        permit.record_use(self.clock.now());
         let mut call = pin!(self.attempts(what, request, false));
-        let in_turn = tokio::time::timeout(self.pace.turn, &mut call).await;
-        turn.note(self.clock.now());
-        drop(turn);
-        match in_turn {
+        let held = tokio::time::timeout(self.rates.mutation_hold, &mut call).await;
+        permit.record_use(self.clock.now());
+        drop(permit);
+        match held {
             Ok(answer) => answer,
-            // Others are not to wait for a repository that does not answer.
+            // Other requests do not wait for a server that does not respond.
             Err(_) => call.await,
         }
     }
@@ -172,8 +175,8 @@ impl Caller {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let again = matches!(error.kind, ForgeErrorKind::Transient { after_ms: None, ambiguous: false });
-            if !again || attempt >= self.pace.attempts {
+            let retryable = matches!(error.kind, ForgeErrorKind::Transient { after_ms: None, ambiguous: false });
+            if !retryable || attempt >= self.rates.attempts {
                 return Err(error);
             }
             let ceiling = FIRST_BACKOFF_MS.saturating_mul(1 << (attempt - 1).min(6));
@@ -186,14 +189,13 @@ impl Caller {
         let cached = self.conditional(&mut request);
         let mut hops = 0;
         loop {
-            self.permitted(what, &request)?;
-            let sent = request.clone();
-            let response = self.transport.send(sent).await.map_err(|error| ForgeError {
+            self.check_limits(what, &request)?;
+            let response = self.transport.send(request.clone()).await.map_err(|error| ForgeError {
                 kind: ForgeErrorKind::Transient { after_ms: None, ambiguous: error.ambiguous && !read_only },
                 what: what.to_owned(),
                 detail: error.detail,
             })?;
-            let answer = lock(&self.limits).observe(&response, self.clock.now());
+            let signal = lock(&self.limits).observe(&response, self.clock.now());
             let status = response.status();
             if is_redirect(status) {
                 hops += 1;
@@ -206,7 +208,7 @@ impl Caller {
                 return Ok(cached);
             }
             if !status.is_success() {
-                return Err(refused(what, &response, answer, read_only));
+                return Err(response_error(what, &response, signal, read_only));
             }
             if hops == 0 && request.method() == Method::GET && response.headers().contains_key(ETAG) {
                 lock(&self.cache).insert(cache_key(&request), &response);
@@ -215,16 +217,16 @@ impl Caller {
         }
     }
 
-    /// Fails without sending while the forge has asked for a pause, or when the budget is kept for others.
-    fn permitted(&self, what: &str, request: &Request<Bytes>) -> ForgeResult<()> {
-        let background = request.extensions().get::<Priority>() == Some(&Priority::Background);
-        let reserve = if background { self.pace.reserve } else { 0 };
+    /// Fails during a pause that the forge asked for, and for background requests while the budget is reserved.
+    fn check_limits(&self, what: &str, request: &Request<Bytes>) -> ForgeResult<()> {
+        let background = request.extensions().get::<RequestPriority>() == Some(&RequestPriority::Background);
+        let reserve = if background { self.rates.reserve } else { 0 };
         let Some((after_ms, why)) = lock(&self.limits).wait(self.clock.now(), reserve) else { return Ok(()) };
         let after_ms = limits::spread(after_ms);
         Err(error(ForgeErrorKind::RateLimited { after_ms }, what, format!("not sent: {why}")))
     }
 
-    /// Makes a GET conditional when its last answer is still known, and returns that answer.
+    /// Makes a GET conditional if its last response is cached, and returns that response.
     fn conditional(&self, request: &mut Request<Bytes>) -> Option<Response<Bytes>> {
         if request.method() != Method::GET || request.headers().contains_key(IF_NONE_MATCH) {
             return None;
@@ -236,23 +238,23 @@ impl Caller {
     }
 }
 
-/// Reads a JSON answer.
+/// Parses a JSON response.
 ///
 /// # Errors
-/// `Bug`, saying what was wrong with it: a web page instead of JSON (a proxy or a wrong address), or another shape.
+/// `Bug` for a web page (a proxy or a wrong address) and for JSON of another shape.
 pub fn json<T: DeserializeOwned>(what: &str, response: &Response<Bytes>) -> ForgeResult<T> {
     serde_json::from_slice(response.body()).map_err(|failure| {
         let detail = if is_web_page(response) {
-            "a web page came back instead of JSON; check the forge's url, and whether a proxy with a login is in front"
+            "the response is a web page instead of JSON; check the forge's url, and whether a proxy with a login is in front of it"
                 .to_owned()
         } else {
-            format!("the answer (HTTP {}) is not understood: {failure}", response.status().as_u16())
+            format!("cannot parse the response (HTTP {}): {failure}", response.status().as_u16())
         };
         error(ForgeErrorKind::Bug, what, detail)
     })
 }
 
-/// The `rel="next"` address of an answer's `Link` header.
+/// Returns the `rel="next"` address of a `Link` header.
 pub fn next_page(headers: &HeaderMap) -> Option<String> {
     let links = headers.get("link")?.to_str().ok()?;
     links.split(',').find_map(|link| {
@@ -262,13 +264,13 @@ pub fn next_page(headers: &HeaderMap) -> Option<String> {
     })
 }
 
-/// An error of a call.
+/// Creates a [`ForgeError`].
 pub fn error(kind: ForgeErrorKind, what: &str, detail: impl Into<String>) -> ForgeError {
     ForgeError { kind, what: what.to_owned(), detail: detail.into() }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Only plain assignments happen under these locks, so the state is sound even after a panic elsewhere.
+    // Code under these locks only assigns, so the state is valid even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -285,7 +287,10 @@ fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 307 | 308)
 }
 
-/// The request that follows a redirect, or why it is not followed.
+/// Returns the request that follows a redirect.
+///
+/// # Errors
+/// The redirect is not followed: no usable address, another host, too many, or a mutating request.
 fn redirected(
     what: &str,
     request: &Request<Bytes>,
@@ -301,11 +306,11 @@ fn redirected(
         .and_then(|target| Uri::try_from(target.as_str()).ok())
         .filter(|_| !location.is_empty());
     let Some(target) = target else {
-        return Err(error(ForgeErrorKind::Bug, what, "a redirect without a usable address came back"));
+        return Err(error(ForgeErrorKind::Bug, what, "the response is a redirect without a usable address"));
     };
     let host = target.host().unwrap_or_default().to_owned();
     if *request.method() != Method::GET {
-        let detail = format!("it moved (HTTP {}); read the repository again by its id", response.status().as_u16());
+        let detail = format!("the resource moved (HTTP {}); read the repository again by its id", response.status().as_u16());
         return Err(error(ForgeErrorKind::Conflict, what, detail));
     }
     if hops > MAX_REDIRECTS {
@@ -319,7 +324,7 @@ fn redirected(
     next.headers_mut().remove(IF_NONE_MATCH);
     let same = origin(from) == origin(&target);
     if !same {
-        let allowed = request.extensions().get::<FollowAbroad>().is_some() && target.scheme_str() == from.scheme_str();
+        let allowed = request.extensions().get::<FollowCrossOrigin>().is_some() && target.scheme_str() == from.scheme_str();
         if !allowed {
             let detail = format!("a redirect to another server ({host}) is not followed; check the forge's url");
             return Err(error(ForgeErrorKind::Bug, what, detail));
@@ -330,43 +335,43 @@ fn redirected(
     Ok(next)
 }
 
-/// Scheme, host and port, which together a credential is bound to.
+/// Scheme, host and port: the scope of a credential.
 fn origin(uri: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
     let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     (uri.scheme_str(), uri.host().map(str::to_ascii_lowercase), uri.port_u16().or(Some(usual)))
 }
 
-/// What the engine does about an answer that is no success.
-fn refused(what: &str, response: &Response<Bytes>, answer: Answer, read_only: bool) -> ForgeError {
-    let kind = match (response.status().as_u16(), answer) {
-        (403 | 429, Answer::Limited { after_ms }) => ForgeErrorKind::RateLimited { after_ms: limits::spread(after_ms) },
+/// Converts an unsuccessful response to an error.
+fn response_error(what: &str, response: &Response<Bytes>, signal: LimitSignal, read_only: bool) -> ForgeError {
+    let kind = match (response.status().as_u16(), signal) {
+        (403 | 429, LimitSignal::Limited { after_ms }) => ForgeErrorKind::RateLimited { after_ms: limits::spread(after_ms) },
         (401, _) => ForgeErrorKind::Unauthorized,
         (403 | 451, _) => ForgeErrorKind::Denied,
         (404 | 410, _) => ForgeErrorKind::NotFound,
         (409 | 412 | 423, _) => ForgeErrorKind::Conflict,
-        (422, _) if says_exists(response.body()) => ForgeErrorKind::Conflict,
+        (422, _) if reports_existing(response.body()) => ForgeErrorKind::Conflict,
         (408, _) => ForgeErrorKind::Transient { after_ms: None, ambiguous: !read_only },
-        (500..=599, Answer::Limited { after_ms }) => {
+        (500..=599, LimitSignal::Limited { after_ms }) => {
             ForgeErrorKind::Transient { after_ms: Some(limits::spread(after_ms)), ambiguous: !read_only }
         }
-        (500..=599, Answer::Plain) => ForgeErrorKind::Transient { after_ms: None, ambiguous: !read_only },
+        (500..=599, LimitSignal::Plain) => ForgeErrorKind::Transient { after_ms: None, ambiguous: !read_only },
         _ => ForgeErrorKind::Bug,
     };
-    error(kind, what, format!("HTTP {}{}", response.status().as_u16(), complaint(response)))
+    error(kind, what, format!("HTTP {}{}", response.status().as_u16(), error_message(response)))
 }
 
-fn says_exists(body: &[u8]) -> bool {
+fn reports_existing(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body).to_ascii_lowercase();
     text.contains("already exist") || text.contains("already_exist")
 }
 
-/// The forge's own words, as far as they are words, with a leading colon.
-fn complaint(response: &Response<Bytes>) -> String {
+/// Returns the forge's error message with a leading colon; empty if there is none.
+fn error_message(response: &Response<Bytes>) -> String {
     if is_web_page(response) {
-        return ": a web page".to_owned();
+        return ": the response is a web page".to_owned();
     }
     let body = response.body();
-    let words = match serde_json::from_slice::<serde_json::Value>(body) {
+    let text = match serde_json::from_slice::<serde_json::Value>(body) {
         Ok(value) => {
             let message = value.get("message").and_then(|m| m.as_str()).unwrap_or_default().to_owned();
             match value.get("errors") {
@@ -376,8 +381,8 @@ fn complaint(response: &Response<Bytes>) -> String {
         }
         Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
-    let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS).collect();
-    if words.trim().is_empty() { String::new() } else { format!(": {}", words.trim()) }
+    let message: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS).collect();
+    if message.trim().is_empty() { String::new() } else { format!(": {}", message.trim()) }
 }
 
 fn is_web_page(response: &Response<Bytes>) -> bool {

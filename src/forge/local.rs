@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::{
-    Branch, Capabilities, CiState, Edit, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec,
-    NewIssue, NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile,
+    Branch, Capabilities, CiState, IssueEdit, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec,
+    NewIssue, NewPull, ParsedDelivery, Permission, Reaction, Repository, PullReview, ReviewComment, TeamVisibility, TextFile,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Something that would be said on a forge.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "said", rename_all = "snake_case")]
-pub enum Said {
+pub enum LocalMessage {
     /// A comment, as Markdown.
     Comment { on: Number, body: String },
     /// An issue that needs a person.
@@ -47,7 +47,7 @@ pub enum Said {
 }
 
 /// Where it is said.
-pub type Listener = Box<dyn Fn(Said) + Send + Sync>;
+pub type MessageListener = Box<dyn Fn(LocalMessage) + Send + Sync>;
 
 /// The repository as a forge.
 pub struct Local {
@@ -59,12 +59,12 @@ pub struct Local {
     path: OsString,
     home: String,
     clock: Clock,
-    said: Listener,
-    state: Mutex<State>,
+    said: MessageListener,
+    state: Mutex<LocalState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LocalState {
     issues: HashMap<u64, IssueSnapshot>,
     pulls: HashMap<u64, PullSnapshot>,
     comments: Vec<(Number, CommentSnapshot)>,
@@ -86,7 +86,7 @@ impl Local {
     ///
     /// # Errors
     /// A sentence: no repository, no branch checked out, no commit yet.
-    pub async fn open(dir: &Path, path: OsString, home: &str, clock: Clock, said: Listener) -> Result<Self, String> {
+    pub async fn open(dir: &Path, path: OsString, home: &str, clock: Clock, said: MessageListener) -> Result<Self, String> {
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
         let ask = async |args: &[&str]| git(&dir, &path, home, args).await;
         let git_dir = match ask(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await {
@@ -110,7 +110,7 @@ impl Local {
             owner: NAME.to_owned(),
             name: folder.file_name().map_or_else(|| "repository".into(), |name| name.to_string_lossy().into_owned()),
         };
-        let state = Mutex::new(State { next_number: 1, next_comment: 1, ..State::default() });
+        let state = Mutex::new(LocalState { next_number: 1, next_comment: 1, ..LocalState::default() });
         let (name, url, home) = (ForgeName::new(NAME), url.to_string(), home.to_owned());
         Ok(Self { name, repo, default_branch, url, git_dir, path, home, clock, said, state })
     }
@@ -167,7 +167,7 @@ impl Local {
         User { id: OWN, login: "ralph-bot".into(), kind: AccountKind::Bot }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LocalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,8 +223,8 @@ impl Forge for Local {
         &self.name
     }
 
-    fn parse(&self, _event: &str, _body: &[u8]) -> Parsed {
-        Parsed::Ignored("a local repository sends no deliveries".into())
+    fn parse(&self, _event: &str, _body: &[u8]) -> ParsedDelivery {
+        ParsedDelivery::Ignored("a local repository sends no deliveries".into())
     }
 
     async fn capabilities(&self) -> ForgeResult<Capabilities> {
@@ -265,9 +265,9 @@ impl Forge for Local {
         Ok(false)
     }
 
-    async fn sees_team(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamSight> {
+    async fn sees_team(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
         let why = format!("a folder on this machine has no team {team}");
-        Ok(TeamSight::Hidden { why, fix: "leave it out".into() })
+        Ok(TeamVisibility::Hidden { why, fix: "leave it out".into() })
     }
 
     async fn files(&self, _repo: &RepoRef, _folder: &str) -> ForgeResult<Vec<TextFile>> {
@@ -290,7 +290,7 @@ impl Forge for Local {
         Ok(state.issues.values().filter(|issue| issue.updated_at >= since).cloned().collect())
     }
 
-    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<Edit>> {
+    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<IssueEdit>> {
         Ok(Vec::new())
     }
 
@@ -303,7 +303,7 @@ impl Forge for Local {
             state.issues.insert(number.0, created.clone());
             created
         };
-        (self.said)(Said::Issue { title: issue.title.clone(), body: issue.body.clone() });
+        (self.said)(LocalMessage::Issue { title: issue.title.clone(), body: issue.body.clone() });
         Ok(created)
     }
 
@@ -366,7 +366,7 @@ impl Forge for Local {
             state.comments.push((number, comment.clone()));
             comment
         };
-        (self.said)(Said::Comment { on: number, body: body.to_owned() });
+        (self.said)(LocalMessage::Comment { on: number, body: body.to_owned() });
         Ok(comment)
     }
 
@@ -430,7 +430,7 @@ impl Forge for Local {
             state.pulls.insert(number.0, created.clone());
             created
         };
-        (self.said)(Said::Pull { title: pull.title.clone(), head: pull.head.clone(), base: pull.base.clone() });
+        (self.said)(LocalMessage::Pull { title: pull.title.clone(), head: pull.head.clone(), base: pull.base.clone() });
         Ok(created)
     }
 
@@ -452,11 +452,11 @@ impl Forge for Local {
         Ok(())
     }
 
-    async fn reviews(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<Review>> {
+    async fn reviews(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<PullReview>> {
         Ok(Vec::new())
     }
 
-    async fn review_remarks(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<ReviewRemark>> {
+    async fn review_remarks(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<ReviewComment>> {
         Ok(Vec::new())
     }
 
@@ -499,7 +499,7 @@ mod tests {
         git(dir, &PATH.into(), "/", &all).await.expect("git runs");
     }
 
-    async fn open(dir: &Path) -> Result<(Local, Arc<Mutex<Vec<Said>>>), String> {
+    async fn open(dir: &Path) -> Result<(Local, Arc<Mutex<Vec<LocalMessage>>>), String> {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ears = heard.clone();
         let said = Box::new(move |said| ears.lock().expect("not poisoned").push(said));
@@ -551,7 +551,7 @@ mod tests {
         let found = local.find_pull(&repo, "ralph/3-old").await.expect("looked up").expect("there");
         assert_eq!((found.number, found.draft), (Number(5), false));
         let said = heard.lock().expect("not poisoned").clone();
-        assert!(matches!(said.as_slice(), [Said::Comment { .. }, Said::Pull { .. }]), "{said:?}");
+        assert!(matches!(said.as_slice(), [LocalMessage::Comment { .. }, LocalMessage::Pull { .. }]), "{said:?}");
     }
 
     #[tokio::test]
@@ -564,7 +564,7 @@ mod tests {
         let other = User { id: UserId(3), login: "you".into(), kind: AccountKind::User };
         assert_eq!(local.permission(&repo, &local.person()).await.expect("asked"), Permission::Admin);
         assert_eq!(local.permission(&repo, &other).await.expect("asked"), Permission::None);
-        assert!(matches!(local.parse("push", b"{}"), Parsed::Ignored(_)));
+        assert!(matches!(local.parse("push", b"{}"), ParsedDelivery::Ignored(_)));
         let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo };
         assert_eq!(local.repository(&elsewhere).await.expect_err("another").kind, ForgeErrorKind::NotFound);
     }

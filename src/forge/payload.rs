@@ -1,4 +1,4 @@
-//! The gate for bodies from outside: UTF-8, one JSON value, no deep nesting, no key twice, a bounded number of values.
+//! Parser for untrusted bodies: UTF-8, one JSON value, bounded nesting and number of values, no duplicate keys.
 
 use std::cell::Cell;
 use std::fmt;
@@ -6,24 +6,23 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Deepest nesting of objects and arrays that is taken; real deliveries stay below 12.
+/// Maximum nesting of objects and arrays; real deliveries stay below 12.
 const MAX_DEPTH: usize = 64;
-/// Most values in one body; bounds memory at a few times the largest body.
+/// Maximum number of values of a body; bounds memory to a few times the largest body.
 const MAX_VALUES: usize = 1_000_000;
 
-/// Reads a delivery's body. A key that occurs twice in one object is refused anywhere, because two readers may take
-/// different ones; both forges' encoders never write that.
+/// Parses a body. Rejects duplicate keys of an object, because two parsers may use different ones; no forge sends them.
 ///
 /// # Errors
-/// What was wrong, in one line.
-pub fn guard(body: &[u8]) -> Result<Value, String> {
+/// Cause in one line.
+pub fn parse_untrusted(body: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(body).map_err(|error| format!("the body is not UTF-8: {error}"))?;
     let values = Cell::new(0);
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Guard { depth: 0, values: &values }
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))
-        .map_err(|error| format!("the body is not acceptable JSON: {error}"))?;
+        .map_err(|error| format!("the body is not valid JSON: {error}"))?;
     Ok(value)
 }
 
@@ -39,7 +38,7 @@ impl Guard<'_> {
         if self.values.get() > MAX_VALUES { Err(E::custom(format!("more than {MAX_VALUES} values"))) } else { Ok(()) }
     }
 
-    fn deeper<E: Error>(self) -> Result<Self, E> {
+    fn nested<E: Error>(self) -> Result<Self, E> {
         if self.depth >= MAX_DEPTH {
             return Err(E::custom(format!("nested deeper than {MAX_DEPTH} levels")));
         }
@@ -88,7 +87,7 @@ impl<'de> Visitor<'de> for Guard<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let inner = self.deeper()?;
+        let inner = self.nested()?;
         let mut array = Vec::new();
         while let Some(item) = items.next_element_seed(inner)? {
             array.push(item);
@@ -97,7 +96,7 @@ impl<'de> Visitor<'de> for Guard<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let inner = self.deeper()?;
+        let inner = self.nested()?;
         let mut object = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             if object.contains_key(&key) {
@@ -115,15 +114,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_is_what_was_written() {
+    fn valid_bodies_are_parsed() {
         let text = r#"{"a":[1,-2,3.5,true,null,"ü\u0000"],"b":{"a":{}},"c":18446744073709551615}"#;
-        assert_eq!(guard(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+        assert_eq!(parse_untrusted(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_bodies_are_refused() {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
-        assert!(guard(nested(MAX_DEPTH).as_bytes()).is_ok());
+        assert!(parse_untrusted(nested(MAX_DEPTH).as_bytes()).is_ok());
         let many = format!("[{}1]", "1,".repeat(MAX_VALUES));
         let cases: [(&[u8], &str); 10] = [
             (b"", "EOF"),
@@ -138,7 +137,7 @@ mod tests {
             (many.as_bytes(), "more than 1000000 values"),
         ];
         for (body, expected) in cases {
-            let refusal = guard(body).unwrap_err();
+            let refusal = parse_untrusted(body).unwrap_err();
             assert!(refusal.contains(expected), "{refusal} lacks {expected:?}");
         }
     }

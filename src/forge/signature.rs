@@ -1,4 +1,4 @@
-//! Whether a delivery is from the forge: HMAC-SHA256 over the raw body, compared in constant time.
+//! Verifies the signature of deliveries: HMAC-SHA256 over the raw body, compared in constant time.
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
@@ -8,17 +8,17 @@ use sha2::Sha256;
 /// Length of a digest in hexadecimal characters.
 const HEX_CHARS: usize = 64;
 
-/// How a forge writes its signature. The route decides which one is asked for, never a header.
+/// Signature headers of a forge. Determined by the route, never by a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignatureStyle {
     /// `X-Hub-Signature-256: sha256=<hex>`.
     GitHub,
-    /// `X-Gitea-Signature: <hex>`, under other names too.
+    /// `X-Gitea-Signature: <hex>`, or another of its headers.
     Gitea,
 }
 
 impl SignatureStyle {
-    /// Headers that may carry the signature, in lower case, the first that is present counts.
+    /// Headers with the signature, in lower case; the first one present is used.
     pub fn header_names(self) -> &'static [&'static str] {
         match self {
             Self::GitHub => &["x-hub-signature-256"],
@@ -27,19 +27,19 @@ impl SignatureStyle {
     }
 }
 
-/// Whether a body was signed with one of the secrets (several while one replaces another). `header` is the lower-case
-/// name the values were found under. There must be exactly one value, a digest of exact length in lower case, after
-/// `sha256=` in `x-hub-signature-256` and bare elsewhere. Empty secrets never match.
+/// Whether a body was signed with one of the secrets (several during a rotation). `header` is the lower-case name of the
+/// header with `values`. There must be exactly one value: a digest in lower-case hexadecimal, with the prefix `sha256=` in
+/// `x-hub-signature-256` and without a prefix in others. Empty secrets never match.
 pub fn verify(secrets: &[SecretString], header: &str, values: &[&str], body: &[u8]) -> bool {
     let [value] = values else { return false };
     let digest = if header == "x-hub-signature-256" { value.strip_prefix("sha256=") } else { Some(*value) };
     let Some(digest) = digest.filter(|digest| digest.len() == HEX_CHARS) else { return false };
     let Ok(digest) = HEXLOWER.decode(digest.as_bytes()) else { return false };
-    // Every secret is tried, so that the time does not tell which one matched.
+    // All secrets are tried, so that the time does not reveal which one matched.
     secrets.iter().fold(false, |found, secret| found | matches(secret, &digest, body))
 }
 
-/// Finds the signature among a request's headers and verifies it. `values` gives all values of a header by its
+/// Finds the signature in the headers of a request and verifies it. `values` returns all values of a header by its
 /// lower-case name.
 pub fn verify_headers<'a>(
     style: SignatureStyle,
@@ -55,7 +55,7 @@ pub fn verify_headers<'a>(
         .is_some_and(|(name, found)| verify(secrets, name, &found, body))
 }
 
-/// The digest of a body in lower-case hexadecimal characters, as a forge would send it (without `sha256=`).
+/// Returns the signature of a body in lower-case hexadecimal, without `sha256=`.
 pub fn sign(secret: &SecretString, body: &[u8]) -> String {
     keyed(secret).map_or_else(String::new, |mut mac| {
         mac.update(body);
@@ -73,7 +73,7 @@ fn matches(secret: &SecretString, digest: &[u8], body: &[u8]) -> bool {
     })
 }
 
-/// HMAC takes keys of any length, so this is always `Some`.
+/// Returns the HMAC of a secret; always `Some`, because HMAC accepts keys of any length.
 fn keyed(secret: &SecretString) -> Option<Hmac<Sha256>> {
     Hmac::<Sha256>::new_from_slice(secret.expose_secret().as_bytes()).ok()
 }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_official_vector_holds_in_every_header() {
+    fn test_vector_is_accepted_in_every_header() {
         assert_eq!(sign(&secret(), BODY), DIGEST);
         assert!(hub(&format!("sha256={DIGEST}")));
         for name in ["x-gitea-signature", "x-forgejo-signature"] {
@@ -107,7 +107,7 @@ mod tests {
 
     /// W1.
     #[test]
-    fn every_flipped_bit_is_refused() {
+    fn flipped_bits_are_refused() {
         let digest = HEXLOWER.decode(DIGEST.as_bytes()).unwrap();
         for bit in 0..256 {
             let mut flipped = digest.clone();
@@ -151,7 +151,7 @@ mod tests {
 
     /// W2.
     #[test]
-    fn any_of_several_secrets_will_do_and_an_empty_one_never() {
+    fn any_nonempty_secret_is_accepted() {
         let other = SecretString::from("next");
         assert!(verify(&[other.clone(), secret()], GITEA, &[DIGEST], BODY));
         assert!(verify(&[secret(), other.clone()], GITEA, &[DIGEST], BODY));
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_can_be_signed() {
+    fn empty_body_is_verified() {
         let signature = sign(&secret(), b"");
         assert!(verify(&[secret()], GITEA, &[&signature], b""));
         assert!(!verify(&[secret()], GITEA, &[&signature], b" "));
     }
 
     #[test]
-    fn the_first_header_of_the_style_counts() {
+    fn first_present_header_is_used() {
         let hub_value = format!("sha256={DIGEST}");
         let check = |style, headers: &[(&str, &str)]| {
             let values = |name: &str| {
@@ -190,8 +190,8 @@ mod tests {
         assert!(check(GitHub, &[(HUB, &hub_value)]));
         assert!(check(Gitea, &[(HUB, &hub_value)]));
         assert!(check(Gitea, &[(GITEA, DIGEST)]));
-        assert!(!check(GitHub, &[(GITEA, DIGEST)]), "a Gitea signature is nothing to GitHub's route");
-        assert!(!check(Gitea, &[(GITEA, ""), (HUB, &hub_value)]), "an empty digest is not passed over");
+        assert!(!check(GitHub, &[(GITEA, DIGEST)]), "a Gitea signature is not accepted for GitHub");
+        assert!(!check(Gitea, &[(GITEA, ""), (HUB, &hub_value)]), "an empty digest is not skipped");
         assert!(!check(Gitea, &[(GITEA, DIGEST), (GITEA, DIGEST)]));
         assert!(!check(Gitea, &[]));
         assert!(!check(GitHub, &[("x-hub-signature", "sha1=abc")]));

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::gitea::{Gitea, GiteaSettings};
 use super::github::{GitHub, GitHubAuth, GitHubSettings};
-use super::http::{Pace, Patience};
+use super::http::{RateSettings, Timeouts};
 use super::*;
 use crate::clock::Clock;
 use crate::domain::model::ids::RepoId;
@@ -20,20 +20,20 @@ use crate::domain::model::ids::RepoId;
 const DRIP: Duration = Duration::from_millis(20);
 
 fn adapters(address: &Url) -> Vec<Box<dyn Forge>> {
-    let patience = Patience {
+    let timeouts = Timeouts {
         connect: Duration::from_secs(5),
         idle: Duration::from_millis(400),
         total: Duration::from_millis(900),
     };
-    let pace = Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, patience, ..Pace::default() };
+    let rates = RateSettings { mutation_interval_ms: 0, reserve: 0, attempts: 1, timeouts, ..RateSettings::default() };
     let (name, token) = (ForgeName::new("slow"), SecretString::from("s3cret-t0ken"));
-    let gitea = GiteaSettings { name: name.clone(), url: address.clone(), token: token.clone(), own: None, pace };
+    let gitea = GiteaSettings { name: name.clone(), url: address.clone(), token: token.clone(), own: None, rates };
     let github = GitHubSettings {
         name,
         api_url: address.clone(),
         web_url: address.clone(),
         auth: GitHubAuth::Token(token),
-        pace,
+        rates,
     };
     vec![
         Box::new(Gitea::new(gitea, Clock::System).expect("a client")),

@@ -14,7 +14,7 @@ use super::{Edge, Hook, USUAL_BODY};
 use crate::failpoint::kill_point;
 use crate::forge::signature::{SignatureStyle, verify_headers};
 use crate::store::StoreError;
-use crate::store::inbox::{self, Body as Packed, Delivery};
+use crate::store::inbox::{self, Body as Packed, StoredDelivery};
 
 /// Largest body: GitHub sends at most 25 MB.
 const BODY_MAX: usize = 26 * 1024 * 1024;
@@ -76,7 +76,7 @@ async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> R
     if !verify_headers(hook.style, &hook.secrets, values, &body) {
         return Err((StatusCode::UNAUTHORIZED, "the signature does not hold"));
     }
-    let row = Delivery { forge: hook.name.clone(), delivery, event, body: Packed::pack(&body) };
+    let row = StoredDelivery { forge: hook.name.clone(), delivery, event, body: Packed::pack(&body) };
     drop(body);
     let now = edge.clock.now();
     kill_point("K03");

@@ -20,7 +20,7 @@ const PAST: u32 = 20;
 
 /// Loop and purpose of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Caller {
+pub struct CallContext {
     /// Unique key: loop, ticket of the work, and attempt.
     pub key: String,
     /// The loop.
@@ -66,7 +66,7 @@ pub enum CallDecision {
         /// Cost at which the call is stopped, by the limits as they are now.
         at_most: Option<Money>,
         /// Caller under which the cost is recorded during the call.
-        caller: Box<Caller>,
+        caller: Box<CallContext>,
         /// Changes of backends.
         changes: Vec<BackendChange>,
     },
@@ -158,7 +158,7 @@ pub fn observe(
 /// used, or the first of all if it seems to have none; its default model if the list is empty.
 pub fn begin(
     c: &Connection,
-    caller: &Caller,
+    caller: &CallContext,
     request: &CallRequest,
     models: &dyn Fn(&str) -> Vec<String>,
     settings: &BackendsSettings,
@@ -230,12 +230,7 @@ pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Tim
 
 /// Records the cost of a running call so far, so that it is not lost with the process. Returns the limit that it reached, together
 /// with the cost and reservations of other running calls.
-pub fn record_cost(
-    c: &Connection,
-    caller: &Caller,
-    cost: Money,
-    now: Timestamp,
-) -> StoreResult<Option<CostLimitReached>> {
+pub fn record_cost(c: &Connection, caller: &CallContext, cost: Money, now: Timestamp) -> StoreResult<Option<CostLimitReached>> {
     let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";
     c.prepare_cached(sql)?.execute(params![caller.key, cost.0])?;
     Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
@@ -341,7 +336,7 @@ fn booked(row: &Row<'_>) -> rusqlite::Result<CallRecord> {
 }
 
 /// Returns the expected cost of a call, from the loop's own calls for the same purpose, else from all loops'.
-fn likely(c: &Connection, caller: &Caller, role: BackendRole) -> StoreResult<Money> {
+fn likely(c: &Connection, caller: &CallContext, role: BackendRole) -> StoreResult<Money> {
     let past = |condition: &str, value: &str| -> StoreResult<Vec<Money>> {
         let sql = format!(
             "SELECT cost FROM calls WHERE {condition} AND role = ?2 AND purpose = ?3 AND outcome IN ('finished', 'failed')
@@ -357,7 +352,7 @@ fn likely(c: &Connection, caller: &Caller, role: BackendRole) -> StoreResult<Mon
 }
 
 /// Returns the accounts that a call is charged to, without the call itself.
-fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<CostAccounts> {
+fn ledger(c: &Connection, caller: &CallContext, now: Timestamp) -> StoreResult<CostAccounts> {
     let limits = caller.limits;
     let settled = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
         let sql = format!("SELECT coalesce(sum(cost), 0) FROM calls WHERE ended_at IS NOT NULL AND {condition}");
@@ -423,9 +418,9 @@ mod tests {
         settings
     }
 
-    fn caller(key: &str, of: &str) -> Caller {
+    fn caller(key: &str, of: &str) -> CallContext {
         let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
-        Caller {
+        CallContext {
             key: key.into(),
             loop_id: LoopId::new(of),
             repo,
@@ -455,7 +450,7 @@ mod tests {
     }
 
     fn begun(c: &Connection, key: &str, of: &str, limits: CallLimits) -> StoreResult<CallDecision> {
-        let caller = Caller { limits, ..caller(key, of) };
+        let caller = CallContext { limits, ..caller(key, of) };
         begin(c, &caller, &request(), &|_| Vec::new(), &settings(), 1, NOW)
     }
 
@@ -549,7 +544,7 @@ mod tests {
                 assert!(matches!(begun, CallDecision::Call { at_most: Some(_), .. }), "{begun:?}");
             }
             let costs = |key: &str, usd: f64| {
-                let caller = Caller { limits, ..caller(key, &key[..1]) };
+                let caller = CallContext { limits, ..caller(key, &key[..1]) };
                 record_cost(c, &caller, Money::from_usd(usd), NOW).map(|reached| reached.map(|reached| reached.scope))
             };
             assert_eq!((costs("a/1", 1.2)?, costs("b/1", 0.7)?), (None, None));
@@ -591,7 +586,7 @@ mod tests {
             let limits = CallLimits { of_repository: Some(Money::from_usd(0.6)), ..CallLimits::default() };
             let at = |key: &str, forge: &str, id: i64, now: Timestamp| {
                 let repo = RepoRef { forge: ForgeName::new(forge), id: RepoId(id), ..caller("", "a").repo };
-                begin(c, &Caller { limits, repo, ..caller(key, key) }, &request(), &|_| Vec::new(), &settings(), 1, now)
+                begin(c, &CallContext { limits, repo, ..caller(key, key) }, &request(), &|_| Vec::new(), &settings(), 1, now)
             };
             let cost = |key: &str, usd: f64| {
                 let booking = booking(Ending::Cost(Money::from_usd(usd)));
@@ -621,7 +616,7 @@ mod tests {
         on(&store, |c| {
             let limits = CallLimits { of_purpose: Some(Money::from_usd(0.03)), ..CallLimits::default() };
             let ask = |key: &str| {
-                let caller = Caller { limits, purpose: "prompt".into(), ..caller(key, "a") };
+                let caller = CallContext { limits, purpose: "prompt".into(), ..caller(key, "a") };
                 let request = CallRequest { likely_cost: Some(Money::from_usd(0.01)), ..request() };
                 begin(c, &caller, &request, &|_| Vec::new(), &settings(), 1, NOW)
             };

@@ -10,7 +10,7 @@ use crate::domain::model::ids::{ForgeName, Timestamp};
 
 /// A verified delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivery {
+pub struct StoredDelivery {
     /// Forge whose path received it.
     pub forge: ForgeName,
     /// Id that the forge gave it.
@@ -71,7 +71,7 @@ pub struct WaitingDelivery {
     /// Row.
     pub id: i64,
     /// The delivery.
-    pub delivery: Delivery,
+    pub delivery: StoredDelivery,
     /// When.
     pub received_at: Timestamp,
     /// Number of failed attempts to process it.
@@ -100,7 +100,7 @@ impl DeliveryOutcome {
 }
 
 /// Stores a delivery; returns `false` if the forge's delivery with this id is already stored.
-pub fn insert(c: &Connection, delivery: &Delivery, at: Timestamp) -> StoreResult<bool> {
+pub fn insert(c: &Connection, delivery: &StoredDelivery, at: Timestamp) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (forge, delivery) DO NOTHING",
@@ -126,7 +126,7 @@ pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<WaitingDelivery>>
         let row = statement.query_row([id], |row| {
             Ok(WaitingDelivery {
                 id: row.get(0)?,
-                delivery: Delivery {
+                delivery: StoredDelivery {
                     forge: ForgeName::new(row.get::<_, String>(1)?),
                     delivery: row.get(2)?,
                     event: row.get(3)?,

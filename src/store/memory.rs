@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 pub use attribution::{LoopCredit, carried, credit_iteration, credit_loop, uplift};
-pub use recall::{Found, Lookup, recall, search};
+pub use recall::{LearningSearchResult, Lookup, recall, search};
 pub use reflections::{add_reflection, reflections};
 pub use step_learning::StepMemory;
 pub use transfer::{ImportCounts, export, import, parse};
@@ -62,14 +62,14 @@ pub struct LearningCounts {
 }
 
 /// A stored row.
-struct Stored {
+struct StoredLearning {
     row: i64,
     id: String,
     data: String,
     checksum: String,
 }
 
-impl Stored {
+impl StoredLearning {
     const COLUMNS: &'static str = "l.id, l.learning, l.data, l.checksum";
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -129,7 +129,7 @@ fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Lear
     let few = MemorySettings { query_terms: 4, query_postings: 1_000, ..MemorySettings::default() };
     let sql = format!(
         "SELECT {} FROM learnings l WHERE l.id = ?1 AND l.forge = ?2 AND l.repo_id = ?3 AND l.task_type = ?4",
-        Stored::COLUMNS
+        StoredLearning::COLUMNS
     );
     let mut statement = c.prepare_cached(&sql)?;
     let mut rows = Vec::new();
@@ -138,7 +138,7 @@ fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Lear
             break;
         }
         let bound = params![row, new.repository.forge.as_str(), new.repository.id.0, new.task_type.as_str()];
-        rows.extend(statement.query_row(bound, Stored::read).optional()?);
+        rows.extend(statement.query_row(bound, StoredLearning::read).optional()?);
     }
     sound(c, rows, now)
 }
@@ -211,16 +211,16 @@ fn words_of(data: &str) -> Vec<String> {
 
 /// Returns a learning; `None` if there is none, or if it is damaged, which quarantines it.
 pub fn get(c: &Connection, id: &str, now: Timestamp) -> StoreResult<Option<Learning>> {
-    let sql = format!("SELECT {} FROM learnings l WHERE l.learning = ?1", Stored::COLUMNS);
-    let row = c.prepare_cached(&sql)?.query_row([id], Stored::read).optional()?;
+    let sql = format!("SELECT {} FROM learnings l WHERE l.learning = ?1", StoredLearning::COLUMNS);
+    let row = c.prepare_cached(&sql)?.query_row([id], StoredLearning::read).optional()?;
     Ok(sound(c, row.into_iter().collect(), now)?.pop())
 }
 
 /// Returns a page of learnings by id, after `after` (empty for the first page), and the damaged ones among them.
 pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learning>, Vec<DamagedLearning>)> {
-    let sql = format!("SELECT {} FROM learnings l WHERE l.learning > ?1 ORDER BY l.learning LIMIT ?2", Stored::COLUMNS);
+    let sql = format!("SELECT {} FROM learnings l WHERE l.learning > ?1 ORDER BY l.learning LIMIT ?2", StoredLearning::COLUMNS);
     let mut statement = c.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![after, limit as i64], Stored::read)?.collect::<Result<Vec<_>, _>>()?;
+    let rows = statement.query_map(params![after, limit as i64], StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?;
     Ok(opened(rows))
 }
 
@@ -229,10 +229,10 @@ pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskTyp
     let sql = format!(
         "SELECT {} FROM learnings l
          WHERE l.forge = ?1 AND l.repo_id = ?2 AND l.kind = 'estimate' AND l.state <> 'archived' ORDER BY l.learning",
-        Stored::COLUMNS
+        StoredLearning::COLUMNS
     );
     let mut statement = c.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0], Stored::read)?;
+    let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0], StoredLearning::read)?;
     let mut found: BTreeMap<TaskType, Estimate> = BTreeMap::new();
     for learning in opened(rows.collect::<Result<_, _>>()?).0 {
         let Content::Estimate { iterations, minutes, cost_usd } = learning.content else { continue };
@@ -297,11 +297,11 @@ pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> Store
     let sql = format!(
         "SELECT {} FROM learnings l WHERE l.state <> 'archived' AND l.idle_since <= ?1
          AND l.confidence < ?2 * (1 << min((?3 - l.idle_since) / ?4, 60)) ORDER BY l.idle_since LIMIT ?5",
-        Stored::COLUMNS
+        StoredLearning::COLUMNS
     );
     let bound = params![now.0 - half_life, settings.archive_below, now.0, half_life, DECAY_BATCH as i64];
     let mut statement = c.prepare_cached(&sql)?;
-    let rows = statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?;
+    let rows = statement.query_map(bound, StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?;
     let found = rows.len();
     for mut learning in sound(c, rows, now)? {
         learning.confidence = learning.confidence_at(now, settings);
@@ -344,14 +344,14 @@ fn remove(c: &Connection, row: i64) -> StoreResult<()> {
 }
 
 /// Returns the learnings of rows and quarantines the damaged ones. Only within a write.
-fn sound(c: &Connection, rows: Vec<Stored>, now: Timestamp) -> StoreResult<Vec<Learning>> {
+fn sound(c: &Connection, rows: Vec<StoredLearning>, now: Timestamp) -> StoreResult<Vec<Learning>> {
     let (learnings, damaged) = opened(rows);
     set_aside(c, &damaged, now)?;
     Ok(learnings)
 }
 
 /// Returns the learnings of rows and the damaged ones.
-fn opened(rows: Vec<Stored>) -> (Vec<Learning>, Vec<DamagedLearning>) {
+fn opened(rows: Vec<StoredLearning>) -> (Vec<Learning>, Vec<DamagedLearning>) {
     let (mut learnings, mut damaged) = (Vec::with_capacity(rows.len()), Vec::new());
     for stored in rows {
         match stored.open() {

@@ -10,7 +10,7 @@ use crate::domain::model::ids::{LoopId, Timestamp};
 
 /// An effect claimed for execution.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Claimed {
+pub struct ClaimedEffect {
     /// Row.
     pub id: i64,
     /// Loop id, or issue key if there is no loop.
@@ -39,7 +39,7 @@ pub struct Claimed {
     pub created_at: Timestamp,
 }
 
-impl Claimed {
+impl ClaimedEffect {
     /// Name of the lease.
     pub fn lease(&self) -> String {
         lease_name(&self.subject, &self.queue)
@@ -90,7 +90,7 @@ pub fn claim(
     owner: &str,
     now: Timestamp,
     lease_ms: i64,
-) -> StoreResult<Option<Claimed>> {
+) -> StoreResult<Option<ClaimedEffect>> {
     let mut statement = c.prepare_cached(
         "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running', o.tries FROM outbox o
          WHERE o.lane = ?1 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
@@ -116,7 +116,7 @@ pub fn claim(
         if !may(&place) {
             continue;
         }
-        let claimed = Claimed {
+        let claimed = ClaimedEffect {
             id,
             subject: row.get(1)?,
             loop_id: row.get::<_, Option<String>>(2)?.map(LoopId::new),
@@ -138,7 +138,7 @@ pub fn claim(
         let sql =
             "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
         c.prepare_cached(sql)?.execute(params![id, fence])?;
-        return Ok(Some(Claimed { fence, ..claimed }));
+        return Ok(Some(ClaimedEffect { fence, ..claimed }));
     }
     Ok(None)
 }
@@ -170,7 +170,7 @@ impl EffectOutcome {
 /// `Fenced` if another owner has taken over.
 pub fn finish(
     c: &Connection,
-    claimed: &Claimed,
+    claimed: &ClaimedEffect,
     owner: &str,
     ended: EffectOutcome,
     receipt: &str,
@@ -185,7 +185,7 @@ pub fn finish(
 /// Returns an effect to its queue for another attempt from `not_before`. `began` is whether it may have taken effect.
 pub fn reschedule(
     c: &Connection,
-    claimed: &Claimed,
+    claimed: &ClaimedEffect,
     owner: &str,
     not_before: Timestamp,
     began: bool,

@@ -2,14 +2,14 @@
 
 mod races;
 
-use super::inbox::Delivery;
+use super::inbox::StoredDelivery;
 use super::*;
 use crate::domain::lifecycle::effect::{Effect, Mark, SEEN_QUEUE};
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use forge_posts::ForgePost;
-use outbox::{Claimed, EffectOutcome};
+use outbox::{ClaimedEffect, EffectOutcome};
 
 fn file() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -50,15 +50,15 @@ async fn damaged_body_is_reported_without_allocating() {
     }
 }
 
-fn delivery(id: &str) -> Delivery {
-    Delivery { forge: ForgeName::new("f"), delivery: id.into(), event: "issues".into(), body: inbox::Body::pack(b"{}") }
+fn delivery(id: &str) -> StoredDelivery {
+    StoredDelivery { forge: ForgeName::new("f"), delivery: id.into(), event: "issues".into(), body: inbox::Body::pack(b"{}") }
 }
 
 async fn push(store: &Store, effect: Effect) {
     store.write(move |c| outbox::enqueue(c, "s", None, &place(), &effect, Timestamp(1))).await.expect("pushed");
 }
 
-async fn claim(store: &Store, queue: &'static str, owner: &'static str, now: i64) -> Option<Claimed> {
+async fn claim(store: &Store, queue: &'static str, owner: &'static str, now: i64) -> Option<ClaimedEffect> {
     store.write(move |c| outbox::claim(c, queue, |_| true, owner, Timestamp(now), 100)).await.expect("claimed")
 }
 
@@ -223,7 +223,7 @@ async fn full_disk_loses_no_data_and_recovers() {
         store.write(move |c| Ok(c.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |r| r.get::<_, i64>(0))?))
     };
     limit(1).await.expect("limited to what it has");
-    let large = || Delivery { body: inbox::Body::pack(&noise(1 << 20)), ..delivery("large") };
+    let large = || StoredDelivery { body: inbox::Body::pack(&noise(1 << 20)), ..delivery("large") };
     let refused = store.write(move |c| inbox::insert(c, &large(), Timestamp(1))).await;
     assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
     assert!(store.healthy(), "a full disk is no broken database");
@@ -257,7 +257,7 @@ async fn write_ahead_log_grows_during_a_long_read() {
     let reader = Connection::open(&path).expect("opened");
     reader.execute_batch("BEGIN; SELECT count(*) FROM inbox").expect("reading");
     for n in 0..40 {
-        let large = Delivery { body: inbox::Body::pack(&noise(20_000)), ..delivery(&format!("d-{n}")) };
+        let large = StoredDelivery { body: inbox::Body::pack(&noise(20_000)), ..delivery(&format!("d-{n}")) };
         store.write(move |c| inbox::insert(c, &large, Timestamp(1))).await.expect("stored");
     }
     other.busy_timeout(std::time::Duration::ZERO).expect("no wait");
@@ -276,7 +276,7 @@ async fn damaged_file_is_reported() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
     for n in 0..200 {
-        let large = Delivery { body: inbox::Body::pack(&noise(2_000)), ..delivery(&format!("d-{n}")) };
+        let large = StoredDelivery { body: inbox::Body::pack(&noise(2_000)), ..delivery(&format!("d-{n}")) };
         store.write(move |c| inbox::insert(c, &large, Timestamp(1))).await.expect("stored");
     }
     store.close().await;

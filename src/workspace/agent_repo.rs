@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::layout::{Layout, Place, objects};
+use super::layout::{Layout, TreePaths, objects};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
@@ -20,7 +20,7 @@ const SUBJECT_CHARACTERS: usize = 200;
 /// Puts a fresh repository into the tree, its only branch at `commit`, in place of whatever is there as `.git`.
 pub(super) fn install(
     layout: &Layout,
-    place: &Place,
+    place: &TreePaths,
     commit: &Sha,
     author: (&str, &str),
 ) -> Result<(), WorkspaceError> {
@@ -34,7 +34,7 @@ pub(super) fn install(
     std::fs::rename(&fresh, &target).map_err(WorkspaceError::io("create", &target))
 }
 
-fn write(dir: &Path, place: &Place, commit: &Sha, (name, email): (&str, &str)) -> Result<(), WorkspaceError> {
+fn write(dir: &Path, place: &TreePaths, commit: &Sha, (name, email): (&str, &str)) -> Result<(), WorkspaceError> {
     for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info"] {
         let folder = dir.join(folder);
         std::fs::create_dir_all(&folder).map_err(WorkspaceError::io("create", &folder))?;

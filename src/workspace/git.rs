@@ -114,7 +114,7 @@ fn without_userinfo(url: &str) -> String {
 }
 
 /// One git command to run; built up, then given to [`Git::run`] or [`Git::ok`].
-pub(super) struct Call<'a> {
+pub(super) struct GitCommand<'a> {
     what: &'a str,
     git_dir: &'a Path,
     work_tree: Option<(&'a Path, &'a Path)>,
@@ -129,7 +129,7 @@ pub(super) struct Call<'a> {
     output_bytes: usize,
 }
 
-impl<'a> Call<'a> {
+impl<'a> GitCommand<'a> {
     /// A command on the repository at `git_dir`; `what` completes "git could not …".
     pub fn new(what: &'a str, git_dir: &'a Path) -> Self {
         Self {
@@ -211,7 +211,7 @@ impl<'a> Call<'a> {
 
 /// What a command gave.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct GitOutput {
     /// Exit code; -1 after a signal.
     pub code: i32,
     pub stdout: Vec<u8>,
@@ -220,7 +220,7 @@ pub(super) struct Output {
     pub truncated: bool,
 }
 
-impl Output {
+impl GitOutput {
     /// Output as text, trimmed.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim().to_owned()
@@ -261,7 +261,7 @@ impl Git {
     }
 
     async fn read_version(&self) -> Result<GitVersion, WorkspaceError> {
-        let call = Call::new("tell its version", &self.home);
+        let call = GitCommand::new("tell its version", &self.home);
         let answer = self.spawn(&call, None, vec!["version".into()]).await?;
         let needed = NEEDED_GIT.to_string();
         match GitVersion::parse(&answer.text()) {
@@ -272,7 +272,7 @@ impl Git {
     }
 
     /// Runs the command; exit codes other than 0 are the caller's to read.
-    pub async fn run(&self, call: Call<'_>) -> Result<Output, WorkspaceError> {
+    pub async fn run(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
         let remote = call.access.map(GitUrl::checked).transpose()?;
         let mut args = Vec::new();
         // Kept until the command has ended.
@@ -296,7 +296,7 @@ impl Git {
     /// Writes the attributes of a tree to a file for `core.attributesFile`.
     async fn attributes_file(&self, git_dir: &Path, tree: &str) -> Result<NamedTempFile, WorkspaceError> {
         let read = |args: &[&str], input: Vec<u8>| {
-            let call = Call::new("read the attributes of a tree", git_dir).args(args).input(input);
+            let call = GitCommand::new("read the attributes of a tree", git_dir).args(args).input(input);
             async move {
                 let args = base_arguments(&call, None).into_iter().chain(call.args.iter().cloned()).collect();
                 let output = self.spawn(&call, None, args).await?;
@@ -322,13 +322,13 @@ impl Git {
     }
 
     /// Runs the command and takes any exit code but 0 as a failure.
-    pub async fn ok(&self, call: Call<'_>) -> Result<Output, WorkspaceError> {
+    pub async fn ok(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
         let (what, url) = (call.what.to_owned(), call.access.map(|access| access.url.clone()));
         let output = self.run(call).await?;
         if output.code == 0 { Ok(output) } else { Err(failure(&what, &output, url.as_deref())) }
     }
 
-    fn environment(&self, call: &Call<'_>, remote: Option<&Remote<'_>>) -> Vec<(OsString, OsString)> {
+    fn environment(&self, call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<(OsString, OsString)> {
         let mut path = OsString::from("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         if let Some(folder) = self.program.parent() {
             path = [folder.as_os_str(), OsStr::new(":"), path.as_os_str()].into_iter().collect();
@@ -358,10 +358,10 @@ impl Git {
 
     async fn spawn(
         &self,
-        call: &Call<'_>,
+        call: &GitCommand<'_>,
         remote: Option<&Remote<'_>>,
         args: Vec<OsString>,
-    ) -> Result<Output, WorkspaceError> {
+    ) -> Result<GitOutput, WorkspaceError> {
         let env = self.environment(call, remote);
         let input_file = call.input_file.unwrap_or(Path::new("/dev/null"));
         let credential = remote.and_then(|remote| remote.credential);
@@ -375,12 +375,12 @@ impl Git {
         };
         let limit = if remote.is_some() { REMOTE_LIMIT } else { LOCAL_LIMIT };
         let spec =
-            spawner::Spec { program, args, cwd: self.home.clone(), env, stdin, limit, output: call.output_bytes };
+            spawner::GitProcess { program, args, cwd: self.home.clone(), env, stdin, limit, output: call.output_bytes };
         let mut output = spawner::run(spec).await.map_err(|error| match error {
-            spawner::Failure::TimedOut => {
+            spawner::GitProcessFailure::TimedOut => {
                 WorkspaceError::Timeout { what: call.what.to_owned(), seconds: limit.as_secs() }
             }
-            spawner::Failure::Io(source) => WorkspaceError::Io { what: "run", path: self.program.clone(), source },
+            spawner::GitProcessFailure::Io(source) => WorkspaceError::Io { what: "run", path: self.program.clone(), source },
         })?;
         if let Some((_, token)) = credential {
             output.stderr = redacted(output.stderr, token);
@@ -390,7 +390,7 @@ impl Git {
 }
 
 /// The error for a command that ended badly.
-pub(super) fn failure(what: &str, output: &Output, url: Option<&str>) -> WorkspaceError {
+pub(super) fn failure(what: &str, output: &GitOutput, url: Option<&str>) -> WorkspaceError {
     let told = if output.stderr.trim().is_empty() { output.text() } else { output.stderr.trim().to_owned() };
     let mut detail: String = told.chars().take(DETAIL_CHARACTERS).collect();
     if detail.is_empty() {
@@ -418,7 +418,7 @@ fn attributes_entry(entry: &[u8]) -> Option<(String, String)> {
 }
 
 /// Everything before the subcommand.
-fn base_arguments(call: &Call<'_>, remote: Option<&Remote<'_>>) -> Vec<OsString> {
+fn base_arguments(call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec![joined("--git-dir=", call.git_dir)];
     if let Some((tree, _)) = call.work_tree {
         args.push(joined("--work-tree=", tree));

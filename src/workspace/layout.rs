@@ -21,7 +21,7 @@ pub(super) struct Layout {
 
 /// A work tree with the private index that belongs to it.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct TreePaths {
     /// The files.
     pub dir: PathBuf,
     /// The service's index of them, out of the agent's reach.
@@ -66,9 +66,9 @@ impl Layout {
     pub fn pool(&self, repo: &RepoRef) -> PathBuf {
         self.pools().join(repo_name(repo))
     }
-    pub fn tree(&self, loop_id: &LoopId, repo: &RepoRef) -> Place {
+    pub fn tree(&self, loop_id: &LoopId, repo: &RepoRef) -> TreePaths {
         let mirror = self.mirror(repo);
-        Place {
+        TreePaths {
             dir: self.trees().join(loop_name(loop_id)).join(repo_name(repo)),
             index: indexes(&mirror).join(format!("{}.index", loop_name(loop_id))),
             mirror,
@@ -76,12 +76,12 @@ impl Layout {
     }
 
     /// A new empty folder on the same disk that the reaper leaves alone as long as the value lives.
-    pub fn scratch(&self) -> Result<Scratch, WorkspaceError> {
+    pub fn scratch(&self) -> Result<ScratchFolder, WorkspaceError> {
         // Held while the folder comes up, so that the reaper cannot see it without its entry.
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let path = new_folder(&self.scratches)?;
         in_use.insert(path.clone());
-        Ok(Scratch { path, in_use: self.in_use.clone() })
+        Ok(ScratchFolder { path, in_use: self.in_use.clone() })
     }
 
     /// What was put aside or left in `tmp/`, by this process and by those that are gone.
@@ -152,18 +152,18 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, WorkspaceError> {
 
 /// A scratch folder, left for the reaper when dropped.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(super) struct ScratchFolder {
     path: PathBuf,
     in_use: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
-impl Scratch {
+impl ScratchFolder {
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         // Empty by now as a rule; what is not is the reaper's.
         let _ = std::fs::remove_dir(&self.path);

@@ -1,6 +1,6 @@
 //! Bringing the base branch into a loop's work.
 
-use super::git::{Call, failure};
+use super::git::{GitCommand, failure};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
@@ -38,7 +38,7 @@ impl Workspaces {
         if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(place.dir));
         }
-        let call = Call::new("merge the base branch", &place.mirror).attributes_of(base.as_str());
+        let call = GitCommand::new("merge the base branch", &place.mirror).attributes_of(base.as_str());
         let merge = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head.as_str(), base.as_str()];
         let merged = self.git.run(call.args(merge)).await?;
         if !matches!(merged.code, 0 | 1) {
@@ -49,7 +49,7 @@ impl Workspaces {
         let tree = tree.ok_or_else(|| failure("merge the base branch", &merged, None))?;
         let conflicted: Vec<String> = parts.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         super::tree::remove_index_lock(&place.index)?;
-        let fill = Call::new("put the merged files into the tree", &place.mirror).on_tree(&place.dir, &place.index);
+        let fill = GitCommand::new("put the merged files into the tree", &place.mirror).on_tree(&place.dir, &place.index);
         self.git.ok(fill.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", tree.as_str()])).await?;
         self.install_agent_repository(&place, head).await?;
         Ok(if merged.code == 0 { MergeOutcome::Clean { tree } } else { MergeOutcome::Conflict { files: conflicted } })

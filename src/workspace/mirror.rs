@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::git::{Call, GitUrl, Output, failure};
+use super::git::{GitCommand, GitUrl, GitOutput, failure};
 use super::layout::{check_branch, encoded, indexes};
 use super::lock::RepoGuard;
 use super::{WorkspaceError, Workspaces, files};
@@ -51,7 +51,7 @@ impl Workspaces {
         if let Some(path) = paths.iter().find(|path| bad(path)) {
             return Err(WorkspaceError::BadName { what: "path in a repository", name: (*path).to_owned() });
         }
-        let list = Call::new("look up a file of a commit", &mirror);
+        let list = GitCommand::new("look up a file of a commit", &mirror);
         let list = list.args(["ls-tree", "-z", "-l", "--full-tree", rev.as_str(), "--"]).args(paths);
         let listed = self.git.ok(list).await?.stdout;
         let entries: Vec<_> = files::zero_separated(&listed).map(String::from_utf8_lossy).collect();
@@ -65,7 +65,7 @@ impl Workspaces {
         if size.is_none_or(|size| size > BASE_FILE_BYTES) {
             return Err(WorkspaceError::TooLarge { what: path.to_owned(), limit: BASE_FILE_BYTES });
         }
-        let read = Call::new("read a file of a commit", &mirror).args(["cat-file", "blob", object]);
+        let read = GitCommand::new("read a file of a commit", &mirror).args(["cat-file", "blob", object]);
         Ok(Some((path, self.git.ok(read).await?.stdout)))
     }
 
@@ -80,7 +80,7 @@ impl Workspaces {
             self.layout.discard(mirror)?;
             let scratch = self.layout.scratch()?;
             let fresh = scratch.path().join("mirror.git");
-            let init = Call::new("create a mirror", &fresh);
+            let init = GitCommand::new("create a mirror", &fresh);
             self.git.ok(init.args(["init", "--quiet", "--bare", "--template=", "--initial-branch=none"])).await?;
             let config = fresh.join("config");
             std::fs::write(&config, mirror_config(partial)).map_err(WorkspaceError::io("write", &config))?;
@@ -133,7 +133,7 @@ impl Workspaces {
         branches: &[&str],
     ) -> Result<Vec<Option<Sha>>, WorkspaceError> {
         let names: Vec<String> = branches.iter().map(|branch| format!("refs/heads/{branch}")).collect();
-        let call = Call::new("ask the remote for its branches", mirror).remote(access);
+        let call = GitCommand::new("ask the remote for its branches", mirror).remote(access);
         let answer = self.git.ok(call.args(["ls-remote", "--quiet", "--", &access.url]).args(&names)).await?;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
         let tip = |name: &String| {
@@ -150,7 +150,7 @@ impl Workspaces {
         access: &GitUrl,
         branch: &str,
     ) -> Result<WorkspaceError, WorkspaceError> {
-        let call = Call::new("ask the remote for its branches", mirror).remote(access);
+        let call = GitCommand::new("ask the remote for its branches", mirror).remote(access);
         let answer = self.git.ok(call.args(["ls-remote", "--quiet", "--symref", "--", &access.url])).await?;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
         if !text.lines().any(|line| line.contains("\trefs/heads/")) {
@@ -172,7 +172,7 @@ impl Workspaces {
         if !is_partial(mirror) {
             return Ok(());
         }
-        let list = Call::new("list missing objects", mirror);
+        let list = GitCommand::new("list missing objects", mirror);
         let list = list.args(["rev-list", "--objects", "--no-object-names", "--missing=print", "--no-walk=unsorted"]);
         let listed = self.git.ok(list.args(commits.iter().map(|commit| commit.as_str()))).await?;
         let text = String::from_utf8_lossy(&listed.stdout);
@@ -191,7 +191,7 @@ impl Workspaces {
 
     /// Whether the mirror has this commit.
     pub(super) async fn has_commit(&self, mirror: &Path, commit: &Sha) -> Result<bool, WorkspaceError> {
-        let call = Call::new("look for a commit", mirror);
+        let call = GitCommand::new("look for a commit", mirror);
         Ok(self.git.run(call.args(["cat-file", "-e", &format!("{commit}^{{commit}}")])).await?.code == 0)
     }
 
@@ -213,13 +213,13 @@ impl Workspaces {
 
     /// Value of a ref of the mirror.
     pub(super) async fn ref_value(&self, mirror: &Path, name: &str) -> Result<Option<Sha>, WorkspaceError> {
-        let call = Call::new("read a ref", mirror).args(["rev-parse", "--verify", "--quiet", name]);
+        let call = GitCommand::new("read a ref", mirror).args(["rev-parse", "--verify", "--quiet", name]);
         Ok(Sha::parse(&self.git.run(call).await?.text()))
     }
 
     /// Names of refs below a prefix.
     pub(super) async fn ref_names(&self, mirror: &Path, prefix: &str) -> Result<Vec<String>, WorkspaceError> {
-        let call = Call::new("list refs", mirror).args(["for-each-ref", "--format=%(refname)", prefix]);
+        let call = GitCommand::new("list refs", mirror).args(["for-each-ref", "--format=%(refname)", prefix]);
         Ok(self.git.ok(call).await?.text().lines().map(str::to_owned).collect())
     }
 
@@ -240,13 +240,13 @@ impl Workspaces {
         if input.is_empty() {
             return Ok(());
         }
-        let call = Call::new("update refs", mirror).args(["update-ref", "-z", "--stdin"]).input(input);
+        let call = GitCommand::new("update refs", mirror).args(["update-ref", "-z", "--stdin"]).input(input);
         self.git.ok(call).await.map(drop)
     }
 
     /// Runs a command whose output is one object name.
-    pub(super) async fn object(&self, what: &str, call: Call<'_>) -> Result<Sha, WorkspaceError> {
-        let output: Output = self.git.ok(call).await?;
+    pub(super) async fn object(&self, what: &str, call: GitCommand<'_>) -> Result<Sha, WorkspaceError> {
+        let output: GitOutput = self.git.ok(call).await?;
         Sha::parse(&output.text()).ok_or_else(|| failure(what, &output, None))
     }
 }
@@ -267,8 +267,8 @@ fn branch_ref(branch: &str) -> String {
     format!("refs/ralph/remote/{}", encoded(branch))
 }
 
-fn fetch_call<'a>(mirror: &'a Path, access: &'a GitUrl) -> Call<'a> {
-    let call = Call::new("fetch", mirror).remote(access).config(format!("remote.origin.url={}", access.url)).args([
+fn fetch_call<'a>(mirror: &'a Path, access: &'a GitUrl) -> GitCommand<'a> {
+    let call = GitCommand::new("fetch", mirror).remote(access).config(format!("remote.origin.url={}", access.url)).args([
         "fetch",
         "--quiet",
         "--no-tags",

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use globset::GlobSet;
 
-use super::git::Call;
-use super::layout::Place;
+use super::git::GitCommand;
+use super::layout::TreePaths;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 use crate::domain::model::path_patterns::path_globs;
@@ -30,14 +30,14 @@ impl Workspaces {
     /// Puts protected paths of the index and the tree back to what `base` has. Returns those that differed, sorted.
     pub(super) async fn restore_protected(
         &self,
-        place: &Place,
+        place: &TreePaths,
         found: &Sha,
         base: &Sha,
         extra: &[String],
     ) -> Result<Vec<String>, WorkspaceError> {
         let more = patterns(extra)?;
         let is_protected = |path: &Path| self.protected.is_match(path) || more.is_match(path);
-        let compare = Call::new("compare with the base", &place.mirror).args([
+        let compare = GitCommand::new("compare with the base", &place.mirror).args([
             "diff-tree",
             "-r",
             "-z",
@@ -57,9 +57,9 @@ impl Workspaces {
         Ok(names.into_iter().collect())
     }
 
-    async fn restore(&self, place: &Place, base: &Sha, changed: &[&[u8]]) -> Result<(), WorkspaceError> {
+    async fn restore(&self, place: &TreePaths, base: &Sha, changed: &[&[u8]]) -> Result<(), WorkspaceError> {
         let list =
-            Call::new("read the base", &place.mirror).args(["ls-tree", "-r", "-z", "--full-tree", base.as_str()]);
+            GitCommand::new("read the base", &place.mirror).args(["ls-tree", "-r", "-z", "--full-tree", base.as_str()]);
         let listed = self.git.ok(list).await?.stdout;
         let wanted: BTreeSet<&[u8]> = changed.iter().copied().collect();
         let (mut back, mut kept) = (Vec::new(), BTreeSet::new());
@@ -79,20 +79,20 @@ impl Workspaces {
             index_info.push(0);
         }
         index_info.extend(back);
-        let update = Call::new("put protected paths back", &place.mirror).on_tree(&place.dir, &place.index);
+        let update = GitCommand::new("put protected paths back", &place.mirror).on_tree(&place.dir, &place.index);
         self.git.ok(update.args(["update-index", "-z", "--index-info"]).input(index_info)).await?;
         for path in &wanted {
             remove_beneath(&place.dir, &files::path_of(path))?;
         }
         let paths = kept.iter().flat_map(|path| path.iter().copied().chain([0])).collect();
-        let check_out = Call::new("put protected paths back", &place.mirror).on_tree(&place.dir, &place.index);
+        let check_out = GitCommand::new("put protected paths back", &place.mirror).on_tree(&place.dir, &place.index);
         self.git.ok(check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]).input(paths)).await.map(drop)
     }
 
     /// Removes protected files that a `.gitignore` hides from the commit but the next iteration would find.
     async fn remove_untracked_protected(
         &self,
-        place: &Place,
+        place: &TreePaths,
         extra: &[String],
         is_protected: impl Fn(&Path) -> bool,
     ) -> Result<(), WorkspaceError> {
@@ -108,7 +108,7 @@ impl Workspaces {
         if present.is_empty() {
             return Ok(());
         }
-        let list = Call::new("list tracked files", &place.mirror).on_tree(&place.dir, &place.index);
+        let list = GitCommand::new("list tracked files", &place.mirror).on_tree(&place.dir, &place.index);
         let listed = self.git.ok(list.args(["ls-files", "-z", "--cached"])).await?.stdout;
         let tracked: BTreeSet<PathBuf> = files::zero_separated(&listed).map(files::path_of).collect();
         for path in present.iter().filter(|path| !tracked.contains(*path)) {

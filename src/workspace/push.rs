@@ -1,6 +1,6 @@
 //! Pushing one commit to one branch, and only from where we believe that branch to be.
 
-use super::git::{Call, GitUrl, Output, failure};
+use super::git::{GitCommand, GitUrl, GitOutput, failure};
 use super::layout::check_branch;
 use super::mirror::is_partial;
 use super::{WorkspaceError, Workspaces};
@@ -50,7 +50,7 @@ impl Workspaces {
         let refspec = format!("{commit}:refs/heads/{branch}");
         // Without file contents there must be no doubt about what the remote has, or git wants to send what it lacks.
         let negotiate = format!("push.negotiate={}", is_partial(&mirror));
-        let call = Call::new("push", &mirror).remote(access).config(negotiate);
+        let call = GitCommand::new("push", &mirror).remote(access).config(negotiate);
         let call = call.args(["push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags"]);
         let output = self.git.run(call.args([lease.as_str(), "--", &access.url, &refspec])).await?;
         if output.code == 0 {
@@ -80,7 +80,7 @@ impl Workspaces {
         let mirror = self.layout.mirror(repo);
         let lease = format!("--force-with-lease=refs/heads/{branch}:{expected}");
         let refspec = format!(":refs/heads/{branch}");
-        let call = Call::new("delete the branch", &mirror).remote(access);
+        let call = GitCommand::new("delete the branch", &mirror).remote(access);
         let call = call.args(["push", "--porcelain", "--no-verify", "--no-signed"]);
         let output = self.git.run(call.args([lease.as_str(), "--", &access.url, &refspec])).await?;
         match output.code {
@@ -100,7 +100,7 @@ fn moved(remote: Option<Sha>) -> PushOutcome {
 }
 
 /// Why the remote refused the ref; `None` where the push failed before it came to that.
-fn refusal(output: &Output) -> Option<String> {
+fn refusal(output: &GitOutput) -> Option<String> {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let line = stdout.lines().find_map(|line| line.strip_prefix("!\t"))?;
     let summary = line.rsplit('\t').next().unwrap_or(line).trim();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::git::Call;
+use super::git::GitCommand;
 use super::layout::{indexes, loop_name};
 use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, files};
@@ -110,7 +110,7 @@ impl Workspaces {
         let ended = notes.into_iter().filter(|name| name.rsplit('/').next().is_some_and(is_over));
         let changes: Vec<RefChange> = ended.map(RefChange::Delete).collect();
         self.update_refs(&guard, mirror, &changes).await?;
-        let housekeeping = Call::new("pack a mirror", mirror)
+        let housekeeping = GitCommand::new("pack a mirror", mirror)
             .config("gc.auto=6700")
             .config("gc.autoPackLimit=50")
             .config("gc.autoDetach=false")

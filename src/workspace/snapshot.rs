@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
-use super::git::Call;
-use super::layout::{Place, loop_name};
+use super::git::GitCommand;
+use super::layout::{TreePaths, loop_name};
 use super::mirror::RefChange;
 use super::tree::{remove_index_lock, tree_ref};
 use super::{WorkspaceError, Workspaces, files};
@@ -132,7 +132,7 @@ impl Workspaces {
     }
 
     /// Brings the private index in step with the files; returns the files that are too large for it.
-    async fn stage(&self, place: &Place, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
+    async fn stage(&self, place: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
         if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(place.dir.clone()));
         }
@@ -157,7 +157,7 @@ impl Workspaces {
             [(removals, &["--index-info"][..]), (additions, &["--add", "--remove", "--replace", "--stdin"][..])]
         {
             if !input.is_empty() {
-                let call = Call::new("take in the files", &place.mirror).on_tree(&place.dir, &place.index);
+                let call = GitCommand::new("take in the files", &place.mirror).on_tree(&place.dir, &place.index);
                 self.git.ok(call.args(["update-index", "-z"]).args(flags).input(input)).await?;
             }
         }
@@ -165,26 +165,26 @@ impl Workspaces {
     }
 
     /// Submodules of the private index, which is made anew from `parent` where it is missing or broken.
-    async fn links_of_readable_index(&self, place: &Place, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
+    async fn links_of_readable_index(&self, place: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
         if place.index.is_file()
             && let Ok(links) = self.gitlinks(place).await
         {
             return Ok(links);
         }
         files::remove(&place.index)?;
-        let read = Call::new("rebuild an index", &place.mirror).on_tree(&place.dir, &place.index);
+        let read = GitCommand::new("rebuild an index", &place.mirror).on_tree(&place.dir, &place.index);
         self.git.ok(read.args(["read-tree", parent.as_str()])).await?;
         self.gitlinks(place).await
     }
 
     /// Paths that are modified, missing or new and not ignored. `.git` entries that would make git take a folder for
     /// another repository are removed first, so that its files are plain files and its configuration is never looked at.
-    async fn differing_paths(&self, place: &Place, links: &[PathBuf]) -> Result<Vec<PathBuf>, WorkspaceError> {
+    async fn differing_paths(&self, place: &TreePaths, links: &[PathBuf]) -> Result<Vec<PathBuf>, WorkspaceError> {
         for link in links {
             remove_nested_git(&place.dir, link)?;
         }
         for _ in 0..MOST_NESTING {
-            let call = Call::new("list changed files", &place.mirror).on_tree(&place.dir, &place.index);
+            let call = GitCommand::new("list changed files", &place.mirror).on_tree(&place.dir, &place.index);
             let call = call.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"]);
             let listed = self.git.ok(call).await?;
             let paths: BTreeSet<&[u8]> = files::zero_separated(&listed.stdout).collect();
@@ -203,14 +203,14 @@ impl Workspaces {
         Err(WorkspaceError::TooLarge { what: "the nesting of repositories".to_owned(), limit: MOST_NESTING as u64 })
     }
 
-    async fn write_tree(&self, place: &Place) -> Result<Sha, WorkspaceError> {
-        let call = Call::new("write a tree", &place.mirror).on_index(&place.index).args(["write-tree"]);
+    async fn write_tree(&self, place: &TreePaths) -> Result<Sha, WorkspaceError> {
+        let call = GitCommand::new("write a tree", &place.mirror).on_index(&place.index).args(["write-tree"]);
         self.object("write a tree", call).await
     }
 
     async fn tree_of(&self, mirror: &Path, commit: &Sha) -> Result<Sha, WorkspaceError> {
         let name = format!("{commit}^{{tree}}");
-        let call = Call::new("find the tree of a commit", mirror).args(["rev-parse", "--verify", "--quiet", &name]);
+        let call = GitCommand::new("find the tree of a commit", mirror).args(["rev-parse", "--verify", "--quiet", &name]);
         Sha::parse(&self.git.run(call).await?.text())
             .ok_or_else(|| WorkspaceError::CommitMissing { commit: commit.clone() })
     }
@@ -223,7 +223,7 @@ impl Workspaces {
         message: &str,
     ) -> Result<Sha, WorkspaceError> {
         let date = format!("@{} +0000", self.clock.now().0.div_euclid(1000).max(0));
-        let mut call = Call::new("write a commit", mirror)
+        let mut call = GitCommand::new("write a commit", mirror)
             .args(["commit-tree", tree.as_str(), "-F", "-"])
             .input(message.replace('\0', "").into_bytes());
         for parent in parents {
@@ -246,7 +246,7 @@ impl Workspaces {
         mirror: &Path,
     ) -> Result<(Sha, Option<Recorded>), WorkspaceError> {
         let asked = format!("info {}^{{tree}}\ncontents {}\n", request.parent, tree_ref(request.loop_id));
-        let call = Call::new("read a commit", mirror).args(["cat-file", "--batch-command"]);
+        let call = GitCommand::new("read a commit", mirror).args(["cat-file", "--batch-command"]);
         let answer = self.git.ok(call.input(asked.into_bytes())).await?;
         let text = String::from_utf8_lossy(&answer.stdout);
         let (first, rest) = text.split_once('\n').unwrap_or_default();
@@ -266,7 +266,7 @@ impl Workspaces {
     async fn record(
         &self,
         request: &CommitRequest<'_>,
-        place: &Place,
+        place: &TreePaths,
         tree: &Sha,
         recorded: Option<Recorded>,
     ) -> Result<Sha, WorkspaceError> {
@@ -292,7 +292,7 @@ impl Workspaces {
     /// What one commit changed of another, as a patch; of more than `bytes` their beginning.
     pub async fn diff(&self, repo: &RepoRef, from: &Sha, to: &Sha, bytes: usize) -> Result<String, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
-        let call = Call::new("read a change", &mirror).attributes_of(empty_tree(to)).args([
+        let call = GitCommand::new("read a change", &mirror).attributes_of(empty_tree(to)).args([
             "diff-tree",
             "-r",
             "-M",
@@ -308,8 +308,8 @@ impl Workspaces {
     }
 
     /// Sizes of what differs between two commits or trees.
-    async fn sizes(&self, place: &Place, from: &Sha, to: &Sha) -> Result<DiffStat, WorkspaceError> {
-        let call = Call::new("measure all changes", &place.mirror).attributes_of(empty_tree(to)).args([
+    async fn sizes(&self, place: &TreePaths, from: &Sha, to: &Sha) -> Result<DiffStat, WorkspaceError> {
+        let call = GitCommand::new("measure all changes", &place.mirror).attributes_of(empty_tree(to)).args([
             "diff-tree",
             "-r",
             "--no-renames",
@@ -326,8 +326,8 @@ impl Workspaces {
     }
 
     /// Measures `from`..`tree`.
-    async fn describe(&self, place: &Place, from: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
-        let call = Call::new("measure the change", &place.mirror).attributes_of(empty_tree(tree)).args([
+    async fn describe(&self, place: &TreePaths, from: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
+        let call = GitCommand::new("measure the change", &place.mirror).attributes_of(empty_tree(tree)).args([
             "diff-tree",
             "-r",
             "-M",

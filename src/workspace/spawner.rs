@@ -11,13 +11,13 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-use super::git::Output;
+use super::git::GitOutput;
 
 /// Bytes of complaints that are kept.
 const STDERR_BYTES: usize = 1 << 20;
 
 /// What to run.
-pub(super) struct Spec {
+pub(super) struct GitProcess {
     pub program: PathBuf,
     pub args: Vec<OsString>,
     pub cwd: PathBuf,
@@ -31,15 +31,15 @@ pub(super) struct Spec {
 }
 
 /// Why there is no output.
-pub(super) enum Failure {
+pub(super) enum GitProcessFailure {
     TimedOut,
     Io(std::io::Error),
 }
 
 /// Ends a process group unless disarmed.
-struct Group(Option<Pid>);
+struct ProcessGroup(Option<Pid>);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(leader) = self.0 {
             // Fails where the group is gone, which is what is wanted.
@@ -50,7 +50,7 @@ impl Drop for Group {
 
 /// Runs the program to its end.
 #[expect(clippy::disallowed_methods, reason = "git's output is bytes; see the top of the file")]
-pub(super) async fn run(spec: Spec) -> Result<Output, Failure> {
+pub(super) async fn run(spec: GitProcess) -> Result<GitOutput, GitProcessFailure> {
     let mut child = tokio::process::Command::new(&spec.program)
         .args(&spec.args)
         .current_dir(&spec.cwd)
@@ -62,8 +62,8 @@ pub(super) async fn run(spec: Spec) -> Result<Output, Failure> {
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(Failure::Io)?;
-    let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+        .map_err(GitProcessFailure::Io)?;
+    let mut group = ProcessGroup(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
@@ -76,9 +76,9 @@ pub(super) async fn run(spec: Spec) -> Result<Output, Failure> {
             tokio::join!(feed, capped(stdout, spec.output), capped(stderr, STDERR_BYTES), child.wait());
         let ((stdout, truncated), (stderr, _)) = (out?, err?);
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
-        Ok(Output { code: status?.code().unwrap_or(-1), stdout, stderr, truncated })
+        Ok(GitOutput { code: status?.code().unwrap_or(-1), stdout, stderr, truncated })
     };
-    let output = tokio::time::timeout(spec.limit, work).await.map_err(|_| Failure::TimedOut)?.map_err(Failure::Io)?;
+    let output = tokio::time::timeout(spec.limit, work).await.map_err(|_| GitProcessFailure::TimedOut)?.map_err(GitProcessFailure::Io)?;
     group.0 = None;
     Ok(output)
 }
@@ -96,8 +96,8 @@ async fn capped(stream: Option<impl AsyncRead + Unpin>, limit: usize) -> std::io
 mod tests {
     use super::*;
 
-    fn script(script: &str, limit_ms: u64, output: usize) -> Spec {
-        Spec {
+    fn script(script: &str, limit_ms: u64, output: usize) -> GitProcess {
+        GitProcess {
             program: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
             cwd: "/".into(),
@@ -122,7 +122,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pid");
         let text = format!("sleep 1000 & echo $! >{0}.new; mv {0}.new {0}; wait", file.display());
-        assert!(matches!(run(script(&text, 700, 100)).await, Err(Failure::TimedOut)));
+        assert!(matches!(run(script(&text, 700, 100)).await, Err(GitProcessFailure::TimedOut)));
         let pid = std::fs::read_to_string(&file).unwrap();
         let proc = std::path::PathBuf::from(format!("/proc/{}/stat", pid.trim()));
         // Killed; it may be a zombie until its new parent has looked at it.

@@ -16,7 +16,7 @@ use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha, Timesta
 const BRANCH: &str = "ralph/42-fix";
 
 /// A root for the service, a bare repository as the forge's, and somebody's clone of it.
-struct World {
+struct WorkspaceWorld {
     folder: tempfile::TempDir,
     workspaces: Workspaces,
     repo: RepoRef,
@@ -62,7 +62,7 @@ fn sh(dir: &Path, script: &str) -> String {
     run(dir, "sh", &["-ec", script])
 }
 
-impl World {
+impl WorkspaceWorld {
     fn new() -> Self {
         Self::with_pool(1)
     }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::git::{Call, GitUrl};
-use super::layout::{Place, Scratch, check_branch, indexes, loop_name, objects};
+use super::git::{GitCommand, GitUrl};
+use super::layout::{TreePaths, ScratchFolder, check_branch, indexes, loop_name, objects};
 use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
@@ -54,8 +54,8 @@ pub struct CleanCheckout {
     /// Read only besides it, for git commands of checks.
     pub read_only: Vec<PathBuf>,
     repo: RepoRef,
-    place: Place,
-    _scratch: Scratch,
+    place: TreePaths,
+    _scratch: ScratchFolder,
 }
 
 impl Workspaces {
@@ -127,7 +127,7 @@ impl Workspaces {
     pub async fn clean_checkout(&self, repo: &RepoRef, commit: &Sha) -> Result<CleanCheckout, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
         let scratch = self.layout.scratch()?;
-        let place = Place { dir: scratch.path().join("tree"), index: scratch.path().join("index"), mirror };
+        let place = TreePaths { dir: scratch.path().join("tree"), index: scratch.path().join("index"), mirror };
         self.take_from_pool(repo, &place)?;
         self.fill(&place, commit).await?;
         self.install_agent_repository(&place, commit).await?;
@@ -153,7 +153,7 @@ impl Workspaces {
         Ok(())
     }
 
-    pub(super) fn remove_empty_loop_folder(&self, place: &Place) {
+    pub(super) fn remove_empty_loop_folder(&self, place: &TreePaths) {
         if let Some(parent) = place.dir.parent() {
             // Still there as long as the loop has a tree of another repository.
             let _ = std::fs::remove_dir(parent);
@@ -162,17 +162,17 @@ impl Workspaces {
 
     /// Common ancestor of two commits, where they have one.
     pub(super) async fn merge_base(&self, mirror: &Path, one: &Sha, two: &Sha) -> Result<Option<Sha>, WorkspaceError> {
-        let call = Call::new("find the common ancestor", mirror).args(["merge-base", one.as_str(), two.as_str()]);
+        let call = GitCommand::new("find the common ancestor", mirror).args(["merge-base", one.as_str(), two.as_str()]);
         Ok(self.git.run(call).await?.text().lines().next().and_then(Sha::parse))
     }
 
     /// Renews the agent's repository.
-    pub(super) async fn install_agent_repository(&self, place: &Place, commit: &Sha) -> Result<(), WorkspaceError> {
+    pub(super) async fn install_agent_repository(&self, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
         let author = (self.settings.committer_name.as_str(), self.settings.committer_email.as_str());
         agent_repo::install(&self.layout, place, commit, author)
     }
 
-    async fn put_at(&self, loop_id: &LoopId, place: &Place, commit: &Sha) -> Result<(), WorkspaceError> {
+    async fn put_at(&self, loop_id: &LoopId, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
         self.fill(place, commit).await?;
         self.install_agent_repository(place, commit).await?;
         let guard = self.locks.repository(&place.mirror).await?;
@@ -180,7 +180,7 @@ impl Workspaces {
     }
 
     /// Makes the files exactly those of `commit`; a tree that cannot be brought there is put aside for a new one.
-    async fn fill(&self, place: &Place, commit: &Sha) -> Result<(), WorkspaceError> {
+    async fn fill(&self, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
         match self.fill_in_place(place, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
                 if !self.has_commit(&place.mirror, commit).await? {
@@ -194,11 +194,11 @@ impl Workspaces {
         }
     }
 
-    async fn fill_in_place(&self, place: &Place, commit: &Sha) -> Result<(), WorkspaceError> {
+    async fn fill_in_place(&self, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
         self.make_real_folder(place)?;
         self.layout.discard(&place.dir.join(".git"))?;
         remove_index_lock(&place.index)?;
-        let reset = Call::new("fill the work tree", &place.mirror).on_tree(&place.dir, &place.index);
+        let reset = GitCommand::new("fill the work tree", &place.mirror).on_tree(&place.dir, &place.index);
         self.git.ok(reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
         self.clean(place).await?;
         let dir = place.dir.clone();
@@ -216,14 +216,14 @@ impl Workspaces {
         Ok(())
     }
 
-    async fn clean(&self, place: &Place) -> Result<(), WorkspaceError> {
-        let call = Call::new("clean the work tree", &place.mirror).on_tree(&place.dir, &place.index);
+    async fn clean(&self, place: &TreePaths) -> Result<(), WorkspaceError> {
+        let call = GitCommand::new("clean the work tree", &place.mirror).on_tree(&place.dir, &place.index);
         self.git.ok(call.args(["clean", "-ffdxq"])).await.map(drop)
     }
 
     /// Paths at which the index has another repository's commit (submodules).
-    pub(super) async fn gitlinks(&self, place: &Place) -> Result<Vec<PathBuf>, WorkspaceError> {
-        let call = Call::new("list submodules", &place.mirror).on_tree(&place.dir, &place.index);
+    pub(super) async fn gitlinks(&self, place: &TreePaths) -> Result<Vec<PathBuf>, WorkspaceError> {
+        let call = GitCommand::new("list submodules", &place.mirror).on_tree(&place.dir, &place.index);
         let listed = self.git.ok(call.args(["ls-files", "-z", "--stage"])).await?;
         let links = files::zero_separated(&listed.stdout).filter(|entry| entry.starts_with(b"160000 "));
         let path =
@@ -231,7 +231,7 @@ impl Workspaces {
         Ok(links.filter_map(path).collect())
     }
 
-    fn make_real_folder(&self, place: &Place) -> Result<(), WorkspaceError> {
+    fn make_real_folder(&self, place: &TreePaths) -> Result<(), WorkspaceError> {
         if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
             self.layout.discard(&place.dir)?;
         }
@@ -241,7 +241,7 @@ impl Workspaces {
     }
 
     /// Moves a pooled tree and its index into place, where there is one; what it lacks is made later.
-    fn take_from_pool(&self, repo: &RepoRef, place: &Place) -> Result<(), WorkspaceError> {
+    fn take_from_pool(&self, repo: &RepoRef, place: &TreePaths) -> Result<(), WorkspaceError> {
         let pool = self.layout.pool(repo);
         let Ok(entries) = std::fs::read_dir(&pool) else { return Ok(()) };
         let scratch = self.layout.scratch()?;
@@ -267,7 +267,7 @@ impl Workspaces {
     }
 
     /// Scrubs a tree into the pool, or puts it aside where the pool is full or the tree cannot be scrubbed.
-    async fn retire(&self, repo: &RepoRef, place: &Place) -> Result<(), WorkspaceError> {
+    async fn retire(&self, repo: &RepoRef, place: &TreePaths) -> Result<(), WorkspaceError> {
         let pool = self.layout.pool(repo);
         let pooled = std::fs::read_dir(&pool).map_or(0, |entries| entries.count());
         let tree = std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir());
@@ -287,9 +287,9 @@ impl Workspaces {
     }
 
     /// Leaves nothing in the tree but the files of its index.
-    async fn scrub_to_index(&self, place: &Place) -> Result<(), WorkspaceError> {
+    async fn scrub_to_index(&self, place: &TreePaths) -> Result<(), WorkspaceError> {
         remove_index_lock(&place.index)?;
-        let call = Call::new("write the tree of an index", &place.mirror).on_index(&place.index).args(["write-tree"]);
+        let call = GitCommand::new("write the tree of an index", &place.mirror).on_index(&place.index).args(["write-tree"]);
         let tree = self.object("write the tree of an index", call).await?;
         self.fill_in_place(place, &tree).await
     }

@@ -1,7 +1,7 @@
 //! Initial state of a story: the repository, the issue, the agent's script and the operator's configuration.
 
 use fake_forge::Dialect;
-use ralph_bot::forge::http::Patience;
+use ralph_bot::forge::http::Timeouts;
 use ralph_bot::process::sandbox::{SandboxProbe, SandboxTier, probe};
 use tokio::sync::OnceCell;
 
@@ -21,7 +21,7 @@ pub struct Setup {
     pub title: String,
     pub body: String,
     /// Timeouts of the service's requests to the forge.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
     /// Further variables of the service's environment.
     pub env: Vec<(&'static str, String)>,
     /// Whether agents and checks run in a sandbox, if this machine has one. Without a sandbox a story is faster.
@@ -61,7 +61,7 @@ impl Setup {
             config: String::new(),
             title: "The answer is wrong".into(),
             body: "It should be 42.".into(),
-            patience: Patience::USUAL,
+            timeouts: Timeouts::USUAL,
             env: Vec::new(),
             isolated: false,
             sandbox: None,

@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_forge::{Access, Comment, Dialect, FakeForge, Issue};
+use fake_forge::{Access, FakeComment, Dialect, FakeForge, FakeIssue};
 use ralph_bot::app::{App, Options};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
-use ralph_bot::forge::http::Pace;
+use ralph_bot::forge::http::RateSettings;
 use ralph_bot::process::sandbox::{SandboxProbe, SandboxTier};
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
@@ -157,11 +157,11 @@ impl World {
         let options = Options {
             role: if self.live { Role::All } else { Role::Ingest },
             clock: self.clock.clone(),
-            pace: Pace {
+            rates: RateSettings {
                 mutation_interval_ms: self.setup.mutation_interval_ms,
                 attempts: 1,
-                patience: self.setup.patience,
-                ..Pace::default()
+                timeouts: self.setup.timeouts,
+                ..RateSettings::default()
             },
             sandbox: Some(self.sandbox_probe().await),
             tune,
@@ -321,7 +321,7 @@ impl World {
     // State of the forge.
 
     /// Comments on an issue or pull request.
-    pub fn comments(&self, number: Number) -> Vec<Comment> {
+    pub fn comments(&self, number: Number) -> Vec<FakeComment> {
         self.forge.comments(self.repo, number)
     }
 
@@ -444,17 +444,17 @@ impl World {
     }
 
     /// Issue or pull request on the forge.
-    pub fn issue_of(&self, number: Number) -> Issue {
+    pub fn issue_of(&self, number: Number) -> FakeIssue {
         self.forge.with(|state| state.issue(self.repo, number).expect("it is there").clone())
     }
 
     /// Pull request of the newest loop.
-    pub async fn the_pull(&self) -> Issue {
+    pub async fn the_pull(&self) -> FakeIssue {
         self.issue_of(self.the_loop().await.pull.expect("a pull request").number)
     }
 
     /// Whether a pull request is a draft: a flag on GitHub, a title prefix on Gitea.
-    pub fn is_draft(&self, pull: &Issue) -> bool {
+    pub fn is_draft(&self, pull: &FakeIssue) -> bool {
         pull.pull.as_ref().is_some_and(|p| p.draft) || pull.title.to_ascii_lowercase().starts_with("wip")
     }
 

@@ -83,7 +83,7 @@ async fn wait_ends_despite_clock_set_back(dialect: Dialect) {
         world
             .forge
             .faults()
-            .next(2, "GET", "/collaborators/[^/]+/permission$", fake_forge::Fault::status(503))
+            .next(2, "GET", "/collaborators/[^/]+/permission$", fake_forge::FakeFault::status(503))
             .expect("a rule");
         world.label().await;
         world.settle().await;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use fake_forge::{Dialect, Fault, ReviewDraft};
+use fake_forge::{Dialect, FakeFault, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Number, User};
-use ralph_bot::forge::http::Patience;
+use ralph_bot::forge::http::Timeouts;
 
 use crate::harness::parts::setting;
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
@@ -101,7 +101,7 @@ fn undisturbed() -> Outcome {
 }
 
 /// Sets the label and runs the loop while each kind of mutating request meets these faults.
-async fn with_faults(dialect: Dialect, faults: &[Fault]) {
+async fn with_faults(dialect: Dialect, faults: &[FakeFault]) {
     let world = World::new(Setup::new(dialect)).await;
     for (method, path) in CHANGES {
         for fault in faults {
@@ -118,11 +118,11 @@ async fn with_faults(dialect: Dialect, faults: &[Fault]) {
 /// See docs/faults.md#f2.
 async fn hanging_forge_call_times_out_and_is_retried(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
-    setup.patience = Patience { idle: Duration::from_millis(400), ..Patience::USUAL };
+    setup.timeouts = Timeouts { idle: Duration::from_millis(400), ..Timeouts::USUAL };
     let hanging: Vec<_> = CHANGES.iter().filter(|(_, path)| !path.contains("git-receive-pack")).collect();
     story(setup, async |world| {
         for (method, path) in hanging.into_iter().chain(&[("GET", r"/permission$"), ("GET", r"/issues/\d+$")]) {
-            world.forge.faults().next(1, method, path, Fault::Hang).expect("a pattern");
+            world.forge.faults().next(1, method, path, FakeFault::Hang).expect("a pattern");
         }
         world.label().await;
         world.recover().await;
@@ -134,22 +134,22 @@ async fn hanging_forge_call_times_out_and_is_retried(dialect: Dialect) {
 
 /// See docs/faults.md#f1.
 async fn failed_calls_are_retried(dialect: Dialect) {
-    let faults = [Fault::status(500), Fault::status(502), Fault::status(503), Fault::Reset { apply: false }];
+    let faults = [FakeFault::status(500), FakeFault::status(502), FakeFault::status(503), FakeFault::Reset { apply: false }];
     with_faults(dialect, &faults).await;
 }
 
 /// See docs/faults.md#f1 and docs/faults.md#f2.
 async fn calls_with_lost_answers_are_not_repeated(dialect: Dialect) {
-    for fault in [Fault::after_effect(500), Fault::after_effect(504), Fault::Reset { apply: true }] {
+    for fault in [FakeFault::after_effect(500), FakeFault::after_effect(504), FakeFault::Reset { apply: true }] {
         with_faults(dialect, &[fault]).await;
     }
-    with_faults(dialect, &[Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(503)]).await;
+    with_faults(dialect, &[FakeFault::after_effect(502), FakeFault::Reset { apply: true }, FakeFault::status(503)]).await;
 }
 
 /// See docs/faults.md#f1.
 async fn escalation_is_opened_once(dialect: Dialect) {
     let config = "limits: { iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }";
-    for fault in [Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(500)] {
+    for fault in [FakeFault::after_effect(502), FakeFault::Reset { apply: true }, FakeFault::status(500)] {
         let world = World::new(Setup::new(dialect).agent("echo thinking\n").config(config)).await;
         world.forge.faults().next(2, "POST", r"/issues$", fault.clone()).expect("a pattern");
         world.label().await;
@@ -180,7 +180,7 @@ async fn escalation_is_opened_once(dialect: Dialect) {
 
 /// See docs/faults.md#f3.
 async fn rate_limited_forge_is_not_called(dialect: Dialect) {
-    let secondary = |status, headers: &[(&str, &str)]| Fault::Respond {
+    let secondary = |status, headers: &[(&str, &str)]| FakeFault::Respond {
         status,
         headers: headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
         body: r#"{"message": "You have exceeded a secondary rate limit. Please wait."}"#.into(),
@@ -219,7 +219,7 @@ async fn rejected_credential_is_retried(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-        world.forge.faults().next(3, "", "/api/", Fault::status(401)).expect("a pattern");
+        world.forge.faults().next(3, "", "/api/", FakeFault::status(401)).expect("a pattern");
         world.recover().await;
         assert_eq!(outcome(world).await, undisturbed());
     })
@@ -232,7 +232,7 @@ async fn calls_to_unavailable_forge_back_off(dialect: Dialect) {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
         // Reads fail, so no change has started; retries have growing delays.
-        world.forge.faults().next(100_000, "GET", "/api/", Fault::status(503)).expect("a pattern");
+        world.forge.faults().next(100_000, "GET", "/api/", FakeFault::status(503)).expect("a pattern");
         let before = world.forge.requests().len();
         for _ in 0..300 {
             world.advance(Duration::from_secs(1)).await;
@@ -251,7 +251,7 @@ async fn forge_downtime_does_not_count_as_loop_time(dialect: Dialect) {
     story(Setup::new(dialect).config(config), async |world| {
         world.label().await;
         world.settle_until("the push", |l| l.step == LoopStep::Push).await;
-        world.forge.faults().next(100_000, "", "", Fault::status(503)).expect("a pattern");
+        world.forge.faults().next(100_000, "", "", FakeFault::status(503)).expect("a pattern");
         for _ in 0..24 {
             world.advance(Duration::from_secs(600)).await;
         }
@@ -275,7 +275,7 @@ async fn deleted_status_comment_is_recreated_once(dialect: Dialect) {
         let [old] = status(world)[..] else { panic!("one status comment: {:?}", status(world)) };
         world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, old)).expect("deleted");
         // The answer to the next comment, the status, is lost.
-        world.forge.faults().next(1, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
+        world.forge.faults().next(1, "POST", r"/issues/\d+/comments$", FakeFault::after_effect(502)).expect("a pattern");
         world.comment("/ralph guide Once more, please.").await;
         world.recover().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
@@ -290,7 +290,7 @@ async fn refused_comments_do_not_stop_work(dialect: Dialect) {
     let spam =
         r#"{"message": "Validation Failed", "errors": [{"code": "custom", "message": "body was flagged as spam"}]}"#;
     for (status, body) in [(403, "{}"), (422, spam), (451, "{}")] {
-        let refused = Fault::Respond { status, headers: Vec::new(), body: body.into(), apply: false };
+        let refused = FakeFault::Respond { status, headers: Vec::new(), body: body.into(), apply: false };
         let world = World::new(Setup::new(dialect)).await;
         world.forge.faults().next(1000, "POST", r"/issues/\d+/comments$", refused).expect("a pattern");
         world.label().await;
@@ -310,7 +310,7 @@ async fn refused_comments_do_not_stop_work(dialect: Dialect) {
 async fn comment_missing_from_lists_is_posted_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.faults().lag(Duration::from_secs(45));
-        world.forge.faults().next(2, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
+        world.forge.faults().next(2, "POST", r"/issues/\d+/comments$", FakeFault::after_effect(502)).expect("a pattern");
         world.label().await;
         world.settle().await;
         for _ in 0..40 {
@@ -509,7 +509,7 @@ async fn faults_at_every_request_do_not_change_the_outcome(dialect: Dialect) {
     const PERIOD: u32 = 7;
     const FAULTS: u32 = 14;
     let kinds =
-        [Fault::status(502), Fault::after_effect(500), Fault::Reset { apply: true }, Fault::Reset { apply: false }];
+        [FakeFault::status(502), FakeFault::after_effect(500), FakeFault::Reset { apply: true }, FakeFault::Reset { apply: false }];
     // Each forge takes half of the offsets, and all of them in CI.
     let all = setting("CI").is_some();
     for offset in (0..PERIOD).filter(|offset| all || (offset % 2 == 0) == (dialect == Dialect::Gitea)) {
@@ -682,7 +682,7 @@ async fn forge_outage_at_any_step_is_survived(dialect: Dialect) {
         if let Some(step) = step {
             world.settle_until("the step", |l| l.step == step).await;
         }
-        world.forge.faults().next(100_000, "", "", Fault::status(503)).expect("a pattern");
+        world.forge.faults().next(100_000, "", "", FakeFault::status(503)).expect("a pattern");
         for _ in 0..5 {
             world.reconcile().await;
             world.advance(Duration::from_secs(60)).await;

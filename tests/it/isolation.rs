@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, FakeForge, Fault};
+use fake_forge::{Access, Dialect, FakeForge, FakeFault};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
-use ralph_bot::forge::http::Patience;
+use ralph_bot::forge::http::Timeouts;
 use ralph_bot::store::inbox;
 
 use crate::harness::{SECRET, Setup, World, on_one_forge, story};
@@ -43,7 +43,7 @@ async fn goes_through(world: &World) -> (u64, u64) {
 /// Waits as long as nobody here would.
 fn patient(dialect: Dialect) -> Setup {
     let hour = Duration::from_secs(3_600);
-    Setup { patience: Patience { idle: hour, total: hour, ..Patience::USUAL }, ..Setup::new(dialect) }
+    Setup { timeouts: Timeouts { idle: hour, total: hour, ..Timeouts::USUAL }, ..Setup::new(dialect) }
 }
 
 async fn hanging_repository_delays_no_other(dialect: Dialect) {
@@ -54,11 +54,11 @@ async fn hanging_repository_delays_no_other(dialect: Dialect) {
     world.forge.add_hook(other, &url, SECRET).await.expect("the hook is made");
     // What is to be said there hangs for half of the issues; for the other half, who asks cannot be found out.
     let path = "mira/silent/";
-    world.forge.faults().next(10_000, "POST", path, Fault::Hang).expect("a rule");
+    world.forge.faults().next(10_000, "POST", path, FakeFault::Hang).expect("a rule");
     ask(&world.forge, &world.maintainer, other).await;
     let (_, to_say) = goes_through(&world).await;
     assert!(to_say >= ISSUES as u64, "{to_say} answers wait");
-    world.forge.faults().next(10_000, "GET", path, Fault::Hang).expect("a rule");
+    world.forge.faults().next(10_000, "GET", path, FakeFault::Hang).expect("a rule");
     ask(&world.forge, &world.maintainer, other).await;
     let aside = world.forge.open_issue(&world.maintainer, world.repo, "Another", "", &["ralph:run"]).await;
     let aside = aside.expect("an issue");
@@ -87,7 +87,7 @@ async fn hanging_forge_delays_no_other(dialect: Dialect) {
     let mut world = World::live(setup).await;
     let url = format!("http://{}/webhooks/silent", world.app().address.expect("it listens"));
     silent.add_hook(repo, &url, SECRET).await.expect("the hook is made");
-    silent.faults().next(10_000, "", "nora/", Fault::Hang).expect("a rule");
+    silent.faults().next(10_000, "", "nora/", FakeFault::Hang).expect("a rule");
     ask(&silent, &nora, repo).await;
     let (deliveries, _) = goes_through(&world).await;
     assert!(deliveries >= ISSUES as u64, "{deliveries} deliveries wait");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, Fault, Outgoing, PullDraft, ReviewDraft};
+use fake_forge::{Access, Dialect, FakeFault, Outgoing, PullDraft, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, User};
@@ -177,7 +177,7 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
 async fn unknown_permission_waits(dialect: Dialect) {
     for by_comment in [false, true] {
         let world = World::new(Setup::new(dialect)).await;
-        world.forge.faults().next(5, "GET", "/collaborators/[^/]+/permission$", Fault::status(500)).expect("a rule");
+        world.forge.faults().next(5, "GET", "/collaborators/[^/]+/permission$", FakeFault::status(500)).expect("a rule");
         let comment = match by_comment {
             true => Some(world.comment("/ralph run").await),
             false => {
@@ -838,7 +838,7 @@ async fn copied_marker_is_ignored(dialect: Dialect) {
         for comment in world.comments(world.issue).into_iter().filter(|c| c.author == Some(world.bot.id)) {
             world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, comment.id)).expect("deleted");
         }
-        world.forge.faults().next(3, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a rule");
+        world.forge.faults().next(3, "POST", r"/issues/\d+/comments$", FakeFault::after_effect(502)).expect("a rule");
         world.settle().await;
         for _ in 0..12 {
             world.advance(Duration::from_secs(60)).await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fake_forge::{Dialect, Fault, Outgoing};
+use fake_forge::{Dialect, FakeFault, Outgoing};
 use futures::{StreamExt, stream};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::forge::signature::sign;
@@ -144,7 +144,7 @@ async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
         world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
     }
     world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    let limited = Fault::with_header(429, "retry-after", "3600");
+    let limited = FakeFault::with_header(429, "retry-after", "3600");
     world.forge.faults().next(100_000, "", "/api/", limited).expect("a pattern");
     let before = world.forge.requests().len();
     for _ in 0..12 {

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 
-use fake_forge::{Dialect, Fault, ReviewDraft};
+use fake_forge::{Dialect, FakeFault, ReviewDraft};
 use futures::{FutureExt, StreamExt, stream};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::event::ReviewVerdict;
@@ -152,7 +152,7 @@ async fn live(dialect: Dialect, kills: &[&str]) -> Seen {
     let service = Service::new(setup(dialect), false).await;
     if kills.contains(&"K26") {
         // The pull request is opened, and the answer that says so is lost.
-        let lost = Fault::after_effect(502);
+        let lost = FakeFault::after_effect(502);
         service.world.forge.faults().next(1, "POST", r"/pulls$", lost).expect("a pattern");
     }
     let mut left = kills.iter();

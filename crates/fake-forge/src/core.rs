@@ -1,4 +1,4 @@
-//! The fake forge as a whole: state, git and webhooks together. Users' actions that need more than the state are here.
+//! Combines state, git and webhooks, with the actions that need more than the state.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,14 +7,14 @@ use url::Url;
 use super::faults::Faults;
 use super::git::{FileChange, GitStore, MAX_LISTED_COMMITS, MergeMethod, Signature};
 use super::hooks::{Deliveries, Outgoing};
-use super::state::apps::App;
+use super::state::apps::FakeApp;
 use super::state::pulls::PullDraft;
-use super::state::{Access, Event, Happened, Hook, Push, Refusal, State};
+use super::state::{Access, FakeEvent, FakeEventKind, FakeHook, BranchPush, FakeRefusal, FakeState};
 use super::{Dialect, gitea, github};
 use ralph_types::clock::Clock;
 use ralph_types::ids::{Number, RepoId, Sha, UserId};
 
-/// One forge.
+/// Fake forge.
 #[derive(Debug)]
 pub(super) struct Core {
     pub dialect: Dialect,
@@ -23,8 +23,8 @@ pub(super) struct Core {
     pub git: GitStore,
     pub hooks: Deliveries,
     pub faults: Faults,
-    state: Mutex<State>,
-    /// Pushes and merges move refs one at a time, so that each sees what it changed.
+    state: Mutex<FakeState>,
+    /// Serialises pushes and merges, so that each can determine the refs that it changed.
     refs: tokio::sync::Mutex<()>,
 }
 
@@ -34,8 +34,8 @@ impl Core {
             Dialect::Gitea => (Access::Write, None),
             Dialect::GitHub => (Access::Triage, Some(65_536)),
         };
-        let mut state = State::new(clock.clone(), triage_needs, body_limit);
-        // Gitea makes a second label of the same name without a word.
+        let mut state = FakeState::new(clock.clone(), triage_needs, body_limit);
+        // Gitea allows several labels with the same name.
         state.unique_labels = dialect == Dialect::GitHub;
         Ok(Self {
             dialect,
@@ -49,13 +49,13 @@ impl Core {
         })
     }
 
-    /// An address below the forge's root.
+    /// Returns an address below the forge's root.
     pub fn at(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 
-    /// Reads or changes the state; webhooks tell of what happened.
-    pub fn act<R>(&self, action: impl FnOnce(&mut State) -> R) -> R {
+    /// Reads or changes the state; emitted events are delivered to webhooks.
+    pub fn act<R>(&self, action: impl FnOnce(&mut FakeState) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action(&mut state);
         for event in std::mem::take(&mut state.events) {
@@ -65,14 +65,14 @@ impl Core {
     }
 
     /// Queues the deliveries of an event for the webhooks of its repository and of Apps.
-    fn tell(&self, state: &State, event: &Event) {
+    fn tell(&self, state: &FakeState, event: &FakeEvent) {
         let Ok(repo) = state.repo(event.repo) else { return };
         let render = |installation| match self.dialect {
             Dialect::Gitea => gitea::payload::render(self, state, event),
             Dialect::GitHub => github::payload::render(self, state, event, installation),
         };
         for hook in repo.hooks.iter().filter(|hook| hook.active) {
-            if let (Dialect::GitHub, Happened::HookCreated(id)) = (self.dialect, &event.what)
+            if let (Dialect::GitHub, FakeEventKind::HookCreated(id)) = (self.dialect, &event.what)
                 && *id == hook.id
             {
                 self.hooks.send(github::payload::ping(self, state, repo, event.actor, hook).to(hook));
@@ -81,7 +81,7 @@ impl Core {
                 self.hooks.send(payload.to(hook));
             }
         }
-        let installed = |app: &&App| app.suspended_at.is_none() && !app.excluded.contains(&repo.id);
+        let installed = |app: &&FakeApp| app.suspended_at.is_none() && !app.excluded.contains(&repo.id);
         for app in state.apps.values().filter(installed).filter(|app| app.hook.active) {
             for payload in render(Some(app.installation)).into_iter().filter(|payload| payload.wanted_by(&app.hook)) {
                 self.hooks.send(payload.to(&app.hook));
@@ -89,8 +89,8 @@ impl Core {
         }
     }
 
-    /// Makes a repository with one commit of these files on `main`.
-    pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> Result<RepoId, Refusal> {
+    /// Creates a repository with one commit of these files on `main`.
+    pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> Result<RepoId, FakeRefusal> {
         let repo = self.act(|state| state.create_repo(owner, name, "main"))?;
         self.git.init(repo, "main").await?;
         if !files.is_empty() {
@@ -101,7 +101,7 @@ impl Core {
         Ok(repo)
     }
 
-    /// Commits files to a branch, as a person who pushes; a new branch starts at the default branch.
+    /// Commits files to a branch as a push; a new branch starts at the default branch.
     pub async fn push_commit(
         &self,
         actor: UserId,
@@ -109,7 +109,7 @@ impl Core {
         branch: &str,
         files: &[FileChange<'_>],
         message: &str,
-    ) -> Result<Sha, Refusal> {
+    ) -> Result<Sha, FakeRefusal> {
         let (login, default) = self.act(|state| {
             state.require_change(repo, actor, Access::Write)?;
             Ok((state.user(actor).login, state.repo(repo)?.default_branch.clone()))
@@ -124,31 +124,31 @@ impl Core {
         Ok(sha)
     }
 
-    /// Moves a branch to a commit that is there already (a forced push), or deletes it with `None`.
+    /// Moves a branch to an existing commit (a forced push), or deletes it with `None`.
     pub async fn move_branch(
         &self,
         actor: UserId,
         repo: RepoId,
         branch: &str,
         to: Option<&Sha>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FakeRefusal> {
         self.act(|state| state.require_change(repo, actor, Access::Write))?;
         let _turn = self.refs.lock().await;
         let before = self.git.branches(repo).await?;
         if to.is_none() && !before.iter().any(|(known, _)| known == branch) {
-            return Err(Refusal::NotFound(format!("branch {branch}")));
+            return Err(FakeRefusal::NotFound(format!("branch {branch}")));
         }
         self.git.set_branch(repo, branch, to).await?;
         self.after_refs_moved(actor, repo, &before).await
     }
 
-    /// Runs something that may move branches (`git http-backend`), and tells of what moved.
+    /// Runs an action that may move branches (`git http-backend`), and emits the changes.
     pub async fn while_refs_move<R>(
         &self,
         actor: UserId,
         repo: RepoId,
-        work: impl Future<Output = Result<R, Refusal>>,
-    ) -> Result<R, Refusal> {
+        work: impl Future<Output = Result<R, FakeRefusal>>,
+    ) -> Result<R, FakeRefusal> {
         let _turn = self.refs.lock().await;
         let before = self.git.branches(repo).await?;
         let result = work.await?;
@@ -156,7 +156,7 @@ impl Core {
         Ok(result)
     }
 
-    async fn after_refs_moved(&self, actor: UserId, repo: RepoId, before: &[(String, Sha)]) -> Result<(), Refusal> {
+    async fn after_refs_moved(&self, actor: UserId, repo: RepoId, before: &[(String, Sha)]) -> Result<(), FakeRefusal> {
         let after = self.git.branches(repo).await?;
         let find = |list: &[(String, Sha)], name: &str| -> Option<Sha> {
             list.iter().find(|(known, _)| known == name).map(|(_, sha)| sha.clone())
@@ -181,14 +181,14 @@ impl Core {
                 }
                 None => Vec::new(),
             };
-            let push = Push { branch: name.clone(), before: old, after: new, forced, commits };
+            let push = BranchPush { branch: name.clone(), before: old, after: new, forced, commits };
             self.act(|state| state.pushed(actor, repo, push));
             self.refresh_pulls(actor, repo, name).await?;
         }
         Ok(())
     }
 
-    async fn refresh_pulls(&self, actor: UserId, repo: RepoId, branch: &str) -> Result<(), Refusal> {
+    async fn refresh_pulls(&self, actor: UserId, repo: RepoId, branch: &str) -> Result<(), FakeRefusal> {
         let concerned: Vec<(Number, String, String)> = self.act(|state| {
             let pulls = state.pulls(repo).into_iter();
             let concerned = pulls.filter(|(issue, pull)| issue.open && (pull.head == branch || pull.base == branch));
@@ -197,8 +197,8 @@ impl Core {
         for (number, head, base) in concerned {
             match self.git.pull_facts(repo, &head, &base).await {
                 Ok(facts) => self.act(|state| state.refresh_pull(actor, repo, number, facts))?,
-                // Its branch is gone: both forges close the pull request.
-                Err(Refusal::NotFound(_)) => self.act(|state| state.set_open(actor, repo, number, false))?,
+                // Its branch was deleted: GitHub and Gitea close the pull request.
+                Err(FakeRefusal::NotFound(_)) => self.act(|state| state.set_open(actor, repo, number, false))?,
                 Err(other) => return Err(other),
             }
         }
@@ -206,20 +206,20 @@ impl Core {
     }
 
     /// Opens a pull request between two branches of the repository.
-    pub async fn open_pull(&self, actor: UserId, repo: RepoId, draft: &PullDraft) -> Result<Number, Refusal> {
+    pub async fn open_pull(&self, actor: UserId, repo: RepoId, draft: &PullDraft) -> Result<Number, FakeRefusal> {
         self.act(|state| state.require_change(repo, actor, Access::Read))?;
         if draft.head == draft.base {
-            return Err(Refusal::Invalid("there are no changes between the head and the base".to_owned()));
+            return Err(FakeRefusal::Invalid("there are no changes between the head and the base".to_owned()));
         }
         let facts = self.git.pull_facts(repo, &draft.head, &draft.base).await?;
         if self.dialect == Dialect::GitHub && facts.commits == 0 {
-            return Err(Refusal::Invalid(format!("No commits between {} and {}", draft.base, draft.head)));
+            return Err(FakeRefusal::Invalid(format!("No commits between {} and {}", draft.base, draft.head)));
         }
         self.act(|state| state.open_pull(actor, repo, draft, facts))
     }
 
-    /// Points a pull request at another base branch.
-    pub async fn retarget(&self, actor: UserId, repo: RepoId, number: Number, base: &str) -> Result<(), Refusal> {
+    /// Changes the base branch of a pull request.
+    pub async fn retarget(&self, actor: UserId, repo: RepoId, number: Number, base: &str) -> Result<(), FakeRefusal> {
         let head = self.act(|state| {
             state.require_change(repo, actor, Access::Write)?;
             Ok(state.pull(repo, number)?.1.head.clone())
@@ -232,7 +232,7 @@ impl Core {
         })
     }
 
-    /// Merges a pull request; the commit on the base branch. `expected` is the head that the caller has seen.
+    /// Merges a pull request and returns the commit on the base branch. Fails if `expected` is not the head.
     pub async fn merge(
         &self,
         actor: UserId,
@@ -240,22 +240,22 @@ impl Core {
         number: Number,
         method: MergeMethod,
         expected: Option<&str>,
-    ) -> Result<Sha, Refusal> {
+    ) -> Result<Sha, FakeRefusal> {
         let _turn = self.refs.lock().await;
         let (head, base, title, login) = self.act(|state| {
             state.require_change(repo, actor, Access::Write)?;
             let (issue, pull) = state.pull(repo, number)?;
             if !issue.open {
-                return Err(Refusal::NotMergeable("the pull request is closed".to_owned()));
+                return Err(FakeRefusal::NotMergeable("the pull request is closed".to_owned()));
             }
             if pull.draft || (self.dialect == Dialect::Gitea && gitea::is_work_in_progress(&issue.title)) {
-                return Err(Refusal::NotMergeable("the pull request is a draft".to_owned()));
+                return Err(FakeRefusal::NotMergeable("the pull request is a draft".to_owned()));
             }
             Ok((pull.head.clone(), pull.base.clone(), issue.title.clone(), state.user(actor).login))
         })?;
         let facts = self.git.pull_facts(repo, &head, &base).await?;
         if expected.is_some_and(|expected| expected != facts.head_sha.as_str()) {
-            return Err(Refusal::Conflict(format!("the head moved to {}", facts.head_sha)));
+            return Err(FakeRefusal::Conflict(format!("the head moved to {}", facts.head_sha)));
         }
         let message = match method {
             MergeMethod::Squash => format!("{title} (#{number})"),
@@ -263,7 +263,7 @@ impl Core {
         };
         let by = Signature { name: &login, at: self.clock.now() };
         let merged = self.git.merge(repo, method, &facts, &by, &message).await?;
-        let sha = merged.ok_or_else(|| Refusal::NotMergeable("there are conflicts".to_owned()))?;
+        let sha = merged.ok_or_else(|| FakeRefusal::NotMergeable("there are conflicts".to_owned()))?;
         let before = self.git.branches(repo).await?;
         self.git.set_branch(repo, &base, Some(&sha)).await?;
         self.act(|state| state.merged(actor, repo, number, sha.clone()))?;
@@ -271,8 +271,8 @@ impl Core {
         Ok(sha)
     }
 
-    /// Sets whether a branch takes pushes.
-    pub fn protect(&self, repo: RepoId, branch: &str, protected: bool) -> Result<(), Refusal> {
+    /// Sets whether a branch is protected.
+    pub fn protect(&self, repo: RepoId, branch: &str, protected: bool) -> Result<(), FakeRefusal> {
         let branches: Vec<String> = self.act(|state| {
             let entry = state.repo_mut(repo)?;
             if protected {
@@ -282,56 +282,56 @@ impl Core {
             }
             Ok(entry.protected.iter().cloned().collect())
         })?;
-        self.git.protect(repo, &branches).map_err(|error| Refusal::Git(format!("protect {branch}: {error}")))
+        self.git.protect(repo, &branches).map_err(|error| FakeRefusal::Git(format!("protect {branch}: {error}")))
     }
 }
 
-/// A webhook's event and body.
+/// Event and body of a webhook.
 #[derive(Debug)]
 pub(super) struct Payload {
-    /// Group (`issues`) and exact type (`issue_label`).
+    /// Event header (`issues`) and exact type (`issue_label`).
     pub event: (String, String),
     pub body: String,
-    /// Names that a hook may be subscribed to, any of which covers it.
+    /// Subscriptions that include the event.
     pub covered_by: Vec<&'static str>,
 }
 
 impl Payload {
-    fn wanted_by(&self, hook: &Hook) -> bool {
+    fn wanted_by(&self, hook: &FakeHook) -> bool {
         hook.events.iter().any(|event| event == "*" || self.covered_by.contains(&event.as_str()))
     }
 
-    /// As a delivery to a hook.
-    pub fn to(self, hook: &Hook) -> Outgoing {
+    /// Converts to a delivery to a webhook.
+    pub fn to(self, hook: &FakeHook) -> Outgoing {
         let (hook, url, secret) = (hook.id, hook.url.clone(), hook.secret.clone());
         Outgoing { hook, url, secret, event: self.event, body: self.body, id: None }
     }
 }
 
-/// Whether this event can be told of at all once its issue is gone.
-pub(super) fn issue_number(what: &Happened) -> Option<Number> {
+/// Returns the number of the issue that an event needs; `None` if it needs none.
+pub(super) fn issue_number(what: &FakeEventKind) -> Option<Number> {
     match what {
-        Happened::IssueOpened(number)
-        | Happened::IssueEdited { number, .. }
-        | Happened::IssueClosed(number)
-        | Happened::IssueReopened(number)
-        | Happened::LabelsChanged { number, .. }
-        | Happened::CommentCreated(number, _)
-        | Happened::CommentEdited(number, _, _)
-        | Happened::CommentDeleted(number, _)
-        | Happened::PullOpened(number)
-        | Happened::PullEdited { number, .. }
-        | Happened::PullClosed(number)
-        | Happened::PullReopened(number)
-        | Happened::PullSynchronized(number, _)
-        | Happened::PullReady(number)
-        | Happened::ReviewRequested(number, _)
-        | Happened::Reviewed(number, _) => Some(*number),
-        Happened::IssueDeleted(issue) => Some(issue.number),
-        Happened::Pushed(_)
-        | Happened::StatusSet(_)
-        | Happened::CheckRunChanged(_)
-        | Happened::RepositoryChanged(..)
-        | Happened::HookCreated(_) => None,
+        FakeEventKind::IssueOpened(number)
+        | FakeEventKind::IssueEdited { number, .. }
+        | FakeEventKind::IssueClosed(number)
+        | FakeEventKind::IssueReopened(number)
+        | FakeEventKind::LabelsChanged { number, .. }
+        | FakeEventKind::CommentCreated(number, _)
+        | FakeEventKind::CommentEdited(number, _, _)
+        | FakeEventKind::CommentDeleted(number, _)
+        | FakeEventKind::PullOpened(number)
+        | FakeEventKind::PullEdited { number, .. }
+        | FakeEventKind::PullClosed(number)
+        | FakeEventKind::PullReopened(number)
+        | FakeEventKind::PullSynchronized(number, _)
+        | FakeEventKind::PullReady(number)
+        | FakeEventKind::ReviewRequested(number, _)
+        | FakeEventKind::Reviewed(number, _) => Some(*number),
+        FakeEventKind::IssueDeleted(issue) => Some(issue.number),
+        FakeEventKind::Pushed(_)
+        | FakeEventKind::StatusSet(_)
+        | FakeEventKind::CheckRunChanged(_)
+        | FakeEventKind::RepositoryChanged(..)
+        | FakeEventKind::HookCreated(_) => None,
     }
 }

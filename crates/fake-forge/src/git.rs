@@ -1,4 +1,4 @@
-//! The fake forge's repositories on disk: bare, made by `git fast-import`, read and merged by git plumbing.
+//! Bare repositories on disk, written by `git fast-import`, read and merged by git plumbing commands.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::sync::{LazyLock, Mutex};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::state::{PullFacts, PushedCommit, Refusal};
+use super::state::{PullFacts, PushedCommit, FakeRefusal};
 use ralph_types::ids::{RepoId, Sha, Timestamp};
 
-/// Most commits that a push event lists.
+/// Maximum number of commits in a push event.
 pub const MAX_LISTED_COMMITS: usize = 20;
 
 /// Refuses pushes to branches listed in the repository's `protected-branches`.
@@ -23,35 +23,35 @@ if test -f protected-branches && grep -qxF -- \"$branch\" protected-branches; th
 fi
 ";
 
-/// Where git's own programs lie.
+/// Returns the directory of git's programs.
 static PARTS: LazyLock<PathBuf> = LazyLock::new(|| {
     #[expect(clippy::disallowed_methods, reason = "the fake forge plays a server of its own")]
     let asked = std::process::Command::new("git").arg("--exec-path").output();
     PathBuf::from(asked.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default())
 });
 
-/// All repositories, in a temporary folder that is gone with this value.
+/// All repositories, in a temporary directory that is removed on drop.
 #[derive(Debug)]
 pub struct GitStore {
     root: tempfile::TempDir,
-    /// What pull requests between these commits, base and head, come to.
+    /// Cached facts of pull requests, by base and head.
     compared: Mutex<HashMap<(RepoId, Sha, Sha), PullFacts>>,
 }
 
-/// Who a commit is by.
+/// Author of a commit.
 #[derive(Debug, Clone)]
 pub struct Signature<'a> {
-    /// Name; the address is made of it.
+    /// Name; the email address is derived from it.
     pub name: &'a str,
-    /// When.
+    /// Time.
     pub at: Timestamp,
 }
 
-/// One file of a commit: path, content (`None` deletes it), executable.
+/// File of a commit: path, content (`None` deletes it), whether it is executable.
 pub type FileChange<'a> = (&'a str, Option<&'a str>, bool);
 
 impl GitStore {
-    /// Makes the folder and the hooks that all repositories share.
+    /// Creates the directory and the hooks that all repositories share.
     pub fn new() -> std::io::Result<Self> {
         let root = tempfile::Builder::new().prefix("fake-forge-").tempdir()?;
         let hooks = root.path().join("hooks");
@@ -62,22 +62,22 @@ impl GitStore {
         Ok(Self { root, compared: Mutex::default() })
     }
 
-    /// The folder that all repositories lie in.
+    /// Returns the directory of all repositories.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// Where a repository lies.
+    /// Returns the path of a repository.
     pub fn path(&self, repo: RepoId) -> PathBuf {
         self.root.path().join(format!("{repo}.git"))
     }
 
-    /// git, away from the configuration and the repository of whoever runs it.
+    /// Returns a git command that ignores the configuration and repository of the calling process.
     pub(super) fn command(&self) -> Command {
         self.program(Path::new("git"))
     }
 
-    /// A program of git's own, without the one that would look it up.
+    /// Returns a command for one of git's programs.
     pub(super) fn part(&self, name: &str) -> Command {
         self.program(&PARTS.join(name))
     }
@@ -111,10 +111,10 @@ impl GitStore {
         command
     }
 
-    /// Runs git in a repository; its standard output where it exits 0.
-    async fn run(&self, repo: RepoId, args: &[&str], stdin: Option<&[u8]>) -> Result<String, Refusal> {
+    /// Runs git in a repository; returns its standard output if it exits with 0.
+    async fn run(&self, repo: RepoId, args: &[&str], stdin: Option<&[u8]>) -> Result<String, FakeRefusal> {
         let (code, stdout, stderr) = self.run_any(repo, args, stdin).await?;
-        if code == 0 { Ok(stdout) } else { Err(Refusal::Git(format!("git {}: {stderr}", args.join(" ")))) }
+        if code == 0 { Ok(stdout) } else { Err(FakeRefusal::Git(format!("git {}: {stderr}", args.join(" ")))) }
     }
 
     async fn run_any(
@@ -122,8 +122,8 @@ impl GitStore {
         repo: RepoId,
         args: &[&str],
         stdin: Option<&[u8]>,
-    ) -> Result<(i32, String, String), Refusal> {
-        let failed = |error: std::io::Error| Refusal::Git(format!("git {}: {error}", args.join(" ")));
+    ) -> Result<(i32, String, String), FakeRefusal> {
+        let failed = |error: std::io::Error| FakeRefusal::Git(format!("git {}: {error}", args.join(" ")));
         let mut command = self.command();
         command.arg("--git-dir").arg(self.path(repo)).args(args);
         if stdin.is_some() {
@@ -133,7 +133,7 @@ impl GitStore {
         let pipe = child.stdin.take();
         let feed = async {
             if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
-                // A git that ends early says why on standard error; the broken pipe adds nothing.
+                // If git ends early, its standard error has the cause; the broken pipe is ignored.
                 let _ = pipe.write_all(bytes).await;
             }
         };
@@ -143,18 +143,18 @@ impl GitStore {
         Ok((output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr)))
     }
 
-    /// Makes a bare repository whose `HEAD` is `branch`.
-    pub async fn init(&self, repo: RepoId, branch: &str) -> Result<(), Refusal> {
+    /// Creates a bare repository whose `HEAD` is `branch`.
+    pub async fn init(&self, repo: RepoId, branch: &str) -> Result<(), FakeRefusal> {
         let head = format!("--initial-branch={branch}");
         self.run(repo, &["init", "--bare", "--quiet", "--template=", &head], None).await.map(drop)
     }
 
-    /// Sets the branches that take no pushes.
+    /// Sets the protected branches.
     pub fn protect(&self, repo: RepoId, branches: &[String]) -> std::io::Result<()> {
         std::fs::write(self.path(repo).join("protected-branches"), branches.join("\n") + "\n")
     }
 
-    /// Commits files on top of a branch, or of `onto` where the branch is new; the new commit.
+    /// Commits files on top of a branch, or of `onto` for a new branch; returns the new commit.
     pub async fn commit(
         &self,
         repo: RepoId,
@@ -163,7 +163,7 @@ impl GitStore {
         by: &Signature<'_>,
         message: &str,
         files: &[FileChange<'_>],
-    ) -> Result<Sha, Refusal> {
+    ) -> Result<Sha, FakeRefusal> {
         let seconds = by.at.0.div_euclid(1000);
         let mut stream = format!("feature done\ncommit refs/heads/{branch}\n");
         stream += &format!("committer {0} <{0}@example.invalid> {seconds} +0000\n", by.name);
@@ -183,24 +183,24 @@ impl GitStore {
         stream += "done\n";
         self.run(repo, &["fast-import", "--quiet", "--force"], Some(stream.as_bytes())).await?;
         let tip = self.branch(repo, branch).await?;
-        tip.ok_or_else(|| Refusal::Git(format!("branch {branch} is missing after the import")))
+        tip.ok_or_else(|| FakeRefusal::Git(format!("branch {branch} is missing after the import")))
     }
 
-    /// All branches with their newest commits, by name.
-    pub async fn branches(&self, repo: RepoId) -> Result<Vec<(String, Sha)>, Refusal> {
+    /// Returns all branches with their head commits, sorted by name.
+    pub async fn branches(&self, repo: RepoId) -> Result<Vec<(String, Sha)>, FakeRefusal> {
         let format = "--format=%(objectname) %(refname:strip=2)";
         let list = self.run(repo, &["for-each-ref", format, "refs/heads/"], None).await?;
         let parse = |line: &str| line.split_once(' ').and_then(|(sha, name)| Some((name.to_owned(), Sha::parse(sha)?)));
         Ok(list.lines().filter_map(parse).collect())
     }
 
-    /// A branch's newest commit.
-    pub async fn branch(&self, repo: RepoId, branch: &str) -> Result<Option<Sha>, Refusal> {
+    /// Returns the head commit of a branch.
+    pub async fn branch(&self, repo: RepoId, branch: &str) -> Result<Option<Sha>, FakeRefusal> {
         self.resolve(repo, &format!("refs/heads/{branch}")).await
     }
 
-    /// The commit that a branch, tag or (shortened) name stands for.
-    pub async fn resolve(&self, repo: RepoId, name: &str) -> Result<Option<Sha>, Refusal> {
+    /// Resolves a branch, tag or (short) commit id.
+    pub async fn resolve(&self, repo: RepoId, name: &str) -> Result<Option<Sha>, FakeRefusal> {
         let commit = format!("{name}^{{commit}}");
         let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", &commit];
         let (code, stdout, _) = self.run_any(repo, &args, None).await?;
@@ -208,7 +208,7 @@ impl GitStore {
     }
 
     /// Moves a branch, or deletes it with `None`.
-    pub async fn set_branch(&self, repo: RepoId, branch: &str, to: Option<&Sha>) -> Result<(), Refusal> {
+    pub async fn set_branch(&self, repo: RepoId, branch: &str, to: Option<&Sha>) -> Result<(), FakeRefusal> {
         let name = format!("refs/heads/{branch}");
         match to {
             Some(to) => self.run(repo, &["update-ref", &name, to.as_str()], None).await.map(drop),
@@ -216,34 +216,34 @@ impl GitStore {
         }
     }
 
-    /// A file's text at a commit.
-    pub async fn file_at(&self, repo: RepoId, commit: &str, path: &str) -> Result<Option<String>, Refusal> {
+    /// Returns the text of a file at a commit.
+    pub async fn file_at(&self, repo: RepoId, commit: &str, path: &str) -> Result<Option<String>, FakeRefusal> {
         let name = format!("{commit}:{path}");
         let (code, stdout, _) = self.run_any(repo, &["cat-file", "blob", &name], None).await?;
         Ok((code == 0).then_some(stdout))
     }
 
-    /// Paths of the files right in a folder at a commit; `None` where there is no such folder.
-    pub async fn files_in(&self, repo: RepoId, commit: &str, folder: &str) -> Result<Option<Vec<String>>, Refusal> {
+    /// Returns the paths of the files directly in a folder at a commit; `None` if there is no such folder.
+    pub async fn files_in(&self, repo: RepoId, commit: &str, folder: &str) -> Result<Option<Vec<String>>, FakeRefusal> {
         let name = format!("{commit}:{folder}");
         let (code, stdout, _) = self.run_any(repo, &["ls-tree", "--name-only", &name], None).await?;
         Ok((code == 0).then(|| stdout.lines().map(|file| format!("{folder}/{file}")).collect()))
     }
 
-    /// Whether `old` can be reached from `new`.
-    pub async fn is_ancestor(&self, repo: RepoId, old: &Sha, new: &Sha) -> Result<bool, Refusal> {
+    /// Whether `old` is an ancestor of `new`.
+    pub async fn is_ancestor(&self, repo: RepoId, old: &Sha, new: &Sha) -> Result<bool, FakeRefusal> {
         let args = ["merge-base", "--is-ancestor", old.as_str(), new.as_str()];
         Ok(self.run_any(repo, &args, None).await?.0 == 0)
     }
 
-    /// Commits of `to` that `from` lacks, oldest first, the newest `most` of them.
+    /// Returns the newest `most` commits of `to` that are not in `from`, oldest first.
     pub async fn commits(
         &self,
         repo: RepoId,
         from: Option<&Sha>,
         to: &Sha,
         most: usize,
-    ) -> Result<Vec<PushedCommit>, Refusal> {
+    ) -> Result<Vec<PushedCommit>, FakeRefusal> {
         let range = from.map_or_else(|| to.to_string(), |from| format!("{from}..{to}"));
         let most = format!("--max-count={most}");
         let format = "--format=%H%x1f%T%x1f%an%x1f%ae%x1f%ct%x1f%B%x1e";
@@ -253,19 +253,19 @@ impl GitStore {
         Ok(commits)
     }
 
-    /// The text of a diff between a common ancestor and a head.
-    pub async fn diff(&self, repo: RepoId, from: &Sha, to: &Sha) -> Result<String, Refusal> {
+    /// Returns the diff between a merge base and a head.
+    pub async fn diff(&self, repo: RepoId, from: &Sha, to: &Sha) -> Result<String, FakeRefusal> {
         let args = ["diff", "--no-ext-diff", "--no-color", from.as_str(), to.as_str()];
         self.run(repo, &args, None).await
     }
 
-    /// Changed files with lines added and removed, and a letter for what happened to them.
+    /// Returns changed files with added and removed lines and git's status letter.
     pub async fn changed_files(
         &self,
         repo: RepoId,
         from: &Sha,
         to: &Sha,
-    ) -> Result<Vec<(String, u64, u64, char)>, Refusal> {
+    ) -> Result<Vec<(String, u64, u64, char)>, FakeRefusal> {
         let range = [from.as_str(), to.as_str()];
         let counted = ["diff", "--no-renames", "--numstat", range[0], range[1]];
         let named = ["diff", "--no-renames", "--name-status", range[0], range[1]];
@@ -279,12 +279,12 @@ impl GitStore {
         Ok(counted.lines().zip(named.lines()).filter_map(parse).collect())
     }
 
-    /// What git says of a pull request between two branches.
-    pub async fn pull_facts(&self, repo: RepoId, head: &str, base: &str) -> Result<PullFacts, Refusal> {
+    /// Returns the facts of a pull request between two branches.
+    pub async fn pull_facts(&self, repo: RepoId, head: &str, base: &str) -> Result<PullFacts, FakeRefusal> {
         let branches = self.branches(repo).await?;
         let tip = |name: &str| {
             let found = branches.iter().find(|(known, _)| known == name).map(|(_, sha)| sha.clone());
-            found.ok_or_else(|| Refusal::NotFound(format!("branch {name}")))
+            found.ok_or_else(|| FakeRefusal::NotFound(format!("branch {name}")))
         };
         let (head, base) = (tip(head)?, tip(base)?);
         let key = (repo, base.clone(), head.clone());
@@ -299,7 +299,7 @@ impl GitStore {
         Ok(facts)
     }
 
-    async fn compare(&self, repo: RepoId, head_sha: Sha, base_sha: Sha) -> Result<PullFacts, Refusal> {
+    async fn compare(&self, repo: RepoId, head_sha: Sha, base_sha: Sha) -> Result<PullFacts, FakeRefusal> {
         let (_, common, _) = self.run_any(repo, &["merge-base", base_sha.as_str(), head_sha.as_str()], None).await?;
         let merge_base = Sha::parse(&common);
         let range = format!("{base_sha}..{head_sha}");
@@ -321,14 +321,14 @@ impl GitStore {
         })
     }
 
-    /// The tree of a merge; `None` on conflicts.
+    /// Returns the tree of a merge; `None` on conflicts.
     async fn merged_tree(
         &self,
         repo: RepoId,
         ancestor: Option<&str>,
         ours: &Sha,
         theirs: &Sha,
-    ) -> Result<Option<String>, Refusal> {
+    ) -> Result<Option<String>, FakeRefusal> {
         let ancestor = ancestor.map(|ancestor| format!("--merge-base={ancestor}"));
         let mut args = vec!["merge-tree", "--write-tree", "--no-messages"];
         args.extend(ancestor.as_deref());
@@ -337,11 +337,11 @@ impl GitStore {
         match code {
             0 => Ok(stdout.lines().next().map(str::to_owned)),
             1 => Ok(None),
-            _ => Err(Refusal::Git(format!("git merge-tree: {stderr}"))),
+            _ => Err(FakeRefusal::Git(format!("git merge-tree: {stderr}"))),
         }
     }
 
-    /// Makes the commit that a merge leaves on the base; does not move the branch. `None` on conflicts.
+    /// Creates the commit of a merge without moving the branch; `None` on conflicts.
     pub async fn merge(
         &self,
         repo: RepoId,
@@ -349,7 +349,7 @@ impl GitStore {
         facts: &PullFacts,
         by: &Signature<'_>,
         message: &str,
-    ) -> Result<Option<Sha>, Refusal> {
+    ) -> Result<Option<Sha>, FakeRefusal> {
         let (base, head) = (&facts.base_sha, &facts.head_sha);
         match method {
             MergeMethod::FastForward => Ok(self.is_ancestor(repo, base, head).await?.then(|| head.clone())),
@@ -380,26 +380,26 @@ impl GitStore {
         second: Option<&Sha>,
         by: &Signature<'_>,
         message: &str,
-    ) -> Result<Sha, Refusal> {
-        // `hash-object` writes the commit as given; no identity has to be configured or put in the environment.
+    ) -> Result<Sha, FakeRefusal> {
+        // `hash-object` needs no identity in the configuration or environment.
         let who = format!("{0} <{0}@example.invalid> {1} +0000", by.name, by.at.0.div_euclid(1000));
         let second = second.map(|second| format!("parent {second}\n")).unwrap_or_default();
         let text = format!("tree {tree}\nparent {parent}\n{second}author {who}\ncommitter {who}\n\n{message}\n");
         let sha = self.run(repo, &["hash-object", "-t", "commit", "-w", "--stdin"], Some(text.as_bytes())).await?;
-        Sha::parse(&sha).ok_or_else(|| Refusal::Git(format!("git hash-object printed {sha:?}")))
+        Sha::parse(&sha).ok_or_else(|| FakeRefusal::Git(format!("git hash-object printed {sha:?}")))
     }
 }
 
-/// How a pull request is merged.
+/// Merge method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergeMethod {
     /// A merge commit.
     Merge,
-    /// One commit with all changes.
+    /// Squashed commit.
     Squash,
-    /// The commits again on top of the base.
+    /// Rebased commits.
     Rebase,
-    /// No new commit.
+    /// Fast-forward.
     FastForward,
 }
 

@@ -1,4 +1,4 @@
-//! The wire of Gitea's API v1 over the fake forge's state: repositories, commits, hooks; issues and pulls below.
+//! Gitea's API v1: repositories, commits, webhooks. Submodules have issues and pull requests.
 
 mod issues;
 pub(super) mod payload;
@@ -10,51 +10,51 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::{Value, json};
 
-use self::shape::Shape;
-use super::call::{Answer, Call, Reply, id};
+use self::shape::GiteaShape;
+use super::call::{FakeAnswer, FakeCall, FakeReply, id};
 use super::core::Core;
 use super::git::MAX_LISTED_COMMITS;
 use super::serve::caller;
 use super::state::pulls::StatusDraft;
-use super::state::{Access, Event, Happened, Push, Refusal, Repo, State, Team};
+use super::state::{Access, FakeEvent, FakeEventKind, BranchPush, FakeRefusal, FakeRepo, FakeState, FakeTeam};
 use ralph_types::ids::{RepoId, Sha};
 
-/// The server that this plays.
+/// Reported version.
 const VERSION: &str = "1.25.4";
-/// Name, usual and greatest length of a page.
+/// Query parameter, default and maximum of the page size.
 const PAGE: (&str, usize, usize) = ("limit", 30, 50);
 
-/// Whether Gitea takes a pull request for a draft by its title.
+/// Whether Gitea treats a pull request as a draft because of its title.
 pub(super) fn is_work_in_progress(title: &str) -> bool {
     let title = title.to_ascii_uppercase();
     title.starts_with("WIP:") || title.starts_with("[WIP]")
 }
 
-/// Writes down a refusal as Gitea does.
-fn refused(core: &Core, call: &Call, refusal: &Refusal) -> Reply {
+/// Converts a refusal to Gitea's response.
+fn refused(core: &Core, call: &FakeCall, refusal: &FakeRefusal) -> FakeReply {
     let status = match refusal {
-        Refusal::Unauthorized => 401,
-        Refusal::Forbidden(_) => 403,
-        Refusal::NotFound(_) => 404,
-        Refusal::Conflict(_) => 409,
-        Refusal::Invalid(_) => 422,
-        Refusal::NotMergeable(_) => 405,
-        Refusal::Git(_) => 500,
-        Refusal::Moved(id) => {
+        FakeRefusal::Unauthorized => 401,
+        FakeRefusal::Forbidden(_) => 403,
+        FakeRefusal::NotFound(_) => 404,
+        FakeRefusal::Conflict(_) => 409,
+        FakeRefusal::Invalid(_) => 422,
+        FakeRefusal::NotMergeable(_) => 405,
+        FakeRefusal::Git(_) => 500,
+        FakeRefusal::Moved(id) => {
             let name = core.act(|state| state.repo(*id).map(|repo| state.full_name(repo)).unwrap_or_default());
             let rest = call.path.iter().skip(3).map(|part| format!("/{part}")).collect::<String>();
-            return Reply::empty(307).with("location", &core.at(&format!("api/v1/repos/{name}{rest}")));
+            return FakeReply::empty(307).with("location", &core.at(&format!("api/v1/repos/{name}{rest}")));
         }
     };
     let message = match refusal {
-        Refusal::Unauthorized => "token is required".to_owned(),
+        FakeRefusal::Unauthorized => "token is required".to_owned(),
         other => other.to_string(),
     };
-    Reply::json(status, &json!({"message": message, "url": core.at("api/swagger"), "errors": []}))
+    FakeReply::json(status, &json!({"message": message, "url": core.at("api/swagger"), "errors": []}))
 }
 
-/// Answers a request below `/api/v1`.
-pub(super) async fn answer(core: &Arc<Core>, mut call: Call) -> Reply {
+/// Handles a request below `/api/v1`.
+pub(super) async fn answer(core: &Arc<Core>, mut call: FakeCall) -> FakeReply {
     let outcome = match caller(core, &call.headers) {
         Ok(who) => {
             call.caller = who;
@@ -65,25 +65,25 @@ pub(super) async fn answer(core: &Arc<Core>, mut call: Call) -> Reply {
     outcome.unwrap_or_else(|refusal| refused(core, &call, &refusal))
 }
 
-async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
+async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
     let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
     match (call.method.as_str(), path.as_slice()) {
-        ("GET", ["version"]) => Ok(Reply::json(200, &json!({"version": VERSION}))),
+        ("GET", ["version"]) => Ok(FakeReply::json(200, &json!({"version": VERSION}))),
         ("GET", ["settings", "api"]) => {
             let (_, usual, most) = PAGE;
             let settings = json!({
                 "max_response_items": most, "default_paging_num": usual, "default_git_trees_per_page": 1000,
                 "default_max_blob_size": 10_485_760, "default_max_response_size": 104_857_600,
             });
-            Ok(Reply::json(200, &settings))
+            Ok(FakeReply::json(200, &settings))
         }
         ("GET", ["user"]) => {
             let user = call.actor()?;
-            Ok(core.act(|state| Reply::json(200, &Shape { core, state }.user(user))))
+            Ok(core.act(|state| FakeReply::json(200, &GiteaShape { core, state }.user(user))))
         }
         ("GET", ["users", login]) => core.act(|state| {
-            let account = state.account_named(login).ok_or_else(|| Refusal::NotFound(format!("user {login}")))?;
-            Ok(Reply::json(200, &Shape { core, state }.user(account.user.id)))
+            let account = state.account_named(login).ok_or_else(|| FakeRefusal::NotFound(format!("user {login}")))?;
+            Ok(FakeReply::json(200, &GiteaShape { core, state }.user(account.user.id)))
         }),
         ("GET", ["orgs", org, "teams", "search"]) => {
             call.actor()?;
@@ -91,27 +91,27 @@ async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
             Ok(core.act(|state| {
                 let found = state.teams_of(org).filter(|team| team.name.to_ascii_lowercase().contains(&wanted));
                 let found: Vec<Value> = found.map(team_json).collect();
-                Reply::json(200, &json!({"ok": true, "data": found}))
+                FakeReply::json(200, &json!({"ok": true, "data": found}))
             }))
         }
         ("GET", ["teams", team, "members"]) => {
             let (_, team) = (call.actor()?, id(team)?);
             core.act(|state| {
                 let found = state.teams.iter().find(|known| known.id == team);
-                let found = found.ok_or_else(|| Refusal::NotFound(format!("team {team}")))?;
+                let found = found.ok_or_else(|| FakeRefusal::NotFound(format!("team {team}")))?;
                 let joined = found.members.iter().filter(|(_, joined)| **joined);
-                let list = joined.map(|(user, _)| Shape { core, state }.user(*user)).collect();
+                let list = joined.map(|(user, _)| GiteaShape { core, state }.user(*user)).collect();
                 Ok(call.page(list, &core.at(&format!("api/v1/teams/{team}/members")), PAGE))
             })
         }
         ("GET", ["teams", team, "members", login]) => {
             let (_, team) = (call.actor()?, id(team)?);
             core.act(|state| {
-                let nobody = || Refusal::NotFound(format!("member {login}"));
+                let nobody = || FakeRefusal::NotFound(format!("member {login}"));
                 let user = state.account_named(login).ok_or_else(nobody)?.user.id;
                 let team = state.teams.iter().find(|known| known.id == team).ok_or_else(nobody)?;
                 team.members.get(&user).filter(|joined| **joined).ok_or_else(nobody)?;
-                Ok(Reply::json(200, &Shape { core, state }.user(user)))
+                Ok(FakeReply::json(200, &GiteaShape { core, state }.user(user)))
             })
         }
         ("GET", ["user", "repos"]) => {
@@ -135,51 +135,51 @@ async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
             visible(core, call, repo)?;
             of_repo(core, call, repo, rest).await
         }
-        _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+        _ => Err(FakeRefusal::NotFound("no such endpoint".to_owned())),
     }
 }
 
-fn team_json(team: &Team) -> Value {
+fn team_json(team: &FakeTeam) -> Value {
     json!({
         "id": team.id, "name": team.name, "description": "", "organization": null, "permission": "read",
         "includes_all_repositories": false, "can_create_org_repo": false, "units": [], "units_map": {},
     })
 }
 
-fn visible(core: &Core, call: &Call, repo: RepoId) -> Result<(), Refusal> {
+fn visible(core: &Core, call: &FakeCall, repo: RepoId) -> Result<(), FakeRefusal> {
     core.act(|state| {
         let entry = state.repo(repo)?;
         match state.access(entry, call.caller) {
-            Access::None => Err(Refusal::NotFound(format!("repository {}", state.full_name(entry)))),
+            Access::None => Err(FakeRefusal::NotFound(format!("repository {}", state.full_name(entry)))),
             _ => Ok(()),
         }
     })
 }
 
-fn visible_repos(core: &Core, call: &Call, needed: Access) -> Vec<Value> {
+fn visible_repos(core: &Core, call: &FakeCall, needed: Access) -> Vec<Value> {
     let wanted = call.param("q").unwrap_or_default().to_ascii_lowercase();
     core.act(|state| {
-        let shape = Shape { core, state };
+        let shape = GiteaShape { core, state };
         let seen = state.repos.values().filter(|repo| state.access(repo, call.caller) >= needed);
         let named = seen.filter(|repo| repo.name.to_ascii_lowercase().contains(&wanted));
         named.map(|repo| shape.repo(repo, call.caller)).collect()
     })
 }
 
-/// Answers with JSON made of the state and the repository.
+/// Responds with JSON built from the state and a repository.
 fn answer_with(
     core: &Core,
     repo: RepoId,
     status: u16,
-    write: impl FnOnce(&Shape<'_>, &Repo) -> Result<Value, Refusal>,
-) -> Answer {
+    write: impl FnOnce(&GiteaShape<'_>, &FakeRepo) -> Result<Value, FakeRefusal>,
+) -> FakeAnswer {
     core.act(|state| {
-        let state: &State = state;
-        Ok(Reply::json(status, &write(&Shape { core, state }, state.repo(repo)?)?))
+        let state: &FakeState = state;
+        Ok(FakeReply::json(status, &write(&GiteaShape { core, state }, state.repo(repo)?)?))
     })
 }
 
-async fn of_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+async fn of_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     match (call.method.as_str(), rest) {
         ("GET", []) => answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller))),
         (_, ["labels", rest @ ..]) => issues::labels(core, call, repo, rest),
@@ -203,7 +203,7 @@ async fn of_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> 
         ("GET", ["statuses", name] | ["commits", name, "statuses"]) => {
             let sha = resolve(core, repo, name).await?;
             let all = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
                 let all = entry.statuses.iter().rev().filter(|status| status.sha == sha);
                 Ok(all.map(|status| shape.status(entry, status)).collect())
             })?;
@@ -214,21 +214,21 @@ async fn of_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> 
             answer_with(core, repo, 200, |shape, entry| Ok(shape.combined_status(entry, &sha)))
         }
         ("GET", ["raw" | "contents", path @ ..]) => contents(core, call, repo, rest[0], &path.join("/")).await,
-        _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+        _ => Err(FakeRefusal::NotFound("no such endpoint".to_owned())),
     }
 }
 
-/// The address of a request, without its query.
-fn address(core: &Core, call: &Call) -> String {
+/// Returns the address of a request without its query.
+fn address(core: &Core, call: &FakeCall) -> String {
     core.at(&format!("api/v1/{}", call.path.join("/")))
 }
 
-async fn resolve(core: &Core, repo: RepoId, name: &str) -> Result<Sha, Refusal> {
+async fn resolve(core: &Core, repo: RepoId, name: &str) -> Result<Sha, FakeRefusal> {
     let commit = core.git.resolve(repo, name).await?;
-    commit.ok_or_else(|| Refusal::NotFound(format!("commit {name}")))
+    commit.ok_or_else(|| FakeRefusal::NotFound(format!("commit {name}")))
 }
 
-async fn contents(core: &Core, call: &Call, repo: RepoId, kind: &str, path: &str) -> Answer {
+async fn contents(core: &Core, call: &FakeCall, repo: RepoId, kind: &str, path: &str) -> FakeAnswer {
     let default = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
     let at = resolve(core, repo, call.param("ref").unwrap_or(&default)).await?;
     if kind == "contents"
@@ -238,12 +238,12 @@ async fn contents(core: &Core, call: &Call, repo: RepoId, kind: &str, path: &str
             let name = path.rsplit('/').next().unwrap_or(path);
             json!({"name": name, "path": path, "sha": at.as_str(), "type": "file", "size": 1})
         };
-        return Ok(Reply::json(200, &files.iter().map(entry).collect()));
+        return Ok(FakeReply::json(200, &files.iter().map(entry).collect()));
     }
     let text = core.git.file_at(repo, at.as_str(), path).await?;
-    let text = text.ok_or_else(|| Refusal::NotFound(format!("file {path}")))?;
+    let text = text.ok_or_else(|| FakeRefusal::NotFound(format!("file {path}")))?;
     if kind == "raw" {
-        return Ok(Reply::text(200, text));
+        return Ok(FakeReply::text(200, text));
     }
     let content = data_encoding::BASE64.encode(text.as_bytes());
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -251,32 +251,32 @@ async fn contents(core: &Core, call: &Call, repo: RepoId, kind: &str, path: &str
         "name": name, "path": path, "sha": at.as_str(), "type": "file", "size": text.len(), "encoding": "base64",
         "content": content, "last_commit_sha": at.as_str(),
     });
-    Ok(Reply::json(200, &fields))
+    Ok(FakeReply::json(200, &fields))
 }
 
-fn collaborators(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+fn collaborators(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     let actor = call.actor()?;
     core.act(|state| {
         let entry = state.repo(repo)?;
         let find = |login: &str| {
             let account = state.account_named(login).map(|account| account.user.id);
-            account.ok_or_else(|| Refusal::NotFound(format!("user {login}")))
+            account.ok_or_else(|| FakeRefusal::NotFound(format!("user {login}")))
         };
         match (call.method.as_str(), rest) {
             ("GET", []) => {
-                let list = entry.access.keys().map(|user| Shape { core, state }.user(*user)).collect();
+                let list = entry.access.keys().map(|user| GiteaShape { core, state }.user(*user)).collect();
                 Ok(call.page(list, &address(core, call), PAGE))
             }
             ("GET", [login]) => {
                 let known = entry.access.contains_key(&find(login)?);
-                Ok(Reply::empty(if known { 204 } else { 404 }))
+                Ok(FakeReply::empty(if known { 204 } else { 404 }))
             }
             ("GET", [login, "permission"]) => {
                 let user = find(login)?;
                 if user != actor && state.access(entry, Some(actor)) < Access::Admin {
                     let text = "Only admins can query all permissions, repo admins can query all repo permissions, \
                                 collaborators can query only their own";
-                    return Err(Refusal::Forbidden(text.to_owned()));
+                    return Err(FakeRefusal::Forbidden(text.to_owned()));
                 }
                 let permission = match state.access(entry, Some(user)) {
                     Access::Admin if user == entry.owner => "owner",
@@ -285,15 +285,15 @@ fn collaborators(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answe
                     Access::Triage | Access::Read => "read",
                     Access::None => "none",
                 };
-                let user = Shape { core, state }.user(user);
-                Ok(Reply::json(200, &json!({"permission": permission, "role_name": permission, "user": user})))
+                let user = GiteaShape { core, state }.user(user);
+                Ok(FakeReply::json(200, &json!({"permission": permission, "role_name": permission, "user": user})))
             }
-            _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+            _ => Err(FakeRefusal::NotFound("no such endpoint".to_owned())),
         }
     })
 }
 
-async fn branches(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+async fn branches(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     match (call.method.as_str(), rest) {
         ("GET", ["branches"]) => {
             let mut list = Vec::new();
@@ -305,26 +305,26 @@ async fn branches(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answ
         ("GET", ["branches", name @ ..]) => {
             let name = name.join("/");
             let sha = core.git.branch(repo, &name).await?;
-            let sha = sha.ok_or_else(|| Refusal::NotFound(format!("branch {name}")))?;
-            Ok(Reply::json(200, &one_branch(core, call, repo, &name, &sha).await?))
+            let sha = sha.ok_or_else(|| FakeRefusal::NotFound(format!("branch {name}")))?;
+            Ok(FakeReply::json(200, &one_branch(core, call, repo, &name, &sha).await?))
         }
         ("DELETE", ["branches", name @ ..]) => {
             core.move_branch(call.actor()?, repo, &name.join("/"), None).await?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         ("GET", ["branch_protections"]) => core.act(|state| {
             let protected = &state.repo(repo)?.protected;
             let list: Vec<Value> = protected.iter().map(|name| protection(name)).collect();
-            Ok(Reply::json(200, &Value::Array(list)))
+            Ok(FakeReply::json(200, &Value::Array(list)))
         }),
         ("GET", ["branch_protections", name @ ..]) => core.act(|state| {
             let name = name.join("/");
             match state.repo(repo)?.protected.contains(&name) {
-                true => Ok(Reply::json(200, &protection(&name))),
-                false => Err(Refusal::NotFound(format!("branch protection {name}"))),
+                true => Ok(FakeReply::json(200, &protection(&name))),
+                false => Err(FakeRefusal::NotFound(format!("branch protection {name}"))),
             }
         }),
-        _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+        _ => Err(FakeRefusal::NotFound("no such endpoint".to_owned())),
     }
 }
 
@@ -332,13 +332,13 @@ fn protection(name: &str) -> Value {
     json!({"branch_name": name, "rule_name": name, "enable_push": false, "enable_push_whitelist": false})
 }
 
-async fn one_branch(core: &Core, call: &Call, repo: RepoId, name: &str, sha: &Sha) -> Result<Value, Refusal> {
+async fn one_branch(core: &Core, call: &FakeCall, repo: RepoId, name: &str, sha: &Sha) -> Result<Value, FakeRefusal> {
     let commits = core.git.commits(repo, None, sha, 1).await?;
-    let commit = commits.first().ok_or_else(|| Refusal::NotFound(format!("commit {sha}")))?;
-    core.act(|state| Ok(Shape { core, state }.branch(state.repo(repo)?, name, commit, call.caller)))
+    let commit = commits.first().ok_or_else(|| FakeRefusal::NotFound(format!("commit {sha}")))?;
+    core.act(|state| Ok(GiteaShape { core, state }.branch(state.repo(repo)?, name, commit, call.caller)))
 }
 
-async fn hooks(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+async fn hooks(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     let actor = call.actor()?;
     core.act(|state| state.require(repo, actor, Access::Admin))?;
     let strings = |value: Option<&Value>| -> Option<Vec<String>> {
@@ -350,14 +350,14 @@ async fn hooks(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> An
     match (&call.method, rest) {
         (&Method::GET, []) => {
             let list = core.act(|state| {
-                let shape = Shape { core, state };
+                let shape = GiteaShape { core, state };
                 Ok(state.repo(repo)?.hooks.iter().map(|hook| shape.hook(hook)).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
         }
         (&Method::POST, []) => {
             call.needed("type")?;
-            let url = config("url").ok_or_else(|| Refusal::Invalid("Missing config option: url".to_owned()))?;
+            let url = config("url").ok_or_else(|| FakeRefusal::Invalid("Missing config option: url".to_owned()))?;
             let active = call.body.get("active").and_then(Value::as_bool).unwrap_or(false);
             let events = payload::expand(&events.unwrap_or_default());
             let secret = config("secret").unwrap_or_default();
@@ -385,23 +385,23 @@ async fn hooks(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> An
         (&Method::DELETE, [text]) => {
             let wanted = id(text)?;
             core.act(|state| state.remove_hook(actor, repo, wanted))?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         (&Method::POST, [text, "tests"]) => {
             test_hook(core, call, repo, id(text)?).await?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
-        _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+        _ => Err(FakeRefusal::NotFound("no such endpoint".to_owned())),
     }
 }
 
-fn find_hook(repo: &Repo, wanted: i64) -> Result<&super::state::Hook, Refusal> {
+fn find_hook(repo: &FakeRepo, wanted: i64) -> Result<&super::state::FakeHook, FakeRefusal> {
     let hook = repo.hooks.iter().find(|hook| hook.id == wanted);
-    hook.ok_or_else(|| Refusal::NotFound(format!("webhook {wanted}")))
+    hook.ok_or_else(|| FakeRefusal::NotFound(format!("webhook {wanted}")))
 }
 
-/// Sends a push that did not happen, as Gitea's "test delivery" does.
-async fn test_hook(core: &Core, call: &Call, repo: RepoId, wanted: i64) -> Result<(), Refusal> {
+/// Sends a push event without a push, as Gitea's test delivery does.
+async fn test_hook(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(), FakeRefusal> {
     let actor = call.actor()?;
     let branch = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
     let tip = core.git.branch(repo, &branch).await?;
@@ -409,10 +409,10 @@ async fn test_hook(core: &Core, call: &Call, repo: RepoId, wanted: i64) -> Resul
         Some(tip) => core.git.commits(repo, None, tip, MAX_LISTED_COMMITS.min(1)).await?,
         None => Vec::new(),
     };
-    let push = Push { branch, before: tip.clone(), after: tip, forced: false, commits };
+    let push = BranchPush { branch, before: tip.clone(), after: tip, forced: false, commits };
     core.act(|state| {
         let hook = find_hook(state.repo(repo)?, wanted)?.clone();
-        let event = Event { repo, actor, what: Happened::Pushed(Box::new(push.clone())) };
+        let event = FakeEvent { repo, actor, what: FakeEventKind::Pushed(Box::new(push.clone())) };
         for payload in payload::test_push(core, state, &event, &push) {
             core.hooks.send(payload.to(&hook));
         }

@@ -1,4 +1,4 @@
-//! The wire of GitHub's REST API v3 and GraphQL over the fake forge's state: who asks, errors, limits, repositories.
+//! GitHub's REST API v3 and GraphQL: authentication, errors, limits, repositories.
 
 mod apps;
 mod commits;
@@ -17,24 +17,24 @@ use serde_json::{Value, json};
 use sha2::Digest;
 
 pub(super) use self::apps::{PRIVATE_KEY, for_git};
-use self::shape::Shape;
-use super::call::{Answer, Call, Reply, SignedIn, id};
+use self::shape::GitHubShape;
+use super::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id};
 use super::core::Core;
-use super::state::{Access, Refusal, Repo, State};
+use super::state::{Access, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{RepoId, Timestamp};
 
-/// Name, usual and greatest length of a page.
+/// Query parameter, default and maximum of the page size.
 const PAGE: (&str, usize, usize) = ("per_page", 30, 100);
-/// Requests an hour that an account may make, as GitHub grants an App of a large organisation.
+/// Requests per hour and account; GitHub's limit for an App of a large organisation.
 const HOURLY_REQUESTS: u32 = 15_000;
 const HOUR_MS: i64 = 3_600_000;
 
-fn nothing_here() -> Refusal {
-    Refusal::NotFound("no such endpoint".to_owned())
+fn nothing_here() -> FakeRefusal {
+    FakeRefusal::NotFound("no such endpoint".to_owned())
 }
 
-/// Answers a request below `/api/v3`, or to `/api/graphql` (path `graphql`).
-pub(super) async fn answer(core: &Arc<Core>, mut call: Call) -> Reply {
+/// Handles a request below `/api/v3`, or to `/api/graphql` (path `graphql`).
+pub(super) async fn answer(core: &Arc<Core>, mut call: FakeCall) -> FakeReply {
     let reply = match apps::sign_in(core, &call.headers) {
         Err(refused) => refused,
         Ok(signed_in) => {
@@ -53,15 +53,15 @@ pub(super) async fn answer(core: &Arc<Core>, mut call: Call) -> Reply {
     dated(core, unless_known(&call, reply))
 }
 
-fn dated(core: &Core, reply: Reply) -> Reply {
+fn dated(core: &Core, reply: FakeReply) -> FakeReply {
     let now = jiff::Timestamp::from_millisecond(core.clock.now().0).unwrap_or_default();
     let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
     let reply = reply.with("date", &date).with("x-github-request-id", &uuid::Uuid::now_v7().to_string());
     reply.with("x-github-media-type", "github.v3; format=json")
 }
 
-/// Takes one request off the account's quota; the refusal when there is none left.
-fn spend(core: &Core, call: &Call) -> Result<(), Reply> {
+/// Counts a request against the account's limit; returns the refusal if it is used up.
+fn spend(core: &Core, call: &FakeCall) -> Result<(), FakeReply> {
     core.act(|state| {
         let now = state.clock.now();
         let fresh = (HOURLY_REQUESTS, now.plus_ms(HOUR_MS));
@@ -72,14 +72,14 @@ fn spend(core: &Core, call: &Call) -> Result<(), Reply> {
         if entry.0 == 0 {
             let message = "API rate limit exceeded";
             let (left, reset) = *entry;
-            return Err(quota_headers(left, reset, Reply::json(403, &json!({"message": message}))));
+            return Err(quota_headers(left, reset, FakeReply::json(403, &json!({"message": message}))));
         }
         entry.0 -= 1;
         Ok(())
     })
 }
 
-fn quota_headers(left: u32, reset: Timestamp, reply: Reply) -> Reply {
+fn quota_headers(left: u32, reset: Timestamp, reply: FakeReply) -> FakeReply {
     reply
         .with("x-ratelimit-limit", &HOURLY_REQUESTS.to_string())
         .with("x-ratelimit-remaining", &left.to_string())
@@ -88,15 +88,15 @@ fn quota_headers(left: u32, reset: Timestamp, reply: Reply) -> Reply {
         .with("x-ratelimit-resource", "core")
 }
 
-fn with_quota(core: &Core, call: &Call, reply: Reply) -> Reply {
+fn with_quota(core: &Core, call: &FakeCall, reply: FakeReply) -> FakeReply {
     match core.act(|state| state.quota.get(&call.caller).copied()) {
         Some((left, reset)) => quota_headers(left, reset, reply),
         None => reply,
     }
 }
 
-/// Tags an answer, and leaves out what the client has already.
-fn unless_known(call: &Call, reply: Reply) -> Reply {
+/// Adds an ETag, and responds with 304 if the client has the response.
+fn unless_known(call: &FakeCall, reply: FakeReply) -> FakeReply {
     if call.method != Method::GET || reply.status != http::StatusCode::OK {
         return reply;
     }
@@ -113,27 +113,27 @@ fn unless_known(call: &Call, reply: Reply) -> Reply {
     reply
 }
 
-/// Writes down a refusal as GitHub does.
-fn refused(core: &Core, call: &Call, refusal: &Refusal) -> Reply {
+/// Converts a refusal to GitHub's response.
+fn refused(core: &Core, call: &FakeCall, refusal: &FakeRefusal) -> FakeReply {
     let (status, message, errors) = match refusal {
-        Refusal::Unauthorized => (401, "Requires authentication".to_owned(), None),
-        Refusal::Forbidden(text) => (403, text.clone(), None),
-        Refusal::NotFound(_) => (404, "Not Found".to_owned(), None),
-        Refusal::Conflict(text) => {
+        FakeRefusal::Unauthorized => (401, "Requires authentication".to_owned(), None),
+        FakeRefusal::Forbidden(text) => (403, text.clone(), None),
+        FakeRefusal::NotFound(_) => (404, "Not Found".to_owned(), None),
+        FakeRefusal::Conflict(text) => {
             let error = json!({"resource": "Label", "code": "already_exists", "field": "name", "message": text});
             (422, "Validation Failed".to_owned(), Some(json!([error])))
         }
-        Refusal::Invalid(text) => {
+        FakeRefusal::Invalid(text) => {
             let error = json!({"resource": "Issue", "code": "custom", "message": text});
             (422, "Validation Failed".to_owned(), Some(json!([error])))
         }
-        Refusal::NotMergeable(text) => (405, text.clone(), None),
-        Refusal::Git(text) => (500, text.clone(), None),
-        Refusal::Moved(moved) => {
+        FakeRefusal::NotMergeable(text) => (405, text.clone(), None),
+        FakeRefusal::Git(text) => (500, text.clone(), None),
+        FakeRefusal::Moved(moved) => {
             let rest = call.path.iter().skip(3).map(|part| format!("/{}", escaped(part))).collect::<String>();
             let address = core.at(&format!("api/v3/repositories/{moved}{rest}"));
             let body = json!({"message": "Moved Permanently", "url": address});
-            return Reply::json(if call.method == Method::GET { 301 } else { 307 }, &body).with("location", &address);
+            return FakeReply::json(if call.method == Method::GET { 301 } else { 307 }, &body).with("location", &address);
         }
     };
     let mut body = json!({
@@ -142,29 +142,29 @@ fn refused(core: &Core, call: &Call, refusal: &Refusal) -> Reply {
     if let Some(errors) = errors {
         body["errors"] = errors;
     }
-    Reply::json(status, &body)
+    FakeReply::json(status, &body)
 }
 
 fn escaped(part: &str) -> String {
     url::form_urlencoded::byte_serialize(part.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
-async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
+async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
     let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
     match (call.method.as_str(), path.as_slice()) {
         ("POST", ["graphql"]) => graphql::dispatch(core, call),
         (_, ["app", rest @ ..]) => apps::dispatch(core, call, rest),
         ("GET", ["repos", owner, name, "installation"]) => apps::installation_of(core, call, owner, name),
         ("GET", ["installation", "repositories"]) => apps::repositories(core, call),
-        ("GET", ["meta"]) => Ok(Reply::json(200, &json!({"verifiable_password_authentication": false}))),
+        ("GET", ["meta"]) => Ok(FakeReply::json(200, &json!({"verifiable_password_authentication": false}))),
         ("GET", ["user"]) => {
             apps::only_people(call)?;
             let user = call.actor()?;
-            Ok(core.act(|state| Reply::json(200, &Shape { core, state }.profile(user))))
+            Ok(core.act(|state| FakeReply::json(200, &GitHubShape { core, state }.profile(user))))
         }
         ("GET", ["users", login]) => core.act(|state| {
-            let account = state.account_named(login).ok_or_else(|| Refusal::NotFound(format!("user {login}")))?;
-            Ok(Reply::json(200, &Shape { core, state }.profile(account.user.id)))
+            let account = state.account_named(login).ok_or_else(|| FakeRefusal::NotFound(format!("user {login}")))?;
+            Ok(FakeReply::json(200, &GitHubShape { core, state }.profile(account.user.id)))
         }),
         ("GET", ["orgs", org, "teams", name, "memberships", login]) => {
             apps::may_see_members(call)?;
@@ -174,7 +174,7 @@ async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
             apps::only_people(call)?;
             let user = call.actor()?;
             let list = core.act(|state| {
-                let shape = Shape { core, state };
+                let shape = GitHubShape { core, state };
                 let own = state.repos.values().filter(|repo| repo.owner == user || repo.access.contains_key(&user));
                 own.map(|repo| shape.repo(repo, Some(user))).collect()
             });
@@ -189,21 +189,21 @@ async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
     }
 }
 
-fn membership(core: &Core, state: &State, org: &str, name: &str, login: &str) -> Answer {
-    let nobody = || Refusal::NotFound(format!("membership of {login} in {org}/{name}"));
+fn membership(core: &Core, state: &FakeState, org: &str, name: &str, login: &str) -> FakeAnswer {
+    let nobody = || FakeRefusal::NotFound(format!("membership of {login} in {org}/{name}"));
     let user = state.account_named(login).ok_or_else(nobody)?.user.id;
     let team = state.teams_of(org).find(|team| team.name == name).ok_or_else(nobody)?;
     let joined = *team.members.get(&user).ok_or_else(nobody)?;
     let url = core.at(&format!("api/v3/teams/{}/memberships/{login}", team.id));
     let state = if joined { "active" } else { "pending" };
-    Ok(Reply::json(200, &json!({"url": url, "role": "member", "state": state})))
+    Ok(FakeReply::json(200, &json!({"url": url, "role": "member", "state": state})))
 }
 
-async fn of_visible_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+async fn of_visible_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     core.act(|state| {
         let entry = state.repo(repo)?;
         match state.access(entry, call.caller) {
-            Access::None => Err(Refusal::NotFound(format!("repository {}", state.full_name(entry)))),
+            Access::None => Err(FakeRefusal::NotFound(format!("repository {}", state.full_name(entry)))),
             _ => Ok(()),
         }
     })?;
@@ -222,35 +222,35 @@ async fn of_visible_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&s
     }
 }
 
-/// Answers with JSON made of the state and the repository.
+/// Responds with JSON built from the state and a repository.
 fn answer_with(
     core: &Core,
     repo: RepoId,
     status: u16,
-    write: impl FnOnce(&Shape<'_>, &Repo) -> Result<Value, Refusal>,
-) -> Answer {
+    write: impl FnOnce(&GitHubShape<'_>, &FakeRepo) -> Result<Value, FakeRefusal>,
+) -> FakeAnswer {
     core.act(|state| {
-        let state: &State = state;
-        Ok(Reply::json(status, &write(&Shape { core, state }, state.repo(repo)?)?))
+        let state: &FakeState = state;
+        Ok(FakeReply::json(status, &write(&GitHubShape { core, state }, state.repo(repo)?)?))
     })
 }
 
-/// The address of a request, without its query.
-fn address(core: &Core, call: &Call) -> String {
+/// Returns the address of a request without its query.
+fn address(core: &Core, call: &FakeCall) -> String {
     let path: Vec<String> = call.path.iter().map(|part| escaped(part)).collect();
     core.at(&format!("api/v3/{}", path.join("/")))
 }
 
-fn permission(core: &Core, call: &Call, repo: RepoId, login: &str) -> Answer {
+fn permission(core: &Core, call: &FakeCall, repo: RepoId, login: &str) -> FakeAnswer {
     let actor = call.actor()?;
     answer_with(core, repo, 200, |shape, entry| {
         let state = shape.state;
         let account = state.account_named(login).map(|account| account.user.id);
-        // An App's bot is no user that can be a collaborator.
+        // An App's bot cannot be a collaborator.
         let user = account.filter(|user| state.app_of(*user).is_none());
-        let user = user.ok_or_else(|| Refusal::NotFound(format!("{login} is not a user")))?;
+        let user = user.ok_or_else(|| FakeRefusal::NotFound(format!("{login} is not a user")))?;
         if state.access(entry, Some(actor)) < Access::Write {
-            return Err(Refusal::Forbidden("Must have push access to view collaborator permission.".to_owned()));
+            return Err(FakeRefusal::Forbidden("Must have push access to view collaborator permission.".to_owned()));
         }
         let (permission, role) = match state.access(entry, Some(user)) {
             Access::Admin => ("admin", "admin"),
@@ -265,18 +265,18 @@ fn permission(core: &Core, call: &Call, repo: RepoId, login: &str) -> Answer {
     })
 }
 
-/// The log of a job, to which the API redirects; `None` where the address is no log's.
-pub(super) fn job_log(core: &Core, path: &str) -> Option<Reply> {
+/// Returns the log of a job, to which the API redirects; `None` if the address is not that of a log.
+pub(super) fn job_log(core: &Core, path: &str) -> Option<FakeReply> {
     let (repo, run) = path.strip_prefix("/-/logs/")?.split_once('/')?;
     let (repo, run) = (RepoId(repo.parse().ok()?), run.parse::<i64>().ok()?);
     core.act(|state| {
         let runs = &state.repo(repo).ok()?.check_runs;
         let found = runs.iter().find(|known| known.id == run && !known.log.is_empty())?;
-        Some(Reply::text(200, found.log.clone()))
+        Some(FakeReply::text(200, found.log.clone()))
     })
 }
 
-/// Whose credential git carries, and the App's narrowing where it is one's.
-pub(super) fn git_sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, Refusal> {
-    apps::sign_in(core, headers).map_err(|_| Refusal::Unauthorized)
+/// Returns the credential of a git request.
+pub(super) fn git_sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, FakeRefusal> {
+    apps::sign_in(core, headers).map_err(|_| FakeRefusal::Unauthorized)
 }

@@ -1,4 +1,4 @@
-//! Webhook deliveries of the fake forge: signed, one after the other, with knobs for what goes wrong on the way.
+//! Webhook deliveries: signed, in sequence, with controls to drop, duplicate and reorder them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,55 +10,55 @@ use tokio::sync::{Notify, watch};
 use ralph_types::clock::Clock;
 use ralph_types::ids::Timestamp;
 
-/// How long the receiver may take (Gitea's default; GitHub allows 10 s).
+/// Time limit of the receiver (Gitea's default; GitHub's is 10 s).
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A delivery on its way.
+/// Queued delivery.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
-    /// Which hook.
+    /// Id of the webhook.
     pub hook: i64,
-    /// Where to.
+    /// Address.
     pub url: String,
     /// Key of the signature; may be empty.
     pub secret: String,
-    /// Event in the forge's words (`issues`), and the exact one (`issue_label`).
+    /// Event header (`issues`) and exact type (`issue_label`).
     pub event: (String, String),
-    /// The body.
+    /// Body.
     pub body: String,
-    /// Id that it must have: a delivery that is sent again keeps its id on GitHub. `None` for one of its own.
+    /// Id for a redelivery, which keeps its id on GitHub; `None` for a new id.
     pub id: Option<String>,
 }
 
-/// A delivery that was tried.
+/// Attempted delivery.
 #[derive(Debug, Clone)]
-pub struct Delivery {
-    /// Id in its headers; on Gitea another one with each attempt.
+pub struct FakeDelivery {
+    /// Id in its headers; on Gitea each attempt has a new one.
     pub id: String,
-    /// When, by the forge's clock.
+    /// Time by the forge's clock.
     pub at: Timestamp,
-    /// What was sent.
+    /// Sent delivery.
     pub sent: Outgoing,
-    /// Status of the answer; `None` when it was dropped or nobody answered.
+    /// Status of the response; `None` if it was dropped or not answered.
     pub status: Option<u16>,
 }
 
 #[derive(Debug, Default)]
-struct Knobs {
+struct DeliveryControls {
     queue: VecDeque<Outgoing>,
     held: Vec<Outgoing>,
     holding: bool,
     drop_next: u32,
     duplicate_next: (u32, u32),
-    log: Vec<Delivery>,
+    log: Vec<FakeDelivery>,
 }
 
-/// The queue of deliveries, its knobs and its log.
+/// Queue of deliveries with its controls and log.
 #[derive(Debug)]
 pub struct Deliveries {
     dialect: super::Dialect,
     clock: Clock,
-    knobs: Mutex<Knobs>,
+    knobs: Mutex<DeliveryControls>,
     wake: Notify,
     pending: watch::Sender<usize>,
 }
@@ -69,26 +69,26 @@ impl Deliveries {
         Self { dialect, clock, knobs: Mutex::default(), wake: Notify::new(), pending }
     }
 
-    fn knobs(&self) -> MutexGuard<'_, Knobs> {
+    fn knobs(&self) -> MutexGuard<'_, DeliveryControls> {
         self.knobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next `count` deliveries get lost.
+    /// Drops the next `count` deliveries.
     pub fn drop_next(&self, count: u32) {
         self.knobs().drop_next = count;
     }
 
-    /// The next `count` deliveries are sent `times` times, each with an id of its own.
+    /// Sends each of the next `count` deliveries `times` times, with different ids.
     pub fn duplicate_next(&self, count: u32, times: u32) {
         self.knobs().duplicate_next = (count, times);
     }
 
-    /// Deliveries wait from now on, until `release`.
+    /// Holds deliveries until [`Self::release`].
     pub fn hold(&self) {
         self.knobs().holding = true;
     }
 
-    /// Sends what was held, after `reorder` had its way with it, and holds no longer.
+    /// Sends the held deliveries in the order that `reorder` gives, and stops holding.
     pub fn release(&self, reorder: impl FnOnce(&mut Vec<Outgoing>)) {
         let mut knobs = self.knobs();
         knobs.holding = false;
@@ -97,18 +97,18 @@ impl Deliveries {
         self.queue(&mut knobs, held);
     }
 
-    /// Sends a past delivery again, as an administrator can.
-    pub fn redeliver(&self, past: &Delivery) {
+    /// Sends a past delivery again.
+    pub fn redeliver(&self, past: &FakeDelivery) {
         let id = (self.dialect == super::Dialect::GitHub).then(|| past.id.clone());
         self.queue(&mut self.knobs(), vec![Outgoing { id, ..past.sent.clone() }]);
     }
 
-    /// All deliveries tried so far, oldest first.
-    pub fn log(&self) -> Vec<Delivery> {
+    /// Returns all attempted deliveries, oldest first.
+    pub fn log(&self) -> Vec<FakeDelivery> {
         self.knobs().log.clone()
     }
 
-    /// Waits until nothing is on its way; what is held is not on its way.
+    /// Waits until no delivery is queued; held ones are not queued.
     pub async fn flush(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.pending.subscribe().wait_for(|pending| *pending == 0).await;
@@ -123,7 +123,7 @@ impl Deliveries {
         self.queue(&mut knobs, vec![outgoing]);
     }
 
-    fn queue(&self, knobs: &mut Knobs, outgoing: Vec<Outgoing>) {
+    fn queue(&self, knobs: &mut DeliveryControls, outgoing: Vec<Outgoing>) {
         for one in outgoing {
             let mut copies = 1;
             if knobs.duplicate_next.0 > 0 {
@@ -136,7 +136,7 @@ impl Deliveries {
         self.wake.notify_one();
     }
 
-    /// Delivers for ever.
+    /// Sends queued deliveries; never returns.
     pub(super) async fn run(&self, client: &reqwest::Client) {
         loop {
             let next = self.knobs().queue.pop_front();
@@ -166,7 +166,7 @@ impl Deliveries {
             }
             status = request.send().await.ok().map(|answer| answer.status().as_u16());
         }
-        self.knobs().log.push(Delivery { id, at, sent, status });
+        self.knobs().log.push(FakeDelivery { id, at, sent, status });
     }
 
     fn headers(&self, sent: &Outgoing, id: &str) -> Vec<(String, String)> {
@@ -200,7 +200,7 @@ impl Deliveries {
     }
 }
 
-/// HMAC-SHA256 in hexadecimal; empty without a secret, as Gitea has it.
+/// Returns the HMAC-SHA256 in hexadecimal; empty without a secret, as on Gitea.
 fn signature(secret: &str, body: &str) -> String {
     if secret.is_empty() {
         return String::new();

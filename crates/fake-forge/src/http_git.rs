@@ -1,4 +1,4 @@
-//! git over HTTP: `git http-backend` as a CGI, behind the fake forge's permissions.
+//! git over HTTP: `git http-backend` as a CGI program, with the permissions of the fake forge.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::call::{Reply, SignedIn};
+use super::call::{FakeReply, SignedIn};
 use super::core::Core;
 use super::serve::caller;
-use super::state::{Access, Refusal};
+use super::state::{Access, FakeRefusal};
 use super::{Dialect, github};
 use ralph_types::ids::{RepoId, UserId};
 
-/// Answers a request for `{repo}.git/{rest}`.
+/// Handles a request for `{repo}.git/{rest}`.
 pub(super) async fn serve(core: &Arc<Core>, request: Request, repo: &str, rest: &str) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let pushes = rest == "git-receive-pack" || query.contains("service=git-receive-pack");
@@ -29,59 +29,59 @@ pub(super) async fn serve(core: &Arc<Core>, request: Request, repo: &str, rest: 
     answer.unwrap_or_else(|refusal| refused(&refusal))
 }
 
-/// The repository, and who asks; a push needs the right to write.
-fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<(RepoId, Option<UserId>), Refusal> {
+/// Returns the repository and the account; a push requires write permission.
+fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<(RepoId, Option<UserId>), FakeRefusal> {
     let signed_in = match core.dialect {
         Dialect::Gitea => caller(core, request.headers())?.map_or(SignedIn::Nobody, SignedIn::Person),
         Dialect::GitHub => github::git_sign_in(core, request.headers())?,
     };
     let who = signed_in.user();
-    let (owner, name) = repo.split_once('/').ok_or_else(|| Refusal::NotFound(repo.to_owned()))?;
+    let (owner, name) = repo.split_once('/').ok_or_else(|| FakeRefusal::NotFound(repo.to_owned()))?;
     let found = core.act(|state| {
         let entry = match state.find_repo(owner, name) {
-            Err(Refusal::Moved(id)) => state.repo(id)?,
+            Err(FakeRefusal::Moved(id)) => state.repo(id)?,
             other => other?,
         };
         let access = state.access(entry, who);
         if who.is_none() && (pushes || access == Access::None) {
-            return Err(Refusal::Unauthorized);
+            return Err(FakeRefusal::Unauthorized);
         }
         if access == Access::None {
-            return Err(Refusal::NotFound(repo.to_owned()));
+            return Err(FakeRefusal::NotFound(repo.to_owned()));
         }
         if pushes && (access < Access::Write || entry.archived) {
-            return Err(Refusal::Forbidden(format!("no write access to {repo}")));
+            return Err(FakeRefusal::Forbidden(format!("no write access to {repo}")));
         }
         Ok(entry.id)
     })?;
     Ok((found, github::for_git(core, &signed_in, found, pushes)?))
 }
 
-fn refused(refusal: &Refusal) -> Response<Body> {
+fn refused(refusal: &FakeRefusal) -> Response<Body> {
     let status = match refusal {
-        Refusal::Unauthorized => 401,
-        Refusal::Forbidden(_) => 403,
-        Refusal::NotFound(_) => 404,
+        FakeRefusal::Unauthorized => 401,
+        FakeRefusal::Forbidden(_) => 403,
+        FakeRefusal::NotFound(_) => 404,
         _ => 500,
     };
-    let reply = Reply::text(status, format!("{refusal}\n"));
+    let reply = FakeReply::text(status, format!("{refusal}\n"));
     let reply = if status == 401 { reply.with("www-authenticate", "Basic realm=\"fake forge\"") } else { reply };
     reply.into_response()
 }
 
-async fn fetch(core: &Core, request: Request, repo: RepoId, rest: &str) -> Result<Response<Body>, Refusal> {
+async fn fetch(core: &Core, request: Request, repo: RepoId, rest: &str) -> Result<Response<Body>, FakeRefusal> {
     let (parts, output) = backend(core, request, repo, rest).await?;
     Ok(respond(parts, Body::from_stream(ReaderStream::new(output))))
 }
 
-/// A push is answered when its effects are known and told.
+/// Handles a push; responds after its events are emitted.
 async fn receive(
     core: &Core,
     request: Request,
     repo: RepoId,
     user: UserId,
     rest: &str,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, FakeRefusal> {
     let work = async {
         let (parts, mut output) = backend(core, request, repo, rest).await?;
         let mut bytes = Vec::new();
@@ -92,19 +92,19 @@ async fn receive(
     Ok(respond(parts, Body::from(bytes)))
 }
 
-fn failed(error: &std::io::Error) -> Refusal {
-    Refusal::Git(format!("git http-backend: {error}"))
+fn failed(error: &std::io::Error) -> FakeRefusal {
+    FakeRefusal::Git(format!("git http-backend: {error}"))
 }
 
 type Head = Vec<(String, String)>;
 
-/// Starts the CGI, feeds it the request, and reads the head of its answer.
+/// Starts the CGI program, sends it the request, and reads the headers of its response.
 async fn backend(
     core: &Core,
     request: Request,
     repo: RepoId,
     rest: &str,
-) -> Result<(Head, impl AsyncRead + Send + Unpin + 'static), Refusal> {
+) -> Result<(Head, impl AsyncRead + Send + Unpin + 'static), FakeRefusal> {
     let (parts, body) = request.into_parts();
     let mut command = core.git.part("git-http-backend");
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -126,7 +126,7 @@ async fn backend(
     let mut child = command.spawn().map_err(|error| failed(&error))?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
-        return Err(Refusal::Git("git http-backend has no pipes".to_owned()));
+        return Err(FakeRefusal::Git("git http-backend has no pipes".to_owned()));
     };
     let mut incoming = StreamReader::new(body.into_data_stream().map_err(std::io::Error::other));
     // git reads the whole request before it answers at length, so that feeding first cannot block for ever: what it
@@ -141,7 +141,7 @@ async fn backend(
         match line.trim_end().split_once(": ") {
             Some((name, value)) => head.push((name.to_owned(), value.to_owned())),
             None if length == 0 && head.is_empty() => {
-                return Err(Refusal::Git("git http-backend ended without an answer".to_owned()));
+                return Err(FakeRefusal::Git("git http-backend ended without an answer".to_owned()));
             }
             None => break,
         }
@@ -149,7 +149,7 @@ async fn backend(
     Ok((head, Output { output, _child: child }))
 }
 
-/// The rest of the CGI's output; the process is ended and reaped with it.
+/// Body of the CGI program's response; ends and reaps the process when dropped.
 struct Output {
     output: BufReader<tokio::process::ChildStdout>,
     _child: tokio::process::Child,

@@ -1,4 +1,4 @@
-//! A small forge for tests and the demo: state apart from wire format.
+//! Fake GitHub and Gitea for tests and the demo; the state is separate from the wire formats.
 
 mod call;
 mod core;
@@ -20,20 +20,20 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use self::core::Core;
-pub use self::faults::{Fault, Faults, RequestRecord};
+pub use self::faults::{FakeFault, Faults, RequestRecord};
 pub use self::git::{FileChange, MergeMethod};
-pub use self::hooks::{Deliveries, Delivery, Outgoing};
+pub use self::hooks::{Deliveries, FakeDelivery, Outgoing};
 pub use self::memory::temporary_in_memory;
-pub use self::state::apps::{App, Narrowed};
+pub use self::state::apps::{FakeApp, TokenScope};
 pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
-    Access, Account, CheckRun, Comment, Event, Happened, Hook, Issue, Label, Merged, Op, OpKind, Pull, PullFacts, Push,
-    PushedCommit, Reaction, Refusal, Remark, Repo, Review, State, Status, TextEdit, Token,
+    Access, FakeAccount, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook, FakeIssue, FakeLabel, MergeRecord, Op, OpKind, FakePull, PullFacts, BranchPush,
+    PushedCommit, FakeReaction, FakeRefusal, FakeReviewComment, FakeRepo, FakeReview, FakeState, FakeStatus, TextEdit, FakeToken,
 };
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
 
-/// Whose API the forge speaks.
+/// API of the fake forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// Gitea 1.25, under `/api/v1`.
@@ -42,8 +42,8 @@ pub enum Dialect {
     GitHub,
 }
 
-/// Result of something a user does.
-pub type Done<T> = Result<T, Refusal>;
+/// Result of a user's action.
+pub type FakeResult<T> = Result<T, FakeRefusal>;
 
 /// A running forge on loopback; it ends and its files are gone when this is dropped.
 ///
@@ -54,26 +54,26 @@ pub struct FakeForge {
     _tasks: JoinSet<()>,
 }
 
-/// What signs in as a GitHub App.
+/// Credentials of a GitHub App.
 #[derive(Debug, Clone)]
 pub struct AppCredentials {
-    /// The App's id.
+    /// Id of the App.
     pub app_id: u64,
-    /// Its key: RSA in PEM form.
+    /// Private key: RSA in PEM format.
     pub private_key_pem: String,
     /// Id of its installation.
     pub installation: i64,
-    /// The account that it acts as.
+    /// Account of the bot.
     pub bot: User,
 }
 
 impl FakeForge {
-    /// Starts on a free port of 127.0.0.1. Errors when the port, the temporary folder or the HTTP client cannot be had.
+    /// Starts on a free port of 127.0.0.1. Errors if the port, the temporary directory or the HTTP client is not available.
     pub async fn start(dialect: Dialect, clock: Clock) -> std::io::Result<FakeForge> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let base = Url::parse(&format!("http://{}/", listener.local_addr()?)).map_err(std::io::Error::other)?;
         let core = Arc::new(Core::new(dialect, clock, base)?);
-        // Fails only when one is installed already, which serves as well.
+        // Fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().map_err(std::io::Error::other)?;
         let mut tasks = JoinSet::new();
@@ -83,12 +83,12 @@ impl FakeForge {
         Ok(Self { core, _tasks: tasks })
     }
 
-    /// Its front page.
+    /// Returns the address of the front page.
     pub fn url(&self) -> Url {
         self.core.base.clone()
     }
 
-    /// The root of its API, with a slash at the end.
+    /// Returns the root address of the API, with a trailing slash.
     pub fn api_url(&self) -> Url {
         let path = match self.core.dialect {
             Dialect::Gitea => "/api/v1/",
@@ -99,29 +99,29 @@ impl FakeForge {
         url
     }
 
-    /// Reads or changes the state directly; webhooks tell of what its methods do.
-    pub fn with<R>(&self, action: impl FnOnce(&mut State) -> R) -> R {
+    /// Reads or changes the state directly; emitted events are delivered to webhooks.
+    pub fn with<R>(&self, action: impl FnOnce(&mut FakeState) -> R) -> R {
         self.core.act(action)
     }
 
-    /// Makes an account, or returns the one of that login.
+    /// Creates an account, or returns the existing one of that login.
     pub fn add_user(&self, login: &str, kind: AccountKind) -> User {
         self.with(|state| state.add_account(login, kind, false))
     }
 
-    /// An account's token; the same one each time.
+    /// Returns the token of an account; the same one each time.
     pub fn token_for(&self, user: &User) -> String {
         self.with(|state| state.token_for(user.id))
     }
 
     /// Makes a public repository with one commit on `main`: path, content, executable. An owner that is no account
     /// yet becomes an organisation.
-    pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> Done<RepoId> {
+    pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> FakeResult<RepoId> {
         self.core.create_repo(owner, name, files).await
     }
 
-    /// Sets what an account may do; `Access::None` takes it back.
-    pub fn grant(&self, repo: RepoId, user: &User, access: Access) -> Done<()> {
+    /// Sets the permission of an account; `Access::None` revokes it.
+    pub fn grant(&self, repo: RepoId, user: &User, access: Access) -> FakeResult<()> {
         self.with(|state| state.grant(repo, user.id, access))
     }
 
@@ -133,7 +133,7 @@ impl FakeForge {
         title: &str,
         body: &str,
         labels: &[&str],
-    ) -> Done<Number> {
+    ) -> FakeResult<Number> {
         self.with(|state| {
             let mut ids = Vec::new();
             for name in labels {
@@ -151,12 +151,12 @@ impl FakeForge {
         number: Number,
         title: Option<&str>,
         body: Option<&str>,
-    ) -> Done<()> {
+    ) -> FakeResult<()> {
         self.with(|state| state.edit_issue(as_user.id, repo, number, title, body))
     }
 
-    /// Adds a label, which is made when it is missing.
-    pub async fn label(&self, as_user: &User, repo: RepoId, number: Number, label: &str) -> Done<()> {
+    /// Adds a label; creates it if missing.
+    pub async fn label(&self, as_user: &User, repo: RepoId, number: Number, label: &str) -> FakeResult<()> {
         self.with(|state| {
             let id = label_or_new(state, as_user, repo, label)?;
             let mut labels = state.issue(repo, number)?.labels.clone();
@@ -165,8 +165,8 @@ impl FakeForge {
         })
     }
 
-    /// Takes a label away.
-    pub async fn unlabel(&self, as_user: &User, repo: RepoId, number: Number, label: &str) -> Done<()> {
+    /// Removes a label.
+    pub async fn unlabel(&self, as_user: &User, repo: RepoId, number: Number, label: &str) -> FakeResult<()> {
         self.with(|state| {
             let id = state.label_named(repo, label).map(|label| label.id);
             let mut labels = state.issue(repo, number)?.labels.clone();
@@ -175,58 +175,58 @@ impl FakeForge {
         })
     }
 
-    /// Writes a comment.
-    pub async fn comment(&self, as_user: &User, repo: RepoId, number: Number, body: &str) -> Done<CommentId> {
+    /// Creates a comment.
+    pub async fn comment(&self, as_user: &User, repo: RepoId, number: Number, body: &str) -> FakeResult<CommentId> {
         self.with(|state| state.comment(as_user.id, repo, number, body))
     }
 
     /// Replaces a comment's text.
-    pub async fn edit_comment(&self, as_user: &User, repo: RepoId, id: CommentId, body: &str) -> Done<()> {
+    pub async fn edit_comment(&self, as_user: &User, repo: RepoId, id: CommentId, body: &str) -> FakeResult<()> {
         self.with(|state| state.edit_comment(as_user.id, repo, id, body))
     }
 
     /// Closes an issue.
-    pub async fn close_issue(&self, as_user: &User, repo: RepoId, number: Number) -> Done<()> {
+    pub async fn close_issue(&self, as_user: &User, repo: RepoId, number: Number) -> FakeResult<()> {
         self.with(|state| state.set_open(as_user.id, repo, number, false))
     }
 
-    /// Opens an issue again.
-    pub async fn reopen_issue(&self, as_user: &User, repo: RepoId, number: Number) -> Done<()> {
+    /// Reopens an issue.
+    pub async fn reopen_issue(&self, as_user: &User, repo: RepoId, number: Number) -> FakeResult<()> {
         self.with(|state| state.set_open(as_user.id, repo, number, true))
     }
 
     /// Deletes an issue.
-    pub async fn delete_issue(&self, as_user: &User, repo: RepoId, number: Number) -> Done<()> {
+    pub async fn delete_issue(&self, as_user: &User, repo: RepoId, number: Number) -> FakeResult<()> {
         self.with(|state| state.delete_issue(as_user.id, repo, number))
     }
 
     /// Opens a pull request between two branches.
-    pub async fn open_pull(&self, as_user: &User, repo: RepoId, pull: &PullDraft) -> Done<Number> {
+    pub async fn open_pull(&self, as_user: &User, repo: RepoId, pull: &PullDraft) -> FakeResult<Number> {
         self.core.open_pull(as_user.id, repo, pull).await
     }
 
-    /// Closes a pull request unmerged.
-    pub async fn close_pull(&self, as_user: &User, repo: RepoId, number: Number) -> Done<()> {
+    /// Closes a pull request without a merge.
+    pub async fn close_pull(&self, as_user: &User, repo: RepoId, number: Number) -> FakeResult<()> {
         self.with(|state| state.set_open(as_user.id, repo, number, false))
     }
 
-    /// Hands in a review.
-    pub async fn review(&self, as_user: &User, repo: RepoId, pull: Number, review: &ReviewDraft) -> Done<i64> {
+    /// Submits a review.
+    pub async fn review(&self, as_user: &User, repo: RepoId, pull: Number, review: &ReviewDraft) -> FakeResult<i64> {
         self.with(|state| state.review(as_user.id, repo, pull, review))
     }
 
-    /// Merges a pull request with a merge commit, which is returned; closes what its text says it closes.
-    pub async fn merge(&self, as_user: &User, repo: RepoId, pull: Number) -> Done<Sha> {
+    /// Merges a pull request, closes the issues that its text names, and returns the merge commit.
+    pub async fn merge(&self, as_user: &User, repo: RepoId, pull: Number) -> FakeResult<Sha> {
         self.core.merge(as_user.id, repo, pull, MergeMethod::Merge, None).await
     }
 
-    /// Points a pull request at another branch.
-    pub async fn retarget(&self, as_user: &User, repo: RepoId, pull: Number, base: &str) -> Done<()> {
+    /// Changes the base branch of a pull request.
+    pub async fn retarget(&self, as_user: &User, repo: RepoId, pull: Number, base: &str) -> FakeResult<()> {
         self.core.retarget(as_user.id, repo, pull, base).await
     }
 
     /// Sets a commit status (`pending`, `success`, `failure`, `error`).
-    pub async fn set_status(&self, as_user: &User, repo: RepoId, sha: &Sha, status: &StatusDraft) -> Done<()> {
+    pub async fn set_status(&self, as_user: &User, repo: RepoId, sha: &Sha, status: &StatusDraft) -> FakeResult<()> {
         self.with(|state| state.set_status(as_user.id, repo, sha, status).map(drop))
     }
 
@@ -238,27 +238,27 @@ impl FakeForge {
         branch: &str,
         files: &[FileChange<'_>],
         message: &str,
-    ) -> Done<Sha> {
+    ) -> FakeResult<Sha> {
         self.core.push_commit(as_user.id, repo, branch, files, message).await
     }
 
-    /// Moves a branch to a commit that is there already, as a forced push does.
-    pub async fn force_branch(&self, as_user: &User, repo: RepoId, branch: &str, to: &Sha) -> Done<()> {
+    /// Moves a branch to an existing commit, as a forced push does.
+    pub async fn force_branch(&self, as_user: &User, repo: RepoId, branch: &str, to: &Sha) -> FakeResult<()> {
         self.core.move_branch(as_user.id, repo, branch, Some(to)).await
     }
 
     /// Deletes a branch.
-    pub async fn delete_branch(&self, as_user: &User, repo: RepoId, branch: &str) -> Done<()> {
+    pub async fn delete_branch(&self, as_user: &User, repo: RepoId, branch: &str) -> FakeResult<()> {
         self.core.move_branch(as_user.id, repo, branch, None).await
     }
 
-    /// Sets whether a branch takes pushes.
-    pub fn protect_branch(&self, repo: RepoId, branch: &str, protected: bool) -> Done<()> {
+    /// Sets whether a branch is protected.
+    pub fn protect_branch(&self, repo: RepoId, branch: &str, protected: bool) -> FakeResult<()> {
         self.core.protect(repo, branch, protected)
     }
 
-    /// Adds a webhook for all events, in the name of the repository's owner; its id.
-    pub async fn add_hook(&self, repo: RepoId, url: &str, secret: &str) -> Done<i64> {
+    /// Adds a webhook for all events as the repository's owner; returns its id.
+    pub async fn add_hook(&self, repo: RepoId, url: &str, secret: &str) -> FakeResult<i64> {
         self.with(|state| {
             let owner = state.repo(repo)?.owner;
             state.add_hook(owner, repo, url, secret, vec!["*".to_owned()], true)
@@ -293,62 +293,62 @@ impl FakeForge {
         sha: &Sha,
         name: &str,
         outcome: Option<(&str, &str, &str)>,
-    ) -> Done<i64> {
+    ) -> FakeResult<i64> {
         self.with(|state| state.set_check_run(as_user.id, repo, sha, name, outcome))
     }
 
-    /// Waits until all webhooks are delivered (or were dropped, or nobody answered).
+    /// Waits until all deliveries were attempted or dropped.
     pub async fn flush(&self) {
         self.core.hooks.flush().await;
     }
 
-    /// Webhook deliveries: knobs and log.
+    /// Returns the control and the log of webhook deliveries.
     pub fn hooks(&self) -> &Deliveries {
         &self.core.hooks
     }
 
-    /// Scripted faults.
+    /// Returns the fault injection.
     pub fn faults(&self) -> &Faults {
         &self.core.faults
     }
 
-    /// All requests so far, oldest first.
+    /// Returns all requests so far, oldest first.
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.core.faults.requests()
     }
 
-    /// All mutating operations so far, oldest first.
+    /// Returns all mutating operations so far, oldest first.
     pub fn ops(&self) -> Vec<Op> {
         self.with(|state| state.ops.clone())
     }
 
-    /// Comments of an issue or pull request, oldest first; none where there is no such issue.
-    pub fn comments(&self, repo: RepoId, number: Number) -> Vec<Comment> {
+    /// Returns the comments of an issue or pull request, oldest first; none for an unknown issue.
+    pub fn comments(&self, repo: RepoId, number: Number) -> Vec<FakeComment> {
         self.with(|state| state.issue(repo, number).map(|issue| issue.comments.clone()).unwrap_or_default())
     }
 
-    /// Names of an issue's labels, in the repository's order.
+    /// Returns the label names of an issue, in the repository's order.
     pub fn labels(&self, repo: RepoId, number: Number) -> Vec<String> {
         self.with(|state| state.labels_of(repo, number).into_iter().map(|label| label.name).collect())
     }
 
-    /// A file's text on a branch; `None` where there is none.
+    /// Returns the text of a file on a branch; `None` if there is none.
     pub async fn file_at(&self, repo: RepoId, branch: &str, path: &str) -> Option<String> {
         self.core.git.file_at(repo, &format!("refs/heads/{branch}"), path).await.ok().flatten()
     }
 
-    /// A branch's newest commit; `None` where there is no such branch.
+    /// Returns the head commit of a branch; `None` for an unknown branch.
     pub async fn branch_sha(&self, repo: RepoId, branch: &str) -> Option<Sha> {
         self.core.git.branch(repo, branch).await.ok().flatten()
     }
 
-    /// Where the bare repository lies.
+    /// Returns the path of the bare repository.
     pub fn repo_path(&self, repo: RepoId) -> std::path::PathBuf {
         self.core.git.path(repo)
     }
 }
 
-fn label_or_new(state: &mut State, as_user: &User, repo: RepoId, name: &str) -> Done<i64> {
+fn label_or_new(state: &mut FakeState, as_user: &User, repo: RepoId, name: &str) -> FakeResult<i64> {
     if let Some(known) = state.label_named(repo, name) {
         return Ok(known.id);
     }

@@ -1,9 +1,9 @@
-//! A place in memory for what tests write.
+//! Temporary directories in memory for tests.
 
 use std::path::Path;
 use std::sync::Once;
 
-/// Room that all tests at the same time need, in bytes.
+/// Space that all concurrent tests need, in bytes.
 const ROOM: u64 = 2 << 30;
 
 /// Temporary folders lie in memory from now on, where there is room and `TMPDIR` names no other place: tests sync often and
@@ -14,7 +14,7 @@ pub fn temporary_in_memory() {
         let memory = Path::new("/dev/shm");
         let room = rustix::fs::statvfs(memory).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= ROOM);
         if room && std::env::temp_dir() == Path::new("/tmp") {
-            // Somebody else's choice stands.
+            // Keeps an existing override.
             let _ = tempfile::env::override_temp_dir(memory);
         }
     });

@@ -1,13 +1,13 @@
-//! Pages of the fake forge that people can open in a browser: issues, conversations, pull requests with their diff.
+//! Web pages of the fake forge: issues, conversations, pull requests with their diff.
 
 use std::fmt::Write as _;
 
 use pulldown_cmark::{Event as Markdown, Options, Parser, Tag, TagEnd, html};
 
 use super::Dialect;
-use super::call::{Reply, number, utc};
+use super::call::{FakeReply, number, utc};
 use super::core::Core;
-use super::state::{Issue, Refusal, Repo, State};
+use super::state::{FakeIssue, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{AccountKind, Number, RepoId, Timestamp, UserId};
 
@@ -15,7 +15,7 @@ const STYLE: &str = include_str!("pages.css");
 const SCRIPT: &str = include_str!("pages.js");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'";
 
-/// HTML tags that comments may bear; all others are shown as text.
+/// HTML tags allowed in comments; others are shown as text.
 const ALLOWED_TAGS: [&str; 20] = [
     "<details>",
     "<details open>",
@@ -39,25 +39,25 @@ const ALLOWED_TAGS: [&str; 20] = [
     "</kbd>",
 ];
 
-/// Answers a request for a page.
-pub(super) async fn serve(core: &Core, path: &str) -> Reply {
+/// Handles a request for a page.
+pub(super) async fn serve(core: &Core, path: &str) -> FakeReply {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let page = match parts.as_slice() {
         ["-", "pages.js"] => {
-            return Reply::text(200, SCRIPT.to_owned()).with("content-type", "text/javascript; charset=utf-8");
+            return FakeReply::text(200, SCRIPT.to_owned()).with("content-type", "text/javascript; charset=utf-8");
         }
         [] => Ok(front(core)),
         [owner, name] | [owner, name, "issues" | "pulls"] => {
             core.act(|state| state.find_repo(owner, name).map(|repo| list(core, state, repo)))
         }
         [owner, name, "issues" | "pulls" | "pull", text] => conversation(core, owner, name, text).await,
-        _ => Err(Refusal::NotFound(path.to_owned())),
+        _ => Err(FakeRefusal::NotFound(path.to_owned())),
     };
     let (status, body) = match page {
         Ok(body) => (200, body),
         Err(refusal) => (404, frame("Not found", &format!("<p>{}</p>", escape(&refusal.to_string())))),
     };
-    Reply::text(status, body).with("content-type", "text/html; charset=utf-8").with("content-security-policy", POLICY)
+    FakeReply::text(status, body).with("content-type", "text/html; charset=utf-8").with("content-security-policy", POLICY)
 }
 
 fn frame(title: &str, body: &str) -> String {
@@ -83,7 +83,7 @@ fn front(core: &Core) -> String {
     frame("Repositories", &format!("<h1>Repositories</h1><ul class=box>{rows}</ul>"))
 }
 
-fn list(core: &Core, state: &State, repo: &Repo) -> String {
+fn list(core: &Core, state: &FakeState, repo: &FakeRepo) -> String {
     let name = escape(&state.full_name(repo));
     let mut rows = String::new();
     for issue in repo.issues.values().rev() {
@@ -110,11 +110,11 @@ fn list(core: &Core, state: &State, repo: &Repo) -> String {
     frame(&name, &format!("<h1>{name}</h1><ul class=box>{rows}</ul>"))
 }
 
-fn address(repo: &str, issue: &Issue) -> String {
+fn address(repo: &str, issue: &FakeIssue) -> String {
     format!("/{repo}/{}/{}", if issue.pull.is_some() { "pulls" } else { "issues" }, issue.number)
 }
 
-fn badge(core: &Core, issue: &Issue) -> String {
+fn badge(core: &Core, issue: &FakeIssue) -> String {
     let draft = issue.pull.as_ref().is_some_and(|pull| pull.draft)
         || (core.dialect == Dialect::Gitea && super::gitea::is_work_in_progress(&issue.title));
     let (class, word) = match (&issue.pull, issue.open) {
@@ -127,7 +127,7 @@ fn badge(core: &Core, issue: &Issue) -> String {
     format!("<span class=\"badge {class}\" title=\"{kind}\">{word}</span>")
 }
 
-fn chips(repo: &Repo, issue: &Issue) -> String {
+fn chips(repo: &FakeRepo, issue: &FakeIssue) -> String {
     let mut chips = String::new();
     for label in repo.labels.iter().filter(|label| issue.labels.contains(&label.id)) {
         let rgb = u32::from_str_radix(&label.color, 16).unwrap_or(0x0088_8888);
@@ -144,7 +144,7 @@ fn chips(repo: &Repo, issue: &Issue) -> String {
     chips
 }
 
-async fn conversation(core: &Core, owner: &str, name: &str, text: &str) -> Result<String, Refusal> {
+async fn conversation(core: &Core, owner: &str, name: &str, text: &str) -> Result<String, FakeRefusal> {
     let wanted: Number = number(text)?;
     let (repo, range) = core.act(|state| {
         let repo = state.find_repo(owner, name)?.id;
@@ -167,7 +167,7 @@ async fn conversation(core: &Core, owner: &str, name: &str, text: &str) -> Resul
     core.act(|state| Ok(talk(core, state, repo, state.issue(repo, wanted)?, &changes)))
 }
 
-fn talk(core: &Core, state: &State, repo: RepoId, issue: &Issue, changes: &str) -> String {
+fn talk(core: &Core, state: &FakeState, repo: RepoId, issue: &FakeIssue, changes: &str) -> String {
     let Ok(entry) = state.repo(repo) else { return String::new() };
     let name = escape(&state.full_name(entry));
     let title = escape(&issue.title);
@@ -200,7 +200,7 @@ fn talk(core: &Core, state: &State, repo: RepoId, issue: &Issue, changes: &str) 
         }
     }
     body += &post(state, issue.author, issue.created_at, &issue.body, "");
-    // Comments and reviews as they came.
+    // Comments and reviews in order of time.
     let mut posts: Vec<(Timestamp, i64, String)> = Vec::new();
     for comment in &issue.comments {
         let mut reactions = String::new();
@@ -232,13 +232,13 @@ fn talk(core: &Core, state: &State, repo: RepoId, issue: &Issue, changes: &str) 
     frame(&format!("{} #{}", issue.title, issue.number), &(body + changes))
 }
 
-fn author(state: &State, id: Option<UserId>) -> (String, bool) {
+fn author(state: &FakeState, id: Option<UserId>) -> (String, bool) {
     let Some(id) = id else { return ("ghost".to_owned(), false) };
     let user = state.user(id);
     (user.login, user.kind == AccountKind::Bot)
 }
 
-fn post(state: &State, by: Option<UserId>, at: Timestamp, text: &str, reactions: &str) -> String {
+fn post(state: &FakeState, by: Option<UserId>, at: Timestamp, text: &str, reactions: &str) -> String {
     let (login, bot) = author(state, by);
     let bot = if bot { " <span class=bot>bot</span>" } else { "" };
     let text = if text.trim().is_empty() { "*No description.*" } else { text };
@@ -291,7 +291,7 @@ fn is_web(target: &str) -> bool {
     ["http://", "https://", "/", "#"].iter().any(|start| target.starts_with(start))
 }
 
-/// Passes allowed tags and entities, drops comments, escapes all else.
+/// Keeps allowed tags and entities, removes comments, escapes all else.
 fn tame(raw: &str) -> String {
     let mut out = String::new();
     let mut rest = raw;

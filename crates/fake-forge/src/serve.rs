@@ -1,4 +1,4 @@
-//! The fake forge's HTTP server on loopback: faults first, then the API, git or pages.
+//! HTTP server of the fake forge on loopback: injected faults, API, git and pages.
 
 use std::io;
 use std::pin::Pin;
@@ -14,26 +14,26 @@ use http::{HeaderMap, Response, StatusCode, header};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::call::{Call, Reply, SignedIn};
+use super::call::{FakeCall, FakeReply, SignedIn};
 use super::core::Core;
-use super::faults::{Cut, Fault, RequestRecord};
+use super::faults::{CutSwitch, FakeFault, RequestRecord};
 use super::{Dialect, gitea, github, http_git, pages};
 use ralph_types::ids::UserId;
 
-/// Greatest body of an API request; pushes are not limited.
+/// Maximum body of an API request, in bytes; pushes are not limited.
 const MAX_API_BODY: usize = 4 << 20;
 
-/// Serves until dropped.
+/// Serves requests until dropped.
 pub(super) async fn run(core: Arc<Core>, listener: TcpListener) {
     let router = Router::new().fallback(handle).with_state(core);
-    let service = router.into_make_service_with_connect_info::<Cut>();
-    // Serving ends only with an error of the listener, which never gives one up.
+    let service = router.into_make_service_with_connect_info::<CutSwitch>();
+    // Serving ends only with an error of the listener, which never returns one.
     let _ = axum::serve(Connections(listener), service).await;
 }
 
 async fn handle(
     Extracted(core): Extracted<Arc<Core>>,
-    ConnectInfo(cut): ConnectInfo<Cut>,
+    ConnectInfo(cut): ConnectInfo<CutSwitch>,
     request: Request,
 ) -> Response<Body> {
     let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
@@ -47,19 +47,19 @@ async fn handle(
     });
     let answer = match core.faults.take(&method, &path) {
         None => route(&core, request).await,
-        Some(Fault::Delay(time)) => {
+        Some(FakeFault::Delay(time)) => {
             tokio::time::sleep(time).await;
             route(&core, request).await
         }
-        Some(Fault::Hang) => std::future::pending().await,
-        Some(Fault::Reset { apply }) => {
+        Some(FakeFault::Hang) => std::future::pending().await,
+        Some(FakeFault::Reset { apply }) => {
             if apply {
                 route(&core, request).await;
             }
             cut.now();
             return Response::default();
         }
-        Some(Fault::Respond { status, headers, body, apply }) => {
+        Some(FakeFault::Respond { status, headers, body, apply }) => {
             if apply {
                 route(&core, request).await;
             }
@@ -110,17 +110,17 @@ async fn route(core: &Arc<Core>, request: Request) -> Response<Body> {
 async fn api(core: &Arc<Core>, request: Request, rest: &str) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let Ok(bytes) = axum::body::to_bytes(body, MAX_API_BODY).await else {
-        return Reply::text(413, "the body is too large".to_owned()).into_response();
+        return FakeReply::text(413, "the body is too large".to_owned()).into_response();
     };
     let body = if bytes.is_empty() { Ok(serde_json::Value::Null) } else { serde_json::from_slice(&bytes) };
-    let Ok(body) = body else { return Reply::text(400, "the body is not JSON".to_owned()).into_response() };
+    let Ok(body) = body else { return FakeReply::text(400, "the body is not JSON".to_owned()).into_response() };
     let decode = |part: &str| {
         let spaced = part.replace('+', "%2B");
         let pair = url::form_urlencoded::parse(spaced.as_bytes()).next();
         pair.map(|(key, _)| key.into_owned()).unwrap_or_default()
     };
     let query = url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
-    let call = Call {
+    let call = FakeCall {
         method: parts.method,
         path: rest.trim_end_matches('/').split('/').map(decode).collect(),
         query,
@@ -136,9 +136,9 @@ async fn api(core: &Arc<Core>, request: Request, rest: &str) -> Response<Body> {
     reply.into_response()
 }
 
-/// Whose credential a request carries: `None` without one, an error with a bad one.
-pub(super) fn caller(core: &Core, headers: &HeaderMap) -> Result<Option<UserId>, super::state::Refusal> {
-    use super::state::Refusal::Unauthorized;
+/// Returns the account of a request's credential; `None` without a credential.
+pub(super) fn caller(core: &Core, headers: &HeaderMap) -> Result<Option<UserId>, super::state::FakeRefusal> {
+    use super::state::FakeRefusal::Unauthorized;
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let (scheme, credential) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(Unauthorized)?;
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -150,30 +150,30 @@ pub(super) fn caller(core: &Core, headers: &HeaderMap) -> Result<Option<UserId>,
     core.act(|state| state.authenticate(password).or_else(|_| state.authenticate(name))).map(Some)
 }
 
-/// Connections that a fault can cut.
+/// Listener whose connections can be reset by a fault.
 struct Connections(TcpListener);
 
 struct Connection {
     stream: TcpStream,
-    cut: Cut,
+    cut: CutSwitch,
 }
 
 impl Listener for Connections {
     type Io = Connection;
-    type Addr = Cut;
+    type Addr = CutSwitch;
 
-    async fn accept(&mut self) -> (Connection, Cut) {
+    async fn accept(&mut self) -> (Connection, CutSwitch) {
         let (stream, _) = Listener::accept(&mut self.0).await;
-        let cut = Cut::default();
+        let cut = CutSwitch::default();
         (Connection { stream, cut: cut.clone() }, cut)
     }
 
-    fn local_addr(&self) -> io::Result<Cut> {
-        Ok(Cut::default())
+    fn local_addr(&self) -> io::Result<CutSwitch> {
+        Ok(CutSwitch::default())
     }
 }
 
-impl Connected<IncomingStream<'_, Connections>> for Cut {
+impl Connected<IncomingStream<'_, Connections>> for CutSwitch {
     fn connect_info(stream: IncomingStream<'_, Connections>) -> Self {
         stream.remote_addr().clone()
     }
@@ -184,7 +184,7 @@ impl Connection {
         if !self.cut.is_cut() {
             return Ok(());
         }
-        // Without lingering, the socket's end is a reset instead of an orderly close.
+        // Without lingering, closing the socket sends a reset.
         self.stream.set_zero_linger()?;
         Err(io::ErrorKind::ConnectionReset.into())
     }

@@ -1,4 +1,4 @@
-//! What the fake forge knows: accounts, repositories, issues, pulls. No HTTP, no JSON; methods are what users do.
+//! State of the fake forge: accounts, repositories, issues, pull requests. Without HTTP and JSON; methods are actions of users.
 
 mod accounts;
 pub(super) mod apps;
@@ -8,48 +8,48 @@ mod repos;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use accounts::{Account, Team, Token};
-pub use pulls::Remark;
+pub use accounts::{FakeAccount, FakeTeam, FakeToken};
+pub use pulls::FakeReviewComment;
 
 use ralph_types::clock::Clock;
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, User, UserId};
 
-/// Why the forge does not do what was asked.
+/// Refusal of an action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// No credential, or one that is not known (any more).
+pub enum FakeRefusal {
+    /// Missing or invalid credential.
     #[error("the credential is missing or not known; authenticate with a token of this forge")]
     Unauthorized,
-    /// The account may not do that.
+    /// Missing permission.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    /// No such thing, or none that the account may see.
+    /// The object does not exist or is not visible to the account.
     #[error("not found: {0}")]
     NotFound(String),
-    /// The state of things forbids it.
+    /// The current state does not allow the action.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// The request makes no sense.
+    /// Invalid request.
     #[error("invalid: {0}")]
     Invalid(String),
-    /// It cannot be merged now.
+    /// The pull request cannot be merged.
     #[error("not mergeable: {0}")]
     NotMergeable(String),
-    /// The repository has another name now.
+    /// The repository was renamed.
     #[error("the repository with id {0} was renamed; ask under its new name")]
     Moved(RepoId),
-    /// git failed on the server's side.
+    /// git failed on the server.
     #[error("git failed on the fake forge: {0}")]
     Git(String),
 }
 
-/// What an account may do in a repository, weakest first.
+/// Permission of an account in a repository, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// Nothing.
     None,
-    /// See it.
+    /// Read.
     Read,
     /// Label and close (GitHub only).
     Triage,
@@ -63,7 +63,7 @@ pub enum Access {
 
 /// A label.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Label {
+pub struct FakeLabel {
     /// Id within the forge.
     pub id: i64,
     /// Name.
@@ -76,50 +76,50 @@ pub struct Label {
 
 /// A reaction to a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reaction {
+pub struct FakeReaction {
     /// Id within the forge.
     pub id: i64,
-    /// Who.
+    /// Acting account.
     pub user: UserId,
     /// `eyes`, `rocket`, `+1`, …
     pub content: String,
-    /// When.
+    /// Time.
     pub at: Timestamp,
 }
 
 /// A comment in a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Comment {
+pub struct FakeComment {
     /// Id within the forge.
     pub id: CommentId,
-    /// Who; `None` for a deleted account.
+    /// Author; `None` for a deleted account.
     pub author: Option<UserId>,
     /// Raw Markdown.
     pub body: String,
-    /// When it was written.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
     /// Reactions, oldest first.
-    pub reactions: Vec<Reaction>,
-    /// Why it was folded away, if it was.
+    pub reactions: Vec<FakeReaction>,
+    /// Reason of the minimization; `None` if not minimized.
     pub minimized: Option<String>,
 }
 
 /// An edit of an issue's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextEdit {
-    /// Who.
+    /// Acting account.
     pub editor: UserId,
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// The body before.
+    /// Previous body.
     pub previous_body: String,
 }
 
 /// An issue, or the issue side of a pull request.
 #[derive(Debug, Clone)]
-pub struct Issue {
+pub struct FakeIssue {
     /// Id within the forge.
     pub id: i64,
     /// Number within the repository.
@@ -128,40 +128,40 @@ pub struct Issue {
     pub title: String,
     /// Raw Markdown.
     pub body: String,
-    /// Who; `None` for a deleted account.
+    /// Author; `None` for a deleted account.
     pub author: Option<UserId>,
     /// Ids of its labels.
     pub labels: Vec<i64>,
-    /// Open or closed.
+    /// Whether it is open.
     pub open: bool,
     /// Whether only people with write access may comment.
     pub locked: bool,
-    /// When it was opened.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// When it was closed.
+    /// Closing time; `None` if open.
     pub closed_at: Option<Timestamp>,
     /// Conversation, oldest first.
-    pub comments: Vec<Comment>,
+    pub comments: Vec<FakeComment>,
     /// Edits of the body, oldest first.
     pub edits: Vec<TextEdit>,
-    /// What makes it a pull request.
-    pub pull: Option<Pull>,
+    /// Data of the pull request; `None` for an issue.
+    pub pull: Option<FakePull>,
 }
 
-/// What git says of a pull request.
+/// Facts of a pull request from git.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullFacts {
     /// Newest commit of the head branch.
     pub head_sha: Sha,
     /// Newest commit of the base branch.
     pub base_sha: Sha,
-    /// Where they part.
+    /// Merge base; `None` for unrelated histories.
     pub merge_base: Option<Sha>,
     /// Whether a merge has no conflict.
     pub mergeable: bool,
-    /// Commits of head that base lacks.
+    /// Number of commits of head that are not in base.
     pub commits: u64,
     /// Lines added.
     pub additions: u64,
@@ -171,242 +171,242 @@ pub struct PullFacts {
     pub changed_files: u64,
 }
 
-/// How a pull request was merged.
+/// Merge of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Merged {
-    /// Who.
+pub struct MergeRecord {
+    /// Acting account.
     pub by: UserId,
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// The commit on the base branch.
+    /// Resulting commit on the base branch.
     pub sha: Sha,
 }
 
-/// The pull request side of an issue.
+/// Data of a pull request besides its issue.
 #[derive(Debug, Clone)]
-pub struct Pull {
-    /// Branch it comes from, in the same repository.
+pub struct FakePull {
+    /// Head branch, in the same repository.
     pub head: String,
-    /// Branch it goes to.
+    /// Base branch.
     pub base: String,
-    /// What git says of it.
+    /// Facts from git.
     pub facts: PullFacts,
-    /// Draft (GitHub; on Gitea the title says it).
+    /// Whether it is a draft (GitHub; Gitea uses the title).
     pub draft: bool,
-    /// Set once merged.
-    pub merged: Option<Merged>,
-    /// Who is asked for review.
+    /// Merge, if merged.
+    pub merged: Option<MergeRecord>,
+    /// Requested reviewers.
     pub requested: Vec<UserId>,
     /// Reviews, oldest first.
-    pub reviews: Vec<Review>,
+    pub reviews: Vec<FakeReview>,
 }
 
 /// A review.
 #[derive(Debug, Clone)]
-pub struct Review {
+pub struct FakeReview {
     /// Id within the forge.
     pub id: i64,
-    /// Who; `None` for a deleted account.
+    /// Author; `None` for a deleted account.
     pub author: Option<UserId>,
     /// Verdict.
     pub verdict: ReviewVerdict,
     /// Text.
     pub body: String,
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// The commit it is about.
+    /// Reviewed commit.
     pub commit: Sha,
-    /// Remarks on lines.
-    pub remarks: Vec<Remark>,
+    /// Comments on lines.
+    pub remarks: Vec<FakeReviewComment>,
 }
 
 /// A commit status.
 #[derive(Debug, Clone)]
-pub struct Status {
+pub struct FakeStatus {
     /// Id within the forge.
     pub id: i64,
     /// Commit.
     pub sha: Sha,
-    /// Which check.
+    /// Name of the check.
     pub context: String,
     /// `pending`, `success`, `failure`, `error`.
     pub state: String,
-    /// One line.
+    /// Description in one line.
     pub description: String,
-    /// Page for people.
+    /// Web address.
     pub target_url: String,
-    /// Who set it.
+    /// Account that set it.
     pub creator: UserId,
-    /// When.
+    /// Time.
     pub at: Timestamp,
 }
 
 /// A check run with one job (GitHub).
 #[derive(Debug, Clone)]
-pub struct CheckRun {
+pub struct FakeCheckRun {
     /// Id within the forge; also the id of its job.
     pub id: i64,
     /// Commit.
     pub sha: Sha,
     /// Name.
     pub name: String,
-    /// `success`, `failure`, …; `None` while it runs.
+    /// `success`, `failure`, …; `None` while running.
     pub conclusion: Option<String>,
     /// Summary in Markdown.
     pub summary: String,
     /// Log of its job.
     pub log: String,
-    /// When it began.
+    /// Start time.
     pub at: Timestamp,
 }
 
 /// A webhook of a repository or an App.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hook {
+pub struct FakeHook {
     /// Id within the forge.
     pub id: i64,
-    /// Where deliveries go.
+    /// Address of deliveries.
     pub url: String,
     /// Key of the signature; may be empty.
     pub secret: String,
-    /// Events it is subscribed to, in the forge's words; `*` is all.
+    /// Subscribed events by the forge's names; `*` for all.
     pub events: Vec<String>,
-    /// Whether it delivers.
+    /// Whether it is active.
     pub active: bool,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
 }
 
 /// A repository.
 #[derive(Debug, Clone)]
-pub struct Repo {
+pub struct FakeRepo {
     /// Id within the forge.
     pub id: RepoId,
     /// Owner.
     pub owner: UserId,
     /// Name.
     pub name: String,
-    /// Names (`owner/name`) it had before.
+    /// Former names (`owner/name`).
     pub former: Vec<String>,
-    /// Branch that pulls go to by default.
+    /// Default branch.
     pub default_branch: String,
-    /// Whether only collaborators see it.
+    /// Whether only collaborators can read it.
     pub private: bool,
-    /// Whether it takes no changes any more.
+    /// Whether it is archived.
     pub archived: bool,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// Rights beyond the owner's.
+    /// Permissions of collaborators.
     pub access: BTreeMap<UserId, Access>,
-    /// Branches that take no pushes.
+    /// Protected branches.
     pub protected: BTreeSet<String>,
     /// Labels, oldest first.
-    pub labels: Vec<Label>,
+    pub labels: Vec<FakeLabel>,
     /// Issues and pulls by number.
-    pub issues: BTreeMap<Number, Issue>,
-    /// Number the next issue gets.
+    pub issues: BTreeMap<Number, FakeIssue>,
+    /// Number of the next issue.
     pub next_number: u64,
     /// Commit statuses, oldest first.
-    pub statuses: Vec<Status>,
+    pub statuses: Vec<FakeStatus>,
     /// Check runs, oldest first.
-    pub check_runs: Vec<CheckRun>,
+    pub check_runs: Vec<FakeCheckRun>,
     /// Webhooks.
-    pub hooks: Vec<Hook>,
+    pub hooks: Vec<FakeHook>,
 }
 
-/// A commit as far as webhooks tell of it.
+/// Commit in a push event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushedCommit {
-    /// Name.
+    /// Commit id.
     pub sha: Sha,
-    /// Tree.
+    /// Tree id.
     pub tree: Sha,
-    /// Whole message.
+    /// Full message.
     pub message: String,
     /// Author's name.
     pub author: String,
-    /// Author's address.
+    /// Author's email address.
     pub email: String,
-    /// When it was committed.
+    /// Commit time.
     pub at: Timestamp,
 }
 
-/// A branch that moved.
+/// Change of a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Push {
+pub struct BranchPush {
     /// Branch.
     pub branch: String,
-    /// `None` when the branch is new.
+    /// Previous commit; `None` for a new branch.
     pub before: Option<Sha>,
-    /// `None` when it was deleted.
+    /// New commit; `None` for a deleted branch.
     pub after: Option<Sha>,
-    /// Whether commits were lost from the branch.
+    /// Whether the branch lost commits.
     pub forced: bool,
     /// New commits, oldest first, at most 20.
     pub commits: Vec<PushedCommit>,
 }
 
-/// Something that webhooks tell of.
+/// Kind and details of an event.
 #[derive(Debug, Clone)]
-pub enum Happened {
+pub enum FakeEventKind {
     /// A new issue.
     IssueOpened(Number),
-    /// Title or body changed; the texts before.
+    /// Title or body changed; the fields have the previous texts.
     IssueEdited { number: Number, title: String, body: String },
-    /// Closed.
+    /// Issue closed.
     IssueClosed(Number),
-    /// Opened again.
+    /// Reopened.
     IssueReopened(Number),
-    /// Gone.
-    IssueDeleted(Box<Issue>),
-    /// The labels changed in one call.
-    LabelsChanged { number: Number, added: Vec<Label>, removed: Vec<Label> },
+    /// Issue deleted.
+    IssueDeleted(Box<FakeIssue>),
+    /// Labels changed in one request.
+    LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel> },
     /// A new comment.
     CommentCreated(Number, CommentId),
-    /// A comment's text changed; the text before.
+    /// Text of a comment changed, with the previous text.
     CommentEdited(Number, CommentId, String),
-    /// A comment is gone.
-    CommentDeleted(Number, Box<Comment>),
+    /// Comment deleted.
+    CommentDeleted(Number, Box<FakeComment>),
     /// A new pull request.
     PullOpened(Number),
-    /// Title or body changed; the texts before.
+    /// Title or body changed; the fields have the previous texts.
     PullEdited { number: Number, title: String, body: String },
     /// Closed or merged.
     PullClosed(Number),
-    /// Opened again.
+    /// Reopened.
     PullReopened(Number),
-    /// New commits; the head before.
+    /// New commits, with the previous head.
     PullSynchronized(Number, Sha),
-    /// No draft any more.
+    /// Marked as ready.
     PullReady(Number),
-    /// Somebody was asked for review.
+    /// Review requested.
     ReviewRequested(Number, UserId),
-    /// A review was handed in.
+    /// Review submitted.
     Reviewed(Number, i64),
-    /// A branch moved.
-    Pushed(Box<Push>),
-    /// A commit status was set.
+    /// Branch changed.
+    Pushed(Box<BranchPush>),
+    /// Commit status set.
     StatusSet(i64),
-    /// A check run was made or ended.
+    /// Check run created or completed.
     CheckRunChanged(i64),
-    /// The repository changed (`renamed`, `archived`, `privatized`, …); its name before.
+    /// Repository changed (`renamed`, `archived`, `privatized`, …), with its previous name.
     RepositoryChanged(&'static str, String),
-    /// A hook was made (GitHub sends a ping).
+    /// Webhook created (GitHub sends a ping).
     HookCreated(i64),
 }
 
-/// One thing that happened, and who did it.
+/// Event that is delivered to webhooks.
 #[derive(Debug, Clone)]
-pub struct Event {
-    /// Where.
+pub struct FakeEvent {
+    /// Repository.
     pub repo: RepoId,
-    /// Who.
+    /// Acting account.
     pub actor: UserId,
-    /// What.
-    pub what: Happened,
+    /// Kind and details.
+    pub what: FakeEventKind,
 }
 
-/// Sorts of mutating operations.
+/// Kind of mutating operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpKind {
     IssueOpened,
@@ -443,57 +443,57 @@ pub enum OpKind {
     RepositoryChanged,
 }
 
-/// One mutating operation: what an oracle reads after a test.
+/// Logged mutating operation, for assertions after a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
-    /// Position in the log, from 0.
+    /// 0-based position in the log.
     pub at_seq: u64,
-    /// When, by the forge's clock.
+    /// Time by the forge's clock.
     pub at: Timestamp,
-    /// Who.
+    /// Acting account.
     pub actor: User,
-    /// What sort.
+    /// Kind of operation.
     pub kind: OpKind,
-    /// The text, label, branch or commit it was about.
+    /// Text, label, branch or commit.
     pub detail: String,
-    /// Where.
+    /// Repository.
     pub repo: RepoId,
-    /// Issue or pull request, where it is about one.
+    /// Number of the issue or pull request, if any.
     pub number: Option<Number>,
 }
 
-/// All that the forge knows.
+/// State of the forge.
 #[derive(Debug)]
-pub struct State {
+pub struct FakeState {
     pub(super) clock: Clock,
     /// Accounts by id.
-    pub accounts: BTreeMap<UserId, Account>,
-    /// Tokens that are good, or were.
-    pub tokens: BTreeMap<String, Token>,
+    pub accounts: BTreeMap<UserId, FakeAccount>,
+    /// Tokens, including expired ones.
+    pub tokens: BTreeMap<String, FakeToken>,
     /// Teams of organisations.
-    pub teams: Vec<Team>,
-    /// What tokens of installations are narrowed to.
-    pub narrowed: BTreeMap<String, apps::Narrowed>,
+    pub teams: Vec<FakeTeam>,
+    /// Scopes of installation tokens.
+    pub narrowed: BTreeMap<String, apps::TokenScope>,
     /// GitHub Apps by id.
-    pub apps: BTreeMap<i64, apps::App>,
-    /// Requests of API quota left, and when the quota is renewed, by account (GitHub).
+    pub apps: BTreeMap<i64, apps::FakeApp>,
+    /// Remaining API requests and time of the next renewal, by account (GitHub).
     pub quota: BTreeMap<Option<UserId>, (u32, Timestamp)>,
     /// Repositories by id.
-    pub repos: BTreeMap<RepoId, Repo>,
+    pub repos: BTreeMap<RepoId, FakeRepo>,
     /// Mutating operations, oldest first.
     pub ops: Vec<Op>,
-    /// Longest body the forge takes, in characters.
+    /// Maximum length of a body, in characters; `None` for no limit.
     pub body_limit: Option<usize>,
-    /// Weakest right that may label and close.
+    /// Minimum permission for labelling and closing.
     pub triage_needs: Access,
-    /// Whether a repository can have only one label of a name.
+    /// Whether label names are unique in a repository.
     pub unique_labels: bool,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<FakeEvent>,
     next_id: i64,
 }
 
-impl State {
-    /// An empty forge.
+impl FakeState {
+    /// Creates an empty state.
     pub fn new(clock: Clock, triage_needs: Access, body_limit: Option<usize>) -> Self {
         Self {
             clock,
@@ -513,24 +513,24 @@ impl State {
         }
     }
 
-    /// One series for all ids, so that an id taken for another kind of id finds nothing.
+    /// Returns a new id. All kinds share one sequence, so that an id of another kind is never found.
     pub(super) fn fresh_id(&mut self) -> i64 {
         self.next_id += 1;
         self.next_id
     }
 
-    /// A repository by id.
-    pub fn repo(&self, id: RepoId) -> Result<&Repo, Refusal> {
-        self.repos.get(&id).ok_or_else(|| Refusal::NotFound(format!("repository {id}")))
+    /// Returns a repository by id.
+    pub fn repo(&self, id: RepoId) -> Result<&FakeRepo, FakeRefusal> {
+        self.repos.get(&id).ok_or_else(|| FakeRefusal::NotFound(format!("repository {id}")))
     }
 
-    /// A repository by id, to be changed.
-    pub fn repo_mut(&mut self, id: RepoId) -> Result<&mut Repo, Refusal> {
-        self.repos.get_mut(&id).ok_or_else(|| Refusal::NotFound(format!("repository {id}")))
+    /// Returns a mutable repository by id.
+    pub fn repo_mut(&mut self, id: RepoId) -> Result<&mut FakeRepo, FakeRefusal> {
+        self.repos.get_mut(&id).ok_or_else(|| FakeRefusal::NotFound(format!("repository {id}")))
     }
 
-    /// What an account (`None`: anybody) may do.
-    pub fn access(&self, repo: &Repo, user: Option<UserId>) -> Access {
+    /// Returns the permission of an account; `None` for anonymous access.
+    pub fn access(&self, repo: &FakeRepo, user: Option<UserId>) -> Access {
         let public = if repo.private { Access::None } else { Access::Read };
         match user {
             Some(user) if user == repo.owner => Access::Admin,
@@ -542,31 +542,31 @@ impl State {
         }
     }
 
-    /// Fails unless the account has at least the right `needed`; what it may not see is not found.
-    pub fn require(&self, repo: RepoId, user: UserId, needed: Access) -> Result<(), Refusal> {
+    /// Fails unless the account has at least the permission `needed`; `NotFound` if it may not read the repository.
+    pub fn require(&self, repo: RepoId, user: UserId, needed: Access) -> Result<(), FakeRefusal> {
         let repo = self.repo(repo)?;
         let access = self.access(repo, Some(user));
         if access == Access::None {
-            return Err(Refusal::NotFound(format!("repository {}", self.full_name(repo))));
+            return Err(FakeRefusal::NotFound(format!("repository {}", self.full_name(repo))));
         }
         if access < needed {
             let login = self.user(user).login;
-            return Err(Refusal::Forbidden(format!("{login} needs {needed:?} in {}", self.full_name(repo))));
+            return Err(FakeRefusal::Forbidden(format!("{login} needs {needed:?} in {}", self.full_name(repo))));
         }
         Ok(())
     }
 
-    /// As `require`, for changes: an archived repository takes none.
-    pub(super) fn require_change(&self, repo: RepoId, user: UserId, needed: Access) -> Result<(), Refusal> {
+    /// Same as [`Self::require`], and fails for an archived repository.
+    pub(super) fn require_change(&self, repo: RepoId, user: UserId, needed: Access) -> Result<(), FakeRefusal> {
         self.require(repo, user, needed)?;
         if self.repo(repo)?.archived {
-            return Err(Refusal::Forbidden("the repository is archived".to_owned()));
+            return Err(FakeRefusal::Forbidden("the repository is archived".to_owned()));
         }
         Ok(())
     }
 
-    /// Records a push that git took already.
-    pub fn pushed(&mut self, actor: UserId, repo: RepoId, push: Push) {
+    /// Records a push that git has performed.
+    pub fn pushed(&mut self, actor: UserId, repo: RepoId, push: BranchPush) {
         let kind = match (&push.after, push.forced) {
             (None, _) => OpKind::BranchDeleted,
             (_, true) => OpKind::BranchForced,
@@ -574,11 +574,11 @@ impl State {
         };
         let after = push.after.as_ref().map_or("", Sha::as_str);
         self.log(actor, kind, repo, None, format!("{} {after}", push.branch));
-        self.emit(repo, actor, Happened::Pushed(Box::new(push)));
+        self.emit(repo, actor, FakeEventKind::Pushed(Box::new(push)));
     }
 
-    pub(super) fn emit(&mut self, repo: RepoId, actor: UserId, what: Happened) {
-        self.events.push(Event { repo, actor, what });
+    pub(super) fn emit(&mut self, repo: RepoId, actor: UserId, what: FakeEventKind) {
+        self.events.push(FakeEvent { repo, actor, what });
     }
 
     pub(super) fn log(

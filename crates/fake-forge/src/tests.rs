@@ -1,4 +1,4 @@
-//! The fake forge is driven as its clients drive it: real HTTP, real git, real deliveries.
+//! Tests of the fake forge over HTTP, git and deliveries.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,10 @@ use super::*;
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::Timestamp;
 
-/// One delivery as the receiver saw it.
-pub(super) type Received = Arc<Mutex<Vec<(HeaderMap, String)>>>;
+/// Deliveries that the receiver got: headers and body.
+pub(super) type ReceivedDeliveries = Arc<Mutex<Vec<(HeaderMap, String)>>>;
 
-pub(super) struct World {
+pub(super) struct FakeForgeWorld {
     pub forge: FakeForge,
     pub repo: RepoId,
     pub maintainer: User,
@@ -25,7 +25,7 @@ pub(super) struct World {
     client: reqwest::Client,
 }
 
-pub(super) async fn world(dialect: Dialect) -> World {
+pub(super) async fn world(dialect: Dialect) -> FakeForgeWorld {
     let forge = FakeForge::start(dialect, Clock::manual(Timestamp(1_700_000_000_000))).await.unwrap();
     let [maintainer, outsider] = ["mia", "otto"].map(|login| forge.add_user(login, AccountKind::User));
     let bot = forge.add_user("ralph", AccountKind::Bot);
@@ -33,11 +33,11 @@ pub(super) async fn world(dialect: Dialect) -> World {
     let repo = forge.create_repo("acme", "app", &files).await.unwrap();
     forge.grant(repo, &maintainer, Access::Admin).unwrap();
     forge.grant(repo, &bot, Access::Admin).unwrap();
-    World { forge, repo, maintainer, outsider, bot, client: reqwest::Client::new() }
+    FakeForgeWorld { forge, repo, maintainer, outsider, bot, client: reqwest::Client::new() }
 }
 
-impl World {
-    /// Asks the API as `who`; status, headers and JSON (`Null` where there is none).
+impl FakeForgeWorld {
+    /// Sends an API request as `who`; returns status, headers and JSON (`Null` without a body).
     pub async fn ask(&self, who: Option<&User>, method: &str, path: &str, body: Value) -> (u16, HeaderMap, Value) {
         let url = format!("{}{path}", self.forge.api_url());
         let mut request = self.client.request(method.parse().unwrap(), url);
@@ -58,7 +58,7 @@ impl World {
         (status, value)
     }
 
-    /// Clones over HTTP, commits a file on a branch, pushes; git's exit code and what it said.
+    /// Clones over HTTP, commits a file to a branch, and pushes; returns whether git succeeded, and its output.
     async fn push_by_git(&self, who: Option<&User>, branch: &str, text: &str) -> (bool, String) {
         let tree = tempfile::tempdir().unwrap();
         let url = format!("{}acme/app.git", self.forge.url());
@@ -96,9 +96,9 @@ async fn git(directory: &Path, args: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
-/// A receiver of webhooks; it ends with the set.
-pub(super) async fn receiver() -> (String, Received, JoinSet<()>) {
-    let received = Received::default();
+/// Starts a receiver of webhooks, which ends with the task set.
+pub(super) async fn receiver() -> (String, ReceivedDeliveries, JoinSet<()>) {
+    let received = ReceivedDeliveries::default();
     let kept = received.clone();
     let router = axum::Router::new().fallback(move |headers: HeaderMap, body: String| {
         kept.lock().unwrap().push((headers, body));
@@ -111,8 +111,8 @@ pub(super) async fn receiver() -> (String, Received, JoinSet<()>) {
     (url, received, tasks)
 }
 
-/// Event, action and body of each delivery; the log is emptied.
-pub(super) fn drain(received: &Received) -> Vec<(String, String, Value)> {
+/// Removes and returns event, action and body of all deliveries.
+pub(super) fn drain(received: &ReceivedDeliveries) -> Vec<(String, String, Value)> {
     let taken = std::mem::take(&mut *received.lock().unwrap());
     let read = taken.into_iter().map(|(headers, body)| {
         let body: Value = serde_json::from_str(&body).unwrap();
@@ -304,7 +304,7 @@ async fn conflicts_are_known_and_not_merged() {
     let (_, pull) = world.as_bot("GET", "repos/acme/app/pulls/1", Value::Null).await;
     assert_eq!(pull["mergeable"], false);
     let refusal = forge.merge(&world.maintainer, repo, number).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::NotMergeable(_)), "{refusal}");
+    assert!(matches!(refusal, FakeRefusal::NotMergeable(_)), "{refusal}");
     forge.delete_branch(&world.maintainer, repo, "work").await.unwrap();
     let (_, pull) = world.as_bot("GET", "repos/acme/app/pulls/1", Value::Null).await;
     assert_eq!(pull["state"], "closed", "a pull request without its branch is closed");
@@ -415,18 +415,18 @@ async fn faults_happen_before_or_after_the_effect() {
     let faults = forge.faults();
     let count = || forge.comments(repo, number).len();
 
-    faults.next(2, "POST", "/comments$", Fault::with_header(429, "retry-after", "7")).unwrap();
+    faults.next(2, "POST", "/comments$", FakeFault::with_header(429, "retry-after", "7")).unwrap();
     for _ in 0..2 {
         let (status, headers, _) = world.ask(Some(&world.bot), "POST", path, json!({"body": "a"})).await;
         assert_eq!((status, headers["retry-after"].to_str().unwrap(), count()), (429, "7", 0));
     }
-    faults.after(1, 1, "POST", "/comments$", Fault::after_effect(502)).unwrap();
+    faults.after(1, 1, "POST", "/comments$", FakeFault::after_effect(502)).unwrap();
     assert_eq!(world.as_bot("POST", path, json!({"body": "b"})).await.0, 201);
     assert_eq!(world.as_bot("POST", path, json!({"body": "c"})).await.0, 502);
     assert_eq!((count(), faults.remaining()), (2, 0));
 
     let send = |apply: bool| {
-        faults.next(1, "POST", "/comments$", Fault::Reset { apply }).unwrap();
+        faults.next(1, "POST", "/comments$", FakeFault::Reset { apply }).unwrap();
         let request = reqwest::Client::new().post(format!("{}{path}", forge.api_url())).json(&json!({"body": "d"}));
         request.header("authorization", format!("Bearer {}", forge.token_for(&world.bot))).send()
     };
@@ -435,7 +435,7 @@ async fn faults_happen_before_or_after_the_effect() {
     assert!(send(true).await.unwrap_err().is_request());
     assert_eq!(count(), 3, "the effect happened although the answer was lost");
 
-    faults.next(1, "GET", "/version$", Fault::Hang).unwrap();
+    faults.next(1, "GET", "/version$", FakeFault::Hang).unwrap();
     let seen = async {
         while !forge.requests().iter().any(|request| request.path == "/api/v1/version") {
             tokio::task::yield_now().await;

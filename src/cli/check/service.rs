@@ -12,7 +12,7 @@ use crate::config::{AgentNetwork, ChannelConfig, Config, Env, ForgeAuth, ForgeCo
 use crate::domain::model::ids::User;
 use crate::domain::report::notice::level_name;
 use crate::domain::trust::egress::Egress;
-use crate::forge::http::Pace;
+use crate::forge::http::RateSettings;
 use crate::forge::{Forge, ForgeError, ForgeErrorKind, Permission, Repository};
 use crate::process::sandbox::{SandboxProbe, SandboxTier, probe};
 use crate::store::{Store, inbox, memory};
@@ -114,7 +114,7 @@ async fn learnings(store: &Store) -> Option<Finding> {
 
 async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<Finding> {
     let name = format!("forge {}", forge.name);
-    let options = Options { pace: Pace { attempts: 1, ..Pace::default() }, ..Options::default() };
+    let options = Options { rates: RateSettings { attempts: 1, ..RateSettings::default() }, ..Options::default() };
     let adapter = match app::connect(forge, &options) {
         Ok(adapter) => adapter,
         Err(error) => return vec![Finding::fail(name, format!("{error:#}"), "mend its entry in `forges`")],

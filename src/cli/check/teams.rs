@@ -4,7 +4,7 @@
 use super::Finding;
 use super::service::refused;
 use crate::config::{Config, ForgeConfig};
-use crate::forge::{Forge, Repository, TeamSight};
+use crate::forge::{Forge, Repository, TeamVisibility};
 
 /// One finding for each team of a forge.
 pub(super) async fn look(
@@ -20,12 +20,12 @@ pub(super) async fn look(
         let own = watched.iter().find(|found| found.repo.owner.eq_ignore_ascii_case(&team.org));
         let Some(repository) = own.or(watched.first()) else { continue };
         findings.push(match adapter.sees_team(&repository.repo, &team).await {
-            Ok(TeamSight::Seen) => Finding::ok(name, "it can be asked who is in it"),
-            Ok(TeamSight::Unsure { why }) => {
+            Ok(TeamVisibility::Visible) => Finding::ok(name, "it can be asked who is in it"),
+            Ok(TeamVisibility::Unknown { why }) => {
                 let fix = "have somebody of the team say `/ralph help`: without an answer it is hidden";
                 Finding::warn(name, why, fix)
             }
-            Ok(TeamSight::Hidden { why, fix }) => Finding::fail(name, format!("{why}; nobody counts as a member"), fix),
+            Ok(TeamVisibility::Hidden { why, fix }) => Finding::fail(name, format!("{why}; nobody counts as a member"), fix),
             Err(error) => refused(name, &error),
         });
     }

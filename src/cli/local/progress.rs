@@ -7,7 +7,7 @@ use crate::cli::{one_line, print};
 use crate::domain::loops::{Iteration, Loop, LoopState};
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{CheckOutcome, CheckReport};
-use crate::forge::local::Said;
+use crate::forge::local::LocalMessage;
 
 /// Lines of a failed check's output that are shown.
 const OUTPUT_LINES: usize = 8;
@@ -169,14 +169,14 @@ impl News {
 }
 
 /// Prints what would be said on a forge: all of it for programs; for people what needs them, as the rest is in the news.
-pub(super) fn tell_said(said: &Said, json: bool) {
+pub(super) fn tell_said(said: &LocalMessage, json: bool) {
     let text = match said {
         said if json => serde_json::to_string(said).unwrap_or_default() + "\n",
-        Said::Issue { title, .. } => {
+        LocalMessage::Issue { title, .. } => {
             let yellow = AnsiColor::Yellow.on_default().bold();
             format!("{yellow}{}{yellow:#}\n", one_line(title))
         }
-        Said::Comment { .. } | Said::Pull { .. } => return,
+        LocalMessage::Comment { .. } | LocalMessage::Pull { .. } => return,
     };
     // Whoever reads has gone away; the loop goes on.
     let _ = print(&text);

@@ -9,7 +9,7 @@ use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::trust::command::{self};
 use crate::domain::trust::permit::Authorization;
 use crate::engine::{Engine, ForgeSeat};
-use crate::forge::ReviewRemark;
+use crate::forge::ReviewComment;
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox;
 
@@ -225,12 +225,12 @@ fn holds_commands(text: &str) -> bool {
 }
 
 /// Whether a remark was made with a review of this moment, or after it.
-fn belongs(remark: &ReviewRemark, by: &User, at: Timestamp) -> bool {
+fn belongs(remark: &ReviewComment, by: &User, at: Timestamp) -> bool {
     let theirs = remark.comment.author.as_ref().is_some_and(|author| author.id == by.id);
     theirs && remark.comment.created_at >= at.plus_ms(-QUIET_BEFORE_LABEL_MS)
 }
 
-fn item(remark: ReviewRemark, by: &User) -> (String, Guidance) {
+fn item(remark: ReviewComment, by: &User) -> (String, Guidance) {
     let path = remark.line.map_or(remark.path.clone(), |line| format!("{}:{line}", remark.path));
     (format!("remark/{}", remark.comment.id), word(by, remark.comment.body, Some(path)))
 }

@@ -28,8 +28,8 @@ use crate::mcp;
 use crate::process::Cookie;
 use crate::process::sandbox::{EgressSettings, Network, RefusedHosts};
 use crate::store::StoreError;
-use crate::store::calls::{self, CallDecision, Caller};
-use crate::store::outbox::Claimed;
+use crate::store::calls::{self, CallDecision, CallContext};
+use crate::store::outbox::ClaimedEffect;
 use crate::store::session as turns;
 use crate::workspace::AgentView;
 
@@ -51,7 +51,7 @@ struct Task<'a> {
 
 /// A backend that was chosen for a call, and the call.
 pub(super) struct Chosen {
-    pub(super) caller: Caller,
+    pub(super) caller: CallContext,
     pub(super) backend: String,
     pub(super) model: Option<String>,
     pub(super) at_most: Option<Money>,
@@ -72,7 +72,7 @@ struct Said {
 impl Engine {
     pub(super) async fn agent(
         &self,
-        claimed: &Claimed,
+        claimed: &ClaimedEffect,
         repo: &RepoRef,
         current: &Loop,
         attempt: Attempt,

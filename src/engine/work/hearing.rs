@@ -19,7 +19,7 @@ use crate::embed::StaticModel;
 use crate::engine::Engine;
 use crate::failpoint::kill_point;
 use crate::mcp;
-use crate::store::calls::{self, Caller};
+use crate::store::calls::{self, CallContext};
 use crate::store::{Store, memory};
 
 /// Events of one run that are kept.
@@ -32,7 +32,7 @@ const MOST_TOOLS: usize = 20;
 /// The ear at one run.
 pub(super) struct Hearing {
     /// The call.
-    pub caller: Caller,
+    pub caller: CallContext,
     /// Its backend.
     pub backend: String,
     /// Its model.

@@ -1,4 +1,4 @@
-//! Calls to the REST interface of Gitea and Forgejo: addresses, the token, bodies, pages.
+//! Client of the REST API of Gitea and Forgejo: addresses, the token, bodies, pages.
 
 use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use ::http::{HeaderValue, Method, Request, Response};
@@ -11,40 +11,40 @@ use url::Url;
 use crate::domain::model::ids::RepoRef;
 use crate::forge::ForgeErrorKind::{Bug, NotFound};
 use crate::forge::ForgeResult;
-use crate::forge::http::{Caller, Priority, error, json, next_page};
+use crate::forge::http::{RequestLayer, RequestPriority, error, json, next_page};
 
-/// Items asked for at once; servers may give fewer (50 is their usual maximum).
+/// Requested entries per page; servers may return fewer (their default maximum is 50).
 const PAGE_SIZE: usize = 50;
-/// Pages read at most, against servers whose pages never end.
+/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 2_000;
 
-/// The interface of one server.
-pub(super) struct Client {
+/// API client of a server.
+pub(super) struct GiteaClient {
     base: Url,
     authorization: HeaderValue,
-    caller: Caller,
+    layer: RequestLayer,
 }
 
-impl Client {
-    /// `base` is the server's address for people, perhaps with a path.
-    pub(super) fn new(base: &Url, token: &SecretString, caller: Caller) -> ForgeResult<Self> {
+impl GiteaClient {
+    /// Creates a client. `base` is the server's web address, with or without a path.
+    pub(super) fn new(base: &Url, token: &SecretString, layer: RequestLayer) -> ForgeResult<Self> {
         let what = "read the forge's settings";
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() || base.host().is_none() {
-            return Err(error(Bug, what, format!("the url {base} is no http or https address")));
+            return Err(error(Bug, what, format!("the url {base} is not an http or https address")));
         }
         let mut authorization = HeaderValue::from_str(&format!("token {}", token.expose_secret()))
-            .map_err(|_| error(Bug, what, "the token holds characters that no token has (a line break?)"))?;
+            .map_err(|_| error(Bug, what, "the token contains invalid characters, such as a line break"))?;
         authorization.set_sensitive(true);
         let mut base = base.clone();
         base.set_query(None);
         base.set_fragment(None);
-        // A password in the address would end up in messages.
+        // A password in the address would appear in error messages.
         let _ = base.set_username("");
         let _ = base.set_password(None);
-        Ok(Self { base, authorization, caller })
+        Ok(Self { base, authorization, layer })
     }
 
-    /// The server's address for people followed by parts of a path, each percent-encoded.
+    /// Returns the server's web address followed by path segments, each percent-encoded.
     pub(super) fn address(&self, parts: &[&str]) -> Url {
         let mut address = self.base.clone();
         if let Ok(mut path) = address.path_segments_mut() {
@@ -78,7 +78,7 @@ impl Client {
         request.body(body).map_err(|failure| error(Bug, "build a request", failure.to_string()))
     }
 
-    /// Reads one thing.
+    /// Sends a GET request and parses the response.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -86,10 +86,10 @@ impl Client {
         query: &[(&str, &str)],
     ) -> ForgeResult<T> {
         let request = self.request(Method::GET, parts, query, Bytes::new())?;
-        json(what, &self.caller.call(what, request).await?)
+        json(what, &self.layer.call(what, request).await?)
     }
 
-    /// Reads from outside `/api/v1`.
+    /// Sends a GET request to a path outside `/api/v1`.
     pub(super) async fn get_at<T: DeserializeOwned>(&self, what: &str, parts: &[&str]) -> ForgeResult<T> {
         let mut request = self.request(Method::GET, &[], &[], Bytes::new())?;
         *request.uri_mut() = self
@@ -97,10 +97,10 @@ impl Client {
             .as_str()
             .parse()
             .map_err(|failure: ::http::uri::InvalidUri| error(Bug, what, failure.to_string()))?;
-        json(what, &self.caller.call(what, request).await?)
+        json(what, &self.layer.call(what, request).await?)
     }
 
-    /// Reads all pages of a list, or as many as `enough` wants.
+    /// Reads the pages of a list until `enough` returns `true` for a page.
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -108,27 +108,26 @@ impl Client {
         query: &[(&str, &str)],
         enough: impl FnMut(&[T]) -> bool,
     ) -> ForgeResult<Vec<T>> {
-        self.pages(what, parts, query, Priority::Normal, plain, enough).await
+        self.pages(what, parts, query, RequestPriority::Normal, plain, enough).await
     }
 
-    /// All pages of a list that is read at intervals, unless what is left of the server's budget is for commands.
+    /// Reads all pages of a polled list; refused when the request budget is nearly used up.
     pub(super) async fn poll<T: DeserializeOwned>(
         &self,
         what: &str,
         parts: &[&str],
         query: &[(&str, &str)],
     ) -> ForgeResult<Vec<T>> {
-        self.pages(what, parts, query, Priority::Background, plain, |_| false).await
+        self.pages(what, parts, query, RequestPriority::Background, plain, |_| false).await
     }
 
-    /// The same for pages that hold their items in some shape: `items` takes them out, with their number in all where
-    /// the page says.
+    /// Reads pages of any shape: `items` extracts the entries of a page and, if present, the total number.
     pub(super) async fn pages<P: DeserializeOwned, T>(
         &self,
         what: &str,
         parts: &[&str],
         query: &[(&str, &str)],
-        priority: Priority,
+        priority: RequestPriority,
         items: impl Fn(P) -> (Vec<T>, Option<usize>),
         mut enough: impl FnMut(&[T]) -> bool,
     ) -> ForgeResult<Vec<T>> {
@@ -141,9 +140,9 @@ impl Client {
             paged.extend([("limit", size.as_str()), ("page", number.as_str())]);
             let mut request = self.request(Method::GET, parts, &paged, Bytes::new())?;
             request.extensions_mut().insert(priority);
-            let answer = self.caller.call(what, request).await?;
+            let answer = self.layer.call(what, request).await?;
             if *answer.body() == previous {
-                // A server that does not page sends the same again.
+                // A server without pages sends the same response again.
                 return Ok(all);
             }
             let (found, total) = items(json(what, &answer)?);
@@ -157,7 +156,7 @@ impl Client {
         Err(error(Bug, what, format!("the list has more than {MAX_PAGES} pages")))
     }
 
-    /// Sends a change and returns whatever came back.
+    /// Sends a mutating request with a JSON body.
     pub(super) async fn send(
         &self,
         what: &str,
@@ -165,13 +164,13 @@ impl Client {
         parts: &[&str],
         body: &impl Serialize,
     ) -> ForgeResult<Response<Bytes>> {
-        self.send_with(Priority::Normal, what, method, parts, body).await
+        self.send_with(RequestPriority::Normal, what, method, parts, body).await
     }
 
-    /// The same, as urgent as it is said to be.
+    /// Sends a mutating request with a JSON body and a priority.
     pub(super) async fn send_with(
         &self,
-        priority: Priority,
+        priority: RequestPriority,
         what: &str,
         method: Method,
         parts: &[&str],
@@ -180,21 +179,21 @@ impl Client {
         let body = serde_json::to_vec(body).map_err(|failure| error(Bug, what, failure.to_string()))?;
         let mut request = self.request(method, parts, &[], Bytes::from(body))?;
         request.extensions_mut().insert(priority);
-        self.caller.call(what, request).await
+        self.layer.call(what, request).await
     }
 
-    /// Sends a change without a body.
+    /// Sends a mutating request without a body.
     pub(super) async fn send_empty(&self, what: &str, method: Method, parts: &[&str]) -> ForgeResult<()> {
-        self.caller.call(what, self.request(method, parts, &[], Bytes::new())?).await.map(drop)
+        self.layer.call(what, self.request(method, parts, &[], Bytes::new())?).await.map(drop)
     }
 }
 
-/// The items of a page that is a list, whose number in all it does not say.
+/// Extracts the entries of a page that is a plain list.
 fn plain<T>(page: Option<Vec<T>>) -> (Vec<T>, Option<usize>) {
     (page.unwrap_or_default(), None)
 }
 
-/// Whether nothing follows; when the server does not say, the next page is asked for and comes back empty.
+/// Whether a page is the last one; `false` if the response does not say, in which case the next page is empty.
 fn is_last(answer: &Response<Bytes>, total: Option<usize>, so_far: usize) -> bool {
     let headers = answer.headers();
     let counted = headers.get("x-total-count").and_then(|v| v.to_str().ok()).and_then(|v| v.trim().parse().ok());
@@ -204,13 +203,13 @@ fn is_last(answer: &Response<Bytes>, total: Option<usize>, so_far: usize) -> boo
     }
 }
 
-/// Parts of the path of a repository's things.
+/// Returns path segments below a repository.
 ///
 /// # Errors
-/// `NotFound` for names that no repository has and that would lead elsewhere.
+/// `NotFound` for an invalid name, which would lead to another path.
 pub(super) fn under<'a>(repo: &'a RepoRef, rest: &[&'a str]) -> ForgeResult<Vec<&'a str>> {
     if [&repo.owner, &repo.name].iter().any(|part| matches!(part.as_str(), "" | "." | "..")) {
-        return Err(error(NotFound, &format!("find {repo}"), "no repository has such a name"));
+        return Err(error(NotFound, &format!("find {repo}"), "the name is not valid for a repository"));
     }
     let mut parts = vec!["repos", repo.owner.as_str(), repo.name.as_str()];
     parts.extend(rest);

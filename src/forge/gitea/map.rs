@@ -1,4 +1,4 @@
-//! What Gitea and Forgejo send, in answers and deliveries alike, and what it means in neutral words.
+//! JSON of Gitea and Forgejo for REST responses and deliveries, and its conversion to the forge-independent types.
 
 use serde::{Deserialize, Deserializer};
 
@@ -6,33 +6,33 @@ use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, 
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
-use crate::forge::{Permission, Repository, Review, ReviewRemark, number_at_end};
+use crate::forge::{Permission, Repository, PullReview, ReviewComment, number_at_end};
 
-/// Prefix of a title that makes a pull request a draft, as we write it.
+/// Title prefix that marks a pull request as a draft.
 pub(super) const DRAFT_PREFIX: &str = "WIP: ";
-/// Prefixes that servers read as draft by default, in lower case.
+/// Title prefixes that servers recognise as draft by default, in lower case.
 const DRAFT_PREFIXES: [&str; 2] = ["wip:", "[wip]"];
-/// The server's own account that runs Actions.
+/// Id of the server's account that runs Actions.
 const ACTIONS_ID: i64 = -2;
 
-/// A missing list and `null` are both empty.
+/// Reads a list; a missing list and `null` are empty.
 fn listed<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A missing text and `null` are both empty.
+/// Reads a string; a missing string and `null` are empty.
 fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A moment in RFC 3339 of any time zone.
+/// Reads an RFC 3339 time of any time zone.
 fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
     let text = String::deserialize(deserializer)?;
     let parsed = text.parse::<jiff::Timestamp>().map_err(serde::de::Error::custom)?;
     Ok(Timestamp(parsed.as_millisecond()))
 }
 
-/// The same where it may be missing.
+/// Reads an optional RFC 3339 time.
 fn maybe_moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let text: Option<String> = Option::deserialize(deserializer)?;
     let parsed = text.map(|text| text.parse::<jiff::Timestamp>()).transpose().map_err(serde::de::Error::custom)?;
@@ -47,19 +47,19 @@ pub(super) struct WireUser {
 }
 
 impl WireUser {
-    /// The account, also of one that is gone (`id` -1).
+    /// Converts to an account, also a deleted one (`id` -1).
     pub(super) fn account(self) -> User {
         let kind = if self.id == ACTIONS_ID { AccountKind::Bot } else { AccountKind::User };
         User { id: UserId(self.id), login: self.login, kind }
     }
 
-    /// The account; `None` for one that is gone, which the server shows with an id below 1.
+    /// Converts to an account; `None` for a deleted one, which has an id below 1.
     pub(super) fn existing(self) -> Option<User> {
         (self.id > 0 || self.id == ACTIONS_ID).then(|| self.account())
     }
 }
 
-/// Who did it, when the payload does not say: an account nobody has.
+/// Returns a placeholder for a missing sender: an account that does not exist.
 pub(super) fn ghost() -> User {
     User { id: UserId(-1), login: "Ghost".to_owned(), kind: AccountKind::User }
 }
@@ -95,7 +95,7 @@ struct WireAccess {
 }
 
 impl WireRepository {
-    /// Which repository; `None` when it has no owner or an id that none can have.
+    /// Returns the reference; `None` if it has no owner or an invalid id.
     pub(super) fn reference(&self, forge: &ForgeName) -> Option<RepoRef> {
         let by_account = self.owner.as_ref().map(|owner| owner.login.as_str()).filter(|login| !login.is_empty());
         let owner = by_account.or_else(|| self.full_name.split_once('/').map(|(owner, _)| owner))?;
@@ -108,7 +108,7 @@ impl WireRepository {
         })
     }
 
-    /// Its facts.
+    /// Converts to [`Repository`]; `None` if it has no valid reference.
     pub(super) fn facts(self, forge: &ForgeName) -> Option<Repository> {
         Some(Repository {
             repo: self.reference(forge)?,
@@ -119,7 +119,7 @@ impl WireRepository {
         })
     }
 
-    /// Whether our account may push.
+    /// Whether the service's account may push.
     pub(super) fn may_push(&self) -> bool {
         self.permissions.as_ref().is_some_and(|access| access.push)
     }
@@ -191,16 +191,16 @@ pub(super) struct WireComment {
     updated_at: Option<Timestamp>,
     #[serde(default, deserialize_with = "text")]
     html_url: String,
-    /// Page of the issue that it stands in; empty in a pull request.
+    /// Web address of its issue; empty in a pull request.
     #[serde(default, deserialize_with = "text")]
     issue_url: String,
-    /// Page of the pull request that it stands in; empty in an issue.
+    /// Web address of its pull request; empty in an issue.
     #[serde(default, deserialize_with = "text")]
     pull_request_url: String,
 }
 
 impl WireComment {
-    /// The conversation that it stands in, where the answer names it.
+    /// Returns the number of its issue or pull request; `None` if the response does not contain it.
     pub(super) fn issue(&self) -> Option<Number> {
         number_at_end(&self.issue_url).or_else(|| number_at_end(&self.pull_request_url))
     }
@@ -229,10 +229,10 @@ struct WireSide {
 }
 
 impl WireSide {
-    /// The branch's name; when the branch is gone the server puts `refs/pull/N/head` in its place.
+    /// Returns the branch name; for a deleted branch, `ref` is `refs/pull/N/head` and the label has the name.
     fn branch(&self) -> &str {
-        let gone = self.reference.is_empty() || self.reference.starts_with("refs/");
-        if gone && !self.label.is_empty() { &self.label } else { &self.reference }
+        let deleted = self.reference.is_empty() || self.reference.starts_with("refs/");
+        if deleted && !self.label.is_empty() { &self.label } else { &self.reference }
     }
 }
 
@@ -275,7 +275,7 @@ impl WirePull {
         self.head.branch() == branch && self.head.repo.as_ref().is_some_and(|head| head.id == repo.0)
     }
 
-    /// As a pull request; `None` when the server does not know its newest commit.
+    /// Converts to a snapshot; `None` if it has no head commit.
     pub(super) fn snapshot(self) -> Option<PullSnapshot> {
         let draft = self.draft();
         let open = self.state == WireState::Open;
@@ -288,13 +288,13 @@ impl WirePull {
             open,
             merged: self.merged,
             draft,
-            // A draft counts as not mergeable there, which says nothing about conflicts.
+            // Servers report drafts as not mergeable, with or without conflicts.
             mergeable: self.mergeable.filter(|mergeable| open && (*mergeable || !draft)),
             url: self.html_url,
         })
     }
 
-    /// Its issue side.
+    /// Converts to the snapshot of its issue.
     pub(super) fn issue(self) -> IssueSnapshot {
         IssueSnapshot {
             number: Number(self.number),
@@ -315,7 +315,7 @@ impl WirePull {
     }
 }
 
-/// A title without its draft prefixes.
+/// Returns a title without draft prefixes.
 pub(super) fn ready_title(title: &str) -> &str {
     let mut rest = title;
     while let Some(prefix) = DRAFT_PREFIXES
@@ -327,7 +327,7 @@ pub(super) fn ready_title(title: &str) -> &str {
     rest
 }
 
-/// A title as a draft's.
+/// Returns a title with a single draft prefix.
 pub(super) fn draft_title(title: &str) -> String {
     format!("{DRAFT_PREFIX}{}", ready_title(title))
 }
@@ -349,8 +349,8 @@ pub(super) struct WireReview {
 }
 
 impl WireReview {
-    /// As a review; `None` for one that was only asked for or is not handed in yet.
-    pub(super) fn review(self) -> Option<Review> {
+    /// Converts to a review; `None` for a requested or pending one.
+    pub(super) fn review(self) -> Option<PullReview> {
         let verdict = match self.state.as_str() {
             _ if self.dismissed => ReviewVerdict::Dismissed,
             "APPROVED" => ReviewVerdict::Approved,
@@ -359,12 +359,12 @@ impl WireReview {
             _ => return None,
         };
         let author = author(self.user);
-        Some(Review { id: self.id, verdict, body: self.body, author, submitted_at: self.submitted_at })
+        Some(PullReview { id: self.id, verdict, body: self.body, author, submitted_at: self.submitted_at })
     }
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct WireRemark {
+pub(super) struct WireReviewComment {
     #[serde(flatten)]
     comment: WireComment,
     #[serde(default, deserialize_with = "text")]
@@ -373,10 +373,10 @@ pub(super) struct WireRemark {
     position: u64,
 }
 
-impl WireRemark {
-    pub(super) fn remark(self) -> ReviewRemark {
+impl WireReviewComment {
+    pub(super) fn review_comment(self) -> ReviewComment {
         let line = (self.position > 0).then_some(self.position);
-        ReviewRemark { comment: self.comment.snapshot(), path: self.path, line }
+        ReviewComment { comment: self.comment.snapshot(), path: self.path, line }
     }
 }
 
@@ -388,7 +388,7 @@ pub(super) struct WireStatuses {
 }
 
 impl WireStatuses {
-    /// The page's statuses and how many there are in all, where the server says.
+    /// Returns the statuses of the page and, if present, the total number.
     pub(super) fn page(self) -> (Vec<WireStatus>, Option<usize>) {
         (self.statuses, self.total_count)
     }
@@ -426,7 +426,7 @@ pub(super) struct WirePermission {
 }
 
 impl WirePermission {
-    /// What it allows; `None` for a word we do not know.
+    /// Returns the permission; `None` for an unknown name.
     pub(super) fn level(&self) -> Option<Permission> {
         Some(match self.permission.as_str() {
             "owner" | "admin" => Permission::Admin,
@@ -475,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draft_prefixes_come_and_go() {
+    fn draft_prefixes_are_added_and_removed() {
         for (title, ready) in [
             ("Fix it", "Fix it"),
             ("WIP: Fix it", "Fix it"),
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_that_are_gone_have_no_author() {
+    fn deleted_accounts_have_no_author() {
         let user = |json: &str| serde_json::from_str::<WireUser>(json).unwrap();
         assert_eq!(user(r#"{"id":-1,"login":"Ghost"}"#).existing(), None);
         assert_eq!(user(r#"{"id":0,"login":""}"#).existing(), None);
@@ -514,18 +514,18 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_request_whose_branch_or_fork_is_gone_is_still_read() {
-        let gone = pull(|p| {
+    fn pull_request_of_a_deleted_branch_or_fork_is_parsed() {
+        let deleted = pull(|p| {
             p["head"] =
                 serde_json::json!({"ref": "refs/pull/5/head", "label": "x", "sha": "b".repeat(40), "repo": null})
         });
-        let snapshot = gone.snapshot().unwrap();
+        let snapshot = deleted.snapshot().unwrap();
         assert_eq!((snapshot.head_branch.as_str(), snapshot.head_repo), ("x", None));
         assert_eq!(pull(|p| p["head"]["sha"] = "".into()).snapshot(), None);
     }
 
     #[test]
-    fn mergeable_is_known_only_where_it_means_conflicts() {
+    fn mergeable_is_ignored_for_drafts_and_closed_pull_requests() {
         let mergeable = |draft: bool, state: &str, value: serde_json::Value| {
             pull(|p| {
                 p["draft"] = draft.into();
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn draft_is_the_field_and_else_the_title() {
+    fn draft_is_read_from_the_field_or_the_title() {
         let draft = |field: serde_json::Value, title: &str| {
             pull(|p| {
                 p["draft"] = field;

@@ -1,5 +1,4 @@
-//! What calls are made of: labels by id, pull requests as the server has them, reviewers, permissions, members of teams,
-//! files of a folder.
+//! Requests behind the adapter's operations: permissions, teams, files, label ids, pull requests, reviewers.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +11,38 @@ use super::{Gitea, lock};
 use crate::domain::model::ids::{Number, RepoRef, User};
 use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Denied, NotFound};
-use crate::forge::contents::{Found, Whole};
+use crate::forge::contents::{FolderContents, FileContents};
 use crate::forge::http::{error, json as read};
-use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Permission, TeamSight, TextFile};
+use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Permission, TeamVisibility, TextFile};
 
 impl Gitea {
-    /// What an account may do, asked now.
+    /// Returns the current permission of an account.
     pub(super) async fn permission_of(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
-        let what = format!("ask what {} may do in {repo}", user.login);
+        let what = format!("read the permission of {} in {repo}", user.login);
         if user.login.is_empty() || user.id.0 <= 0 {
             return Ok(Permission::None);
         }
         let path = under(repo, &["collaborators", &user.login, "permission"])?;
         let found: WirePermission = match self.client.get(&what, &path, &[]).await {
             Ok(found) => found,
-            // The account is gone or was renamed: nobody, until a delivery tells the new name.
+            // The account was deleted or renamed; its next delivery has the new name.
             Err(ForgeError { kind: NotFound, .. }) => return Ok(Permission::None),
             Err(failure) if failure.kind == Denied => {
-                let detail = format!("{}; our account must be an administrator of the repository", failure.detail);
+                let detail = format!("{}; make the service's account an administrator of the repository", failure.detail);
                 return Err(ForgeError { detail, ..failure });
             }
             Err(failure) => return Err(failure),
         };
-        let unknown = || error(ForgeErrorKind::Bug, &what, "the permission that came back is none that we know");
+        let unknown = || error(ForgeErrorKind::Bug, &what, "the response has an unknown permission");
         let level = found.level().ok_or_else(unknown)?;
-        // A login can change hands; the id cannot.
-        let same = found.user.and_then(WireUser::existing).is_some_and(|account| account.id == user.id);
-        Ok(if same { level } else { Permission::None })
+        // A login can be reassigned; an id cannot.
+        let same_account = found.user.and_then(WireUser::existing).is_some_and(|account| account.id == user.id);
+        Ok(if same_account { level } else { Permission::None })
     }
 
-    /// Whether an account is a member of a team of an organisation that we see.
+    /// Whether an account is a member of a team of a visible organisation.
     pub(super) async fn member_of(&self, team: &TeamRef, user: &User) -> ForgeResult<bool> {
-        let what = format!("ask whether {} is in the team {team}", user.login);
+        let what = format!("check whether {} is in the team {team}", user.login);
         if user.login.is_empty() || user.id.0 <= 0 {
             return Ok(false);
         }
@@ -60,79 +59,79 @@ impl Gitea {
         }
     }
 
-    /// A team, among those that the server shows us; `NotFound` where it does not show the organisation.
+    /// Returns a visible team; `None` if there is none, `NotFound` if the organisation is not visible.
     async fn team(&self, what: &str, team: &TeamRef) -> ForgeResult<Option<WireTeam>> {
         let query = [("q", team.name.as_str()), ("limit", "50")];
         let found: WireTeams = self.client.get(what, &["orgs", &team.org, "teams", "search"], &query).await?;
         Ok(found.data.into_iter().find(|known| known.name.eq_ignore_ascii_case(&team.name)))
     }
 
-    /// Whether we can tell who is in a team.
-    pub(super) async fn team_sight(&self, team: &TeamRef) -> ForgeResult<TeamSight> {
+    /// Returns whether the members of a team are visible.
+    pub(super) async fn visibility_of_team(&self, team: &TeamRef) -> ForgeResult<TeamVisibility> {
         const SCOPE: &str =
-            "give the token read for organization, and make the bot's account a member of the team or an owner";
+            "give the token the scope `read:organization`, and make the bot's account a member of the team or an owner";
         let what = format!("look for the team {team}");
-        let hidden = |why: String, fix: &str| Ok(TeamSight::Hidden { why, fix: fix.to_owned() });
+        let hidden = |why: String, fix: &str| Ok(TeamVisibility::Hidden { why, fix: fix.to_owned() });
         let known = match self.team(&what, team).await {
             Ok(Some(known)) => known,
             Ok(None) => {
-                let why = format!("`{}` shows us no team of the name `{}`", team.org, team.name);
+                let why = format!("the organisation `{}` has no visible team `{}`", team.org, team.name);
                 return hidden(
                     why,
-                    "mend its name, or make the bot's account a member of it or an owner of the organisation",
+                    "correct its name, or make the bot's account a member of it or an owner of the organisation",
                 );
             }
             Err(ForgeError { kind: NotFound, .. }) => {
-                let why = format!("there is no organisation `{}` that we see", team.org);
-                return hidden(why, "mend its name, or make the bot's account a member of it");
+                let why = format!("the organisation `{}` is not visible", team.org);
+                return hidden(why, "correct its name, or make the bot's account a member of it");
             }
             Err(failure) if failure.kind == Denied => return hidden(failure.to_string(), SCOPE),
             Err(failure) => return Err(failure),
         };
         let path = ["teams", &known.id.to_string(), "members"];
         match self.client.get::<Vec<WireUser>>(&what, &path, &[("limit", "1")]).await {
-            Ok(_) => Ok(TeamSight::Seen),
+            Ok(_) => Ok(TeamVisibility::Visible),
             Err(failure) if matches!(failure.kind, Denied | NotFound) => hidden(failure.to_string(), SCOPE),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Files right in a folder of the default branch.
+    /// Returns the files directly in a folder of the default branch.
     pub(super) async fn files_in(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
         let what = format!("read the folder {folder} of {repo}");
-        let found: Found = match self.client.get(&what, &at(repo, folder)?, &[]).await {
+        let found: FolderContents = match self.client.get(&what, &contents(repo, folder)?, &[]).await {
             Err(ForgeError { kind: NotFound, .. }) => return Ok(Vec::new()),
             found => found?,
         };
         let mut files = Vec::new();
         for path in found.files() {
-            let whole: Whole = self.client.get(&what, &at(repo, &path)?, &[]).await?;
-            let text = whole.text().map_err(|wrong| error(ForgeErrorKind::Bug, &what, wrong))?;
+            let file: FileContents = self.client.get(&what, &contents(repo, &path)?, &[]).await?;
+            let text = file.text().map_err(|wrong| error(ForgeErrorKind::Bug, &what, wrong))?;
             files.push(TextFile { path, text });
         }
         Ok(files)
     }
 
-    /// Ids of the labels that can be set in a repository, its organisation's included; the repository's own win.
+    /// Returns and caches the label ids of a repository and its organisation by name; the repository's take precedence.
     pub(super) async fn fetch_labels(&self, repo: &RepoRef) -> ForgeResult<BTreeMap<String, i64>> {
         let what = format!("list the labels of {repo}");
-        let own: Vec<WireLabel> = self.client.list(&what, &under(repo, &["labels"])?, &[], |_| false).await?;
+        let labels: Vec<WireLabel> = self.client.list(&what, &under(repo, &["labels"])?, &[], |_| false).await?;
         let of_owner = self.client.list(&what, &["orgs", &repo.owner, "labels"], &[], |_| false).await;
         let shared: Vec<WireLabel> = match of_owner {
-            // A person's repository has no organisation; a narrow token may not read one.
+            // A user's repository has no organisation, and the token may not permit reading one.
             Err(ForgeError { kind: NotFound | Denied, .. }) => Vec::new(),
             other => other?,
         };
-        let known: BTreeMap<String, i64> = shared.into_iter().chain(own).map(|label| (label.name, label.id)).collect();
+        let known: BTreeMap<String, i64> = shared.into_iter().chain(labels).map(|label| (label.name, label.id)).collect();
         lock(&self.labels).insert(repo.id, known.clone());
         Ok(known)
     }
 
-    /// Ids for names of labels, from what is remembered if that knows them all.
+    /// Returns the ids of labels by name, from the cache if it has all of them.
     pub(super) async fn label_ids(&self, repo: &RepoRef, names: &[String]) -> ForgeResult<Vec<i64>> {
-        let remembered = lock(&self.labels).get(&repo.id).cloned().unwrap_or_default();
-        let known = if names.iter().all(|name| remembered.contains_key(name)) {
-            remembered
+        let cached = lock(&self.labels).get(&repo.id).cloned().unwrap_or_default();
+        let known = if names.iter().all(|name| cached.contains_key(name)) {
+            cached
         } else {
             self.fetch_labels(repo).await?
         };
@@ -140,7 +139,7 @@ impl Gitea {
             .iter()
             .map(|name| {
                 let missing =
-                    || error(NotFound, &format!("find the label {name:?} in {repo}"), "there is none; make it");
+                    || error(NotFound, &format!("find the label {name:?} in {repo}"), "the label does not exist; create it");
                 known.get(name).copied().ok_or_else(missing)
             })
             .collect()
@@ -163,16 +162,16 @@ impl Gitea {
         read(&what, &answer)
     }
 
-    pub(super) async fn ask_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
-        let what = format!("ask for a review of {repo}#{number}");
+    pub(super) async fn request_reviews(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
+        let what = format!("request reviews of {repo}#{number}");
         let number = number.to_string();
         let path = under(repo, &["pulls", &number, "requested_reviewers"])?;
         self.client.send(&what, Method::POST, &path, &json!({ "reviewers": logins })).await.map(drop)
     }
 }
 
-/// The address of a file or folder of a repository.
-fn at<'a>(repo: &'a RepoRef, path: &'a str) -> ForgeResult<Vec<&'a str>> {
+/// Returns the path segments of a file or folder of a repository.
+fn contents<'a>(repo: &'a RepoRef, path: &'a str) -> ForgeResult<Vec<&'a str>> {
     let parts: Vec<&str> = std::iter::once("contents").chain(path.split('/')).collect();
     under(repo, &parts)
 }

@@ -7,8 +7,8 @@ use super::*;
 use crate::domain::model::event::{ForgeEvent, ReviewVerdict};
 use crate::domain::model::ids::{AccountKind, UserId};
 use crate::forge::ForgeErrorKind;
-use crate::forge::contract::{ContractTransport, Spec, contract_file, contract_folder};
-use crate::forge::http::Patience;
+use crate::forge::contract::{ContractTransport, ContractSpec, contract_file, contract_folder};
+use crate::forge::http::Timeouts;
 
 const SHA: &str = "67b56589a45103f891bdee7c0546e5d40bc02001";
 const MOMENT: &str = "2025-03-09T16:19:00+09:00";
@@ -27,7 +27,7 @@ fn settings() -> GiteaSettings {
         url: Url::parse("https://git.test").unwrap(),
         token: SecretString::from("s3cret"),
         own: None,
-        pace: Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, ..Pace::default() },
+        rates: RateSettings { mutation_interval_ms: 0, reserve: 0, attempts: 1, ..RateSettings::default() },
     }
 }
 
@@ -38,7 +38,7 @@ fn over(settings: GiteaSettings, transport: &Arc<ContractTransport>) -> Gitea {
 
 /// Adapter over a scripted server of each kind.
 fn servers() -> Vec<(Arc<ContractTransport>, Gitea)> {
-    let transports = [Spec::Gitea, Spec::Forgejo].into_iter().map(ContractTransport::new);
+    let transports = [ContractSpec::Gitea, ContractSpec::Forgejo].into_iter().map(ContractTransport::new);
     transports.map(|transport| (transport.clone(), over(settings(), &transport))).collect()
 }
 
@@ -107,8 +107,8 @@ async fn versions_tell_the_products_apart() {
 #[tokio::test]
 async fn what_is_read_at_intervals_leaves_the_rest_of_a_budget_to_commands() {
     for (server, _) in servers() {
-        let pace = Pace { reserve: 100, ..settings().pace };
-        let forge = over(GiteaSettings { pace, ..settings() }, &server);
+        let rates = RateSettings { reserve: 100, ..settings().rates };
+        let forge = over(GiteaSettings { rates, ..settings() }, &server);
         let few = [("x-ratelimit-remaining", "99"), ("x-ratelimit-reset", "50")];
         server.on_with("GET", "/repos/acme/app/issues/1", 200, &few, issue(1, &[]));
         forge.issue(&repo(), Number(1)).await.unwrap();
@@ -263,7 +263,7 @@ async fn it_is_told_why_a_team_cannot_be_asked() {
     let no = || json!({ "message": "no" });
     for (server, forge) in servers() {
         server.on("GET", search, 200, teams.clone()).on("GET", members, 200, json!([user(7, "ann")]));
-        assert_eq!(forge.sees_team(&repo(), &leads).await.unwrap(), TeamSight::Seen);
+        assert_eq!(forge.sees_team(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
         for (status, found, then, advice) in [
             (200, json!({ "ok": true, "data": [] }), None, "mend its name"),
             (404, no(), None, "member of it"),
@@ -276,7 +276,7 @@ async fn it_is_told_why_a_team_cannot_be_asked() {
                 server.on("GET", members, status, no());
             }
             let told = forge.sees_team(&repo(), &leads).await.unwrap();
-            assert!(matches!(&told, TeamSight::Hidden { fix, .. } if fix.contains(advice)), "{told:?}");
+            assert!(matches!(&told, TeamVisibility::Hidden { fix, .. } if fix.contains(advice)), "{told:?}");
         }
         server.on("GET", search, 500, no());
         forge.sees_team(&repo(), &leads).await.unwrap_err();
@@ -711,12 +711,12 @@ async fn the_webhook_is_made_kept_and_replaced() {
 #[tokio::test]
 async fn git_is_reached_under_the_servers_path_and_the_token_is_never_shown() {
     let url = Url::parse("https://user:pass@git.test/forge/?x=1#y").unwrap();
-    let transport = ReqwestTransport::new(Patience::USUAL).unwrap();
+    let transport = ReqwestTransport::new(Timeouts::USUAL).unwrap();
     let with = |settings| {
         Gitea::with_transport(
             settings,
             Clock::manual(Timestamp(0)),
-            Arc::new(ReqwestTransport::new(Patience::USUAL).unwrap()),
+            Arc::new(ReqwestTransport::new(Timeouts::USUAL).unwrap()),
         )
     };
     let forge =
@@ -732,7 +732,7 @@ async fn git_is_reached_under_the_servers_path_and_the_token_is_never_shown() {
     }
 }
 
-fn parsed(event: &str, body: &Value) -> Parsed {
+fn parsed(event: &str, body: &Value) -> ParsedDelivery {
     webhook::parse(&ForgeName::new("work"), event, body.to_string().as_bytes())
 }
 
@@ -741,11 +741,11 @@ fn sample(name: &str) -> Value {
 }
 
 /// The name of the event a body was read as, or `ignored`.
-fn read_as(parsed: &Parsed) -> String {
+fn read_as(parsed: &ParsedDelivery) -> String {
     match parsed {
-        Parsed::Event(event) => serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned(),
-        Parsed::Ignored(_) => "ignored".to_owned(),
-        Parsed::Malformed(wrong) => panic!("{wrong}"),
+        ParsedDelivery::Event(event) => serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned(),
+        ParsedDelivery::Ignored(_) => "ignored".to_owned(),
+        ParsedDelivery::Malformed(wrong) => panic!("{wrong}"),
     }
 }
 
@@ -808,7 +808,7 @@ fn actions_of_issues_and_pull_requests() {
     let mut comment = sample("issue-comment-event");
     for action in ["edited", "deleted"] {
         comment["action"] = action.into();
-        let Parsed::Ignored(why) = parsed("issue_comment", &comment) else { panic!("{action} was not ignored") };
+        let ParsedDelivery::Ignored(why) = parsed("issue_comment", &comment) else { panic!("{action} was not ignored") };
         assert!(why.contains(action), "{why}");
     }
 }
@@ -817,7 +817,7 @@ fn actions_of_issues_and_pull_requests() {
 fn what_events_say() {
     let (comment, mut pull, review) =
         (sample("pull-request-comment-event"), sample("pull-request-event"), sample("pull-request-review-event"));
-    let Parsed::Event(event) = parsed("issue_comment", &comment) else { panic!("no event") };
+    let ParsedDelivery::Event(event) = parsed("issue_comment", &comment) else { panic!("no event") };
     let ForgeEvent::CommentCreated { repo, issue, comment, sender } = *event else { panic!("{event:?}") };
     assert_eq!((repo.forge.as_str(), repo.id, repo.full_name().as_str()), ("work", RepoId(1), "example/example"));
     assert!(issue.is_pull);
@@ -826,7 +826,7 @@ fn what_events_say() {
     pull["action"] = "closed".into();
     pull["pull_request"]["merged"] = true.into();
     pull["pull_request"]["state"] = "closed".into();
-    let Parsed::Event(event) = parsed("pull_request", &pull) else { panic!("no event") };
+    let ParsedDelivery::Event(event) = parsed("pull_request", &pull) else { panic!("no event") };
     let ForgeEvent::PullChanged { pull, .. } = *event else { panic!("{event:?}") };
     assert!(pull.merged && !pull.open && pull.head_repo == Some(RepoId(2)));
 
@@ -841,11 +841,11 @@ fn what_events_say() {
         let mut review = review.clone();
         review["review"]["type"] = kind.into();
         match (parsed("pull_request_comment", &review), verdict) {
-            (Parsed::Event(event), Some(expected)) => {
+            (ParsedDelivery::Event(event), Some(expected)) => {
                 let ForgeEvent::ReviewSubmitted { id, verdict, body, .. } = *event else { panic!("{event:?}") };
                 assert_eq!((id, verdict, body.as_str()), (None, expected, "123"), "{kind}");
             }
-            (Parsed::Ignored(_), None) => {}
+            (ParsedDelivery::Ignored(_), None) => {}
             (other, _) => panic!("{kind}: {other:?}"),
         }
     }
@@ -865,11 +865,11 @@ fn pushes_deletions_statuses_and_workflows() {
         push["ref"] = reference.into();
         push["after"] = after.into();
         match (parsed("push", &push), expected) {
-            (Parsed::Event(event), Some((name, to))) => {
+            (ParsedDelivery::Event(event), Some((name, to))) => {
                 let ForgeEvent::Pushed { branch, after, .. } = *event else { panic!("{event:?}") };
                 assert_eq!((branch.as_str(), after), (name, to));
             }
-            (Parsed::Ignored(_), None) => {}
+            (ParsedDelivery::Ignored(_), None) => {}
             (other, _) => panic!("{reference}: {other:?}"),
         }
     }
@@ -892,11 +892,11 @@ fn pushes_deletions_statuses_and_workflows() {
         (json!({ "action": "in_progress", "workflow_run": { "head_sha": SHA } }), None),
     ] {
         match (base(payload), expected) {
-            (Parsed::Event(event), Some(expected)) => {
+            (ParsedDelivery::Event(event), Some(expected)) => {
                 let ForgeEvent::ChecksChanged { sha, branch, .. } = *event else { panic!("{event:?}") };
                 assert_eq!((sha, branch), expected);
             }
-            (Parsed::Ignored(_), None) => {}
+            (ParsedDelivery::Ignored(_), None) => {}
             (other, expected) => panic!("{other:?} is not {expected:?}"),
         }
     }
@@ -911,7 +911,7 @@ fn strange_deliveries_are_read_ignored_or_refused_never_guessed() {
         change(&mut payload);
         parsed("issues", &payload)
     };
-    let Parsed::Event(event) = changed(&|p| {
+    let ParsedDelivery::Event(event) = changed(&|p| {
         p["issue"]["user"] = Value::Null;
         p["sender"] = Value::Null;
         p["issue"]["labels"] = Value::Null;
@@ -935,9 +935,9 @@ fn strange_deliveries_are_read_ignored_or_refused_never_guessed() {
         &|p| p["sender"] = json!("ann"),
     ];
     for (index, change) in refused.iter().enumerate() {
-        assert!(matches!(changed(*change), Parsed::Malformed(_)), "change {index}: {:?}", changed(*change));
+        assert!(matches!(changed(*change), ParsedDelivery::Malformed(_)), "change {index}: {:?}", changed(*change));
     }
-    assert!(matches!(changed(&|p| p["repository"] = Value::Null), Parsed::Ignored(_)));
+    assert!(matches!(changed(&|p| p["repository"] = Value::Null), ParsedDelivery::Ignored(_)));
 
     let text = issue.to_string();
     let raw = |body: &[u8]| webhook::parse(&ForgeName::new("work"), "issues\n", body);
@@ -950,7 +950,7 @@ fn strange_deliveries_are_read_ignored_or_refused_never_guessed() {
         text.replacen("{", r#"{"action":"opened","#, 1).as_bytes(),
         &text.as_bytes()[..text.len() - 1],
     ] {
-        assert!(matches!(raw(body), Parsed::Malformed(_)), "{:?}", String::from_utf8_lossy(body));
+        assert!(matches!(raw(body), ParsedDelivery::Malformed(_)), "{:?}", String::from_utf8_lossy(body));
     }
-    assert!(matches!(raw(b"{}"), Parsed::Ignored(why) if !why.contains('\n')));
+    assert!(matches!(raw(b"{}"), ParsedDelivery::Ignored(why) if !why.contains('\n')));
 }

@@ -1,4 +1,5 @@
-//! Deliveries of Gitea and Forgejo as neutral events; pure. The event header is unsigned, so the body's shape decides.
+//! Converts verified deliveries of Gitea and Forgejo to forge-independent events; pure. The event header is unsigned, so the
+//! shape of the body determines the event.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -7,40 +8,40 @@ use serde_json::{Map, Value};
 use super::map::{self, WireComment, WireIssue, WirePull, WireRepository, WireUser};
 use crate::domain::model::event::{ForgeEvent, ReviewVerdict};
 use crate::domain::model::ids::{ForgeName, RepoRef, Sha, User};
-use crate::forge::Parsed;
-use crate::forge::payload::guard;
+use crate::forge::ParsedDelivery;
+use crate::forge::payload::parse_untrusted;
 
-/// Fields that make a delivery something we have no use for.
-const FOREIGN: [&str; 6] = ["release", "forkee", "package", "page", "workflow", "ref_type"];
+/// Fields of deliveries that are not used.
+const UNUSED_FIELDS: [&str; 6] = ["release", "forkee", "package", "page", "workflow", "ref_type"];
 
-/// Reads a verified body. `event` (the header) appears only in what is told to people.
-pub(super) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> Parsed {
-    let payload = match guard(body) {
+/// Parses a verified body. `event`, the header, is used in messages only.
+pub(super) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
+    let payload = match parse_untrusted(body) {
         Ok(Value::Object(payload)) => payload,
-        Ok(_) => return Parsed::Malformed("the body is no JSON object".to_owned()),
-        Err(wrong) => return Parsed::Malformed(wrong),
+        Ok(_) => return ParsedDelivery::Malformed("the body is not a JSON object".to_owned()),
+        Err(wrong) => return ParsedDelivery::Malformed(wrong),
     };
     match read(forge, event, payload) {
         Ok(parsed) => parsed,
-        Err(wrong) => Parsed::Malformed(format!("{} event: {wrong}", shown(event))),
+        Err(wrong) => ParsedDelivery::Malformed(format!("{} event: {wrong}", printable(event))),
     }
 }
 
-/// A body taken apart.
-struct Delivery {
+/// Parsed common fields of a delivery.
+struct GiteaDelivery {
     repo: RepoRef,
     sender: User,
     action: String,
     fields: Map<String, Value>,
 }
 
-impl Delivery {
+impl GiteaDelivery {
     fn has(&self, field: &str) -> bool {
         self.fields.get(field).is_some_and(|value| !value.is_null())
     }
 
     fn take<T: DeserializeOwned>(&mut self, field: &str) -> Result<T, String> {
-        let value = self.fields.remove(field).ok_or_else(|| format!("no {field}"))?;
+        let value = self.fields.remove(field).ok_or_else(|| format!("the field {field} is missing"))?;
         serde_json::from_value(value).map_err(|error| format!("{field}: {error}"))
     }
 
@@ -49,21 +50,21 @@ impl Delivery {
     }
 }
 
-fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Result<Parsed, String> {
+fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Result<ParsedDelivery, String> {
     let Some(repository) = fields.remove("repository").filter(|value| !value.is_null()) else {
-        return Ok(Parsed::Ignored(format!("{} event without a repository", shown(event))));
+        return Ok(ParsedDelivery::Ignored(format!("{} event without a repository", printable(event))));
     };
     let repository: WireRepository = serde_json::from_value(repository).map_err(|e| format!("repository: {e}"))?;
-    let repo = repository.reference(forge).ok_or("repository: no id or owner")?;
+    let repo = repository.reference(forge).ok_or("repository: id or owner is missing")?;
     let sender: Option<WireUser> =
         fields.remove("sender").map_or(Ok(None), serde_json::from_value).map_err(|e| format!("sender: {e}"))?;
     let action = match fields.remove("action") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(action)) => action,
-        Some(_) => return Err("action: no text".to_owned()),
+        Some(_) => return Err("action: not a string".to_owned()),
     };
     let sender = sender.map_or_else(map::ghost, WireUser::account);
-    let delivery = Delivery { repo, sender, action, fields };
+    let delivery = GiteaDelivery { repo, sender, action, fields };
 
     if delivery.has("comment") && delivery.has("issue") {
         comment(delivery)
@@ -74,30 +75,30 @@ fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Resul
     } else if delivery.has("after") && delivery.has("ref") {
         push(delivery)
     } else if delivery.text("ref_type") == "branch" && delivery.has("pusher_type") {
-        let branch = delivery.take_branch()?;
+        let branch = delivery.branch()?;
         Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after: None, sender: delivery.sender }))
     } else if delivery.has("workflow_run") || delivery.has("workflow_job") {
         workflow(delivery)
     } else if delivery.has("sha") && delivery.has("state") {
-        let sha = Sha::parse(delivery.text("sha")).ok_or("sha: no object name")?;
+        let sha = Sha::parse(delivery.text("sha")).ok_or("sha: not a commit id")?;
         Ok(event_of(ForgeEvent::ChecksChanged { repo: delivery.repo, sha, branch: None }))
-    } else if !delivery.action.is_empty() && !FOREIGN.iter().any(|field| delivery.fields.contains_key(*field)) {
+    } else if !delivery.action.is_empty() && !UNUSED_FIELDS.iter().any(|field| delivery.fields.contains_key(*field)) {
         Ok(event_of(ForgeEvent::RepositoryChanged { repo: delivery.repo, action: delivery.action }))
     } else {
-        Ok(Parsed::Ignored(format!("{} event, of which nothing is used", shown(event))))
+        Ok(ParsedDelivery::Ignored(format!("{} event is not used", printable(event))))
     }
 }
 
-impl Delivery {
-    /// The branch that a `delete` event names.
-    fn take_branch(&self) -> Result<String, String> {
+impl GiteaDelivery {
+    /// Returns the branch of a `delete` event.
+    fn branch(&self) -> Result<String, String> {
         let name = self.text("ref");
         let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
         if branch.is_empty() { Err("ref: empty".to_owned()) } else { Ok(branch.to_owned()) }
     }
 }
 
-fn comment(mut delivery: Delivery) -> Result<Parsed, String> {
+fn comment(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     if delivery.action != "created" {
         return Ok(ignored("comment", &delivery.action));
     }
@@ -108,9 +109,9 @@ fn comment(mut delivery: Delivery) -> Result<Parsed, String> {
     Ok(event_of(ForgeEvent::CommentCreated { repo: delivery.repo, issue, comment, sender: delivery.sender }))
 }
 
-fn issue(mut delivery: Delivery) -> Result<Parsed, String> {
+fn issue(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     let issue: WireIssue = delivery.take("issue")?;
-    let Delivery { repo, sender, action, .. } = delivery;
+    let GiteaDelivery { repo, sender, action, .. } = delivery;
     let number = issue.number();
     let issue = issue.snapshot();
     Ok(event_of(match action.as_str() {
@@ -124,7 +125,7 @@ fn issue(mut delivery: Delivery) -> Result<Parsed, String> {
     }))
 }
 
-fn pull(mut delivery: Delivery) -> Result<Parsed, String> {
+fn pull(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     match delivery.action.as_str() {
         "label_updated" | "label_cleared" => {
             let issue = delivery.take::<WirePull>("pull_request")?.issue();
@@ -132,14 +133,14 @@ fn pull(mut delivery: Delivery) -> Result<Parsed, String> {
         }
         "opened" | "edited" | "closed" | "reopened" | "synchronized" => {
             let pull = delivery.take::<WirePull>("pull_request")?;
-            let pull = pull.snapshot().ok_or("pull_request: no newest commit")?;
+            let pull = pull.snapshot().ok_or("pull_request: no head commit")?;
             Ok(event_of(ForgeEvent::PullChanged { repo: delivery.repo, pull, sender: delivery.sender }))
         }
         other => Ok(ignored("pull request", other)),
     }
 }
 
-/// `type` and text of a review; who it is from is the sender.
+/// Type and text of a review; its author is the sender.
 #[derive(Deserialize)]
 struct WireVerdict {
     #[serde(rename = "type")]
@@ -147,12 +148,12 @@ struct WireVerdict {
     content: Option<String>,
 }
 
-fn review(mut delivery: Delivery) -> Result<Parsed, String> {
+fn review(mut delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     if delivery.action != "reviewed" {
         return Ok(ignored("review", &delivery.action));
     }
     let review: WireVerdict = delivery.take("review")?;
-    // `pull_request_review_approved` and the older `pull_request_approved`, and so on.
+    // Old servers send `pull_request_approved`, newer ones `pull_request_review_approved`.
     let verdict = match review.kind.trim_start_matches("pull_request_").trim_start_matches("review_") {
         "approved" => ReviewVerdict::Approved,
         "rejected" => ReviewVerdict::ChangesRequested,
@@ -161,44 +162,44 @@ fn review(mut delivery: Delivery) -> Result<Parsed, String> {
     };
     let pull: WirePull = delivery.take("pull_request")?;
     let at = pull.updated_at();
-    let pull = pull.snapshot().ok_or("pull_request: no newest commit")?;
+    let pull = pull.snapshot().ok_or("pull_request: no head commit")?;
     let body = review.content.unwrap_or_default();
-    let Delivery { repo, sender, .. } = delivery;
+    let GiteaDelivery { repo, sender, .. } = delivery;
     Ok(event_of(ForgeEvent::ReviewSubmitted { repo, pull, id: None, verdict, body, sender, at }))
 }
 
-fn push(delivery: Delivery) -> Result<Parsed, String> {
+fn push(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     let Some(branch) = delivery.text("ref").strip_prefix("refs/heads/").filter(|branch| !branch.is_empty()) else {
-        return Ok(Parsed::Ignored("push to something that is no branch".to_owned()));
+        return Ok(ParsedDelivery::Ignored("the push is not to a branch".to_owned()));
     };
-    let after = Sha::parse(delivery.text("after")).ok_or("after: no object name")?;
-    let gone = after.as_str().bytes().all(|b| b == b'0');
+    let after = Sha::parse(delivery.text("after")).ok_or("after: not a commit id")?;
+    let deleted = after.as_str().bytes().all(|b| b == b'0');
     let branch = branch.to_owned();
-    let after = (!gone).then_some(after);
+    let after = (!deleted).then_some(after);
     Ok(event_of(ForgeEvent::Pushed { repo: delivery.repo, branch, after, sender: delivery.sender }))
 }
 
-fn workflow(delivery: Delivery) -> Result<Parsed, String> {
+fn workflow(delivery: GiteaDelivery) -> Result<ParsedDelivery, String> {
     if delivery.action != "completed" {
         return Ok(ignored("workflow", &delivery.action));
     }
     let run = delivery.fields.get("workflow_run").filter(|run| !run.is_null());
     let run = run.or_else(|| delivery.fields.get("workflow_job"));
     let field = |name: &str| run.and_then(|run| run.get(name)).and_then(Value::as_str);
-    let sha = field("head_sha").and_then(Sha::parse).ok_or("head_sha: no object name")?;
+    let sha = field("head_sha").and_then(Sha::parse).ok_or("head_sha: not a commit id")?;
     let branch = field("head_branch").filter(|branch| !branch.is_empty()).map(str::to_owned);
     Ok(event_of(ForgeEvent::ChecksChanged { repo: delivery.repo, sha, branch }))
 }
 
-fn event_of(event: ForgeEvent) -> Parsed {
-    Parsed::Event(Box::new(event))
+fn event_of(event: ForgeEvent) -> ParsedDelivery {
+    ParsedDelivery::Event(Box::new(event))
 }
 
-fn ignored(what: &str, action: &str) -> Parsed {
-    Parsed::Ignored(format!("{what} {:?} is of no interest", shown(action)))
+fn ignored(what: &str, action: &str) -> ParsedDelivery {
+    ParsedDelivery::Ignored(format!("{what} {:?} is not used", printable(action)))
 }
 
-/// Text from outside for a line of a log: short, without control characters.
-fn shown(text: &str) -> String {
+/// Returns a text in a form that is safe in logs: at most 60 characters, without control characters.
+fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(60).collect()
 }

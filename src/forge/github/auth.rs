@@ -1,7 +1,7 @@
-//! Who we are to GitHub: a personal token, or an App that signs for short-lived tokens of its installations.
+//! Authentication: a personal token, or an App that signs requests for short-lived tokens of its installations.
 //!
-//! Tokens live in memory only. Each is narrowed to one repository and one purpose, renewed five minutes before it
-//! ends, and asked for once however many calls wait for it.
+//! Tokens are kept in memory only. Each is limited to one repository and one purpose, renewed five minutes before it
+//! expires, and requested once even if many calls wait for it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,27 +15,27 @@ use serde_json::{Value, json};
 
 use crate::domain::model::ids::{RepoId, RepoRef, Timestamp};
 
-/// How long before its end a token is no longer handed out, in milliseconds; git must be able to finish with it.
+/// Minimum remaining lifetime of a token that is used, in milliseconds; long enough for git to finish.
 const RENEW_BEFORE_MS: i64 = 5 * 60_000;
-/// How far back a signature is dated, in seconds, as GitHub recommends against clocks that run apart.
+/// Time by which a signature is backdated, in seconds; GitHub recommends it against clock drift.
 const ISSUED_BEFORE_S: i64 = 60;
-/// How long a signature holds from its date, in seconds; GitHub takes at most 600.
+/// Lifetime of a signature from its date, in seconds; GitHub accepts at most 600.
 const SIGNATURE_S: i64 = 9 * 60;
-/// Differences between the clocks below this are not worth a second try, in milliseconds.
-const SKEW_WORTH_MS: i64 = 2_000;
+/// Minimum clock difference that justifies another attempt, in milliseconds.
+const MIN_SKEW_MS: i64 = 2_000;
 
-/// What a token of an installation is for; decides what it may do.
+/// Purpose of an installation token; determines its permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
-    /// Calls of the API. GitHub wants `contents: write` to take a pull request out of draft.
+    /// API calls. GitHub requires `contents: write` to mark a pull request as ready.
     Api,
-    /// Reading with git.
+    /// Fetching with git.
     Fetch,
     /// Pushing with git.
     Push,
-    /// Asking who is in a team of the organisation.
+    /// Reading team memberships of the organisation.
     Members,
-    /// Reading what is public to the installation: its list of repositories, accounts.
+    /// Reading accounts and the list of repositories.
     Metadata,
 }
 
@@ -51,30 +51,30 @@ impl Purpose {
     }
 }
 
-/// In whose name a call is made.
+/// Credential of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Scope<'a> {
-    /// Nobody's.
-    Nobody,
-    /// The App's own, or the personal token's.
+    /// None.
+    Anonymous,
+    /// The App itself, or the personal token.
     Own,
-    /// An installation's, all of its repositories, to read what there is.
+    /// An installation with all of its repositories, for metadata.
     Installation(u64),
-    /// A repository's.
+    /// A single repository.
     Repository(&'a RepoRef, Purpose),
 }
 
-/// Which token.
+/// Key of a cached token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum TokenKey {
-    /// Of an installation, metadata only.
+    /// Token of an installation, for metadata only.
     Installation(u64),
-    /// Of one repository.
+    /// Token of one repository.
     Repository(RepoId, Purpose),
 }
 
 impl TokenKey {
-    /// What GitHub is asked for: the token's repository and permissions.
+    /// Returns the request body: repository and permissions of the token.
     pub(super) fn request(self) -> Value {
         match self {
             Self::Installation(_) => json!({ "permissions": Purpose::Metadata.permissions() }),
@@ -87,38 +87,38 @@ impl TokenKey {
 
 /// A token of an installation.
 #[derive(Clone)]
-pub(super) struct Minted {
+pub(super) struct InstallationToken {
     pub(super) token: SecretString,
     pub(super) expires_at: Timestamp,
 }
 
-/// The place of one token; held locked while it is asked for, so that it is asked for once.
-pub(super) type Slot = Arc<tokio::sync::Mutex<Option<Minted>>>;
+/// Slot of a cached token; locked during the request, so that concurrent callers request it once.
+pub(super) type TokenSlot = Arc<tokio::sync::Mutex<Option<InstallationToken>>>;
 
-/// A GitHub App's key and what was made with it.
-pub(super) struct App {
+/// GitHub App with its key, installations and cached tokens.
+pub(super) struct GitHubApp {
     id: u64,
     key: EncodingKey,
-    /// How far the server's clock was ahead in its newest answer.
+    /// Difference of the server's clock in its newest response, in milliseconds; positive if it is ahead.
     pub(super) observed_ahead_ms: Arc<AtomicI64>,
-    /// How far it is taken to be ahead: 0 until GitHub refuses a signature's dates.
+    /// Difference used for signatures, in milliseconds; 0 until GitHub rejects the dates of a signature.
     ahead_ms: AtomicI64,
     installations: Mutex<HashMap<RepoId, u64>>,
-    slots: Mutex<HashMap<TokenKey, Slot>>,
+    slots: Mutex<HashMap<TokenKey, TokenSlot>>,
 }
 
 #[derive(Serialize)]
-struct Claims {
+struct AppClaims {
     iat: i64,
     exp: i64,
     iss: String,
 }
 
-impl App {
-    /// Takes the key that GitHub made for the App.
+impl GitHubApp {
+    /// Creates an App from its private key.
     ///
     /// # Errors
-    /// When it is no RSA key in PEM form.
+    /// The key is not an RSA key in PEM format.
     pub(super) fn new(id: u64, pem: &SecretString) -> Result<Self, jsonwebtoken::errors::Error> {
         Ok(Self {
             id,
@@ -130,46 +130,46 @@ impl App {
         })
     }
 
-    /// The server's time, as far as we know it.
+    /// Returns the estimated time of the server.
     fn server_time(&self, now: Timestamp) -> Timestamp {
         now.plus_ms(self.ahead_ms.load(Ordering::Relaxed))
     }
 
-    /// A signature that says we are the App.
+    /// Returns a signed JSON Web Token of the App.
     pub(super) fn signature(&self, now: Timestamp) -> Result<SecretString, jsonwebtoken::errors::Error> {
         let issued = self.server_time(now).0.div_euclid(1000) - ISSUED_BEFORE_S;
-        let claims = Claims { iat: issued, exp: issued + SIGNATURE_S, iss: self.id.to_string() };
+        let claims = AppClaims { iat: issued, exp: issued + SIGNATURE_S, iss: self.id.to_string() };
         jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &self.key).map(SecretString::from)
     }
 
-    /// Takes over the server's clock when a refusal blames a signature's dates; whether another try is worth it.
-    pub(super) fn corrects_clock(&self, refusal: &str) -> bool {
-        let blamed = ["'Expiration time'", "'Issued at'"].iter().any(|claim| refusal.contains(claim));
+    /// Adopts the server's clock if GitHub rejected the dates of a signature. Returns whether a retry may succeed.
+    pub(super) fn adjust_clock(&self, refusal: &str) -> bool {
+        let rejects_dates = ["'Expiration time'", "'Issued at'"].iter().any(|claim| refusal.contains(claim));
         let observed = self.observed_ahead_ms.load(Ordering::Relaxed);
-        if !blamed || (observed - self.ahead_ms.load(Ordering::Relaxed)).abs() < SKEW_WORTH_MS {
+        if !rejects_dates || (observed - self.ahead_ms.load(Ordering::Relaxed)).abs() < MIN_SKEW_MS {
             return false;
         }
-        tracing::warn!(ahead_ms = observed, "the clock of this machine and GitHub's differ; GitHub's is used");
+        tracing::warn!(ahead_ms = observed, "the clocks of this machine and of GitHub differ; using GitHub's time for signatures");
         self.ahead_ms.store(observed, Ordering::Relaxed);
         true
     }
 
-    /// Whether a token may still be handed out.
-    pub(super) fn is_fresh(&self, minted: &Minted, now: Timestamp) -> bool {
+    /// Whether a token is valid for long enough.
+    pub(super) fn is_fresh(&self, minted: &InstallationToken, now: Timestamp) -> bool {
         self.server_time(now).plus_ms(RENEW_BEFORE_MS) < minted.expires_at
     }
 
-    /// The place of a token.
-    pub(super) fn slot(&self, key: TokenKey) -> Slot {
+    /// Returns the slot of a token.
+    pub(super) fn slot(&self, key: TokenKey) -> TokenSlot {
         lock(&self.slots).entry(key).or_default().clone()
     }
 
-    /// The installation that a repository belongs to, if it was asked for before.
+    /// Returns the cached installation of a repository.
     pub(super) fn installation(&self, repo: RepoId) -> Option<u64> {
         lock(&self.installations).get(&repo).copied()
     }
 
-    /// Remembers, or with `None` forgets, a repository's installation.
+    /// Caches the installation of a repository; `None` removes it.
     pub(super) fn set_installation(&self, repo: RepoId, installation: Option<u64>) {
         match installation {
             Some(id) => lock(&self.installations).insert(repo, id),
@@ -177,8 +177,8 @@ impl App {
         };
     }
 
-    /// Forgets a token that GitHub refused, unless another has taken its place; and where it came from, because the
-    /// App may have been installed anew.
+    /// Removes a token that GitHub rejected, unless it was replaced already, and the repository's installation, because the
+    /// App may have been reinstalled.
     pub(super) async fn forget(&self, key: TokenKey, refused: &SecretString) {
         let slot = self.slot(key);
         let mut held = slot.lock().await;
@@ -191,12 +191,12 @@ impl App {
     }
 }
 
-/// How we sign in.
+/// Identity on the server.
 pub(super) enum Identity {
-    /// With a personal token.
+    /// Personal token.
     Token(SecretString),
-    /// As an App.
-    App(App),
+    /// GitHub App.
+    App(GitHubApp),
 }
 
 impl fmt::Debug for Identity {
@@ -209,6 +209,6 @@ impl fmt::Debug for Identity {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Single map operations happen under these locks, so the maps are sound even after a panic elsewhere.
+    // Code under these locks runs single map operations, so the maps are valid even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,36 +1,36 @@
-//! What CI says of a commit: check runs and commit statuses, and why the failed ones failed.
+//! CI results of a commit: check runs, commit statuses and the logs of failed ones.
 
 use http::Method;
 use serde::Deserialize;
 
-use super::client::Call;
-use super::log::{KEPT_BYTES, failing_part, last_bytes};
-use super::{GitHub, unless};
+use super::client::ApiCall;
+use super::log::{MAX_LOG_BYTES, failing_part, last_bytes};
+use super::{GitHub, ignoring};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult};
 
-/// Failures whose log or remarks are fetched; the others are named with what is at hand.
-const EXPLAINED: usize = 10;
+/// Maximum number of failures whose log or annotations are fetched.
+const MAX_LOGS: usize = 10;
 
 #[derive(Deserialize)]
-struct CheckRuns {
-    check_runs: Vec<CheckRun>,
+struct CheckRunPage {
+    check_runs: Vec<GitHubCheckRun>,
 }
 
 #[derive(Deserialize)]
-struct CheckRun {
+struct GitHubCheckRun {
     id: u64,
     name: String,
     status: String,
     conclusion: Option<String>,
     html_url: Option<String>,
     details_url: Option<String>,
-    output: Option<Output>,
+    output: Option<CheckRunOutput>,
     app: Option<CheckApp>,
 }
 
 #[derive(Deserialize)]
-struct Output {
+struct CheckRunOutput {
     title: Option<String>,
     summary: Option<String>,
     text: Option<String>,
@@ -51,21 +51,22 @@ struct Annotation {
 }
 
 #[derive(Deserialize)]
-struct Statuses {
-    statuses: Vec<Status>,
+struct StatusPage {
+    statuses: Vec<GitHubStatus>,
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct GitHubStatus {
     state: String,
     context: Option<String>,
     description: Option<String>,
     target_url: Option<String>,
 }
 
-impl CheckRun {
-    /// The job of GitHub Actions behind it. A job has the id of its check run; the address says it in so many words.
-    fn job(&self) -> Option<String> {
+impl GitHubCheckRun {
+    /// Returns the id of the GitHub Actions job of this check run, read from its address; the id of the check run if the address
+    /// has none. `None` for check runs of other apps.
+    fn actions_job(&self) -> Option<String> {
         let of_actions = self.app.as_ref().is_some_and(|app| app.slug.as_deref() == Some("github-actions"));
         let named = self
             .details_url
@@ -77,17 +78,17 @@ impl CheckRun {
 }
 
 impl GitHub {
-    /// Check runs and the combined status of a commit.
+    /// Returns the check runs and commit statuses of a commit.
     pub(super) async fn ci_state(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
         let what = format!("read the checks of {} on", sha.short());
-        let call = Call::on(repo, Method::GET, &["commits", sha.as_str(), "check-runs"], &what)
+        let call = ApiCall::on(repo, Method::GET, &["commits", sha.as_str(), "check-runs"], &what)
             .query(&[("filter", "latest"), ("per_page", "100")]);
-        let runs = self.client.pages(&call, |page: CheckRuns| page.check_runs).await?;
+        let runs = self.client.pages(&call, |page: CheckRunPage| page.check_runs).await?;
         let call =
-            Call::on(repo, Method::GET, &["commits", sha.as_str(), "status"], &what).query(&[("per_page", "100")]);
-        // The commit is there, its check runs were read: a server that finds no statuses has none to give.
-        let statuses = self.client.pages(&call, |page: Statuses| page.statuses).await;
-        let statuses = unless(ForgeErrorKind::NotFound, statuses)?;
+            ApiCall::on(repo, Method::GET, &["commits", sha.as_str(), "status"], &what).query(&[("per_page", "100")]);
+        // The check runs were read, so the commit exists: 404 means that there are no statuses.
+        let statuses = self.client.pages(&call, |page: StatusPage| page.statuses).await;
+        let statuses = ignoring(ForgeErrorKind::NotFound, statuses)?;
 
         let mut state = CiState::default();
         for run in runs {
@@ -95,7 +96,7 @@ impl GitHub {
                 None => state.pending += 1,
                 Some("success" | "neutral" | "skipped") => state.passed += 1,
                 Some(_) => {
-                    let log = if state.failed.len() < EXPLAINED { self.reason(repo, &run).await? } else { said(&run) };
+                    let log = if state.failed.len() < MAX_LOGS { self.failure_log(repo, &run).await? } else { summary(&run) };
                     let url = run.html_url.or(run.details_url).unwrap_or_default();
                     state.failed.push(CiFailure { name: run.name, url, log });
                 }
@@ -115,34 +116,34 @@ impl GitHub {
         Ok(state)
     }
 
-    /// Why a check run failed: the failing step of its job's log, otherwise what the check says of itself.
-    async fn reason(&self, repo: &RepoRef, run: &CheckRun) -> ForgeResult<String> {
-        if let Some(job) = run.job() {
-            let call = Call::on(repo, Method::GET, &["actions", "jobs", &job, "logs"], "read a job's log on");
-            match self.client.send(&call.follow_abroad()).await {
+    /// Returns the failing step of the job's log; if there is no log, the check's summary and annotations.
+    async fn failure_log(&self, repo: &RepoRef, run: &GitHubCheckRun) -> ForgeResult<String> {
+        if let Some(job) = run.actions_job() {
+            let call = ApiCall::on(repo, Method::GET, &["actions", "jobs", &job, "logs"], "read a job's log on");
+            match self.client.send(&call.follow_cross_origin()).await {
                 Ok(response) => return Ok(failing_part(response.body())),
                 Err(failure) if matches!(failure.kind, ForgeErrorKind::RateLimited { .. }) => return Err(failure),
-                // Logs expire, and the storage they are on may be out of reach: the summary has to do.
-                Err(failure) => tracing::info!(%failure, "no log of a failed job"),
+                // Logs expire, and their storage may be unreachable: the summary is used instead.
+                Err(failure) => tracing::info!(%failure, "could not read the log of a failed job; using the check's summary"),
             }
         }
-        let mut text = said(run);
+        let mut text = summary(run);
         if run.output.as_ref().and_then(|output| output.annotations_count).unwrap_or(0) > 0 {
             let id = run.id.to_string();
-            let call = Call::on(repo, Method::GET, &["check-runs", &id, "annotations"], "read a check's remarks on")
+            let call = ApiCall::on(repo, Method::GET, &["check-runs", &id, "annotations"], "read the annotations of a check on")
                 .query(&[("per_page", "100")]);
             match self.client.read::<Vec<Annotation>>(&call).await {
-                Ok(annotations) => annotations.iter().for_each(|one| text.push_str(&remark(one))),
+                Ok(annotations) => annotations.iter().for_each(|one| text.push_str(&annotation_line(one))),
                 Err(failure) if matches!(failure.kind, ForgeErrorKind::RateLimited { .. }) => return Err(failure),
-                Err(failure) => tracing::info!(%failure, "no remarks of a failed check"),
+                Err(failure) => tracing::info!(%failure, "could not read the annotations of a failed check"),
             }
         }
-        Ok(last_bytes(&text, KEPT_BYTES).to_owned())
+        Ok(last_bytes(&text, MAX_LOG_BYTES).to_owned())
     }
 }
 
-/// What a check run says of itself, or at least how it ended.
-fn said(run: &CheckRun) -> String {
+/// Returns title, summary and text of a check run; its conclusion if it has none.
+fn summary(run: &GitHubCheckRun) -> String {
     let output = run.output.as_ref();
     let parts = output.map(|output| [&output.title, &output.summary, &output.text]);
     let parts: Vec<&str> =
@@ -151,10 +152,10 @@ fn said(run: &CheckRun) -> String {
         true => format!("ended as {}", run.conclusion.as_deref().unwrap_or("unknown")),
         false => parts.join("\n"),
     };
-    last_bytes(&text, KEPT_BYTES).to_owned()
+    last_bytes(&text, MAX_LOG_BYTES).to_owned()
 }
 
-fn remark(annotation: &Annotation) -> String {
+fn annotation_line(annotation: &Annotation) -> String {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     let line = annotation.start_line.map(|line| format!(":{line}")).unwrap_or_default();
     let level = text(&annotation.annotation_level);

@@ -1,5 +1,5 @@
-//! Calls of GitHub's REST API: addresses, credentials, pages. Trying again and pausing are the caller's underneath,
-//! one for each installation, because GitHub counts them apart.
+//! Client of GitHub's REST and GraphQL API: addresses, credentials, pages. Each installation has its own request layer, because
+//! GitHub has separate rate limits for each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,34 +13,34 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
-use super::auth::{App, Identity, Minted, Purpose, Scope, TokenKey};
+use super::auth::{GitHubApp, Identity, InstallationToken, Purpose, Scope, TokenKey};
 use super::wire;
 use crate::clock::Clock;
 use crate::domain::model::ids::RepoRef;
-use crate::forge::http::{Caller, FollowAbroad, Pace, Priority, ReadOnly, Transport, error, json, next_page};
+use crate::forge::http::{RequestLayer, FollowCrossOrigin, RateSettings, RequestPriority, ReadOnly, Transport, error, json, next_page};
 use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult};
 
-/// Version of the API that our requests and readers are written for.
+/// Version of the REST API.
 const API_VERSION: &str = "2022-11-28";
-/// Pages that are read of one list at most; 100 entries each.
+/// Maximum number of pages of a list; a page has 100 entries.
 const MAX_PAGES: usize = 1_000;
 
-/// One call that is to be made.
+/// API call to be made.
 #[derive(Clone)]
-pub(super) struct Call<'a> {
+pub(super) struct ApiCall<'a> {
     what: String,
     scope: Scope<'a>,
     method: Method,
-    /// Address, or why there is none.
+    /// Path or address; an error message if it cannot be built.
     address: Result<String, String>,
     body: Option<Value>,
-    priority: Priority,
+    priority: RequestPriority,
     read_only: bool,
-    follow_abroad: bool,
+    follow_cross_origin: bool,
 }
 
-impl<'a> Call<'a> {
-    /// A call of a path below the API's address, given in segments that are escaped here. `what` is for people.
+impl<'a> ApiCall<'a> {
+    /// Creates a call of a path below the API's address. Escapes the segments. `what` describes the operation in errors.
     pub(super) fn new(scope: Scope<'a>, method: Method, path: &[&str], what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -48,13 +48,13 @@ impl<'a> Call<'a> {
             method,
             address: path_of(path),
             body: None,
-            priority: Priority::Normal,
+            priority: RequestPriority::Normal,
             read_only: false,
-            follow_abroad: false,
+            follow_cross_origin: false,
         }
     }
 
-    /// A call below a repository's path, with a token of that repository only.
+    /// Creates a call below a repository's path, with a token limited to that repository.
     pub(super) fn on(repo: &'a RepoRef, method: Method, path: &[&str], what: impl AsRef<str>) -> Self {
         let mut segments = vec!["repos", &repo.owner, &repo.name];
         segments.extend_from_slice(path);
@@ -69,33 +69,33 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sends a body.
+    /// Adds a JSON body.
     pub(super) fn json(mut self, body: Value) -> Self {
         self.body = Some(body);
         self
     }
 
-    /// Gives way to people's commands when the budget is short.
+    /// Marks a poll, which is refused when the request budget is nearly used up.
     pub(super) fn background(mut self) -> Self {
-        self.priority = Priority::Background;
+        self.priority = RequestPriority::Background;
         self
     }
 
-    /// Goes before changes that wait their turn.
+    /// Sends the call before waiting mutating calls.
     pub(super) fn urgent(mut self) -> Self {
-        self.priority = Priority::Urgent;
+        self.priority = RequestPriority::Urgent;
         self
     }
 
-    /// Changes nothing, although it is a POST.
+    /// Marks a POST without effect.
     pub(super) fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// Follows a redirect to another host, without credentials.
-    pub(super) fn follow_abroad(mut self) -> Self {
-        self.follow_abroad = true;
+    /// Follows redirects to another host, without credentials.
+    pub(super) fn follow_cross_origin(mut self) -> Self {
+        self.follow_cross_origin = true;
         self
     }
 }
@@ -103,7 +103,7 @@ impl<'a> Call<'a> {
 fn path_of(segments: &[&str]) -> Result<String, String> {
     let mut path = String::new();
     for segment in segments {
-        // A server would resolve these to a shorter path, which means something else.
+        // A server would resolve these to another path.
         if matches!(*segment, "" | "." | "..") {
             return Err(format!("`{segment}` cannot be part of an address"));
         }
@@ -118,9 +118,9 @@ fn path_of(segments: &[&str]) -> Result<String, String> {
     Ok(path)
 }
 
-/// What a call is made with.
+/// Request layer and credential of a call.
 struct Grant {
-    caller: Arc<Caller>,
+    layer: Arc<RequestLayer>,
     secret: Option<SecretString>,
     key: Option<TokenKey>,
 }
@@ -136,51 +136,51 @@ struct InstallationAnswer {
     id: u64,
 }
 
-/// Makes calls.
-pub(super) struct Client {
+/// API client with the credentials of one account.
+pub(super) struct GitHubClient {
     api: Url,
     pub(super) identity: Identity,
     transport: Arc<dyn Transport>,
     clock: Clock,
-    pace: Pace,
-    callers: Mutex<HashMap<Option<u64>, Arc<Caller>>>,
+    rates: RateSettings,
+    layers: Mutex<HashMap<Option<u64>, Arc<RequestLayer>>>,
 }
 
-impl Client {
-    /// A client of the API at `api`, which may end with a slash.
-    pub(super) fn new(api: Url, identity: Identity, transport: Arc<dyn Transport>, clock: Clock, pace: Pace) -> Self {
-        Self { api, identity, transport, clock, pace, callers: Mutex::default() }
+impl GitHubClient {
+    /// Creates a client of the API at `api`, with or without a trailing slash.
+    pub(super) fn new(api: Url, identity: Identity, transport: Arc<dyn Transport>, clock: Clock, rates: RateSettings) -> Self {
+        Self { api, identity, transport, clock, rates, layers: Mutex::default() }
     }
 
-    fn caller(&self, installation: Option<u64>) -> Arc<Caller> {
-        // Single map operations happen under this lock, so the map is sound even after a panic elsewhere.
-        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Caller::new(self.transport.clone(), self.clock.clone(), self.pace));
-        callers.entry(installation).or_insert_with(new).clone()
+    fn layer(&self, installation: Option<u64>) -> Arc<RequestLayer> {
+        // Code under this lock runs a single map operation, so the map is valid even after a panic.
+        let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(RequestLayer::new(self.transport.clone(), self.clock.clone(), self.rates));
+        layers.entry(installation).or_insert_with(new).clone()
     }
 
-    /// Makes a call. A refused credential is renewed once.
-    pub(super) async fn send(&self, call: &Call<'_>) -> ForgeResult<Response<Bytes>> {
+    /// Makes a call. Renews a rejected credential once.
+    pub(super) async fn send(&self, call: &ApiCall<'_>) -> ForgeResult<Response<Bytes>> {
         let grant = self.grant(call).await?;
         let refused = match self.deliver(call, &grant).await {
             Err(failure) if failure.kind == ForgeErrorKind::Unauthorized => failure,
             answer => return answer,
         };
-        if !self.renews(&grant, &refused).await {
+        if !self.discard_credential(&grant, &refused).await {
             return Err(refused);
         }
         self.deliver(call, &self.grant(call).await?).await
     }
 
-    /// Makes a call and reads its answer.
-    pub(super) async fn read<T: DeserializeOwned>(&self, call: &Call<'_>) -> ForgeResult<T> {
+    /// Makes a call and parses its response.
+    pub(super) async fn read<T: DeserializeOwned>(&self, call: &ApiCall<'_>) -> ForgeResult<T> {
         json(&call.what, &self.send(call).await?)
     }
 
-    /// Reads all pages of a list; `items` takes the list out of a page.
+    /// Reads all pages of a list; `items` extracts the entries of a page.
     pub(super) async fn pages<P: DeserializeOwned, T>(
         &self,
-        call: &Call<'_>,
+        call: &ApiCall<'_>,
         items: impl Fn(P) -> Vec<T>,
     ) -> ForgeResult<Vec<T>> {
         let mut call = call.clone();
@@ -191,16 +191,16 @@ impl Client {
             let Some(next) = next_page(response.headers()) else { return Ok(all) };
             let same_server = Url::parse(&next).is_ok_and(|next| next.origin() == self.api.origin());
             if !same_server {
-                return Err(error(ForgeErrorKind::Bug, &call.what, "the next page is on another server; not read"));
+                return Err(error(ForgeErrorKind::Bug, &call.what, "the next page is on another server and was not read"));
             }
             call.address = Ok(next);
         }
         Err(error(ForgeErrorKind::Bug, &call.what, format!("the list has more than {MAX_PAGES} pages")))
     }
 
-    /// A query or mutation of GraphQL; the answer's `data`.
-    pub(super) async fn graphql(&self, mut call: Call<'_>, query: &str, variables: Value) -> ForgeResult<Value> {
-        // On Enterprise REST is at `/api/v3` and GraphQL at `/api/graphql`.
+    /// Runs a GraphQL query or mutation and returns its `data`.
+    pub(super) async fn graphql(&self, mut call: ApiCall<'_>, query: &str, variables: Value) -> ForgeResult<Value> {
+        // Enterprise Server has REST at `/api/v3` and GraphQL at `/api/graphql`.
         let base = self.base();
         call.address = Ok(format!("{}/graphql", base.strip_suffix("/v3").unwrap_or(base)));
         call.body = Some(serde_json::json!({ "query": query, "variables": variables }));
@@ -220,7 +220,7 @@ impl Client {
         Err(error(kind, &call.what, format!("GraphQL: {}", message.chars().take(500).collect::<String>())))
     }
 
-    /// A token for git; a personal token is used as it is.
+    /// Returns a token for git: the personal token, or one of the installation.
     pub(super) async fn git_token(&self, repo: &RepoRef, purpose: Purpose) -> ForgeResult<SecretString> {
         match &self.identity {
             Identity::Token(token) => Ok(token.clone()),
@@ -236,14 +236,14 @@ impl Client {
         self.api.as_str().trim_end_matches('/')
     }
 
-    async fn deliver(&self, call: &Call<'_>, grant: &Grant) -> ForgeResult<Response<Bytes>> {
+    async fn deliver(&self, call: &ApiCall<'_>, grant: &Grant) -> ForgeResult<Response<Bytes>> {
         let request = self
             .request(call, grant)
             .map_err(|detail| error(ForgeErrorKind::Bug, &call.what, format!("not sent: {detail}")))?;
-        grant.caller.call(&call.what, request).await
+        grant.layer.call(&call.what, request).await
     }
 
-    fn request(&self, call: &Call<'_>, grant: &Grant) -> Result<Request<Bytes>, String> {
+    fn request(&self, call: &ApiCall<'_>, grant: &Grant) -> Result<Request<Bytes>, String> {
         let address = call.address.as_ref().map_err(Clone::clone)?;
         let uri = if address.starts_with('/') { format!("{}{address}", self.base()) } else { address.clone() };
         let mut builder = Request::builder()
@@ -253,7 +253,7 @@ impl Client {
             .header("X-GitHub-Api-Version", API_VERSION);
         if let Some(secret) = &grant.secret {
             let bearer = HeaderValue::try_from(format!("Bearer {}", secret.expose_secret()));
-            let mut bearer = bearer.map_err(|_| "the token has characters that no token has".to_owned())?;
+            let mut bearer = bearer.map_err(|_| "the token contains invalid characters".to_owned())?;
             bearer.set_sensitive(true);
             builder = builder.header(AUTHORIZATION, bearer);
         }
@@ -269,27 +269,27 @@ impl Client {
         if call.read_only {
             request.extensions_mut().insert(ReadOnly);
         }
-        if call.follow_abroad {
-            request.extensions_mut().insert(FollowAbroad);
+        if call.follow_cross_origin {
+            request.extensions_mut().insert(FollowCrossOrigin);
         }
         Ok(request)
     }
 
-    async fn grant(&self, call: &Call<'_>) -> ForgeResult<Grant> {
+    async fn grant(&self, call: &ApiCall<'_>) -> ForgeResult<Grant> {
         let app = match &self.identity {
-            _ if matches!(call.scope, Scope::Nobody) => {
-                return Ok(Grant { caller: self.caller(None), secret: None, key: None });
+            _ if matches!(call.scope, Scope::Anonymous) => {
+                return Ok(Grant { layer: self.layer(None), secret: None, key: None });
             }
             Identity::Token(token) => {
-                return Ok(Grant { caller: self.caller(None), secret: Some(token.clone()), key: None });
+                return Ok(Grant { layer: self.layer(None), secret: Some(token.clone()), key: None });
             }
             Identity::App(app) => app,
         };
         let (installation, key) = match call.scope {
-            Scope::Nobody | Scope::Own => {
+            Scope::Anonymous | Scope::Own => {
                 let unsigned = |failure| error(ForgeErrorKind::Bug, &call.what, format!("cannot sign: {failure}"));
                 let signature = app.signature(self.clock.now()).map_err(unsigned)?;
-                return Ok(Grant { caller: self.caller(None), secret: Some(signature), key: None });
+                return Ok(Grant { layer: self.layer(None), secret: Some(signature), key: None });
             }
             Scope::Installation(id) => (id, TokenKey::Installation(id)),
             Scope::Repository(repo, purpose) => {
@@ -297,31 +297,31 @@ impl Client {
             }
         };
         let token = self.token(app, installation, key, &call.what).await?;
-        Ok(Grant { caller: self.caller(Some(installation)), secret: Some(token), key: Some(key) })
+        Ok(Grant { layer: self.layer(Some(installation)), secret: Some(token), key: Some(key) })
     }
 
-    /// Whether another try with a new credential may succeed.
-    async fn renews(&self, grant: &Grant, refused: &ForgeError) -> bool {
+    /// Discards a rejected credential. Returns whether a retry may succeed.
+    async fn discard_credential(&self, grant: &Grant, refused: &ForgeError) -> bool {
         match (&self.identity, grant.key, &grant.secret) {
             (Identity::App(app), Some(key), Some(secret)) => {
                 app.forget(key, secret).await;
                 true
             }
-            (Identity::App(app), None, Some(_)) => app.corrects_clock(&refused.detail),
+            (Identity::App(app), None, Some(_)) => app.adjust_clock(&refused.detail),
             _ => false,
         }
     }
 
-    async fn installation(&self, app: &App, repo: &RepoRef, what: &str) -> ForgeResult<u64> {
+    async fn installation(&self, app: &GitHubApp, repo: &RepoRef, what: &str) -> ForgeResult<u64> {
         if let Some(known) = app.installation(repo.id) {
             return Ok(known);
         }
         let path = ["repos", &repo.owner, &repo.name, "installation"];
-        let call = Call::new(Scope::Own, Method::GET, &path, format!("{what} (find the App's installation)"));
-        // Boxed because `send` needs this in turn; the App's own scope needs no installation, so that ends here.
+        let call = ApiCall::new(Scope::Own, Method::GET, &path, format!("{what} (find the App's installation)"));
+        // Boxed because `send` may call this; the App's own scope needs no installation, so the recursion ends here.
         let response = Box::pin(self.send(&call)).await.map_err(|mut failure| {
             if failure.kind == ForgeErrorKind::NotFound {
-                failure.detail.push_str("; the App is not installed there: install it, or add the repository to it");
+                failure.detail.push_str("; the App is not installed for this repository: install it, or add the repository to the installation");
             }
             failure
         })?;
@@ -330,7 +330,7 @@ impl Client {
         Ok(answer.id)
     }
 
-    async fn token(&self, app: &App, installation: u64, key: TokenKey, what: &str) -> ForgeResult<SecretString> {
+    async fn token(&self, app: &GitHubApp, installation: u64, key: TokenKey, what: &str) -> ForgeResult<SecretString> {
         let slot = app.slot(key);
         let mut held = slot.lock().await;
         if let Some(minted) = held.as_ref().filter(|minted| app.is_fresh(minted, self.clock.now())) {
@@ -338,8 +338,8 @@ impl Client {
         }
         let id = installation.to_string();
         let path = ["app", "installations", &id, "access_tokens"];
-        // Minting changes nothing that anybody sees, so it need not wait for its turn among the changes.
-        let call = Call::new(Scope::Own, Method::POST, &path, format!("{what} (get a token of the installation)"))
+        // Creating a token changes nothing visible, so it does not queue with mutating calls.
+        let call = ApiCall::new(Scope::Own, Method::POST, &path, format!("{what} (get a token of the installation)"))
             .json(key.request())
             .read_only();
         let answer: MintedAnswer = match Box::pin(self.read(&call)).await {
@@ -348,18 +348,19 @@ impl Client {
                 if let TokenKey::Repository(repo, _) = key {
                     app.set_installation(repo, None);
                 }
-                return Err(explained(failure));
+                return Err(with_installation_advice(failure));
             }
         };
         let expires_at = wire::moment(&answer.expires_at).map_err(|wrong| error(ForgeErrorKind::Bug, what, wrong))?;
         let token = SecretString::from(answer.token);
-        *held = Some(Minted { token: token.clone(), expires_at });
+        *held = Some(InstallationToken { token: token.clone(), expires_at });
         Ok(token)
     }
 }
 
-/// GitHub answers 422 both for permissions that the installation did not accept and for repositories it does not have.
-fn explained(mut failure: ForgeError) -> ForgeError {
+/// Adds advice to GitHub's 422, which means either permissions that the installation did not accept or a repository that it
+/// does not have.
+fn with_installation_advice(mut failure: ForgeError) -> ForgeError {
     if !is_unprocessable(&failure) {
         return failure;
     }
@@ -370,12 +371,12 @@ fn explained(mut failure: ForgeError) -> ForgeError {
             .push_str("; give the App the permissions of app-manifest.yml and accept them in the installation");
     } else {
         failure.kind = ForgeErrorKind::NotFound;
-        failure.detail.push_str("; the repository is not among those of the installation");
+        failure.detail.push_str("; the installation does not include this repository");
     }
     failure
 }
 
-/// Whether GitHub understood a call and refused its content.
+/// Whether GitHub rejected the content of a call (HTTP 422).
 pub(super) fn is_unprocessable(failure: &ForgeError) -> bool {
     failure.kind == ForgeErrorKind::Bug && failure.detail.starts_with("HTTP 422")
 }

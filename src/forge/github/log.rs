@@ -1,9 +1,10 @@
-//! Finds what matters in the log of a GitHub Actions job.
+//! Extracts the failing step from the log of a GitHub Actions job.
 
-/// What of a log is kept, in bytes.
-pub(super) const KEPT_BYTES: usize = 32 * 1024;
+/// Maximum size of a log excerpt, in bytes.
+pub(super) const MAX_LOG_BYTES: usize = 32 * 1024;
 
-/// The failing step of a job's log without time stamps, or the whole log where no step can be told; its last 32 KiB.
+/// Returns the failing step of a job's log, without time stamps and at most [`MAX_LOG_BYTES`] from its end. If no failing step is
+/// found, returns the end of the log.
 pub(super) fn failing_part(log: &[u8]) -> String {
     let text = String::from_utf8_lossy(log);
     let lines: Vec<&str> = text.trim_start_matches('\u{feff}').lines().map(without_time).collect();
@@ -11,10 +12,10 @@ pub(super) fn failing_part(log: &[u8]) -> String {
         Some((start, end)) => lines[start..=end].join("\n"),
         None => lines.join("\n"),
     };
-    last_bytes(&part, KEPT_BYTES).to_owned()
+    last_bytes(&part, MAX_LOG_BYTES).to_owned()
 }
 
-/// First and last line of the step that failed: from its `##[group]Run …` to the error that ended it.
+/// Returns the indices of the first and last line of the failing step, from `##[group]Run …` to its final error.
 fn failing_step(lines: &[&str]) -> Option<(usize, usize)> {
     let ended = |line: &&str| line.starts_with("##[error]Process completed with exit code");
     let any_error = |line: &&str| line.starts_with("##[error]");
@@ -23,7 +24,7 @@ fn failing_step(lines: &[&str]) -> Option<(usize, usize)> {
     Some((start, end))
 }
 
-/// A line without the moment that the runner puts before it (`2026-01-31T12:00:00.1234567Z `).
+/// Removes the time stamp that the runner puts before a line (`2026-01-31T12:00:00.1234567Z `).
 fn without_time(line: &str) -> &str {
     match line.split_once(' ') {
         Some((first, rest)) if first.len() >= 20 && first.ends_with('Z') && first.as_bytes().get(10) == Some(&b'T') => {
@@ -33,9 +34,9 @@ fn without_time(line: &str) -> &str {
     }
 }
 
-/// The end of a text, at most so many bytes, cut at a character.
-pub(super) fn last_bytes(text: &str, most: usize) -> &str {
-    let mut start = text.len().saturating_sub(most);
+/// Returns the end of a text, at most `max` bytes, cut at a character boundary.
+pub(super) fn last_bytes(text: &str, max: usize) -> &str {
+    let mut start = text.len().saturating_sub(max);
     while !text.is_char_boundary(start) {
         start += 1;
     }
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_failing_step_is_cut_out() {
+    fn failing_step_is_extracted() {
         let log = "\u{feff}2026-01-31T12:00:00.1234567Z ##[group]Run actions/checkout@v4\n\
                    2026-01-31T12:00:01.0000000Z Syncing repository\n\
                    2026-01-31T12:00:02.0000000Z ##[group]Run cargo test\n\
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_steps_is_taken_whole() {
+    fn log_without_steps_is_returned_completely() {
         for (log, expected) in [
             ("", ""),
             ("one\ntwo", "one\ntwo"),
@@ -76,10 +77,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_is_kept_and_no_character_is_cut() {
-        let log = "ä".repeat(KEPT_BYTES);
+    fn long_log_is_cut_at_a_character_boundary() {
+        let log = "ä".repeat(MAX_LOG_BYTES);
         let part = failing_part(format!("x{log}").as_bytes());
-        assert!(part.len() <= KEPT_BYTES && part.len() > KEPT_BYTES - 2);
+        assert!(part.len() <= MAX_LOG_BYTES && part.len() > MAX_LOG_BYTES - 2);
         assert!(part.chars().all(|c| c == 'ä'));
         assert_eq!(last_bytes("abc", 10), "abc");
     }

@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use super::*;
 use crate::domain::model::ids::{AccountKind, RepoId, UserId};
-use crate::forge::contract::{ContractTransport, Spec};
-use crate::forge::http::{Pace, Transport};
+use crate::forge::contract::{ContractTransport, ContractSpec};
+use crate::forge::http::{RateSettings, Transport};
 
 /// 2026-01-01T00:00:00Z.
 const START: Timestamp = Timestamp(1_767_225_600_000);
@@ -33,7 +33,7 @@ fn settings(auth: GitHubAuth) -> GitHubSettings {
         api_url: "https://api.github.test".parse().unwrap(),
         web_url: "https://github.test/".parse().unwrap(),
         auth,
-        pace: Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, ..Pace::default() },
+        rates: RateSettings { mutation_interval_ms: 0, reserve: 0, attempts: 1, ..RateSettings::default() },
     }
 }
 
@@ -48,7 +48,7 @@ fn app_auth() -> GitHubAuth {
 
 /// Adapter with a personal token, and its scripted transport.
 fn with_token() -> (GitHub, Arc<ContractTransport>) {
-    let transport = ContractTransport::new(Spec::GitHub);
+    let transport = ContractTransport::new(ContractSpec::GitHub);
     (over(token_auth(), Clock::manual(START), transport.clone()), transport)
 }
 

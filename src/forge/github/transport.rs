@@ -1,5 +1,4 @@
-//! Requests over the network by octocrab, which neither tries again nor follows redirects nor adds credentials here:
-//! all of that is decided above, once for both forges.
+//! HTTP transport with octocrab, without its retries, redirects and credentials: the request layer has those for all forges.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,32 +13,32 @@ use url::Url;
 
 use crate::clock::Clock;
 use crate::domain::model::error_chain::error_chain;
-use crate::forge::http::{MAX_ANSWER_BYTES, Patience, Transport, TransportError};
+use crate::forge::http::{MAX_ANSWER_BYTES, Timeouts, Transport, TransportError};
 
-/// The network.
+/// HTTP transport with octocrab.
 pub(super) struct OctocrabTransport {
     client: octocrab::Octocrab,
     total: Duration,
 }
 
 impl OctocrabTransport {
-    /// A client with its own connections; must be called within the runtime that it will work in.
+    /// Creates a transport with its own connections; must be called within the runtime that uses it.
     ///
     /// # Errors
-    /// When the TLS roots of the system cannot be used.
-    pub(super) fn new(api_url: &Url, patience: Patience) -> Result<Self, TransportError> {
-        // Only the origin: octocrab would put a base path such as `/api/v3` in front of GraphQL's `/api/graphql`.
+    /// The TLS roots of the system cannot be used.
+    pub(super) fn new(api_url: &Url, timeouts: Timeouts) -> Result<Self, TransportError> {
+        // Only the origin: octocrab would prefix GraphQL's `/api/graphql` with a base path such as `/api/v3`.
         let client = octocrab::Octocrab::builder()
             .base_uri(api_url.origin().ascii_serialization())
             .map(|builder| {
                 builder
-                    .set_connect_timeout(Some(patience.connect))
-                    .set_read_timeout(Some(patience.idle))
-                    .set_write_timeout(Some(patience.idle))
+                    .set_connect_timeout(Some(timeouts.connect))
+                    .set_read_timeout(Some(timeouts.idle))
+                    .set_write_timeout(Some(timeouts.idle))
             })
             .and_then(|builder| builder.build())
             .map_err(|error| failed(&error))?;
-        Ok(Self { client, total: patience.total })
+        Ok(Self { client, total: timeouts.total })
     }
 }
 
@@ -51,40 +50,40 @@ impl Transport for OctocrabTransport {
             let (parts, body) = response.into_parts();
             let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|error| TransportError {
                 ambiguous: true,
-                detail: format!("the answer was not read to its end: {}", error_chain(error.as_ref())),
+                detail: format!("could not read the response: {}", error_chain(error.as_ref())),
             })?;
             Ok(Response::from_parts(parts, body.to_bytes()))
         };
         let late = |_| TransportError {
             ambiguous: true,
-            detail: format!("no complete answer within {} s", self.total.as_secs_f64()),
+            detail: format!("no complete response within {} s", self.total.as_secs_f64()),
         };
         tokio::time::timeout(self.total, exchange).await.map_err(late)?
     }
 }
 
-/// Only a connection that was never made is certain to have had no effect.
+/// Converts an error; it is ambiguous unless no connection was made.
 fn failed(error: &octocrab::Error) -> TransportError {
     let detail = error_chain(error);
     TransportError { ambiguous: !detail.contains("(Connect)"), detail }
 }
 
-/// Notes by how much the server's clock is ahead of ours, from the `Date` of each answer.
-pub(super) struct ClockWatch {
+/// Transport that measures the difference of the server's clock, from the `Date` of each response.
+pub(super) struct ClockSkewTransport {
     inner: Arc<dyn Transport>,
     clock: Clock,
     ahead_ms: Arc<AtomicI64>,
 }
 
-impl ClockWatch {
-    /// `ahead_ms` is where the newest observation is kept.
+impl ClockSkewTransport {
+    /// Creates a transport that stores the newest difference in `ahead_ms`, in milliseconds.
     pub(super) fn new(inner: Arc<dyn Transport>, clock: Clock, ahead_ms: Arc<AtomicI64>) -> Self {
         Self { inner, clock, ahead_ms }
     }
 }
 
 #[async_trait]
-impl Transport for ClockWatch {
+impl Transport for ClockSkewTransport {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let response = self.inner.send(request).await?;
         let date = response.headers().get(DATE).and_then(|value| value.to_str().ok());

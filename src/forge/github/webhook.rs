@@ -1,7 +1,7 @@
-//! Reads verified GitHub deliveries into neutral events; pure.
+//! Converts verified GitHub deliveries to forge-independent events; pure.
 //!
-//! The event header is not covered by the signature, so the body's shape decides what a delivery is: a header that
-//! names another event than the shape is refused, whoever changed it.
+//! The signature does not cover the event header, so the shape of the body determines the event; a delivery with a different
+//! header is rejected.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::wire::{self, moment};
 use crate::domain::model::event::{ForgeEvent, IssueSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{ForgeName, RepoRef, Sha, User};
-use crate::forge::{Parsed, payload};
+use crate::forge::{ParsedDelivery, payload};
 
-/// Events that `parse` reads, besides those that every App gets unasked.
+/// Events that `parse` handles and that a webhook subscribes to.
 pub(super) const HANDLED: &[&str] = &[
     "check_run",
     "check_suite",
@@ -26,38 +26,38 @@ pub(super) const HANDLED: &[&str] = &[
     "workflow_run",
 ];
 
-/// Events that every App gets without asking for them.
+/// Events that every App receives without a subscription.
 pub(super) const IMPLICIT: &[&str] = &["installation", "installation_repositories", "ping"];
 
-/// What a reader of one event makes of the body; the error is what was wrong with it.
-type Outcome = Result<Parsed, String>;
+/// Parsed delivery, or a description of what is invalid.
+type ParseResult = Result<ParsedDelivery, String>;
 
-/// Reads one delivery of the forge named `forge`.
-pub(super) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> Parsed {
+/// Parses a delivery of the forge named `forge`.
+pub(super) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     if !HANDLED.contains(&event) && !IMPLICIT.contains(&event) {
-        return Parsed::Ignored(format!("event {} is of no interest", shown(event)));
+        return ParsedDelivery::Ignored(format!("event {} is not used", printable(event)));
     }
-    let value = match payload::guard(body) {
+    let value = match payload::parse_untrusted(body) {
         Ok(value) => value,
-        Err(wrong) => return Parsed::Malformed(wrong),
+        Err(wrong) => return ParsedDelivery::Malformed(wrong),
     };
     match shape(&value) {
         Some(found) if found == event => {}
         Some(found) => {
-            return Parsed::Malformed(format!("the header says `{event}`, the body has the shape of `{found}`"));
+            return ParsedDelivery::Malformed(format!("the header says `{event}`, the body has the shape of `{found}`"));
         }
-        None => return Parsed::Malformed(format!("the header says `{event}`, the body does not have its shape")),
+        None => return ParsedDelivery::Malformed(format!("the header says `{event}`, the body does not have its shape")),
     }
-    read(forge, event, value).unwrap_or_else(|wrong| Parsed::Malformed(format!("`{event}`: {wrong}")))
+    convert(forge, event, value).unwrap_or_else(|wrong| ParsedDelivery::Malformed(format!("`{event}`: {wrong}")))
 }
 
-/// A foreign word in a form that is safe in logs.
-fn shown(word: &str) -> String {
+/// Returns a word in a form that is safe in logs: at most 60 ASCII characters.
+fn printable(word: &str) -> String {
     let plain: String = word.chars().take(60).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
     format!("`{plain}`")
 }
 
-/// Which event a body is, by the objects at its top; `None` for shapes that none of our events has.
+/// Returns the event that matches the top-level objects of a body; `None` if no handled event does.
 fn shape(body: &Value) -> Option<&'static str> {
     let has = |key: &str| body.get(key).is_some_and(|value| !value.is_null());
     let object = |key: &str| body.get(key).is_some_and(Value::is_object);
@@ -96,60 +96,60 @@ fn shape(body: &Value) -> Option<&'static str> {
         return Some("installation_repositories");
     }
     if has("action") && object("repository") {
-        return only_repository(body).then_some("repository");
+        return describes_only_repository(body).then_some("repository");
     }
     (has("action") && body.pointer("/installation/account").is_some()).then_some("installation")
 }
 
-/// Whether nothing else is described than the repository: many events of no interest have an action and a repository
-/// besides the thing that they are about, and a star that was taken back would read as a deleted repository.
-fn only_repository(body: &Value) -> bool {
+/// Whether the body describes only a repository. Many unused events have an action and a repository besides their own object;
+/// a removed star would look like a deleted repository.
+fn describes_only_repository(body: &Value) -> bool {
     const EXPECTED: &[&str] = &["repository", "sender", "organization", "enterprise", "installation", "changes"];
     let described = |(key, value): (&String, &Value)| value.is_object() && !EXPECTED.contains(&key.as_str());
     let fields = body.as_object();
     fields.is_some_and(|fields| !fields.contains_key("starred_at") && !fields.iter().any(described))
 }
 
-fn read(forge: &ForgeName, event: &str, body: Value) -> Outcome {
+fn convert(forge: &ForgeName, event: &str, body: Value) -> ParseResult {
     match event {
-        "issues" => issues(forge, of(body)?),
-        "issue_comment" => issue_comment(forge, of(body)?),
-        "pull_request" => pull_request(forge, of(body)?),
-        "pull_request_review" => review(forge, of(body)?),
-        "pull_request_review_comment" => review_comment(forge, of(body)?),
-        "check_run" | "check_suite" | "workflow_run" => checks(forge, of(body)?),
-        "status" => status(forge, of(body)?),
-        "push" => push(forge, of(body)?),
-        "repository" => repository(forge, of(body)?),
-        "installation" => installation("", of(body)?),
-        "installation_repositories" => installation("repositories_", of(body)?),
-        "ping" => Ok(Parsed::Ignored("a ping: the webhook works".to_owned())),
-        _ => Ok(Parsed::Ignored(format!("event {} is of no interest", shown(event)))),
+        "issues" => issues(forge, typed(body)?),
+        "issue_comment" => issue_comment(forge, typed(body)?),
+        "pull_request" => pull_request(forge, typed(body)?),
+        "pull_request_review" => review(forge, typed(body)?),
+        "pull_request_review_comment" => review_comment(forge, typed(body)?),
+        "check_run" | "check_suite" | "workflow_run" => checks(forge, typed(body)?),
+        "status" => status(forge, typed(body)?),
+        "push" => push(forge, typed(body)?),
+        "repository" => repository(forge, typed(body)?),
+        "installation" => installation("", typed(body)?),
+        "installation_repositories" => installation("repositories_", typed(body)?),
+        "ping" => Ok(ParsedDelivery::Ignored("ping".to_owned())),
+        _ => Ok(ParsedDelivery::Ignored(format!("event {} is not used", printable(event)))),
     }
 }
 
-fn of<T: serde::de::DeserializeOwned>(body: Value) -> Result<T, String> {
+fn typed<T: serde::de::DeserializeOwned>(body: Value) -> Result<T, String> {
     serde_json::from_value(body).map_err(|error| error.to_string())
 }
 
-fn event(event: ForgeEvent) -> Outcome {
-    Ok(Parsed::Event(Box::new(event)))
+fn event(event: ForgeEvent) -> ParseResult {
+    Ok(ParsedDelivery::Event(Box::new(event)))
 }
 
-fn no_interest(action: &str) -> Outcome {
-    Ok(Parsed::Ignored(format!("action {} is of no interest", shown(action))))
+fn unused_action(action: &str) -> ParseResult {
+    Ok(ParsedDelivery::Ignored(format!("action {} is not used", printable(action))))
 }
 
 #[derive(Deserialize)]
 struct IssuesBody {
     action: String,
-    issue: wire::Issue,
-    label: Option<wire::Label>,
-    repository: wire::Repository,
-    sender: wire::User,
+    issue: wire::GitHubIssue,
+    label: Option<wire::GitHubLabel>,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
 }
 
-fn issues(forge: &ForgeName, body: IssuesBody) -> Outcome {
+fn issues(forge: &ForgeName, body: IssuesBody) -> ParseResult {
     let (repo, sender) = (body.repository.reference(forge)?, body.sender.account());
     let issue = body.issue.snapshot()?;
     match body.action.as_str() {
@@ -159,13 +159,13 @@ fn issues(forge: &ForgeName, body: IssuesBody) -> Outcome {
         "reopened" => event(ForgeEvent::IssueReopened { repo, issue, sender }),
         "deleted" | "transferred" => event(ForgeEvent::IssueGone { repo, number: issue.number, sender }),
         "labeled" | "unlabeled" => {
-            event(label_event(body.action == "labeled", body.label.and_then(wire::Label::name), repo, issue, sender))
+            event(label_event(body.action == "labeled", body.label.and_then(wire::GitHubLabel::name), repo, issue, sender))
         }
-        other => no_interest(other),
+        other => unused_action(other),
     }
 }
 
-/// GitHub leaves the label out where it was deleted meanwhile; then only the set is known.
+/// Returns the event of a label change. GitHub leaves out a label that was deleted since; then only the resulting set is known.
 fn label_event(added: bool, label: Option<String>, repo: RepoRef, issue: IssueSnapshot, sender: User) -> ForgeEvent {
     match label {
         Some(label) if added => ForgeEvent::Labeled { repo, issue, label, sender },
@@ -177,13 +177,13 @@ fn label_event(added: bool, label: Option<String>, repo: RepoRef, issue: IssueSn
 #[derive(Deserialize)]
 struct CommentBody {
     action: String,
-    issue: wire::Issue,
-    comment: wire::Comment,
-    repository: wire::Repository,
-    sender: wire::User,
+    issue: wire::GitHubIssue,
+    comment: wire::GitHubComment,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
 }
 
-fn issue_comment(forge: &ForgeName, body: CommentBody) -> Outcome {
+fn issue_comment(forge: &ForgeName, body: CommentBody) -> ParseResult {
     match body.action.as_str() {
         "created" => event(ForgeEvent::CommentCreated {
             repo: body.repository.reference(forge)?,
@@ -191,21 +191,21 @@ fn issue_comment(forge: &ForgeName, body: CommentBody) -> Outcome {
             comment: body.comment.snapshot()?,
             sender: body.sender.account(),
         }),
-        "edited" => Ok(Parsed::Ignored("an edited comment is never a command".to_owned())),
-        "deleted" => Ok(Parsed::Ignored("a deleted comment changes nothing".to_owned())),
-        other => no_interest(other),
+        "edited" => Ok(ParsedDelivery::Ignored("edited comments are not commands".to_owned())),
+        "deleted" => Ok(ParsedDelivery::Ignored("deleted comments have no effect".to_owned())),
+        other => unused_action(other),
     }
 }
 
 #[derive(Deserialize)]
 struct PullBody {
     action: String,
-    pull_request: wire::Pull,
-    repository: wire::Repository,
-    sender: wire::User,
+    pull_request: wire::GitHubPull,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
 }
 
-fn pull_request(forge: &ForgeName, body: PullBody) -> Outcome {
+fn pull_request(forge: &ForgeName, body: PullBody) -> ParseResult {
     match body.action.as_str() {
         "opened" | "closed" | "reopened" | "synchronize" | "ready_for_review" | "converted_to_draft" | "edited" => {
             event(ForgeEvent::PullChanged {
@@ -214,28 +214,28 @@ fn pull_request(forge: &ForgeName, body: PullBody) -> Outcome {
                 sender: body.sender.account(),
             })
         }
-        other => no_interest(other),
+        other => unused_action(other),
     }
 }
 
 #[derive(Deserialize)]
 struct ReviewBody {
     action: String,
-    review: wire::Review,
-    pull_request: wire::Pull,
-    repository: wire::Repository,
-    sender: wire::User,
+    review: wire::GitHubReview,
+    pull_request: wire::GitHubPull,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
 }
 
-fn review(forge: &ForgeName, body: ReviewBody) -> Outcome {
+fn review(forge: &ForgeName, body: ReviewBody) -> ParseResult {
     let verdict = match body.action.as_str() {
-        "submitted" => body.review.verdict().ok_or("a review of unknown state")?,
+        "submitted" => body.review.verdict().ok_or("the review has an unknown state")?,
         "dismissed" => ReviewVerdict::Dismissed,
-        "edited" => return Ok(Parsed::Ignored("an edited review is never a command".to_owned())),
-        other => return no_interest(other),
+        "edited" => return Ok(ParsedDelivery::Ignored("edited reviews are not commands".to_owned())),
+        other => return unused_action(other),
     };
     let at = body.review.submitted_at.as_deref().or(body.pull_request.updated_at.as_deref());
-    let at = moment(at.ok_or("the review has no moment")?)?;
+    let at = moment(at.ok_or("the review has no time")?)?;
     event(ForgeEvent::ReviewSubmitted {
         repo: body.repository.reference(forge)?,
         pull: body.pull_request.snapshot()?,
@@ -250,13 +250,13 @@ fn review(forge: &ForgeName, body: ReviewBody) -> Outcome {
 #[derive(Deserialize)]
 struct ReviewCommentBody {
     action: String,
-    comment: wire::Comment,
-    pull_request: wire::Pull,
-    repository: wire::Repository,
-    sender: wire::User,
+    comment: wire::GitHubComment,
+    pull_request: wire::GitHubPull,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
 }
 
-fn review_comment(forge: &ForgeName, mut body: ReviewCommentBody) -> Outcome {
+fn review_comment(forge: &ForgeName, mut body: ReviewCommentBody) -> ParseResult {
     match body.action.as_str() {
         "created" => event(ForgeEvent::ReviewCommented {
             repo: body.repository.reference(forge)?,
@@ -265,33 +265,33 @@ fn review_comment(forge: &ForgeName, mut body: ReviewCommentBody) -> Outcome {
             comment: body.comment.snapshot()?,
             sender: body.sender.account(),
         }),
-        "edited" => Ok(Parsed::Ignored("an edited comment is never a command".to_owned())),
-        "deleted" => Ok(Parsed::Ignored("a deleted comment changes nothing".to_owned())),
-        other => no_interest(other),
+        "edited" => Ok(ParsedDelivery::Ignored("edited comments are not commands".to_owned())),
+        "deleted" => Ok(ParsedDelivery::Ignored("deleted comments have no effect".to_owned())),
+        other => unused_action(other),
     }
 }
 
 #[derive(Deserialize)]
-struct Suite {
+struct CheckSubject {
     head_sha: Option<String>,
     head_branch: Option<String>,
-    check_suite: Option<Box<Suite>>,
+    check_suite: Option<Box<CheckSubject>>,
 }
 
 #[derive(Deserialize)]
 struct ChecksBody {
     action: String,
     #[serde(alias = "check_suite", alias = "workflow_run")]
-    check_run: Suite,
-    repository: wire::Repository,
+    check_run: CheckSubject,
+    repository: wire::GitHubRepository,
 }
 
-fn checks(forge: &ForgeName, body: ChecksBody) -> Outcome {
+fn checks(forge: &ForgeName, body: ChecksBody) -> ParseResult {
     if body.action != "completed" {
-        return no_interest(&body.action);
+        return unused_action(&body.action);
     }
     let run = body.check_run;
-    let sha = run.head_sha.as_deref().and_then(Sha::parse).ok_or("no commit is named")?;
+    let sha = run.head_sha.as_deref().and_then(Sha::parse).ok_or("the delivery names no commit")?;
     let branch = run.head_branch.or_else(|| run.check_suite.and_then(|suite| suite.head_branch));
     event(ForgeEvent::ChecksChanged { repo: body.repository.reference(forge)?, sha, branch })
 }
@@ -311,12 +311,12 @@ struct StatusCommit {
 struct StatusBody {
     sha: String,
     branches: Option<Vec<StatusBranch>>,
-    repository: wire::Repository,
+    repository: wire::GitHubRepository,
 }
 
-/// Of the branches that hold the commit, the one whose head it is.
-fn status(forge: &ForgeName, body: StatusBody) -> Outcome {
-    let sha = Sha::parse(&body.sha).ok_or("no commit is named")?;
+/// Converts a status; its branch is the one whose head is the commit.
+fn status(forge: &ForgeName, body: StatusBody) -> ParseResult {
+    let sha = Sha::parse(&body.sha).ok_or("the delivery names no commit")?;
     let is_head = |branch: &StatusBranch| {
         branch.commit.as_ref().and_then(|commit| commit.sha.as_deref()).and_then(Sha::parse).as_ref() == Some(&sha)
     };
@@ -330,18 +330,18 @@ struct PushBody {
     reference: String,
     after: String,
     deleted: Option<bool>,
-    repository: wire::Repository,
-    sender: wire::User,
+    repository: wire::GitHubRepository,
+    sender: wire::GitHubUser,
 }
 
-fn push(forge: &ForgeName, body: PushBody) -> Outcome {
+fn push(forge: &ForgeName, body: PushBody) -> ParseResult {
     let Some(branch) = body.reference.strip_prefix("refs/heads/") else {
-        return Ok(Parsed::Ignored("a push to something that is no branch".to_owned()));
+        return Ok(ParsedDelivery::Ignored("the push is not to a branch".to_owned()));
     };
-    let gone = body.deleted.unwrap_or(false) || body.after.bytes().all(|b| b == b'0');
-    let after = match gone {
+    let deleted = body.deleted.unwrap_or(false) || body.after.bytes().all(|b| b == b'0');
+    let after = match deleted {
         true => None,
-        false => Some(Sha::parse(&body.after).ok_or("no commit is named")?),
+        false => Some(Sha::parse(&body.after).ok_or("the delivery names no commit")?),
     };
     event(ForgeEvent::Pushed {
         repo: body.repository.reference(forge)?,
@@ -360,14 +360,14 @@ struct RepositoryChanges {
 struct RepositoryBody {
     action: String,
     changes: Option<RepositoryChanges>,
-    repository: wire::Repository,
+    repository: wire::GitHubRepository,
 }
 
-fn repository(forge: &ForgeName, body: RepositoryBody) -> Outcome {
+fn repository(forge: &ForgeName, body: RepositoryBody) -> ParseResult {
     match body.action.as_str() {
         "renamed" | "transferred" | "archived" | "unarchived" | "deleted" | "publicized" | "privatized" => {}
         "edited" if body.changes.is_some_and(|changes| changes.default_branch.is_some()) => {}
-        other => return no_interest(other),
+        other => return unused_action(other),
     }
     event(ForgeEvent::RepositoryChanged { repo: body.repository.reference(forge)?, action: body.action })
 }
@@ -377,8 +377,8 @@ struct InstallationBody {
     action: String,
 }
 
-/// `prefix` tells `added` and `removed` of an installation's repositories from the installation's own actions.
-fn installation(prefix: &str, body: InstallationBody) -> Outcome {
+/// Converts a change of an installation; `prefix` distinguishes actions on its repositories from those on the installation.
+fn installation(prefix: &str, body: InstallationBody) -> ParseResult {
     event(ForgeEvent::InstallationChanged { action: format!("{prefix}{}", body.action) })
 }
 

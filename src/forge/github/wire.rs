@@ -1,55 +1,54 @@
-//! GitHub's JSON in the parts that we read, for REST answers and webhooks alike, and its mapping to neutral words.
+//! GitHub's JSON for REST responses and webhooks, and its conversion to the forge-independent types.
 //!
-//! Tolerant on purpose: fields we do not read may be missing, wrong or new; fields that GitHub documents as nullable
-//! (a deleted account, an empty body) are optional here.
+//! Tolerant: unused fields may be missing, invalid or new; fields that GitHub documents as nullable (a deleted account, an
+//! empty body) are optional.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
-use crate::domain::model::ids::User as Account;
-use crate::domain::model::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, UserId};
-use crate::forge::{Repository as RepositoryFacts, Review as ReviewFacts, ReviewRemark, number_at_end};
+use crate::domain::model::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
+use crate::forge::{PullReview, Repository, ReviewComment, number_at_end};
 
-/// Reads an RFC 3339 moment.
+/// Parses an RFC 3339 time.
 pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     match text.parse::<jiff::Timestamp>() {
         Ok(at) => Ok(Timestamp(at.as_millisecond())),
-        Err(_) => Err(format!("`{text}` is no moment in time")),
+        Err(_) => Err(format!("`{text}` is not a time")),
     }
 }
 
 fn commit(text: &str) -> Result<Sha, String> {
-    Sha::parse(text).ok_or_else(|| format!("`{text}` is no commit"))
+    Sha::parse(text).ok_or_else(|| format!("`{text}` is not a commit id"))
 }
 
 /// An account.
 #[derive(Debug, Deserialize)]
-pub(super) struct User {
+pub(super) struct GitHubUser {
     pub(super) id: i64,
     pub(super) login: String,
     #[serde(rename = "type")]
     kind: Option<String>,
 }
 
-impl User {
-    /// Everything but a plain `User` counts as a machine, so that nothing unknown passes for a person.
-    pub(super) fn account(self) -> Account {
+impl GitHubUser {
+    /// Converts to an account. Every type but `User` counts as a bot, so that an unknown type never counts as a person.
+    pub(super) fn account(self) -> User {
         let kind =
             if self.kind.as_deref().is_none_or(|kind| kind == "User") { AccountKind::User } else { AccountKind::Bot };
-        Account { id: UserId(self.id), login: self.login, kind }
+        User { id: UserId(self.id), login: self.login, kind }
     }
 }
 
-/// A label as REST and webhooks give it: an object, in old answers a bare name.
+/// A label: an object, or only a name in old responses.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Label {
+pub(super) enum GitHubLabel {
     Named { name: Option<String> },
     Bare(String),
 }
 
-impl Label {
+impl GitHubLabel {
     pub(super) fn name(self) -> Option<String> {
         match self {
             Self::Named { name } => name,
@@ -60,12 +59,12 @@ impl Label {
 
 /// An issue, or the issue side of a pull request.
 #[derive(Debug, Deserialize)]
-pub(super) struct Issue {
+pub(super) struct GitHubIssue {
     number: u64,
     title: String,
     body: Option<String>,
-    user: Option<User>,
-    labels: Option<Vec<Label>>,
+    user: Option<GitHubUser>,
+    labels: Option<Vec<GitHubLabel>>,
     state: Option<String>,
     pull_request: Option<IgnoredAny>,
     locked: Option<bool>,
@@ -74,8 +73,8 @@ pub(super) struct Issue {
     repository_url: Option<String>,
 }
 
-impl Issue {
-    /// `owner/name` of the repository that it is in now, where GitHub says.
+impl GitHubIssue {
+    /// Returns `owner/name` of its current repository; `None` if the response does not contain it.
     pub(super) fn repository_name(&self) -> Option<String> {
         self.repository_url.as_deref()?.split_once("/repos/").map(|(_, name)| name.to_owned())
     }
@@ -90,8 +89,8 @@ impl Issue {
             is_pull: self.pull_request.is_some(),
             title: self.title,
             body: self.body.unwrap_or_default(),
-            author: self.user.map(User::account),
-            labels: self.labels.unwrap_or_default().into_iter().filter_map(Label::name).collect(),
+            author: self.user.map(GitHubUser::account),
+            labels: self.labels.unwrap_or_default().into_iter().filter_map(GitHubLabel::name).collect(),
             open: self.state.as_deref() != Some("closed"),
             locked: self.locked.unwrap_or(false),
             updated_at: moment(&self.updated_at)?,
@@ -100,21 +99,21 @@ impl Issue {
     }
 }
 
-/// Something that happened to an issue.
+/// An event of an issue's timeline.
 #[derive(Debug, Deserialize)]
 pub(super) struct IssueEvent {
     pub(super) event: String,
-    pub(super) actor: Option<User>,
+    pub(super) actor: Option<GitHubUser>,
     pub(super) created_at: String,
-    pub(super) label: Option<Label>,
+    pub(super) label: Option<GitHubLabel>,
 }
 
 /// A comment in a conversation or on a line.
 #[derive(Debug, Deserialize)]
-pub(super) struct Comment {
+pub(super) struct GitHubComment {
     id: i64,
     body: Option<String>,
-    user: Option<User>,
+    user: Option<GitHubUser>,
     created_at: String,
     updated_at: Option<String>,
     html_url: String,
@@ -124,8 +123,8 @@ pub(super) struct Comment {
     original_line: Option<u64>,
 }
 
-impl Comment {
-    /// The conversation that it stands in, where the answer names it.
+impl GitHubComment {
+    /// Returns the number of its issue or pull request; `None` if the response does not contain it.
     pub(super) fn issue(&self) -> Option<Number> {
         number_at_end(self.issue_url.as_deref()?)
     }
@@ -135,18 +134,18 @@ impl Comment {
         Ok(CommentSnapshot {
             id: CommentId(self.id),
             body: self.body.unwrap_or_default(),
-            author: self.user.map(User::account),
+            author: self.user.map(GitHubUser::account),
             created_at,
             edited: self.updated_at.as_deref().map(moment).transpose()? != Some(created_at),
             url: self.html_url,
         })
     }
 
-    /// As a remark on a line; a remark that new commits made outdated keeps the line it was written on.
-    pub(super) fn remark(mut self) -> Result<ReviewRemark, String> {
+    /// Converts to a review comment; an outdated one keeps its original line.
+    pub(super) fn review_comment(mut self) -> Result<ReviewComment, String> {
         let path = self.path.take().unwrap_or_default();
         let line = self.line.or(self.original_line);
-        Ok(ReviewRemark { comment: self.snapshot()?, path, line })
+        Ok(ReviewComment { comment: self.snapshot()?, path, line })
     }
 }
 
@@ -165,7 +164,7 @@ struct PullSide {
 
 /// A pull request.
 #[derive(Debug, Deserialize)]
-pub(super) struct Pull {
+pub(super) struct GitHubPull {
     number: u64,
     pub(super) node_id: Option<String>,
     state: String,
@@ -179,7 +178,7 @@ pub(super) struct Pull {
     base: PullSide,
 }
 
-impl Pull {
+impl GitHubPull {
     pub(super) fn snapshot(self) -> Result<PullSnapshot, String> {
         Ok(PullSnapshot {
             number: Number(self.number),
@@ -196,18 +195,18 @@ impl Pull {
     }
 }
 
-/// A review. REST writes states in capitals, webhooks in small letters.
+/// A review. REST has states in upper case, webhooks in lower case.
 #[derive(Debug, Deserialize)]
-pub(super) struct Review {
+pub(super) struct GitHubReview {
     pub(super) id: i64,
     pub(super) body: Option<String>,
-    user: Option<User>,
+    user: Option<GitHubUser>,
     state: String,
     pub(super) submitted_at: Option<String>,
 }
 
-impl Review {
-    /// The verdict; `None` for a review that was not handed in yet or a state we do not know.
+impl GitHubReview {
+    /// Returns the verdict; `None` for a pending review or an unknown state.
     pub(super) fn verdict(&self) -> Option<ReviewVerdict> {
         match self.state.to_ascii_lowercase().as_str() {
             "approved" => Some(ReviewVerdict::Approved),
@@ -218,31 +217,31 @@ impl Review {
         }
     }
 
-    /// As read back; `None` for a review that is not handed in.
-    pub(super) fn handed_in(self) -> Result<Option<ReviewFacts>, String> {
+    /// Converts a submitted review; `None` for a pending one.
+    pub(super) fn submitted(self) -> Result<Option<PullReview>, String> {
         let (Some(verdict), Some(at)) = (self.verdict(), self.submitted_at.as_deref()) else { return Ok(None) };
-        Ok(Some(ReviewFacts {
+        Ok(Some(PullReview {
             id: self.id,
             verdict,
             submitted_at: moment(at)?,
             body: self.body.unwrap_or_default(),
-            author: self.user.map(User::account),
+            author: self.user.map(GitHubUser::account),
         }))
     }
 }
 
 #[derive(Debug, Deserialize)]
-struct Owner {
+struct GitHubOwner {
     login: Option<String>,
     name: Option<String>,
 }
 
-/// A repository. The owner in push events of old servers has a `name` in place of a `login`.
+/// A repository. In push events of old servers, the owner has a `name` instead of a `login`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Repository {
+pub(super) struct GitHubRepository {
     id: i64,
     name: String,
-    owner: Owner,
+    owner: GitHubOwner,
     default_branch: Option<String>,
     private: Option<bool>,
     archived: Option<bool>,
@@ -250,15 +249,15 @@ pub(super) struct Repository {
     size: Option<u64>,
 }
 
-impl Repository {
+impl GitHubRepository {
     pub(super) fn reference(self, forge: &ForgeName) -> Result<RepoRef, String> {
         let owner = self.owner.login.or(self.owner.name).ok_or("the repository has no owner")?;
         Ok(RepoRef { forge: forge.clone(), id: RepoId(self.id), owner, name: self.name })
     }
 
-    /// `size` is in KiB, rounded, and lags behind pushes: `empty` is a suspicion only.
-    pub(super) fn facts(self, forge: &ForgeName) -> Result<RepositoryFacts, String> {
-        Ok(RepositoryFacts {
+    /// Converts to [`Repository`]. `empty` is a guess: GitHub's `size` is in KiB, rounded, and lags behind pushes.
+    pub(super) fn facts(self, forge: &ForgeName) -> Result<Repository, String> {
+        Ok(Repository {
             default_branch: self.default_branch.clone().unwrap_or_else(|| "main".to_owned()),
             private: self.private.unwrap_or(true),
             archived: self.archived.unwrap_or(false) || self.disabled.unwrap_or(false),

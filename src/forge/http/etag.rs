@@ -1,32 +1,32 @@
-//! Answers kept by their ETag, so that unchanged things cost no budget: least recently used goes first.
+//! Cache of responses by ETag, so that unchanged resources cost no request budget; evicts the least recently used.
 
 use std::collections::HashMap;
 
 use ::http::Response;
 use bytes::Bytes;
 
-/// Answers kept at most.
+/// Maximum number of cached responses.
 const MAX_ENTRIES: usize = 512;
-/// Bytes of bodies kept at most.
+/// Maximum total size of cached bodies, in bytes.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// Larger bodies are not kept.
+/// Maximum size of a cached body, in bytes.
 const MAX_ENTRY_BYTES: usize = 1024 * 1024;
 
-/// Bounded by number and by bytes.
+/// Cache of responses, bounded by number and size.
 #[derive(Default)]
 pub(super) struct EtagCache {
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, CachedResponse>,
     bytes: usize,
     tick: u64,
 }
 
-struct Entry {
+struct CachedResponse {
     response: Response<Bytes>,
     used: u64,
 }
 
 impl EtagCache {
-    /// The answer kept for a request.
+    /// Returns the cached response of a request.
     pub(super) fn get(&mut self, key: &str) -> Option<Response<Bytes>> {
         self.tick += 1;
         let entry = self.entries.get_mut(key)?;
@@ -34,7 +34,7 @@ impl EtagCache {
         Some(entry.response.clone())
     }
 
-    /// Keeps an answer in place of an older one.
+    /// Caches a response and removes an older one of the same request.
     pub(super) fn insert(&mut self, key: String, response: &Response<Bytes>) {
         self.remove(&key);
         if response.body().len() > MAX_ENTRY_BYTES {
@@ -42,7 +42,7 @@ impl EtagCache {
         }
         self.tick += 1;
         self.bytes += response.body().len();
-        self.entries.insert(key, Entry { response: response.clone(), used: self.tick });
+        self.entries.insert(key, CachedResponse { response: response.clone(), used: self.tick });
         while self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
             let Some(oldest) = oldest else { return };
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_goes_first_by_number() {
+    fn least_recently_used_response_is_evicted_first() {
         let mut cache = EtagCache::default();
         for i in 0..MAX_ENTRIES {
             cache.insert(format!("{i}"), &answer(1));
@@ -74,12 +74,12 @@ mod tests {
         assert!(cache.get("0").is_some());
         cache.insert("new".into(), &answer(1));
         assert!(cache.get("0").is_some() && cache.get("new").is_some());
-        assert!(cache.get("1").is_none(), "the oldest unused one is gone");
+        assert!(cache.get("1").is_none(), "the least recently used one is evicted");
         assert_eq!((cache.entries.len(), cache.bytes), (MAX_ENTRIES, MAX_ENTRIES));
     }
 
     #[test]
-    fn bytes_are_bounded_and_counted_back() {
+    fn total_size_is_bounded_and_reduced_on_removal() {
         let mut cache = EtagCache::default();
         for i in 0..40 {
             cache.insert(format!("{i}"), &answer(MAX_ENTRY_BYTES));
@@ -89,6 +89,6 @@ mod tests {
         cache.insert("39".into(), &answer(5));
         assert_eq!(cache.bytes, (MAX_BYTES / MAX_ENTRY_BYTES - 1) * MAX_ENTRY_BYTES + 5);
         cache.insert("39".into(), &answer(MAX_ENTRY_BYTES + 1));
-        assert!(cache.get("39").is_none(), "a body too large takes the place of the old one with nothing");
+        assert!(cache.get("39").is_none(), "an oversized body removes the old response");
     }
 }

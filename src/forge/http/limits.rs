@@ -1,4 +1,4 @@
-//! What a forge says about how much more it will take: read from answers, asked before sending.
+//! Rate limits of a forge, read from its responses and checked before requests.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -7,49 +7,49 @@ use bytes::Bytes;
 
 use crate::domain::model::ids::Timestamp;
 
-/// Pause when a limit is told without a usable time; doubles while it goes on.
+/// Pause after a rate-limit response without a usable time, in milliseconds; doubles with each one in a row.
 const DEFAULT_PAUSE_MS: i64 = 60_000;
-/// Longest pause obeyed before the forge is asked again.
+/// Maximum pause, in milliseconds.
 const MAX_PAUSE_MS: i64 = 3_600_000;
-/// Largest random addition to a pause, so that many waiters do not come back at once.
+/// Maximum random addition to a pause, in milliseconds, which spreads retries.
 const MAX_SPREAD_MS: i64 = 5_000;
 
-/// What an answer said about limits.
+/// Rate-limit information of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// Nothing.
+pub(super) enum LimitSignal {
+    /// None.
     Plain,
-    /// A pause is asked for.
+    /// The forge asks for a pause of `after_ms` milliseconds.
     Limited { after_ms: i64 },
 }
 
-/// Budget and pause of one credential.
+/// Request budget and pause of one credential.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct RateLimits {
     paused_until: Option<Timestamp>,
     remaining: Option<u32>,
     resets_at: Option<Timestamp>,
-    /// Refusals in a row that named no time.
-    unexplained: u32,
+    /// Number of rate-limit responses in a row without a time.
+    untimed: u32,
 }
 
-impl Limits {
-    /// How long to wait and why, with `reserve` requests kept for others.
+impl RateLimits {
+    /// Returns the necessary wait, in milliseconds, and its reason; `reserve` is the part of the budget that is not available.
     pub(super) fn wait(&self, now: Timestamp, reserve: u32) -> Option<(i64, String)> {
         if let Some(until) = self.paused_at(now) {
             return Some((until.since(now), "the forge asked for a pause".to_owned()));
         }
         let remaining = self.remaining.filter(|remaining| *remaining < reserve)?;
         let resets_at = self.resets_at.filter(|at| *at > now)?;
-        let why = format!("{remaining} requests are left until the limit resets; they are kept for commands");
+        let why = format!("{remaining} requests are left until the limit resets; they are reserved for commands");
         Some((resets_at.since(now).min(MAX_PAUSE_MS), why))
     }
 
-    /// Takes note of an answer.
-    pub(super) fn observe(&mut self, response: &Response<Bytes>, now: Timestamp) -> Answer {
+    /// Updates the limits from a response.
+    pub(super) fn observe(&mut self, response: &Response<Bytes>, now: Timestamp) -> LimitSignal {
         let headers = response.headers();
         let status = response.status().as_u16();
-        // Search and GraphQL have budgets of their own, which say nothing about the rest.
+        // Search and GraphQL have separate budgets.
         let main_budget = text(headers, "x-ratelimit-resource").is_none_or(|resource| resource == "core");
         let remaining = text(headers, "x-ratelimit-remaining").and_then(|v| v.trim().parse::<u32>().ok());
         let resets_at = text(headers, "x-ratelimit-reset")
@@ -64,35 +64,35 @@ impl Limits {
         let retry_after = text(headers, "retry-after").map(|value| retry_after_ms(value, now));
         let limited = match status {
             429 => true,
-            403 => retry_after.is_some() || exhausted || says_limited(response.body()),
+            403 => retry_after.is_some() || exhausted || reports_rate_limit(response.body()),
             500..=599 => retry_after.is_some(),
             _ => false,
         };
         if !limited {
             if response.status().is_success() {
-                self.unexplained = 0;
+                self.untimed = 0;
             }
             if main_budget && let Some(pause) = until_reset {
                 self.pause(now, pause);
             }
-            return Answer::Plain;
+            return LimitSignal::Plain;
         }
-        let told = retry_after.flatten().or(until_reset);
-        let after_ms = told.unwrap_or_else(|| {
-            let pause = DEFAULT_PAUSE_MS.saturating_mul(1 << self.unexplained.min(6)).min(MAX_PAUSE_MS);
-            self.unexplained = self.unexplained.saturating_add(1);
+        let stated = retry_after.flatten().or(until_reset);
+        let after_ms = stated.unwrap_or_else(|| {
+            let pause = DEFAULT_PAUSE_MS.saturating_mul(1 << self.untimed.min(6)).min(MAX_PAUSE_MS);
+            self.untimed = self.untimed.saturating_add(1);
             pause
         });
         self.pause(now, after_ms);
-        Answer::Limited { after_ms }
+        LimitSignal::Limited { after_ms }
     }
 
     fn pause(&mut self, now: Timestamp, ms: i64) {
         self.paused_until = self.paused_at(now).max(Some(now.plus_ms(ms)));
     }
 
-    /// The end of the pause that holds now. One that would be longer than any was noted by a clock that has been set back
-    /// since.
+    /// Returns the end of the current pause. A pause longer than the maximum was recorded before the clock was set back and is
+    /// ignored.
     fn paused_at(&self, now: Timestamp) -> Option<Timestamp> {
         self.paused_until.filter(|until| *until > now && until.since(now) <= MAX_PAUSE_MS)
     }
@@ -102,7 +102,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Seconds or an HTTP date, as milliseconds from now, capped; `None` for what is neither or lies in the past.
+/// Parses a `Retry-After` value, seconds or an HTTP date, to milliseconds from now, at most [`MAX_PAUSE_MS`]; `None` for a
+/// past or invalid value.
 fn retry_after_ms(value: &str, now: Timestamp) -> Option<i64> {
     let value = value.trim();
     if let Ok(seconds) = value.parse::<i64>() {
@@ -115,19 +116,19 @@ fn retry_after_ms(value: &str, now: Timestamp) -> Option<i64> {
     (at > now.0).then(|| (at - now.0).min(MAX_PAUSE_MS))
 }
 
-fn says_limited(body: &[u8]) -> bool {
+fn reports_rate_limit(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body).to_ascii_lowercase();
     text.contains("rate limit") || text.contains("abuse detection")
 }
 
-/// A pause with a random tenth added.
+/// Adds up to 10 % to a pause, at random.
 pub(super) fn spread(ms: i64) -> i64 {
     let most = (ms / 10).clamp(0, MAX_SPREAD_MS);
     ms.saturating_add(i64::try_from(jitter(most.unsigned_abs())).unwrap_or(0))
 }
 
-/// A random number, 0..=`most`; good enough to spread load, no more.
-pub fn jitter(most: u64) -> u64 {
+/// Returns a random number in 0..=`max`; good enough to spread load, not for secrets.
+pub fn jitter(max: u64) -> u64 {
     let random = std::hash::RandomState::new().build_hasher().finish();
-    random % most.saturating_add(1)
+    random % max.saturating_add(1)
 }

@@ -1,29 +1,29 @@
-//! Requests over the network by reqwest: limits on time and size, no redirects, no decompression.
+//! HTTP transport with reqwest: timeouts, a size limit, no redirects, no decompression.
 
 use ::http::{Request, Response};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 
-use super::{MAX_ANSWER_BYTES, Patience, Transport, TransportError};
+use super::{MAX_ANSWER_BYTES, Timeouts, Transport, TransportError};
 use crate::domain::model::error_chain::error_chain;
 use crate::net::client;
 
-/// The network.
+/// HTTP transport with reqwest.
 pub struct ReqwestTransport {
     client: reqwest::Client,
     max_bytes: usize,
 }
 
 impl ReqwestTransport {
-    /// A client with its own connections.
+    /// Creates a transport with its own connections.
     ///
     /// # Errors
-    /// When the TLS roots of the system cannot be used.
-    pub fn new(patience: Patience) -> Result<Self, TransportError> {
+    /// The TLS roots of the system cannot be used.
+    pub fn new(timeouts: Timeouts) -> Result<Self, TransportError> {
         let client = client()
-            .connect_timeout(patience.connect)
-            .read_timeout(patience.idle)
-            .timeout(patience.total)
+            .connect_timeout(timeouts.connect)
+            .read_timeout(timeouts.idle)
+            .timeout(timeouts.total)
             .build()
             .map_err(|error| failed(error, false))?;
         Ok(Self { client, max_bytes: MAX_ANSWER_BYTES })
@@ -41,7 +41,7 @@ impl Transport for ReqwestTransport {
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| failed(error, true))? {
             if body.len() + chunk.len() > self.max_bytes {
-                let detail = format!("the answer is larger than {} bytes", self.max_bytes);
+                let detail = format!("the response is larger than {} bytes", self.max_bytes);
                 return Err(TransportError { ambiguous: true, detail });
             }
             body.extend_from_slice(&chunk);
@@ -53,7 +53,7 @@ impl Transport for ReqwestTransport {
     }
 }
 
-/// An error with its causes in one line, without the address.
+/// Converts an error and its causes to one line, without the address.
 fn failed(error: reqwest::Error, ambiguous: bool) -> TransportError {
     TransportError { ambiguous, detail: error_chain(&error.without_url()) }
 }
@@ -77,25 +77,25 @@ mod tests {
             drop(stream);
             String::from_utf8_lossy(&seen[..read]).into_owned()
         };
-        let transport = ReqwestTransport { max_bytes, ..ReqwestTransport::new(Patience::USUAL).unwrap() };
+        let transport = ReqwestTransport { max_bytes, ..ReqwestTransport::new(Timeouts::USUAL).unwrap() };
         let request = Request::get(address).header("x-own", "1").body(Bytes::new()).unwrap();
         tokio::join!(transport.send(request), serve)
     }
 
     #[tokio::test]
-    async fn an_answer_comes_back_as_it_is() {
+    async fn redirect_response_is_returned_unchanged() {
         let redirect = b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 2\r\n\r\nhi";
         let (answer, seen) = exchange(redirect, 100).await;
         let answer = answer.unwrap();
         assert_eq!((answer.status().as_u16(), &answer.body()[..]), (302, &b"hi"[..]));
         assert_eq!(answer.headers()["location"], "http://127.0.0.1:1/");
         assert!(seen.starts_with("GET /a?b=1 HTTP/1.1\r\n") && seen.contains("x-own: 1"), "{seen}");
-        assert!(!seen.to_lowercase().contains("accept-encoding"), "nothing compressed is asked for: {seen}");
+        assert!(!seen.to_lowercase().contains("accept-encoding"), "compression is not requested: {seen}");
     }
 
     /// F2, F9.
     #[tokio::test]
-    async fn broken_and_oversized_answers_are_ambiguous() {
+    async fn broken_and_oversized_responses_are_ambiguous() {
         let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n";
         assert!(exchange(chunked, 6).await.0.is_ok());
         let cases: [&[u8]; 5] =
@@ -109,11 +109,11 @@ mod tests {
 
     /// F2.
     #[tokio::test]
-    async fn a_refused_connection_has_reached_nobody() {
+    async fn refused_connection_is_not_ambiguous() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
         drop(listener);
         let request = Request::get(address).body(Bytes::new()).unwrap();
-        assert!(!ReqwestTransport::new(Patience::USUAL).unwrap().send(request).await.unwrap_err().ambiguous);
+        assert!(!ReqwestTransport::new(Timeouts::USUAL).unwrap().send(request).await.unwrap_err().ambiguous);
     }
 }

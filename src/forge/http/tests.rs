@@ -13,35 +13,35 @@ use crate::domain::model::ids::Timestamp;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound, RateLimited, Transient, Unauthorized};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
-const LIVELY: Pace = Pace {
+const UNSPACED: RateSettings = RateSettings {
     mutation_interval_ms: 0,
-    turn: Duration::from_secs(2),
+    mutation_hold: Duration::from_secs(2),
     reserve: 100,
     attempts: 3,
-    patience: Patience::USUAL,
+    timeouts: Timeouts::USUAL,
 };
 
-type Outcome = Result<Response<Bytes>, TransportError>;
+type SendResult = Result<Response<Bytes>, TransportError>;
 
-/// Answers in order; what was sent is kept with the time of sending.
-struct Script {
-    answers: Mutex<VecDeque<Outcome>>,
+/// Returns scripted responses in order; records each request with its time.
+struct ScriptedTransport {
+    answers: Mutex<VecDeque<SendResult>>,
     sent: Mutex<Vec<(Request<Bytes>, tokio::time::Instant)>>,
 }
 
 #[async_trait]
-impl Transport for Script {
-    async fn send(&self, request: Request<Bytes>) -> Outcome {
+impl Transport for ScriptedTransport {
+    async fn send(&self, request: Request<Bytes>) -> SendResult {
         self.sent.lock().unwrap().push((request, tokio::time::Instant::now()));
-        self.answers.lock().unwrap().pop_front().expect("more was sent than scripted")
+        self.answers.lock().unwrap().pop_front().expect("more requests than scripted responses")
     }
 }
 
-fn script(answers: impl IntoIterator<Item = Outcome>) -> Arc<Script> {
-    Arc::new(Script { answers: Mutex::new(answers.into_iter().collect()), sent: Mutex::default() })
+fn script(answers: impl IntoIterator<Item = SendResult>) -> Arc<ScriptedTransport> {
+    Arc::new(ScriptedTransport { answers: Mutex::new(answers.into_iter().collect()), sent: Mutex::default() })
 }
 
-fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Outcome {
+fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> SendResult {
     let mut response = Response::builder().status(status);
     for (name, value) in headers {
         response = response.header(*name, *value);
@@ -49,7 +49,7 @@ fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Outcome {
     Ok(response.body(Bytes::copy_from_slice(body.as_bytes())).unwrap())
 }
 
-fn broken(ambiguous: bool) -> Outcome {
+fn broken(ambiguous: bool) -> SendResult {
     Err(TransportError { ambiguous, detail: "broken".into() })
 }
 
@@ -66,20 +66,20 @@ fn post() -> Request<Bytes> {
     request(Method::POST, "/a")
 }
 
-fn caller(script: &Arc<Script>, clock: &Clock, pace: Pace) -> Caller {
-    Caller::new(Arc::clone(script) as Arc<dyn Transport>, clock.clone(), pace)
+fn caller(script: &Arc<ScriptedTransport>, clock: &Clock, rates: RateSettings) -> RequestLayer {
+    RequestLayer::new(Arc::clone(script) as Arc<dyn Transport>, clock.clone(), rates)
 }
 
-impl Script {
+impl ScriptedTransport {
     fn count(&self) -> usize {
         self.sent.lock().unwrap().len()
     }
 }
 
-/// What comes of one answer.
-async fn kind_of(request: Request<Bytes>, outcome: Outcome) -> ForgeErrorKind {
+/// Returns the error kind of a request with one scripted result.
+async fn kind_of(request: Request<Bytes>, outcome: SendResult) -> ForgeErrorKind {
     let script = script([outcome]);
-    let caller = caller(&script, &Clock::manual(NOW), Pace { attempts: 1, ..LIVELY });
+    let caller = caller(&script, &Clock::manual(NOW), RateSettings { attempts: 1, ..UNSPACED });
     caller.call("try it", request).await.expect_err("no success").kind
 }
 
@@ -91,7 +91,7 @@ fn assert_about(kind: &ForgeErrorKind, expected_ms: i64, case: &str) {
 
 /// F6.
 #[tokio::test]
-async fn statuses_are_told_apart() {
+async fn statuses_map_to_error_kinds() {
     let sure = Transient { after_ms: None, ambiguous: false };
     let unsure = Transient { after_ms: None, ambiguous: true };
     let cases = [
@@ -124,12 +124,12 @@ async fn statuses_are_told_apart() {
 
 /// F3.
 #[tokio::test]
-async fn every_way_to_ask_for_a_pause_is_obeyed() {
+async fn rate_limit_responses_pause_requests() {
     let in_90_s = (NOW.0 / 1_000 + 90).to_string();
     let past = (NOW.0 / 1_000 - 90).to_string();
     let far = (NOW.0 / 1_000 + 90_000).to_string();
-    type Case<'a> = (u16, Vec<(&'a str, &'a str)>, &'a str, i64);
-    let cases: Vec<Case> = vec![
+    type PauseCase<'a> = (u16, Vec<(&'a str, &'a str)>, &'a str, i64);
+    let cases: Vec<PauseCase> = vec![
         (429, vec![], "", 60_000),
         (429, vec![("retry-after", "7")], "", 7_000),
         (429, vec![("retry-after", "0")], "", 0),
@@ -163,7 +163,7 @@ async fn every_way_to_ask_for_a_pause_is_obeyed() {
 async fn nothing_is_sent_inside_a_pause_and_all_goes_on_after_it() {
     let script = script([answer(429, &[("retry-after", "30")], ""), answer(200, &[], "{}"), answer(201, &[], "{}")]);
     let clock = Clock::manual(NOW);
-    let caller = caller(&script, &clock, LIVELY);
+    let caller = caller(&script, &clock, UNSPACED);
     caller.call("a", get()).await.unwrap_err();
     clock.advance_ms(29_999);
     for request in [get(), post(), request(Method::DELETE, "/b")] {
@@ -183,7 +183,7 @@ async fn an_answer_that_used_up_the_budget_stops_the_next_call() {
     let used_up = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset.as_str())];
     let search = [used_up[0], used_up[1], ("x-ratelimit-resource", "search")];
     let script = script([answer(200, &search, "{}"), answer(200, &used_up, "{}")]);
-    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
     caller.call("a search, which has a budget of its own", get()).await.unwrap();
     caller.call("the last one", get()).await.unwrap();
     assert_about(&caller.call("one more", get()).await.unwrap_err().kind, 20_000, "one more");
@@ -195,7 +195,7 @@ async fn pauses_without_a_time_grow_until_a_success() {
     let clock = Clock::manual(NOW);
     let refusals = (0..8).map(|_| answer(429, &[], ""));
     let script = script(refusals.chain([answer(200, &[], "{}"), answer(429, &[], "")]));
-    let caller = caller(&script, &clock, LIVELY);
+    let caller = caller(&script, &clock, UNSPACED);
     for expected in [60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
         assert_about(&caller.call("a", get()).await.unwrap_err().kind, expected * 1_000, "growing");
         clock.advance_ms(expected * 1_000);
@@ -211,10 +211,10 @@ async fn the_reserve_is_kept_from_background_calls() {
     let left = |n: &'static str| answer(200, &[("x-ratelimit-remaining", n), ("x-ratelimit-reset", &reset)], "{}");
     let script = script([left("100"), left("99"), left("98"), left("5000"), left("50")]);
     let clock = Clock::manual(NOW);
-    let caller = caller(&script, &clock, LIVELY);
+    let caller = caller(&script, &clock, UNSPACED);
     let background = || {
         let mut request = get();
-        request.extensions_mut().insert(Priority::Background);
+        request.extensions_mut().insert(RequestPriority::Background);
         request
     };
     caller.call("first", background()).await.unwrap();
@@ -229,7 +229,7 @@ async fn the_reserve_is_kept_from_background_calls() {
 #[tokio::test]
 async fn reads_are_tried_again_with_growing_pauses() {
     let script = script([broken(true), answer(502, &[], ""), answer(200, &[], "{}")]);
-    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
     caller.call("read", get()).await.unwrap();
     let times: Vec<_> = script.sent.lock().unwrap().iter().map(|(_, at)| *at).collect();
     let gaps: Vec<u128> = times.windows(2).map(|w| (w[1] - w[0]).as_millis()).collect();
@@ -237,7 +237,7 @@ async fn reads_are_tried_again_with_growing_pauses() {
 }
 
 #[tokio::test]
-async fn what_is_tried_again_and_how_often() {
+async fn only_unambiguous_failures_are_retried() {
     let sure = Transient { after_ms: None, ambiguous: false };
     let unsure = Transient { after_ms: None, ambiguous: true };
     let cases = [
@@ -250,15 +250,15 @@ async fn what_is_tried_again_and_how_often() {
     ];
     for (case, request, answers, expected) in cases {
         let (count, script) = (answers.len(), script(answers));
-        let error = caller(&script, &Clock::manual(NOW), LIVELY).call(case, request).await.unwrap_err();
+        let error = caller(&script, &Clock::manual(NOW), UNSPACED).call(case, request).await.unwrap_err();
         assert_eq!((error.kind, script.count()), (expected, count), "{case}");
     }
 }
 
 #[tokio::test]
-async fn a_busy_server_that_names_a_time_is_not_tried_before_it() {
+async fn busy_server_with_retry_after_is_not_asked_earlier() {
     let script = script([answer(503, &[("retry-after", "10")], "")]);
-    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
     let Transient { after_ms: Some(after), ambiguous: true } = caller.call("a", post()).await.unwrap_err().kind else {
         panic!("not transient")
     };
@@ -267,7 +267,7 @@ async fn a_busy_server_that_names_a_time_is_not_tried_before_it() {
 }
 
 #[tokio::test]
-async fn a_read_only_post_counts_as_reading() {
+async fn read_only_post_is_never_ambiguous() {
     let mut query = post();
     query.extensions_mut().insert(ReadOnly);
     let expected = Transient { after_ms: None, ambiguous: false };
@@ -275,9 +275,9 @@ async fn a_read_only_post_counts_as_reading() {
 }
 
 #[tokio::test]
-async fn writes_are_one_at_a_time_and_apart_while_reads_go_on() {
+async fn writes_are_spaced_and_reads_are_concurrent() {
     let script = script((0..8).map(|_| answer(200, &[], "{}")));
-    let caller = caller(&script, &Clock::manual(NOW), Pace { mutation_interval_ms: 40, ..LIVELY });
+    let caller = caller(&script, &Clock::manual(NOW), RateSettings { mutation_interval_ms: 40, ..UNSPACED });
     let start = tokio::time::Instant::now();
     let writes = futures::future::join_all((0..5).map(|_| caller.call("write", post())));
     let reads = futures::future::join_all((0..3).map(|_| caller.call("read", get())));
@@ -293,12 +293,12 @@ async fn writes_are_one_at_a_time_and_apart_while_reads_go_on() {
 }
 
 #[tokio::test]
-async fn an_urgent_write_goes_before_those_that_wait_and_keeps_the_pause() {
+async fn urgent_write_overtakes_waiting_writes_and_keeps_spacing() {
     let script = script((0..7).map(|_| answer(200, &[], "{}")));
-    let caller = caller(&script, &Clock::System, Pace { mutation_interval_ms: 40, ..LIVELY });
+    let caller = caller(&script, &Clock::System, RateSettings { mutation_interval_ms: 40, ..UNSPACED });
     let urgent = || {
         let mut request = request(Method::POST, "/urgent");
-        request.extensions_mut().insert(Priority::Urgent);
+        request.extensions_mut().insert(RequestPriority::Urgent);
         caller.call("urgent", request)
     };
     let mut given_up = Box::pin(urgent());
@@ -317,16 +317,16 @@ async fn an_urgent_write_goes_before_those_that_wait_and_keeps_the_pause() {
     let sent = script.sent.lock().unwrap();
     let order: Vec<&str> = sent.iter().map(|(request, _)| request.uri().path()).collect();
     assert_eq!(order, ["/a", "/urgent", "/urgent", "/a", "/a", "/a"]);
-    assert!(sent.windows(2).all(|w| (w[1].1 - w[0].1).as_millis() >= 39), "the pause is kept");
+    assert!(sent.windows(2).all(|w| (w[1].1 - w[0].1).as_millis() >= 39), "the spacing is kept");
 }
 
-/// Never answers the first request.
+/// Transport that never responds to the first request.
 #[derive(Default)]
-struct Hangs(std::sync::atomic::AtomicBool);
+struct HangingTransport(std::sync::atomic::AtomicBool);
 
 #[async_trait]
-impl Transport for Hangs {
-    async fn send(&self, _: Request<Bytes>) -> Outcome {
+impl Transport for HangingTransport {
+    async fn send(&self, _: Request<Bytes>) -> SendResult {
         if !self.0.swap(true, std::sync::atomic::Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
@@ -336,20 +336,20 @@ impl Transport for Hangs {
 
 /// I12.
 #[tokio::test]
-async fn a_write_without_an_answer_does_not_block_the_next() {
-    let pace = Pace { turn: Duration::from_millis(10), ..LIVELY };
-    let caller = Caller::new(Arc::new(Hangs::default()), Clock::manual(NOW), pace);
+async fn unanswered_write_does_not_block_the_next() {
+    let rates = RateSettings { mutation_hold: Duration::from_millis(10), ..UNSPACED };
+    let caller = RequestLayer::new(Arc::new(HangingTransport::default()), Clock::manual(NOW), rates);
     let mut first = Box::pin(caller.call("first", post()));
     assert!(futures::poll!(&mut first).is_pending());
     tokio::select! {
-        _ = first => panic!("it has no answer"),
+        _ = first => panic!("the first request has no response"),
         second = caller.call("second", post()) => drop(second.unwrap()),
     }
 }
 
 #[tokio::test]
-async fn a_dropped_write_does_not_block_the_next() {
-    let caller = Caller::new(Arc::new(Hangs::default()), Clock::manual(NOW), LIVELY);
+async fn dropped_write_does_not_block_the_next() {
+    let caller = RequestLayer::new(Arc::new(HangingTransport::default()), Clock::manual(NOW), UNSPACED);
     let mut first = Box::pin(caller.call("first", post()));
     assert!(futures::poll!(&mut first).is_pending());
     drop(first);
@@ -357,11 +357,11 @@ async fn a_dropped_write_does_not_block_the_next() {
 }
 
 #[tokio::test]
-async fn an_unchanged_answer_comes_from_the_cache() {
+async fn unchanged_response_comes_from_the_cache() {
     let tagged = answer(200, &[("etag", "\"v1\""), ("link", "<x>; rel=\"next\"")], "[1]");
     let newer = answer(200, &[("etag", "\"v2\"")], "[2]");
     let script = script([tagged, answer(304, &[], ""), newer, answer(304, &[], ""), answer(200, &[], "other")]);
-    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
     let mut bodies = vec![];
     for _ in 0..4 {
         let response = caller.call("read", get()).await.unwrap();
@@ -382,7 +382,7 @@ async fn redirects_stay_on_the_server() {
     let to = |status: u16, location: &str| answer(status, &[("location", location)], "");
     for status in [301, 302, 307, 308] {
         let script = script([to(status, "/b?x=1"), to(status, "https://FORGE.test:443/c"), answer(200, &[], "{}")]);
-        caller(&script, &Clock::manual(NOW), LIVELY).call("read", get()).await.unwrap();
+        caller(&script, &Clock::manual(NOW), UNSPACED).call("read", get()).await.unwrap();
         let sent = script.sent.lock().unwrap();
         assert_eq!(sent[1].0.uri(), "https://forge.test/b?x=1");
         assert!(sent[2].0.headers().contains_key("authorization"));
@@ -399,22 +399,22 @@ async fn redirects_stay_on_the_server() {
         "",
     ] {
         let script = script([to(302, place)]);
-        let error = caller(&script, &Clock::manual(NOW), LIVELY).call("read", get()).await.unwrap_err();
+        let error = caller(&script, &Clock::manual(NOW), UNSPACED).call("read", get()).await.unwrap_err();
         assert_eq!((error.kind, script.count()), (Bug, 1), "{place}");
     }
     let script = script((0..4).map(|_| to(302, "/a")));
-    let error = caller(&script, &Clock::manual(NOW), LIVELY).call("loop", get()).await.unwrap_err();
+    let error = caller(&script, &Clock::manual(NOW), UNSPACED).call("loop", get()).await.unwrap_err();
     assert_eq!((error.kind, script.count()), (Bug, 4));
     assert_eq!(kind_of(post(), to(307, "/b")).await, Conflict, "writes do not follow");
 }
 
 /// S7.
 #[tokio::test]
-async fn a_download_abroad_gets_none_of_our_headers() {
+async fn cross_origin_download_carries_no_headers() {
     let script = script([answer(302, &[("location", "https://store.test/log?sig=1")], ""), answer(200, &[], "log")]);
     let mut download = get();
-    download.extensions_mut().insert(FollowAbroad);
-    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    download.extensions_mut().insert(FollowCrossOrigin);
+    let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
     assert_eq!(caller.call("log", download).await.unwrap().into_body(), "log");
     let sent = script.sent.lock().unwrap();
     assert_eq!(sent[1].0.uri().host(), Some("store.test"));
@@ -423,7 +423,7 @@ async fn a_download_abroad_gets_none_of_our_headers() {
 
 /// F9.
 #[test]
-fn answers_that_are_not_understood_say_why() {
+fn invalid_responses_are_reported_with_their_cause() {
     #[derive(Debug, serde::Deserialize)]
     struct Thing {
         #[expect(dead_code, reason = "only its absence matters")]
@@ -444,7 +444,7 @@ fn answers_that_are_not_understood_say_why() {
 }
 
 #[tokio::test]
-async fn complaints_are_the_forges_words_in_bounds() {
+async fn error_messages_are_quoted_up_to_the_limit() {
     let long = format!(r#"{{"message":"no\nway {}"}}"#, "x".repeat(2_000));
     let script = script([
         answer(422, &[], r#"{"message":"Validation Failed","errors":[{"field":"title"}]}"#),
@@ -452,19 +452,19 @@ async fn complaints_are_the_forges_words_in_bounds() {
         answer(404, &[], "<html>nothing here</html>"),
         answer(404, &[], ""),
     ]);
-    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
-    let mut said = vec![];
+    let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
+    let mut details = vec![];
     for _ in 0..4 {
-        said.push(caller.call("try", get()).await.unwrap_err().detail);
+        details.push(caller.call("try", get()).await.unwrap_err().detail);
     }
-    assert_eq!(said[0], r#"HTTP 422: Validation Failed [{"field":"title"}]"#);
-    assert!(said[1].starts_with("HTTP 400: no way xxx") && said[1].len() < 600, "{}", said[1]);
-    assert_eq!(said[2], "HTTP 404: a web page");
-    assert_eq!(said[3], "HTTP 404");
+    assert_eq!(details[0], r#"HTTP 422: Validation Failed [{"field":"title"}]"#);
+    assert!(details[1].starts_with("HTTP 400: no way xxx") && details[1].len() < 600, "{}", details[1]);
+    assert_eq!(details[2], "HTTP 404: the response is a web page");
+    assert_eq!(details[3], "HTTP 404");
 }
 
 #[test]
-fn the_next_page_is_found() {
+fn next_page_is_read_from_the_link_header() {
     let cases = [
         (r#"<https://f/a?page=2>; rel="next", <https://f/a?page=9>; rel="last""#, Some("https://f/a?page=2")),
         (r#"<https://f/a?page=1>; rel="prev",<https://f/a?page=3>;rel="next""#, Some("https://f/a?page=3")),
@@ -483,15 +483,15 @@ fn the_next_page_is_found() {
 
 /// D6.
 #[test]
-fn a_pause_does_not_outlast_the_clock_that_it_was_noted_by() {
+fn pause_is_ignored_after_the_clock_was_set_back() {
     let limited = Response::builder().status(429).header("retry-after", "600").body(Bytes::new()).unwrap();
     let (noted, hour, day) = (Timestamp(1_790_000_000_000), 3_600_000, 86_400_000);
-    let mut limits = Limits::default();
+    let mut limits = RateLimits::default();
     limits.observe(&limited, noted);
     assert_eq!(limits.wait(noted, 0).map(|wait| wait.0), Some(600_000));
-    assert_eq!(limits.wait(noted.plus_ms(-hour), 0), None, "it would be obeyed for longer than an hour");
+    assert_eq!(limits.wait(noted.plus_ms(-hour), 0), None, "the pause would exceed an hour");
     assert_eq!(limits.wait(noted.plus_ms(-day), 0), None);
-    // What is asked for from then on holds as ever.
+    // Later pauses apply.
     limits.observe(&limited, noted.plus_ms(-day));
     assert_eq!(limits.wait(noted.plus_ms(-day + 1_000), 0).map(|wait| wait.0), Some(599_000));
 }

@@ -16,14 +16,14 @@ use tokio::task::JoinSet;
 use crate::clock::Clock;
 use crate::domain::model::event::{ForgeEvent, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{AccountKind, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
-use crate::forge::contract::{ContractTransport, Spec};
+use crate::forge::contract::{ContractTransport, ContractSpec};
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};
-use crate::forge::http::{Pace, Patience, ReqwestTransport, Transport, TransportError};
-use crate::forge::{Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, Parsed, Permission, Reaction};
+use crate::forge::http::{RateSettings, Timeouts, ReqwestTransport, Transport, TransportError};
+use crate::forge::{Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, ParsedDelivery, Permission, Reaction};
 
 /// A fake forge with one repository, three accounts and a manual clock.
-struct World {
+struct AdapterWorld {
     forge: FakeForge,
     clock: Clock,
     repo: RepoId,
@@ -32,7 +32,7 @@ struct World {
     bot: User,
 }
 
-async fn world(dialect: Dialect) -> World {
+async fn world(dialect: Dialect) -> AdapterWorld {
     let clock = Clock::manual(Timestamp(1_700_000_000_000));
     let forge = FakeForge::start(dialect, clock.clone()).await.unwrap();
     let [maintainer, outsider] = ["mia", "otto"].map(|login| forge.add_user(login, AccountKind::User));
@@ -41,15 +41,15 @@ async fn world(dialect: Dialect) -> World {
     let repo = forge.create_repo("acme", "app", &files).await.unwrap();
     forge.grant(repo, &maintainer, Access::Admin).unwrap();
     forge.grant(repo, &bot, Access::Admin).unwrap();
-    World { forge, clock, repo, maintainer, outsider, bot }
+    AdapterWorld { forge, clock, repo, maintainer, outsider, bot }
 }
 
 /// Headers and body of each webhook delivery, in the order of arrival.
-type Received = Arc<Mutex<Vec<(HeaderMap, String)>>>;
+type ReceivedRequests = Arc<Mutex<Vec<(HeaderMap, String)>>>;
 
 /// Starts a receiver of webhooks, which ends when the returned set is dropped.
-async fn receiver() -> (String, Received, JoinSet<()>) {
-    let received = Received::default();
+async fn receiver() -> (String, ReceivedRequests, JoinSet<()>) {
+    let received = ReceivedRequests::default();
     let log = received.clone();
     let router = axum::Router::new().fallback(move |headers: HeaderMap, body: String| {
         log.lock().unwrap().push((headers, body));
@@ -76,8 +76,8 @@ async fn run_git(directory: &Path, args: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
-const QUICK: Pace =
-    Pace { mutation_interval_ms: 0, turn: Duration::from_secs(2), reserve: 0, attempts: 1, patience: Patience::USUAL };
+const QUICK: RateSettings =
+    RateSettings { mutation_interval_ms: 0, mutation_hold: Duration::from_secs(2), reserve: 0, attempts: 1, timeouts: Timeouts::USUAL };
 
 /// The network, with each call and answer held against GitHub's description.
 struct Described {
@@ -88,8 +88,8 @@ struct Described {
 impl Described {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            network: ReqwestTransport::new(Patience::USUAL).unwrap(),
-            description: ContractTransport::new(Spec::GitHub),
+            network: ReqwestTransport::new(Timeouts::USUAL).unwrap(),
+            description: ContractTransport::new(ContractSpec::GitHub),
         })
     }
 }
@@ -109,30 +109,30 @@ impl Transport for Described {
     }
 }
 
-fn gitea(world: &World) -> Gitea {
+fn gitea(world: &AdapterWorld) -> Gitea {
     let token = SecretString::from(world.forge.token_for(&world.bot));
     let settings =
-        GiteaSettings { name: ForgeName::new("fake"), url: world.forge.url(), token, own: None, pace: QUICK };
+        GiteaSettings { name: ForgeName::new("fake"), url: world.forge.url(), token, own: None, rates: QUICK };
     Gitea::new(settings, world.clock.clone()).unwrap()
 }
 
-fn github(world: &World, auth: GitHubAuth) -> GitHub {
+fn github(world: &AdapterWorld, auth: GitHubAuth) -> GitHub {
     let settings = GitHubSettings {
         name: ForgeName::new("fake"),
         api_url: world.forge.api_url(),
         web_url: world.forge.url(),
         auth,
-        pace: QUICK,
+        rates: QUICK,
     };
     GitHub::with_transport(settings, world.clock.clone(), Described::new()).unwrap()
 }
 
-fn with_token(world: &World) -> GitHub {
+fn with_token(world: &AdapterWorld) -> GitHub {
     github(world, GitHubAuth::Token(SecretString::from(world.forge.token_for(&world.bot))))
 }
 
 /// An App with the bot's account, whose webhook goes to `url`.
-fn with_app(world: &mut World, url: &str) -> GitHub {
+fn with_app(world: &mut AdapterWorld, url: &str) -> GitHub {
     let made = world.forge.add_app("Ralph Bot", PERMISSIONS, EVENTS, url, "s3cret");
     world.forge.grant(world.repo, &world.bot, Access::None).unwrap();
     world.bot = made.bot.clone();
@@ -140,7 +140,7 @@ fn with_app(world: &mut World, url: &str) -> GitHub {
     github(world, GitHubAuth::App { app_id: made.app_id, private_key_pem: key })
 }
 
-fn reference(world: &World) -> RepoRef {
+fn reference(world: &AdapterWorld) -> RepoRef {
     RepoRef { forge: ForgeName::new("fake"), id: world.repo, owner: "acme".to_owned(), name: "app".to_owned() }
 }
 
@@ -149,7 +149,7 @@ fn spec(name: &str) -> LabelSpec {
 }
 
 /// Calls everything that the trait has, and looks at the fake for what came of it.
-async fn exercise(forge: &dyn Forge, world: &World) {
+async fn exercise(forge: &dyn Forge, world: &AdapterWorld) {
     let repo = reference(world);
     let own = forge.own_account().await.unwrap();
     assert_eq!(own, world.bot);
@@ -171,7 +171,7 @@ async fn exercise(forge: &dyn Forge, world: &World) {
     git(forge, world, &repo).await;
 }
 
-async fn permissions(forge: &dyn Forge, world: &World, repo: &RepoRef) {
+async fn permissions(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef) {
     let writer = world.forge.add_user("will", AccountKind::User);
     world.forge.grant(world.repo, &writer, Access::Write).unwrap();
     let gone = User { id: UserId(1), login: "nobody".to_owned(), kind: AccountKind::User };
@@ -187,7 +187,7 @@ async fn permissions(forge: &dyn Forge, world: &World, repo: &RepoRef) {
     }
 }
 
-async fn issues(forge: &dyn Forge, world: &World, repo: &RepoRef) -> Number {
+async fn issues(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef) -> Number {
     let fake = &world.forge;
     forge.ensure_labels(repo, &[spec("ralph:run"), spec("ralph:done")]).await.unwrap();
     forge.ensure_labels(repo, &[spec("ralph:run"), spec("ralph:done")]).await.unwrap();
@@ -232,7 +232,7 @@ async fn issues(forge: &dyn Forge, world: &World, repo: &RepoRef) -> Number {
     number
 }
 
-async fn comments(forge: &dyn Forge, world: &World, repo: &RepoRef, number: Number) {
+async fn comments(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, number: Number) {
     let fake = &world.forge;
     // More than a page.
     for count in 0..101 {
@@ -271,7 +271,7 @@ async fn comments(forge: &dyn Forge, world: &World, repo: &RepoRef, number: Numb
     assert_eq!(refused.kind, ForgeErrorKind::NotFound, "{refused}");
 }
 
-async fn pulls(forge: &dyn Forge, world: &World, repo: &RepoRef, issue: Number) -> PullSnapshot {
+async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: Number) -> PullSnapshot {
     let fake = &world.forge;
     assert_eq!(forge.find_pull(repo, "ralph/1").await.unwrap(), None);
     assert_eq!(forge.branch(repo, "ralph/1").await.unwrap(), None);
@@ -327,7 +327,7 @@ async fn pulls(forge: &dyn Forge, world: &World, repo: &RepoRef, issue: Number) 
     merged
 }
 
-async fn ci(forge: &dyn Forge, world: &World, repo: &RepoRef, sha: &Sha) {
+async fn ci(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, sha: &Sha) {
     let none = forge.ci(repo, sha).await.unwrap();
     assert_eq!((none.passed, none.pending, none.failed.len()), (0, 0, 0));
     for (context, state) in [("a", "success"), ("b", "pending"), ("c", "pending"), ("c", "failure")] {
@@ -346,7 +346,7 @@ async fn ci(forge: &dyn Forge, world: &World, repo: &RepoRef, sha: &Sha) {
     assert_eq!(failed.url, "http://ci.invalid/1");
 }
 
-async fn git(forge: &dyn Forge, world: &World, repo: &RepoRef) {
+async fn git(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef) {
     for push in [false, true] {
         let access = forge.git_access(repo, push).await.unwrap();
         let (name, secret) = access.credential.unwrap();
@@ -364,21 +364,21 @@ async fn git(forge: &dyn Forge, world: &World, repo: &RepoRef) {
 }
 
 /// What a dialect's deliveries are, as the adapter reads them.
-fn read(forge: &dyn Forge, received: &Received) -> Vec<ForgeEvent> {
+fn read(forge: &dyn Forge, received: &ReceivedRequests) -> Vec<ForgeEvent> {
     let taken = std::mem::take(&mut *received.lock().unwrap());
     let parsed = taken.into_iter().filter_map(|(headers, body)| {
         let kind = headers.get("x-gitea-event-type").or(headers.get("x-github-event")).unwrap().to_str().unwrap();
         match forge.parse(kind, body.as_bytes()) {
-            Parsed::Event(event) => Some(*event),
-            Parsed::Ignored(_) => None,
-            Parsed::Malformed(wrong) => panic!("{kind} is malformed: {wrong}\n{body}"),
+            ParsedDelivery::Event(event) => Some(*event),
+            ParsedDelivery::Ignored(_) => None,
+            ParsedDelivery::Malformed(wrong) => panic!("{kind} is malformed: {wrong}\n{body}"),
         }
     });
     parsed.collect()
 }
 
 /// Everything that is delivered can be read by the adapter.
-async fn deliveries(forge: &dyn Forge, world: &World, received: &Received, deltas: bool) {
+async fn deliveries(forge: &dyn Forge, world: &AdapterWorld, received: &ReceivedRequests, deltas: bool) {
     let (fake, repo) = (&world.forge, world.repo);
     let number = fake.open_issue(&world.maintainer, repo, "Again", "x", &["ralph:run"]).await.unwrap();
     fake.flush().await;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{DamagedLearning, Stored, opened, set_aside, vectors};
+use super::{DamagedLearning, StoredLearning, opened, set_aside, vectors};
 use crate::domain::knowledge::memory::{
     Learning, LearningCandidate, LearningQuery, MemorySettings, ParsedQuery, RankedLearning, TermMatch, best_first,
     rank, rare_terms,
@@ -94,11 +94,11 @@ impl Lookup<'_> {
         further.extend(self.by_kind(c, "estimate", 1)?);
         further.extend(self.by_kind(c, "convention", CONVENTIONS)?);
         for row in further {
-            if !rows.iter().any(|known: &Stored| known.row == row.row) {
+            if !rows.iter().any(|known: &StoredLearning| known.row == row.row) {
                 rows.push(row);
             }
         }
-        let place_near = |row: &Stored| Some((row.id.clone(), near.iter().position(|near| *near == row.row)?));
+        let place_near = |row: &StoredLearning| Some((row.id.clone(), near.iter().position(|near| *near == row.row)?));
         let places_near: HashMap<String, usize> = rows.iter().filter_map(place_near).collect();
         let (learnings, damaged) = opened(rows);
         let found = learnings.into_iter().map(|learning| LearningCandidate {
@@ -118,31 +118,31 @@ impl Lookup<'_> {
     }
 
     /// Returns the learning of a row, if prompts of this repository may use it.
-    fn in_scope(&self, c: &Connection, row: i64) -> StoreResult<Option<Stored>> {
+    fn in_scope(&self, c: &Connection, row: i64) -> StoreResult<Option<StoredLearning>> {
         let sql = format!(
             "SELECT {} FROM learnings l
              WHERE l.id = ?1 AND l.forge = ?2 AND l.{} = ?3 AND l.state = 'active' AND l.confidence >= ?4",
-            Stored::COLUMNS,
+            StoredLearning::COLUMNS,
             self.scope()
         );
         let repo = &self.query.repository;
         let bound = params![row, repo.forge.as_str(), self.whose(repo), self.settings.min_confidence];
-        Ok(c.prepare_cached(&sql)?.query_row(bound, Stored::read).optional()?)
+        Ok(c.prepare_cached(&sql)?.query_row(bound, StoredLearning::read).optional()?)
     }
 
     /// Returns the learnings of a kind with the highest confidence; estimates only for the type of the task.
-    fn by_kind(&self, c: &Connection, kind: &str, limit: usize) -> StoreResult<Vec<Stored>> {
+    fn by_kind(&self, c: &Connection, kind: &str, limit: usize) -> StoreResult<Vec<StoredLearning>> {
         // With a bound limit, the statement would be prepared each time.
         let sql = format!(
             "SELECT {} FROM learnings l WHERE l.forge = ?1 AND l.{} = ?2 AND l.kind = ?3 AND l.state = 'active'
                 AND (l.kind <> 'estimate' OR l.task_type = ?4) ORDER BY l.confidence DESC LIMIT {limit}",
-            Stored::COLUMNS,
+            StoredLearning::COLUMNS,
             self.scope()
         );
         let (repo, task_type) = (&self.query.repository, self.query.task_type.as_str());
         let mut statement = c.prepare_cached(&sql)?;
         let bound = params![repo.forge.as_str(), self.whose(repo), kind, task_type];
-        Ok(statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?)
+        Ok(statement.query_map(bound, StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?)
     }
 
     /// Column that limits the learnings to a repository or its owner.
@@ -155,18 +155,18 @@ impl Lookup<'_> {
     }
 }
 
-fn by_row(c: &Connection, row: i64) -> StoreResult<Option<Stored>> {
-    let sql = format!("SELECT {} FROM learnings l WHERE l.id = ?1", Stored::COLUMNS);
-    Ok(c.prepare_cached(&sql)?.query_row([row], Stored::read).optional()?)
+fn by_row(c: &Connection, row: i64) -> StoreResult<Option<StoredLearning>> {
+    let sql = format!("SELECT {} FROM learnings l WHERE l.id = ?1", StoredLearning::COLUMNS);
+    Ok(c.prepare_cached(&sql)?.query_row([row], StoredLearning::read).optional()?)
 }
 
 /// Learnings found by a search, and the damaged ones.
-pub type Found = (Vec<Learning>, Vec<DamagedLearning>);
+pub type LearningSearchResult = (Vec<Learning>, Vec<DamagedLearning>);
 
 /// Returns learnings for a query, best first, of one repository or of all, in any state. If no learning has all phrases, those
 /// with some of them are returned.
-pub fn search(c: &Connection, asked: &ParsedQuery, repo: Option<&RepoRef>, limit: usize) -> StoreResult<Found> {
-    let Some(all) = asked.to_fts() else { return Ok(Found::default()) };
+pub fn search(c: &Connection, asked: &ParsedQuery, repo: Option<&RepoRef>, limit: usize) -> StoreResult<LearningSearchResult> {
+    let Some(all) = asked.to_fts() else { return Ok(LearningSearchResult::default()) };
     let (learnings, damaged) = matches(c, &all, repo, limit)?;
     if !learnings.is_empty() || asked.any || asked.phrases.len() < 2 {
         return Ok((learnings, damaged));
@@ -175,14 +175,14 @@ pub fn search(c: &Connection, asked: &ParsedQuery, repo: Option<&RepoRef>, limit
     matches(c, &some.to_fts().unwrap_or(all), repo, limit)
 }
 
-pub(super) fn matches(c: &Connection, asked: &str, repo: Option<&RepoRef>, limit: usize) -> StoreResult<Found> {
+pub(super) fn matches(c: &Connection, asked: &str, repo: Option<&RepoRef>, limit: usize) -> StoreResult<LearningSearchResult> {
     let sql = format!(
         "SELECT {} FROM learnings_words JOIN learnings l ON l.id = learnings_words.rowid
          WHERE learnings_words MATCH ?1 AND (?2 IS NULL OR (l.forge = ?2 AND l.repo_id = ?3)) ORDER BY rank LIMIT ?4",
-        Stored::COLUMNS
+        StoredLearning::COLUMNS
     );
     let (forge, id) = (repo.map(|repo| repo.forge.as_str()), repo.map(|repo| repo.id.0));
     let mut statement = c.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![asked, forge, id, limit as i64], Stored::read)?;
+    let rows = statement.query_map(params![asked, forge, id, limit as i64], StoredLearning::read)?;
     Ok(opened(rows.collect::<Result<Vec<_>, _>>()?))
 }

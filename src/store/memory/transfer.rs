@@ -17,7 +17,7 @@ const MAX_LINE: usize = 256 * 1024;
 /// A line of an export.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct ExportLine {
     checksum: String,
     learning: Learning,
 }
@@ -42,7 +42,7 @@ pub fn export(c: &Connection) -> StoreResult<(String, Vec<DamagedLearning>)> {
         after = page.iter().map(|one| &one.id).chain(bad.iter().map(|one| &one.id)).max().unwrap_or(&after).clone();
         damaged.extend(bad);
         for learning in page {
-            let line = Line { checksum: learning.checksum(), learning };
+            let line = ExportLine { checksum: learning.checksum(), learning };
             text.push_str(&serde_json::to_string(&line)?);
             text.push('\n');
         }
@@ -63,7 +63,7 @@ pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
         if line.len() > MAX_LINE {
             return Err(wrong(format!("it is longer than {MAX_LINE} bytes")));
         }
-        let Line { checksum, learning } =
+        let ExportLine { checksum, learning } =
             serde_json::from_str(line).map_err(|error| wrong(format!("it is no learning: {error}")))?;
         if learning.checksum() != checksum {
             return Err(wrong("its checksum does not hold; export it again from where it came from".to_owned()));

@@ -5,7 +5,7 @@
 
 use rusqlite::{Connection, params};
 
-use super::Stored;
+use super::StoredLearning;
 use crate::domain::knowledge::memory::Embedding;
 use crate::store::StoreResult;
 
@@ -28,11 +28,11 @@ pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Miss
     let found = "SELECT row FROM learnings_vectors WHERE model < ?1
         UNION ALL SELECT row FROM learnings_vectors WHERE model > ?1
         UNION ALL SELECT id FROM learnings WHERE id > (SELECT coalesce(max(row), 0) FROM learnings_vectors)";
-    let sql = format!("SELECT {} FROM ({found} LIMIT ?2) JOIN learnings l ON l.id = row", Stored::COLUMNS);
+    let sql = format!("SELECT {} FROM ({found} LIMIT ?2) JOIN learnings l ON l.id = row", StoredLearning::COLUMNS);
     let mut statement = c.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![model, most as i64], Stored::read)?.collect::<Result<Vec<_>, _>>()?;
+    let rows = statement.query_map(params![model, most as i64], StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?;
     // A damaged learning gets an empty vector; it is quarantined when it is read.
-    let text = |stored: &Stored| stored.open().map(|learning| learning.search_text()).unwrap_or_default();
+    let text = |stored: &StoredLearning| stored.open().map(|learning| learning.search_text()).unwrap_or_default();
     Ok(rows
         .iter()
         .map(|stored| MissingVector { row: stored.row, checksum: stored.checksum.clone(), text: text(stored) })

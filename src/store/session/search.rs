@@ -15,28 +15,28 @@ use crate::store::{StoreError, StoreResult};
 const MAX_SCANNED: u64 = 5_000;
 
 /// A match whose text is not read yet.
-struct Match {
+struct SessionMatch {
     tier: SessionTier,
     id: i64,
 }
 
 /// Matches of one tier.
 #[derive(Default)]
-struct Scan {
-    matches: Vec<Match>,
+struct TierScan {
+    matches: Vec<SessionMatch>,
     more: u64,
     at_least: bool,
 }
 
 /// Reason why a form of the query failed.
-enum Failed {
+enum SearchFailure {
     /// FTS5 rejects the expression.
     Refused,
     /// The database failed.
     Store(StoreError),
 }
 
-impl From<rusqlite::Error> for Failed {
+impl From<rusqlite::Error> for SearchFailure {
     fn from(error: rusqlite::Error) -> Self {
         // FTS5 reports invalid expressions while the statement runs, with a generic error code.
         match error.sqlite_error_code() {
@@ -63,7 +63,7 @@ pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<
         return found(c, scans, query, None, notes);
     }
     let finder = word_finder(&terms(&query.query));
-    let mut last: Option<(Vec<Scan>, Option<String>)> = None;
+    let mut last: Option<(Vec<TierScan>, Option<String>)> = None;
     for form in &forms {
         match filter.tiers(c, Some(&form.expression)) {
             Ok(scans) => {
@@ -76,7 +76,7 @@ pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<
                     break;
                 }
             }
-            Err(Failed::Refused) => {}
+            Err(SearchFailure::Refused) => {}
             Err(failed) => return Err(failed.into_error(&form.expression)),
         }
     }
@@ -85,7 +85,7 @@ pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<
     found(c, scans, query, finder.as_ref(), notes)
 }
 
-impl Failed {
+impl SearchFailure {
     fn into_error(self, what: &str) -> StoreError {
         match self {
             Self::Refused => StoreError::Bug { detail: format!("the search of the session memory refused {what:?}") },
@@ -112,15 +112,15 @@ impl<'a> Filter<'a> {
         Self { id, query, tools, paths }
     }
 
-    fn tiers(&self, c: &Connection, expression: Option<&str>) -> Result<Vec<Scan>, Failed> {
+    fn tiers(&self, c: &Connection, expression: Option<&str>) -> Result<Vec<TierScan>, SearchFailure> {
         self.query.tiers().into_iter().map(|tier| self.tier(c, tier, expression)).collect()
     }
 
-    fn tier(&self, c: &Connection, tier: SessionTier, expression: Option<&str>) -> Result<Scan, Failed> {
+    fn tier(&self, c: &Connection, tier: SessionTier, expression: Option<&str>) -> Result<TierScan, SearchFailure> {
         let (sql, values) = self.statement(tier, expression);
         let mut statement = c.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values))?;
-        let (mut scan, mut scanned) = (Scan::default(), 0);
+        let (mut scan, mut scanned) = (TierScan::default(), 0);
         while let Some(row) = rows.next()? {
             scanned += 1;
             if scanned > MAX_SCANNED {
@@ -132,7 +132,7 @@ impl<'a> Filter<'a> {
                 continue;
             }
             if scan.matches.len() < self.query.limit() {
-                scan.matches.push(Match { tier, id: row.get(0)? });
+                scan.matches.push(SessionMatch { tier, id: row.get(0)? });
             } else {
                 scan.more += 1;
             }
@@ -185,7 +185,7 @@ impl<'a> Filter<'a> {
 /// Reads the best matches of the tiers in turn.
 fn found(
     c: &Connection,
-    scans: Vec<Scan>,
+    scans: Vec<TierScan>,
     query: &SessionQuery,
     finder: Option<&Regex>,
     notes: Vec<String>,
@@ -199,7 +199,7 @@ fn found(
     Ok(SearchResults { hits, more, at_least, notes })
 }
 
-fn hit(c: &Connection, found: &Match, finder: Option<&Regex>) -> StoreResult<Hit> {
+fn hit(c: &Connection, found: &SessionMatch, finder: Option<&Regex>) -> StoreResult<Hit> {
     let sql = match found.tier {
         SessionTier::Raw => {
             "SELECT iteration, attempt, role, backend, model, error, response, prompt FROM session_turns WHERE id = ?1"

@@ -217,7 +217,7 @@ async fn effect_is_claimed_by_one_owner() {
                 claimed.expect("asked").map(|claimed| (owner, claimed))
             }
         });
-        let claimed: Vec<(String, Claimed)> = join_all(claims).await.into_iter().flatten().collect();
+        let claimed: Vec<(String, ClaimedEffect)> = join_all(claims).await.into_iter().flatten().collect();
         let subjects: BTreeSet<&str> = claimed.iter().map(|(_, one)| one.subject.as_str()).collect();
         assert_eq!(subjects.len(), claimed.len(), "one at a time a loop");
         assert!(!claimed.is_empty(), "nobody got anything");

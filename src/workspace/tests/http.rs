@@ -17,7 +17,7 @@ const TOKEN: &str = "tok-5ecret-canary-value";
 
 /// What the server does and saw.
 #[derive(Default)]
-struct Forge {
+struct GitHttpServer {
     root: PathBuf,
     /// Answer everything with this status instead.
     answer: Mutex<Option<StatusCode>>,
@@ -29,7 +29,7 @@ struct Forge {
     leaks: Mutex<Vec<String>>,
 }
 
-async fn serve(State(forge): State<Arc<Forge>>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+async fn serve(State(forge): State<Arc<GitHttpServer>>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let header =
         move |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     forge.leaks.lock().unwrap().extend(processes_that_show(TOKEN));
@@ -97,7 +97,7 @@ fn processes_that_show(secret: &str) -> Vec<String> {
     found
 }
 
-async fn listen(forge: Arc<Forge>) -> (String, impl Future<Output = std::io::Result<()>>) {
+async fn listen(forge: Arc<GitHttpServer>) -> (String, impl Future<Output = std::io::Result<()>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let router =
@@ -106,9 +106,9 @@ async fn listen(forge: Arc<Forge>) -> (String, impl Future<Output = std::io::Res
 }
 
 /// A world whose forge is behind HTTP; `test` runs as long as the server does.
-async fn with_forge(test: impl AsyncFnOnce(&mut World, &Forge)) {
-    let mut world = World::new();
-    let forge = Arc::new(Forge { root: world.folder.path().to_path_buf(), ..Forge::default() });
+async fn with_forge(test: impl AsyncFnOnce(&mut WorkspaceWorld, &GitHttpServer)) {
+    let mut world = WorkspaceWorld::new();
+    let forge = Arc::new(GitHttpServer { root: world.folder.path().to_path_buf(), ..GitHttpServer::default() });
     let (url, server) = listen(forge.clone()).await;
     let credential = Some(("bot".to_owned(), SecretString::from(TOKEN)));
     world.access = GitUrl { url: format!("{url}/forge.git"), credential };
@@ -221,7 +221,7 @@ async fn refusals_are_told_apart_and_hold_no_token() {
 /// S7, F7.
 #[tokio::test]
 async fn a_redirect_elsewhere_does_not_take_the_token_along() {
-    let elsewhere = Arc::new(Forge::default());
+    let elsewhere = Arc::new(GitHttpServer::default());
     let (url, server) = listen(elsewhere.clone()).await;
     let test = with_forge(async |world, forge| {
         *forge.redirect.lock().unwrap() = Some(url);

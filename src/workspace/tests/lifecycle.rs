@@ -5,7 +5,7 @@ use crate::domain::model::task::DiffStat;
 
 #[tokio::test]
 async fn a_loop_goes_from_prepare_to_push() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     world.workspaces.git_version().await.unwrap();
     let info = world.prepare().await;
     assert_eq!(info.head, world.forge_tip("main").unwrap());
@@ -53,7 +53,7 @@ async fn a_loop_goes_from_prepare_to_push() {
 /// G12, F16.
 #[tokio::test]
 async fn nothing_is_pushed_over_what_somebody_else_did() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo 1 >a");
     let first = world.commit(&info.head).await.commit.unwrap();
@@ -82,7 +82,7 @@ async fn nothing_is_pushed_over_what_somebody_else_did() {
 
 #[tokio::test]
 async fn a_refusal_of_the_forge_is_told_in_its_words() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo 1 >a");
     let commit = world.commit(&info.head).await.commit.unwrap();
@@ -100,7 +100,7 @@ async fn a_refusal_of_the_forge_is_told_in_its_words() {
 
 #[tokio::test]
 async fn what_cannot_be_started_from_is_named() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let prepare = |access: GitUrl, base: &'static str| {
         let world = &world;
         async move {
@@ -144,9 +144,9 @@ async fn what_cannot_be_started_from_is_named() {
 /// Attributes of the base apply to a merge, with every supported git; those that the agent writes do not.
 #[tokio::test]
 async fn merge_uses_attributes_of_base() {
-    let installed = World::new().workspaces.git_version().await.unwrap();
+    let installed = WorkspaceWorld::new().workspaces.git_version().await.unwrap();
     for version in [crate::workspace::NEEDED_GIT, installed] {
-        let world = World::new();
+        let world = WorkspaceWorld::new();
         world.workspaces.git.assume_version(version);
         world.human(
             "main",
@@ -170,7 +170,7 @@ async fn merge_uses_attributes_of_base() {
 /// A base that moved is merged, and conflicts are shown (docs/faults.md#f17).
 #[tokio::test]
 async fn base_is_merged_or_conflicts_are_shown() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     let up_to_date =
         world.workspaces.merge_base_into(&world.loop_id, &world.repo, &info.head, &info.base).await.unwrap();
@@ -211,7 +211,7 @@ async fn base_is_merged_or_conflicts_are_shown() {
 /// G17, A10.
 #[tokio::test]
 async fn a_clean_checkout_has_the_commit_and_nothing_else() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo 1 >a; mkdir target; echo x >target/cache");
     let commit = world.commit(&info.head).await.commit.unwrap();
@@ -236,7 +236,7 @@ async fn a_clean_checkout_has_the_commit_and_nothing_else() {
 
 #[tokio::test]
 async fn files_of_a_commit_are_read_from_the_mirror() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let base = world.human(
         "main",
         "echo 'checks: []' >.ralph.yml; ln -s .ralph.yml link; head -c 1100000 /dev/zero >big; echo b >'a*b'",
@@ -259,7 +259,7 @@ async fn files_of_a_commit_are_read_from_the_mirror() {
 
 #[tokio::test]
 async fn an_agent_finds_a_working_repository() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     assert_eq!(git(&info.dir, &["status", "--porcelain"]), "");
     assert_eq!(git(&info.dir, &["log", "--format=%s"]), "first");

@@ -80,7 +80,7 @@ fn lay_traps(tree: &Path, markers: &Path) {
 }
 
 /// The service does everything it does with a tree; what the agent laid out is there each time.
-async fn exercise(world: &World, lay: impl Fn(&Path)) -> Vec<Sha> {
+async fn exercise(world: &WorkspaceWorld, lay: impl Fn(&Path)) -> Vec<Sha> {
     let info = world.prepare().await;
     lay(&info.dir);
     sh(&info.dir, "echo 'fn a() {}' >>src/main.rs; echo more >>README.md; echo hidden >x.txt");
@@ -116,7 +116,7 @@ fn lay_again(tree: &Path, lay: &impl Fn(&Path)) {
 /// G1, G2, G3, G4, G6, G7.
 #[tokio::test]
 async fn no_trap_in_a_tree_fires() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let markers = world.path("markers");
     std::fs::create_dir(&markers).unwrap();
     // The traps are real: plain git in the tree fires some.
@@ -144,7 +144,7 @@ async fn no_trap_in_a_tree_fires() {
 /// G5.
 #[tokio::test]
 async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let markers = world.path("markers");
     let evil = world.path("evil");
     std::fs::create_dir(&markers).unwrap();
@@ -182,7 +182,7 @@ async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
 /// G9, G10.
 #[tokio::test]
 async fn odd_files_do_not_stop_a_commit() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let secret = world.path("secret");
     std::fs::write(&secret, "canary").unwrap();
     let info = world.prepare().await;
@@ -233,7 +233,7 @@ async fn odd_files_do_not_stop_a_commit() {
 /// G13.
 #[tokio::test]
 async fn protected_paths_come_back_and_the_rest_stays() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     world.human("main", "mkdir .claude; echo base >.claude/settings.json; echo base >AGENTS.md; ln -s AGENTS.md CLAUDE.md; echo .claude/local >>.gitignore");
     let info = world.prepare().await;
     sh(
@@ -291,7 +291,7 @@ async fn protected_paths_come_back_and_the_rest_stays() {
 
 #[tokio::test]
 async fn forged_times_hide_no_change() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     // Same size, same old time: only the second in which a file was really touched tells, and that can be the same too.
     let forge = |text: &str| {
@@ -321,7 +321,7 @@ async fn forged_times_hide_no_change() {
 /// G8.
 #[tokio::test]
 async fn submodules_of_the_base_stay_as_they_are() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let markers = world.path("markers");
     std::fs::create_dir(&markers).unwrap();
     let tip = world.forge_tip("main").unwrap();
@@ -342,7 +342,7 @@ async fn submodules_of_the_base_stay_as_they_are() {
 /// G8, G15: what only a crafted object can hold is refused as it comes in, and nothing of it reaches a tree.
 #[tokio::test]
 async fn crafted_objects_are_refused_at_the_door() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let forge = world.path("forge.git");
     let good = world.prepare().await;
     let file = world.path("object");

@@ -5,7 +5,7 @@ use super::*;
 /// A8.
 #[tokio::test]
 async fn prepare_gets_on_with_whatever_it_finds() {
-    let mut world = World::new();
+    let mut world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo work >work");
     let commit = world.commit(&info.head).await.commit.unwrap();
@@ -65,7 +65,7 @@ async fn prepare_gets_on_with_whatever_it_finds() {
 
 #[tokio::test]
 async fn a_commit_that_was_not_noted_is_found_again() {
-    let mut world = World::new();
+    let mut world = WorkspaceWorld::new();
     let info = world.prepare().await;
     assert_eq!(world.workspaces.recorded(&world.loop_id, &world.repo).await.unwrap(), Some(info.head.clone()));
     sh(&info.dir, "echo work >work");
@@ -81,7 +81,7 @@ async fn a_commit_that_was_not_noted_is_found_again() {
 /// A8.
 #[tokio::test]
 async fn a_commit_does_not_need_the_old_index() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     let index = world.workspaces.layout.tree(&world.loop_id, &world.repo).index;
     for (n, script) in ["rm -f", "echo junk >", ": >", "touch -d 1990-01-01 "].iter().enumerate() {
@@ -101,7 +101,7 @@ async fn a_commit_does_not_need_the_old_index() {
 /// D9.
 #[tokio::test]
 async fn a_lost_tree_is_told_and_no_empty_commit_is_made() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     std::fs::remove_dir_all(&info.dir).unwrap();
     let request = CommitRequest {
@@ -122,7 +122,7 @@ async fn a_lost_tree_is_told_and_no_empty_commit_is_made() {
 
 #[tokio::test]
 async fn unfinished_work_is_kept_before_a_reset() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     assert_eq!(world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap(), None);
     let info = world.prepare().await;
     assert_eq!(world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap(), None);
@@ -139,7 +139,7 @@ async fn unfinished_work_is_kept_before_a_reset() {
 
 #[tokio::test]
 async fn the_reaper_takes_what_is_dead_and_nothing_else() {
-    let mut world = World::new();
+    let mut world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo work >work");
     let commit = world.commit(&info.head).await.commit.unwrap();

@@ -5,7 +5,7 @@ use super::*;
 /// G18, G19.
 #[tokio::test]
 async fn a_pooled_tree_brings_nothing_of_its_last_loop() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(
         &info.dir,
@@ -36,7 +36,7 @@ async fn a_pooled_tree_brings_nothing_of_its_last_loop() {
 
 #[tokio::test]
 async fn without_a_pool_nothing_is_kept() {
-    let world = World::with_pool(0);
+    let world = WorkspaceWorld::with_pool(0);
     let info = world.prepare().await;
     world.workspaces.release(&world.loop_id, &world.repo).await.unwrap();
     assert!(!info.dir.exists() && !world.path("state/pool/gh.7").exists());
@@ -48,7 +48,7 @@ async fn without_a_pool_nothing_is_kept() {
 /// G19.
 #[tokio::test]
 async fn loops_work_side_by_side() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     let ids: Vec<LoopId> = (0..4).map(|n| LoopId::new(format!("r-{n}-aaaaaa"))).collect();
     let branches: Vec<String> = (0..4).map(|n| format!("ralph/{n}")).collect();
     let loops = ids.iter().zip(&branches).map(|(loop_id, branch)| {
@@ -82,7 +82,7 @@ async fn loops_work_side_by_side() {
 
 #[tokio::test]
 async fn a_mirror_without_contents_works_offline_after_prepare() {
-    let world = World::new();
+    let world = WorkspaceWorld::new();
     world.human(
         "main",
         "for i in 1 2 3; do echo old $i >history; git add -A; git commit -qm $i; done; echo new >history",

@@ -9,7 +9,7 @@ use ralph_bot::app::{App, Options};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::engine::{EngineSettings, Role};
-use ralph_bot::forge::http::Pace;
+use ralph_bot::forge::http::RateSettings;
 use ralph_bot::process::sandbox::SandboxTier;
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
@@ -56,7 +56,7 @@ impl Service {
             settings.reconcile_live = Duration::from_secs(3600);
             settings.reconcile_idle = Duration::from_secs(3600);
         };
-        let pace = Pace { mutation_interval_ms: 0, ..Pace::default() };
+        let rates = RateSettings { mutation_interval_ms: 0, ..RateSettings::default() };
         let options = Options { role: Role::All, pace, sandbox: Some(sandbox), tune, ..Options::default() };
         let app = App::start(&config, &env, options).await.expect("the service starts");
         Self { app, folder }

@@ -1,30 +1,30 @@
-//! Gitea's wire for labels, issues, comments and reactions.
+//! Gitea's API for labels, issues, comments and reactions.
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::shape::Shape;
+use super::shape::GiteaShape;
 use super::{PAGE, address, answer_with};
-use crate::call::{Answer, Call, Reply, id, number};
+use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
-use crate::state::{Issue, Label, Refusal, Repo, State};
+use crate::state::{FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{CommentId, Number, RepoId};
 
-fn nothing_here() -> Refusal {
-    Refusal::NotFound("no such endpoint".to_owned())
+fn nothing_here() -> FakeRefusal {
+    FakeRefusal::NotFound("no such endpoint".to_owned())
 }
 
-/// `labels…` of a repository.
-pub(super) fn labels(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
-    let find = |entry: &Repo, text: &str| -> Result<Label, Refusal> {
+/// Handles `labels…` of a repository.
+pub(super) fn labels(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
+    let find = |entry: &FakeRepo, text: &str| -> Result<FakeLabel, FakeRefusal> {
         let wanted = id(text)?;
         let label = entry.labels.iter().find(|label| label.id == wanted);
-        label.cloned().ok_or_else(|| Refusal::NotFound(format!("label {wanted}")))
+        label.cloned().ok_or_else(|| FakeRefusal::NotFound(format!("label {wanted}")))
     };
     match (&call.method, rest) {
         (&Method::GET, []) => {
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
                 Ok(entry.labels.iter().map(|label| shape.label(entry, label)).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
@@ -55,13 +55,13 @@ pub(super) fn labels(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> A
     }
 }
 
-/// `issues…` of a repository.
-pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+/// Handles `issues…` of a repository.
+pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     match rest {
         [] => list_or_open(core, call, repo),
         ["comments"] if call.method == Method::GET => {
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
                 let mut list = Vec::new();
                 for issue in entry.issues.values() {
                     list.extend(comments_of(&shape, call, entry, issue)?);
@@ -93,30 +93,30 @@ pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) ->
     }
 }
 
-fn comment_json(core: &Core, repo: RepoId, status: u16, wanted: CommentId) -> Answer {
+fn comment_json(core: &Core, repo: RepoId, status: u16, wanted: CommentId) -> FakeAnswer {
     answer_with(core, repo, status, |shape, entry| {
         let (issue, comment) = shape.state.find_comment(repo, wanted)?;
         Ok(shape.comment(entry, issue, comment))
     })
 }
 
-fn issue_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer {
+fn issue_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> FakeAnswer {
     answer_with(core, repo, status, |shape, entry| Ok(shape.issue(entry, shape.state.issue(repo, wanted)?)))
 }
 
-fn comments_of(shape: &Shape<'_>, call: &Call, entry: &Repo, issue: &Issue) -> Result<Vec<Value>, Refusal> {
+fn comments_of(shape: &GiteaShape<'_>, call: &FakeCall, entry: &FakeRepo, issue: &FakeIssue) -> Result<Vec<Value>, FakeRefusal> {
     let (since, before) = (call.moment("since")?, call.moment("before")?);
     let (faults, now) = (&shape.core.faults, shape.core.clock.now());
     let listed = issue.comments.iter().filter(|comment| faults.is_listed(comment.created_at, now));
     let chosen = listed.filter(|comment| {
-        // Times are kept in whole seconds there.
+        // The forge stores times in whole seconds.
         let changed = comment.updated_at.0.div_euclid(1000) * 1000;
         since.is_none_or(|since| changed >= since.0) && before.is_none_or(|before| changed <= before.0)
     });
     Ok(chosen.map(|comment| shape.comment(entry, issue, comment)).collect())
 }
 
-fn list_or_open(core: &Core, call: &Call, repo: RepoId) -> Answer {
+fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     if call.method == Method::POST {
         let (actor, title) = (call.actor()?, call.needed("title")?);
         let body = call.text("body").unwrap_or_default();
@@ -130,8 +130,8 @@ fn list_or_open(core: &Core, call: &Call, repo: RepoId) -> Answer {
     let labels: Vec<&str> = call.param("labels").map(|names| names.split(',').collect()).unwrap_or_default();
     let since = call.moment("since")?;
     let list = core.act(|state| {
-        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
-        let bears = |issue: &Issue, name: &str| {
+        let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
+        let bears = |issue: &FakeIssue, name: &str| {
             state.label_named(repo, name).is_some_and(|label| issue.labels.contains(&label.id))
         };
         let chosen = entry.issues.values().rev().filter(|issue| {
@@ -148,7 +148,7 @@ fn list_or_open(core: &Core, call: &Call, repo: RepoId) -> Answer {
     Ok(call.page(list, &address(core, call), PAGE))
 }
 
-fn one(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
+fn one(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer {
     match call.method {
         Method::GET => issue_json(core, repo, 200, number),
         Method::PATCH => {
@@ -159,20 +159,20 @@ fn one(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
         Method::DELETE => {
             let actor = call.actor()?;
             core.act(|state| state.delete_issue(actor, repo, number))?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         _ => Err(nothing_here()),
     }
 }
 
-/// What a PATCH of an issue or pull request changes.
+/// Applies a PATCH of an issue or pull request.
 pub(super) fn edit(
-    state: &mut State,
-    call: &Call,
+    state: &mut FakeState,
+    call: &FakeCall,
     actor: ralph_types::ids::UserId,
     repo: RepoId,
     number: Number,
-) -> Result<(), Refusal> {
+) -> Result<(), FakeRefusal> {
     let (title, body) = (call.text("title"), call.text("body"));
     if title.is_some() || body.is_some() {
         state.edit_issue(actor, repo, number, title, body)?;
@@ -180,13 +180,13 @@ pub(super) fn edit(
     match call.text("state") {
         Some("open") => state.set_open(actor, repo, number, true),
         Some("closed") => state.set_open(actor, repo, number, false),
-        Some(other) => Err(Refusal::Invalid(format!("unknown state: {other:?}"))),
+        Some(other) => Err(FakeRefusal::Invalid(format!("unknown state: {other:?}"))),
         None => Ok(()),
     }
 }
 
-/// The labels that a body names by id or by name; Gitea passes over those it does not know.
-fn label_ids(state: &State, call: &Call, repo: RepoId) -> Vec<i64> {
+/// Returns the labels of a body, by id or name; Gitea ignores unknown ones.
+fn label_ids(state: &FakeState, call: &FakeCall, repo: RepoId) -> Vec<i64> {
     let list = call.body.get("labels").and_then(Value::as_array);
     let known = |id: i64| state.repo(repo).is_ok_and(|entry| entry.labels.iter().any(|label| label.id == id));
     let pick = |value: &Value| match value {
@@ -196,10 +196,10 @@ fn label_ids(state: &State, call: &Call, repo: RepoId) -> Vec<i64> {
     list.map(|list| list.iter().filter_map(pick).collect()).unwrap_or_default()
 }
 
-fn labels_of(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]) -> Answer {
+fn labels_of(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&str]) -> FakeAnswer {
     let list =
         || answer_with(core, repo, 200, |shape, entry| Ok(shape.labels(entry, shape.state.issue(repo, number)?)));
-    let set = |change: &dyn Fn(&State, &mut Vec<i64>) -> Result<(), Refusal>| {
+    let set = |change: &dyn Fn(&FakeState, &mut Vec<i64>) -> Result<(), FakeRefusal>| {
         let actor = call.actor()?;
         core.act(|state| {
             let mut labels = state.issue(repo, number)?.labels.clone();
@@ -228,24 +228,24 @@ fn labels_of(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&st
                 labels.clear();
                 Ok(())
             })?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         (&Method::DELETE, [text]) => {
             let wanted = id(text)?;
             set(&|state, labels| {
                 if !state.repo(repo)?.labels.iter().any(|label| label.id == wanted) {
-                    return Err(Refusal::Invalid(format!("label {wanted} does not exist")));
+                    return Err(FakeRefusal::Invalid(format!("label {wanted} does not exist")));
                 }
                 labels.retain(|label| *label != wanted);
                 Ok(())
             })?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         _ => Err(nothing_here()),
     }
 }
 
-fn one_comment(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Answer {
+fn one_comment(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) -> FakeAnswer {
     match call.method {
         Method::GET => comment_json(core, repo, 200, wanted),
         Method::PATCH => {
@@ -256,13 +256,13 @@ fn one_comment(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Ans
         Method::DELETE => {
             let actor = call.actor()?;
             core.act(|state| state.delete_comment(actor, repo, wanted))?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         _ => Err(nothing_here()),
     }
 }
 
-fn reactions(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Answer {
+fn reactions(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) -> FakeAnswer {
     match call.method {
         Method::GET => answer_with(core, repo, 200, |shape, _| {
             let (_, comment) = shape.state.find_comment(repo, wanted)?;
@@ -272,17 +272,17 @@ fn reactions(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Answe
             let (actor, content) = (call.actor()?, call.needed("content")?);
             core.act(|state| {
                 let done = state.react(actor, repo, wanted, content).map_err(|refusal| match refusal {
-                    Refusal::Invalid(text) => Refusal::Forbidden(text),
+                    FakeRefusal::Invalid(text) => FakeRefusal::Forbidden(text),
                     other => other,
                 });
                 let (reaction, new) = done?;
-                Ok(Reply::json(if new { 201 } else { 200 }, &Shape { core, state }.reaction(&reaction)))
+                Ok(FakeReply::json(if new { 201 } else { 200 }, &GiteaShape { core, state }.reaction(&reaction)))
             })
         }
         Method::DELETE => {
             let (actor, content) = (call.actor()?, call.needed("content")?);
             core.act(|state| state.unreact(actor, repo, wanted, content))?;
-            Ok(Reply::json(200, &json!(null)))
+            Ok(FakeReply::json(200, &json!(null)))
         }
         _ => Err(nothing_here()),
     }

@@ -1,16 +1,16 @@
-//! Webhook payloads as Gitea 1.25 sends them. Label events say that labels changed, never which.
+//! Webhook payloads of Gitea 1.25. Label events do not name the changed label.
 
 use serde_json::{Value, json};
 
-use super::shape::Shape;
+use super::shape::GiteaShape;
 use crate::core::{Core, Payload};
-use crate::state::{Event, Happened, Issue, Push, Repo, State};
+use crate::state::{FakeEvent, FakeEventKind, FakeIssue, BranchPush, FakeRepo, FakeState};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Number, Sha};
 
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";
 
-/// What a subscription to a group of events turns on (`services/webhook` of Gitea).
+/// Returns the events that a subscription to groups includes (`services/webhook` of Gitea).
 pub(crate) fn expand(events: &[String]) -> Vec<String> {
     let mut expanded: Vec<String> = Vec::new();
     let mut add = |names: &[&str]| {
@@ -46,10 +46,10 @@ pub(crate) fn expand(events: &[String]) -> Vec<String> {
     if expanded.is_empty() { vec!["push".to_owned()] } else { expanded }
 }
 
-/// The deliveries of an event, for a hook that wants all.
-pub(crate) fn render(core: &Core, state: &State, event: &Event) -> Vec<Payload> {
+/// Returns the deliveries of an event, for a webhook with all events.
+pub(crate) fn render(core: &Core, state: &FakeState, event: &FakeEvent) -> Vec<Payload> {
     let Ok(repo) = state.repo(event.repo) else { return Vec::new() };
-    let shape = Shape { core, state };
+    let shape = GiteaShape { core, state };
     let number = crate::core::issue_number(&event.what);
     let issue = number.and_then(|number| state.issue(repo.id, number).ok());
     let sender = shape.user(event.actor);
@@ -59,13 +59,13 @@ pub(crate) fn render(core: &Core, state: &State, event: &Event) -> Vec<Payload> 
         vec![Payload { event: (group.to_owned(), exact.to_owned()), body: whole.to_string(), covered_by: vec![exact] }]
     };
     match &event.what {
-        Happened::Pushed(push) => push_events(&shape, repo, event, push),
-        Happened::IssueDeleted(issue) => delivery("issues", "issues", about_issue(&shape, repo, issue, "deleted")),
-        Happened::StatusSet(id) => match repo.statuses.iter().find(|status| status.id == *id) {
+        FakeEventKind::Pushed(push) => push_events(&shape, repo, event, push),
+        FakeEventKind::IssueDeleted(issue) => delivery("issues", "issues", about_issue(&shape, repo, issue, "deleted")),
+        FakeEventKind::StatusSet(id) => match repo.statuses.iter().find(|status| status.id == *id) {
             Some(status) => delivery("status", "status", about_status(&shape, repo, status)),
             None => Vec::new(),
         },
-        Happened::RepositoryChanged(..) | Happened::HookCreated(_) | Happened::CheckRunChanged(_) => Vec::new(),
+        FakeEventKind::RepositoryChanged(..) | FakeEventKind::HookCreated(_) | FakeEventKind::CheckRunChanged(_) => Vec::new(),
         other => {
             let Some(issue) = issue else { return Vec::new() };
             match about(&shape, repo, issue, other) {
@@ -76,9 +76,9 @@ pub(crate) fn render(core: &Core, state: &State, event: &Event) -> Vec<Payload> 
     }
 }
 
-type Described = (&'static str, &'static str, Value);
+type GiteaPayload = (&'static str, &'static str, Value);
 
-fn about(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened) -> Option<Described> {
+fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &FakeEventKind) -> Option<GiteaPayload> {
     let of_issue = |action: &str| about_issue(shape, repo, issue, action);
     let of_pull = |action: &str| about_pull(shape, repo, issue, action);
     let changes = |title: &str, body: &str| {
@@ -92,34 +92,34 @@ fn about(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened) -> Opti
         json!({"changes": changes})
     };
     Some(match what {
-        Happened::IssueOpened(_) => ("issues", "issues", of_issue("opened")),
-        Happened::IssueClosed(_) => ("issues", "issues", of_issue("closed")),
-        Happened::IssueReopened(_) => ("issues", "issues", of_issue("reopened")),
-        Happened::IssueEdited { title, body, .. } => {
+        FakeEventKind::IssueOpened(_) => ("issues", "issues", of_issue("opened")),
+        FakeEventKind::IssueClosed(_) => ("issues", "issues", of_issue("closed")),
+        FakeEventKind::IssueReopened(_) => ("issues", "issues", of_issue("reopened")),
+        FakeEventKind::IssueEdited { title, body, .. } => {
             ("issues", "issues", merged(of_issue("edited"), changes(title, body)))
         }
-        Happened::LabelsChanged { .. } => {
+        FakeEventKind::LabelsChanged { .. } => {
             let action = if issue.labels.is_empty() { "label_cleared" } else { "label_updated" };
             match issue.pull {
                 Some(_) => ("pull_request", "pull_request_label", of_pull(action)),
                 None => ("issues", "issue_label", of_issue(action)),
             }
         }
-        Happened::CommentCreated(..) | Happened::CommentEdited(..) | Happened::CommentDeleted(..) => {
+        FakeEventKind::CommentCreated(..) | FakeEventKind::CommentEdited(..) | FakeEventKind::CommentDeleted(..) => {
             return about_comment(shape, repo, issue, what);
         }
-        Happened::PullOpened(_) => ("pull_request", "pull_request", of_pull("opened")),
-        Happened::PullClosed(_) => ("pull_request", "pull_request", of_pull("closed")),
-        Happened::PullReopened(_) => ("pull_request", "pull_request", of_pull("reopened")),
-        Happened::PullEdited { title, body, .. } => {
+        FakeEventKind::PullOpened(_) => ("pull_request", "pull_request", of_pull("opened")),
+        FakeEventKind::PullClosed(_) => ("pull_request", "pull_request", of_pull("closed")),
+        FakeEventKind::PullReopened(_) => ("pull_request", "pull_request", of_pull("reopened")),
+        FakeEventKind::PullEdited { title, body, .. } => {
             ("pull_request", "pull_request", merged(of_pull("edited"), changes(title, body)))
         }
-        Happened::PullSynchronized(..) => ("pull_request", "pull_request_sync", of_pull("synchronized")),
-        Happened::ReviewRequested(_, user) => {
+        FakeEventKind::PullSynchronized(..) => ("pull_request", "pull_request_sync", of_pull("synchronized")),
+        FakeEventKind::ReviewRequested(_, user) => {
             let fields = merged(of_pull("review_requested"), json!({"requested_reviewer": shape.user(*user)}));
             ("pull_request", "pull_request_review_request", fields)
         }
-        Happened::Reviewed(_, id) => {
+        FakeEventKind::Reviewed(_, id) => {
             let review = issue.pull.as_ref()?.reviews.iter().find(|review| review.id == *id)?;
             let (group, exact) = match review.verdict {
                 ReviewVerdict::Approved => ("pull_request_approved", "pull_request_review_approved"),
@@ -138,12 +138,12 @@ fn about(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened) -> Opti
     })
 }
 
-fn about_comment(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened) -> Option<Described> {
+fn about_comment(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &FakeEventKind) -> Option<GiteaPayload> {
     let find = |id| issue.comments.iter().find(|comment| comment.id == id);
     let (action, comment, before) = match what {
-        Happened::CommentCreated(_, id) => ("created", find(*id)?, None),
-        Happened::CommentEdited(_, id, before) => ("edited", find(*id)?, Some(before)),
-        Happened::CommentDeleted(_, comment) => ("deleted", &**comment, None),
+        FakeEventKind::CommentCreated(_, id) => ("created", find(*id)?, None),
+        FakeEventKind::CommentEdited(_, id, before) => ("edited", find(*id)?, Some(before)),
+        FakeEventKind::CommentDeleted(_, comment) => ("deleted", &**comment, None),
         _ => return None,
     };
     let mut fields = json!({
@@ -160,11 +160,11 @@ fn about_comment(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened)
     Some(("issue_comment", exact, fields))
 }
 
-fn about_issue(shape: &Shape<'_>, repo: &Repo, issue: &Issue, action: &str) -> Value {
+fn about_issue(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, action: &str) -> Value {
     json!({"action": action, "number": issue.number.0, "issue": shape.issue(repo, issue), "commit_id": ""})
 }
 
-fn about_pull(shape: &Shape<'_>, repo: &Repo, issue: &Issue, action: &str) -> Value {
+fn about_pull(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, action: &str) -> Value {
     let pull = issue.pull.as_ref().map(|pull| shape.pull(repo, issue, pull));
     let commit = issue.pull.as_ref().and_then(|pull| pull.merged.as_ref()).map_or("", |merged| merged.sha.as_str());
     let Number(number) = issue.number;
@@ -174,7 +174,7 @@ fn about_pull(shape: &Shape<'_>, repo: &Repo, issue: &Issue, action: &str) -> Va
     })
 }
 
-fn about_status(shape: &Shape<'_>, repo: &Repo, status: &crate::state::Status) -> Value {
+fn about_status(shape: &GiteaShape<'_>, repo: &FakeRepo, status: &crate::state::FakeStatus) -> Value {
     json!({
         "id": status.id, "sha": status.sha.as_str(), "state": status.state, "context": status.context,
         "description": status.description, "target_url": status.target_url,
@@ -183,7 +183,7 @@ fn about_status(shape: &Shape<'_>, repo: &Repo, status: &crate::state::Status) -
     })
 }
 
-fn push_events(shape: &Shape<'_>, repo: &Repo, event: &Event, push: &Push) -> Vec<Payload> {
+fn push_events(shape: &GiteaShape<'_>, repo: &FakeRepo, event: &FakeEvent, push: &BranchPush) -> Vec<Payload> {
     let whole = json!({"repository": shape.repo(repo, None), "sender": shape.user(event.actor)});
     let one = |exact: &'static str, fields: Value| {
         let body = merged(whole.clone(), fields).to_string();
@@ -214,10 +214,10 @@ fn push_events(shape: &Shape<'_>, repo: &Repo, event: &Event, push: &Push) -> Ve
     payloads
 }
 
-/// The synthetic push that `POST hooks/{id}/tests` sends.
-pub(crate) fn test_push(core: &Core, state: &State, event: &Event, push: &Push) -> Vec<Payload> {
+/// Returns the push that `POST hooks/{id}/tests` sends.
+pub(crate) fn test_push(core: &Core, state: &FakeState, event: &FakeEvent, push: &BranchPush) -> Vec<Payload> {
     let Ok(repo) = state.repo(event.repo) else { return Vec::new() };
-    push_events(&Shape { core, state }, repo, event, push)
+    push_events(&GiteaShape { core, state }, repo, event, push)
 }
 
 fn merge(target: &mut Value, fields: Value) {

@@ -1,33 +1,33 @@
-//! Gitea's wire for pull requests and reviews.
+//! Gitea's API for pull requests and reviews.
 
 use std::sync::Arc;
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::shape::Shape;
+use super::shape::GiteaShape;
 use super::{PAGE, address, answer_with};
-use crate::call::{Answer, Call, Reply, id, number};
+use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
 use crate::git::MergeMethod;
 use crate::state::pulls::{PullDraft, ReviewDraft};
-use crate::state::{Issue, Pull, Refusal, Review};
+use crate::state::{FakeIssue, FakePull, FakeRefusal, FakeReview};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Number, RepoId, Sha};
 
-fn nothing_here() -> Refusal {
-    Refusal::NotFound("no such endpoint".to_owned())
+fn nothing_here() -> FakeRefusal {
+    FakeRefusal::NotFound("no such endpoint".to_owned())
 }
 
-/// `pulls…` of a repository.
-pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+/// Handles `pulls…` of a repository.
+pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     match (call.method.as_str(), rest) {
         ("GET", []) => list(core, call, repo),
         ("POST", []) => open(core, call, repo).await,
         ("GET", [text]) if text.ends_with(".diff") || text.ends_with(".patch") => {
             let number = number(text.split('.').next().unwrap_or_default())?;
             let (from, to) = range(core, repo, number)?;
-            Ok(Reply::text(200, core.git.diff(repo, &from, &to).await?))
+            Ok(FakeReply::text(200, core.git.diff(repo, &from, &to).await?))
         }
         ("GET", [text]) => pull_json(core, repo, 200, number(text)?),
         ("PATCH", [text]) => {
@@ -42,7 +42,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
             let (from, to) = range(core, repo, number(text)?)?;
             let commits = core.git.commits(repo, Some(&from), &to, 250).await?;
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
                 let one =
                     |commit| json!({"sha": shape.commit(entry, commit)["id"], "commit": shape.commit(entry, commit)});
                 Ok(commits.iter().map(one).collect())
@@ -74,32 +74,32 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
                 let mut pulls = state.pulls(repo).into_iter();
                 pulls.find(|(_, pull)| pull.base == **base && pull.head == head).map(|(issue, _)| issue.number)
             });
-            let found = found.ok_or_else(|| Refusal::NotFound(format!("pull request {base}/{head}")))?;
+            let found = found.ok_or_else(|| FakeRefusal::NotFound(format!("pull request {base}/{head}")))?;
             pull_json(core, repo, 200, found)
         }
         _ => Err(nothing_here()),
     }
 }
 
-fn pull_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer {
+fn pull_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> FakeAnswer {
     answer_with(core, repo, status, |shape, entry| {
         let (issue, pull) = shape.state.pull(repo, wanted)?;
         Ok(shape.pull(entry, issue, pull))
     })
 }
 
-fn range(core: &Core, repo: RepoId, number: Number) -> Result<(Sha, Sha), Refusal> {
+fn range(core: &Core, repo: RepoId, number: Number) -> Result<(Sha, Sha), FakeRefusal> {
     core.act(|state| {
         let facts = &state.pull(repo, number)?.1.facts;
         Ok((facts.merge_base.clone().unwrap_or_else(|| facts.base_sha.clone()), facts.head_sha.clone()))
     })
 }
 
-fn list(core: &Core, call: &Call, repo: RepoId) -> Answer {
+fn list(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let wanted = call.param("state").unwrap_or("open");
     let list = core.act(|state| {
-        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
-        let mut pulls: Vec<(&Issue, &Pull)> = state.pulls(repo);
+        let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
+        let mut pulls: Vec<(&FakeIssue, &FakePull)> = state.pulls(repo);
         match call.param("sort") {
             Some("oldest") => pulls.reverse(),
             Some("recentupdate") => pulls.sort_by_key(|(issue, _)| std::cmp::Reverse(issue.updated_at)),
@@ -114,10 +114,10 @@ fn list(core: &Core, call: &Call, repo: RepoId) -> Answer {
     Ok(call.page(list, &address(core, call), PAGE))
 }
 
-async fn open(core: &Arc<Core>, call: &Call, repo: RepoId) -> Answer {
+async fn open(core: &Arc<Core>, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let actor = call.actor()?;
     let head = call.needed("head")?;
-    // A head of the same repository may be given as `owner:branch`.
+    // The head may be given as `owner:branch`.
     let head = head.split_once(':').map_or(head, |(_, branch)| branch);
     let draft = PullDraft {
         title: call.needed("title")?.to_owned(),
@@ -138,11 +138,11 @@ async fn open(core: &Arc<Core>, call: &Call, repo: RepoId) -> Answer {
     pull_json(core, repo, 201, number)
 }
 
-async fn merge(core: &Arc<Core>, call: &Call, repo: RepoId, number: Number) -> Answer {
+async fn merge(core: &Arc<Core>, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer {
     match call.method {
         Method::GET => {
             let merged = core.act(|state| state.pull(repo, number).map(|(_, pull)| pull.merged.is_some()))?;
-            Ok(Reply::empty(if merged { 204 } else { 404 }))
+            Ok(FakeReply::empty(if merged { 204 } else { 404 }))
         }
         Method::POST => {
             let method = match call.needed("Do")? {
@@ -150,16 +150,16 @@ async fn merge(core: &Arc<Core>, call: &Call, repo: RepoId, number: Number) -> A
                 "squash" => MergeMethod::Squash,
                 "rebase" => MergeMethod::Rebase,
                 "fast-forward-only" => MergeMethod::FastForward,
-                other => return Err(Refusal::Invalid(format!("[Do]: {other:?} is not a way to merge here"))),
+                other => return Err(FakeRefusal::Invalid(format!("[Do]: {other:?} is not a way to merge here"))),
             };
             core.merge(call.actor()?, repo, number, method, call.text("head_commit_id")).await?;
-            Ok(Reply::empty(200))
+            Ok(FakeReply::empty(200))
         }
         _ => Err(nothing_here()),
     }
 }
 
-fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
+fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer {
     let actor = call.actor()?;
     let list = call.body.get("reviewers").and_then(Value::as_array);
     let logins: Vec<String> =
@@ -173,7 +173,7 @@ fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
                     let at = issue.updated_at;
                     let commit = pull.facts.head_sha.clone();
                     let (verdict, body) = (ReviewVerdict::Commented, String::new());
-                    let asked = Review { id: 0, author: Some(user), verdict, body, at, commit, remarks: Vec::new() };
+                    let asked = FakeReview { id: 0, author: Some(user), verdict, body, at, commit, remarks: Vec::new() };
                     let mut written = shape.review(entry, issue, pull, &asked);
                     written["state"] = json!("REQUEST_REVIEW");
                     written
@@ -186,16 +186,16 @@ fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
             let gone: Vec<_> = gone.into_iter().map(|account| account.user.id).collect();
             state.require(repo, actor, crate::state::Access::Write)?;
             state.pull_mut(repo, number)?.requested.retain(|user| !gone.contains(user));
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }),
         _ => Err(nothing_here()),
     }
 }
 
-fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]) -> Answer {
-    let find = |pull: &Pull, wanted: i64| -> Result<Review, Refusal> {
+fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&str]) -> FakeAnswer {
+    let find = |pull: &FakePull, wanted: i64| -> Result<FakeReview, FakeRefusal> {
         let review = pull.reviews.iter().find(|review| review.id == wanted);
-        review.cloned().ok_or_else(|| Refusal::NotFound(format!("review {wanted}")))
+        review.cloned().ok_or_else(|| FakeRefusal::NotFound(format!("review {wanted}")))
     };
     let one = |wanted: i64| {
         answer_with(core, repo, 200, |shape, entry| {
@@ -206,7 +206,7 @@ fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]
     match (&call.method, rest) {
         (&Method::GET, []) => {
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
                 let (issue, pull) = state.pull(repo, number)?;
                 Ok(pull.reviews.iter().map(|review| shape.review(entry, issue, pull, review)).collect())
             })?;
@@ -218,7 +218,7 @@ fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]
                 "APPROVED" => ReviewVerdict::Approved,
                 "REQUEST_CHANGES" => ReviewVerdict::ChangesRequested,
                 "COMMENT" => ReviewVerdict::Commented,
-                other => return Err(Refusal::Invalid(format!("[event]: {other:?}"))),
+                other => return Err(FakeRefusal::Invalid(format!("[event]: {other:?}"))),
             };
             let remark = |value: &Value| {
                 let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();

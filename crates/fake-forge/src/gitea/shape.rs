@@ -1,28 +1,28 @@
-//! How Gitea 1.25 writes accounts, repositories, issues and pulls as JSON.
+//! JSON of Gitea 1.25 for accounts, repositories, issues and pull requests.
 
 use serde_json::{Value, json};
 
 use crate::call::zoned;
 use crate::core::Core;
 use crate::state::{
-    Access, Comment, Hook, Issue, Label, Pull, PushedCommit, Reaction, Remark, Repo, Review, State, Status,
+    Access, FakeComment, FakeHook, FakeIssue, FakeLabel, FakePull, PushedCommit, FakeReaction, FakeReviewComment, FakeRepo, FakeReview, FakeState, FakeStatus,
 };
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Sha, UserId};
 
-/// Writes JSON with the addresses of one forge.
+/// Builds JSON with the addresses of the forge.
 #[derive(Clone, Copy)]
-pub(super) struct Shape<'a> {
+pub(super) struct GiteaShape<'a> {
     pub core: &'a Core,
-    pub state: &'a State,
+    pub state: &'a FakeState,
 }
 
-impl Shape<'_> {
-    fn api(&self, repo: &Repo, rest: &str) -> String {
+impl GiteaShape<'_> {
+    fn api(&self, repo: &FakeRepo, rest: &str) -> String {
         self.core.at(&format!("api/v1/repos/{}{rest}", self.state.full_name(repo)))
     }
 
-    fn page(&self, repo: &Repo, rest: &str) -> String {
+    fn page(&self, repo: &FakeRepo, rest: &str) -> String {
         self.core.at(&format!("{}{rest}", self.state.full_name(repo)))
     }
 
@@ -47,7 +47,7 @@ impl Shape<'_> {
         )
     }
 
-    pub fn repo(&self, repo: &Repo, viewer: Option<UserId>) -> Value {
+    pub fn repo(&self, repo: &FakeRepo, viewer: Option<UserId>) -> Value {
         let access = self.state.access(repo, viewer);
         let open = |pull: bool| repo.issues.values().filter(|i| i.open && i.pull.is_some() == pull).count();
         let full_name = self.state.full_name(repo);
@@ -86,24 +86,24 @@ impl Shape<'_> {
         written
     }
 
-    pub fn label(&self, repo: &Repo, label: &Label) -> Value {
+    pub fn label(&self, repo: &FakeRepo, label: &FakeLabel) -> Value {
         json!({
             "id": label.id, "name": label.name, "exclusive": false, "is_archived": false, "color": label.color,
             "description": label.description, "url": self.api(repo, &format!("/labels/{}", label.id)),
         })
     }
 
-    pub fn labels(&self, repo: &Repo, issue: &Issue) -> Value {
+    pub fn labels(&self, repo: &FakeRepo, issue: &FakeIssue) -> Value {
         let labels = repo.labels.iter().filter(|label| issue.labels.contains(&label.id));
         labels.map(|label| self.label(repo, label)).collect()
     }
 
-    fn issue_page(&self, repo: &Repo, issue: &Issue) -> String {
+    fn issue_page(&self, repo: &FakeRepo, issue: &FakeIssue) -> String {
         let kind = if issue.pull.is_some() { "pulls" } else { "issues" };
         self.page(repo, &format!("/{kind}/{}", issue.number))
     }
 
-    pub fn issue(&self, repo: &Repo, issue: &Issue) -> Value {
+    pub fn issue(&self, repo: &FakeRepo, issue: &FakeIssue) -> Value {
         let pull = issue.pull.as_ref().map(|pull| {
             json!({
                 "merged": pull.merged.is_some(), "merged_at": pull.merged.as_ref().map(|merged| zoned(merged.at)),
@@ -126,7 +126,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn comment(&self, repo: &Repo, issue: &Issue, comment: &Comment) -> Value {
+    pub fn comment(&self, repo: &FakeRepo, issue: &FakeIssue, comment: &FakeComment) -> Value {
         let page = self.issue_page(repo, issue);
         let is_pull = issue.pull.is_some();
         json!({
@@ -139,11 +139,11 @@ impl Shape<'_> {
         })
     }
 
-    pub fn reaction(&self, reaction: &Reaction) -> Value {
+    pub fn reaction(&self, reaction: &FakeReaction) -> Value {
         json!({"user": self.user(reaction.user), "content": reaction.content, "created_at": zoned(reaction.at)})
     }
 
-    pub fn pull(&self, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {
+    pub fn pull(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull) -> Value {
         let page = self.issue_page(repo, issue);
         let facts = &pull.facts;
         let side = |name: &str, sha: &Sha| {
@@ -175,7 +175,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn review(&self, repo: &Repo, issue: &Issue, pull: &Pull, review: &Review) -> Value {
+    pub fn review(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull, review: &FakeReview) -> Value {
         let page = self.issue_page(repo, issue);
         json!({
             "id": review.id, "user": self.author(review.author), "team": null, "state": review_state(review.verdict),
@@ -187,7 +187,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn remark(&self, repo: &Repo, issue: &Issue, review: &Review, remark: &Remark) -> Value {
+    pub fn remark(&self, repo: &FakeRepo, issue: &FakeIssue, review: &FakeReview, remark: &FakeReviewComment) -> Value {
         let page = self.issue_page(repo, issue);
         json!({
             "id": remark.id.0, "body": remark.body, "user": self.author(review.author), "resolver": null,
@@ -198,7 +198,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn status(&self, repo: &Repo, status: &Status) -> Value {
+    pub fn status(&self, repo: &FakeRepo, status: &FakeStatus) -> Value {
         json!({
             "id": status.id, "status": status.state, "target_url": status.target_url,
             "description": status.description, "url": self.api(repo, &format!("/statuses/{}", status.sha)),
@@ -207,7 +207,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn combined_status(&self, repo: &Repo, sha: &Sha) -> Value {
+    pub fn combined_status(&self, repo: &FakeRepo, sha: &Sha) -> Value {
         let latest = self.state.latest_statuses(repo.id, sha);
         let has = |state: &str| latest.iter().any(|status| status.state == state);
         let worst = ["error", "failure", "pending", "success"].into_iter().find(|state| has(state));
@@ -219,7 +219,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn hook(&self, hook: &Hook) -> Value {
+    pub fn hook(&self, hook: &FakeHook) -> Value {
         json!({
             "id": hook.id, "type": "gitea", "branch_filter": "*", "authorization_header": "",
             "config": {"content_type": "json", "url": hook.url}, "events": hook.events, "active": hook.active,
@@ -227,7 +227,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn commit(&self, repo: &Repo, commit: &PushedCommit) -> Value {
+    pub fn commit(&self, repo: &FakeRepo, commit: &PushedCommit) -> Value {
         let person = json!({"name": commit.author, "email": commit.email, "username": commit.author});
         json!({
             "id": commit.sha.as_str(), "message": commit.message,
@@ -236,7 +236,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn branch(&self, repo: &Repo, name: &str, commit: &PushedCommit, viewer: Option<UserId>) -> Value {
+    pub fn branch(&self, repo: &FakeRepo, name: &str, commit: &PushedCommit, viewer: Option<UserId>) -> Value {
         let protected = repo.protected.contains(name);
         let can_push = self.state.access(repo, viewer) >= Access::Write;
         json!({
@@ -247,7 +247,7 @@ impl Shape<'_> {
     }
 }
 
-pub(super) fn state_of(issue: &Issue) -> &'static str {
+pub(super) fn state_of(issue: &FakeIssue) -> &'static str {
     if issue.open { "open" } else { "closed" }
 }
 
@@ -255,7 +255,7 @@ fn review_state(verdict: ReviewVerdict) -> &'static str {
     match verdict {
         ReviewVerdict::Approved => "APPROVED",
         ReviewVerdict::ChangesRequested => "REQUEST_CHANGES",
-        // A dismissed review keeps its state on Gitea and is marked beside it; which one it was is not kept here.
+        // On Gitea a dismissed review keeps its state and has a mark; this state is not stored here.
         ReviewVerdict::Dismissed => "REQUEST_CHANGES",
         ReviewVerdict::Commented => "COMMENT",
     }

@@ -1,4 +1,4 @@
-//! Who asks GitHub: people with tokens, Apps with their signature, Apps' installations with narrowed tokens.
+//! GitHub's authentication: personal tokens, signatures of Apps, installation tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +7,29 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shape::Shape;
+use super::shape::GitHubShape;
 use super::{PAGE, address, nothing_here};
-use crate::call::{Answer, Call, Reply, SignedIn, id, utc};
+use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id, utc};
 use crate::core::Core;
-use crate::state::Refusal;
-use crate::state::apps::Narrowed;
+use crate::state::FakeRefusal;
+use crate::state::apps::TokenScope;
 use ralph_types::ids::{RepoId, UserId};
 
-/// The throw-away key pair that all Apps of the fake share.
+/// Test key pair of all Apps of the fake forge.
 pub(crate) const PRIVATE_KEY: &str = include_str!("app-key.pem");
 const PUBLIC_KEY: &str = include_str!("app-key.pub.pem");
-/// How long a signature may be good at most, and how far clocks may differ, in seconds.
+/// Maximum lifetime of a signature and tolerated clock difference, in seconds.
 const SIGNATURE_S: i64 = 600;
 const LEEWAY_S: i64 = 60;
 
 #[derive(Deserialize)]
-struct Claims {
+struct FakeClaims {
     iat: i64,
     exp: i64,
     iss: Issuer,
 }
 
-/// GitHub takes an App's id as text and as a number.
+/// App id, which GitHub accepts as a string and as a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Issuer {
@@ -37,12 +37,12 @@ enum Issuer {
     Number(i64),
 }
 
-fn bad(message: &str) -> Reply {
-    Reply::json(401, &json!({"message": message, "documentation_url": "https://docs.github.com/rest", "status": "401"}))
+fn bad(message: &str) -> FakeReply {
+    FakeReply::json(401, &json!({"message": message, "documentation_url": "https://docs.github.com/rest", "status": "401"}))
 }
 
-/// Whose credential a request carries, or the answer to a bad one.
-pub(crate) fn sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, Reply> {
+/// Returns the credential of a request, or the response to an invalid one.
+pub(crate) fn sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, FakeReply> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(SignedIn::Nobody) };
     let text = value.to_str().unwrap_or_default();
     let (scheme, credential) = text.split_once(' ').ok_or_else(|| bad("Bad credentials"))?;
@@ -57,7 +57,7 @@ pub(crate) fn sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, Repl
         let user = state.authenticate(&credential).map_err(|_| bad("Bad credentials"))?;
         match state.narrowed.get(&credential) {
             Some(narrowed) if state.app(narrowed.app).is_ok_and(|app| app.suspended_at.is_some()) => {
-                Err(Reply::json(403, &json!({"message": "This installation has been suspended"})))
+                Err(FakeReply::json(403, &json!({"message": "This installation has been suspended"})))
             }
             Some(narrowed) => Ok(SignedIn::Installation(user, narrowed.clone())),
             None => Ok(SignedIn::Person(user)),
@@ -71,15 +71,15 @@ fn password(basic: &str) -> Option<String> {
     Some(if password.is_empty() { name } else { password }.to_owned())
 }
 
-/// An App by its signature, which must be its key's and of now.
-fn signed(core: &Core, signature: &str) -> Result<SignedIn, Reply> {
+/// Returns the App of a signature; fails for another key and for expired times.
+fn signed(core: &Core, signature: &str) -> Result<SignedIn, FakeReply> {
     let unreadable = || bad("A JSON web token could not be decoded");
     let key = DecodingKey::from_rsa_pem(PUBLIC_KEY.as_bytes()).map_err(|_| unreadable())?;
     let mut validation = Validation::new(Algorithm::RS256);
-    // Its times are judged by the forge's clock, below.
+    // Times are checked below, by the forge's clock.
     validation.validate_exp = false;
     validation.required_spec_claims.clear();
-    let decoded = jsonwebtoken::decode::<Claims>(signature, &key, &validation).map_err(|_| unreadable())?;
+    let decoded = jsonwebtoken::decode::<FakeClaims>(signature, &key, &validation).map_err(|_| unreadable())?;
     let (claims, now) = (decoded.claims, core.clock.now().0.div_euclid(1000));
     if claims.iat > now + LEEWAY_S {
         return Err(bad(
@@ -101,34 +101,34 @@ fn signed(core: &Core, signature: &str) -> Result<SignedIn, Reply> {
     };
     match core.act(|state| state.app(app).is_ok()) {
         true => Ok(SignedIn::App(app)),
-        false => Err(Reply::json(404, &json!({"message": "Integration not found"}))),
+        false => Err(FakeReply::json(404, &json!({"message": "Integration not found"}))),
     }
 }
 
-/// Fails for Apps, which have no account to be asked about.
-pub(super) fn only_people(call: &Call) -> Result<(), Refusal> {
+/// Fails for Apps, which have no user account.
+pub(super) fn only_people(call: &FakeCall) -> Result<(), FakeRefusal> {
     match call.signed_in {
         SignedIn::App(_) | SignedIn::Installation(..) => {
-            Err(Refusal::Forbidden("Resource not accessible by integration".to_owned()))
+            Err(FakeRefusal::Forbidden("Resource not accessible by integration".to_owned()))
         }
         _ => Ok(()),
     }
 }
 
-fn own_app(call: &Call) -> Result<i64, Refusal> {
+fn own_app(call: &FakeCall) -> Result<i64, FakeRefusal> {
     match call.signed_in {
         SignedIn::App(app) => Ok(app),
-        _ => Err(Refusal::Unauthorized),
+        _ => Err(FakeRefusal::Unauthorized),
     }
 }
 
-/// `app…`.
-pub(super) fn dispatch(core: &Core, call: &Call, rest: &[&str]) -> Answer {
+/// Handles `app…`.
+pub(super) fn dispatch(core: &Core, call: &FakeCall, rest: &[&str]) -> FakeAnswer {
     let app = own_app(call)?;
     match (call.method.as_str(), rest) {
-        ("GET", []) => core.act(|state| Ok(Reply::json(200, &Shape { core, state }.app(state.app(app)?)))),
+        ("GET", []) => core.act(|state| Ok(FakeReply::json(200, &GitHubShape { core, state }.app(state.app(app)?)))),
         ("GET", ["installations"]) => {
-            let list = core.act(|state| Ok(vec![Shape { core, state }.installation(state.app(app)?)]))?;
+            let list = core.act(|state| Ok(vec![GitHubShape { core, state }.installation(state.app(app)?)]))?;
             Ok(call.page(list, &address(core, call), PAGE))
         }
         ("GET", ["installations", text]) => {
@@ -136,9 +136,9 @@ pub(super) fn dispatch(core: &Core, call: &Call, rest: &[&str]) -> Answer {
             core.act(|state| {
                 let app = state.app(app)?;
                 if app.installation != wanted {
-                    return Err(Refusal::NotFound(format!("installation {wanted}")));
+                    return Err(FakeRefusal::NotFound(format!("installation {wanted}")));
                 }
-                Ok(Reply::json(200, &Shape { core, state }.installation(app)))
+                Ok(FakeReply::json(200, &GitHubShape { core, state }.installation(app)))
             })
         }
         ("POST", ["installations", text, "access_tokens"]) => mint(core, call, app, id(text)?),
@@ -146,7 +146,7 @@ pub(super) fn dispatch(core: &Core, call: &Call, rest: &[&str]) -> Answer {
     }
 }
 
-fn mint(core: &Core, call: &Call, app: i64, installation: i64) -> Answer {
+fn mint(core: &Core, call: &FakeCall, app: i64, installation: i64) -> FakeAnswer {
     let list = |name: &str| call.body.get(name).and_then(Value::as_array);
     let ids =
         list("repository_ids").map(|ids| ids.iter().filter_map(Value::as_i64).map(RepoId).collect::<BTreeSet<_>>());
@@ -156,12 +156,12 @@ fn mint(core: &Core, call: &Call, app: i64, installation: i64) -> Answer {
     });
     core.act(|state| {
         if state.app(app)?.installation != installation {
-            return Err(Refusal::NotFound(format!("installation {installation}")));
+            return Err(FakeRefusal::NotFound(format!("installation {installation}")));
         }
         let named = |name: &Value| {
             let name = name.as_str().unwrap_or_default();
             let found = state.repos.values().find(|repo| repo.name.eq_ignore_ascii_case(name));
-            // A name that is none stands for no repository, which the installation does not have either.
+            // An unknown name is treated as a repository that the installation does not have.
             found.map_or(RepoId(0), |repo| repo.id)
         };
         let repos = ids.or_else(|| list("repositories").map(|names| names.iter().map(named).collect()));
@@ -172,39 +172,39 @@ fn mint(core: &Core, call: &Call, app: i64, installation: i64) -> Answer {
             "repository_selection": selection,
         });
         if repos.is_some() {
-            body["repositories"] = Shape { core, state }.repositories_of(&narrowed).into();
+            body["repositories"] = GitHubShape { core, state }.repositories_of(&narrowed).into();
         }
-        Ok(Reply::json(201, &body))
+        Ok(FakeReply::json(201, &body))
     })
 }
 
-/// The installation that has a repository.
-pub(super) fn installation_of(core: &Core, call: &Call, owner: &str, name: &str) -> Answer {
+/// Returns the installation of a repository.
+pub(super) fn installation_of(core: &Core, call: &FakeCall, owner: &str, name: &str) -> FakeAnswer {
     let app = own_app(call)?;
     core.act(|state| {
         let (repo, app) = (state.find_repo(owner, name)?.id, state.app(app)?);
         if app.excluded.contains(&repo) {
-            return Err(Refusal::NotFound(format!("installation on {owner}/{name}")));
+            return Err(FakeRefusal::NotFound(format!("installation on {owner}/{name}")));
         }
-        Ok(Reply::json(200, &Shape { core, state }.installation(app)))
+        Ok(FakeReply::json(200, &GitHubShape { core, state }.installation(app)))
     })
 }
 
-/// Repositories that a token of an installation reaches.
-pub(super) fn repositories(core: &Core, call: &Call) -> Answer {
+/// Returns the repositories of an installation token.
+pub(super) fn repositories(core: &Core, call: &FakeCall) -> FakeAnswer {
     let SignedIn::Installation(_, narrowed) = &call.signed_in else {
         let text = "You must authenticate with an installation access token in order to list repositories for an \
                     installation.";
-        return Err(Refusal::Forbidden(text.to_owned()));
+        return Err(FakeRefusal::Forbidden(text.to_owned()));
     };
-    let all = core.act(|state| Shape { core, state }.repositories_of(narrowed));
+    let all = core.act(|state| GitHubShape { core, state }.repositories_of(narrowed));
     let total = all.len();
     let page = call.page(all, &address(core, call), PAGE);
     Ok(wrapped(page, &json!({"total_count": total, "repository_selection": "all"}), "repositories"))
 }
 
-/// A page of a list as a field of an object with the fields of `around`.
-pub(super) fn wrapped(mut page: Reply, around: &Value, field: &str) -> Reply {
+/// Puts a page of a list into a field of the object `around`.
+pub(super) fn wrapped(mut page: FakeReply, around: &Value, field: &str) -> FakeReply {
     let list: Value = serde_json::from_slice(&page.body).unwrap_or_default();
     let mut whole = around.clone();
     whole[field] = list;
@@ -212,12 +212,12 @@ pub(super) fn wrapped(mut page: Reply, around: &Value, field: &str) -> Reply {
     page
 }
 
-/// Fails unless the credential of an App may do what is asked in a repository.
-pub(super) fn permitted(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Result<(), Refusal> {
+/// Fails unless the credential permits the request in a repository.
+pub(super) fn permitted(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> Result<(), FakeRefusal> {
     let narrowed = match &call.signed_in {
         SignedIn::Nobody | SignedIn::Person(_) => return Ok(()),
         SignedIn::App(_) => {
-            return Err(Refusal::Forbidden("Resource not accessible by integration".to_owned()));
+            return Err(FakeRefusal::Forbidden("Resource not accessible by integration".to_owned()));
         }
         SignedIn::Installation(_, narrowed) => narrowed,
     };
@@ -235,42 +235,42 @@ pub(super) fn permitted(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -
     };
     match any.iter().any(|permission| narrowed.permits(permission, level)) {
         true => Ok(()),
-        false => Err(Refusal::Forbidden("Resource not accessible by integration".to_owned())),
+        false => Err(FakeRefusal::Forbidden("Resource not accessible by integration".to_owned())),
     }
 }
 
-/// Fails unless the credential may ask who is in an organisation's teams.
-pub(super) fn may_see_members(call: &Call) -> Result<(), Refusal> {
+/// Fails unless the credential may read the members of teams.
+pub(super) fn may_see_members(call: &FakeCall) -> Result<(), FakeRefusal> {
     match &call.signed_in {
         SignedIn::Person(_) => Ok(()),
         SignedIn::Installation(_, narrowed) if narrowed.permits("members", "read") => Ok(()),
-        _ => Err(Refusal::Forbidden("Resource not accessible by integration".to_owned())),
+        _ => Err(FakeRefusal::Forbidden("Resource not accessible by integration".to_owned())),
     }
 }
 
 /// Fails unless a token of an installation includes a repository.
-pub(crate) fn reaches(core: &Core, narrowed: &Narrowed, repo: RepoId) -> Result<(), Refusal> {
+pub(crate) fn reaches(core: &Core, narrowed: &TokenScope, repo: RepoId) -> Result<(), FakeRefusal> {
     let excluded = core.act(|state| state.app(narrowed.app).map(|app| app.excluded.contains(&repo)))?;
     match excluded || narrowed.repos.as_ref().is_some_and(|only| !only.contains(&repo)) {
-        true => Err(Refusal::NotFound(format!("repository {repo}"))),
+        true => Err(FakeRefusal::NotFound(format!("repository {repo}"))),
         false => Ok(()),
     }
 }
 
-/// Who git acts for; a token of an installation needs the permission on the repository's contents.
+/// Returns the account of a git request; an installation token needs the permission `contents`.
 pub(crate) fn for_git(
     core: &Core,
     signed_in: &SignedIn,
     repo: RepoId,
     pushes: bool,
-) -> Result<Option<UserId>, Refusal> {
+) -> Result<Option<UserId>, FakeRefusal> {
     match signed_in {
-        SignedIn::App(_) => Err(Refusal::Unauthorized),
+        SignedIn::App(_) => Err(FakeRefusal::Unauthorized),
         SignedIn::Installation(user, narrowed) => {
             reaches(core, narrowed, repo)?;
             match narrowed.permits("contents", if pushes { "write" } else { "read" }) {
                 true => Ok(Some(*user)),
-                false => Err(Refusal::Forbidden("Resource not accessible by integration".to_owned())),
+                false => Err(FakeRefusal::Forbidden("Resource not accessible by integration".to_owned())),
             }
         }
         other => Ok(other.user()),

@@ -1,25 +1,25 @@
-//! GitHub's wire for branches, files, statuses, check runs and logs of jobs.
+//! GitHub's API for branches, files, statuses, check runs and job logs.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::apps::wrapped;
-use super::shape::Shape;
+use super::shape::GitHubShape;
 use super::{PAGE, address, answer_with, nothing_here};
-use crate::call::{Answer, Call, Reply, id};
+use crate::call::{FakeAnswer, FakeCall, FakeReply, id};
 use crate::core::Core;
-use crate::state::Refusal;
+use crate::state::FakeRefusal;
 use crate::state::pulls::StatusDraft;
 use ralph_types::ids::{RepoId, Sha};
 
-/// `commits…`, `statuses…`, `check-runs…`, `actions…`, `branches…`, `contents…` of a repository.
-pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+/// Handles `commits…`, `statuses…`, `check-runs…`, `actions…`, `branches…`, `contents…` of a repository.
+pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     match (call.method.as_str(), rest) {
         ("GET", ["branches"]) => {
             let branches = core.git.branches(repo).await?;
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 let one = |(name, sha): &(String, Sha)| {
                     let url = shape.api(entry, &format!("/commits/{sha}"));
                     let protected = entry.protected.contains(name);
@@ -45,7 +45,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
         ("GET", ["commits", name, "statuses"]) => {
             let sha = resolve(core, repo, name).await?;
             let all = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 let all = entry.statuses.iter().rev().filter(|status| status.sha == sha);
                 Ok(all.map(|status| shape.status(entry, status)).collect())
             })?;
@@ -54,7 +54,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
         ("GET", ["commits", name, "status"]) => {
             let sha = resolve(core, repo, name).await?;
             let (around, all) = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 let all: Vec<Value> =
                     state.latest_statuses(repo, &sha).iter().map(|status| shape.status(entry, status)).collect();
                 Ok((shape.combined_status(entry, &sha), all))
@@ -64,7 +64,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
         ("GET", ["commits", name, "check-runs"]) => {
             let sha = resolve(core, repo, name).await?;
             let all: Vec<Value> = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 let all = entry.check_runs.iter().filter(|run| run.sha == sha);
                 Ok(all.map(|run| shape.check_run(entry, run)).collect())
             })?;
@@ -80,9 +80,9 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
                 let runs = &state.repo(repo)?.check_runs;
                 let there = runs.iter().any(|run| run.id == wanted && !run.log.is_empty());
                 if !there {
-                    return Err(Refusal::NotFound(format!("log of job {wanted}")));
+                    return Err(FakeRefusal::NotFound(format!("log of job {wanted}")));
                 }
-                Ok(Reply::empty(302).with("location", &core.at(&format!("-/logs/{repo}/{wanted}"))))
+                Ok(FakeReply::empty(302).with("location", &core.at(&format!("-/logs/{repo}/{wanted}"))))
             })
         }
         ("GET", ["contents", path @ ..]) => contents(core, call, repo, &path.join("/")).await,
@@ -90,27 +90,27 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
     }
 }
 
-async fn resolve(core: &Core, repo: RepoId, name: &str) -> Result<Sha, Refusal> {
+async fn resolve(core: &Core, repo: RepoId, name: &str) -> Result<Sha, FakeRefusal> {
     let commit = core.git.resolve(repo, name).await?;
-    commit.ok_or_else(|| Refusal::Invalid(format!("No commit found for SHA: {name}")))
+    commit.ok_or_else(|| FakeRefusal::Invalid(format!("No commit found for SHA: {name}")))
 }
 
-async fn branch(core: &Core, repo: RepoId, name: &str) -> Answer {
-    let missing = || Refusal::NotFound(format!("branch {name}"));
+async fn branch(core: &Core, repo: RepoId, name: &str) -> FakeAnswer {
+    let missing = || FakeRefusal::NotFound(format!("branch {name}"));
     let sha = core.git.branch(repo, name).await?.ok_or_else(missing)?;
     let commits = core.git.commits(repo, None, &sha, 1).await?;
     let commit = commits.first().ok_or_else(missing)?;
     answer_with(core, repo, 200, |shape, entry| Ok(shape.branch(entry, name, commit)))
 }
 
-fn one_check_run(core: &Core, repo: RepoId, status: u16, wanted: i64) -> Answer {
+fn one_check_run(core: &Core, repo: RepoId, status: u16, wanted: i64) -> FakeAnswer {
     answer_with(core, repo, status, |shape, entry| {
         let run = entry.check_runs.iter().find(|run| run.id == wanted);
         run.map(|run| shape.check_run(entry, run)).ok_or_else(nothing_here)
     })
 }
 
-async fn set_check_run(core: &Core, call: &Call, repo: RepoId) -> Answer {
+async fn set_check_run(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let (actor, name) = (call.actor()?, call.needed("name")?);
     let sha = resolve(core, repo, call.needed("head_sha")?).await?;
     let output = |field: &str| {
@@ -121,9 +121,9 @@ async fn set_check_run(core: &Core, call: &Call, repo: RepoId) -> Answer {
     one_check_run(core, repo, 201, made)
 }
 
-async fn contents(core: &Core, call: &Call, repo: RepoId, path: &str) -> Answer {
+async fn contents(core: &Core, call: &FakeCall, repo: RepoId, path: &str) -> FakeAnswer {
     let default = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
-    let missing = |_| Refusal::NotFound(format!("file {path}"));
+    let missing = |_| FakeRefusal::NotFound(format!("file {path}"));
     let at = resolve(core, repo, call.param("ref").unwrap_or(&default)).await.map_err(missing)?;
     if let Some(files) = core.git.files_in(repo, at.as_str(), path).await? {
         let entry = |path: &String| {
@@ -134,15 +134,15 @@ async fn contents(core: &Core, call: &Call, repo: RepoId, path: &str) -> Answer 
                 "_links": {"self": address, "git": null, "html": null},
             })
         };
-        return Ok(Reply::json(200, &files.iter().map(entry).collect()));
+        return Ok(FakeReply::json(200, &files.iter().map(entry).collect()));
     }
     let text = core.git.file_at(repo, at.as_str(), path).await?;
-    let text = text.ok_or_else(|| Refusal::NotFound(format!("file {path}")))?;
+    let text = text.ok_or_else(|| FakeRefusal::NotFound(format!("file {path}")))?;
     let (name, address) = (path.rsplit('/').next().unwrap_or(path), address(core, call));
     let fields = json!({
         "name": name, "path": path, "sha": at.as_str(), "type": "file", "size": text.len(), "encoding": "base64",
         "content": data_encoding::BASE64.encode(text.as_bytes()), "url": address, "git_url": null, "html_url": null,
         "download_url": null, "_links": {"self": address, "git": null, "html": null},
     });
-    Ok(Reply::json(200, &fields))
+    Ok(FakeReply::json(200, &fields))
 }

@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 
 use super::apps::reaches;
 use super::shape::of_node;
-use crate::call::{Answer, Call, Reply, SignedIn, utc};
+use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, utc};
 use crate::core::Core;
-use crate::state::{Access, Refusal, State};
+use crate::state::{Access, FakeRefusal, FakeState};
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId};
 
-/// Edits on a page, however many are asked for.
+/// Maximum number of edits on a page.
 const PAGE: usize = 100;
 
-/// Answers a query or mutation.
-pub(super) fn dispatch(core: &Core, call: &Call) -> Answer {
+/// Handles a query or mutation.
+pub(super) fn dispatch(core: &Core, call: &FakeCall) -> FakeAnswer {
     call.actor()?;
     let query = call.needed("query")?;
     let outcome = if query.contains("markPullRequestReadyForReview(") {
@@ -24,57 +24,57 @@ pub(super) fn dispatch(core: &Core, call: &Call) -> Answer {
     } else if query.contains("userContentEdits(") {
         edits(core, call)
     } else {
-        Err(Refusal::Invalid("this field does not exist here".to_owned()))
+        Err(FakeRefusal::Invalid("this field does not exist here".to_owned()))
     };
     let body = match outcome {
         Ok(data) => json!({"data": data}),
         Err(refusal) => {
             let (kind, message) = match &refusal {
-                Refusal::NotFound(text) => ("NOT_FOUND", format!("Could not resolve to a node: {text}")),
-                Refusal::Forbidden(text) => ("FORBIDDEN", text.clone()),
-                Refusal::Conflict(text) => ("UNPROCESSABLE", text.clone()),
+                FakeRefusal::NotFound(text) => ("NOT_FOUND", format!("Could not resolve to a node: {text}")),
+                FakeRefusal::Forbidden(text) => ("FORBIDDEN", text.clone()),
+                FakeRefusal::Conflict(text) => ("UNPROCESSABLE", text.clone()),
                 other => ("undefinedField", other.to_string()),
             };
             json!({"data": null, "errors": [{"type": kind, "message": message, "path": [], "locations": []}]})
         }
     };
-    Ok(Reply::json(200, &body))
+    Ok(FakeReply::json(200, &body))
 }
 
-fn variable<'a>(call: &'a Call, name: &str) -> &'a Value {
+fn variable<'a>(call: &'a FakeCall, name: &str) -> &'a Value {
     call.body.get("variables").and_then(|variables| variables.get(name)).unwrap_or(&Value::Null)
 }
 
-/// Fails unless the caller sees the repository, and an App's token includes it and one of the permissions.
-fn permitted(core: &Core, call: &Call, repo: RepoId, any: &[(&str, &str)]) -> Result<(), Refusal> {
+/// Fails unless the account can read the repository; an installation token must include it and one of the permissions.
+fn permitted(core: &Core, call: &FakeCall, repo: RepoId, any: &[(&str, &str)]) -> Result<(), FakeRefusal> {
     let actor = call.actor()?;
     core.act(|state| state.require(repo, actor, Access::Read))?;
     let SignedIn::Installation(_, narrowed) = &call.signed_in else { return Ok(()) };
     reaches(core, narrowed, repo)?;
     match any.iter().any(|(permission, level)| narrowed.permits(permission, level)) {
         true => Ok(()),
-        false => Err(Refusal::Forbidden("Resource not accessible by integration".to_owned())),
+        false => Err(FakeRefusal::Forbidden("Resource not accessible by integration".to_owned())),
     }
 }
 
-/// The variable `id` as a node of that kind.
-fn subject(call: &Call, kind: &str) -> Result<(RepoId, i64), Refusal> {
+/// Parses the variable `id` as a node of the given kind.
+fn subject(call: &FakeCall, kind: &str) -> Result<(RepoId, i64), FakeRefusal> {
     let text = variable(call, "id").as_str().unwrap_or_default();
     let node = of_node(text).filter(|node| node.0 == kind).map(|(_, repo, id)| (repo, id));
-    node.ok_or_else(|| Refusal::NotFound(format!("the global id of '{text}'")))
+    node.ok_or_else(|| FakeRefusal::NotFound(format!("the global id of '{text}'")))
 }
 
-fn ready(core: &Core, call: &Call) -> Result<Value, Refusal> {
+fn ready(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
     let (repo, number) = subject(call, "PR")?;
     permitted(core, call, repo, &[("pull_requests", "write")])?;
-    // GitHub wants this one besides.
+    // GitHub requires this permission as well.
     permitted(core, call, repo, &[("contents", "write")])?;
     let (actor, number) = (call.actor()?, Number(number.unsigned_abs()));
     core.act(|state| state.set_ready(actor, repo, number))?;
     Ok(json!({"markPullRequestReadyForReview": {"pullRequest": {"isDraft": false}}}))
 }
 
-fn minimize(core: &Core, call: &Call) -> Result<Value, Refusal> {
+fn minimize(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
     let (repo, id) = subject(call, "IC")?;
     permitted(core, call, repo, &[("issues", "write"), ("pull_requests", "write")])?;
     let actor = call.actor()?;
@@ -82,11 +82,11 @@ fn minimize(core: &Core, call: &Call) -> Result<Value, Refusal> {
     Ok(json!({"minimizeComment": {"minimizedComment": {"isMinimized": true}}}))
 }
 
-fn edits(core: &Core, call: &Call) -> Result<Value, Refusal> {
+fn edits(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
     let text = |name: &str| variable(call, name).as_str().unwrap_or_default().to_owned();
     let repo = core.act(|state| match state.find_repo(&text("owner"), &text("name")) {
-        // GraphQL follows old names without a word.
-        Err(Refusal::Moved(id)) => Ok(id),
+        // GraphQL accepts former names.
+        Err(FakeRefusal::Moved(id)) => Ok(id),
         other => other.map(|repo| repo.id),
     })?;
     permitted(core, call, repo, &[("issues", "read"), ("pull_requests", "read")])?;
@@ -94,14 +94,14 @@ fn edits(core: &Core, call: &Call) -> Result<Value, Refusal> {
     let start: usize = text("after").parse().unwrap_or(0);
     core.act(|state| {
         let issue = state.issue(repo, number)?;
-        let editor = |state: &State, id| {
+        let editor = |state: &FakeState, id| {
             let user = state.user(id);
             let kind = if user.kind == AccountKind::Bot { "Bot" } else { "User" };
-            // GraphQL leaves the suffix of a bot's login out.
+            // GraphQL omits the suffix of a bot's login.
             let login = user.login.trim_end_matches("[bot]").to_owned();
             json!({"__typename": kind, "login": login, "databaseId": id.0})
         };
-        // Newest first; the text as it was written comes last, and only once there is an edit.
+        // Newest first; the original text is last, and only present if there is an edit.
         let mut nodes: Vec<Value> = issue
             .edits
             .iter()

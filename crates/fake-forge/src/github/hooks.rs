@@ -1,24 +1,24 @@
-//! GitHub's wire for the webhooks of a repository.
+//! GitHub's API for webhooks of a repository.
 
 use http::Method;
 use serde_json::Value;
 
-use super::shape::Shape;
+use super::shape::GitHubShape;
 use super::{PAGE, address, answer_with, nothing_here, payload};
-use crate::call::{Answer, Call, Reply, id};
+use crate::call::{FakeAnswer, FakeCall, FakeReply, id};
 use crate::core::Core;
-use crate::state::{Access, Hook, Refusal, Repo};
+use crate::state::{Access, FakeHook, FakeRefusal, FakeRepo};
 use ralph_types::ids::RepoId;
 
-fn find(repo: &Repo, wanted: i64) -> Result<&Hook, Refusal> {
+fn find(repo: &FakeRepo, wanted: i64) -> Result<&FakeHook, FakeRefusal> {
     let hook = repo.hooks.iter().find(|hook| hook.id == wanted);
-    hook.ok_or_else(|| Refusal::NotFound(format!("webhook {wanted}")))
+    hook.ok_or_else(|| FakeRefusal::NotFound(format!("webhook {wanted}")))
 }
 
-/// `hooks…` of a repository.
-pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+/// Handles `hooks…` of a repository.
+pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     let actor = call.actor()?;
-    // Who may not manage webhooks does not learn that there are any.
+    // Accounts that may not manage webhooks get 404.
     core.act(|state| state.require(repo, actor, Access::Admin)).map_err(|_| nothing_here())?;
     let names = |list: &Vec<Value>| list.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
     let events = call.body.get("events").and_then(Value::as_array).map(names);
@@ -29,19 +29,19 @@ pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) ->
     match (&call.method, rest) {
         (&Method::GET, []) => {
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 Ok(entry.hooks.iter().map(|hook| shape.hook(entry, hook)).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
         }
         (&Method::POST, []) => {
             let url =
-                config("url").ok_or_else(|| Refusal::Invalid("Config must contain URL for webhooks".to_owned()))?;
+                config("url").ok_or_else(|| FakeRefusal::Invalid("Config must contain URL for webhooks".to_owned()))?;
             let events = events.unwrap_or_else(|| vec!["push".to_owned()]);
             let secret = config("secret").unwrap_or_default();
             let made = core.act(|state| {
                 if state.repo(repo)?.hooks.iter().any(|hook| hook.url == url && hook.events == events) {
-                    return Err(Refusal::Invalid("Hook already exists on this repository".to_owned()));
+                    return Err(FakeRefusal::Invalid("Hook already exists on this repository".to_owned()));
                 }
                 state.add_hook(actor, repo, url, secret, events, active.unwrap_or(true))
             })?;
@@ -55,7 +55,7 @@ pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) ->
                     hook.events = events.unwrap_or_else(|| hook.events.clone());
                     hook.active = active.unwrap_or(hook.active);
                     if call.body.get("config").is_some() {
-                        // The configuration is replaced as a whole: one without a secret takes the secret away.
+                        // The whole configuration is replaced: without a secret, the secret is removed.
                         hook.url = config("url").unwrap_or(&hook.url).to_owned();
                         hook.secret = config("secret").unwrap_or_default().to_owned();
                     }
@@ -66,7 +66,7 @@ pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) ->
         (&Method::DELETE, [text]) => {
             let wanted = id(text)?;
             core.act(|state| state.remove_hook(actor, repo, wanted))?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         (&Method::POST, [text, "pings"]) => {
             let wanted = id(text)?;
@@ -76,7 +76,7 @@ pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) ->
                 core.hooks.send(payload::ping(core, state, entry, actor, hook).to(hook));
                 Ok(())
             })?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         _ => Err(nothing_here()),
     }

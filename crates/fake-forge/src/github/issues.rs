@@ -1,28 +1,28 @@
-//! GitHub's wire for labels, issues, comments and reactions.
+//! GitHub's API for labels, issues, comments and reactions.
 
 use http::Method;
 use serde_json::Value;
 
-use super::shape::{Shape, state_of};
+use super::shape::{GitHubShape, state_of};
 use super::{PAGE, address, answer_with, nothing_here};
-use crate::call::{Answer, Call, Reply, id, number};
+use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
-use crate::state::{Access, Issue, Label, Refusal, Repo, State};
+use crate::state::{Access, FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 
-/// Colour of a label that was made by putting it on an issue.
+/// Colour of a label that was created by adding it to an issue.
 const NEW_COLOR: &str = "ededed";
 
-/// `labels…` of a repository.
-pub(super) fn labels(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
-    let find = |entry: &Repo, name: &str| -> Result<Label, Refusal> {
+/// Handles `labels…` of a repository.
+pub(super) fn labels(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
+    let find = |entry: &FakeRepo, name: &str| -> Result<FakeLabel, FakeRefusal> {
         let label = entry.labels.iter().find(|label| label.name.eq_ignore_ascii_case(name));
-        label.cloned().ok_or_else(|| Refusal::NotFound(format!("label {name}")))
+        label.cloned().ok_or_else(|| FakeRefusal::NotFound(format!("label {name}")))
     };
     match (&call.method, rest) {
         (&Method::GET, []) => {
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 Ok(entry.labels.iter().map(|label| shape.label(entry, label)).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
@@ -32,7 +32,7 @@ pub(super) fn labels(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> A
             let color = call.text("color").unwrap_or(NEW_COLOR);
             let description = call.text("description").unwrap_or_default();
             if color.starts_with('#') || description.chars().count() > 100 {
-                return Err(Refusal::Invalid("a colour has no #, a description at most 100 characters".to_owned()));
+                return Err(FakeRefusal::Invalid("a colour has no #, a description at most 100 characters".to_owned()));
             }
             let label = core.act(|state| state.create_label(actor, repo, name, color, description))?;
             answer_with(core, repo, 201, |shape, entry| Ok(shape.label(entry, &label)))
@@ -59,8 +59,8 @@ pub(super) fn labels(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> A
     }
 }
 
-/// `issues…` of a repository.
-pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+/// Handles `issues…` of a repository.
+pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     match rest {
         [] if call.method == Method::POST => open(core, call, repo),
         [] if call.method == Method::GET => list(core, call, repo),
@@ -80,28 +80,28 @@ pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) ->
     }
 }
 
-fn comment_json(core: &Core, repo: RepoId, status: u16, wanted: CommentId) -> Answer {
+fn comment_json(core: &Core, repo: RepoId, status: u16, wanted: CommentId) -> FakeAnswer {
     answer_with(core, repo, status, |shape, entry| {
         let (issue, comment) = shape.state.find_comment(repo, wanted)?;
         Ok(shape.comment(entry, issue, comment))
     })
 }
 
-fn issue_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer {
+fn issue_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> FakeAnswer {
     answer_with(core, repo, status, |shape, entry| Ok(shape.issue(entry, shape.state.issue(repo, wanted)?)))
 }
 
-/// Comments of one issue, or of all.
-fn comments(core: &Core, call: &Call, repo: RepoId, of: Option<Number>) -> Answer {
+/// Returns the comments of one issue, or of all with `None`.
+fn comments(core: &Core, call: &FakeCall, repo: RepoId, of: Option<Number>) -> FakeAnswer {
     let since = call.moment("since")?;
     let list = core.act(|state| {
-        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
-        let issues: Vec<&Issue> = match of {
+        let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
+        let issues: Vec<&FakeIssue> = match of {
             Some(number) => vec![state.issue(repo, number)?],
             None => entry.issues.values().collect(),
         };
         let all = issues.into_iter().flat_map(|issue| issue.comments.iter().map(move |comment| (issue, comment)));
-        // Times are kept in whole seconds there.
+        // The forge stores times in whole seconds.
         let now = core.clock.now();
         let listed = all.filter(|(_, comment)| core.faults.is_listed(comment.created_at, now));
         let chosen = listed.filter(|(_, comment)| {
@@ -112,10 +112,10 @@ fn comments(core: &Core, call: &Call, repo: RepoId, of: Option<Number>) -> Answe
     Ok(call.page(list, &address(core, call), PAGE))
 }
 
-/// What happened to an issue's labels.
-fn events(core: &Core, call: &Call, repo: RepoId, of: Number) -> Answer {
+/// Returns the label events of an issue.
+fn events(core: &Core, call: &FakeCall, repo: RepoId, of: Number) -> FakeAnswer {
     let list = core.act(|state| {
-        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+        let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
         state.issue(repo, of)?;
         let about = state.ops.iter().filter(|op| op.repo == repo && op.number == Some(of));
         Ok(about.filter_map(|op| shape.label_event(entry, op)).collect())
@@ -123,11 +123,11 @@ fn events(core: &Core, call: &Call, repo: RepoId, of: Number) -> Answer {
     Ok(call.page(list, &address(core, call), PAGE))
 }
 
-fn open(core: &Core, call: &Call, repo: RepoId) -> Answer {
+fn open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let (actor, title) = (call.actor()?, call.needed("title")?);
     let body = call.text("body").unwrap_or_default();
     let made = core.act(|state| {
-        // Labels of people who may not label are left out without a word.
+        // Labels are ignored if the account may not label.
         let labels = match state.require(repo, actor, state.triage_needs) {
             Ok(()) => label_ids(state, call, actor, repo)?,
             Err(_) => Vec::new(),
@@ -137,13 +137,13 @@ fn open(core: &Core, call: &Call, repo: RepoId) -> Answer {
     issue_json(core, repo, 201, made)
 }
 
-fn list(core: &Core, call: &Call, repo: RepoId) -> Answer {
+fn list(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let wanted = call.param("state").unwrap_or("open");
     let labels: Vec<&str> = call.param("labels").map(|names| names.split(',').collect()).unwrap_or_default();
     let since = call.moment("since")?;
     let list = core.act(|state| {
-        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
-        let bears = |issue: &Issue, name: &str| {
+        let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
+        let bears = |issue: &FakeIssue, name: &str| {
             state.label_named(repo, name).is_some_and(|label| issue.labels.contains(&label.id))
         };
         let chosen = entry.issues.values().rev().filter(|issue| {
@@ -154,7 +154,7 @@ fn list(core: &Core, call: &Call, repo: RepoId) -> Answer {
                     issue.author.is_some_and(|author| state.user(author).login.eq_ignore_ascii_case(login))
                 })
         });
-        let mut chosen: Vec<&Issue> = chosen.collect();
+        let mut chosen: Vec<&FakeIssue> = chosen.collect();
         if call.param("sort") == Some("updated") {
             chosen.sort_by_key(|issue| std::cmp::Reverse(issue.updated_at));
         }
@@ -166,14 +166,14 @@ fn list(core: &Core, call: &Call, repo: RepoId) -> Answer {
     Ok(call.page(list, &address(core, call), PAGE))
 }
 
-fn one(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
+fn one(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer {
     match call.method {
         Method::GET => {
             let known = core.act(|state| state.repo(repo).map(|entry| number.0 < entry.next_number))?;
             match issue_json(core, repo, 200, number) {
-                // A number that was given once and is gone was deleted.
-                Err(Refusal::NotFound(_)) if known && number.0 > 0 => {
-                    Ok(Reply::json(410, &serde_json::json!({"message": "This issue was deleted"})))
+                // The number was assigned before, so the issue was deleted.
+                Err(FakeRefusal::NotFound(_)) if known && number.0 > 0 => {
+                    Ok(FakeReply::json(410, &serde_json::json!({"message": "This issue was deleted"})))
                 }
                 other => other,
             }
@@ -187,8 +187,8 @@ fn one(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
     }
 }
 
-/// What a PATCH of an issue or pull request changes.
-pub(super) fn edit(state: &mut State, call: &Call, actor: UserId, repo: RepoId, number: Number) -> Result<(), Refusal> {
+/// Applies a PATCH of an issue or pull request.
+pub(super) fn edit(state: &mut FakeState, call: &FakeCall, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
     let (title, body) = (call.text("title"), call.text("body"));
     if title.is_some() || body.is_some() {
         state.edit_issue(actor, repo, number, title, body)?;
@@ -200,18 +200,18 @@ pub(super) fn edit(state: &mut State, call: &Call, actor: UserId, repo: RepoId, 
     match call.text("state") {
         Some("open") => state.set_open(actor, repo, number, true),
         Some("closed") => state.set_open(actor, repo, number, false),
-        Some(other) => Err(Refusal::Invalid(format!("unknown state: {other:?}"))),
+        Some(other) => Err(FakeRefusal::Invalid(format!("unknown state: {other:?}"))),
         None => Ok(()),
     }
 }
 
-/// The labels that a body names; GitHub makes those that are missing where the caller may push.
-fn label_ids(state: &mut State, call: &Call, actor: UserId, repo: RepoId) -> Result<Vec<i64>, Refusal> {
+/// Returns the labels of a body; GitHub creates missing ones if the account may push.
+fn label_ids(state: &mut FakeState, call: &FakeCall, actor: UserId, repo: RepoId) -> Result<Vec<i64>, FakeRefusal> {
     let list = call.body.get("labels").unwrap_or(&call.body).as_array().cloned().unwrap_or_default();
     let mut ids = Vec::new();
     for value in &list {
         let name = value.as_str().or_else(|| value.get("name").and_then(Value::as_str));
-        let name = name.ok_or_else(|| Refusal::Invalid("a label is a name".to_owned()))?;
+        let name = name.ok_or_else(|| FakeRefusal::Invalid("a label is a name".to_owned()))?;
         let known = state.label_named(repo, name).map(|label| label.id);
         match known {
             Some(id) => ids.push(id),
@@ -224,13 +224,13 @@ fn label_ids(state: &mut State, call: &Call, actor: UserId, repo: RepoId) -> Res
     Ok(ids)
 }
 
-fn labels_of(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]) -> Answer {
+fn labels_of(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&str]) -> FakeAnswer {
     let all = || answer_with(core, repo, 200, |shape, entry| Ok(shape.labels(entry, shape.state.issue(repo, number)?)));
-    let borne = |state: &State| state.issue(repo, number).map(|issue| issue.labels.clone());
+    let borne = |state: &FakeState| state.issue(repo, number).map(|issue| issue.labels.clone());
     match (&call.method, rest) {
         (&Method::GET, []) => {
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 Ok(shape.labels(entry, state.issue(repo, number)?))
             })?;
             Ok(call.page(list.as_array().cloned().unwrap_or_default(), &address(core, call), PAGE))
@@ -248,14 +248,14 @@ fn labels_of(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&st
         (&Method::DELETE, []) => {
             let actor = call.actor()?;
             core.act(|state| state.set_labels(actor, repo, number, &[]))?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         (&Method::DELETE, [name]) => {
             let actor = call.actor()?;
             core.act(|state| {
                 let mut labels = borne(state)?;
                 let label = state.label_named(repo, name).map(|label| label.id).filter(|id| labels.contains(id));
-                let label = label.ok_or_else(|| Refusal::NotFound("Label does not exist".to_owned()))?;
+                let label = label.ok_or_else(|| FakeRefusal::NotFound("Label does not exist".to_owned()))?;
                 labels.retain(|known| *known != label);
                 state.set_labels(actor, repo, number, &labels)
             })?;
@@ -265,7 +265,7 @@ fn labels_of(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&st
     }
 }
 
-fn one_comment(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Answer {
+fn one_comment(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) -> FakeAnswer {
     match call.method {
         Method::GET => comment_json(core, repo, 200, wanted),
         Method::PATCH => {
@@ -276,18 +276,18 @@ fn one_comment(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Ans
         Method::DELETE => {
             let actor = call.actor()?;
             core.act(|state| state.delete_comment(actor, repo, wanted))?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         _ => Err(nothing_here()),
     }
 }
 
-fn reactions(core: &Core, call: &Call, repo: RepoId, wanted: CommentId, rest: &[&str]) -> Answer {
+fn reactions(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId, rest: &[&str]) -> FakeAnswer {
     match (&call.method, rest) {
         (&Method::GET, []) => {
             let list = core.act(|state| {
                 let (_, comment) = state.find_comment(repo, wanted)?;
-                let shape = Shape { core, state };
+                let shape = GitHubShape { core, state };
                 Ok(comment.reactions.iter().map(|reaction| shape.reaction(reaction)).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
@@ -296,7 +296,7 @@ fn reactions(core: &Core, call: &Call, repo: RepoId, wanted: CommentId, rest: &[
             let (actor, content) = (call.actor()?, call.needed("content")?);
             core.act(|state| {
                 let (reaction, new) = state.react(actor, repo, wanted, content)?;
-                Ok(Reply::json(if new { 201 } else { 200 }, &Shape { core, state }.reaction(&reaction)))
+                Ok(FakeReply::json(if new { 201 } else { 200 }, &GitHubShape { core, state }.reaction(&reaction)))
             })
         }
         (&Method::DELETE, [text]) => {
@@ -305,10 +305,10 @@ fn reactions(core: &Core, call: &Call, repo: RepoId, wanted: CommentId, rest: &[
                 let (_, comment) = state.find_comment(repo, wanted)?;
                 let reaction = comment.reactions.iter().find(|known| known.id == gone && known.user == actor);
                 let content = reaction.map(|reaction| reaction.content.clone());
-                let content = content.ok_or_else(|| Refusal::NotFound(format!("reaction {gone}")))?;
+                let content = content.ok_or_else(|| FakeRefusal::NotFound(format!("reaction {gone}")))?;
                 state.unreact(actor, repo, wanted, &content)
             })?;
-            Ok(Reply::empty(204))
+            Ok(FakeReply::empty(204))
         }
         _ => Err(nothing_here()),
     }

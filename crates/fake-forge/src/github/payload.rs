@@ -1,12 +1,12 @@
-//! Webhook payloads as GitHub sends them: each label has a delivery of its own that names it.
+//! Webhook payloads of GitHub: each label change has its own delivery.
 
 use serde_json::{Value, json};
 
-use super::shape::{Shape, with};
+use super::shape::{GitHubShape, with};
 use super::shape_pulls::review_state;
 use crate::call::utc;
 use crate::core::{Core, Payload, issue_number};
-use crate::state::{CheckRun, Event, Happened, Hook, Issue, Push, Repo, Review, State, Status};
+use crate::state::{FakeCheckRun, FakeEvent, FakeEventKind, FakeHook, FakeIssue, BranchPush, FakeRepo, FakeReview, FakeState, FakeStatus};
 use ralph_types::ids::{Sha, UserId};
 
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";
@@ -15,9 +15,9 @@ fn delivery(event: &'static str, body: &Value) -> Payload {
     Payload { event: (event.to_owned(), event.to_owned()), body: body.to_string(), covered_by: vec![event] }
 }
 
-/// What a new webhook, and one that is tested, is sent.
-pub(crate) fn ping(core: &Core, state: &State, repo: &Repo, sender: UserId, hook: &Hook) -> Payload {
-    let shape = Shape { core, state };
+/// Returns the ping that new and tested webhooks receive.
+pub(crate) fn ping(core: &Core, state: &FakeState, repo: &FakeRepo, sender: UserId, hook: &FakeHook) -> Payload {
+    let shape = GitHubShape { core, state };
     let body = json!({
         "zen": "Anything added dilutes everything else.", "hook_id": hook.id, "hook": shape.hook(repo, hook),
         "repository": shape.repo(repo, None), "sender": shape.user(sender),
@@ -25,10 +25,10 @@ pub(crate) fn ping(core: &Core, state: &State, repo: &Repo, sender: UserId, hook
     delivery("ping", &body)
 }
 
-/// The deliveries of an event for a hook that wants all; `installation` is set for an App's hook.
-pub(crate) fn render(core: &Core, state: &State, event: &Event, installation: Option<i64>) -> Vec<Payload> {
+/// Returns the deliveries of an event for a webhook with all events; `installation` is set for an App's webhook.
+pub(crate) fn render(core: &Core, state: &FakeState, event: &FakeEvent, installation: Option<i64>) -> Vec<Payload> {
     let Ok(repo) = state.repo(event.repo) else { return Vec::new() };
-    let shape = Shape { core, state };
+    let shape = GitHubShape { core, state };
     let around = json!({"repository": shape.repo(repo, None), "sender": shape.user(event.actor)});
     let named = |id: i64| json!({"installation": {"id": id, "node_id": format!("MDIz{id}")}});
     let around = installation.map_or(around.clone(), |id| with(around, named(id)));
@@ -36,36 +36,36 @@ pub(crate) fn render(core: &Core, state: &State, event: &Event, installation: Op
     described.into_iter().map(|(name, fields)| delivery(name, &with(fields, around.clone()))).collect()
 }
 
-type Described = Vec<(&'static str, Value)>;
+type GitHubPayloads = Vec<(&'static str, Value)>;
 
-fn describe(shape: &Shape<'_>, repo: &Repo, event: &Event) -> Described {
+fn describe(shape: &GitHubShape<'_>, repo: &FakeRepo, event: &FakeEvent) -> GitHubPayloads {
     let issue = issue_number(&event.what).and_then(|number| shape.state.issue(repo.id, number).ok());
     match &event.what {
-        Happened::Pushed(push) => vec![("push", about_push(shape, repo, event.actor, push))],
-        Happened::IssueDeleted(issue) => {
+        FakeEventKind::Pushed(push) => vec![("push", about_push(shape, repo, event.actor, push))],
+        FakeEventKind::IssueDeleted(issue) => {
             vec![("issues", json!({"action": "deleted", "issue": shape.issue(repo, issue)}))]
         }
-        Happened::StatusSet(id) => {
+        FakeEventKind::StatusSet(id) => {
             let status = repo.statuses.iter().find(|status| status.id == *id);
             status.map(|status| ("status", about_status(shape, repo, status))).into_iter().collect()
         }
-        Happened::CheckRunChanged(id) => {
+        FakeEventKind::CheckRunChanged(id) => {
             let run = repo.check_runs.iter().find(|run| run.id == *id);
             run.map(|run| ("check_run", about_run(shape, repo, run))).into_iter().collect()
         }
-        Happened::RepositoryChanged(action, before) => {
+        FakeEventKind::RepositoryChanged(action, before) => {
             let mut fields = json!({"action": action});
             if *action == "renamed" {
                 fields["changes"] = json!({"repository": {"name": {"from": before}}});
             }
             vec![("repository", fields)]
         }
-        Happened::HookCreated(_) => Vec::new(),
+        FakeEventKind::HookCreated(_) => Vec::new(),
         other => issue.map(|issue| about(shape, repo, issue, other)).unwrap_or_default(),
     }
 }
 
-fn about(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened) -> Described {
+fn about(shape: &GitHubShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &FakeEventKind) -> GitHubPayloads {
     let changed = |title: &str, body: &str| {
         let mut changes = json!({});
         if title != issue.title {
@@ -78,13 +78,13 @@ fn about(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened) -> Desc
     };
     let one = |action: &str, extra: Value| vec![about_issue_or_pull(shape, repo, issue, action, extra)];
     match what {
-        Happened::IssueOpened(_) | Happened::PullOpened(_) => one("opened", json!({})),
-        Happened::IssueClosed(_) | Happened::PullClosed(_) => one("closed", json!({})),
-        Happened::IssueReopened(_) | Happened::PullReopened(_) => one("reopened", json!({})),
-        Happened::IssueEdited { title, body, .. } | Happened::PullEdited { title, body, .. } => {
+        FakeEventKind::IssueOpened(_) | FakeEventKind::PullOpened(_) => one("opened", json!({})),
+        FakeEventKind::IssueClosed(_) | FakeEventKind::PullClosed(_) => one("closed", json!({})),
+        FakeEventKind::IssueReopened(_) | FakeEventKind::PullReopened(_) => one("reopened", json!({})),
+        FakeEventKind::IssueEdited { title, body, .. } | FakeEventKind::PullEdited { title, body, .. } => {
             one("edited", changed(title, body))
         }
-        Happened::LabelsChanged { added, removed, .. } => {
+        FakeEventKind::LabelsChanged { added, removed, .. } => {
             let all = removed.iter().map(|label| ("unlabeled", label));
             let all = all.chain(added.iter().map(|label| ("labeled", label)));
             let labelled = |(action, label)| {
@@ -93,16 +93,16 @@ fn about(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened) -> Desc
             };
             all.map(labelled).collect()
         }
-        Happened::CommentCreated(..) | Happened::CommentEdited(..) | Happened::CommentDeleted(..) => {
+        FakeEventKind::CommentCreated(..) | FakeEventKind::CommentEdited(..) | FakeEventKind::CommentDeleted(..) => {
             about_comment(shape, repo, issue, what).map(|fields| ("issue_comment", fields)).into_iter().collect()
         }
-        Happened::PullSynchronized(_, before) => {
+        FakeEventKind::PullSynchronized(_, before) => {
             let after = issue.pull.as_ref().map(|pull| pull.facts.head_sha.to_string());
             one("synchronize", json!({"before": before.as_str(), "after": after}))
         }
-        Happened::PullReady(_) => one("ready_for_review", json!({})),
-        Happened::ReviewRequested(_, user) => one("review_requested", json!({"requested_reviewer": shape.user(*user)})),
-        Happened::Reviewed(_, id) => {
+        FakeEventKind::PullReady(_) => one("ready_for_review", json!({})),
+        FakeEventKind::ReviewRequested(_, user) => one("review_requested", json!({"requested_reviewer": shape.user(*user)})),
+        FakeEventKind::Reviewed(_, id) => {
             let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
             let review = reviews.into_iter().find(|review| review.id == *id);
             review.map(|review| about_review(shape, repo, issue, review)).unwrap_or_default()
@@ -112,9 +112,9 @@ fn about(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened) -> Desc
 }
 
 fn about_issue_or_pull(
-    shape: &Shape<'_>,
-    repo: &Repo,
-    issue: &Issue,
+    shape: &GitHubShape<'_>,
+    repo: &FakeRepo,
+    issue: &FakeIssue,
     action: &str,
     extra: Value,
 ) -> (&'static str, Value) {
@@ -128,12 +128,12 @@ fn about_issue_or_pull(
     }
 }
 
-fn about_comment(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened) -> Option<Value> {
+fn about_comment(shape: &GitHubShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &FakeEventKind) -> Option<Value> {
     let find = |id| issue.comments.iter().find(|comment| comment.id == id);
     let (action, comment, before) = match what {
-        Happened::CommentCreated(_, id) => ("created", find(*id)?, None),
-        Happened::CommentEdited(_, id, before) => ("edited", find(*id)?, Some(before)),
-        Happened::CommentDeleted(_, comment) => ("deleted", &**comment, None),
+        FakeEventKind::CommentCreated(_, id) => ("created", find(*id)?, None),
+        FakeEventKind::CommentEdited(_, id, before) => ("edited", find(*id)?, Some(before)),
+        FakeEventKind::CommentDeleted(_, comment) => ("deleted", &**comment, None),
         _ => return None,
     };
     let mut fields = json!({
@@ -145,8 +145,8 @@ fn about_comment(shape: &Shape<'_>, repo: &Repo, issue: &Issue, what: &Happened)
     Some(fields)
 }
 
-/// A review, and each of its remarks.
-fn about_review(shape: &Shape<'_>, repo: &Repo, issue: &Issue, review: &Review) -> Described {
+/// Returns the payloads of a review and of each of its comments.
+fn about_review(shape: &GitHubShape<'_>, repo: &FakeRepo, issue: &FakeIssue, review: &FakeReview) -> GitHubPayloads {
     let pull = issue.pull.as_ref().map(|pull| shape.pull(repo, issue, pull));
     let mut written = shape.review(repo, issue, review);
     written["state"] = json!(review_state(review.verdict).to_ascii_lowercase());
@@ -160,7 +160,7 @@ fn about_review(shape: &Shape<'_>, repo: &Repo, issue: &Issue, review: &Review) 
     all
 }
 
-fn about_status(shape: &Shape<'_>, repo: &Repo, status: &Status) -> Value {
+fn about_status(shape: &GitHubShape<'_>, repo: &FakeRepo, status: &FakeStatus) -> Value {
     let sha = status.sha.as_str();
     let heads = shape.state.pulls(repo.id).into_iter().filter(|(_, pull)| pull.facts.head_sha == status.sha);
     let branches: Vec<Value> = heads
@@ -177,7 +177,7 @@ fn about_status(shape: &Shape<'_>, repo: &Repo, status: &Status) -> Value {
     })
 }
 
-fn about_run(shape: &Shape<'_>, repo: &Repo, run: &CheckRun) -> Value {
+fn about_run(shape: &GitHubShape<'_>, repo: &FakeRepo, run: &FakeCheckRun) -> Value {
     let mut written = shape.check_run(repo, run);
     let heads = shape.state.pulls(repo.id).into_iter().find(|(_, pull)| pull.facts.head_sha == run.sha);
     written["check_suite"] = json!({
@@ -187,7 +187,7 @@ fn about_run(shape: &Shape<'_>, repo: &Repo, run: &CheckRun) -> Value {
     json!({"action": if run.conclusion.is_some() { "completed" } else { "created" }, "check_run": written})
 }
 
-fn about_push(shape: &Shape<'_>, repo: &Repo, actor: UserId, push: &Push) -> Value {
+fn about_push(shape: &GitHubShape<'_>, repo: &FakeRepo, actor: UserId, push: &BranchPush) -> Value {
     let name = |sha: &Option<Sha>| sha.as_ref().map_or(NO_COMMIT, Sha::as_str).to_owned();
     let (before, after) = (name(&push.before), name(&push.after));
     let written = |commit: &crate::state::PushedCommit| {

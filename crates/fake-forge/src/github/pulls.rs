@@ -1,22 +1,22 @@
-//! GitHub's wire for pull requests and reviews.
+//! GitHub's API for pull requests and reviews.
 
 use std::sync::Arc;
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::shape::{Shape, state_of};
+use super::shape::{GitHubShape, state_of};
 use super::{PAGE, address, answer_with, nothing_here};
-use crate::call::{Answer, Call, Reply, id, number};
+use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
 use crate::git::MergeMethod;
 use crate::state::pulls::{PullDraft, ReviewDraft};
-use crate::state::{Issue, Pull, Refusal, Review};
+use crate::state::{FakeIssue, FakePull, FakeRefusal, FakeReview};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId};
 
-/// `pulls…` of a repository.
-pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+/// Handles `pulls…` of a repository.
+pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     match (call.method.as_str(), rest) {
         ("GET", []) => list(core, call, repo),
         ("POST", []) => open(core, call, repo).await,
@@ -49,7 +49,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
         ("GET", [text, "comments"]) => {
             let number = number(text)?;
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 let (issue, pull) = state.pull(repo, number)?;
                 let all = pull.reviews.iter().flat_map(|review| review.remarks.iter().map(move |one| (review, one)));
                 Ok(all.map(|(review, remark)| shape.remark(entry, issue, review, remark)).collect())
@@ -60,26 +60,26 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
     }
 }
 
-fn pull_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer {
+fn pull_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> FakeAnswer {
     answer_with(core, repo, status, |shape, entry| {
         let (issue, pull) = shape.state.pull(repo, wanted)?;
         Ok(shape.whole_pull(entry, issue, pull))
     })
 }
 
-fn list(core: &Core, call: &Call, repo: RepoId) -> Answer {
+fn list(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let wanted = call.param("state").unwrap_or("open");
     let list = core.act(|state| {
-        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+        let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
         let owner = state.user(entry.owner).login;
-        let mut pulls: Vec<(&Issue, &Pull)> = state.pulls(repo);
+        let mut pulls: Vec<(&FakeIssue, &FakePull)> = state.pulls(repo);
         if call.param("sort") == Some("updated") {
             pulls.sort_by_key(|(issue, _)| std::cmp::Reverse(issue.updated_at));
         }
         if call.param("direction") == Some("asc") {
             pulls.reverse();
         }
-        // A head without an owner is no filter.
+        // A head without an owner is ignored.
         let head = call.param("head").and_then(|head| head.split_once(':'));
         let chosen = pulls.into_iter().filter(|(issue, pull)| {
             (wanted == "all" || state_of(issue) == wanted)
@@ -91,15 +91,15 @@ fn list(core: &Core, call: &Call, repo: RepoId) -> Answer {
     Ok(call.page(list, &address(core, call), PAGE))
 }
 
-/// A refusal of a new pull request in GitHub's words.
-fn unprocessable(error: Value) -> Reply {
-    Reply::json(422, &json!({"message": "Validation Failed", "errors": [error], "status": "422"}))
+/// Returns GitHub's refusal of a new pull request.
+fn unprocessable(error: Value) -> FakeReply {
+    FakeReply::json(422, &json!({"message": "Validation Failed", "errors": [error], "status": "422"}))
 }
 
-async fn open(core: &Arc<Core>, call: &Call, repo: RepoId) -> Answer {
+async fn open(core: &Arc<Core>, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let actor = call.actor()?;
     let head = call.needed("head")?;
-    // A head of the same repository may be given as `owner:branch`.
+    // The head may be given as `owner:branch`.
     let head = head.split_once(':').map_or(head, |(_, branch)| branch);
     let draft = PullDraft {
         title: call.needed("title")?.to_owned(),
@@ -115,39 +115,39 @@ async fn open(core: &Arc<Core>, call: &Call, repo: RepoId) -> Answer {
     }
     match core.open_pull(actor, repo, &draft).await {
         Ok(number) => pull_json(core, repo, 201, number),
-        Err(Refusal::Conflict(_)) => {
+        Err(FakeRefusal::Conflict(_)) => {
             let owner = core.act(|state| state.repo(repo).map(|entry| state.user(entry.owner).login))?;
             let message = format!("A pull request already exists for {owner}:{}.", draft.head);
             Ok(unprocessable(json!({"resource": "PullRequest", "code": "custom", "message": message})))
         }
-        Err(Refusal::Invalid(message)) => {
+        Err(FakeRefusal::Invalid(message)) => {
             Ok(unprocessable(json!({"resource": "PullRequest", "code": "custom", "message": message})))
         }
         Err(other) => Err(other),
     }
 }
 
-async fn merge(core: &Arc<Core>, call: &Call, repo: RepoId, number: Number) -> Answer {
+async fn merge(core: &Arc<Core>, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer {
     let method = match call.text("merge_method").unwrap_or("merge") {
         "merge" => MergeMethod::Merge,
         "squash" => MergeMethod::Squash,
         "rebase" => MergeMethod::Rebase,
-        other => return Err(Refusal::Invalid(format!("{other:?} is not a way to merge"))),
+        other => return Err(FakeRefusal::Invalid(format!("{other:?} is not a way to merge"))),
     };
     match core.merge(call.actor()?, repo, number, method, call.text("sha")).await {
         Ok(sha) => {
             let message = "Pull Request successfully merged";
-            Ok(Reply::json(200, &json!({"sha": sha.as_str(), "merged": true, "message": message})))
+            Ok(FakeReply::json(200, &json!({"sha": sha.as_str(), "merged": true, "message": message})))
         }
-        Err(Refusal::Conflict(_)) => {
+        Err(FakeRefusal::Conflict(_)) => {
             let message = "Head branch was modified. Review and try the merge again.";
-            Ok(Reply::json(409, &json!({"message": message})))
+            Ok(FakeReply::json(409, &json!({"message": message})))
         }
         Err(other) => Err(other),
     }
 }
 
-fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
+fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer {
     let actor = call.actor()?;
     let list = call.body.get("reviewers").and_then(Value::as_array);
     let logins: Vec<String> =
@@ -162,13 +162,13 @@ fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
         Method::POST => {
             let asked = core.act(|state| state.request_reviewers(actor, repo, number, &logins));
             match asked {
-                Err(Refusal::NotFound(text) | Refusal::Invalid(text)) => {
-                    // The pull request itself may be what is missing.
+                Err(FakeRefusal::NotFound(text) | FakeRefusal::Invalid(text)) => {
+                    // The pull request itself may be missing.
                     core.act(|state| state.pull(repo, number).map(drop))?;
                     let message = "Reviews may only be requested from collaborators. One or more of the users or \
                                    teams you specified is not a collaborator of the repository.";
                     tracing::debug!(text, "a review request was refused");
-                    Ok(Reply::json(422, &json!({"message": message})))
+                    Ok(FakeReply::json(422, &json!({"message": message})))
                 }
                 Err(other) => Err(other),
                 Ok(_) => pull(201),
@@ -188,10 +188,10 @@ fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
     }
 }
 
-fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]) -> Answer {
-    let find = |pull: &Pull, wanted: i64| -> Result<Review, Refusal> {
+fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&str]) -> FakeAnswer {
+    let find = |pull: &FakePull, wanted: i64| -> Result<FakeReview, FakeRefusal> {
         let review = pull.reviews.iter().find(|review| review.id == wanted);
-        review.cloned().ok_or_else(|| Refusal::NotFound(format!("review {wanted}")))
+        review.cloned().ok_or_else(|| FakeRefusal::NotFound(format!("review {wanted}")))
     };
     let one = |wanted: i64| {
         answer_with(core, repo, 200, |shape, entry| {
@@ -202,7 +202,7 @@ fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]
     match (&call.method, rest) {
         (&Method::GET, []) => {
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 let (issue, pull) = state.pull(repo, number)?;
                 Ok(pull.reviews.iter().map(|review| shape.review(entry, issue, review)).collect())
             })?;
@@ -217,7 +217,7 @@ fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]
         (&Method::GET, [text, "comments"]) => {
             let wanted = id(text)?;
             let list = core.act(|state| {
-                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 let (issue, pull) = state.pull(repo, number)?;
                 let review = find(pull, wanted)?;
                 Ok(review.remarks.iter().map(|remark| shape.remark(entry, issue, &review, remark)).collect())
@@ -228,12 +228,12 @@ fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]
     }
 }
 
-fn review_draft(call: &Call) -> Result<ReviewDraft, Refusal> {
+fn review_draft(call: &FakeCall) -> Result<ReviewDraft, FakeRefusal> {
     let verdict = match call.text("event").unwrap_or_default() {
         "APPROVE" => ReviewVerdict::Approved,
         "REQUEST_CHANGES" => ReviewVerdict::ChangesRequested,
         "COMMENT" => ReviewVerdict::Commented,
-        other => return Err(Refusal::Invalid(format!("event: {other:?}"))),
+        other => return Err(FakeRefusal::Invalid(format!("event: {other:?}"))),
     };
     let remark = |value: &Value| {
         let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();

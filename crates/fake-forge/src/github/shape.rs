@@ -1,14 +1,14 @@
-//! How GitHub writes accounts, repositories, issues and comments as JSON; pulls and commits below.
+//! GitHub's JSON for accounts, repositories, issues and comments.
 
 use serde_json::{Map, Value, json};
 
 use crate::call::utc;
 use crate::core::Core;
-use crate::state::apps::{App, Narrowed};
-use crate::state::{Access, Comment, Hook, Issue, Label, Op, OpKind, Reaction, Repo, State};
+use crate::state::apps::{FakeApp, TokenScope};
+use crate::state::{Access, FakeComment, FakeHook, FakeIssue, FakeLabel, Op, OpKind, FakeReaction, FakeRepo, FakeState};
 use ralph_types::ids::{AccountKind, RepoId, UserId};
 
-/// Keys of an account that are addresses below its own.
+/// Address fields of an account, with their path below its address.
 const USER_LINKS: [(&str, &str); 10] = [
     ("url", ""),
     ("followers_url", "/followers"),
@@ -22,7 +22,7 @@ const USER_LINKS: [(&str, &str); 10] = [
     ("received_events_url", "/received_events"),
 ];
 
-/// Keys of a repository that are addresses below its own.
+/// Address fields of a repository, with their path below its address.
 const REPO_LINKS: [(&str, &str); 38] = [
     ("url", ""),
     ("forks_url", "/forks"),
@@ -64,14 +64,14 @@ const REPO_LINKS: [(&str, &str); 38] = [
     ("git_url", ".git"),
 ];
 
-/// Reactions in the order that GitHub counts them.
+/// Reactions in the order of GitHub's summary.
 const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes"];
 
-/// Writes JSON with the addresses of one forge.
+/// Builds JSON with the addresses of the forge.
 #[derive(Clone, Copy)]
-pub(super) struct Shape<'a> {
+pub(super) struct GitHubShape<'a> {
     pub core: &'a Core,
-    pub state: &'a State,
+    pub state: &'a FakeState,
 }
 
 /// Adds fields to an object.
@@ -87,14 +87,14 @@ fn links(at: &str, rests: &[(&str, &str)]) -> Value {
     Value::Object(rests.iter().map(link).collect::<Map<_, _>>())
 }
 
-impl Shape<'_> {
-    /// An address of the API in a repository.
-    pub fn api(&self, repo: &Repo, rest: &str) -> String {
+impl GitHubShape<'_> {
+    /// Returns an API address below a repository.
+    pub fn api(&self, repo: &FakeRepo, rest: &str) -> String {
         self.core.at(&format!("api/v3/repos/{}{rest}", self.state.full_name(repo)))
     }
 
-    /// An address for people in a repository.
-    pub fn page(&self, repo: &Repo, rest: &str) -> String {
+    /// Returns a web address below a repository.
+    pub fn page(&self, repo: &FakeRepo, rest: &str) -> String {
         self.core.at(&format!("{}{rest}", self.state.full_name(repo)))
     }
 
@@ -115,7 +115,7 @@ impl Shape<'_> {
         with(written, links(&self.core.at(&format!("api/v3/users/{login}")), &USER_LINKS))
     }
 
-    /// An account with its profile, as it is asked for by name.
+    /// Returns an account with its profile.
     pub fn profile(&self, id: UserId) -> Value {
         let made = self.state.accounts.get(&id).map_or(self.state.clock.now(), |account| account.created_at);
         with(
@@ -132,8 +132,8 @@ impl Shape<'_> {
         id.map_or(Value::Null, |id| self.user(id))
     }
 
-    /// What somebody is to a repository, in GitHub's words.
-    pub fn association(&self, repo: &Repo, who: Option<UserId>) -> &'static str {
+    /// Returns the author association of an account.
+    pub fn association(&self, repo: &FakeRepo, who: Option<UserId>) -> &'static str {
         match who {
             Some(who) if who == repo.owner => "OWNER",
             Some(who) if self.state.access(repo, Some(who)) > Access::Read => "COLLABORATOR",
@@ -141,7 +141,7 @@ impl Shape<'_> {
         }
     }
 
-    pub fn repo(&self, repo: &Repo, viewer: Option<UserId>) -> Value {
+    pub fn repo(&self, repo: &FakeRepo, viewer: Option<UserId>) -> Value {
         let access = self.state.access(repo, viewer);
         let open = repo.issues.values().filter(|issue| issue.open).count();
         let (full_name, made) = (self.state.full_name(repo), utc(repo.created_at));
@@ -151,7 +151,7 @@ impl Shape<'_> {
             "description": null, "fork": false, "created_at": made, "updated_at": made, "pushed_at": made,
             "ssh_url": format!("git@localhost:{full_name}.git"), "clone_url": self.page(repo, ".git"),
             "svn_url": self.page(repo, ""), "homepage": null,
-            // GitHub's size is in KiB, rounded, and late.
+            // GitHub's size is in KiB, rounded, and lags behind.
             "size": 0, "stargazers_count": 0, "watchers_count": 0, "language": null, "has_issues": true,
             "has_projects": true, "has_downloads": true, "has_wiki": true, "has_pages": false,
         });
@@ -171,7 +171,7 @@ impl Shape<'_> {
         with(with(links(&self.api(repo, ""), &REPO_LINKS), written), settings)
     }
 
-    pub fn label(&self, repo: &Repo, label: &Label) -> Value {
+    pub fn label(&self, repo: &FakeRepo, label: &FakeLabel) -> Value {
         json!({
             "id": label.id, "node_id": format!("LA_{}", label.id), "name": label.name, "color": label.color,
             "url": self.api(repo, &format!("/labels/{}", label.name.replace(' ', "%20"))), "default": false,
@@ -179,8 +179,8 @@ impl Shape<'_> {
         })
     }
 
-    /// A line of an issue's events, where the operation is one about a label.
-    pub fn label_event(&self, repo: &Repo, op: &Op) -> Option<Value> {
+    /// Returns the event of an operation on a label; `None` for other operations.
+    pub fn label_event(&self, repo: &FakeRepo, op: &Op) -> Option<Value> {
         let event = match op.kind {
             OpKind::LabelAdded => "labeled",
             OpKind::LabelRemoved => "unlabeled",
@@ -195,24 +195,24 @@ impl Shape<'_> {
         }))
     }
 
-    pub fn labels(&self, repo: &Repo, issue: &Issue) -> Value {
+    pub fn labels(&self, repo: &FakeRepo, issue: &FakeIssue) -> Value {
         let labels = repo.labels.iter().filter(|label| issue.labels.contains(&label.id));
         labels.map(|label| self.label(repo, label)).collect()
     }
 
-    fn counted(&self, address: &str, reactions: &[Reaction]) -> Value {
+    fn counted(&self, address: &str, reactions: &[FakeReaction]) -> Value {
         let count = |content: &str| reactions.iter().filter(|reaction| reaction.content == content).count();
         let counts: Map<_, _> = REACTIONS.iter().map(|name| ((*name).to_owned(), json!(count(name)))).collect();
         with(json!({"url": format!("{address}/reactions"), "total_count": reactions.len()}), Value::Object(counts))
     }
 
-    /// The page of an issue or pull request.
-    pub fn issue_page(&self, repo: &Repo, issue: &Issue) -> String {
+    /// Returns the web address of an issue or pull request.
+    pub fn issue_page(&self, repo: &FakeRepo, issue: &FakeIssue) -> String {
         let kind = if issue.pull.is_some() { "pull" } else { "issues" };
         self.page(repo, &format!("/{kind}/{}", issue.number))
     }
 
-    pub fn issue(&self, repo: &Repo, issue: &Issue) -> Value {
+    pub fn issue(&self, repo: &FakeRepo, issue: &FakeIssue) -> Value {
         let (at, page) = (self.api(repo, &format!("/issues/{}", issue.number)), self.issue_page(repo, issue));
         let mut written = json!({
             "url": at, "repository_url": self.api(repo, ""), "labels_url": format!("{at}/labels{{/name}}"),
@@ -238,7 +238,7 @@ impl Shape<'_> {
         written
     }
 
-    pub fn comment(&self, repo: &Repo, issue: &Issue, comment: &Comment) -> Value {
+    pub fn comment(&self, repo: &FakeRepo, issue: &FakeIssue, comment: &FakeComment) -> Value {
         let at = self.api(repo, &format!("/issues/comments/{}", comment.id));
         json!({
             "url": at, "html_url": format!("{}#issuecomment-{}", self.issue_page(repo, issue), comment.id),
@@ -250,14 +250,14 @@ impl Shape<'_> {
         })
     }
 
-    pub fn reaction(&self, reaction: &Reaction) -> Value {
+    pub fn reaction(&self, reaction: &FakeReaction) -> Value {
         json!({
             "id": reaction.id, "node_id": format!("REA_{}", reaction.id), "user": self.user(reaction.user),
             "content": reaction.content, "created_at": utc(reaction.at),
         })
     }
 
-    pub fn hook(&self, repo: &Repo, hook: &Hook) -> Value {
+    pub fn hook(&self, repo: &FakeRepo, hook: &FakeHook) -> Value {
         let at = self.api(repo, &format!("/hooks/{}", hook.id));
         let mut config = json!({"content_type": "json", "url": hook.url, "insecure_ssl": "0"});
         if !hook.secret.is_empty() {
@@ -272,7 +272,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn app(&self, app: &App) -> Value {
+    pub fn app(&self, app: &FakeApp) -> Value {
         json!({
             "id": app.id, "slug": app.slug, "node_id": format!("A_{}", app.id), "client_id": format!("Iv1.{}", app.id),
             "owner": self.user(self.owner_of(app)), "name": app.slug, "description": null,
@@ -282,12 +282,12 @@ impl Shape<'_> {
         })
     }
 
-    /// Whose App it is: the owner of the oldest repository, or where there is none the bot itself.
-    fn owner_of(&self, app: &App) -> UserId {
+    /// Returns the owner of an App: the owner of the oldest repository, or the bot if there is none.
+    fn owner_of(&self, app: &FakeApp) -> UserId {
         self.state.repos.values().next().map_or(app.bot, |repo| repo.owner)
     }
 
-    pub fn installation(&self, app: &App) -> Value {
+    pub fn installation(&self, app: &FakeApp) -> Value {
         let owner = self.owner_of(app);
         let account = self.user(owner);
         json!({
@@ -303,8 +303,8 @@ impl Shape<'_> {
         })
     }
 
-    /// Repositories that a token of an installation reaches.
-    pub fn repositories_of(&self, narrowed: &Narrowed) -> Vec<Value> {
+    /// Returns the repositories of an installation token.
+    pub fn repositories_of(&self, narrowed: &TokenScope) -> Vec<Value> {
         let Ok(app) = self.state.app(narrowed.app) else { return Vec::new() };
         let reached = self.state.repos.values().filter(|repo| {
             !app.excluded.contains(&repo.id) && narrowed.repos.as_ref().is_none_or(|only| only.contains(&repo.id))
@@ -313,23 +313,23 @@ impl Shape<'_> {
     }
 }
 
-/// An id for GraphQL: kind, repository, number or id.
+/// Returns a GraphQL node id from kind, repository, and number or id.
 pub(super) fn node(kind: &str, repo: RepoId, id: i64) -> String {
     format!("{kind}_{repo}_{id}")
 }
 
-/// Takes an id for GraphQL apart.
+/// Parses a GraphQL node id.
 pub(super) fn of_node(text: &str) -> Option<(&str, RepoId, i64)> {
     let mut parts = text.split('_');
     let (kind, repo, id) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     Some((kind, RepoId(repo), id))
 }
 
-pub(super) fn state_of(issue: &Issue) -> &'static str {
+pub(super) fn state_of(issue: &FakeIssue) -> &'static str {
     if issue.open { "open" } else { "closed" }
 }
 
-/// GitHub writes null for an issue without a text.
+/// Returns null for an empty text, as GitHub does.
 pub(super) fn text_or_null(text: &str) -> Value {
     if text.is_empty() { Value::Null } else { json!(text) }
 }

@@ -1,16 +1,16 @@
-//! How GitHub writes pull requests, reviews, commits and what CI says of them as JSON.
+//! GitHub's JSON for pull requests, reviews, commits, statuses and check runs.
 
 use serde_json::{Value, json};
 
-use super::shape::{Shape, node, state_of, text_or_null, with};
+use super::shape::{GitHubShape, node, state_of, text_or_null, with};
 use crate::call::utc;
-use crate::state::{CheckRun, Issue, Pull, PushedCommit, Remark, Repo, Review, Status};
+use crate::state::{FakeCheckRun, FakeIssue, FakePull, PushedCommit, FakeReviewComment, FakeRepo, FakeReview, FakeStatus};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::Sha;
 
-impl Shape<'_> {
-    /// A pull request as lists and most deliveries have it.
-    pub fn pull(&self, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {
+impl GitHubShape<'_> {
+    /// Returns a pull request as in lists and most deliveries.
+    pub fn pull(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull) -> Value {
         let at = self.api(repo, &format!("/pulls/{}", issue.number));
         let issue_at = self.api(repo, &format!("/issues/{}", issue.number));
         let page = self.issue_page(repo, issue);
@@ -52,8 +52,8 @@ impl Shape<'_> {
         with(places, written)
     }
 
-    /// A pull request as it is when asked for alone.
-    pub fn whole_pull(&self, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {
+    /// Returns a single pull request, with more fields than in lists.
+    pub fn whole_pull(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull) -> Value {
         let (facts, merged) = (&pull.facts, pull.merged.as_ref());
         let mergeable = issue.open.then_some(facts.mergeable);
         let state = match mergeable {
@@ -74,7 +74,7 @@ impl Shape<'_> {
         )
     }
 
-    pub fn review(&self, repo: &Repo, issue: &Issue, review: &Review) -> Value {
+    pub fn review(&self, repo: &FakeRepo, issue: &FakeIssue, review: &FakeReview) -> Value {
         let page = format!("{}#pullrequestreview-{}", self.issue_page(repo, issue), review.id);
         let pull = self.api(repo, &format!("/pulls/{}", issue.number));
         json!({
@@ -86,7 +86,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn remark(&self, repo: &Repo, issue: &Issue, review: &Review, remark: &Remark) -> Value {
+    pub fn remark(&self, repo: &FakeRepo, issue: &FakeIssue, review: &FakeReview, remark: &FakeReviewComment) -> Value {
         let at = self.api(repo, &format!("/pulls/comments/{}", remark.id));
         let page = format!("{}#discussion_r{}", self.issue_page(repo, issue), remark.id);
         let pull = self.api(repo, &format!("/pulls/{}", issue.number));
@@ -103,7 +103,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn commit(&self, repo: &Repo, commit: &PushedCommit) -> Value {
+    pub fn commit(&self, repo: &FakeRepo, commit: &PushedCommit) -> Value {
         let (sha, tree) = (&commit.sha, &commit.tree);
         let at = self.api(repo, &format!("/commits/{sha}"));
         let person = json!({"name": commit.author, "email": commit.email, "date": utc(commit.at)});
@@ -120,7 +120,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn branch(&self, repo: &Repo, name: &str, commit: &PushedCommit) -> Value {
+    pub fn branch(&self, repo: &FakeRepo, name: &str, commit: &PushedCommit) -> Value {
         let at = self.api(repo, &format!("/branches/{name}"));
         json!({
             "name": name, "commit": self.commit(repo, commit), "protected": repo.protected.contains(name),
@@ -129,7 +129,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn status(&self, repo: &Repo, status: &Status) -> Value {
+    pub fn status(&self, repo: &FakeRepo, status: &FakeStatus) -> Value {
         json!({
             "url": self.api(repo, &format!("/statuses/{}", status.sha)), "id": status.id,
             "avatar_url": self.core.at(&format!("avatars/{}", status.creator)),
@@ -140,8 +140,8 @@ impl Shape<'_> {
         })
     }
 
-    /// The combined status, of which one page's statuses are filled in by the caller.
-    pub fn combined_status(&self, repo: &Repo, sha: &Sha) -> Value {
+    /// Returns the combined status; the caller adds a page of statuses.
+    pub fn combined_status(&self, repo: &FakeRepo, sha: &Sha) -> Value {
         let latest = self.state.latest_statuses(repo.id, sha);
         let has = |states: &[&str]| latest.iter().any(|status| states.contains(&status.state.as_str()));
         let state = match () {
@@ -156,7 +156,7 @@ impl Shape<'_> {
         })
     }
 
-    pub fn check_run(&self, repo: &Repo, run: &CheckRun) -> Value {
+    pub fn check_run(&self, repo: &FakeRepo, run: &FakeCheckRun) -> Value {
         let at = self.api(repo, &format!("/check-runs/{}", run.id));
         let done = run.conclusion.is_some();
         let page = self.page(repo, &format!("/actions/runs/{0}/job/{0}", run.id));
@@ -173,8 +173,8 @@ impl Shape<'_> {
         })
     }
 
-    /// Runs with a log are jobs of GitHub Actions; others are somebody else's.
-    fn check_app(&self, repo: &Repo, run: &CheckRun) -> Value {
+    /// Returns the app of a check run: GitHub Actions if it has a log, else another app.
+    fn check_app(&self, repo: &FakeRepo, run: &FakeCheckRun) -> Value {
         let slug = if run.log.is_empty() { "some-ci" } else { "github-actions" };
         json!({
             "id": 15368, "slug": slug, "node_id": "A_15368", "owner": self.user(repo.owner), "name": slug,
@@ -184,7 +184,7 @@ impl Shape<'_> {
     }
 }
 
-/// A review's state as REST has it; webhooks write it in small letters.
+/// Returns the state of a review in REST; webhooks have it in lower case.
 pub(super) fn review_state(verdict: ReviewVerdict) -> &'static str {
     match verdict {
         ReviewVerdict::Approved => "APPROVED",

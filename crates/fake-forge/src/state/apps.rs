@@ -1,55 +1,55 @@
-//! GitHub Apps: their one installation, their tokens, and what those may do.
+//! GitHub Apps with their installation, tokens and permissions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Access, Hook, Refusal, State, Token};
+use super::{Access, FakeHook, FakeRefusal, FakeState, FakeToken};
 use ralph_types::ids::{AccountKind, RepoId, Timestamp, UserId};
 
-/// How long an installation's token is good, in milliseconds.
+/// Lifetime of an installation token, in milliseconds.
 const TOKEN_MS: i64 = 3_600_000;
 
-/// A GitHub App, installed once, on all repositories but those excluded.
+/// GitHub App with one installation, on all repositories that are not excluded.
 #[derive(Debug, Clone)]
-pub struct App {
-    /// Its id.
+pub struct FakeApp {
+    /// Id.
     pub id: i64,
-    /// Name in addresses; its bot is `slug[bot]`.
+    /// Name in addresses; the login of its bot is `slug[bot]`.
     pub slug: String,
-    /// The account that it acts as.
+    /// Account of the bot.
     pub bot: UserId,
-    /// What it was granted: `issues` to `write`, and so on.
+    /// Granted permissions, such as `issues` to `write`.
     pub permissions: BTreeMap<String, String>,
-    /// Its webhook, with the events that it is subscribed to.
-    pub hook: Hook,
+    /// Webhook with its subscribed events.
+    pub hook: FakeHook,
     /// Id of its installation.
     pub installation: i64,
-    /// Repositories that the installation does not have.
+    /// Repositories excluded from the installation.
     pub excluded: BTreeSet<RepoId>,
-    /// Since when its installation is suspended, if it is.
+    /// Time of suspension, if suspended.
     pub suspended_at: Option<Timestamp>,
 }
 
-/// What a token of an installation is narrowed to.
+/// Scope of an installation token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Narrowed {
+pub struct TokenScope {
     /// The App.
     pub app: i64,
     /// Repositories; `None` for all of the installation.
     pub repos: Option<BTreeSet<RepoId>>,
-    /// Permissions: `issues` to `write`, and so on.
+    /// Permissions, such as `issues` to `write`.
     pub permissions: BTreeMap<String, String>,
 }
 
-impl Narrowed {
-    /// Whether it includes a permission at least at that level (`read`, `write`). All tokens may read metadata.
+impl TokenScope {
+    /// Whether it includes a permission at a level (`read`, `write`) or above. All tokens may read metadata.
     pub fn permits(&self, permission: &str, level: &str) -> bool {
         let held = self.permissions.get(permission).map(String::as_str);
         held == Some("write") || held == Some(level) || (permission, level) == ("metadata", "read")
     }
 }
 
-impl State {
-    /// Makes an App with its bot and installs it. A webhook without an address delivers nothing.
+impl FakeState {
+    /// Creates an App with its bot and installs it. A webhook without an address is inactive.
     pub fn add_app(
         &mut self,
         name: &str,
@@ -57,10 +57,10 @@ impl State {
         events: &[&str],
         hook_url: &str,
         secret: &str,
-    ) -> App {
+    ) -> FakeApp {
         let slug = name.to_ascii_lowercase().replace(' ', "-");
         let bot = self.add_account(&format!("{slug}[bot]"), AccountKind::Bot, false).id;
-        let hook = Hook {
+        let hook = FakeHook {
             id: self.fresh_id(),
             url: hook_url.to_owned(),
             secret: secret.to_owned(),
@@ -68,7 +68,7 @@ impl State {
             active: !hook_url.is_empty(),
             created_at: self.clock.now(),
         };
-        let app = App {
+        let app = FakeApp {
             id: self.fresh_id(),
             slug,
             bot,
@@ -82,48 +82,48 @@ impl State {
         app
     }
 
-    /// An App by id.
-    pub fn app(&self, id: i64) -> Result<&App, Refusal> {
-        self.apps.get(&id).ok_or_else(|| Refusal::NotFound(format!("App {id}")))
+    /// Returns an App by id.
+    pub fn app(&self, id: i64) -> Result<&FakeApp, FakeRefusal> {
+        self.apps.get(&id).ok_or_else(|| FakeRefusal::NotFound(format!("App {id}")))
     }
 
-    /// The App that an account is the bot of.
-    pub fn app_of(&self, user: UserId) -> Option<&App> {
+    /// Returns the App of a bot account.
+    pub fn app_of(&self, user: UserId) -> Option<&FakeApp> {
         self.apps.values().find(|app| app.bot == user)
     }
 
-    /// Makes a token of an App's installation, good for an hour; `None` asks for all that the installation has.
+    /// Creates an installation token with a lifetime of an hour; `None` requests all that the installation has.
     pub fn mint(
         &mut self,
         app: i64,
         repos: Option<BTreeSet<RepoId>>,
         permissions: Option<BTreeMap<String, String>>,
-    ) -> Result<(String, Timestamp, Narrowed), Refusal> {
+    ) -> Result<(String, Timestamp, TokenScope), FakeRefusal> {
         let app = self.app(app)?.clone();
         if app.suspended_at.is_some() {
-            return Err(Refusal::Forbidden("This installation has been suspended".to_owned()));
+            return Err(FakeRefusal::Forbidden("This installation has been suspended".to_owned()));
         }
         let missing = |id: &RepoId| app.excluded.contains(id) || !self.repos.contains_key(id);
         if repos.iter().flatten().any(missing) {
             let text = "There is at least one repository that does not exist or is not accessible to the parent \
                         installation.";
-            return Err(Refusal::Invalid(text.to_owned()));
+            return Err(FakeRefusal::Invalid(text.to_owned()));
         }
-        let installed = Narrowed { app: app.id, repos: None, permissions: app.permissions.clone() };
+        let installed = TokenScope { app: app.id, repos: None, permissions: app.permissions.clone() };
         if permissions.iter().flatten().any(|(name, level)| !installed.permits(name, level)) {
             let text = "The permissions requested are not granted to this installation.";
-            return Err(Refusal::Invalid(text.to_owned()));
+            return Err(FakeRefusal::Invalid(text.to_owned()));
         }
-        let narrowed = Narrowed { app: app.id, repos, permissions: permissions.unwrap_or(app.permissions) };
-        // Forty characters as GitHub's; predictable, as befits a fake on loopback.
+        let narrowed = TokenScope { app: app.id, repos, permissions: permissions.unwrap_or(app.permissions) };
+        // Forty characters as on GitHub; predictable.
         let token = format!("ghs_{:036x}", (self.fresh_id() as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060));
         let expires_at = self.clock.now().plus_ms(TOKEN_MS);
-        self.tokens.insert(token.clone(), Token { user: app.bot, expires_at: Some(expires_at) });
+        self.tokens.insert(token.clone(), FakeToken { user: app.bot, expires_at: Some(expires_at) });
         self.narrowed.insert(token.clone(), narrowed.clone());
         Ok((token, expires_at, narrowed))
     }
 
-    /// What an App's bot may do in a repository by its installation.
+    /// Returns the permission of an App's bot in a repository.
     pub(super) fn installed_access(&self, repo: RepoId, user: UserId) -> Access {
         match self.app_of(user) {
             Some(app) if app.suspended_at.is_none() && !app.excluded.contains(&repo) => {

@@ -1,31 +1,31 @@
-//! What users do with issues, labels and comments.
+//! Actions on issues, labels and comments.
 
-use super::{Access, Comment, Happened, Issue, Label, OpKind, Pull, Reaction, Refusal, State, TextEdit};
+use super::{Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, OpKind, FakePull, FakeReaction, FakeRefusal, FakeState, TextEdit};
 use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 
-impl State {
-    /// An issue or pull request.
-    pub fn issue(&self, repo: RepoId, number: Number) -> Result<&Issue, Refusal> {
+impl FakeState {
+    /// Returns an issue or pull request.
+    pub fn issue(&self, repo: RepoId, number: Number) -> Result<&FakeIssue, FakeRefusal> {
         let issue = self.repo(repo)?.issues.get(&number);
-        issue.ok_or_else(|| Refusal::NotFound(format!("issue {number} in repository {repo}")))
+        issue.ok_or_else(|| FakeRefusal::NotFound(format!("issue {number} in repository {repo}")))
     }
 
-    /// An issue or pull request, to be changed; its time of change becomes now.
-    pub fn issue_mut(&mut self, repo: RepoId, number: Number) -> Result<&mut Issue, Refusal> {
+    /// Returns a mutable issue or pull request and updates its time of change.
+    pub fn issue_mut(&mut self, repo: RepoId, number: Number) -> Result<&mut FakeIssue, FakeRefusal> {
         let now = self.clock.now();
         let issue = self.repo_mut(repo)?.issues.get_mut(&number);
-        let issue = issue.ok_or_else(|| Refusal::NotFound(format!("issue {number} in repository {repo}")))?;
+        let issue = issue.ok_or_else(|| FakeRefusal::NotFound(format!("issue {number} in repository {repo}")))?;
         issue.updated_at = now;
         Ok(issue)
     }
 
-    /// Labels of an issue.
-    pub fn labels_of(&self, repo: RepoId, number: Number) -> Vec<Label> {
+    /// Returns the labels of an issue.
+    pub fn labels_of(&self, repo: RepoId, number: Number) -> Vec<FakeLabel> {
         let (Ok(repo), Ok(issue)) = (self.repo(repo), self.issue(repo, number)) else { return Vec::new() };
         repo.labels.iter().filter(|label| issue.labels.contains(&label.id)).cloned().collect()
     }
 
-    /// Opens an issue; labels by id.
+    /// Opens an issue with labels by id.
     pub fn open_issue(
         &mut self,
         actor: UserId,
@@ -33,10 +33,10 @@ impl State {
         title: &str,
         body: &str,
         labels: &[i64],
-    ) -> Result<Number, Refusal> {
+    ) -> Result<Number, FakeRefusal> {
         self.require_change(repo, actor, Access::Read)?;
         if title.trim().is_empty() {
-            return Err(Refusal::Invalid("an issue needs a title".to_owned()));
+            return Err(FakeRefusal::Invalid("an issue needs a title".to_owned()));
         }
         self.check_body(body)?;
         if !labels.is_empty() {
@@ -44,7 +44,7 @@ impl State {
         }
         let number = self.insert_issue(actor, repo, title, body, None)?;
         self.log(actor, OpKind::IssueOpened, repo, Some(number), title);
-        self.emit(repo, actor, Happened::IssueOpened(number));
+        self.emit(repo, actor, FakeEventKind::IssueOpened(number));
         if !labels.is_empty() {
             self.set_labels(actor, repo, number, labels)?;
         }
@@ -57,13 +57,13 @@ impl State {
         repo: RepoId,
         title: &str,
         body: &str,
-        pull: Option<Pull>,
-    ) -> Result<Number, Refusal> {
+        pull: Option<FakePull>,
+    ) -> Result<Number, FakeRefusal> {
         let (id, now) = (self.fresh_id(), self.clock.now());
         let entry = self.repo_mut(repo)?;
         let number = Number(entry.next_number);
         entry.next_number += 1;
-        let issue = Issue {
+        let issue = FakeIssue {
             id,
             number,
             title: title.to_owned(),
@@ -91,7 +91,7 @@ impl State {
         number: Number,
         title: Option<&str>,
         body: Option<&str>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FakeRefusal> {
         self.require_own_or(actor, repo, self.issue(repo, number)?.author, Access::Write)?;
         body.map_or(Ok(()), |body| self.check_body(body))?;
         let now = self.clock.now();
@@ -109,26 +109,26 @@ impl State {
         }
         let (is_pull, detail, (title, body)) = (issue.pull.is_some(), issue.title.clone(), before);
         let (kind, what) = if is_pull {
-            (OpKind::PullEdited, Happened::PullEdited { number, title, body })
+            (OpKind::PullEdited, FakeEventKind::PullEdited { number, title, body })
         } else {
-            (OpKind::IssueEdited, Happened::IssueEdited { number, title, body })
+            (OpKind::IssueEdited, FakeEventKind::IssueEdited { number, title, body })
         };
         self.log(actor, kind, repo, Some(number), detail);
         self.emit(repo, actor, what);
         Ok(())
     }
 
-    /// Tells that something else of a pull request was edited than its texts.
-    pub fn tell_edited(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), Refusal> {
+    /// Emits an edit of a pull request that does not change its texts.
+    pub fn tell_edited(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
         let issue = self.issue(repo, number)?;
         let (title, body) = (issue.title.clone(), issue.body.clone());
         self.log(actor, OpKind::PullEdited, repo, Some(number), title.clone());
-        self.emit(repo, actor, Happened::PullEdited { number, title, body });
+        self.emit(repo, actor, FakeEventKind::PullEdited { number, title, body });
         Ok(())
     }
 
-    /// Closes or opens an issue or pull request; no change is no error.
-    pub fn set_open(&mut self, actor: UserId, repo: RepoId, number: Number, open: bool) -> Result<(), Refusal> {
+    /// Closes or opens an issue or pull request; without effect if it is in that state.
+    pub fn set_open(&mut self, actor: UserId, repo: RepoId, number: Number, open: bool) -> Result<(), FakeRefusal> {
         self.require_own_or(actor, repo, self.issue(repo, number)?.author, self.triage_needs)?;
         let now = self.clock.now();
         let issue = self.issue_mut(repo, number)?;
@@ -136,15 +136,15 @@ impl State {
             return Ok(());
         }
         if issue.pull.as_ref().is_some_and(|pull| pull.merged.is_some()) {
-            return Err(Refusal::Invalid("a merged pull request stays closed".to_owned()));
+            return Err(FakeRefusal::Invalid("a merged pull request stays closed".to_owned()));
         }
         issue.open = open;
         issue.closed_at = (!open).then_some(now);
         let (kind, what) = match (issue.pull.is_some(), open) {
-            (false, true) => (OpKind::IssueReopened, Happened::IssueReopened(number)),
-            (false, false) => (OpKind::IssueClosed, Happened::IssueClosed(number)),
-            (true, true) => (OpKind::PullReopened, Happened::PullReopened(number)),
-            (true, false) => (OpKind::PullClosed, Happened::PullClosed(number)),
+            (false, true) => (OpKind::IssueReopened, FakeEventKind::IssueReopened(number)),
+            (false, false) => (OpKind::IssueClosed, FakeEventKind::IssueClosed(number)),
+            (true, true) => (OpKind::PullReopened, FakeEventKind::PullReopened(number)),
+            (true, false) => (OpKind::PullClosed, FakeEventKind::PullClosed(number)),
         };
         self.log(actor, kind, repo, Some(number), "");
         self.emit(repo, actor, what);
@@ -152,17 +152,17 @@ impl State {
     }
 
     /// Deletes an issue.
-    pub fn delete_issue(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), Refusal> {
+    pub fn delete_issue(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, Access::Admin)?;
         self.issue(repo, number)?;
         if let Some(issue) = self.repo_mut(repo)?.issues.remove(&number) {
             self.log(actor, OpKind::IssueDeleted, repo, Some(number), issue.title.clone());
-            self.emit(repo, actor, Happened::IssueDeleted(Box::new(issue)));
+            self.emit(repo, actor, FakeEventKind::IssueDeleted(Box::new(issue)));
         }
         Ok(())
     }
 
-    /// Makes a label; `Conflict` when the name is taken.
+    /// Creates a label; `Conflict` if the name is taken.
     pub fn create_label(
         &mut self,
         actor: UserId,
@@ -170,17 +170,17 @@ impl State {
         name: &str,
         color: &str,
         description: &str,
-    ) -> Result<Label, Refusal> {
+    ) -> Result<FakeLabel, FakeRefusal> {
         self.require_change(repo, actor, Access::Write)?;
         let color = color.trim_start_matches('#').to_ascii_lowercase();
         let well_formed = color.len() == 6 && color.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !well_formed || name.is_empty() {
-            return Err(Refusal::Invalid(format!("label {name:?} needs a name and a colour of six digits")));
+            return Err(FakeRefusal::Invalid(format!("label {name:?} needs a name and a colour of six digits")));
         }
         if self.unique_labels && self.label_named(repo, name).is_some() {
-            return Err(Refusal::Conflict(format!("the label {name:?} exists already (already_exists)")));
+            return Err(FakeRefusal::Conflict(format!("the label {name:?} exists already (already_exists)")));
         }
-        let label = Label { id: self.fresh_id(), name: name.to_owned(), color, description: description.to_owned() };
+        let label = FakeLabel { id: self.fresh_id(), name: name.to_owned(), color, description: description.to_owned() };
         self.repo_mut(repo)?.labels.push(label.clone());
         self.log(actor, OpKind::LabelCreated, repo, None, name);
         Ok(label)
@@ -192,31 +192,31 @@ impl State {
         actor: UserId,
         repo: RepoId,
         id: i64,
-        change: impl FnOnce(&mut Label),
-    ) -> Result<(), Refusal> {
+        change: impl FnOnce(&mut FakeLabel),
+    ) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, Access::Write)?;
         let label = self.repo_mut(repo)?.labels.iter_mut().find(|label| label.id == id);
-        let label = label.ok_or_else(|| Refusal::NotFound(format!("label {id}")))?;
+        let label = label.ok_or_else(|| FakeRefusal::NotFound(format!("label {id}")))?;
         change(label);
         let name = label.name.clone();
         self.log(actor, OpKind::LabelEdited, repo, None, name);
         Ok(())
     }
 
-    /// A label by name, letter case aside.
-    pub fn label_named(&self, repo: RepoId, name: &str) -> Option<&Label> {
+    /// Returns a label by name, ignoring case.
+    pub fn label_named(&self, repo: RepoId, name: &str) -> Option<&FakeLabel> {
         self.repo(repo).ok()?.labels.iter().find(|label| label.name.eq_ignore_ascii_case(name))
     }
 
-    /// Makes the labels of an issue exactly these (ids); one event for the whole change.
-    pub fn set_labels(&mut self, actor: UserId, repo: RepoId, number: Number, wanted: &[i64]) -> Result<(), Refusal> {
+    /// Replaces the labels of an issue by those with the given ids; emits one event.
+    pub fn set_labels(&mut self, actor: UserId, repo: RepoId, number: Number, wanted: &[i64]) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, self.triage_needs)?;
         let known = self.repo(repo)?.labels.clone();
         if let Some(id) = wanted.iter().find(|id| !known.iter().any(|label| label.id == **id)) {
-            return Err(Refusal::NotFound(format!("label {id}")));
+            return Err(FakeRefusal::NotFound(format!("label {id}")));
         }
         let before = self.issue(repo, number)?.labels.clone();
-        let pick = |ids: &[i64], without: &[i64]| -> Vec<Label> {
+        let pick = |ids: &[i64], without: &[i64]| -> Vec<FakeLabel> {
             known.iter().filter(|label| ids.contains(&label.id) && !without.contains(&label.id)).cloned().collect()
         };
         let (added, removed) = (pick(wanted, &before), pick(&before, wanted));
@@ -230,22 +230,22 @@ impl State {
         for label in &removed {
             self.log(actor, OpKind::LabelRemoved, repo, Some(number), label.name.clone());
         }
-        self.emit(repo, actor, Happened::LabelsChanged { number, added, removed });
+        self.emit(repo, actor, FakeEventKind::LabelsChanged { number, added, removed });
         Ok(())
     }
 
-    /// Writes a comment.
-    pub fn comment(&mut self, actor: UserId, repo: RepoId, number: Number, body: &str) -> Result<CommentId, Refusal> {
+    /// Creates a comment.
+    pub fn comment(&mut self, actor: UserId, repo: RepoId, number: Number, body: &str) -> Result<CommentId, FakeRefusal> {
         self.require_change(repo, actor, Access::Read)?;
         if body.trim().is_empty() {
-            return Err(Refusal::Invalid("a comment needs a body".to_owned()));
+            return Err(FakeRefusal::Invalid("a comment needs a body".to_owned()));
         }
         self.check_body(body)?;
         if self.issue(repo, number)?.locked && self.require(repo, actor, Access::Write).is_err() {
-            return Err(Refusal::Forbidden("the conversation is locked".to_owned()));
+            return Err(FakeRefusal::Forbidden("the conversation is locked".to_owned()));
         }
         let (id, now) = (CommentId(self.fresh_id()), self.clock.now());
-        let comment = Comment {
+        let comment = FakeComment {
             id,
             author: Some(actor),
             body: body.to_owned(),
@@ -256,29 +256,29 @@ impl State {
         };
         self.issue_mut(repo, number)?.comments.push(comment);
         self.log(actor, OpKind::CommentCreated, repo, Some(number), body);
-        self.emit(repo, actor, Happened::CommentCreated(number, id));
+        self.emit(repo, actor, FakeEventKind::CommentCreated(number, id));
         Ok(id)
     }
 
-    /// Where a comment is.
-    pub fn find_comment(&self, repo: RepoId, id: CommentId) -> Result<(&Issue, &Comment), Refusal> {
+    /// Returns a comment and its issue.
+    pub fn find_comment(&self, repo: RepoId, id: CommentId) -> Result<(&FakeIssue, &FakeComment), FakeRefusal> {
         let all = self.repo(repo)?.issues.values();
         let mut all = all.flat_map(|issue| issue.comments.iter().map(move |comment| (issue, comment)));
-        all.find(|(_, comment)| comment.id == id).ok_or_else(|| Refusal::NotFound(format!("comment {id}")))
+        all.find(|(_, comment)| comment.id == id).ok_or_else(|| FakeRefusal::NotFound(format!("comment {id}")))
     }
 
-    /// A comment, to be changed, and where it is.
-    pub fn comment_mut(&mut self, repo: RepoId, id: CommentId) -> Result<(Number, &mut Comment), Refusal> {
+    /// Returns a mutable comment and the number of its issue.
+    pub fn comment_mut(&mut self, repo: RepoId, id: CommentId) -> Result<(Number, &mut FakeComment), FakeRefusal> {
         let all = self.repo_mut(repo)?.issues.values_mut();
         let mut all = all.flat_map(|issue| {
             let number = issue.number;
             issue.comments.iter_mut().map(move |comment| (number, comment))
         });
-        all.find(|(_, comment)| comment.id == id).ok_or_else(|| Refusal::NotFound(format!("comment {id}")))
+        all.find(|(_, comment)| comment.id == id).ok_or_else(|| FakeRefusal::NotFound(format!("comment {id}")))
     }
 
     /// Replaces a comment's text.
-    pub fn edit_comment(&mut self, actor: UserId, repo: RepoId, id: CommentId, body: &str) -> Result<(), Refusal> {
+    pub fn edit_comment(&mut self, actor: UserId, repo: RepoId, id: CommentId, body: &str) -> Result<(), FakeRefusal> {
         let author = self.find_comment(repo, id)?.1.author;
         self.require_own_or(actor, repo, author, Access::Write)?;
         self.check_body(body)?;
@@ -288,24 +288,24 @@ impl State {
         comment.updated_at = now;
         self.log(actor, OpKind::CommentEdited, repo, Some(number), body);
         if before != body {
-            self.emit(repo, actor, Happened::CommentEdited(number, id, before));
+            self.emit(repo, actor, FakeEventKind::CommentEdited(number, id, before));
         }
         Ok(())
     }
 
     /// Deletes a comment.
-    pub fn delete_comment(&mut self, actor: UserId, repo: RepoId, id: CommentId) -> Result<(), Refusal> {
+    pub fn delete_comment(&mut self, actor: UserId, repo: RepoId, id: CommentId) -> Result<(), FakeRefusal> {
         let (issue, comment) = self.find_comment(repo, id)?;
         let (number, comment) = (issue.number, comment.clone());
         self.require_own_or(actor, repo, comment.author, Access::Write)?;
         self.issue_mut(repo, number)?.comments.retain(|kept| kept.id != id);
         self.log(actor, OpKind::CommentDeleted, repo, Some(number), comment.body.clone());
-        self.emit(repo, actor, Happened::CommentDeleted(number, Box::new(comment)));
+        self.emit(repo, actor, FakeEventKind::CommentDeleted(number, Box::new(comment)));
         Ok(())
     }
 
-    /// Folds a comment away as outdated.
-    pub fn minimize(&mut self, actor: UserId, repo: RepoId, id: CommentId) -> Result<(), Refusal> {
+    /// Minimizes a comment as outdated.
+    pub fn minimize(&mut self, actor: UserId, repo: RepoId, id: CommentId) -> Result<(), FakeRefusal> {
         let author = self.find_comment(repo, id)?.1.author;
         self.require_own_or(actor, repo, author, Access::Write)?;
         let (number, comment) = self.comment_mut(repo, id)?;
@@ -314,53 +314,53 @@ impl State {
         Ok(())
     }
 
-    /// Sets a reaction; `false` when it was there.
+    /// Adds a reaction; returns `false` if it existed.
     pub fn react(
         &mut self,
         actor: UserId,
         repo: RepoId,
         id: CommentId,
         content: &str,
-    ) -> Result<(Reaction, bool), Refusal> {
+    ) -> Result<(FakeReaction, bool), FakeRefusal> {
         const KNOWN: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
         self.require_change(repo, actor, Access::Read)?;
         if !KNOWN.contains(&content) {
-            return Err(Refusal::Invalid(format!("no such reaction: {content:?}")));
+            return Err(FakeRefusal::Invalid(format!("no such reaction: {content:?}")));
         }
         let (fresh, now) = (self.fresh_id(), self.clock.now());
         let (number, comment) = self.comment_mut(repo, id)?;
         if let Some(known) = comment.reactions.iter().find(|known| known.user == actor && known.content == content) {
             return Ok((known.clone(), false));
         }
-        let reaction = Reaction { id: fresh, user: actor, content: content.to_owned(), at: now };
+        let reaction = FakeReaction { id: fresh, user: actor, content: content.to_owned(), at: now };
         comment.reactions.push(reaction.clone());
         self.log(actor, OpKind::ReactionAdded, repo, Some(number), content);
         Ok((reaction, true))
     }
 
-    /// Takes a reaction back; one that is not there is no error.
-    pub fn unreact(&mut self, actor: UserId, repo: RepoId, id: CommentId, content: &str) -> Result<(), Refusal> {
+    /// Removes a reaction; without effect if it does not exist.
+    pub fn unreact(&mut self, actor: UserId, repo: RepoId, id: CommentId, content: &str) -> Result<(), FakeRefusal> {
         let (number, comment) = self.comment_mut(repo, id)?;
         comment.reactions.retain(|known| !(known.user == actor && known.content == content));
         self.log(actor, OpKind::ReactionRemoved, repo, Some(number), content);
         Ok(())
     }
 
-    /// Authors may change their own; others need `needed`.
+    /// Fails unless the account is the author or has the permission `needed`.
     pub(super) fn require_own_or(
         &self,
         actor: UserId,
         repo: RepoId,
         author: Option<UserId>,
         needed: Access,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, if author == Some(actor) { Access::Read } else { needed })
     }
 
-    pub(super) fn check_body(&self, body: &str) -> Result<(), Refusal> {
+    pub(super) fn check_body(&self, body: &str) -> Result<(), FakeRefusal> {
         match self.body_limit {
             Some(limit) if body.chars().count() > limit => {
-                Err(Refusal::Invalid(format!("body is too long (maximum is {limit} characters)")))
+                Err(FakeRefusal::Invalid(format!("body is too long (maximum is {limit} characters)")))
             }
             _ => Ok(()),
         }

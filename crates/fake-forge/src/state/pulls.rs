@@ -1,51 +1,51 @@
-//! What users do with pull requests, reviews, statuses and check runs.
+//! Actions on pull requests, reviews, statuses and check runs.
 
-use super::{Access, CheckRun, Happened, Issue, Merged, OpKind, Pull, PullFacts, Refusal, Review, State, Status};
+use super::{Access, FakeCheckRun, FakeEventKind, FakeIssue, MergeRecord, OpKind, FakePull, PullFacts, FakeRefusal, FakeReview, FakeState, FakeStatus};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
-/// A pull request to be opened.
+/// Pull request to be opened.
 #[derive(Debug, Clone)]
 pub struct PullDraft {
     /// Title.
     pub title: String,
     /// Body.
     pub body: String,
-    /// Branch it comes from.
+    /// Head branch.
     pub head: String,
-    /// Branch it goes to.
+    /// Base branch.
     pub base: String,
-    /// Whether it starts as a draft.
+    /// Whether it is opened as a draft.
     pub draft: bool,
 }
 
-/// A review to be handed in.
+/// Review to be submitted.
 #[derive(Debug, Clone)]
 pub struct ReviewDraft {
     /// Verdict.
     pub verdict: ReviewVerdict,
     /// Text.
     pub body: String,
-    /// Remarks: file, line in the new file, text.
+    /// Comments on lines: file, line in the new file, text.
     pub remarks: Vec<(String, u64, String)>,
 }
 
-/// A status to be set.
+/// Commit status to be set.
 #[derive(Debug, Clone)]
 pub struct StatusDraft {
-    /// Which check.
+    /// Name of the check.
     pub context: String,
     /// `pending`, `success`, `failure`, `error`.
     pub state: String,
-    /// One line.
+    /// Description in one line.
     pub description: String,
-    /// Page for people.
+    /// Web address.
     pub target_url: String,
 }
 
-/// A remark on a line.
+/// Comment on a line.
 #[derive(Debug, Clone)]
-pub struct Remark {
+pub struct FakeReviewComment {
     /// Id within the forge.
     pub id: CommentId,
     /// File.
@@ -54,49 +54,49 @@ pub struct Remark {
     pub line: u64,
     /// Text.
     pub body: String,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
-impl State {
-    /// The pull request side of an issue.
-    pub fn pull(&self, repo: RepoId, number: Number) -> Result<(&Issue, &Pull), Refusal> {
+impl FakeState {
+    /// Data of a pull request besides its issue.
+    pub fn pull(&self, repo: RepoId, number: Number) -> Result<(&FakeIssue, &FakePull), FakeRefusal> {
         let issue = self.issue(repo, number)?;
         let pull = issue.pull.as_ref();
-        pull.map(|pull| (issue, pull)).ok_or_else(|| Refusal::NotFound(format!("pull request {number}")))
+        pull.map(|pull| (issue, pull)).ok_or_else(|| FakeRefusal::NotFound(format!("pull request {number}")))
     }
 
-    /// The pull request side, to be changed.
-    pub fn pull_mut(&mut self, repo: RepoId, number: Number) -> Result<&mut Pull, Refusal> {
+    /// Returns the mutable data of a pull request.
+    pub fn pull_mut(&mut self, repo: RepoId, number: Number) -> Result<&mut FakePull, FakeRefusal> {
         let pull = self.issue_mut(repo, number)?.pull.as_mut();
-        pull.ok_or_else(|| Refusal::NotFound(format!("pull request {number}")))
+        pull.ok_or_else(|| FakeRefusal::NotFound(format!("pull request {number}")))
     }
 
-    /// Pull requests, newest first.
-    pub fn pulls(&self, repo: RepoId) -> Vec<(&Issue, &Pull)> {
+    /// Returns all pull requests, newest first.
+    pub fn pulls(&self, repo: RepoId) -> Vec<(&FakeIssue, &FakePull)> {
         let Ok(repo) = self.repo(repo) else { return Vec::new() };
         repo.issues.values().rev().filter_map(|issue| issue.pull.as_ref().map(|pull| (issue, pull))).collect()
     }
 
-    /// Opens a pull request; `Conflict` when an open one exists between the branches.
+    /// Opens a pull request; `Conflict` if an open one exists between the branches.
     pub fn open_pull(
         &mut self,
         actor: UserId,
         repo: RepoId,
         draft: &PullDraft,
         facts: PullFacts,
-    ) -> Result<Number, Refusal> {
+    ) -> Result<Number, FakeRefusal> {
         self.require_change(repo, actor, Access::Read)?;
         self.check_body(&draft.body)?;
         if draft.title.trim().is_empty() {
-            return Err(Refusal::Invalid("a pull request needs a title".to_owned()));
+            return Err(FakeRefusal::Invalid("a pull request needs a title".to_owned()));
         }
-        let same = |(issue, pull): &(&Issue, &Pull)| issue.open && pull.head == draft.head && pull.base == draft.base;
+        let same = |(issue, pull): &(&FakeIssue, &FakePull)| issue.open && pull.head == draft.head && pull.base == draft.base;
         if let Some((issue, _)) = self.pulls(repo).into_iter().find(same) {
             let text = format!("pull request #{} already exists for {} into {}", issue.number, draft.head, draft.base);
-            return Err(Refusal::Conflict(text));
+            return Err(FakeRefusal::Conflict(text));
         }
-        let pull = Pull {
+        let pull = FakePull {
             head: draft.head.clone(),
             base: draft.base.clone(),
             facts,
@@ -107,49 +107,49 @@ impl State {
         };
         let number = self.insert_issue(actor, repo, &draft.title, &draft.body, Some(pull))?;
         self.log(actor, OpKind::PullOpened, repo, Some(number), format!("{} into {}", draft.head, draft.base));
-        self.emit(repo, actor, Happened::PullOpened(number));
+        self.emit(repo, actor, FakeEventKind::PullOpened(number));
         Ok(number)
     }
 
-    /// Takes in what git says now; tells of new commits.
+    /// Updates the facts from git and emits new commits.
     pub fn refresh_pull(
         &mut self,
         actor: UserId,
         repo: RepoId,
         number: Number,
         facts: PullFacts,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FakeRefusal> {
         let pull = self.pull_mut(repo, number)?;
         let before = std::mem::replace(&mut pull.facts, facts);
         if before.head_sha != pull.facts.head_sha {
-            self.emit(repo, actor, Happened::PullSynchronized(number, before.head_sha));
+            self.emit(repo, actor, FakeEventKind::PullSynchronized(number, before.head_sha));
         }
         Ok(())
     }
 
-    /// Takes a pull request out of draft; one that is ready is no error.
-    pub fn set_ready(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), Refusal> {
+    /// Marks a pull request as ready; without effect if it is ready.
+    pub fn set_ready(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
         self.require_own_or(actor, repo, self.issue(repo, number)?.author, Access::Write)?;
         let pull = self.pull_mut(repo, number)?;
         if std::mem::take(&mut pull.draft) {
             self.log(actor, OpKind::PullReady, repo, Some(number), "");
-            self.emit(repo, actor, Happened::PullReady(number));
+            self.emit(repo, actor, FakeEventKind::PullReady(number));
         }
         Ok(())
     }
 
-    /// Records a merge that git did already, and closes what the text says it closes.
-    pub fn merged(&mut self, actor: UserId, repo: RepoId, number: Number, sha: Sha) -> Result<(), Refusal> {
+    /// Records a merge that git has performed, and closes the issues that its text names.
+    pub fn merged(&mut self, actor: UserId, repo: RepoId, number: Number, sha: Sha) -> Result<(), FakeRefusal> {
         let now = self.clock.now();
         let pull = self.pull_mut(repo, number)?;
-        pull.merged = Some(Merged { by: actor, at: now, sha: sha.clone() });
+        pull.merged = Some(MergeRecord { by: actor, at: now, sha: sha.clone() });
         let base = pull.base.clone();
         let issue = self.issue_mut(repo, number)?;
         issue.open = false;
         issue.closed_at = Some(now);
         let text = format!("{}\n{}", issue.title, issue.body);
         self.log(actor, OpKind::PullMerged, repo, Some(number), sha.as_str());
-        self.emit(repo, actor, Happened::PullClosed(number));
+        self.emit(repo, actor, FakeEventKind::PullClosed(number));
         if base == self.repo(repo)?.default_branch {
             for closed in closed_by(&text) {
                 if self.issue(repo, closed).is_ok_and(|issue| issue.open && issue.pull.is_none()) {
@@ -160,24 +160,24 @@ impl State {
         Ok(())
     }
 
-    /// Asks accounts for review; fails on unknown ones and on the author.
+    /// Requests reviews; fails for unknown accounts and for the author.
     pub fn request_reviewers(
         &mut self,
         actor: UserId,
         repo: RepoId,
         number: Number,
         logins: &[String],
-    ) -> Result<Vec<UserId>, Refusal> {
+    ) -> Result<Vec<UserId>, FakeRefusal> {
         let author = self.pull(repo, number)?.0.author;
         self.require_own_or(actor, repo, author, Access::Write)?;
         let mut asked = Vec::new();
         for login in logins {
-            let account = self.account_named(login).ok_or_else(|| Refusal::NotFound(format!("user {login}")))?;
+            let account = self.account_named(login).ok_or_else(|| FakeRefusal::NotFound(format!("user {login}")))?;
             if Some(account.user.id) == author {
-                return Err(Refusal::Invalid("the author of a pull request cannot review it".to_owned()));
+                return Err(FakeRefusal::Invalid("the author of a pull request cannot review it".to_owned()));
             }
             self.require(repo, account.user.id, Access::Read)
-                .map_err(|_| Refusal::Invalid(format!("{login} is no collaborator")))?;
+                .map_err(|_| FakeRefusal::Invalid(format!("{login} is no collaborator")))?;
             asked.push(account.user.id);
         }
         for user in &asked {
@@ -186,37 +186,37 @@ impl State {
                 pull.requested.push(*user);
                 let login = self.user(*user).login;
                 self.log(actor, OpKind::ReviewRequested, repo, Some(number), login);
-                self.emit(repo, actor, Happened::ReviewRequested(number, *user));
+                self.emit(repo, actor, FakeEventKind::ReviewRequested(number, *user));
             }
         }
         Ok(asked)
     }
 
-    /// Hands in a review.
-    pub fn review(&mut self, actor: UserId, repo: RepoId, number: Number, draft: &ReviewDraft) -> Result<i64, Refusal> {
+    /// Submits a review.
+    pub fn review(&mut self, actor: UserId, repo: RepoId, number: Number, draft: &ReviewDraft) -> Result<i64, FakeRefusal> {
         self.require_change(repo, actor, Access::Read)?;
         self.check_body(&draft.body)?;
         let (issue, pull) = self.pull(repo, number)?;
         let own = issue.author == Some(actor);
         if own && draft.verdict != ReviewVerdict::Commented {
-            return Err(Refusal::Invalid("a verdict on your own pull request is not allowed".to_owned()));
+            return Err(FakeRefusal::Invalid("a verdict on your own pull request is not allowed".to_owned()));
         }
         if draft.verdict == ReviewVerdict::Commented && draft.body.is_empty() && draft.remarks.is_empty() {
-            return Err(Refusal::Invalid("a review needs a body or remarks".to_owned()));
+            return Err(FakeRefusal::Invalid("a review needs a body or remarks".to_owned()));
         }
         let commit = pull.facts.head_sha.clone();
         let (id, at) = (self.fresh_id(), self.clock.now());
         let mut remarks = Vec::new();
         for (path, line, body) in &draft.remarks {
             let id = CommentId(self.fresh_id());
-            remarks.push(Remark { id, path: path.clone(), line: *line, body: body.clone(), updated_at: at });
+            remarks.push(FakeReviewComment { id, path: path.clone(), line: *line, body: body.clone(), updated_at: at });
         }
         let (verdict, body) = (draft.verdict, draft.body.clone());
         let pull = self.pull_mut(repo, number)?;
         pull.requested.retain(|asked| *asked != actor);
-        pull.reviews.push(Review { id, author: Some(actor), verdict, body, at, commit, remarks });
+        pull.reviews.push(FakeReview { id, author: Some(actor), verdict, body, at, commit, remarks });
         self.log(actor, OpKind::Reviewed, repo, Some(number), format!("{verdict:?}: {}", draft.body));
-        self.emit(repo, actor, Happened::Reviewed(number, id));
+        self.emit(repo, actor, FakeEventKind::Reviewed(number, id));
         Ok(id)
     }
 
@@ -227,12 +227,12 @@ impl State {
         repo: RepoId,
         sha: &Sha,
         draft: &StatusDraft,
-    ) -> Result<Status, Refusal> {
+    ) -> Result<FakeStatus, FakeRefusal> {
         self.require_change(repo, actor, Access::Write)?;
         if !["pending", "success", "failure", "error"].contains(&draft.state.as_str()) {
-            return Err(Refusal::Invalid(format!("no such state: {:?}", draft.state)));
+            return Err(FakeRefusal::Invalid(format!("no such state: {:?}", draft.state)));
         }
-        let status = Status {
+        let status = FakeStatus {
             id: self.fresh_id(),
             sha: sha.clone(),
             context: draft.context.clone(),
@@ -244,14 +244,14 @@ impl State {
         };
         self.repo_mut(repo)?.statuses.push(status.clone());
         self.log(actor, OpKind::StatusSet, repo, None, format!("{}: {}", draft.context, draft.state));
-        self.emit(repo, actor, Happened::StatusSet(status.id));
+        self.emit(repo, actor, FakeEventKind::StatusSet(status.id));
         Ok(status)
     }
 
-    /// The newest status of each context of a commit, newest first.
-    pub fn latest_statuses(&self, repo: RepoId, sha: &Sha) -> Vec<&Status> {
+    /// Returns the newest status of each context of a commit, newest first.
+    pub fn latest_statuses(&self, repo: RepoId, sha: &Sha) -> Vec<&FakeStatus> {
         let Ok(repo) = self.repo(repo) else { return Vec::new() };
-        let mut latest: Vec<&Status> = Vec::new();
+        let mut latest: Vec<&FakeStatus> = Vec::new();
         for status in repo.statuses.iter().rev().filter(|status| status.sha == *sha) {
             if !latest.iter().any(|seen| seen.context == status.context) {
                 latest.push(status);
@@ -260,7 +260,7 @@ impl State {
         latest
     }
 
-    /// Makes a check run, or replaces the one of that name on that commit.
+    /// Creates a check run, or replaces the one with the same name and commit.
     pub fn set_check_run(
         &mut self,
         actor: UserId,
@@ -268,12 +268,12 @@ impl State {
         sha: &Sha,
         name: &str,
         outcome: Option<(&str, &str, &str)>,
-    ) -> Result<i64, Refusal> {
+    ) -> Result<i64, FakeRefusal> {
         self.require_change(repo, actor, Access::Write)?;
         let (id, at) = (self.fresh_id(), self.clock.now());
         let (conclusion, summary, log) =
             outcome.map_or((None, "", ""), |(end, summary, log)| (Some(end), summary, log));
-        let run = CheckRun {
+        let run = FakeCheckRun {
             id,
             sha: sha.clone(),
             name: name.to_owned(),
@@ -286,12 +286,12 @@ impl State {
         runs.retain(|known| !(known.sha == *sha && known.name == name));
         runs.push(run);
         self.log(actor, OpKind::CheckRunSet, repo, None, format!("{name}: {}", conclusion.unwrap_or("running")));
-        self.emit(repo, actor, Happened::CheckRunChanged(id));
+        self.emit(repo, actor, FakeEventKind::CheckRunChanged(id));
         Ok(id)
     }
 }
 
-/// Numbers that a text closes by keyword (`Closes #7`).
+/// Returns the numbers that a text closes by keyword (`Closes #7`).
 pub(super) fn closed_by(text: &str) -> Vec<Number> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let keyword = |word: &str| {

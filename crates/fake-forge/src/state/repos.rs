@@ -1,19 +1,19 @@
-//! What is done to a repository as a whole: it is made, renamed, archived, shown; who may what; its webhooks.
+//! Actions on repositories, permissions and webhooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Access, Happened, Hook, OpKind, Refusal, Repo, State};
+use super::{Access, FakeEventKind, FakeHook, OpKind, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{AccountKind, RepoId, UserId};
 
-impl State {
-    /// Makes a repository; an owner that is not there becomes an organisation.
-    pub fn create_repo(&mut self, owner: &str, name: &str, default_branch: &str) -> Result<RepoId, Refusal> {
+impl FakeState {
+    /// Creates a repository; a missing owner is created as an organisation.
+    pub fn create_repo(&mut self, owner: &str, name: &str, default_branch: &str) -> Result<RepoId, FakeRefusal> {
         let owner = self.add_account(owner, AccountKind::User, true);
         if self.find_repo(&owner.login, name).is_ok() {
-            return Err(Refusal::Conflict(format!("the repository {}/{name} exists already", owner.login)));
+            return Err(FakeRefusal::Conflict(format!("the repository {}/{name} exists already", owner.login)));
         }
         let id = RepoId(self.fresh_id());
-        let repo = Repo {
+        let repo = FakeRepo {
             id,
             owner: owner.id,
             name: name.to_owned(),
@@ -35,26 +35,26 @@ impl State {
         Ok(id)
     }
 
-    /// A repository by name; `Moved` when it had that name once.
-    pub fn find_repo(&self, owner: &str, name: &str) -> Result<&Repo, Refusal> {
+    /// Returns a repository by name; `Moved` for a former name.
+    pub fn find_repo(&self, owner: &str, name: &str) -> Result<&FakeRepo, FakeRefusal> {
         let wanted = format!("{owner}/{name}");
-        let named = |repo: &&Repo| self.full_name(repo).eq_ignore_ascii_case(&wanted);
+        let named = |repo: &&FakeRepo| self.full_name(repo).eq_ignore_ascii_case(&wanted);
         if let Some(repo) = self.repos.values().find(named) {
             return Ok(repo);
         }
         match self.repos.values().find(|repo| repo.former.iter().any(|old| old.eq_ignore_ascii_case(&wanted))) {
-            Some(repo) => Err(Refusal::Moved(repo.id)),
-            None => Err(Refusal::NotFound(format!("repository {wanted}"))),
+            Some(repo) => Err(FakeRefusal::Moved(repo.id)),
+            None => Err(FakeRefusal::NotFound(format!("repository {wanted}"))),
         }
     }
 
-    /// `owner/name`.
-    pub fn full_name(&self, repo: &Repo) -> String {
+    /// Returns `owner/name`.
+    pub fn full_name(&self, repo: &FakeRepo) -> String {
         format!("{}/{}", self.user(repo.owner).login, repo.name)
     }
 
-    /// Sets what an account may do; `Access::None` takes a grant back.
-    pub fn grant(&mut self, repo: RepoId, user: UserId, access: Access) -> Result<(), Refusal> {
+    /// Sets the permission of an account; `Access::None` revokes it.
+    pub fn grant(&mut self, repo: RepoId, user: UserId, access: Access) -> Result<(), FakeRefusal> {
         let repo = self.repo_mut(repo)?;
         if access == Access::None {
             repo.access.remove(&user);
@@ -65,36 +65,36 @@ impl State {
     }
 
     /// Renames a repository.
-    pub fn rename_repo(&mut self, actor: UserId, repo: RepoId, name: &str) -> Result<(), Refusal> {
+    pub fn rename_repo(&mut self, actor: UserId, repo: RepoId, name: &str) -> Result<(), FakeRefusal> {
         self.require(repo, actor, Access::Admin)?;
         let before = self.full_name(self.repo(repo)?);
         let entry = self.repo_mut(repo)?;
         let old = std::mem::replace(&mut entry.name, name.to_owned());
         entry.former.push(before);
         self.log(actor, OpKind::RepositoryChanged, repo, None, format!("renamed to {name}"));
-        self.emit(repo, actor, Happened::RepositoryChanged("renamed", old));
+        self.emit(repo, actor, FakeEventKind::RepositoryChanged("renamed", old));
         Ok(())
     }
 
     /// Archives a repository.
-    pub fn archive_repo(&mut self, actor: UserId, repo: RepoId) -> Result<(), Refusal> {
+    pub fn archive_repo(&mut self, actor: UserId, repo: RepoId) -> Result<(), FakeRefusal> {
         self.require(repo, actor, Access::Admin)?;
         let entry = self.repo_mut(repo)?;
         entry.archived = true;
         let name = entry.name.clone();
         self.log(actor, OpKind::RepositoryChanged, repo, None, "archived");
-        self.emit(repo, actor, Happened::RepositoryChanged("archived", name));
+        self.emit(repo, actor, FakeEventKind::RepositoryChanged("archived", name));
         Ok(())
     }
 
-    /// Makes a private repository public, or a public one private.
-    pub fn show_repo(&mut self, actor: UserId, repo: RepoId, private: bool) -> Result<(), Refusal> {
+    /// Changes the visibility of a repository.
+    pub fn show_repo(&mut self, actor: UserId, repo: RepoId, private: bool) -> Result<(), FakeRefusal> {
         self.require(repo, actor, Access::Admin)?;
         let entry = self.repo_mut(repo)?;
         entry.private = private;
         let (name, action) = (entry.name.clone(), if private { "privatized" } else { "publicized" });
         self.log(actor, OpKind::RepositoryChanged, repo, None, action);
-        self.emit(repo, actor, Happened::RepositoryChanged(action, name));
+        self.emit(repo, actor, FakeEventKind::RepositoryChanged(action, name));
         Ok(())
     }
 
@@ -107,14 +107,14 @@ impl State {
         secret: &str,
         events: Vec<String>,
         active: bool,
-    ) -> Result<i64, Refusal> {
+    ) -> Result<i64, FakeRefusal> {
         self.require(repo, actor, Access::Admin)?;
         let id = self.fresh_id();
         let created_at = self.clock.now();
-        let hook = Hook { id, url: url.to_owned(), secret: secret.to_owned(), events, active, created_at };
+        let hook = FakeHook { id, url: url.to_owned(), secret: secret.to_owned(), events, active, created_at };
         self.repo_mut(repo)?.hooks.push(hook);
         self.log(actor, OpKind::HookCreated, repo, None, url);
-        self.emit(repo, actor, Happened::HookCreated(id));
+        self.emit(repo, actor, FakeEventKind::HookCreated(id));
         Ok(id)
     }
 
@@ -124,23 +124,23 @@ impl State {
         actor: UserId,
         repo: RepoId,
         id: i64,
-        change: impl FnOnce(&mut Hook),
-    ) -> Result<(), Refusal> {
+        change: impl FnOnce(&mut FakeHook),
+    ) -> Result<(), FakeRefusal> {
         self.require(repo, actor, Access::Admin)?;
         let hook = self.repo_mut(repo)?.hooks.iter_mut().find(|hook| hook.id == id);
-        change(hook.ok_or_else(|| Refusal::NotFound(format!("webhook {id}")))?);
+        change(hook.ok_or_else(|| FakeRefusal::NotFound(format!("webhook {id}")))?);
         self.log(actor, OpKind::HookEdited, repo, None, id.to_string());
         Ok(())
     }
 
     /// Removes a webhook.
-    pub fn remove_hook(&mut self, actor: UserId, repo: RepoId, id: i64) -> Result<(), Refusal> {
+    pub fn remove_hook(&mut self, actor: UserId, repo: RepoId, id: i64) -> Result<(), FakeRefusal> {
         self.require(repo, actor, Access::Admin)?;
         let hooks = &mut self.repo_mut(repo)?.hooks;
         let before = hooks.len();
         hooks.retain(|hook| hook.id != id);
         if hooks.len() == before {
-            return Err(Refusal::NotFound(format!("webhook {id}")));
+            return Err(FakeRefusal::NotFound(format!("webhook {id}")));
         }
         self.log(actor, OpKind::HookDeleted, repo, None, id.to_string());
         Ok(())

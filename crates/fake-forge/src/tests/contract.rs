@@ -1,13 +1,13 @@
-//! What the fake writes has the shape that the forges' published descriptions say.
+//! The fake forge's JSON conforms to the published descriptions of the forges.
 
 use serde_json::{Value, json};
 
-use super::{World, drain, receiver, world};
+use super::{FakeForgeWorld, drain, receiver, world};
 use crate::{Dialect, ReviewDraft, StatusDraft};
 use ralph_types::ids::Number;
 use ralph_types::ids::ReviewVerdict;
 
-/// Published description of a forge's interface, or example of its webhooks.
+/// Reads a published description of an API, or an example of a webhook.
 fn contract(file: &str) -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/contracts/").to_owned() + file;
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
@@ -42,8 +42,8 @@ fn gitea_definition(contract: &Value, name: &str, list: bool) -> jsonschema::Val
     jsonschema::validator_for(&schema).unwrap()
 }
 
-/// A repository in which there is one of everything.
-async fn furnished(dialect: Dialect) -> World {
+/// Creates a repository with at least one object of each kind.
+async fn furnished(dialect: Dialect) -> FakeForgeWorld {
     let world = world(dialect).await;
     let (forge, repo) = (&world.forge, world.repo);
     let number = forge.open_issue(&world.outsider, repo, "Broken", "Mend it", &[]).await.unwrap();
@@ -128,7 +128,7 @@ async fn gitea_answers_are_shaped_as_described() {
     merged("PullRequest", false, "repos/acme/app/pulls/2").await;
 }
 
-/// Keys of a payload that are objects are compared in depth; what the sample has, the fake has, of the same type.
+/// Collects the keys of a sample that are missing in the fake's payload or have another type.
 fn missing(sample: &Value, ours: &Value, at: &str, found: &mut Vec<String>) {
     let kind = |value: &Value| match value {
         Value::Null => "null",
@@ -193,7 +193,7 @@ async fn gitea_payloads_have_all_that_samples_have() {
         let (_, _, ours) = ours.unwrap_or_else(|| panic!("no {event} {action}"));
         let mut found = Vec::new();
         missing(&sample, ours, "", &mut found);
-        // Older versions wrote whole repositories of forks and these, which 1.25 does not or which are other by nature.
+        // Fields of older versions, and fields that differ by nature.
         found.retain(|problem| !problem.contains("/parent") && !problem.contains("/repo_transfer"));
         assert!(found.is_empty(), "{event} {action}: {found:#?}");
     }
@@ -232,7 +232,7 @@ async fn github_payloads_have_all_that_samples_have() {
         let (_, _, ours) = ours.unwrap_or_else(|| panic!("no {event} {action}"));
         let mut found = Vec::new();
         missing(sample, ours, "", &mut found);
-        // Only repositories of organisations and webhooks of Apps have these.
+        // Present only for repositories of organisations and webhooks of Apps.
         found.retain(|problem| !["/organization ", "/installation "].iter().any(|key| problem.starts_with(key)));
         assert!(found.is_empty(), "{event} {action}: {found:#?}");
     }

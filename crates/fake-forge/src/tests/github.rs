@@ -1,4 +1,4 @@
-//! What is GitHub's own: signatures of Apps, narrowed tokens, tags of answers, the quota, GraphQL, delivery ids.
+//! Tests of GitHub features: signatures of Apps, token scopes, ETags, rate limits, GraphQL, delivery ids.
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 
@@ -10,8 +10,8 @@ fn signature(made: &AppCredentials, issuer: u64, issued_s: i64, ends_s: i64) -> 
     jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &key).unwrap()
 }
 
-/// Asks with a credential; status, headers and JSON.
-async fn ask(world: &World, bearer: &str, method: &str, path: &str, body: Value) -> (u16, HeaderMap, Value) {
+/// Sends a request with a credential; returns status, headers and JSON.
+async fn ask(world: &FakeForgeWorld, bearer: &str, method: &str, path: &str, body: Value) -> (u16, HeaderMap, Value) {
     let url = format!("{}{path}", world.forge.api_url());
     let mut request = world.client.request(method.parse().unwrap(), url).bearer_auth(bearer);
     if !body.is_null() {
@@ -22,7 +22,7 @@ async fn ask(world: &World, bearer: &str, method: &str, path: &str, body: Value)
     (status, headers, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or(Value::Null))
 }
 
-fn now_s(world: &World) -> i64 {
+fn now_s(world: &FakeForgeWorld) -> i64 {
     world.forge.core.clock.now().0 / 1000
 }
 

@@ -9,7 +9,7 @@ use crate::domain::knowledge::memory::{MemorySettings, remembered};
 use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 use crate::process::Masker;
 use crate::process::sandbox::EscapeTest;
-use crate::store::inbox::{Body, Delivery};
+use crate::store::inbox::{Body, StoredDelivery};
 use fake_forge::{Access, Dialect, FakeForge};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -66,7 +66,7 @@ async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
     std::fs::create_dir(&config.data_dir).expect("made");
     let store = Store::open(&crate::cli::database(&config)).expect("opened");
     let forge_name = ForgeName::new("work");
-    let row = Delivery { forge: forge_name, delivery: "1".into(), event: "ping".into(), body: Body::pack(b"") };
+    let row = StoredDelivery { forge: forge_name, delivery: "1".into(), event: "ping".into(), body: Body::pack(b"") };
     store.write(move |c| inbox::insert(c, &row, Clock::System.now())).await.expect("stored");
     let findings = look(&config, &env).await;
     for name in ["repositories of work", "webhook of work", "database", "memory"] {

@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use super::sample::answer;
 use super::*;
-use crate::forge::contract::Seen;
+use crate::forge::contract::RecordedRequest;
 use crate::forge::http::TransportError;
-use crate::forge::{ForgeError, TeamSight};
+use crate::forge::{ForgeError, TeamVisibility};
 
 const INSTALLATION: &str = "/repos/acme/app/installation";
 const TOKENS: &str = "/app/installations/99/access_tokens";
 const ISSUE: &str = "/repos/acme/app/issues/42";
 
 fn with_app() -> (GitHub, Arc<ContractTransport>, Clock) {
-    let transport = ContractTransport::new(Spec::GitHub);
+    let transport = ContractTransport::new(ContractSpec::GitHub);
     let clock = Clock::manual(START);
     (over(app_auth(), clock.clone(), transport.clone()), transport, clock)
 }
@@ -39,7 +39,7 @@ fn issue(transport: &ContractTransport) {
     transport.on("GET", ISSUE, 200, body);
 }
 
-fn bearer(seen: &Seen) -> String {
+fn bearer(seen: &RecordedRequest) -> String {
     let value = seen.headers.get("authorization").expect("a credential").to_str().unwrap();
     value.strip_prefix("Bearer ").unwrap().to_owned()
 }
@@ -49,13 +49,13 @@ fn bearers(transport: &ContractTransport, target: &str) -> Vec<String> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Claims {
+struct VerifiedClaims {
     iat: i64,
     exp: i64,
     iss: String,
 }
 
-fn claims(signature: &str) -> Claims {
+fn claims(signature: &str) -> VerifiedClaims {
     let key =
         DecodingKey::from_rsa_pem(include_bytes!("../../../../crates/fake-forge/src/github/app-key.pub.pem")).unwrap();
     let mut validation = Validation::new(jsonwebtoken::Algorithm::RS256);
@@ -131,13 +131,13 @@ async fn an_installation_says_whether_teams_can_be_asked() {
     };
     let leads = TeamRef::parse("acme/leads").unwrap();
     answered("Acme", json!({ "members": "read", "issues": "write" }));
-    assert_eq!(github.sees_team(&repo(), &leads).await.unwrap(), TeamSight::Seen);
+    assert_eq!(github.sees_team(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
     for (org, permissions, words, advice) in [
         ("acme", json!({ "issues": "write" }), "may not ask", "Members: read"),
         ("other", json!({ "members": "read" }), "`other`", "own organisation"),
     ] {
         answered(org, permissions);
-        let TeamSight::Hidden { why, fix } = github.sees_team(&repo(), &leads).await.unwrap() else { panic!("{org}") };
+        let TeamVisibility::Hidden { why, fix } = github.sees_team(&repo(), &leads).await.unwrap() else { panic!("{org}") };
         assert!(why.contains(words) && fix.contains(advice), "{why}; {fix}");
     }
     assert!(transport.bodies("POST", TOKENS).is_empty(), "nothing but the App's own signature is needed");
@@ -160,7 +160,7 @@ impl Transport for Yielding {
 /// F5.
 #[tokio::test]
 async fn however_many_wait_for_a_token_it_is_asked_for_once() {
-    let transport = ContractTransport::new(Spec::GitHub);
+    let transport = ContractTransport::new(ContractSpec::GitHub);
     let github = over(app_auth(), Clock::manual(START), Arc::new(Yielding(transport.clone())));
     let body = answer("GET", "/repos/{owner}/{repo}/issues/{issue_number}", 200, json!({})).to_string();
     for _ in 0..8 {

@@ -9,13 +9,13 @@ use super::*;
 use crate::domain::model::ids::{AccountKind, Number, RepoId, Timestamp, UserId};
 use crate::forge::contract::{contract_file, contract_folder};
 
-fn read(event: &str, body: &Value) -> Parsed {
+fn read(event: &str, body: &Value) -> ParsedDelivery {
     parse(&ForgeName::new("gh"), event, body.to_string().as_bytes())
 }
 
 fn understood(event: &str, body: &Value) -> ForgeEvent {
     match read(event, body) {
-        Parsed::Event(event) => *event,
+        ParsedDelivery::Event(event) => *event,
         other => panic!("{event}: {other:?}"),
     }
 }
@@ -50,9 +50,9 @@ fn every_documented_example_is_read_or_ignored_on_purpose() {
         for example in &examples {
             let action = example.get("action").and_then(Value::as_str).map(|a| format!(".{a}")).unwrap_or_default();
             let outcome = match read(event, example) {
-                Parsed::Event(_) => 'e',
-                Parsed::Ignored(_) => 'i',
-                Parsed::Malformed(wrong) => panic!("{event}{action}: {wrong}\n{example:#}"),
+                ParsedDelivery::Event(_) => 'e',
+                ParsedDelivery::Ignored(_) => 'i',
+                ParsedDelivery::Malformed(wrong) => panic!("{event}{action}: {wrong}\n{example:#}"),
             };
             *counts.entry((format!("{event}{action}"), outcome)).or_default() += 1;
         }
@@ -72,7 +72,7 @@ fn an_example_under_another_events_header_is_refused() {
         for (example, header) in examples.iter().take(3).flat_map(|e| events.iter().map(move |h| (e, *h))) {
             if header != event {
                 let parsed = read(header, example);
-                assert!(matches!(parsed, Parsed::Malformed(_)), "{event} under {header}: {parsed:?}");
+                assert!(matches!(parsed, ParsedDelivery::Malformed(_)), "{event} under {header}: {parsed:?}");
             }
         }
     }
@@ -165,11 +165,11 @@ fn merges_and_verdicts_are_read() {
         let review = json!({ "id": 11, "state": state, "body": null, "submitted_at": null, "user": null });
         let body = delivery(action, json!({ "review": review, "pull_request": pull_json() }));
         match (read("pull_request_review", &body), expected) {
-            (Parsed::Event(event), Some(expected)) => {
+            (ParsedDelivery::Event(event), Some(expected)) => {
                 let ForgeEvent::ReviewSubmitted { verdict, id, at, .. } = *event else { panic!("{event:?}") };
                 assert_eq!((verdict, id, at), (expected, Some(11), Timestamp(1_767_323_046_000)), "{state}");
             }
-            (Parsed::Malformed(_), None) => {}
+            (ParsedDelivery::Malformed(_), None) => {}
             (other, _) => panic!("{state}: {other:?}"),
         }
     }
@@ -188,12 +188,12 @@ fn pushes_name_a_branch_and_its_new_commit() {
             "sender": person(9, "max"),
         });
         let found = match read("push", &body) {
-            Parsed::Event(event) => match *event {
+            ParsedDelivery::Event(event) => match *event {
                 ForgeEvent::Pushed { branch, after, .. } => Some((branch, after)),
                 other => panic!("{other:?}"),
             },
-            Parsed::Ignored(_) => None,
-            Parsed::Malformed(wrong) => panic!("{wrong}"),
+            ParsedDelivery::Ignored(_) => None,
+            ParsedDelivery::Malformed(wrong) => panic!("{wrong}"),
         };
         let found = found.as_ref().map(|(branch, after)| (branch.as_str(), after.as_ref().map(Sha::as_str)));
         assert_eq!(found, expected, "{reference}");
@@ -238,12 +238,12 @@ fn what_nobody_should_send_is_refused_with_a_reason() {
     ];
     for (event, body, expected) in cases {
         match parse(&ForgeName::new("gh"), event, &body) {
-            Parsed::Malformed(wrong) => assert!(wrong.contains(expected), "{event}: {wrong}"),
+            ParsedDelivery::Malformed(wrong) => assert!(wrong.contains(expected), "{event}: {wrong}"),
             other => panic!("{event}: {other:?}"),
         }
     }
     let odd = read("star\n\u{202e}x", &star);
-    assert_eq!(odd, Parsed::Ignored("event `star??x` is of no interest".to_owned()));
+    assert_eq!(odd, ParsedDelivery::Ignored("event `star??x` is of no interest".to_owned()));
 }
 
 #[test]

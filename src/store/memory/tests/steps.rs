@@ -15,7 +15,7 @@ use crate::domain::trust::policy::Policy;
 use crate::store::loops;
 
 /// A loop in a store, and what learns from it.
-struct Run {
+struct LearningRun {
     store: Store,
     memory: StepMemory,
     id: LoopId,
@@ -42,7 +42,7 @@ fn report(failing: u64) -> CheckReport {
     CheckReport { outcomes: vec![outcome] }
 }
 
-impl Run {
+impl LearningRun {
     async fn new(store: &Store, name: &str, memory: StepMemory) -> Self {
         let id = LoopId::new(name);
         let start = LoopStart {
@@ -181,7 +181,7 @@ async fn by_line(store: &Store, line: &str) -> Option<Learning> {
 #[tokio::test]
 async fn step_is_learnt_once() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", StepMemory::default()).await;
+    let mut run = LearningRun::new(&store, "r-1", StepMemory::default()).await;
     run.begin().await;
     assert_eq!(counted(&store).await, LearningCounts::default());
     let (before, after) = run.iterate("balance each entry on its own", 0).await;
@@ -217,7 +217,7 @@ async fn step_is_learnt_once() {
 #[tokio::test]
 async fn finished_loop_adds_experience() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", StepMemory::default()).await;
+    let mut run = LearningRun::new(&store, "r-1", StepMemory::default()).await;
     let repo = run.now().await.place.repo;
     let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo.clone() };
     let known = async |of: &RepoRef| {
@@ -241,7 +241,7 @@ async fn finished_loop_adds_experience() {
 #[tokio::test]
 async fn disabled_memory_learns_nothing() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", StepMemory::off()).await;
+    let mut run = LearningRun::new(&store, "r-1", StepMemory::off()).await;
     run.begin().await;
     run.iterate("balance each entry on its own", 0).await;
     run.tell(LoopInput::PullMerged).await;
@@ -252,7 +252,7 @@ async fn disabled_memory_learns_nothing() {
 async fn maintainer_rule_is_used_from_then_on() {
     let store = Store::in_memory().expect("opened");
     let masker = Masker::new(["swordfish-in-a-token"]);
-    let mut run = Run::new(&store, "r-1", StepMemory { masker, ..StepMemory::default() }).await;
+    let mut run = LearningRun::new(&store, "r-1", StepMemory { masker, ..StepMemory::default() }).await;
     run.begin().await;
     let guide = |text: &str| {
         let command = Command::Guide { remember: true, text: text.into() };
@@ -266,7 +266,7 @@ async fn maintainer_rule_is_used_from_then_on() {
     let id = rule.id.clone();
     store.write(move |c| set_state(c, &id, LearningState::Archived, NOW)).await.expect("archived");
     assert!(told(&store, query(1, "anything"), settings()).await.is_empty());
-    let mut other = Run::new(&store, "r-2", StepMemory::default()).await;
+    let mut other = LearningRun::new(&store, "r-2", StepMemory::default()).await;
     other.tell(guide("Sign entries with ***")).await;
     assert_eq!(told(&store, query(1, "anything"), settings()).await.len(), 1);
 }
@@ -283,11 +283,11 @@ async fn learnings_of_a_prompt_are_credited() {
         let id = learning.id.clone();
         store.write(move |c| get(c, &id, NOW)).await.expect("read").expect("there").confidence
     };
-    let carries = async |run: &Run, iteration: u32| {
+    let carries = async |run: &LearningRun, iteration: u32| {
         let (id, ids) = (run.id.clone(), vec![good.id.clone(), bad.id.clone()]);
         store.write(move |c| carried(c, &id, iteration, &ids, NOW)).await.expect("noted");
     };
-    let mut run = Run::new(&store, "r-9", StepMemory::default()).await;
+    let mut run = LearningRun::new(&store, "r-9", StepMemory::default()).await;
     run.begin().await;
     carries(&run, 1).await;
     run.iterate("round every amount first", 8).await;
@@ -336,7 +336,7 @@ async fn result_after_a_raised_limit_replaces_the_first() {
 #[tokio::test]
 async fn damaged_learning_does_not_fail_the_step() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", StepMemory::default()).await;
+    let mut run = LearningRun::new(&store, "r-1", StepMemory::default()).await;
     let learning = active(1, strategy("balance each entry on its own"));
     keep(&store, learning.clone()).await;
     run.begin().await;
@@ -356,7 +356,7 @@ async fn damaged_learning_does_not_fail_the_step() {
 #[tokio::test]
 async fn failed_learning_is_rolled_back_without_failing_the_step() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", StepMemory::default()).await;
+    let mut run = LearningRun::new(&store, "r-1", StepMemory::default()).await;
     run.begin().await;
     store.write(|c| Ok(c.execute_batch("ALTER TABLE learnings RENAME TO gone")?)).await.expect("harmed");
     let (_, after) = run.iterate("balance each entry on its own", 0).await;
