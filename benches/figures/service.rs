@@ -12,7 +12,7 @@ use ralph_bot::domain::loops::{LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
 use ralph_bot::domain::trust::{command, policy::Policy};
-use ralph_bot::store::inbox::{Body, Delivery};
+use ralph_bot::store::inbox::{Body, StoredDelivery};
 use ralph_bot::store::memory::StepMemory;
 use ralph_bot::store::{Store, StoreError, inbox, loops};
 
@@ -203,9 +203,9 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
 }
 
 /// A delivery that came while nobody handled it.
-fn waiting(n: u64) -> Delivery {
+fn waiting(n: u64) -> StoredDelivery {
     let body = Body::pack(crate::load::body());
-    Delivery { forge: ForgeName::new("forge"), delivery: format!("waiting-{n}"), event: "push".into(), body }
+    StoredDelivery { forge: ForgeName::new("forge"), delivery: format!("waiting-{n}"), event: "push".into(), body }
 }
 
 /// Deliveries that a database holds.

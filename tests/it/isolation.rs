@@ -104,7 +104,7 @@ async fn irrelevant_deliveries_delay_no_other(dialect: Dialect) {
             (0..2_000).try_for_each(|n| {
                 let body = inbox::Body::pack(if n % 2 == 0 { b"{}" } else { b"{\"action\": \"created\", \"x\": [" });
                 let (forge, delivery, event) = (forge.clone(), format!("flood-{n}"), "issues".to_owned());
-                inbox::insert(c, &inbox::Delivery { forge, delivery, event, body }, now).map(drop)
+                inbox::insert(c, &inbox::StoredDelivery { forge, delivery, event, body }, now).map(drop)
             })
         };
         world.engine().store.write(flood).await.expect("stored");

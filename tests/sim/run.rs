@@ -12,7 +12,7 @@ use ralph_bot::domain::trust::command::{Command, RunOptions};
 use ralph_bot::domain::trust::policy::{Policy, ProgressReport};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::StepMemory;
-use ralph_bot::store::outbox::{self, Claimed, EffectOutcome};
+use ralph_bot::store::outbox::{self, ClaimedEffect, EffectOutcome};
 use ralph_bot::store::{Store, StoreError, StoreResult, forge_posts, leases, loops, timers};
 
 use crate::rng::Rng;
@@ -30,7 +30,7 @@ const SLOTS: u32 = 1;
 
 /// An effect under way in a process.
 struct Flight {
-    claimed: Claimed,
+    claimed: ClaimedEffect,
     owner: String,
     done: Option<Receipt>,
 }
@@ -50,7 +50,7 @@ pub struct Sim {
     /// Effects of processes that were thought dead and are not.
     zombies: Vec<Flight>,
     /// Calls that reach the forge after their caller gave up, with the moment.
-    late: Vec<(i64, Claimed, Known)>,
+    late: Vec<(i64, ClaimedEffect, Known)>,
     /// What loops were told, for repeats: a forge sends everything again.
     told: Vec<(LoopId, String, LoopInput)>,
     /// Events that were lost on the way until somebody looks.
@@ -420,7 +420,7 @@ impl Sim {
         }
     }
 
-    fn known(&self, claimed: &Claimed) -> Known {
+    fn known(&self, claimed: &ClaimedEffect) -> Known {
         let (id, subject) = (claimed.loop_id.clone().expect("a loop"), claimed.subject.clone());
         let key = if claimed.key.starts_with("status") { "status".to_owned() } else { claimed.key.clone() };
         self.write(move |c| {
@@ -584,7 +584,7 @@ impl Sim {
         true
     }
 
-    fn record(&mut self, claimed: Claimed, owner: &str, receipt: Receipt) -> StoreResult<()> {
+    fn record(&mut self, claimed: ClaimedEffect, owner: &str, receipt: Receipt) -> StoreResult<()> {
         self.stirred = [true; 4];
         let (owner, now, origin) = (owner.to_owned(), self.now(), format!("effect/{}/{}", claimed.id, claimed.fence));
         let Receipt { input, posted, number, used, stopped } = receipt;

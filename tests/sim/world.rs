@@ -9,7 +9,7 @@ use ralph_bot::domain::model::task::{CheckOutcome, CheckReport, DiffStat};
 use ralph_bot::domain::supervision::experience::Experience;
 use ralph_bot::store::forge_posts::ForgePost;
 use ralph_bot::store::loops::IssueRole;
-use ralph_bot::store::outbox::Claimed;
+use ralph_bot::store::outbox::ClaimedEffect;
 
 use crate::script::Plan;
 
@@ -146,7 +146,7 @@ impl World {
     }
 
     /// A comment under a key: looked up first where it may be there already.
-    fn comment(&mut self, claimed: &Claimed, on: u64, key: &str, text: &str, look: bool) -> ForgePost {
+    fn comment(&mut self, claimed: &ClaimedEffect, on: u64, key: &str, text: &str, look: bool) -> ForgePost {
         let found = if look { self.find(&claimed.subject, key).map(|c| c.id) } else { None };
         let forge_id = found.unwrap_or_else(|| {
             self.ids += 1;
@@ -158,7 +158,7 @@ impl World {
     }
 
     /// Does an effect for the forge. `look` says that it may have been done before.
-    pub fn talk(&mut self, claimed: &Claimed, known: &Known, look: bool) -> Receipt {
+    pub fn talk(&mut self, claimed: &ClaimedEffect, known: &Known, look: bool) -> Receipt {
         let issue = claimed.place.issue.0;
         let mut receipt = Receipt::default();
         let Some(current) = &known.current else { return receipt };
@@ -227,7 +227,7 @@ impl World {
         pull.ready |= ready && current.state == LoopState::Review;
     }
 
-    fn escalate(&mut self, claimed: &Claimed, known: &Known, cause: &str, look: bool, receipt: &mut Receipt) {
+    fn escalate(&mut self, claimed: &ClaimedEffect, known: &Known, cause: &str, look: bool, receipt: &mut Receipt) {
         let open = |e: &&Escalation| e.open && e.subject == claimed.subject && e.cause == cause;
         let posted = known.posted.as_ref().map(|p| p.forge_id as u64);
         let told = posted.filter(|n| self.escalations.iter().any(|e| e.number == *n && e.open));
@@ -251,7 +251,7 @@ impl World {
     }
 
     /// Does a piece of work.
-    pub fn work(&mut self, claimed: &Claimed, known: &Known) -> Receipt {
+    pub fn work(&mut self, claimed: &ClaimedEffect, known: &Known) -> Receipt {
         let Some(current) = &known.current else { return Receipt::default() };
         if claimed.effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
             return Receipt { stopped: true, ..Receipt::default() };

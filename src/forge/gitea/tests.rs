@@ -141,7 +141,7 @@ async fn own_account_is_asked_once_or_configured() {
         server.on("GET", "/user", 403, json!({ "message": "token does not have at least one of required scope(s)" }));
         let refusal = narrow.own_account().await.unwrap_err();
         assert_eq!(refusal.kind, ForgeErrorKind::Denied);
-        assert!(refusal.detail.contains("configure our own account"), "{refusal}");
+        assert!(refusal.detail.contains("set `own_id`"), "{refusal}");
 
         let configured = over(GiteaSettings { own: Some(ann()), ..settings() }, &server);
         assert_eq!(configured.own_account().await.unwrap(), ann());
@@ -265,11 +265,11 @@ async fn it_is_told_why_a_team_cannot_be_asked() {
         server.on("GET", search, 200, teams.clone()).on("GET", members, 200, json!([user(7, "ann")]));
         assert_eq!(forge.sees_team(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
         for (status, found, then, advice) in [
-            (200, json!({ "ok": true, "data": [] }), None, "mend its name"),
+            (200, json!({ "ok": true, "data": [] }), None, "correct its name"),
             (404, no(), None, "member of it"),
-            (403, no(), None, "read for organization"),
-            (200, teams.clone(), Some(403), "read for organization"),
-            (200, teams.clone(), Some(404), "read for organization"),
+            (403, no(), None, "read:organization"),
+            (200, teams.clone(), Some(403), "read:organization"),
+            (200, teams.clone(), Some(404), "read:organization"),
         ] {
             server.on("GET", search, status, found);
             if let Some(status) = then {

@@ -9,7 +9,7 @@ use ralph_types::ids::ReviewVerdict;
 
 /// Reads a published description of an API, or an example of a webhook.
 fn contract(file: &str) -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/contracts/").to_owned() + file;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/contracts/").to_owned() + file;
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 

@@ -133,8 +133,8 @@ async fn an_installation_says_whether_teams_can_be_asked() {
     answered("Acme", json!({ "members": "read", "issues": "write" }));
     assert_eq!(github.sees_team(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
     for (org, permissions, words, advice) in [
-        ("acme", json!({ "issues": "write" }), "may not ask", "Members: read"),
-        ("other", json!({ "members": "read" }), "`other`", "own organisation"),
+        ("acme", json!({ "issues": "write" }), "may not read", "Members: read"),
+        ("other", json!({ "members": "read" }), "`other`", "repository's organisation"),
     ] {
         answered(org, permissions);
         let TeamVisibility::Hidden { why, fix } = github.sees_team(&repo(), &leads).await.unwrap() else { panic!("{org}") };
@@ -255,7 +255,7 @@ async fn what_an_installation_lacks_is_said() {
             ForgeErrorKind::Denied,
             "app-manifest",
         ),
-        (422, "There is at least one repository that does not exist", ForgeErrorKind::NotFound, "not among those"),
+        (422, "There is at least one repository that does not exist", ForgeErrorKind::NotFound, "does not include"),
         (403, "This installation has been suspended", ForgeErrorKind::Denied, "suspended"),
         (404, "Not Found", ForgeErrorKind::NotFound, "issue #42"),
     ];
@@ -268,7 +268,7 @@ async fn what_an_installation_lacks_is_said() {
     transport.on("GET", INSTALLATION, 404, json!({ "message": "Not Found" }));
     let failure = github.issue(&repo(), Number(42)).await.unwrap_err();
     assert_eq!(failure.kind, ForgeErrorKind::NotFound);
-    assert!(failure.detail.contains("not installed"), "{failure}");
+    assert!(failure.detail.contains("not installed for this repository"), "{failure}");
 }
 
 /// F5.

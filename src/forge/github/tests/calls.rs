@@ -76,7 +76,7 @@ async fn a_team_that_github_hides_from_a_token_is_told_from_one_that_it_may_not_
     let (github, transport) = with_token();
     let (target, leads) = ("/orgs/acme/teams/leads/memberships/ralph", TeamRef::parse("acme/leads").unwrap());
     for (status, body, expected) in
-        [(404, not_found(), "does not say"), (403, json!({ "message": "Forbidden" }), "Members: read")]
+        [(404, not_found(), "does not report"), (403, json!({ "message": "Forbidden" }), "Members: read")]
     {
         let own = answer("GET", "/user", 200, json!({ "id": 12, "login": "ralph", "type": "User" }));
         transport.on("GET", "/user", 200, own);

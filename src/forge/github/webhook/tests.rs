@@ -243,7 +243,7 @@ fn what_nobody_should_send_is_refused_with_a_reason() {
         }
     }
     let odd = read("star\n\u{202e}x", &star);
-    assert_eq!(odd, ParsedDelivery::Ignored("event `star??x` is of no interest".to_owned()));
+    assert_eq!(odd, ParsedDelivery::Ignored("event `star??x` is not used".to_owned()));
 }
 
 #[test]
