@@ -495,7 +495,12 @@ fn write_loop(
 
 /// Waits for `wanted` jobs, at most `most`: callers that were answered together write again together, and would otherwise be
 /// split over two commits.
-fn gather(jobs: &mpsc::Receiver<Box<dyn WriterTask>>, batch: &mut Vec<Box<dyn WriterTask>>, wanted: usize, most: Duration) {
+fn gather(
+    jobs: &mpsc::Receiver<Box<dyn WriterTask>>,
+    batch: &mut Vec<Box<dyn WriterTask>>,
+    wanted: usize,
+    most: Duration,
+) {
     let watch = Stopwatch::start();
     while batch.len() < wanted {
         match jobs.recv_timeout(most.saturating_sub(watch.elapsed())) {

@@ -67,7 +67,8 @@ pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
 async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult {
     // Before the start, so that a signal during it is not lost.
     let mut signals = Signals::new()?;
-    let rates = RateSettings { mutation_interval_ms: i64::from(config.engine.mutation_interval_ms), ..RateSettings::default() };
+    let rates =
+        RateSettings { mutation_interval_ms: i64::from(config.engine.mutation_interval_ms), ..RateSettings::default() };
     let app = App::start(config, env, Options { role, rates, ..Options::default() })
         .await
         .map_err(|error| CliError::Failed(format!("the service did not start: {error:#}")))?;

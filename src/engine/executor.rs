@@ -128,7 +128,11 @@ impl Engine {
     }
 
     /// Records what came of an effect, and tells the loop.
-    pub(super) async fn record(&self, claimed: ClaimedEffect, outcome: Result<Receipt, Failure>) -> Result<(), StoreError> {
+    pub(super) async fn record(
+        &self,
+        claimed: ClaimedEffect,
+        outcome: Result<Receipt, Failure>,
+    ) -> Result<(), StoreError> {
         self.mind_the_clock().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();

@@ -152,7 +152,12 @@ impl Engine {
         Ok(true)
     }
 
-    async fn end_notice(&self, claimed: ClaimedEffect, ended: EffectOutcome, receipt: String) -> Result<(), StoreError> {
+    async fn end_notice(
+        &self,
+        claimed: ClaimedEffect,
+        ended: EffectOutcome,
+        receipt: String,
+    ) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         self.fenced(move |c| outbox::finish(c, &claimed, &owner, ended, &receipt, now)).await
     }

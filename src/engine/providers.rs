@@ -16,7 +16,7 @@ use crate::domain::providers::prices::TokenUsage;
 use crate::domain::supervision::control::ModelTier;
 use crate::failpoint::kill_point;
 use crate::store::StoreError;
-use crate::store::calls::{self, BackendChanges, CallDecision, CallLimits, CallSettlement, CallContext};
+use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
 
 /// How a call ended, as far as its backend is concerned.
 #[derive(Debug, Clone, PartialEq)]

@@ -156,7 +156,13 @@ impl Engine {
     }
 
     /// Folds away the comment of the iteration before `n` that has one: the newest is what people read.
-    async fn fold_earlier(&self, seat: &ForgeSeat, repo: &RepoRef, claimed: &ClaimedEffect, n: u32) -> Result<(), Failure> {
+    async fn fold_earlier(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        claimed: &ClaimedEffect,
+        n: u32,
+    ) -> Result<(), Failure> {
         for earlier in (1..n).rev() {
             if let Some(old) = self.posted(&claimed.subject, &format!("iteration/{earlier}")).await? {
                 return self.fold(seat, repo, &old).await;

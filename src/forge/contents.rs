@@ -54,7 +54,9 @@ impl FileContents {
     /// Message for people if the content is not base64.
     pub(super) fn text(&self) -> Result<String, String> {
         let base64: String = self.content.iter().flat_map(|text| text.split_whitespace()).collect();
-        let bytes = data_encoding::BASE64.decode(base64.as_bytes()).map_err(|error| format!("invalid file content: {error}"))?;
+        let bytes = data_encoding::BASE64
+            .decode(base64.as_bytes())
+            .map_err(|error| format!("invalid file content: {error}"))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }

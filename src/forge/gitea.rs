@@ -20,14 +20,15 @@ use url::Url;
 
 use self::client::{GiteaClient, under};
 use self::map::{
-    WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePull, WireReviewComment, WireRepository, WireReview,
+    WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePull, WireRepository, WireReview, WireReviewComment,
     WireSearch, WireStatuses, WireUser, WireVersion,
 };
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
-use super::http::{RequestLayer, RateSettings, RequestPriority, ReqwestTransport, Transport, error, json as read};
+use super::http::{RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read};
 use super::{
-    Branch, Capabilities, CiFailure, CiState, IssueEdit, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue,
-    NewPull, ParsedDelivery, Permission, Reaction, Repository, PullReview, ReviewComment, TeamVisibility, TextFile, signature,
+    Branch, Capabilities, CiFailure, CiState, Forge, ForgeError, ForgeResult, GitAccess, IssueEdit, LabelSpec,
+    NewIssue, NewPull, ParsedDelivery, Permission, PullReview, Reaction, Repository, ReviewComment, TeamVisibility,
+    TextFile, signature,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -187,8 +188,7 @@ impl Forge for Gitea {
             match self.client.get::<WireUser>(&what, &["user"], &[]).await {
                 Ok(user) => Ok(user.account()),
                 Err(failure) if failure.kind == Denied => {
-                    let detail =
-                        format!("{}; give the token the scope `read:user`, or set `own_id`", failure.detail);
+                    let detail = format!("{}; give the token the scope `read:user`, or set `own_id`", failure.detail);
                     Err(ForgeError { detail, ..failure })
                 }
                 Err(failure) => Err(failure),
@@ -513,7 +513,8 @@ impl Forge for Gitea {
         let what = format!("read the checks of {} in {repo}", sha.short());
         let path = under(repo, &["commits", sha.as_str(), "status"])?;
         let mut state = CiState::default();
-        let statuses = self.client.pages(&what, &path, &[], RequestPriority::Normal, WireStatuses::page, |_| false).await?;
+        let statuses =
+            self.client.pages(&what, &path, &[], RequestPriority::Normal, WireStatuses::page, |_| false).await?;
         for status in statuses {
             match status.status.as_str() {
                 "success" | "warning" | "skipped" => state.passed += 1,

@@ -4,8 +4,8 @@ mod account;
 mod auth;
 mod ci;
 mod client;
-mod log;
 mod issues;
+mod log;
 mod transport;
 mod webhook;
 mod wire;
@@ -28,8 +28,9 @@ use self::client::{ApiCall, GitHubClient, is_unprocessable};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::http::{RateSettings, Transport, TransportError, error};
 use super::{
-    Branch, Capabilities, CiState, IssueEdit, Forge, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, LabelAssignment, NewIssue,
-    NewPull, ParsedDelivery, Permission, Reaction, Repository, PullReview, ReviewComment, TeamVisibility, TextFile,
+    Branch, Capabilities, CiState, Forge, ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, LabelAssignment,
+    LabelSpec, NewIssue, NewPull, ParsedDelivery, Permission, PullReview, Reaction, Repository, ReviewComment,
+    TeamVisibility, TextFile,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -292,7 +293,8 @@ impl Forge for GitHub {
 
     async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()> {
         let path = ["issues", "comments", &id.to_string()];
-        let call = ApiCall::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
+        let call =
+            ApiCall::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
         self.client.send(&call).await.map(drop)
     }
 
@@ -362,7 +364,9 @@ impl Forge for GitHub {
         // GitHub rejects the request if one login cannot review, so each is requested separately.
         for login in logins.iter().filter(|_| logins.len() > 1) {
             match ask(std::slice::from_ref(login)).await {
-                Err(failure) if is_unprocessable(&failure) => tracing::info!(login, "review cannot be requested from this account"),
+                Err(failure) if is_unprocessable(&failure) => {
+                    tracing::info!(login, "review cannot be requested from this account")
+                }
                 outcome => outcome?,
             }
         }

@@ -310,7 +310,8 @@ fn redirected(
     };
     let host = target.host().unwrap_or_default().to_owned();
     if *request.method() != Method::GET {
-        let detail = format!("the resource moved (HTTP {}); read the repository again by its id", response.status().as_u16());
+        let detail =
+            format!("the resource moved (HTTP {}); read the repository again by its id", response.status().as_u16());
         return Err(error(ForgeErrorKind::Conflict, what, detail));
     }
     if hops > MAX_REDIRECTS {
@@ -324,7 +325,8 @@ fn redirected(
     next.headers_mut().remove(IF_NONE_MATCH);
     let same = origin(from) == origin(&target);
     if !same {
-        let allowed = request.extensions().get::<FollowCrossOrigin>().is_some() && target.scheme_str() == from.scheme_str();
+        let allowed =
+            request.extensions().get::<FollowCrossOrigin>().is_some() && target.scheme_str() == from.scheme_str();
         if !allowed {
             let detail = format!("a redirect to another server ({host}) is not followed; check the forge's url");
             return Err(error(ForgeErrorKind::Bug, what, detail));
@@ -344,7 +346,9 @@ fn origin(uri: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
 /// Converts an unsuccessful response to an error.
 fn response_error(what: &str, response: &Response<Bytes>, signal: LimitSignal, read_only: bool) -> ForgeError {
     let kind = match (response.status().as_u16(), signal) {
-        (403 | 429, LimitSignal::Limited { after_ms }) => ForgeErrorKind::RateLimited { after_ms: limits::spread(after_ms) },
+        (403 | 429, LimitSignal::Limited { after_ms }) => {
+            ForgeErrorKind::RateLimited { after_ms: limits::spread(after_ms) }
+        }
         (401, _) => ForgeErrorKind::Unauthorized,
         (403 | 451, _) => ForgeErrorKind::Denied,
         (404 | 410, _) => ForgeErrorKind::NotFound,

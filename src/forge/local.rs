@@ -14,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::{
-    Branch, Capabilities, CiState, IssueEdit, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec,
-    NewIssue, NewPull, ParsedDelivery, Permission, Reaction, Repository, PullReview, ReviewComment, TeamVisibility, TextFile,
+    Branch, Capabilities, CiState, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, LabelSpec,
+    NewIssue, NewPull, ParsedDelivery, Permission, PullReview, Reaction, Repository, ReviewComment, TeamVisibility,
+    TextFile,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -86,7 +87,13 @@ impl Local {
     ///
     /// # Errors
     /// A sentence: no repository, no branch checked out, no commit yet.
-    pub async fn open(dir: &Path, path: OsString, home: &str, clock: Clock, said: MessageListener) -> Result<Self, String> {
+    pub async fn open(
+        dir: &Path,
+        path: OsString,
+        home: &str,
+        clock: Clock,
+        said: MessageListener,
+    ) -> Result<Self, String> {
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
         let ask = async |args: &[&str]| git(&dir, &path, home, args).await;
         let git_dir = match ask(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await {

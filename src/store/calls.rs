@@ -230,7 +230,12 @@ pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Tim
 
 /// Records the cost of a running call so far, so that it is not lost with the process. Returns the limit that it reached, together
 /// with the cost and reservations of other running calls.
-pub fn record_cost(c: &Connection, caller: &CallContext, cost: Money, now: Timestamp) -> StoreResult<Option<CostLimitReached>> {
+pub fn record_cost(
+    c: &Connection,
+    caller: &CallContext,
+    cost: Money,
+    now: Timestamp,
+) -> StoreResult<Option<CostLimitReached>> {
     let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";
     c.prepare_cached(sql)?.execute(params![caller.key, cost.0])?;
     Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
@@ -586,7 +591,15 @@ mod tests {
             let limits = CallLimits { of_repository: Some(Money::from_usd(0.6)), ..CallLimits::default() };
             let at = |key: &str, forge: &str, id: i64, now: Timestamp| {
                 let repo = RepoRef { forge: ForgeName::new(forge), id: RepoId(id), ..caller("", "a").repo };
-                begin(c, &CallContext { limits, repo, ..caller(key, key) }, &request(), &|_| Vec::new(), &settings(), 1, now)
+                begin(
+                    c,
+                    &CallContext { limits, repo, ..caller(key, key) },
+                    &request(),
+                    &|_| Vec::new(),
+                    &settings(),
+                    1,
+                    now,
+                )
             };
             let cost = |key: &str, usd: f64| {
                 let booking = booking(Ending::Cost(Money::from_usd(usd)));

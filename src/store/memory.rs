@@ -218,9 +218,13 @@ pub fn get(c: &Connection, id: &str, now: Timestamp) -> StoreResult<Option<Learn
 
 /// Returns a page of learnings by id, after `after` (empty for the first page), and the damaged ones among them.
 pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learning>, Vec<DamagedLearning>)> {
-    let sql = format!("SELECT {} FROM learnings l WHERE l.learning > ?1 ORDER BY l.learning LIMIT ?2", StoredLearning::COLUMNS);
+    let sql = format!(
+        "SELECT {} FROM learnings l WHERE l.learning > ?1 ORDER BY l.learning LIMIT ?2",
+        StoredLearning::COLUMNS
+    );
     let mut statement = c.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![after, limit as i64], StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?;
+    let rows =
+        statement.query_map(params![after, limit as i64], StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?;
     Ok(opened(rows))
 }
 

@@ -51,7 +51,12 @@ async fn damaged_body_is_reported_without_allocating() {
 }
 
 fn delivery(id: &str) -> StoredDelivery {
-    StoredDelivery { forge: ForgeName::new("f"), delivery: id.into(), event: "issues".into(), body: inbox::Body::pack(b"{}") }
+    StoredDelivery {
+        forge: ForgeName::new("f"),
+        delivery: id.into(),
+        event: "issues".into(),
+        body: inbox::Body::pack(b"{}"),
+    }
 }
 
 async fn push(store: &Store, effect: Effect) {

@@ -380,7 +380,9 @@ impl Git {
             spawner::GitProcessFailure::TimedOut => {
                 WorkspaceError::Timeout { what: call.what.to_owned(), seconds: limit.as_secs() }
             }
-            spawner::GitProcessFailure::Io(source) => WorkspaceError::Io { what: "run", path: self.program.clone(), source },
+            spawner::GitProcessFailure::Io(source) => {
+                WorkspaceError::Io { what: "run", path: self.program.clone(), source }
+            }
         })?;
         if let Some((_, token)) = credential {
             output.stderr = redacted(output.stderr, token);

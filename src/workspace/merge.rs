@@ -49,7 +49,8 @@ impl Workspaces {
         let tree = tree.ok_or_else(|| failure("merge the base branch", &merged, None))?;
         let conflicted: Vec<String> = parts.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         super::tree::remove_index_lock(&place.index)?;
-        let fill = GitCommand::new("put the merged files into the tree", &place.mirror).on_tree(&place.dir, &place.index);
+        let fill =
+            GitCommand::new("put the merged files into the tree", &place.mirror).on_tree(&place.dir, &place.index);
         self.git.ok(fill.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", tree.as_str()])).await?;
         self.install_agent_repository(&place, head).await?;
         Ok(if merged.code == 0 { MergeOutcome::Clean { tree } } else { MergeOutcome::Conflict { files: conflicted } })

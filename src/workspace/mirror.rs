@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::git::{GitCommand, GitUrl, GitOutput, failure};
+use super::git::{GitCommand, GitOutput, GitUrl, failure};
 use super::layout::{check_branch, encoded, indexes};
 use super::lock::RepoGuard;
 use super::{WorkspaceError, Workspaces, files};
@@ -268,13 +268,10 @@ fn branch_ref(branch: &str) -> String {
 }
 
 fn fetch_call<'a>(mirror: &'a Path, access: &'a GitUrl) -> GitCommand<'a> {
-    let call = GitCommand::new("fetch", mirror).remote(access).config(format!("remote.origin.url={}", access.url)).args([
-        "fetch",
-        "--quiet",
-        "--no-tags",
-        "--no-write-fetch-head",
-        "--no-auto-gc",
-    ]);
+    let call = GitCommand::new("fetch", mirror)
+        .remote(access)
+        .config(format!("remote.origin.url={}", access.url))
+        .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc"]);
     if is_partial(mirror) { call.args(["--filter=blob:none", "origin"]) } else { call.args(["origin"]) }
 }
 

@@ -1,6 +1,6 @@
 //! Pushing one commit to one branch, and only from where we believe that branch to be.
 
-use super::git::{GitCommand, GitUrl, GitOutput, failure};
+use super::git::{GitCommand, GitOutput, GitUrl, failure};
 use super::layout::check_branch;
 use super::mirror::is_partial;
 use super::{WorkspaceError, Workspaces};

@@ -210,7 +210,8 @@ impl Workspaces {
 
     async fn tree_of(&self, mirror: &Path, commit: &Sha) -> Result<Sha, WorkspaceError> {
         let name = format!("{commit}^{{tree}}");
-        let call = GitCommand::new("find the tree of a commit", mirror).args(["rev-parse", "--verify", "--quiet", &name]);
+        let call =
+            GitCommand::new("find the tree of a commit", mirror).args(["rev-parse", "--verify", "--quiet", &name]);
         Sha::parse(&self.git.run(call).await?.text())
             .ok_or_else(|| WorkspaceError::CommitMissing { commit: commit.clone() })
     }

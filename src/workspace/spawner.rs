@@ -78,7 +78,10 @@ pub(super) async fn run(spec: GitProcess) -> Result<GitOutput, GitProcessFailure
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
         Ok(GitOutput { code: status?.code().unwrap_or(-1), stdout, stderr, truncated })
     };
-    let output = tokio::time::timeout(spec.limit, work).await.map_err(|_| GitProcessFailure::TimedOut)?.map_err(GitProcessFailure::Io)?;
+    let output = tokio::time::timeout(spec.limit, work)
+        .await
+        .map_err(|_| GitProcessFailure::TimedOut)?
+        .map_err(GitProcessFailure::Io)?;
     group.0 = None;
     Ok(output)
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::git::{GitCommand, GitUrl};
-use super::layout::{TreePaths, ScratchFolder, check_branch, indexes, loop_name, objects};
+use super::layout::{ScratchFolder, TreePaths, check_branch, indexes, loop_name, objects};
 use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
@@ -289,7 +289,8 @@ impl Workspaces {
     /// Leaves nothing in the tree but the files of its index.
     async fn scrub_to_index(&self, place: &TreePaths) -> Result<(), WorkspaceError> {
         remove_index_lock(&place.index)?;
-        let call = GitCommand::new("write the tree of an index", &place.mirror).on_index(&place.index).args(["write-tree"]);
+        let call =
+            GitCommand::new("write the tree of an index", &place.mirror).on_index(&place.index).args(["write-tree"]);
         let tree = self.object("write the tree of an index", call).await?;
         self.fill_in_place(place, &tree).await
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_forge::{Access, FakeComment, Dialect, FakeForge, FakeIssue};
+use fake_forge::{Access, Dialect, FakeComment, FakeForge, FakeIssue};
 use ralph_bot::app::{App, Options};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env};

@@ -134,7 +134,8 @@ async fn hanging_forge_call_times_out_and_is_retried(dialect: Dialect) {
 
 /// See docs/faults.md#f1.
 async fn failed_calls_are_retried(dialect: Dialect) {
-    let faults = [FakeFault::status(500), FakeFault::status(502), FakeFault::status(503), FakeFault::Reset { apply: false }];
+    let faults =
+        [FakeFault::status(500), FakeFault::status(502), FakeFault::status(503), FakeFault::Reset { apply: false }];
     with_faults(dialect, &faults).await;
 }
 
@@ -143,7 +144,8 @@ async fn calls_with_lost_answers_are_not_repeated(dialect: Dialect) {
     for fault in [FakeFault::after_effect(500), FakeFault::after_effect(504), FakeFault::Reset { apply: true }] {
         with_faults(dialect, &[fault]).await;
     }
-    with_faults(dialect, &[FakeFault::after_effect(502), FakeFault::Reset { apply: true }, FakeFault::status(503)]).await;
+    with_faults(dialect, &[FakeFault::after_effect(502), FakeFault::Reset { apply: true }, FakeFault::status(503)])
+        .await;
 }
 
 /// See docs/faults.md#f1.
@@ -275,7 +277,11 @@ async fn deleted_status_comment_is_recreated_once(dialect: Dialect) {
         let [old] = status(world)[..] else { panic!("one status comment: {:?}", status(world)) };
         world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, old)).expect("deleted");
         // The answer to the next comment, the status, is lost.
-        world.forge.faults().next(1, "POST", r"/issues/\d+/comments$", FakeFault::after_effect(502)).expect("a pattern");
+        world
+            .forge
+            .faults()
+            .next(1, "POST", r"/issues/\d+/comments$", FakeFault::after_effect(502))
+            .expect("a pattern");
         world.comment("/ralph guide Once more, please.").await;
         world.recover().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
@@ -310,7 +316,11 @@ async fn refused_comments_do_not_stop_work(dialect: Dialect) {
 async fn comment_missing_from_lists_is_posted_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.faults().lag(Duration::from_secs(45));
-        world.forge.faults().next(2, "POST", r"/issues/\d+/comments$", FakeFault::after_effect(502)).expect("a pattern");
+        world
+            .forge
+            .faults()
+            .next(2, "POST", r"/issues/\d+/comments$", FakeFault::after_effect(502))
+            .expect("a pattern");
         world.label().await;
         world.settle().await;
         for _ in 0..40 {
@@ -508,8 +518,12 @@ async fn deliveries_are_order_independent(dialect: Dialect) {
 async fn faults_at_every_request_do_not_change_the_outcome(dialect: Dialect) {
     const PERIOD: u32 = 7;
     const FAULTS: u32 = 14;
-    let kinds =
-        [FakeFault::status(502), FakeFault::after_effect(500), FakeFault::Reset { apply: true }, FakeFault::Reset { apply: false }];
+    let kinds = [
+        FakeFault::status(502),
+        FakeFault::after_effect(500),
+        FakeFault::Reset { apply: true },
+        FakeFault::Reset { apply: false },
+    ];
     // Each forge takes half of the offsets, and all of them in CI.
     let all = setting("CI").is_some();
     for offset in (0..PERIOD).filter(|offset| all || (offset % 2 == 0) == (dialect == Dialect::Gitea)) {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fake_forge::{Access, Dialect, FakeForge, FakeFault};
+use fake_forge::{Access, Dialect, FakeFault, FakeForge};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
 use ralph_bot::forge::http::Timeouts;

@@ -177,7 +177,11 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
 async fn unknown_permission_waits(dialect: Dialect) {
     for by_comment in [false, true] {
         let world = World::new(Setup::new(dialect)).await;
-        world.forge.faults().next(5, "GET", "/collaborators/[^/]+/permission$", FakeFault::status(500)).expect("a rule");
+        world
+            .forge
+            .faults()
+            .next(5, "GET", "/collaborators/[^/]+/permission$", FakeFault::status(500))
+            .expect("a rule");
         let comment = match by_comment {
             true => Some(world.comment("/ralph run").await),
             false => {

@@ -9,7 +9,7 @@ use super::git::{FileChange, GitStore, MAX_LISTED_COMMITS, MergeMethod, Signatur
 use super::hooks::{Deliveries, Outgoing};
 use super::state::apps::FakeApp;
 use super::state::pulls::PullDraft;
-use super::state::{Access, FakeEvent, FakeEventKind, FakeHook, BranchPush, FakeRefusal, FakeState};
+use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeHook, FakeRefusal, FakeState};
 use super::{Dialect, gitea, github};
 use ralph_types::clock::Clock;
 use ralph_types::ids::{Number, RepoId, Sha, UserId};
@@ -90,7 +90,12 @@ impl Core {
     }
 
     /// Creates a repository with one commit of these files on `main`.
-    pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> Result<RepoId, FakeRefusal> {
+    pub async fn create_repo(
+        &self,
+        owner: &str,
+        name: &str,
+        files: &[(&str, &str, bool)],
+    ) -> Result<RepoId, FakeRefusal> {
         let repo = self.act(|state| state.create_repo(owner, name, "main"))?;
         self.git.init(repo, "main").await?;
         if !files.is_empty() {

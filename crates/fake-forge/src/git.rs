@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::state::{PullFacts, PushedCommit, FakeRefusal};
+use super::state::{FakeRefusal, PullFacts, PushedCommit};
 use ralph_types::ids::{RepoId, Sha, Timestamp};
 
 /// Maximum number of commits in a push event.

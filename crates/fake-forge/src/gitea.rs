@@ -16,7 +16,7 @@ use super::core::Core;
 use super::git::MAX_LISTED_COMMITS;
 use super::serve::caller;
 use super::state::pulls::StatusDraft;
-use super::state::{Access, FakeEvent, FakeEventKind, BranchPush, FakeRefusal, FakeRepo, FakeState, FakeTeam};
+use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeRefusal, FakeRepo, FakeState, FakeTeam};
 use ralph_types::ids::{RepoId, Sha};
 
 /// Reported version.

@@ -133,7 +133,8 @@ fn refused(core: &Core, call: &FakeCall, refusal: &FakeRefusal) -> FakeReply {
             let rest = call.path.iter().skip(3).map(|part| format!("/{}", escaped(part))).collect::<String>();
             let address = core.at(&format!("api/v3/repositories/{moved}{rest}"));
             let body = json!({"message": "Moved Permanently", "url": address});
-            return FakeReply::json(if call.method == Method::GET { 301 } else { 307 }, &body).with("location", &address);
+            return FakeReply::json(if call.method == Method::GET { 301 } else { 307 }, &body)
+                .with("location", &address);
         }
     };
     let mut body = json!({

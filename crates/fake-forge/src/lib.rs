@@ -27,8 +27,9 @@ pub use self::memory::temporary_in_memory;
 pub use self::state::apps::{FakeApp, TokenScope};
 pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
-    Access, FakeAccount, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook, FakeIssue, FakeLabel, MergeRecord, Op, OpKind, FakePull, PullFacts, BranchPush,
-    PushedCommit, FakeReaction, FakeRefusal, FakeReviewComment, FakeRepo, FakeReview, FakeState, FakeStatus, TextEdit, FakeToken,
+    Access, BranchPush, FakeAccount, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook, FakeIssue,
+    FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState, FakeStatus,
+    FakeToken, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit,
 };
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};

@@ -57,7 +57,9 @@ pub(super) async fn serve(core: &Core, path: &str) -> FakeReply {
         Ok(body) => (200, body),
         Err(refusal) => (404, frame("Not found", &format!("<p>{}</p>", escape(&refusal.to_string())))),
     };
-    FakeReply::text(status, body).with("content-type", "text/html; charset=utf-8").with("content-security-policy", POLICY)
+    FakeReply::text(status, body)
+        .with("content-type", "text/html; charset=utf-8")
+        .with("content-security-policy", POLICY)
 }
 
 fn frame(title: &str, body: &str) -> String {

@@ -25,7 +25,9 @@ pub(super) async fn look(
                 let fix = "have somebody of the team say `/ralph help`: without an answer it is hidden";
                 Finding::warn(name, why, fix)
             }
-            Ok(TeamVisibility::Hidden { why, fix }) => Finding::fail(name, format!("{why}; nobody counts as a member"), fix),
+            Ok(TeamVisibility::Hidden { why, fix }) => {
+                Finding::fail(name, format!("{why}; nobody counts as a member"), fix)
+            }
             Err(error) => refused(name, &error),
         });
     }

@@ -28,7 +28,7 @@ use crate::mcp;
 use crate::process::Cookie;
 use crate::process::sandbox::{EgressSettings, Network, RefusedHosts};
 use crate::store::StoreError;
-use crate::store::calls::{self, CallDecision, CallContext};
+use crate::store::calls::{self, CallContext, CallDecision};
 use crate::store::outbox::ClaimedEffect;
 use crate::store::session as turns;
 use crate::workspace::AgentView;

@@ -6,7 +6,7 @@ use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, 
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
-use crate::forge::{Permission, Repository, PullReview, ReviewComment, number_at_end};
+use crate::forge::{Permission, PullReview, Repository, ReviewComment, number_at_end};
 
 /// Title prefix that marks a pull request as a draft.
 pub(super) const DRAFT_PREFIX: &str = "WIP: ";

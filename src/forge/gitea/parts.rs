@@ -11,7 +11,7 @@ use super::{Gitea, lock};
 use crate::domain::model::ids::{Number, RepoRef, User};
 use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Denied, NotFound};
-use crate::forge::contents::{FolderContents, FileContents};
+use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
 use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Permission, TeamVisibility, TextFile};
 
@@ -28,7 +28,8 @@ impl Gitea {
             // The account was deleted or renamed; its next delivery has the new name.
             Err(ForgeError { kind: NotFound, .. }) => return Ok(Permission::None),
             Err(failure) if failure.kind == Denied => {
-                let detail = format!("{}; make the service's account an administrator of the repository", failure.detail);
+                let detail =
+                    format!("{}; make the service's account an administrator of the repository", failure.detail);
                 return Err(ForgeError { detail, ..failure });
             }
             Err(failure) => return Err(failure),
@@ -122,7 +123,8 @@ impl Gitea {
             Err(ForgeError { kind: NotFound | Denied, .. }) => Vec::new(),
             other => other?,
         };
-        let known: BTreeMap<String, i64> = shared.into_iter().chain(labels).map(|label| (label.name, label.id)).collect();
+        let known: BTreeMap<String, i64> =
+            shared.into_iter().chain(labels).map(|label| (label.name, label.id)).collect();
         lock(&self.labels).insert(repo.id, known.clone());
         Ok(known)
     }
@@ -130,16 +132,18 @@ impl Gitea {
     /// Returns the ids of labels by name, from the cache if it has all of them.
     pub(super) async fn label_ids(&self, repo: &RepoRef, names: &[String]) -> ForgeResult<Vec<i64>> {
         let cached = lock(&self.labels).get(&repo.id).cloned().unwrap_or_default();
-        let known = if names.iter().all(|name| cached.contains_key(name)) {
-            cached
-        } else {
-            self.fetch_labels(repo).await?
-        };
+        let known =
+            if names.iter().all(|name| cached.contains_key(name)) { cached } else { self.fetch_labels(repo).await? };
         names
             .iter()
             .map(|name| {
-                let missing =
-                    || error(NotFound, &format!("find the label {name:?} in {repo}"), "the label does not exist; create it");
+                let missing = || {
+                    error(
+                        NotFound,
+                        &format!("find the label {name:?} in {repo}"),
+                        "the label does not exist; create it",
+                    )
+                };
                 known.get(name).copied().ok_or_else(missing)
             })
             .collect()

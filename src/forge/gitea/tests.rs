@@ -7,7 +7,7 @@ use super::*;
 use crate::domain::model::event::{ForgeEvent, ReviewVerdict};
 use crate::domain::model::ids::{AccountKind, UserId};
 use crate::forge::ForgeErrorKind;
-use crate::forge::contract::{ContractTransport, ContractSpec, contract_file, contract_folder};
+use crate::forge::contract::{ContractSpec, ContractTransport, contract_file, contract_folder};
 use crate::forge::http::Timeouts;
 
 const SHA: &str = "67b56589a45103f891bdee7c0546e5d40bc02001";
@@ -808,7 +808,9 @@ fn actions_of_issues_and_pull_requests() {
     let mut comment = sample("issue-comment-event");
     for action in ["edited", "deleted"] {
         comment["action"] = action.into();
-        let ParsedDelivery::Ignored(why) = parsed("issue_comment", &comment) else { panic!("{action} was not ignored") };
+        let ParsedDelivery::Ignored(why) = parsed("issue_comment", &comment) else {
+            panic!("{action} was not ignored")
+        };
         assert!(why.contains(action), "{why}");
     }
 }

@@ -11,7 +11,7 @@ use super::client::ApiCall;
 use super::{EVENTS, GitHub, parsed, wire};
 use crate::domain::model::ids::{RepoRef, Sha, User};
 use crate::domain::trust::permit::TeamRef;
-use crate::forge::contents::{FolderContents, FileContents};
+use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read_json};
 use crate::forge::{Branch, ForgeErrorKind, ForgeResult, Permission, Repository, TeamVisibility, TextFile};
 
@@ -100,14 +100,16 @@ impl GitHub {
     pub(super) async fn ask_own_account(&self) -> ForgeResult<User> {
         let what = "read the service's own account";
         if !self.is_app() {
-            let user: wire::GitHubUser = self.client.read(&ApiCall::new(Scope::Own, Method::GET, &["user"], what)).await?;
+            let user: wire::GitHubUser =
+                self.client.read(&ApiCall::new(Scope::Own, Method::GET, &["user"], what)).await?;
             return Ok(user.account());
         }
         let app: AppAnswer = self.client.read(&ApiCall::new(Scope::Own, Method::GET, &["app"], what)).await?;
         // An App's signature cannot read accounts; an installation's token can.
         let scope = self.installations().await?.first().map_or(Scope::Anonymous, |first| Scope::Installation(first.id));
         let login = format!("{}[bot]", app.slug);
-        let user: wire::GitHubUser = self.client.read(&ApiCall::new(scope, Method::GET, &["users", &login], what)).await?;
+        let user: wire::GitHubUser =
+            self.client.read(&ApiCall::new(scope, Method::GET, &["users", &login], what)).await?;
         Ok(user.account())
     }
 
@@ -144,7 +146,8 @@ impl GitHub {
     /// Returns a repository; `NotFound` if its name now belongs to another one.
     pub(super) async fn one_repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
         let what = format!("read repository {}", repo.full_name());
-        let answer: wire::GitHubRepository = self.client.read(&ApiCall::on(repo, Method::GET, &[], "read repository")).await?;
+        let answer: wire::GitHubRepository =
+            self.client.read(&ApiCall::on(repo, Method::GET, &[], "read repository")).await?;
         let facts = parsed(&what, answer.facts(&self.name))?;
         if facts.repo.id != repo.id {
             let detail =

@@ -149,7 +149,10 @@ impl GitHubApp {
         if !rejects_dates || (observed - self.ahead_ms.load(Ordering::Relaxed)).abs() < MIN_SKEW_MS {
             return false;
         }
-        tracing::warn!(ahead_ms = observed, "the clocks of this machine and of GitHub differ; using GitHub's time for signatures");
+        tracing::warn!(
+            ahead_ms = observed,
+            "the clocks of this machine and of GitHub differ; using GitHub's time for signatures"
+        );
         self.ahead_ms.store(observed, Ordering::Relaxed);
         true
     }

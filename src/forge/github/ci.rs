@@ -96,7 +96,8 @@ impl GitHub {
                 None => state.pending += 1,
                 Some("success" | "neutral" | "skipped") => state.passed += 1,
                 Some(_) => {
-                    let log = if state.failed.len() < MAX_LOGS { self.failure_log(repo, &run).await? } else { summary(&run) };
+                    let log =
+                        if state.failed.len() < MAX_LOGS { self.failure_log(repo, &run).await? } else { summary(&run) };
                     let url = run.html_url.or(run.details_url).unwrap_or_default();
                     state.failed.push(CiFailure { name: run.name, url, log });
                 }
@@ -124,14 +125,21 @@ impl GitHub {
                 Ok(response) => return Ok(failing_part(response.body())),
                 Err(failure) if matches!(failure.kind, ForgeErrorKind::RateLimited { .. }) => return Err(failure),
                 // Logs expire, and their storage may be unreachable: the summary is used instead.
-                Err(failure) => tracing::info!(%failure, "could not read the log of a failed job; using the check's summary"),
+                Err(failure) => {
+                    tracing::info!(%failure, "could not read the log of a failed job; using the check's summary")
+                }
             }
         }
         let mut text = summary(run);
         if run.output.as_ref().and_then(|output| output.annotations_count).unwrap_or(0) > 0 {
             let id = run.id.to_string();
-            let call = ApiCall::on(repo, Method::GET, &["check-runs", &id, "annotations"], "read the annotations of a check on")
-                .query(&[("per_page", "100")]);
+            let call = ApiCall::on(
+                repo,
+                Method::GET,
+                &["check-runs", &id, "annotations"],
+                "read the annotations of a check on",
+            )
+            .query(&[("per_page", "100")]);
             match self.client.read::<Vec<Annotation>>(&call).await {
                 Ok(annotations) => annotations.iter().for_each(|one| text.push_str(&annotation_line(one))),
                 Err(failure) if matches!(failure.kind, ForgeErrorKind::RateLimited { .. }) => return Err(failure),

@@ -17,7 +17,9 @@ use super::auth::{GitHubApp, Identity, InstallationToken, Purpose, Scope, TokenK
 use super::wire;
 use crate::clock::Clock;
 use crate::domain::model::ids::RepoRef;
-use crate::forge::http::{RequestLayer, FollowCrossOrigin, RateSettings, RequestPriority, ReadOnly, Transport, error, json, next_page};
+use crate::forge::http::{
+    FollowCrossOrigin, RateSettings, ReadOnly, RequestLayer, RequestPriority, Transport, error, json, next_page,
+};
 use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult};
 
 /// Version of the REST API.
@@ -148,7 +150,13 @@ pub(super) struct GitHubClient {
 
 impl GitHubClient {
     /// Creates a client of the API at `api`, with or without a trailing slash.
-    pub(super) fn new(api: Url, identity: Identity, transport: Arc<dyn Transport>, clock: Clock, rates: RateSettings) -> Self {
+    pub(super) fn new(
+        api: Url,
+        identity: Identity,
+        transport: Arc<dyn Transport>,
+        clock: Clock,
+        rates: RateSettings,
+    ) -> Self {
         Self { api, identity, transport, clock, rates, layers: Mutex::default() }
     }
 
@@ -191,7 +199,11 @@ impl GitHubClient {
             let Some(next) = next_page(response.headers()) else { return Ok(all) };
             let same_server = Url::parse(&next).is_ok_and(|next| next.origin() == self.api.origin());
             if !same_server {
-                return Err(error(ForgeErrorKind::Bug, &call.what, "the next page is on another server and was not read"));
+                return Err(error(
+                    ForgeErrorKind::Bug,
+                    &call.what,
+                    "the next page is on another server and was not read",
+                ));
             }
             call.address = Ok(next);
         }

@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::client::ApiCall;
-use super::{GitHub, parsed, ignoring, wire};
+use super::{GitHub, ignoring, parsed, wire};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{AccountKind, CommentId, Number, RepoRef, Timestamp, User, UserId};
 use crate::forge::http::error;
-use crate::forge::{IssueEdit, ForgeErrorKind, ForgeResult, LabelSpec, LabelAssignment, PullReview, ReviewComment};
+use crate::forge::{ForgeErrorKind, ForgeResult, IssueEdit, LabelAssignment, LabelSpec, PullReview, ReviewComment};
 
 const EDITS: &str = "query($owner: String!, $name: String!, $number: Int!, $after: String) { \
     repository(owner: $owner, name: $name) { issueOrPullRequest(number: $number) { \
@@ -180,7 +180,9 @@ impl GitHub {
         for _ in 0..MAX_EDIT_PAGES {
             let call = ApiCall::on(repo, Method::POST, &[], &what).read_only();
             let variables = json!({ "owner": repo.owner, "name": repo.name, "number": number.0, "after": after });
-            let Some(mut data) = self.graphql_if_available(call, EDITS, variables).await? else { return Ok(Vec::new()) };
+            let Some(mut data) = self.graphql_if_available(call, EDITS, variables).await? else {
+                return Ok(Vec::new());
+            };
             let history = data.pointer_mut("/repository/issueOrPullRequest").map(Value::take).unwrap_or_default();
             let history: EditHistory =
                 parsed(&what, serde_json::from_value(history).map_err(|failure| failure.to_string()))?;
@@ -242,7 +244,8 @@ impl GitHub {
     /// Minimizes a comment as outdated.
     pub(super) async fn fold_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
         let path = ["issues", "comments", &id.to_string()];
-        let node: Node = self.client.read(&ApiCall::on(repo, Method::GET, &path, format!("read comment {id} on"))).await?;
+        let node: Node =
+            self.client.read(&ApiCall::on(repo, Method::GET, &path, format!("read comment {id} on"))).await?;
         let call = ApiCall::on(repo, Method::POST, &[], format!("minimize comment {id} on"));
         self.graphql_if_available(call, MINIMIZE, json!({ "id": node.node_id })).await.map(drop)
     }
@@ -286,7 +289,8 @@ impl GitHub {
         let call = ApiCall::on(repo, Method::PATCH, &["pulls", &number.to_string()], &what);
         let after: wire::GitHubPull = self.client.read(&call.json(json!({ "draft": false }))).await?;
         if after.draft == Some(true) {
-            let detail = "the server has no GraphQL and ignores `draft` in REST; mark the pull request as ready by hand";
+            let detail =
+                "the server has no GraphQL and ignores `draft` in REST; mark the pull request as ready by hand";
             return Err(error(ForgeErrorKind::Denied, &format!("{what} {}", repo.full_name()), detail));
         }
         Ok(())
@@ -317,7 +321,12 @@ impl GitHub {
     }
 
     /// Runs a GraphQL request; `None` if the server has no GraphQL, which is remembered.
-    async fn graphql_if_available(&self, call: ApiCall<'_>, query: &str, variables: Value) -> ForgeResult<Option<Value>> {
+    async fn graphql_if_available(
+        &self,
+        call: ApiCall<'_>,
+        query: &str,
+        variables: Value,
+    ) -> ForgeResult<Option<Value>> {
         match self.client.graphql(call, query, variables).await {
             Ok(data) => Ok(Some(data)),
             Err(failure) if failure.kind == ForgeErrorKind::NotFound && failure.detail.starts_with("HTTP 404") => {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::*;
 use crate::domain::model::ids::{AccountKind, RepoId, UserId};
-use crate::forge::contract::{ContractTransport, ContractSpec};
+use crate::forge::contract::{ContractSpec, ContractTransport};
 use crate::forge::http::{RateSettings, Transport};
 
 /// 2026-01-01T00:00:00Z.

@@ -44,9 +44,13 @@ pub(super) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelive
     match shape(&value) {
         Some(found) if found == event => {}
         Some(found) => {
-            return ParsedDelivery::Malformed(format!("the header says `{event}`, the body has the shape of `{found}`"));
+            return ParsedDelivery::Malformed(format!(
+                "the header says `{event}`, the body has the shape of `{found}`"
+            ));
         }
-        None => return ParsedDelivery::Malformed(format!("the header says `{event}`, the body does not have its shape")),
+        None => {
+            return ParsedDelivery::Malformed(format!("the header says `{event}`, the body does not have its shape"));
+        }
     }
     convert(forge, event, value).unwrap_or_else(|wrong| ParsedDelivery::Malformed(format!("`{event}`: {wrong}")))
 }
@@ -158,9 +162,13 @@ fn issues(forge: &ForgeName, body: IssuesBody) -> ParseResult {
         "closed" => event(ForgeEvent::IssueClosed { repo, issue, sender }),
         "reopened" => event(ForgeEvent::IssueReopened { repo, issue, sender }),
         "deleted" | "transferred" => event(ForgeEvent::IssueGone { repo, number: issue.number, sender }),
-        "labeled" | "unlabeled" => {
-            event(label_event(body.action == "labeled", body.label.and_then(wire::GitHubLabel::name), repo, issue, sender))
-        }
+        "labeled" | "unlabeled" => event(label_event(
+            body.action == "labeled",
+            body.label.and_then(wire::GitHubLabel::name),
+            repo,
+            issue,
+            sender,
+        )),
         other => unused_action(other),
     }
 }

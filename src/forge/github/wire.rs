@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
-use crate::domain::model::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
+use crate::domain::model::ids::{
+    AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
+};
 use crate::forge::{PullReview, Repository, ReviewComment, number_at_end};
 
 /// Parses an RFC 3339 time.

@@ -16,10 +16,10 @@ use tokio::task::JoinSet;
 use crate::clock::Clock;
 use crate::domain::model::event::{ForgeEvent, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{AccountKind, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
-use crate::forge::contract::{ContractTransport, ContractSpec};
+use crate::forge::contract::{ContractSpec, ContractTransport};
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};
-use crate::forge::http::{RateSettings, Timeouts, ReqwestTransport, Transport, TransportError};
+use crate::forge::http::{RateSettings, ReqwestTransport, Timeouts, Transport, TransportError};
 use crate::forge::{Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, ParsedDelivery, Permission, Reaction};
 
 /// A fake forge with one repository, three accounts and a manual clock.
@@ -76,8 +76,13 @@ async fn run_git(directory: &Path, args: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
-const QUICK: RateSettings =
-    RateSettings { mutation_interval_ms: 0, mutation_hold: Duration::from_secs(2), reserve: 0, attempts: 1, timeouts: Timeouts::USUAL };
+const QUICK: RateSettings = RateSettings {
+    mutation_interval_ms: 0,
+    mutation_hold: Duration::from_secs(2),
+    reserve: 0,
+    attempts: 1,
+    timeouts: Timeouts::USUAL,
+};
 
 /// The network, with each call and answer held against GitHub's description.
 struct Described {

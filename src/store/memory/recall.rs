@@ -165,7 +165,12 @@ pub type LearningSearchResult = (Vec<Learning>, Vec<DamagedLearning>);
 
 /// Returns learnings for a query, best first, of one repository or of all, in any state. If no learning has all phrases, those
 /// with some of them are returned.
-pub fn search(c: &Connection, asked: &ParsedQuery, repo: Option<&RepoRef>, limit: usize) -> StoreResult<LearningSearchResult> {
+pub fn search(
+    c: &Connection,
+    asked: &ParsedQuery,
+    repo: Option<&RepoRef>,
+    limit: usize,
+) -> StoreResult<LearningSearchResult> {
     let Some(all) = asked.to_fts() else { return Ok(LearningSearchResult::default()) };
     let (learnings, damaged) = matches(c, &all, repo, limit)?;
     if !learnings.is_empty() || asked.any || asked.phrases.len() < 2 {
@@ -175,7 +180,12 @@ pub fn search(c: &Connection, asked: &ParsedQuery, repo: Option<&RepoRef>, limit
     matches(c, &some.to_fts().unwrap_or(all), repo, limit)
 }
 
-pub(super) fn matches(c: &Connection, asked: &str, repo: Option<&RepoRef>, limit: usize) -> StoreResult<LearningSearchResult> {
+pub(super) fn matches(
+    c: &Connection,
+    asked: &str,
+    repo: Option<&RepoRef>,
+    limit: usize,
+) -> StoreResult<LearningSearchResult> {
     let sql = format!(
         "SELECT {} FROM learnings_words JOIN learnings l ON l.id = learnings_words.rowid
          WHERE learnings_words MATCH ?1 AND (?2 IS NULL OR (l.forge = ?2 AND l.repo_id = ?3)) ORDER BY rank LIMIT ?4",

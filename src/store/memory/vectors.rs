@@ -30,7 +30,8 @@ pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Miss
         UNION ALL SELECT id FROM learnings WHERE id > (SELECT coalesce(max(row), 0) FROM learnings_vectors)";
     let sql = format!("SELECT {} FROM ({found} LIMIT ?2) JOIN learnings l ON l.id = row", StoredLearning::COLUMNS);
     let mut statement = c.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![model, most as i64], StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?;
+    let rows =
+        statement.query_map(params![model, most as i64], StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?;
     // A damaged learning gets an empty vector; it is quarantined when it is read.
     let text = |stored: &StoredLearning| stored.open().map(|learning| learning.search_text()).unwrap_or_default();
     Ok(rows

@@ -29,7 +29,13 @@ struct GitHttpServer {
     leaks: Mutex<Vec<String>>,
 }
 
-async fn serve(State(forge): State<Arc<GitHttpServer>>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+async fn serve(
+    State(forge): State<Arc<GitHttpServer>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let header =
         move |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     forge.leaks.lock().unwrap().extend(processes_that_show(TOKEN));

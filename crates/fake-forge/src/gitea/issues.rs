@@ -104,7 +104,12 @@ fn issue_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> FakeAns
     answer_with(core, repo, status, |shape, entry| Ok(shape.issue(entry, shape.state.issue(repo, wanted)?)))
 }
 
-fn comments_of(shape: &GiteaShape<'_>, call: &FakeCall, entry: &FakeRepo, issue: &FakeIssue) -> Result<Vec<Value>, FakeRefusal> {
+fn comments_of(
+    shape: &GiteaShape<'_>,
+    call: &FakeCall,
+    entry: &FakeRepo,
+    issue: &FakeIssue,
+) -> Result<Vec<Value>, FakeRefusal> {
     let (since, before) = (call.moment("since")?, call.moment("before")?);
     let (faults, now) = (&shape.core.faults, shape.core.clock.now());
     let listed = issue.comments.iter().filter(|comment| faults.is_listed(comment.created_at, now));

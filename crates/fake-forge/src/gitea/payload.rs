@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::shape::GiteaShape;
 use crate::core::{Core, Payload};
-use crate::state::{FakeEvent, FakeEventKind, FakeIssue, BranchPush, FakeRepo, FakeState};
+use crate::state::{BranchPush, FakeEvent, FakeEventKind, FakeIssue, FakeRepo, FakeState};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Number, Sha};
 
@@ -65,7 +65,9 @@ pub(crate) fn render(core: &Core, state: &FakeState, event: &FakeEvent) -> Vec<P
             Some(status) => delivery("status", "status", about_status(&shape, repo, status)),
             None => Vec::new(),
         },
-        FakeEventKind::RepositoryChanged(..) | FakeEventKind::HookCreated(_) | FakeEventKind::CheckRunChanged(_) => Vec::new(),
+        FakeEventKind::RepositoryChanged(..) | FakeEventKind::HookCreated(_) | FakeEventKind::CheckRunChanged(_) => {
+            Vec::new()
+        }
         other => {
             let Some(issue) = issue else { return Vec::new() };
             match about(&shape, repo, issue, other) {
@@ -138,7 +140,12 @@ fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fake
     })
 }
 
-fn about_comment(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &FakeEventKind) -> Option<GiteaPayload> {
+fn about_comment(
+    shape: &GiteaShape<'_>,
+    repo: &FakeRepo,
+    issue: &FakeIssue,
+    what: &FakeEventKind,
+) -> Option<GiteaPayload> {
     let find = |id| issue.comments.iter().find(|comment| comment.id == id);
     let (action, comment, before) = match what {
         FakeEventKind::CommentCreated(_, id) => ("created", find(*id)?, None),

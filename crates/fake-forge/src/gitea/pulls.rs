@@ -173,7 +173,8 @@ fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> Fake
                     let at = issue.updated_at;
                     let commit = pull.facts.head_sha.clone();
                     let (verdict, body) = (ReviewVerdict::Commented, String::new());
-                    let asked = FakeReview { id: 0, author: Some(user), verdict, body, at, commit, remarks: Vec::new() };
+                    let asked =
+                        FakeReview { id: 0, author: Some(user), verdict, body, at, commit, remarks: Vec::new() };
                     let mut written = shape.review(entry, issue, pull, &asked);
                     written["state"] = json!("REQUEST_REVIEW");
                     written

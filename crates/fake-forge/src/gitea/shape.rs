@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::call::zoned;
 use crate::core::Core;
 use crate::state::{
-    Access, FakeComment, FakeHook, FakeIssue, FakeLabel, FakePull, PushedCommit, FakeReaction, FakeReviewComment, FakeRepo, FakeReview, FakeState, FakeStatus,
+    Access, FakeComment, FakeHook, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRepo, FakeReview,
+    FakeReviewComment, FakeState, FakeStatus, PushedCommit,
 };
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Sha, UserId};

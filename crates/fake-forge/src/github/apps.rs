@@ -38,7 +38,10 @@ enum Issuer {
 }
 
 fn bad(message: &str) -> FakeReply {
-    FakeReply::json(401, &json!({"message": message, "documentation_url": "https://docs.github.com/rest", "status": "401"}))
+    FakeReply::json(
+        401,
+        &json!({"message": message, "documentation_url": "https://docs.github.com/rest", "status": "401"}),
+    )
 }
 
 /// Returns the credential of a request, or the response to an invalid one.

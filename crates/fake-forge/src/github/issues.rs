@@ -188,7 +188,13 @@ fn one(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer
 }
 
 /// Applies a PATCH of an issue or pull request.
-pub(super) fn edit(state: &mut FakeState, call: &FakeCall, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
+pub(super) fn edit(
+    state: &mut FakeState,
+    call: &FakeCall,
+    actor: UserId,
+    repo: RepoId,
+    number: Number,
+) -> Result<(), FakeRefusal> {
     let (title, body) = (call.text("title"), call.text("body"));
     if title.is_some() || body.is_some() {
         state.edit_issue(actor, repo, number, title, body)?;

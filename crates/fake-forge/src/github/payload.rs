@@ -6,7 +6,10 @@ use super::shape::{GitHubShape, with};
 use super::shape_pulls::review_state;
 use crate::call::utc;
 use crate::core::{Core, Payload, issue_number};
-use crate::state::{FakeCheckRun, FakeEvent, FakeEventKind, FakeHook, FakeIssue, BranchPush, FakeRepo, FakeReview, FakeState, FakeStatus};
+use crate::state::{
+    BranchPush, FakeCheckRun, FakeEvent, FakeEventKind, FakeHook, FakeIssue, FakeRepo, FakeReview, FakeState,
+    FakeStatus,
+};
 use ralph_types::ids::{Sha, UserId};
 
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";
@@ -101,7 +104,9 @@ fn about(shape: &GitHubShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fak
             one("synchronize", json!({"before": before.as_str(), "after": after}))
         }
         FakeEventKind::PullReady(_) => one("ready_for_review", json!({})),
-        FakeEventKind::ReviewRequested(_, user) => one("review_requested", json!({"requested_reviewer": shape.user(*user)})),
+        FakeEventKind::ReviewRequested(_, user) => {
+            one("review_requested", json!({"requested_reviewer": shape.user(*user)}))
+        }
         FakeEventKind::Reviewed(_, id) => {
             let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
             let review = reviews.into_iter().find(|review| review.id == *id);

@@ -5,7 +5,9 @@ use serde_json::{Map, Value, json};
 use crate::call::utc;
 use crate::core::Core;
 use crate::state::apps::{FakeApp, TokenScope};
-use crate::state::{Access, FakeComment, FakeHook, FakeIssue, FakeLabel, Op, OpKind, FakeReaction, FakeRepo, FakeState};
+use crate::state::{
+    Access, FakeComment, FakeHook, FakeIssue, FakeLabel, FakeReaction, FakeRepo, FakeState, Op, OpKind,
+};
 use ralph_types::ids::{AccountKind, RepoId, UserId};
 
 /// Address fields of an account, with their path below its address.

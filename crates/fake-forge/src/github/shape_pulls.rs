@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::shape::{GitHubShape, node, state_of, text_or_null, with};
 use crate::call::utc;
-use crate::state::{FakeCheckRun, FakeIssue, FakePull, PushedCommit, FakeReviewComment, FakeRepo, FakeReview, FakeStatus};
+use crate::state::{
+    FakeCheckRun, FakeIssue, FakePull, FakeRepo, FakeReview, FakeReviewComment, FakeStatus, PushedCommit,
+};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::Sha;
 

@@ -1,6 +1,9 @@
 //! Actions on issues, labels and comments.
 
-use super::{Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, OpKind, FakePull, FakeReaction, FakeRefusal, FakeState, TextEdit};
+use super::{
+    Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeState, OpKind,
+    TextEdit,
+};
 use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 
 impl FakeState {
@@ -180,7 +183,8 @@ impl FakeState {
         if self.unique_labels && self.label_named(repo, name).is_some() {
             return Err(FakeRefusal::Conflict(format!("the label {name:?} exists already (already_exists)")));
         }
-        let label = FakeLabel { id: self.fresh_id(), name: name.to_owned(), color, description: description.to_owned() };
+        let label =
+            FakeLabel { id: self.fresh_id(), name: name.to_owned(), color, description: description.to_owned() };
         self.repo_mut(repo)?.labels.push(label.clone());
         self.log(actor, OpKind::LabelCreated, repo, None, name);
         Ok(label)
@@ -209,7 +213,13 @@ impl FakeState {
     }
 
     /// Replaces the labels of an issue by those with the given ids; emits one event.
-    pub fn set_labels(&mut self, actor: UserId, repo: RepoId, number: Number, wanted: &[i64]) -> Result<(), FakeRefusal> {
+    pub fn set_labels(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        wanted: &[i64],
+    ) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, self.triage_needs)?;
         let known = self.repo(repo)?.labels.clone();
         if let Some(id) = wanted.iter().find(|id| !known.iter().any(|label| label.id == **id)) {
@@ -235,7 +245,13 @@ impl FakeState {
     }
 
     /// Creates a comment.
-    pub fn comment(&mut self, actor: UserId, repo: RepoId, number: Number, body: &str) -> Result<CommentId, FakeRefusal> {
+    pub fn comment(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        body: &str,
+    ) -> Result<CommentId, FakeRefusal> {
         self.require_change(repo, actor, Access::Read)?;
         if body.trim().is_empty() {
             return Err(FakeRefusal::Invalid("a comment needs a body".to_owned()));

@@ -1,6 +1,9 @@
 //! Actions on pull requests, reviews, statuses and check runs.
 
-use super::{Access, FakeCheckRun, FakeEventKind, FakeIssue, MergeRecord, OpKind, FakePull, PullFacts, FakeRefusal, FakeReview, FakeState, FakeStatus};
+use super::{
+    Access, FakeCheckRun, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState, FakeStatus,
+    MergeRecord, OpKind, PullFacts,
+};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
@@ -91,7 +94,8 @@ impl FakeState {
         if draft.title.trim().is_empty() {
             return Err(FakeRefusal::Invalid("a pull request needs a title".to_owned()));
         }
-        let same = |(issue, pull): &(&FakeIssue, &FakePull)| issue.open && pull.head == draft.head && pull.base == draft.base;
+        let same =
+            |(issue, pull): &(&FakeIssue, &FakePull)| issue.open && pull.head == draft.head && pull.base == draft.base;
         if let Some((issue, _)) = self.pulls(repo).into_iter().find(same) {
             let text = format!("pull request #{} already exists for {} into {}", issue.number, draft.head, draft.base);
             return Err(FakeRefusal::Conflict(text));
@@ -193,7 +197,13 @@ impl FakeState {
     }
 
     /// Submits a review.
-    pub fn review(&mut self, actor: UserId, repo: RepoId, number: Number, draft: &ReviewDraft) -> Result<i64, FakeRefusal> {
+    pub fn review(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        draft: &ReviewDraft,
+    ) -> Result<i64, FakeRefusal> {
         self.require_change(repo, actor, Access::Read)?;
         self.check_body(&draft.body)?;
         let (issue, pull) = self.pull(repo, number)?;

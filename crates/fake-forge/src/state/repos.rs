@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Access, FakeEventKind, FakeHook, OpKind, FakeRefusal, FakeRepo, FakeState};
+use super::{Access, FakeEventKind, FakeHook, FakeRefusal, FakeRepo, FakeState, OpKind};
 use ralph_types::ids::{AccountKind, RepoId, UserId};
 
 impl FakeState {

@@ -137,7 +137,9 @@ async fn an_installation_says_whether_teams_can_be_asked() {
         ("other", json!({ "members": "read" }), "`other`", "repository's organisation"),
     ] {
         answered(org, permissions);
-        let TeamVisibility::Hidden { why, fix } = github.sees_team(&repo(), &leads).await.unwrap() else { panic!("{org}") };
+        let TeamVisibility::Hidden { why, fix } = github.sees_team(&repo(), &leads).await.unwrap() else {
+            panic!("{org}")
+        };
         assert!(why.contains(words) && fix.contains(advice), "{why}; {fix}");
     }
     assert!(transport.bodies("POST", TOKENS).is_empty(), "nothing but the App's own signature is needed");
