@@ -1,9 +1,10 @@
 //! Finds third-party parts that tests run: npm and Python packages under `target/parts`, and programs of the machine.
 //!
-//! A missing part is reported with the command that installs it. With `CI` set the test fails; otherwise it is skipped.
+//! A missing part is recorded with the command that installs it, and the test is skipped; with `CI` set it fails.
 
 use std::path::{Path, PathBuf};
 
+use skipped_tests::skip;
 use tokio::process::Command;
 
 /// Folder of an npm package, given as `name@version`; `None` if it is missing, which is reported.
@@ -15,7 +16,7 @@ pub fn npm_part(package: &str) -> Option<PathBuf> {
     if facts["version"] == version {
         return Some(folder);
     }
-    missing(&format!(
+    skip(&format!(
         "{package} is not in target/parts: run .ci/run or `npm install --prefix target/parts --no-save {package}`"
     ));
     None
@@ -49,7 +50,7 @@ pub fn python_part(package: &str) -> Option<PythonPart> {
     let libraries = std::fs::read_dir(environment.join("lib")).into_iter().flatten().flatten();
     let mut packages = libraries.map(|library| library.path().join("site-packages"));
     let Some(packages) = packages.find(|packages| packages.join(&facts).exists()) else {
-        missing(&format!(
+        skip(&format!(
             "{package} is not in target/parts/python: run .ci/run, or, with Python 3.10 to 3.12, `python3 -m venv \
              target/parts/python && target/parts/python/bin/pip install {package}`"
         ));
@@ -66,15 +67,9 @@ pub fn python_part(package: &str) -> Option<PythonPart> {
 pub fn program(names: &[&str], to_get_it: &str) -> Option<PathBuf> {
     let found = names.iter().find_map(|name| which::which(name).ok());
     if found.is_none() {
-        missing(&format!("there is no {}: {to_get_it}", names.join(" or ")));
+        skip(&format!("there is no {}: {to_get_it}", names.join(" or ")));
     }
     found
-}
-
-/// Reports that a test is skipped; with `CI` set the test fails.
-fn missing(what: &str) {
-    assert!(setting("CI").is_none(), "{what}");
-    eprintln!("skipped: {what}");
 }
 
 /// Command whose process is killed at the end of the test.

@@ -123,11 +123,7 @@ impl Service {
             command
         };
         if !command("true").status().await.expect("it starts").success() {
-            assert!(
-                parts::setting("CI").is_none(),
-                "user namespaces are not allowed here; the sandbox needs them as well"
-            );
-            eprintln!("skipped: user namespaces are not allowed here");
+            skipped_tests::skip("user namespaces are not allowed here; the sandbox needs them as well");
             return None;
         }
         Some(self.start(command(env!("CARGO_BIN_EXE_ralph-bot")), "all", None, None))

@@ -106,14 +106,13 @@ impl Setup {
     }
 }
 
-/// Sandbox of this machine, probed once per process.
+/// Sandbox of this machine, probed once per process. If there is none, the calling test is recorded as skipped.
 pub async fn sandbox() -> SandboxProbe {
     static PROBE: OnceCell<SandboxProbe> = OnceCell::const_new();
     let found = PROBE.get_or_init(probe).await.clone();
     if found.tier != SandboxTier::A {
         let why = format!("bubblewrap does not work here: {:?}", found.bubblewrap);
-        assert!(std::env::var_os("CI").is_none(), "{why}; install bubblewrap and allow user namespaces");
-        eprintln!("agents and checks of this story run without a sandbox: {why}");
+        skipped_tests::skip(&format!("no sandbox, because {why}; install bubblewrap and allow user namespaces"));
     }
     found
 }

@@ -216,7 +216,7 @@ async fn a_small_task_is_solved() {
 async fn the_sandbox_holds_its_commands() {
     let probe = sandbox::probe().await;
     if let Err(reason) = &probe.bubblewrap {
-        println!("skipped: bubblewrap: {reason}");
+        skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
         return;
     }
     let place = InternalFixture::new();

@@ -7,12 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::process::{Cookie, Finished, Flow, ProcessEnd, ProcessError, survivors};
 
-/// Whether sandbox tests can run; says why not, and fails in CI, where they must.
+/// Whether sandbox tests can run; if not, the calling test is recorded as skipped.
 async fn usable() -> bool {
     let Err(reason) = installed().await else { return true };
-    let environment = fs::read("/proc/self/environ").unwrap_or_default();
-    assert!(!environment.split(|b| *b == 0).any(|pair| pair.starts_with(b"CI=")), "skipped: bubblewrap: {reason}");
-    println!("skipped: bubblewrap: {reason}");
+    skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
     false
 }
 
