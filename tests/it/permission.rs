@@ -883,9 +883,10 @@ async fn concurrent_resumes_are_applied_once(dialect: Dialect) {
 
 /// See docs/threats.md#p15.
 async fn many_labels_respect_the_slots(dialect: Dialect) {
+    const ISSUES: usize = 6;
     let limits = "limits: { loops: 2, loops_per_repository: 2, comments_per_hour: 1000, comments_per_day: 1000 }";
     story(Setup::new(dialect).config(limits), async |world| {
-        for n in 0..12 {
+        for n in 0..ISSUES {
             let title = format!("Issue {n} of the flood");
             let labels = ["ralph:run"];
             world.forge.open_issue(&world.maintainer, world.repo, &title, "", &labels).await.expect("an issue");
@@ -907,7 +908,7 @@ async fn many_labels_respect_the_slots(dialect: Dialect) {
             }
         }
         let all = world.all_loops().await;
-        assert_eq!(all.len(), 12);
+        assert_eq!(all.len(), ISSUES);
         for one in &all {
             assert_eq!(one.state, LoopState::Review, "{}", one.why);
         }

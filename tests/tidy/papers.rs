@@ -66,6 +66,27 @@ fn codes_of_threats_and_faults_are_in_their_catalogues() {
     }));
 }
 
+/// Links to rows of the catalogues, as in `docs/threats.md#w3`, have a target there.
+#[test]
+fn links_to_threats_and_faults_have_targets() {
+    static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"docs/(threats|faults)\.md#(\w+)").expect("pattern"));
+    let [threats, faults] = ["docs/threats.md", "docs/faults.md"].map(read);
+    let files: Vec<_> = ["src", "crates", "tests"].into_iter().flat_map(sources).collect();
+    let mut count = 0;
+    let mut broken = Vec::new();
+    for file in &files {
+        for link in LINK.captures_iter(&file.text) {
+            count += 1;
+            let page = if &link[1] == "threats" { &threats } else { &faults };
+            if !page.contains(&format!("<a id=\"{}\">", &link[2])) {
+                broken.push(format!("{}: `{}` has no target", file.path, &link[0]));
+            }
+        }
+    }
+    assert!(count > 100, "{count} links were found");
+    report(broken.into_iter());
+}
+
 fn read(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("a document is readable text")
 }
