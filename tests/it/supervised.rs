@@ -326,8 +326,7 @@ async fn thresholds_merge_operator_and_repository_files(dialect: Dialect) {
     let early = hasty.run().await.spent.iterations;
     hasty.finish().await;
     let file = "checks:\n  - name: answer\n    run: sh check.sh\noversight: { climb_after: 6, stuck: { critical_error_count: 90, window: 95 } }\n";
-    let limits =
-        format!("limits: {{ iterations: {}, comments_per_hour: 1000, comments_per_day: 1000 }}", early + 1);
+    let limits = format!("limits: {{ iterations: {}, comments_per_hour: 1000, comments_per_day: 1000 }}", early + 1);
     let patient = World::new(Setup::new(dialect).agent(STUCK).file(".ralph.yml", file).config(&limits)).await;
     let held = patient.run().await;
     assert_eq!((held.state, held.spent.iterations), (LoopState::LimitReached, early + 1), "{}", held.why);
