@@ -15,7 +15,6 @@ pub mod replay;
 pub mod sandbox_exec;
 pub mod schema;
 pub mod serve;
-pub mod simulate;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,8 +77,6 @@ pub enum Command {
     Memory(memory::MemoryArgs),
     /// Take a recorded loop through control and oversight once more
     Replay(replay::ReplayArgs),
-    /// Find out what supervision and each part of it are worth, over a simulated agent
-    Simulate(simulate::SimulateArgs),
     /// Answer an agent's questions about its loop: an MCP server over standard input and output
     Mcp(mcp::McpArgs),
     /// Begin a program in a sandbox from which single hosts can be reached: the service calls this, people do not
@@ -154,7 +151,6 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         Command::Backends(args) => backends::run(&args, &cli.global, env),
         Command::Memory(args) => memory::run(&args, &cli.global, env),
         Command::Replay(args) => replay::run(&args, &cli.global, env),
-        Command::Simulate(args) => simulate::run(&args, &cli.global, env),
         Command::Mcp(args) => mcp::run(&args, env),
         Command::SandboxExec(args) => sandbox_exec::run(&args),
         Command::Backup(args) => backup::run(&args, &cli.global, env),
@@ -261,7 +257,6 @@ mod tests {
         Local(local::LocalArgs),
         Loops(loops::LoopsArgs),
         Replay(replay::ReplayArgs),
-        Simulate(simulate::SimulateArgs),
         Backup(backup::BackupArgs),
     }
 
@@ -288,8 +283,6 @@ mod tests {
         );
         assert!(matches!(parse("replay traces --compare a.yaml b.yaml"),
             Ok(Every::Replay(a)) if a.compare.as_ref().map(Vec::len) == Some(2)));
-        assert!(matches!(parse("simulate --tasks 50 --seed 3 --mix rough --mix my.yaml"),
-            Ok(Every::Simulate(a)) if (a.tasks, a.seed, a.mix.len()) == (Some(50), 3, 2)));
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
         for wrong in [
             "serve --role x",

@@ -19,5 +19,3 @@ pub mod report;
 pub mod knowledge;
 
 pub mod lifecycle;
-
-pub mod simulate;

@@ -18,7 +18,6 @@ mod recall;
 mod report;
 mod restart;
 mod service;
-mod simulate;
 mod supervision;
 mod thinking;
 mod trees;
@@ -32,7 +31,7 @@ use report::Row;
 use tempfile::TempDir;
 
 /// Names, and what is measured.
-const FIGURES: [(&str, &str); 10] = [
+const FIGURES: [(&str, &str); 9] = [
     ("ingest", ingest::WORDS),
     ("memory", memory::WORDS),
     ("restart", restart::WORDS),
@@ -40,7 +39,6 @@ const FIGURES: [(&str, &str); 10] = [
     ("iteration", iteration::WORDS),
     ("trees", trees::WORDS),
     ("supervision", supervision::WORDS),
-    ("simulate", simulate::WORDS),
     ("recall", recall::WORDS),
     ("thinking", thinking::WORDS),
 ];
@@ -165,7 +163,6 @@ async fn main() -> anyhow::Result<()> {
             "label" => label_to_agent::run(&mut run).await,
             "iteration" => iteration::run(&mut run).await,
             "supervision" => supervision::run(&mut run),
-            "simulate" => simulate::run(&mut run),
             "recall" => recall::run(&mut run).await,
             "thinking" => thinking::run(&mut run).await,
             _ => trees::run(&mut run).await,

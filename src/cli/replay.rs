@@ -23,7 +23,7 @@ use crate::domain::model::record::Record;
 use crate::domain::supervision::Review;
 use crate::domain::supervision::replay::{Line, Summary, Trace};
 
-pub(super) use read::settings;
+pub use read::settings;
 
 /// Arguments of `replay`.
 #[derive(Debug, Clone, Args)]

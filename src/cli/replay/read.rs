@@ -45,9 +45,11 @@ pub(super) fn traces(path: &Path) -> Result<Vec<(String, Trace)>, CliError> {
     files.iter().map(|file| Ok((name(file), trace(file)?))).collect()
 }
 
-/// The settings of the operator's file where there is one or one is asked for; the defaults where there is none, or where it
-/// sets none.
-pub(in crate::cli) fn settings(explicit: Option<&Path>, env: &Env) -> Result<SupervisionSettings, CliError> {
+/// Returns the supervision settings of the configuration file; the defaults if there is no file, or if it sets none.
+///
+/// # Errors
+/// If the file was named and does not exist, or if it is invalid.
+pub fn settings(explicit: Option<&Path>, env: &Env) -> Result<SupervisionSettings, CliError> {
     let path = operator_file(explicit, env);
     let set = if explicit.is_none() && !path.exists() { None } else { settings_of(&path)? };
     Ok(set.unwrap_or_default())

@@ -5,7 +5,6 @@
 //! the loops whose prompts contained it, and is archived when its confidence is too low. A wrong learning therefore
 //! does limited harm.
 
-pub mod experiment;
 mod extract;
 mod learning;
 mod learning_confidence;

@@ -4,7 +4,6 @@ mod evolution;
 mod observe;
 mod retrieval;
 
-use super::experiment::{outcomes, table};
 use super::*;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::dispersion::Dispersion;
@@ -40,11 +39,4 @@ fn learning(content: Content, confidence: f64) -> Learning {
 fn active(content: Content, confidence: f64) -> Learning {
     let evidence = LearningEvidence { successes: 4.0, failures: 0.0 };
     Learning { state: LearningState::Active, evidence, ..learning(content, confidence) }
-}
-
-#[test]
-fn the_same_seeds_are_the_same_experiment() {
-    let settings = MemorySettings::default();
-    let (first, again) = (outcomes(1..=2, 40, &settings), outcomes(1..=2, 40, &settings));
-    assert_eq!((table(&first).lines().count(), first), (5, again));
 }

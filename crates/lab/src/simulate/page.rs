@@ -1,17 +1,17 @@
-//! The page about a simulation: what was assumed, what came of it, which aims were met and which were missed.
+//! Page about a simulation: targets, figures, assumptions, and the defaults that were changed because of them.
 
 use std::fmt::Write as _;
 
+use ralph_bot::domain::supervision::{Preset, SupervisionSettings};
 use serde_json::Value;
 
-use super::{OURS, Outcome, SimulateArgs, about, interval, outcome, percent};
-use crate::domain::simulate::{Figures, Frees, Mix, Pace, Regime};
-use crate::domain::supervision::{Preset, SupervisionSettings};
+use super::{MixFigures, OURS, SimulateArgs, about, interval, percent, simulate_mix};
+use crate::tasks::{Mix, PolicyFigures, ProgressModel, ReleaseChances, TaskKind};
 
-/// Policies that ours has to be ahead of.
+/// Policies that the pipeline has to beat.
 const RIVALS: [&str; 2] = ["stall rule", "Luby restarts"];
 
-/// The policy that is no policy but a bound.
+/// Name of the policy that serves as an upper bound.
 const BOUND: &str = "all seen, three late";
 
 const HEAD: &str = "\
@@ -46,7 +46,7 @@ const MODEL: &str = "\
 - What a policy sees are the records alone. The oracle sees what holds an agent up, steps in at once, and does not begin
   tasks that are hopeless or need more iterations than there are; it is out of reach.";
 
-/// What the figures say, and what they do not.
+/// Interpretation of the figures.
 const READING: &str = "\
 - The prompt's tone was switched off. It followed a signal that is near 1 in most loops, so that it was a fixed factor: where
   a drawn mix has it that urgent prompts make agents faster, it brought up to 12 iterations a task, and where they make them
@@ -111,7 +111,7 @@ it counts as disturbed where it was warned, redirected, started afresh, held or 
 would not be done in time are counted apart. Intervals are those of 95 %: of the normal distribution for means, by bootstrap over the tasks for ratios; `±` gives half of
 their width.";
 
-/// Why a default is not as the design has it.
+/// Reasons for the defaults that differ from the preset `seed`, by key.
 const REASONS: [(&str, &str); 27] = [
     (
         "control.actuators.effort.enabled",
@@ -181,65 +181,65 @@ const REASONS: [(&str, &str); 27] = [
     ),
 ];
 
-/// The page.
-pub(super) fn markdown(args: &SimulateArgs, outcomes: &[Outcome], settings: &SupervisionSettings) -> String {
+/// Renders the page.
+pub(super) fn markdown(args: &SimulateArgs, mixes: &[MixFigures], settings: &SupervisionSettings) -> String {
     let mut page = String::from("# Simulation\n\n");
-    let mixes: String = args.mix.iter().map(|mix| format!(" --mix {mix}")).collect();
+    let mix_arguments: String = args.mix.iter().map(|mix| format!(" --mix {mix}")).collect();
     let _ = writeln!(
         page,
-        "Written by `ralph-bot simulate --tasks {} --seed {}{mixes} --markdown docs/simulation.md`; do not edit. The same \
+        "Written by `cargo run --release -p lab -- simulate --tasks {} --seed {}{mix_arguments} --markdown docs/simulation.md`; do not edit. The same \
          command gives the same figures on any machine.\n\n{HEAD}\n",
-        args.count(),
+        args.tasks,
         args.seed
     );
-    aims(&mut page, outcomes);
-    for outcome in outcomes {
-        figures_of(&mut page, outcome);
+    targets(&mut page, mixes);
+    for mix in mixes {
+        mix_figures(&mut page, mix);
     }
-    parts(&mut page, outcomes);
+    parts(&mut page, mixes);
     sensitivity(&mut page, args, settings);
     let _ = writeln!(page, "## What the figures say\n\n{READING}\n");
     let _ = writeln!(page, "## The model\n\n{MODEL}\n\n{POLICIES}\n");
     assumptions(&mut page);
-    changes(&mut page);
+    changed_defaults(&mut page);
     page
 }
 
-fn of<'a>(outcome: &'a Outcome, policy: &str) -> Option<&'a Figures> {
-    outcome.policies.iter().find(|figures| figures.policy == policy)
+fn of<'a>(mix: &'a MixFigures, policy: &str) -> Option<&'a PolicyFigures> {
+    mix.policies.iter().find(|figures| figures.policy == policy)
 }
 
-/// Each aim, and whether each mix meets it.
-fn aims(page: &mut String, outcomes: &[Outcome]) {
-    page.push_str("## Aims\n\n| aim |");
-    page.push_str(&outcomes.iter().map(|outcome| format!(" {} |", outcome.mix)).collect::<String>());
+/// Appends the targets, and whether each mix meets them.
+fn targets(page: &mut String, mixes: &[MixFigures]) {
+    page.push_str("## Targets\n\n| target |");
+    page.push_str(&mixes.iter().map(|mix| format!(" {} |", mix.mix)).collect::<String>());
     page.push_str("\n|---|");
-    page.push_str(&"---|".repeat(outcomes.len()));
+    page.push_str(&"---|".repeat(mixes.len()));
     page.push('\n');
-    let mut row = |aim: &str, judge: &dyn Fn(&Outcome) -> Option<(bool, String)>| {
-        let cell = |outcome: &Outcome| match judge(outcome) {
+    let mut row = |target: &str, judge: &dyn Fn(&MixFigures) -> Option<(bool, String)>| {
+        let cell = |mix: &MixFigures| match judge(mix) {
             Some((true, figure)) => format!(" met: {figure} |"),
             Some((false, figure)) => format!(" **missed**: {figure} |"),
             None => " |".to_owned(),
         };
-        let _ = writeln!(page, "| {aim} |{}", outcomes.iter().map(cell).collect::<String>());
+        let _ = writeln!(page, "| {target} |{}", mixes.iter().map(cell).collect::<String>());
     };
-    row("at least 80 % of the gap closed", &|outcome| {
-        let gap = of(outcome, OURS)?.gap;
+    row("at least 80 % of the gap closed", &|mix| {
+        let gap = of(mix, OURS)?.gap;
         Some((gap.value >= 0.8, interval(gap)))
     });
     for rival in RIVALS {
-        row(&format!("ahead of {rival}"), &|outcome| {
-            let (ours, theirs) = (of(outcome, OURS)?.gap, of(outcome, rival)?.gap);
+        row(&format!("ahead of {rival}"), &|mix| {
+            let (ours, theirs) = (of(mix, OURS)?.gap, of(mix, rival)?.gap);
             Some((
                 ours.value > theirs.value,
                 format!("{:.0} % against {:.0} %", ours.value * 100.0, theirs.value * 100.0),
             ))
         });
     }
-    let fewer = |figure: fn(&Figures) -> f64| {
-        move |outcome: &Outcome| {
-            let (ours, ten) = (figure(of(outcome, OURS)?), figure(of(outcome, "limit of 10")?));
+    let fewer = |figure: fn(&PolicyFigures) -> f64| {
+        move |mix: &MixFigures| {
+            let (ours, ten) = (figure(of(mix, OURS)?), figure(of(mix, "limit of 10")?));
             (ten > 0.0).then(|| {
                 (ours <= 0.6 * ten, format!("{ours:.1} against {ten:.1} ({:+.0} %)", (ours / ten - 1.0) * 100.0))
             })
@@ -247,29 +247,29 @@ fn aims(page: &mut String, outcomes: &[Outcome]) {
     };
     row("40 % fewer iterations on tasks that are not done than with a limit of 10, a task", &fewer(|f| f.wasted.value));
     row("the same of hopeless tasks alone, each", &fewer(|f| f.hopeless.value));
-    row("no fewer tasks done than with a limit of 10", &|outcome| {
-        let (ours, ten) = (of(outcome, OURS)?.done, of(outcome, "limit of 10")?.done);
+    row("no fewer tasks done than with a limit of 10", &|mix| {
+        let (ours, ten) = (of(mix, OURS)?.done, of(mix, "limit of 10")?.done);
         Some((ours.value >= ten.value, format!("{} against {}", percent(ours), percent(ten))))
     });
-    row("at most 2 % of healthy loops disturbed", &|outcome| {
-        let disturbed = of(outcome, OURS)?.disturbed;
+    row("at most 2 % of healthy loops disturbed", &|mix| {
+        let disturbed = of(mix, OURS)?.disturbed;
         Some((disturbed.value <= 0.02, percent(disturbed)))
     });
-    let bound = |outcome: &Outcome| of(outcome, BOUND).map(|figures| interval(figures.gap)).unwrap_or_default();
-    let bounds: String = outcomes.iter().map(|outcome| format!(" {} |", bound(outcome))).collect();
+    let bound = |mix: &MixFigures| of(mix, BOUND).map(|figures| interval(figures.gap)).unwrap_or_default();
+    let bounds: String = mixes.iter().map(|mix| format!(" {} |", bound(mix))).collect();
     let _ = writeln!(page, "| for comparison, the gap that `{BOUND}` closes |{bounds}");
     page.push('\n');
 }
 
-fn figures_of(page: &mut String, outcome: &Outcome) {
+fn mix_figures(page: &mut String, mix: &MixFigures) {
     let _ = writeln!(
         page,
         "## {}\n\n{} tasks.\n\n| policy | done | falsely done | worth a task | iterations a task done | cost a task done | \
          iterations a hopeless task | iterations on tasks not done, a task | healthy disturbed | with those too slow | people asked, a task | gap \
          closed |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
-        outcome.mix, outcome.tasks
+        mix.mix, mix.tasks
     );
-    for figures in &outcome.policies {
+    for figures in &mix.policies {
         let _ = writeln!(
             page,
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
@@ -290,8 +290,8 @@ fn figures_of(page: &mut String, outcome: &Outcome) {
     page.push('\n');
 }
 
-/// What each part is worth in each mix.
-fn parts(page: &mut String, outcomes: &[Outcome]) {
+/// Appends the value of each part in each mix.
+fn parts(page: &mut String, mixes: &[MixFigures]) {
     page.push_str(
         "## What each part is worth\n\nWhat a task is worth more with the part than without it, in usual iterations, task by \
          task with the same luck. Below 0, the part costs more than it brings. A part that is on by default is taken away, one \
@@ -300,13 +300,13 @@ fn parts(page: &mut String, outcomes: &[Outcome]) {
          earlier ones of their repository are known. `the same without forecast` is \
          held against the row above it.\n\n| ours |",
     );
-    page.push_str(&outcomes.iter().map(|outcome| format!(" {} |", outcome.mix)).collect::<String>());
+    page.push_str(&mixes.iter().map(|mix| format!(" {} |", mix.mix)).collect::<String>());
     page.push_str("\n|---|");
-    page.push_str(&"---|".repeat(outcomes.len()));
+    page.push_str(&"---|".repeat(mixes.len()));
     page.push('\n');
-    for (at, part) in outcomes.first().map(|outcome| &outcome.parts).into_iter().flatten().enumerate() {
+    for (at, part) in mixes.first().map(|mix| &mix.parts).into_iter().flatten().enumerate() {
         let _ = write!(page, "| {} |", part.figures.policy);
-        for brings in outcomes.iter().filter_map(|outcome| Some(outcome.parts.get(at)?.brings)) {
+        for brings in mixes.iter().filter_map(|mix| Some(mix.parts.get(at)?.brings)) {
             let _ = write!(page, " {:+.2} ({:+.2} to {:+.2}) |", brings.value, brings.low, brings.high);
         }
         page.push('\n');
@@ -314,7 +314,7 @@ fn parts(page: &mut String, outcomes: &[Outcome]) {
     page.push('\n');
 }
 
-/// What comes of other assumptions.
+/// Appends the figures under other assumptions.
 fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSettings) {
     page.push_str(
         "## Under other assumptions\n\nPart of the gap closed in the mix `everyday`, as it is and with one assumption \
@@ -325,9 +325,9 @@ fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSet
     let mix = Mix::default();
     let variants = std::iter::once(("as it is", mix.clone())).chain(mix.variants());
     for (name, mix) in variants {
-        let tuned = outcome(&mix, settings, args.seed, args.count(), false);
-        let seed = outcome(&mix, &SupervisionSettings::of(Preset::Seed), args.seed, args.count(), false);
-        let gap = |outcome: &Outcome, policy| of(outcome, policy).map(|f| interval(f.gap)).unwrap_or_default();
+        let tuned = simulate_mix(&mix, settings, args.seed, args.tasks, false);
+        let seed = simulate_mix(&mix, &SupervisionSettings::of(Preset::Seed), args.seed, args.tasks, false);
+        let gap = |mix: &MixFigures, policy| of(mix, policy).map(|f| interval(f.gap)).unwrap_or_default();
         let _ = writeln!(
             page,
             "| {name} | {} | {} | {} | {} |",
@@ -340,10 +340,10 @@ fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSet
     page.push('\n');
 }
 
-/// The figures of the default mix.
+/// Appends the assumptions of the default mix.
 fn assumptions(page: &mut String) {
-    let Mix { agent, person, prices, regimes, .. } = Mix::default();
-    let pace = |pace: Pace| {
+    let Mix { agent, person, values, kinds, .. } = Mix::default();
+    let pace = |pace: ProgressModel| {
         format!(
             "{:.1} % an iteration, none in {:.0} % of them, spread {}",
             pace.mean * 100.0,
@@ -354,19 +354,19 @@ fn assumptions(page: &mut String) {
     let _ = writeln!(
         page,
         "The assumptions of `everyday`; `--mix FILE` takes a YAML file with any of them, and its keys are those of `Mix` in \
-         `src/domain/simulate/mix.rs`.\n\n- Pace: {}; of slow tasks: {}.\n- A done task is worth {}, one falsely called done \
+         `crates/lab/src/tasks/mix.rs`.\n\n- Pace: {}; of slow tasks: {}.\n- A done task is worth {}, one falsely called done \
          {}, a person who is asked {}.\n- A person answers in {:.0} % of cases and sees a hopeless task in {:.0} %.\n- Sorts of \
          tasks, by weight: {}.\n",
         pace(agent.pace),
         pace(agent.slow),
-        prices.done,
-        prices.false_done,
-        prices.person,
+        values.done,
+        values.false_done,
+        values.person,
         person.answers * 100.0,
         person.sees_hopeless * 100.0,
-        regimes
+        kinds
             .iter()
-            .map(|(regime, weight)| format!("{} {weight}", regime_name(*regime)))
+            .map(|(kind, weight)| format!("{} {weight}", kind_name(*kind)))
             .collect::<Vec<_>>()
             .join(", "),
     );
@@ -374,17 +374,17 @@ fn assumptions(page: &mut String) {
         "Chance that a snag ends, by what is done:\n\n| snag | by itself | WARN | REDIRECT | fresh session | a person | \
          strong model | narrow iteration | memory |\n|---|---|---|---|---|---|---|---|---|\n",
     );
-    for (snag, frees) in &agent.frees {
-        let Frees { alone, warn, redirect, fresh, person, strong, narrow, memory } = *frees;
+    for (obstacle, chances) in &agent.release {
+        let ReleaseChances { alone, warn, redirect, fresh, person, strong, narrow, memory } = *chances;
         let chances = [alone, warn, redirect, fresh, person, strong, narrow, memory];
         let cells: String = chances.iter().map(|chance| format!(" {chance} |")).collect();
-        let _ = writeln!(page, "| {} |{cells}", json_word(snag));
+        let _ = writeln!(page, "| {} |{cells}", json_word(obstacle));
     }
     page.push('\n');
 }
 
-fn regime_name(regime: Regime) -> String {
-    json_word(&regime)
+fn kind_name(kind: TaskKind) -> String {
+    json_word(&kind)
 }
 
 fn json_word(value: &impl serde::Serialize) -> String {
@@ -394,8 +394,8 @@ fn json_word(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// Defaults that differ from the design's, with the reason.
-fn changes(page: &mut String) {
+/// Appends the defaults that differ from the preset `seed`, with the reasons.
+fn changed_defaults(page: &mut String) {
     page.push_str(
         "## Defaults that were changed\n\nThe preset `seed` keeps the values of the design.\n\n| key | design | default | \
          reason |\n|---|---|---|---|\n",
@@ -406,22 +406,22 @@ fn changes(page: &mut String) {
     }
 }
 
-/// Keys whose default is not that of the preset `seed`, with both values.
+/// Returns the keys whose default differs from the preset `seed`, with both values.
 pub(super) fn differences() -> Vec<(String, Value, Value)> {
     let value = |preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap_or_default();
     let mut found = Vec::new();
-    differ("", &value(Preset::Seed), &value(Preset::Default), &mut found);
-    // The seed spells out the built-in profiles, which are the same.
+    collect_differences("", &value(Preset::Seed), &value(Preset::Default), &mut found);
+    // The preset `seed` repeats the built-in profiles.
     found.retain(|(key, ..)| !key.starts_with("control.profiles"));
     found
 }
 
-fn differ(path: &str, before: &Value, now: &Value, found: &mut Vec<(String, Value, Value)>) {
+fn collect_differences(path: &str, before: &Value, now: &Value, found: &mut Vec<(String, Value, Value)>) {
     match (before, now) {
         (Value::Object(before), Value::Object(now)) => {
             for (key, before) in before {
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                differ(&path, before, now.get(key).unwrap_or(&Value::Null), found);
+                collect_differences(&path, before, now.get(key).unwrap_or(&Value::Null), found);
             }
         }
         _ if before != now => found.push((path.to_owned(), before.clone(), now.clone())),
@@ -429,7 +429,7 @@ fn differ(path: &str, before: &Value, now: &Value, found: &mut Vec<(String, Valu
     }
 }
 
-/// Keys that a reason is given for.
+/// Returns the keys that have a reason.
 #[cfg(test)]
 pub(super) fn reasons() -> Vec<&'static str> {
     REASONS.iter().map(|(key, _)| *key).collect()

@@ -1,0 +1,83 @@
+//! Output of the simulation.
+
+use super::*;
+
+fn small(name: &str) -> MixFigures {
+    let mix = Mix::named(name).expect("a mix");
+    simulate_mix(&mix, &SupervisionSettings::default(), 1, 30, true)
+}
+
+#[test]
+fn table_lists_every_policy_and_part() {
+    let figures = small("everyday");
+    let mut text = String::new();
+    table(&mut text, &figures);
+    let text = anstream::adapter::strip_str(&text).to_string();
+    assert_eq!(text.lines().count(), 2 + figures.policies.len() + figures.parts.len() + 1);
+    for name in ["limit of 10", "stall rule", "ours", "  without fresh sessions", "oracle"] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name}\n{text}");
+    }
+    // Every figure has half the width of its interval; the gap has both ends.
+    let ours = text.lines().find(|line| line.starts_with("ours ")).unwrap();
+    assert_eq!((ours.matches(" ± ").count(), ours.matches(" to ").count()), (8, 1), "{ours}");
+    assert_eq!(about(Estimate { value: 17.84, low: 17.3, high: 18.5 }, 1), "17.8 ± 0.6");
+    let json = serde_json::to_value(&figures).unwrap();
+    assert!(json["parts"][0]["brings"]["low"].is_number() && json["parts"][0]["policy"].is_string());
+    // Parts that are disabled by default are added, and make a difference.
+    let effort = figures.parts.iter().find(|part| part.figures.policy == "with effort").unwrap();
+    assert_ne!(effort.brings, Estimate::default());
+}
+
+#[test]
+fn page_has_assumptions_targets_and_figures() {
+    let args = SimulateArgs {
+        tasks: 30,
+        seed: 1,
+        mix: Vec::new(),
+        brief: false,
+        markdown: None,
+        config: None,
+        json: false,
+    };
+    let mixes: Vec<MixFigures> = HELD_OUT.iter().map(|name| small(name)).collect();
+    let page = page::markdown(&args, &mixes, &SupervisionSettings::default());
+    for heading in
+        ["Targets", "gentle", "hopeless", "shifty", "What each part is worth", "The model", "Defaults that were"]
+    {
+        assert!(page.contains(&format!("\n## {heading}")), "{heading}");
+    }
+    assert!(page.contains("lab -- simulate --tasks 30 --seed 1 --markdown docs/simulation.md"), "{page}");
+    assert!(!page.contains("NaN") && !page.contains(" inf"));
+    let row =
+        |begins: &str| page.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("{begins}: {page}"));
+    assert_eq!(row("| ours | ").matches(" ± ").count(), 10);
+    assert_eq!(row("| without stuck |").matches(" to ").count(), mixes.len());
+    assert!(row("| with all actuators |").matches("+0.00 (+0.00 to +0.00)").count() < mixes.len());
+}
+
+#[test]
+fn changed_defaults_have_reasons() {
+    let reasons = page::reasons();
+    let changed: Vec<String> = page::differences().into_iter().map(|(key, ..)| key).collect();
+    let without: Vec<&String> = changed.iter().filter(|key| !reasons.contains(&key.as_str())).collect();
+    let unused: Vec<&&str> = reasons.iter().filter(|key| !changed.iter().any(|changed| changed == **key)).collect();
+    assert!(without.is_empty() && unused.is_empty(), "without a reason: {without:?}; reasons without a change: {unused:?}");
+}
+
+#[test]
+fn mix_is_loaded_by_name_or_from_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let mine = load_mix(&file("mine.yaml", "name: mine\nkinds: {slow: 1}\nagent: {flaky: 0.5}\n")).unwrap();
+    assert_eq!((mine.name.as_str(), mine.kinds.len(), mine.agent.flaky), ("mine", 1, 0.5));
+    assert_eq!(mine.values, Mix::default().values);
+    assert_eq!(load_mix("rough").unwrap(), Mix::named("rough").unwrap());
+    let refused = |name: &str| format!("{:#}", load_mix(name).expect_err(name));
+    assert!(refused("nowhere").contains("one of the mixes everyday, rough"));
+    assert!(refused(&file("typo.yaml", "agent: {flakey: 1}\n")).contains("flakey"));
+    assert!(refused(&file("range.yaml", "max_iterations: 0\n")).ends_with("it must be between 1 and 1000"));
+}

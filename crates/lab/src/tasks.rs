@@ -1,0 +1,175 @@
+//! Simulation of supervised tasks. A seeded stochastic agent works on many tasks, each under every policy with the same
+//! random numbers, and the results are compared.
+//!
+//! Everything is an assumption of a [`Mix`]: behaviour of agents, frequency of each kind of task, behaviour of people,
+//! values. A simulation shows which parts of supervision pay under assumptions; it does not show that the assumptions hold.
+
+mod agent;
+mod figures;
+mod mix;
+mod play;
+mod policy;
+mod random;
+#[cfg(test)]
+mod tests;
+
+pub use agent::{Instructions, SimulatedAgent};
+pub use figures::{Estimate, PolicyFigures, policy_figures, worth_difference};
+pub use mix::{HELD_OUT, Mix, ProgressModel, ReleaseChances, TUNED_ON, TaskKind};
+#[cfg(test)]
+pub use mix::{AgentModel, Obstacle};
+pub use play::{TaskResult, play};
+pub use policy::{PipelineVariant, TaskPolicy};
+
+use ralph_bot::domain::supervision::SupervisionSettings;
+use ralph_bot::domain::supervision::experience::Experience;
+
+/// Parameters of the stall rule and of the restarts: those that did best on the mixes that thresholds were tuned on.
+const BASELINE_PARAMETERS: (u32, u32) = (3, 3);
+
+/// Returns the policies that are compared, each with its name.
+pub fn contenders(settings: &SupervisionSettings) -> Vec<(String, TaskPolicy)> {
+    let ours = PipelineVariant { settings: settings.clone(), ..PipelineVariant::default() };
+    let pipeline = |variant: PipelineVariant| TaskPolicy::Pipeline(Box::new(variant));
+    let named = |name: &str, policy| (name.to_owned(), policy);
+    vec![
+        named("limit of 5", TaskPolicy::Limit(5)),
+        named("limit of 10", TaskPolicy::Limit(10)),
+        named("limit of 25", TaskPolicy::Limit(25)),
+        named("the agent's claim", TaskPolicy::Claim),
+        named("Luby restarts", TaskPolicy::Luby(BASELINE_PARAMETERS.1)),
+        named("stall rule", TaskPolicy::Stall(BASELINE_PARAMETERS.0)),
+        named("ours", pipeline(ours.clone())),
+        named("ours, no earlier loops", pipeline(PipelineVariant { without_experience: true, ..ours.clone() })),
+        named("ours, told the worth", pipeline(PipelineVariant { knows_task_worth: true, ..ours })),
+        named("all seen, three late", TaskPolicy::LateOracle(3)),
+        named("oracle", TaskPolicy::Oracle),
+    ]
+}
+
+/// The pipeline with one part removed, or added if the settings disable it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PartVariant {
+    /// Name of the change: `without stuck`, `with effort`.
+    pub name: String,
+    /// The changed pipeline.
+    pub policy: TaskPolicy,
+    /// Policy that the change is compared with, unless it is the unchanged pipeline.
+    pub baseline: Option<TaskPolicy>,
+    /// Whether `policy` has the part and the baseline lacks it, rather than the reverse.
+    pub added: bool,
+}
+
+/// Access to a switch of the settings.
+type Switch = fn(&mut SupervisionSettings) -> &mut bool;
+
+/// Ways to remove or add a part of the pipeline.
+enum PartSwitch {
+    /// Toggles all of them; the part counts as enabled if any of them is.
+    Switches(&'static [Switch]),
+    /// Removes the part.
+    Remove(fn(&mut PipelineVariant)),
+}
+
+const ACTUATORS: [Switch; 5] = [
+    |settings| &mut settings.control.actuators.effort.enabled,
+    |settings| &mut settings.control.actuators.model.enabled,
+    |settings| &mut settings.control.actuators.breadth.enabled,
+    |settings| &mut settings.control.actuators.tone.enabled,
+    |settings| &mut settings.control.actuators.memory.enabled,
+];
+
+/// Every part of the pipeline, with its name.
+const PARTS: [(&str, PartSwitch); 22] = [
+    ("PID control", PartSwitch::Remove(|ours| disable_control(&mut ours.settings))),
+    ("effort", PartSwitch::Switches(&[ACTUATORS[0]])),
+    ("model tier", PartSwitch::Switches(&[ACTUATORS[1]])),
+    ("breadth", PartSwitch::Switches(&[ACTUATORS[2]])),
+    ("tone", PartSwitch::Switches(&[ACTUATORS[3]])),
+    ("memory share", PartSwitch::Switches(&[ACTUATORS[4]])),
+    ("all actuators", PartSwitch::Switches(&ACTUATORS)),
+    ("stuck", PartSwitch::Switches(&[|settings| &mut settings.oversight.stuck.enabled])),
+    ("oscillation", PartSwitch::Switches(&[|settings| &mut settings.oversight.oscillation.enabled])),
+    ("deviation", PartSwitch::Switches(&[|settings| &mut settings.oversight.deviation.enabled])),
+    ("resource_burn", PartSwitch::Switches(&[|settings| &mut settings.oversight.resource_burn.enabled])),
+    ("regression", PartSwitch::Switches(&[|settings| &mut settings.oversight.regression.enabled])),
+    ("test_tampering", PartSwitch::Switches(&[|settings| &mut settings.oversight.test_tampering.enabled])),
+    ("no_change", PartSwitch::Switches(&[|settings| &mut settings.oversight.no_change.enabled])),
+    ("agent_failure", PartSwitch::Switches(&[|settings| &mut settings.oversight.agent_failure.enabled])),
+    ("standstill", PartSwitch::Remove(|ours| ours.settings.oversight.stuck.standstill_chance = 0.0)),
+    ("giving up", PartSwitch::Switches(&[|settings| &mut settings.strategy.outlook.enabled])),
+    (
+        "strategy's own pauses",
+        PartSwitch::Remove(|ours| {
+            ours.settings.strategy.escalation_threshold = 1000;
+            ours.settings.strategy.budget_critical = 1.0;
+        }),
+    ),
+    ("WARN and REDIRECT", PartSwitch::Remove(|ours| ours.without_directives = true)),
+    ("fresh sessions", PartSwitch::Remove(|ours| ours.without_fresh_sessions = true)),
+    ("people", PartSwitch::Remove(|ours| ours.without_people = true)),
+    ("earlier loops", PartSwitch::Remove(|ours| ours.without_experience = true)),
+];
+
+/// Returns the pipeline changed by each of its parts.
+pub fn part_variants(settings: &SupervisionSettings) -> Vec<PartVariant> {
+    let ours = PipelineVariant { settings: settings.clone(), ..PipelineVariant::default() };
+    let policy = |variant: PipelineVariant| TaskPolicy::Pipeline(Box::new(variant));
+    let variant = |(name, part): &(&str, PartSwitch)| {
+        let mut changed = ours.clone();
+        let added = match part {
+            PartSwitch::Remove(remove) => {
+                remove(&mut changed);
+                false
+            }
+            PartSwitch::Switches(switches) => {
+                let is_on = switches.iter().any(|switch| *switch(&mut changed.settings));
+                switches.iter().for_each(|switch| *switch(&mut changed.settings) = !is_on);
+                !is_on
+            }
+        };
+        let name = format!("{} {name}", if added { "with" } else { "without" });
+        PartVariant { name, policy: policy(changed), baseline: None, added }
+    };
+    let mut variants: Vec<PartVariant> = PARTS.iter().map(variant).collect();
+    // Real loops have an estimate that fits their default limit of ten iterations; the limit here is higher.
+    let estimated = policy(PipelineVariant { has_estimate: true, ..ours.clone() });
+    let name = "with the usual iterations".to_owned();
+    variants.push(PartVariant { name, policy: estimated, baseline: None, added: true });
+    // By default control's alarm of a resource burn has hardly any weight, and so has the forecast that it uses.
+    let mut alarmed = ours.clone();
+    alarmed.settings.oversight.resource_burn.alarm_below = 1.0;
+    let mut without_forecast = alarmed.clone();
+    without_forecast.settings.control.resource_forecast = false;
+    let name = "with the alarm of a burn".to_owned();
+    variants.push(PartVariant { name, policy: policy(alarmed.clone()), baseline: None, added: true });
+    let name = "the same without forecast".to_owned();
+    let baseline = Some(policy(alarmed));
+    variants.push(PartVariant { name, policy: policy(without_forecast), baseline, added: false });
+    variants
+}
+
+/// Disables control: no alarm, no trend, no actuator.
+fn disable_control(settings: &mut SupervisionSettings) {
+    ACTUATORS.iter().for_each(|switch| *switch(settings) = false);
+    let control = &mut settings.control;
+    control.deadband = 0.5;
+    control.min_progress_rate = 0.0;
+    // Two changes of direction do not fit into two iterations.
+    (control.window, control.stuck_iterations, control.oscillation_count) = (2, 2, 2);
+    (control.regression_rate, control.regression_critical, control.slide_drop) = (1.0, 1.0, 1.0);
+    (control.max_iterations_percent, control.emergency_percent) = (1.0, 1.0);
+    (control.quality_drop, control.quality_critical) = (1.0, 1.0);
+    (control.integral_windup_limit, control.derivative_spike) = (5.0, 1.0);
+}
+
+/// Returns the seed of the n-th task of a simulation.
+pub fn task_seed(simulation: u64, task: u64) -> u64 {
+    simulation.wrapping_mul(1_000_003).wrapping_add(task)
+}
+
+/// Plays `tasks` tasks under a policy, one after the other in the same repository.
+pub fn play_all(mix: &Mix, policy: &TaskPolicy, simulation: u64, tasks: u64) -> Vec<TaskResult> {
+    let mut experience = Experience::default();
+    (0..tasks).map(|task| play(mix, policy, task_seed(simulation, task), &mut experience)).collect()
+}
