@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use failpoint::kill_point;
 use secrecy::ExposeSecret;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,6 @@ use crate::engine::{
     self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Shares, Wake,
 };
 use crate::escalate::{Channel, ChannelSettings};
-use crate::failpoint::{self, kill_point};
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};
@@ -95,9 +95,7 @@ pub struct App {
 impl App {
     /// Starts the service: database, adapters, what was left over, then the ears.
     pub async fn start(config: &Config, env: &Env, options: Options) -> anyhow::Result<Self> {
-        if let Some(point) = env.get(failpoint::VARIABLE) {
-            failpoint::arm(point).map_err(anyhow::Error::msg)?;
-        }
+        failpoint::arm(|variable| env.get(variable)).map_err(anyhow::Error::msg)?;
         let engine = Arc::new(build(config, env, &options).await?);
         engine.recover().await.context("the database could not be looked over")?;
         if engine.store.was_unclean() {

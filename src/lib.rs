@@ -11,7 +11,6 @@ pub mod domain;
 pub mod embed;
 pub mod engine;
 pub mod escalate;
-pub mod failpoint;
 pub mod forge;
 pub mod http;
 pub mod mcp;

@@ -23,13 +23,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use failpoint::kill_point;
 use rusqlite::{Connection, OpenFlags};
 use rusqlite_migration::{M, Migrations};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Stopwatch;
-use crate::failpoint::kill_point;
 
 /// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;

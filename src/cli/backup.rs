@@ -6,7 +6,6 @@ use clap::Args;
 
 use super::{CliError, CliResult, Global, database, load, print};
 use crate::config::{ConfigScope, Env};
-use crate::failpoint;
 use crate::store;
 
 /// Arguments of `backup`.
@@ -21,9 +20,7 @@ pub struct BackupArgs {
 /// # Errors
 /// When the configuration is wrong, there is no database, the file exists, or it cannot be written.
 pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
-    if let Some(point) = env.get(failpoint::VARIABLE) {
-        failpoint::arm(point).map_err(CliError::Usage)?;
-    }
+    failpoint::arm(|variable| env.get(variable)).map_err(CliError::Usage)?;
     let from = database(&load(ConfigScope::Store, global, env)?);
     let bytes = copy(&from, &args.file)?;
     if global.json {

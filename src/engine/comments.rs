@@ -2,13 +2,14 @@
 
 use sha2::{Digest, Sha256};
 
+use failpoint::kill_point;
+
 use super::executor::{Failure, Receipt};
 use super::intake::Trouble;
 use super::{Engine, ForgeSeat};
 use crate::domain::model::event::CommentSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report::view::View;
-use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::render::{Marker, find_marker};
 use crate::store::forge_posts::{self, ForgePost};

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use failpoint::kill_point;
+
 use super::Engine;
 use super::hands::Hands;
 use crate::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
@@ -13,7 +15,6 @@ use crate::domain::loops::LoopInput;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::LoopId;
 use crate::domain::trust::policy::PolicyLimits;
-use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{IssueRole, Slots};
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};

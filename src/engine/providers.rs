@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use failpoint::kill_point;
+
 use super::Engine;
 use crate::domain::loops::{AgentSession, Iteration, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
@@ -14,7 +16,6 @@ use crate::domain::providers::limit::Limit;
 use crate::domain::providers::money::Ending;
 use crate::domain::providers::prices::TokenUsage;
 use crate::domain::supervision::control::ModelTier;
-use crate::failpoint::kill_point;
 use crate::store::StoreError;
 use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
 

@@ -5,12 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use failpoint::kill_point;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
-use crate::failpoint::kill_point;
 use crate::store::{StoreError, leases, outbox};
 
 /// What a process does of the service.

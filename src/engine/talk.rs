@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use failpoint::kill_point;
+
 use super::comments::digest;
 use super::executor::{Failure, Receipt};
 use super::{Engine, ForgeSeat};
@@ -11,7 +13,6 @@ use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::report;
 use crate::domain::report::view::{Severity, View};
-use crate::failpoint::kill_point;
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
 use crate::store::forge_posts::{self, ForgePost};

@@ -10,6 +10,7 @@ mod project;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
 use super::executor::{Failure, Receipt};
@@ -24,7 +25,6 @@ use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 use crate::domain::trust::permit::Authorization;
 use crate::domain::trust::policy::{Policy, RepositorySettings};
-use crate::failpoint::kill_point;
 use crate::process::{self, Cookie};
 use crate::store::outbox::{self, ClaimedEffect};
 use crate::store::{StoreError, leases, loops};

@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use failpoint::kill_point;
 use futures::StreamExt;
 use tokio::sync::SemaphorePermit;
 
 use super::{Edge, Hook, USUAL_BODY};
-use crate::failpoint::kill_point;
 use crate::forge::signature::{SignatureStyle, verify_headers};
 use crate::store::StoreError;
 use crate::store::inbox::{self, Body as Packed, StoredDelivery};

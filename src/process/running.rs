@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use failpoint::kill_point;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, ChildStdout};
@@ -18,7 +19,6 @@ use super::{
     end_survivors, memory, sandbox, spawn, survivors,
 };
 use crate::clock::Stopwatch;
-use crate::failpoint::kill_point;
 
 /// How long output is still read after the main process has ended, for what its children had yet to print.
 const DRAIN: Duration = Duration::from_secs(2);

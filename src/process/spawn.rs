@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use failpoint::kill_point;
 use rustix::fs::{Access, MemfdFlags, Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
@@ -20,7 +21,6 @@ use super::egress_proxy::{self, PROXY_FD};
 use super::sandbox::Network;
 use super::survivors::COOKIE_VARIABLE;
 use super::{ProcessError, ProcessSpec, Sandbox, Stdin, memory, sandbox};
-use crate::failpoint::kill_point;
 
 /// Numbers that further descriptors may have in the child.
 const GIVEN: std::ops::RangeInclusive<i32> = 3..=63;

@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use failpoint::kill_point;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
 use super::git::GitCommand;
@@ -15,7 +16,6 @@ use super::tree::{remove_index_lock, tree_ref};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::{DiffStat, FileStat};
-use crate::failpoint::kill_point;
 
 /// Larger files are left out of snapshots, as the forges would refuse them.
 const LARGEST_FILE: u64 = 100 << 20;

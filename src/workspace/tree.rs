@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use failpoint::kill_point;
+
 use super::git::{GitCommand, GitUrl};
 use super::layout::{ScratchFolder, TreePaths, check_branch, indexes, loop_name, objects};
 use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
-use crate::failpoint::kill_point;
 
 /// What a loop's tree is made from.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use ralph_bot::domain::loops::Loop;
-use ralph_bot::failpoint;
 use ralph_bot::store::{Store, inbox, installation, loops, outbox};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};

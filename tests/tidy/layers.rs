@@ -12,7 +12,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("main", &["*"]),
     ("app", &["*"]),
     ("cli", &["*"]),
-    ("http", &["store", "forge", "domain", "clock", "telemetry", "config", "failpoint"]),
+    ("http", &["store", "forge", "domain", "clock", "telemetry", "config"]),
     (
         "engine",
         &[
@@ -31,26 +31,24 @@ const LAYERS: [(&str, &[&str]); 22] = [
             "escalate",
             "mcp",
             "embed",
-            "failpoint",
         ],
     ),
     ("forge", &["domain", "clock", "process", "net"]),
     ("agent", &["domain", "clock", "process", "net"]),
     ("provider", &["domain", "clock", "process", "net"]),
-    ("workspace", &["domain", "clock", "process", "failpoint"]),
+    ("workspace", &["domain", "clock", "process"]),
     ("checks", &["domain", "clock", "process"]),
-    ("store", &["domain", "clock", "process", "failpoint"]),
+    ("store", &["domain", "clock", "process"]),
     ("mcp", &["domain", "store"]),
     ("escalate", &["domain", "clock", "process", "net"]),
     ("embed", &["domain"]),
     ("render", &["domain"]),
     ("domain", &[]),
-    ("process", &["clock", "domain", "failpoint"]),
+    ("process", &["clock", "domain"]),
     ("net", &[]),
     ("config", &["domain"]),
     ("clock", &["domain"]),
     ("telemetry", &["domain", "clock", "config"]),
-    ("failpoint", &[]),
 ];
 
 /// Folders of `domain`, each with the folders that it may name. A new folder needs a row of its own.

@@ -1,5 +1,7 @@
 //! Comments: which commands are in them, and whether their author may give them.
 
+use failpoint::kill_point;
+
 use super::{Intake, Origin, Trouble, done, ignored, text_hash};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{CommentRef, LoopInput};
@@ -11,7 +13,6 @@ use crate::domain::report::view::{CommandReply, View};
 use crate::domain::trust::command::{self, Command, CommandError};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::engine::{Engine, ForgeSeat};
-use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};

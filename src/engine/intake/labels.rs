@@ -1,5 +1,7 @@
 //! The label that starts a loop: who set it, on whose text, and who took it off.
 
+use failpoint::kill_point;
+
 use super::{Intake, Origin, Outcome, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored, level, text_hash};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{CommentRef, LoopInput, LoopStart, LoopTask};
@@ -12,7 +14,6 @@ use crate::domain::trust::command::RunOptions;
 use crate::domain::trust::permit::{AccessLevel, Authorization};
 use crate::domain::trust::sanitize;
 use crate::engine::{Engine, ForgeSeat};
-use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use failpoint::kill_point;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -14,7 +15,6 @@ use crate::domain::model::ids::RepoRef;
 use crate::engine::Engine;
 use crate::engine::hands::Hands;
 use crate::engine::supervisor::REST;
-use crate::failpoint::kill_point;
 use crate::store::StoreError;
 use crate::store::inbox::{self, DeliveryOutcome};
 

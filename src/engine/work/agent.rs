@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use failpoint::kill_point;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +24,6 @@ use crate::engine::Engine;
 use crate::engine::assist::Questions;
 use crate::engine::executor::{Failure, Receipt};
 use crate::engine::providers::{CallEnd, Used, Wish, reasons_words};
-use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::process::Cookie;
 use crate::process::sandbox::{EgressSettings, Network, RefusedHosts};

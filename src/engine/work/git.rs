@@ -1,12 +1,13 @@
 //! Commits, pushes, merges, and files that are put back.
 
+use failpoint::kill_point;
+
 use crate::domain::loops::{IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::policy::{Protected, ProtectedPolicy};
 use crate::domain::trust::tamper;
 use crate::engine::executor::{Failure, Receipt};
 use crate::engine::{Engine, ForgeSeat};
-use crate::failpoint::kill_point;
 use crate::process::Masker;
 use crate::workspace::{CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest};
 

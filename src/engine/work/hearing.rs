@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::AgentEvent;
@@ -17,7 +18,6 @@ use crate::domain::model::ids::{Money, RepoRef, Timestamp};
 use crate::domain::providers::prices::TokenUsage;
 use crate::embed::StaticModel;
 use crate::engine::Engine;
-use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::store::calls::{self, CallContext};
 use crate::store::{Store, memory};

@@ -1,0 +1,120 @@
+//! Kill points: places in the code where a test can make the service kill itself.
+//!
+//! `RALPH_KILL=K24:2` in the environment makes the process kill itself the second time that it passes the point K24.
+//! `docs/faults.md` lists the points. Only tests compile them in: without the feature `kill-points`, which the root package
+//! enables in its dev-dependencies, the functions are empty and the variable is not read.
+
+/// Environment variable that arms a point: its name, optionally followed by a colon and the 1-based number of the pass.
+pub const VARIABLE: &str = "RALPH_KILL";
+
+#[cfg(feature = "kill-points")]
+pub use armed::{arm, kill_point};
+
+/// Arms the kill point that [`VARIABLE`] names; `read` returns the value of an environment variable.
+///
+/// # Errors
+/// If the value is invalid; never without the feature `kill-points`.
+#[cfg(not(feature = "kill-points"))]
+#[inline(always)]
+pub fn arm<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), String> {
+    Ok(())
+}
+
+/// Kills the process by SIGKILL if this point is armed and the pass is reached; empty without the feature `kill-points`.
+#[cfg(not(feature = "kill-points"))]
+#[inline(always)]
+pub fn kill_point(_name: &'static str) {}
+
+#[cfg(feature = "kill-points")]
+mod armed {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::VARIABLE;
+
+    static ARMED: OnceLock<ArmedPoint> = OnceLock::new();
+
+    #[derive(Debug)]
+    struct ArmedPoint {
+        name: String,
+        /// Remaining passes, including the one that kills.
+        passes: AtomicU32,
+    }
+
+    impl ArmedPoint {
+        /// Parses `NAME` or `NAME:PASS`.
+        fn parse(text: &str) -> Option<Self> {
+            let (name, pass) = text.split_once(':').unwrap_or((text, "1"));
+            let pass: u32 = pass.parse().ok().filter(|pass| *pass > 0)?;
+            (!name.is_empty()).then(|| Self { name: name.to_owned(), passes: AtomicU32::new(pass) })
+        }
+
+        /// Counts a pass; returns whether it is the one that kills.
+        fn is_reached(&self, name: &str) -> bool {
+            self.name == name && self.passes.fetch_sub(1, Ordering::SeqCst) == 1
+        }
+    }
+
+    /// Arms the kill point that [`VARIABLE`] names; `read` returns the value of an environment variable. Later calls have no
+    /// effect.
+    ///
+    /// # Errors
+    /// If the value is invalid.
+    pub fn arm<'a>(read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), String> {
+        let Some(text) = read(VARIABLE) else { return Ok(()) };
+        let point = ArmedPoint::parse(text)
+            .ok_or_else(|| format!("{VARIABLE}: expected the name of a kill point, such as K24 or K24:2, found `{text}`"))?;
+        tracing::warn!(?point, "this process will kill itself at a kill point; only tests do this");
+        let _ = ARMED.set(point);
+        Ok(())
+    }
+
+    /// Kills the process by SIGKILL if this point is armed and the pass is reached.
+    #[inline]
+    pub fn kill_point(name: &'static str) {
+        if ARMED.get().is_some_and(|point| point.is_reached(name)) {
+            let _ = kill_process(getpid(), Signal::KILL);
+            // The signal may reach another thread first; this one must not continue.
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn points_are_parsed_with_the_pass_that_kills() {
+            let reached = |text: &str, names: &[&str]| {
+                let point = ArmedPoint::parse(text).expect("a point");
+                names.iter().map(|name| point.is_reached(name)).collect::<Vec<_>>()
+            };
+            assert_eq!(reached("K24", &["K23", "K24"]), [false, true]);
+            assert_eq!(reached("K24:2", &["K24", "K2", "K24"]), [false, false, true]);
+            for invalid in ["", ":1", "K24:", "K24:0", "K24:x", "K24:-1"] {
+                assert!(ArmedPoint::parse(invalid).is_none(), "{invalid}");
+            }
+        }
+
+        #[test]
+        fn invalid_values_are_refused_and_missing_ones_ignored() {
+            assert_eq!(arm(|_| None), Ok(()));
+            let refused = arm(|variable| (variable == "RALPH_KILL").then_some("K24:0")).expect_err("refused");
+            assert!(refused.contains("found `K24:0`"), "{refused}");
+            kill_point("K24");
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "kill-points")))]
+mod tests {
+    #[test]
+    fn variable_is_not_read_without_the_feature() {
+        assert_eq!(super::arm(|_| panic!("the variable was read")), Ok(()));
+        super::kill_point("K24");
+    }
+}
