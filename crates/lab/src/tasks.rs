@@ -13,6 +13,7 @@ mod random;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
 pub use agent::{Instructions, SimulatedAgent};
 pub use figures::{Estimate, PolicyFigures, policy_figures, worth_difference};
 pub use mix::{HELD_OUT, Mix, ProgressModel, ReleaseChances, TUNED_ON, TaskKind};
