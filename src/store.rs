@@ -24,8 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use failpoint::kill_point;
-use rusqlite::{Connection, OpenFlags};
-use rusqlite_migration::{M, Migrations};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -50,13 +49,14 @@ const STATEMENTS: usize = 128;
 /// Maximum idle read connections.
 const IDLE_READERS: usize = 8;
 
-const MIGRATIONS: &[M<'static>] = &[
-    M::up(include_str!("../migrations/0001_first.sql")),
-    M::up(include_str!("../migrations/0002_memory.sql")),
-    M::up(include_str!("../migrations/0003_session.sql")),
-    M::up(include_str!("../migrations/0004_calls.sql")),
-    M::up(include_str!("../migrations/0005_vectors.sql")),
-    M::up(include_str!("../migrations/0006_due.sql")),
+/// Migrations in order; `user_version` of the database is the number of those that have run.
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_first.sql"),
+    include_str!("../migrations/0002_memory.sql"),
+    include_str!("../migrations/0003_session.sql"),
+    include_str!("../migrations/0004_calls.sql"),
+    include_str!("../migrations/0005_vectors.sql"),
+    include_str!("../migrations/0006_due.sql"),
 ];
 
 /// Error of the store.
@@ -394,16 +394,32 @@ fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
     work()
 }
 
-/// Runs the missing migrations, each in a transaction of its own.
-fn migrate(connection: &mut Connection) -> Result<(), rusqlite_migration::Error> {
-    for done in 1..MIGRATIONS.len() {
-        let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        if version < done as i64 {
-            Migrations::from_slice(&MIGRATIONS[..done]).to_latest(connection)?;
+/// Runs the missing migrations, each in a transaction of its own. The error is a message.
+fn migrate(connection: &mut Connection) -> Result<(), String> {
+    let version = |c: &Connection| c.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0));
+    let known = MIGRATIONS.len() as u32;
+    loop {
+        let done = version(connection).map_err(|e| e.to_string())?;
+        if done == known {
+            return Ok(());
+        }
+        let Some(sql) = MIGRATIONS.get(done as usize) else {
+            return Err(format!("its schema has version {done}, this version of ralph-bot knows {known}"));
+        };
+        let run = |connection: &mut Connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            // Another process may have run it meanwhile.
+            if version(&transaction)? == done {
+                transaction.execute_batch(sql)?;
+                transaction.pragma_update(None, "user_version", done + 1)?;
+            }
+            transaction.commit()
+        };
+        run(connection).map_err(|e| e.to_string())?;
+        if done + 1 < known {
             kill_point("K32");
         }
     }
-    Migrations::from_slice(MIGRATIONS).to_latest(connection)
 }
 
 /// Checks that a database can be written at `path`, because SQLite only reports that it cannot be opened. The error is a message.

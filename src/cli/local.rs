@@ -1,5 +1,6 @@
 //! `ralph-bot local`: one loop on a local repository without a forge.
 
+#[cfg(feature = "desktop")]
 mod desktop;
 mod progress;
 #[cfg(test)]
@@ -111,8 +112,9 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
         () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
     }
     let outcome = outcome?;
-    if let Some(news) = outcome.as_ref().and_then(desktop::news) {
-        desktop::show(&news, env).await;
+    #[cfg(feature = "desktop")]
+    if let Some(notification) = outcome.as_ref().and_then(desktop::notification) {
+        desktop::show(&notification, env).await;
     }
     match outcome {
         Some(ended) => finish(&ended, forge.default_branch(), json),

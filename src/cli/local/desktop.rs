@@ -1,5 +1,5 @@
-//! A word on the desktop when a loop needs its person, who may have gone on to something else. It never fails a run, and
-//! where there is no session to show it in, nothing is shown and nothing is said about that.
+//! Desktop notification when a loop of `ralph-bot local` needs a person (feature `desktop`). A failure is only logged; without
+//! a desktop session nothing is shown.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,46 +10,46 @@ use crate::config::Env;
 use crate::domain::loops::Loop;
 use crate::domain::trust::sanitize::visible;
 
-/// Longest wait for the desktop.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest text, in characters.
+/// Maximum time to wait for the desktop.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum length of a line, in characters.
 const TEXT_MAX: usize = 300;
 
-/// What is shown.
+/// Text of a notification.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct DesktopNotification {
     summary: String,
     body: String,
 }
 
-/// What there is to show of a loop at rest; nothing where it asks for nobody.
-pub(super) fn news(at_rest: &Loop) -> Option<News> {
-    at_rest.escalated.as_ref()?;
+/// Returns the notification for a loop that needs a person; `None` for any other.
+pub(super) fn notification(current: &Loop) -> Option<DesktopNotification> {
+    current.escalated.as_ref()?;
     let line = |text: &str| {
         let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
         line.chars().take(TEXT_MAX).collect::<String>()
     };
-    // Desktops read some HTML in a body.
+    // Desktops interpret some HTML in the body.
     let plain = |text: &str| line(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let body = format!("{}\n{}", plain(&at_rest.task.title), plain(&at_rest.why));
-    Some(News { summary: format!("ralph-bot needs you: {}", at_rest.state.as_str()), body })
+    let body = format!("{}\n{}", plain(&current.task.title), plain(&current.why));
+    Some(DesktopNotification { summary: format!("ralph-bot needs you: {}", current.state.as_str()), body })
 }
 
-/// Shows it, where there is a session.
-pub(super) async fn show(news: &News, env: &Env) {
+/// Shows a notification if there is a desktop session.
+pub(super) async fn show(notification: &DesktopNotification, env: &Env) {
     if !has_session(env) {
         return;
     }
-    let mut notification = Notification::new();
-    notification.appname("ralph-bot").summary(&news.summary).body(&news.body).urgency(Urgency::Critical);
-    match tokio::time::timeout(PATIENCE, notification.show_async()).await {
+    let mut shown = Notification::new();
+    shown.appname("ralph-bot").summary(&notification.summary).body(&notification.body).urgency(Urgency::Critical);
+    match tokio::time::timeout(TIMEOUT, shown.show_async()).await {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "the desktop showed nothing"),
-        Err(_) => tracing::debug!("the desktop did not answer"),
+        Ok(Err(error)) => tracing::debug!(%error, "could not show a desktop notification"),
+        Err(_) => tracing::debug!("the desktop did not answer; no notification was shown"),
     }
 }
 
-/// Whether there is a session bus: named, or at its usual place.
+/// Whether there is a session bus: in the environment, or at its default path.
 fn has_session(env: &Env) -> bool {
     let named = env.get("DBUS_SESSION_BUS_ADDRESS").is_some_and(|address| !address.is_empty());
     named || env.get("XDG_RUNTIME_DIR").is_some_and(|folder| Path::new(folder).join("bus").exists())
@@ -65,7 +65,7 @@ mod tests {
     use crate::domain::trust::command::RunOptions;
     use crate::domain::trust::policy::Policy;
 
-    fn at_rest() -> Loop {
+    fn paused_loop() -> Loop {
         let start = LoopStart {
             id: LoopId::new("r-42-k7m2qa"),
             place: IssueRef {
@@ -93,21 +93,21 @@ mod tests {
     }
 
     #[test]
-    fn who_is_needed_is_told_why_in_plain_words() {
-        let mut current = at_rest();
-        assert_eq!(news(&current), None, "nobody is asked for");
+    fn notification_has_state_title_and_reason_without_markup() {
+        let mut current = paused_loop();
+        assert_eq!(notification(&current), None);
         current.escalated = Some("stuck".into());
         current.state = LoopState::Paused;
         current.why = format!("The loop is stuck:\n\t{}", "no ".repeat(300));
-        let told = news(&current).expect("a person is needed");
-        assert_eq!(told.summary, "ralph-bot needs you: paused");
-        let (title, why) = told.body.split_once('\n').expect("two lines");
+        let shown = notification(&current).expect("a person is needed");
+        assert_eq!(shown.summary, "ralph-bot needs you: paused");
+        let (title, why) = shown.body.split_once('\n').expect("two lines");
         assert_eq!(title, "The &lt;b&gt;answer&lt;/b&gt; is wrong &amp; late");
         assert!(why.starts_with("The loop is stuck: no no ") && why.chars().count() == TEXT_MAX, "{why}");
     }
 
     #[test]
-    fn without_a_session_there_is_no_desktop() {
+    fn session_is_found_by_variable_or_default_path() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().to_str().expect("text");
         assert!(!has_session(&Env::of([("HOME", "/root"), ("DBUS_SESSION_BUS_ADDRESS", "")])));

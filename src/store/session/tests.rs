@@ -3,19 +3,18 @@
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use rusqlite_migration::Migrations;
 
 use super::*;
 use crate::domain::knowledge::session::{
     EventKind, Hit, Iterations, SearchResults, SessionQuery, SessionTier, extract,
 };
-use crate::store::MIGRATIONS;
+use crate::store::migrate;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
 fn database() -> Connection {
     let mut c = Connection::open_in_memory().expect("a database");
-    Migrations::from_slice(MIGRATIONS).to_latest(&mut c).expect("the schema");
+    migrate(&mut c).expect("the schema");
     c.pragma_update(None, "foreign_keys", true).expect("foreign keys");
     for (id, issue, open) in [("r-1-aaaaaa", 1, 1), ("r-2-bbbbbb", 2, 1), ("r-3-cccccc", 3, 0)] {
         let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
