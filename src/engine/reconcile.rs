@@ -17,11 +17,7 @@ use crate::domain::loops::{Loop, LoopInput, LoopState};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
-<<<<<<< HEAD
 use crate::domain::providers::backends::BackendObservation;
-=======
-use crate::domain::providers::backends::Observation;
->>>>>>> a58fec5 (Move kill points to a crate that only tests compile in)
 use crate::forge::ForgeErrorKind;
 use crate::process;
 use crate::store::loops::{self, IssueRole};

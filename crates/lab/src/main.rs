@@ -25,7 +25,7 @@ enum LabCommand {
     /// Measure the value of supervision and of each of its parts with simulated agents
     Simulate(simulate::SimulateArgs),
     /// Measure the value of memory with simulated agents: without it, with it, and with wrong learnings in it
-    Memory(memory::MemoryArgs),
+    Memory(memory::LabMemoryArgs),
 }
 
 fn main() -> ExitCode {

@@ -96,7 +96,7 @@ const PARTS: [&str; 12] = [
 
 /// Arguments of `lab memory`.
 #[derive(Debug, Clone, Args)]
-pub struct MemoryArgs {
+pub struct LabMemoryArgs {
     /// Tasks per seed
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub tasks: u32,
@@ -115,7 +115,7 @@ pub struct MemoryArgs {
 ///
 /// # Errors
 /// If the output cannot be written.
-pub fn run(args: &MemoryArgs) -> anyhow::Result<()> {
+pub fn run(args: &LabMemoryArgs) -> anyhow::Result<()> {
     let results = play_seeds(seeds(args.seed), args.tasks, &MemorySettings::default());
     let mut text = String::new();
     if args.json {

@@ -16,7 +16,7 @@ use ralph_bot::domain::supervision::SupervisionSettings;
 use serde::Serialize;
 
 use crate::tasks::{
-    Estimate, HELD_OUT, Mix, PartVariant, PolicyFigures, TUNED_ON, TaskPolicy, TaskResult, contenders, part_variants,
+    IntervalEstimate, HELD_OUT, Mix, PartVariant, PolicyFigures, TUNED_ON, TaskPolicy, TaskResult, contenders, part_variants,
     play_all, policy_figures, worth_difference,
 };
 use crate::{print, write_page};
@@ -75,7 +75,7 @@ struct PartFigures {
     #[serde(flatten)]
     figures: PolicyFigures,
     /// Increase of the value per task by the part, in usual iterations.
-    brings: Estimate,
+    brings: IntervalEstimate,
 }
 
 /// Runs the simulation and prints its figures.
@@ -191,17 +191,17 @@ fn table(text: &mut String, mix: &MixFigures) {
 }
 
 /// Formats an estimate with half the width of its interval.
-fn about(figure: Estimate, decimals: usize) -> String {
+fn about(figure: IntervalEstimate, decimals: usize) -> String {
     format!("{:.decimals$} ± {:.decimals$}", figure.value, (figure.high - figure.low) / 2.0)
 }
 
 /// Formats a share in percent, with half the width of its interval.
-fn percent(figure: Estimate) -> String {
-    let Estimate { value, low, high } = figure;
-    format!("{} %", about(Estimate { value: value * 100.0, low: low * 100.0, high: high * 100.0 }, 1))
+fn percent(figure: IntervalEstimate) -> String {
+    let IntervalEstimate { value, low, high } = figure;
+    format!("{} %", about(IntervalEstimate { value: value * 100.0, low: low * 100.0, high: high * 100.0 }, 1))
 }
 
 /// Formats a share in percent with the ends of its interval.
-fn interval(figure: Estimate) -> String {
+fn interval(figure: IntervalEstimate) -> String {
     format!("{:.0} % ({:.0} to {:.0})", figure.value * 100.0, figure.low * 100.0, figure.high * 100.0)
 }

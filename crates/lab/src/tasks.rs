@@ -15,7 +15,7 @@ mod tests;
 
 #[cfg(test)]
 pub use agent::{Instructions, SimulatedAgent};
-pub use figures::{Estimate, PolicyFigures, policy_figures, worth_difference};
+pub use figures::{IntervalEstimate, PolicyFigures, policy_figures, worth_difference};
 pub use mix::{HELD_OUT, Mix, ProgressModel, ReleaseChances, TUNED_ON, TaskKind};
 #[cfg(test)]
 pub use mix::{AgentModel, Obstacle};

@@ -1,6 +1,6 @@
 //! Page about the value of memory.
 
-use super::{MemoryArgs, SeedFigures, table};
+use super::{LabMemoryArgs, SeedFigures, table};
 
 /// Maximum share of additional iterations that poison may cost on average.
 const POISON_TARGET: f64 = 0.05;
@@ -28,7 +28,7 @@ const MODEL: &str = "\
   families, and whether real agents follow the advice in their prompts.";
 
 /// Renders the page.
-pub(super) fn markdown(args: &MemoryArgs, results: &[SeedFigures]) -> String {
+pub(super) fn markdown(args: &LabMemoryArgs, results: &[SeedFigures]) -> String {
     let seeds = || results.iter().filter(|result| result.seed.is_some());
     let worst = seeds().map(|result| result.loss).fold(f64::MIN, f64::max) * 100.0;
     let over = seeds().filter(|result| result.loss > POISON_TARGET).count();

@@ -222,7 +222,7 @@ async fn memory_page_matches_the_figures() {
     let update = env.get("UPDATE_DOCS").is_some();
     let set = env.get("RALPH_TEST_LAB_SEEDS").map(|seeds| seeds.parse().expect("a number of seeds"));
     let count: u64 = if update { SEEDS } else { set.unwrap_or(1) };
-    let args = MemoryArgs { tasks: 500, seed: SEED, markdown: None, json: false };
+    let args = LabMemoryArgs { tasks: 500, seed: SEED, markdown: None, json: false };
     let results = play_seeds(SEED..=SEED + count - 1, args.tasks, &MemorySettings::default());
     results.iter().filter(|result| count == SEEDS || result.seed.is_some()).for_each(check_targets);
     let few = LabelledSet::load(MemorySettings { query_terms: FEW_TERMS, ..MemorySettings::default() }).await;

@@ -20,12 +20,12 @@ fn table_lists_every_policy_and_part() {
     // Every figure has half the width of its interval; the gap has both ends.
     let ours = text.lines().find(|line| line.starts_with("ours ")).unwrap();
     assert_eq!((ours.matches(" ± ").count(), ours.matches(" to ").count()), (8, 1), "{ours}");
-    assert_eq!(about(Estimate { value: 17.84, low: 17.3, high: 18.5 }, 1), "17.8 ± 0.6");
+    assert_eq!(about(IntervalEstimate { value: 17.84, low: 17.3, high: 18.5 }, 1), "17.8 ± 0.6");
     let json = serde_json::to_value(&figures).unwrap();
     assert!(json["parts"][0]["brings"]["low"].is_number() && json["parts"][0]["policy"].is_string());
     // Parts that are disabled by default are added, and make a difference.
     let effort = figures.parts.iter().find(|part| part.figures.policy == "with effort").unwrap();
-    assert_ne!(effort.brings, Estimate::default());
+    assert_ne!(effort.brings, IntervalEstimate::default());
 }
 
 #[test]

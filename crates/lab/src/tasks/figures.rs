@@ -13,7 +13,7 @@ const Z: f64 = 1.96;
 
 /// An estimate and its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Estimate {
+pub struct IntervalEstimate {
     /// Point estimate.
     pub value: f64,
     /// Lower end of the interval.
@@ -28,27 +28,27 @@ pub struct PolicyFigures {
     /// Name of the policy.
     pub policy: String,
     /// Share of the tasks that were done, 0..1.
-    pub done: Estimate,
+    pub done: IntervalEstimate,
     /// Share of the tasks that were accepted although they were not done, 0..1.
-    pub false_done: Estimate,
+    pub false_done: IntervalEstimate,
     /// Iterations of all tasks, divided by the number of tasks done.
-    pub iterations_each: Estimate,
+    pub iterations_each: IntervalEstimate,
     /// Cost of all tasks in usual iterations, divided by the number of tasks done.
-    pub cost_each: Estimate,
+    pub cost_each: IntervalEstimate,
     /// Iterations per hopeless task.
-    pub hopeless: Estimate,
+    pub hopeless: IntervalEstimate,
     /// Iterations of tasks that were not done, per task.
-    pub wasted: Estimate,
+    pub wasted: IntervalEstimate,
     /// Share of the healthy loops that were disturbed, 0..1.
-    pub disturbed: Estimate,
+    pub disturbed: IntervalEstimate,
     /// Share of the disturbed among all loops without obstacles, including those that would not be done in time, 0..1.
-    pub disturbed_of_all: Estimate,
+    pub disturbed_of_all: IntervalEstimate,
     /// Questions to people, per task.
-    pub asked: Estimate,
+    pub asked: IntervalEstimate,
     /// Value per task, in usual iterations.
-    pub worth: Estimate,
+    pub worth: IntervalEstimate,
     /// Closed share of the gap in value between a limit of ten iterations and the oracle.
-    pub gap: Estimate,
+    pub gap: IntervalEstimate,
 }
 
 /// Returns the statistics of a policy. `results`, `ten` and `oracle` are of the same tasks in the same order.
@@ -87,27 +87,27 @@ pub fn policy_figures(
 }
 
 /// Returns by how much the value of a task is higher in `with` than in `without`, in usual iterations, paired by task.
-pub fn worth_difference(with: &[TaskResult], without: &[TaskResult], mix: &Mix) -> Estimate {
+pub fn worth_difference(with: &[TaskResult], without: &[TaskResult], mix: &Mix) -> IntervalEstimate {
     mean(with.iter().zip(without).map(|(with, without)| with.worth(mix) - without.worth(mix)))
 }
 
 /// Returns the mean of `values` with its interval; 0 if there are none.
-fn mean(values: impl Iterator<Item = f64>) -> Estimate {
+fn mean(values: impl Iterator<Item = f64>) -> IntervalEstimate {
     let (mut count, mut sum, mut squares) = (0.0_f64, 0.0, 0.0);
     for value in values {
         (count, sum, squares) = (count + 1.0, sum + value, squares + value * value);
     }
     if count == 0.0 {
-        return Estimate::default();
+        return IntervalEstimate::default();
     }
     let value = sum / count;
     let variance = (squares / count - value * value).max(0.0) / (count - 1.0).max(1.0);
-    Estimate { value, low: value - Z * variance.sqrt(), high: value + Z * variance.sqrt() }
+    IntervalEstimate { value, low: value - Z * variance.sqrt(), high: value + Z * variance.sqrt() }
 }
 
 /// Returns a statistic over `tasks` tasks with its interval. `statistic` receives the indices of the sampled tasks, with
 /// repetitions; results that are not finite count as 0.
-fn bootstrap(tasks: usize, statistic: impl Fn(&[usize]) -> f64) -> Estimate {
+fn bootstrap(tasks: usize, statistic: impl Fn(&[usize]) -> f64) -> IntervalEstimate {
     let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
     let mut sample: Vec<usize> = (0..tasks).collect();
     let value = finite(statistic(&sample));
@@ -120,7 +120,7 @@ fn bootstrap(tasks: usize, statistic: impl Fn(&[usize]) -> f64) -> Estimate {
         .collect();
     values.sort_by(f64::total_cmp);
     let tail = RESAMPLES / 40;
-    Estimate { value, low: values[tail], high: values[RESAMPLES - 1 - tail] }
+    IntervalEstimate { value, low: values[tail], high: values[RESAMPLES - 1 - tail] }
 }
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
             ratios += u32::from(ratio.low <= 1.0 && 1.0 <= ratio.high);
         }
         assert!((180..=199).contains(&means) && (178..=199).contains(&ratios), "{means} and {ratios} of 200");
-        assert_eq!(mean(std::iter::empty()), Estimate::default());
+        assert_eq!(mean(std::iter::empty()), IntervalEstimate::default());
         assert_eq!(bootstrap(3, |_| f64::NAN).value, 0.0);
     }
 }

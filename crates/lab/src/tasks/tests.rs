@@ -244,8 +244,8 @@ fn policy_compared_with_itself_closes_no_gap() {
     let (ten, oracle) = (play_all(&mix, &TaskPolicy::Limit(10), 1, 100), play_all(&mix, &TaskPolicy::Oracle, 1, 100));
     let ten_figures = policy_figures("ten", &ten, &ten, &oracle, &mix);
     assert_eq!((ten_figures.gap.value, ten_figures.disturbed.value, ten_figures.asked.value), (0.0, 0.0, 0.0));
-    assert_eq!(policy_figures("oracle", &oracle, &ten, &oracle, &mix).gap, Estimate { value: 1.0, low: 1.0, high: 1.0 });
-    assert_eq!(worth_difference(&ten, &ten, &mix), Estimate::default());
+    assert_eq!(policy_figures("oracle", &oracle, &ten, &oracle, &mix).gap, IntervalEstimate { value: 1.0, low: 1.0, high: 1.0 });
+    assert_eq!(worth_difference(&ten, &ten, &mix), IntervalEstimate::default());
     assert!(worth_difference(&oracle, &ten, &mix).low > 0.0);
     let none = policy_figures("none", &[], &[], &[], &mix);
     assert!(none.gap.value == 0.0 && none.iterations_each.value == 0.0);
