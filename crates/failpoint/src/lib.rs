@@ -64,8 +64,9 @@ mod armed {
     /// If the value is invalid.
     pub fn arm<'a>(read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), String> {
         let Some(text) = read(VARIABLE) else { return Ok(()) };
-        let point = ArmedPoint::parse(text)
-            .ok_or_else(|| format!("{VARIABLE}: expected the name of a kill point, such as K24 or K24:2, found `{text}`"))?;
+        let point = ArmedPoint::parse(text).ok_or_else(|| {
+            format!("{VARIABLE}: expected the name of a kill point, such as K24 or K24:2, found `{text}`")
+        })?;
         tracing::warn!(?point, "this process will kill itself at a kill point; only tests do this");
         let _ = ARMED.set(point);
         Ok(())

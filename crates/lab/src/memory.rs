@@ -381,7 +381,8 @@ impl SimulatedLoop<'_> {
         let text = format!("the {} is broken", self.family.subject);
         let query = LearningQuery { text, task_type: TaskType::TestFix, repository: repository(), embedding: None };
         let found = self.memory.iter().filter(|learning| learning.is_worth_telling(self.settings, self.now));
-        let found = found.map(|learning| LearningCandidate { learning: learning.clone(), by_words: None, by_vector: None });
+        let found =
+            found.map(|learning| LearningCandidate { learning: learning.clone(), by_words: None, by_vector: None });
         let recalled: Vec<Learning> =
             rank(&query, found.collect(), self.settings, self.now).into_iter().map(|one| one.learning).collect();
         self.used.extend(recalled.iter().map(|learning| learning.id.clone()));

@@ -16,8 +16,8 @@ use ralph_bot::domain::supervision::SupervisionSettings;
 use serde::Serialize;
 
 use crate::tasks::{
-    IntervalEstimate, HELD_OUT, Mix, PartVariant, PolicyFigures, TUNED_ON, TaskPolicy, TaskResult, contenders, part_variants,
-    play_all, policy_figures, worth_difference,
+    HELD_OUT, IntervalEstimate, Mix, PartVariant, PolicyFigures, TUNED_ON, TaskPolicy, TaskResult, contenders,
+    part_variants, play_all, policy_figures, worth_difference,
 };
 use crate::{print, write_page};
 

@@ -16,9 +16,9 @@ mod tests;
 #[cfg(test)]
 pub use agent::{Instructions, SimulatedAgent};
 pub use figures::{IntervalEstimate, PolicyFigures, policy_figures, worth_difference};
-pub use mix::{HELD_OUT, Mix, ProgressModel, ReleaseChances, TUNED_ON, TaskKind};
 #[cfg(test)]
 pub use mix::{AgentModel, Obstacle};
+pub use mix::{HELD_OUT, Mix, ProgressModel, ReleaseChances, TUNED_ON, TaskKind};
 pub use play::{TaskResult, play};
 pub use policy::{PipelineVariant, TaskPolicy};
 

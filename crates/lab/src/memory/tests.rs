@@ -105,7 +105,8 @@ impl LabelledSet {
         let (mut keys, mut texts, mut learnings) = (HashMap::new(), Vec::new(), Vec::new());
         for one in labelled {
             let source = Source { loop_id: LoopId::new("r-1"), iteration: None };
-            let learning = Learning::new(&labelled_repository(), one.task_type, one.content, 0.9, source, NOW).about(&one.about);
+            let learning =
+                Learning::new(&labelled_repository(), one.task_type, one.content, 0.9, source, NOW).about(&one.about);
             let evidence = LearningEvidence { successes: 4.0, failures: 0.0 };
             let learning = Learning { state: LearningState::Active, evidence, ..learning };
             texts.push((one.key.clone(), learning.search_text()));
@@ -201,7 +202,11 @@ async fn retrieval_beats_bm25_on_the_untuned_half() {
     let (tuned, ours) = (set.tuned(0), Weights::default());
     let shortfall = set.ndcg_with(&tuned, 0) - set.ndcg_with(&ours, 0);
     assert!(shortfall <= 0.01, "{tuned:?} is better on the first half, by {shortfall:.4}");
-    assert!(set.ndcg_with(&ours, 1) > set.ndcg_plain(1) && set.ndcg_with(&ours, 1) >= 0.6, "{:.3}", set.ndcg_with(&ours, 1));
+    assert!(
+        set.ndcg_with(&ours, 1) > set.ndcg_plain(1) && set.ndcg_with(&ours, 1) >= 0.6,
+        "{:.3}",
+        set.ndcg_with(&ours, 1)
+    );
 }
 
 /// Checks a seed against the targets.

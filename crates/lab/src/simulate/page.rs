@@ -189,8 +189,7 @@ pub(super) fn markdown(args: &SimulateArgs, mixes: &[MixFigures], settings: &Sup
         page,
         "Written by `cargo run --release -p lab -- simulate --tasks {} --seed {}{mix_arguments} --markdown docs/simulation.md`; do not edit. The same \
          command gives the same figures on any machine.\n\n{HEAD}\n",
-        args.tasks,
-        args.seed
+        args.tasks, args.seed
     );
     targets(&mut page, mixes);
     for mix in mixes {
@@ -364,11 +363,7 @@ fn assumptions(page: &mut String) {
         values.person,
         person.answers * 100.0,
         person.sees_hopeless * 100.0,
-        kinds
-            .iter()
-            .map(|(kind, weight)| format!("{} {weight}", kind_name(*kind)))
-            .collect::<Vec<_>>()
-            .join(", "),
+        kinds.iter().map(|(kind, weight)| format!("{} {weight}", kind_name(*kind))).collect::<Vec<_>>().join(", "),
     );
     page.push_str(
         "Chance that a snag ends, by what is done:\n\n| snag | by itself | WARN | REDIRECT | fresh session | a person | \

@@ -30,15 +30,8 @@ fn table_lists_every_policy_and_part() {
 
 #[test]
 fn page_has_assumptions_targets_and_figures() {
-    let args = SimulateArgs {
-        tasks: 30,
-        seed: 1,
-        mix: Vec::new(),
-        brief: false,
-        markdown: None,
-        config: None,
-        json: false,
-    };
+    let args =
+        SimulateArgs { tasks: 30, seed: 1, mix: Vec::new(), brief: false, markdown: None, config: None, json: false };
     let mixes: Vec<MixFigures> = HELD_OUT.iter().map(|name| small(name)).collect();
     let page = page::markdown(&args, &mixes, &SupervisionSettings::default());
     for heading in
@@ -61,7 +54,10 @@ fn changed_defaults_have_reasons() {
     let changed: Vec<String> = page::differences().into_iter().map(|(key, ..)| key).collect();
     let without: Vec<&String> = changed.iter().filter(|key| !reasons.contains(&key.as_str())).collect();
     let unused: Vec<&&str> = reasons.iter().filter(|key| !changed.iter().any(|changed| changed == **key)).collect();
-    assert!(without.is_empty() && unused.is_empty(), "without a reason: {without:?}; reasons without a change: {unused:?}");
+    assert!(
+        without.is_empty() && unused.is_empty(),
+        "without a reason: {without:?}; reasons without a change: {unused:?}"
+    );
 }
 
 #[test]

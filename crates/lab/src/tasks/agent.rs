@@ -200,7 +200,8 @@ impl<'a> SimulatedAgent<'a> {
             self.weaken_checks(instructions, &mut details);
         }
         self.best = self.best.max(self.completion);
-        let moved = !crashed && (self.completion != before || self.obstacle != Some(Obstacle::Silent) && !self.is_done());
+        let moved =
+            !crashed && (self.completion != before || self.obstacle != Some(Obstacle::Silent) && !self.is_done());
         let cost = self.cost(instructions) * if crashed { FAILED_COST } else { 1.0 };
         (self.record(instructions, crashed, moved, cost, &mut details), cost)
     }
@@ -324,7 +325,14 @@ impl<'a> SimulatedAgent<'a> {
         self.weakened |= weakens && self.kind == TaskKind::Deceptive && !self.is_done();
     }
 
-    fn record(&mut self, instructions: &Instructions, crashed: bool, moved: bool, cost: f64, random: &mut RandomStream) -> Record {
+    fn record(
+        &mut self,
+        instructions: &Instructions,
+        crashed: bool,
+        moved: bool,
+        cost: f64,
+        random: &mut RandomStream,
+    ) -> Record {
         let model = &self.mix.agent;
         let seesaw = self.obstacle == Some(Obstacle::Seesaw);
         // Most iterations of an oscillating task restore the tree of two iterations before.
@@ -335,7 +343,8 @@ impl<'a> SimulatedAgent<'a> {
         };
         let flaky = if random.unit() < model.flaky { 1 + random.below(FLAKY_TESTS) as u32 } else { 0 };
         let total = if self.weakened { self.tests - self.tests / 10 } else { self.tests };
-        let passing = if self.weakened || self.is_done() { total } else { (self.completion * f64::from(self.tests)) as u32 };
+        let passing =
+            if self.weakened || self.is_done() { total } else { (self.completion * f64::from(self.tests)) as u32 };
         let passing = passing.saturating_sub(flaky).min(total);
         let failing = total - passing;
         let checks = checks(passing, failing, self.quality > 0.8, self.counted);

@@ -147,8 +147,14 @@ pub struct AgentModel {
 
 impl Default for AgentModel {
     fn default() -> Self {
-        let release =
-            |alone, warn, redirect, fresh, person| ReleaseChances { alone, warn, redirect, fresh, person, ..ReleaseChances::default() };
+        let release = |alone, warn, redirect, fresh, person| ReleaseChances {
+            alone,
+            warn,
+            redirect,
+            fresh,
+            person,
+            ..ReleaseChances::default()
+        };
         Self {
             pace: ProgressModel::default(),
             slow: ProgressModel { mean: 0.075, spread: 0.3, idle: 0.2 },
@@ -169,7 +175,10 @@ impl Default for AgentModel {
                 (Obstacle::Drift, ReleaseChances { narrow: 0.1, ..release(0.05, 0.3, 0.4, 0.3, 0.9) }),
                 (Obstacle::Silent, release(0.05, 0.3, 0.4, 0.4, 0.8)),
                 (Obstacle::Crashing, ReleaseChances { strong: 0.2, ..release(0.1, 0.05, 0.15, 0.4, 0.6) }),
-                (Obstacle::Seesaw, ReleaseChances { narrow: 0.15, memory: 0.05, ..release(0.04, 0.15, 0.4, 0.2, 0.85) }),
+                (
+                    Obstacle::Seesaw,
+                    ReleaseChances { narrow: 0.15, memory: 0.05, ..release(0.04, 0.15, 0.4, 0.2, 0.85) },
+                ),
                 (Obstacle::Rot, ReleaseChances { narrow: 0.05, ..release(0.05, 0.15, 0.2, 0.45, 0.7) }),
                 (Obstacle::Shortcut, release(0.05, 0.4, 0.6, 0.3, 0.95)),
             ]),
@@ -290,7 +299,8 @@ impl Mix {
             fresh: (chances.fresh * by).min(1.0),
             ..chances
         };
-        let release = |by: f64| agent.release.iter().map(|(obstacle, chances)| (*obstacle, scaled(*chances, by))).collect();
+        let release =
+            |by: f64| agent.release.iter().map(|(obstacle, chances)| (*obstacle, scaled(*chances, by))).collect();
         Some(match name {
             "everyday" => base,
             // Fewer tasks go well, and interventions help less.
@@ -410,7 +420,9 @@ impl Mix {
                 }
             }),
             ("no check counts its tests", |mix| mix.uncounted = 1.0),
-            ("agents never free themselves", |mix| mix.agent.release.values_mut().for_each(|chances| chances.alone = 0.0)),
+            ("agents never free themselves", |mix| {
+                mix.agent.release.values_mut().for_each(|chances| chances.alone = 0.0)
+            }),
             ("effort pays in full, and the strong model more than it costs", |mix| {
                 mix.agent.effort_power = 1.0;
                 mix.agent.model_pace.1 = mix.agent.model_cost.1 * 1.1;

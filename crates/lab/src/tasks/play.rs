@@ -80,7 +80,8 @@ pub fn play(mix: &Mix, policy: &TaskPolicy, seed: u64, experience: &mut Experien
         let without_obstacles = result.kind.is_healthy() && result.iterations < mix.max_iterations;
         instructions = match next_step {
             NextStep::Stop => {
-                result.disturbed |= without_obstacles && matches!(policy, TaskPolicy::Pipeline(_) | TaskPolicy::Stall(_));
+                result.disturbed |=
+                    without_obstacles && matches!(policy, TaskPolicy::Pipeline(_) | TaskPolicy::Stall(_));
                 break;
             }
             NextStep::Continue(next) => {

@@ -189,7 +189,8 @@ impl<'a> PolicyRun<'a> {
             return NextStep::Continue(Instructions::default());
         }
         self.late.1 += 1;
-        let redirect = Instructions { warn: true, redirect: true, fresh: true, restore: true, ..Instructions::default() };
+        let redirect =
+            Instructions { warn: true, redirect: true, fresh: true, restore: true, ..Instructions::default() };
         match self.late.1 {
             1..=3 => NextStep::Continue(redirect),
             4 => NextStep::Ask(redirect),
@@ -258,7 +259,13 @@ fn oracle(agent: &SimulatedAgent<'_>) -> NextStep {
     if chances.person > 0.5 && both < 0.15 {
         return NextStep::Ask(Instructions::default());
     }
-    NextStep::Continue(Instructions { warn: true, redirect: true, fresh: true, restore: true, ..Instructions::default() })
+    NextStep::Continue(Instructions {
+        warn: true,
+        redirect: true,
+        fresh: true,
+        restore: true,
+        ..Instructions::default()
+    })
 }
 
 /// Returns the n-th term, from 1, of the Luby sequence 1, 1, 2, 1, 1, 2, 4, ...

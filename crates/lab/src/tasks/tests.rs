@@ -84,7 +84,8 @@ fn kinds_of_tasks_behave_as_documented() {
     let slow = play(TaskKind::Slow, &long);
     assert!(share(&slow, |p| p.done) > 0.6 && share(&play(TaskKind::Slow, &TaskPolicy::Limit(10)), |p| p.done) < 0.2);
     assert_eq!(share(&play(TaskKind::StuckForGood, &TaskPolicy::Stall(3)), |p| p.done || p.false_done), 0.0);
-    let (unsupervised, supervised) = (play(TaskKind::StuckUntilRedirected, &long), play(TaskKind::StuckUntilRedirected, &ours()));
+    let (unsupervised, supervised) =
+        (play(TaskKind::StuckUntilRedirected, &long), play(TaskKind::StuckUntilRedirected, &ours()));
     assert!(share(&supervised, |p| p.done) > share(&unsupervised, |p| p.done) + 0.2);
     for kind in [TaskKind::Oscillating, TaskKind::Regressing] {
         assert!(share(&play(kind, &long), |p| p.done) < share(&play(kind, &ours()), |p| p.done), "{kind:?}");
@@ -143,7 +144,8 @@ fn pipeline_beats_the_simple_rules_on_every_mix() {
     // Random mixes may be so bad that no policy is worth its cost; the page shows it.
     for mix in all_mixes().filter(|mix| !mix.name.starts_with("drawn")) {
         let play = |policy: &TaskPolicy| play_all(&mix, policy, 11, tasks());
-        let worth = |policy: &TaskPolicy| play(policy).iter().map(|played| played.worth(&mix)).sum::<f64>() / tasks() as f64;
+        let worth =
+            |policy: &TaskPolicy| play(policy).iter().map(|played| played.worth(&mix)).sum::<f64>() / tasks() as f64;
         let (ours, oracle) = (worth(&ours()), worth(&TaskPolicy::Oracle));
         for (name, policy) in contenders(&SupervisionSettings::default()) {
             if !matches!(policy, TaskPolicy::Pipeline(_) | TaskPolicy::LateOracle(_) | TaskPolicy::Oracle) {
@@ -187,17 +189,32 @@ fn interventions_end_obstacles_with_the_configured_probability() {
     };
     type Case = (Instructions, fn(f64) -> ReleaseChances);
     let cases: [Case; 3] = [
-        (Instructions { warn: true, ..Instructions::default() }, |warn| ReleaseChances { warn, ..ReleaseChances::default() }),
-        (Instructions { redirect: true, ..Instructions::default() }, |redirect| ReleaseChances { redirect, ..ReleaseChances::default() }),
-        (Instructions { fresh: true, ..Instructions::default() }, |fresh| ReleaseChances { fresh, ..ReleaseChances::default() }),
+        (Instructions { warn: true, ..Instructions::default() }, |warn| ReleaseChances {
+            warn,
+            ..ReleaseChances::default()
+        }),
+        (Instructions { redirect: true, ..Instructions::default() }, |redirect| ReleaseChances {
+            redirect,
+            ..ReleaseChances::default()
+        }),
+        (Instructions { fresh: true, ..Instructions::default() }, |fresh| ReleaseChances {
+            fresh,
+            ..ReleaseChances::default()
+        }),
     ];
     for (instructions, chances) in cases {
-        assert_eq!([freed(&instructions, chances(0.0)), freed(&instructions, chances(1.0))], [0, 200], "{instructions:?}");
+        assert_eq!(
+            [freed(&instructions, chances(0.0)), freed(&instructions, chances(1.0))],
+            [0, 200],
+            "{instructions:?}"
+        );
         assert!((70..=130).contains(&freed(&instructions, chances(0.5))), "{instructions:?}");
         assert_eq!(freed(&Instructions::default(), chances(1.0)), 0, "without intervention");
     }
     // Tasks are finished accordingly.
-    let done = |redirect| share(&play_all(&mix(ReleaseChances { redirect, ..ReleaseChances::default() }), &ours(), 5, 100), |p| p.done);
+    let done = |redirect| {
+        share(&play_all(&mix(ReleaseChances { redirect, ..ReleaseChances::default() }), &ours(), 5, 100), |p| p.done)
+    };
     assert!(done(0.0) == 0.0 && done(1.0) > 0.8, "{} and {}", done(0.0), done(1.0));
 }
 
@@ -244,7 +261,10 @@ fn policy_compared_with_itself_closes_no_gap() {
     let (ten, oracle) = (play_all(&mix, &TaskPolicy::Limit(10), 1, 100), play_all(&mix, &TaskPolicy::Oracle, 1, 100));
     let ten_figures = policy_figures("ten", &ten, &ten, &oracle, &mix);
     assert_eq!((ten_figures.gap.value, ten_figures.disturbed.value, ten_figures.asked.value), (0.0, 0.0, 0.0));
-    assert_eq!(policy_figures("oracle", &oracle, &ten, &oracle, &mix).gap, IntervalEstimate { value: 1.0, low: 1.0, high: 1.0 });
+    assert_eq!(
+        policy_figures("oracle", &oracle, &ten, &oracle, &mix).gap,
+        IntervalEstimate { value: 1.0, low: 1.0, high: 1.0 }
+    );
     assert_eq!(worth_difference(&ten, &ten, &mix), IntervalEstimate::default());
     assert!(worth_difference(&oracle, &ten, &mix).low > 0.0);
     let none = policy_figures("none", &[], &[], &[], &mix);
