@@ -265,7 +265,7 @@ impl OutputReader for AiderText {
         let words = if self.answered { &self.answer } else { &self.said };
         words.trim().clone_into(&mut self.output.last_text);
         let status = match (&finished.ended, self.error.take()) {
-            _ if let Some(wants) = self.wants.take() => AgentStatus::Unavailable { reason: wants },
+            _ if self.wants.is_some() => AgentStatus::Unavailable { reason: self.wants.take().unwrap_or_default() },
             (ProcessEnd::Exited(0), _) if self.answered => AgentStatus::Finished,
             (_, Some(error)) if !self.answered => match refused(&self.output.signals, &error) {
                 // It was worth asking again, so it passes.

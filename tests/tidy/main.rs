@@ -5,6 +5,7 @@ mod codes;
 mod layers;
 mod names;
 mod papers;
+mod rust_version;
 mod sizes;
 mod source;
 mod words;

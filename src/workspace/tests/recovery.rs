@@ -45,7 +45,7 @@ async fn prepare_gets_on_with_whatever_it_finds() {
         ("mirror broken", format!(": >{}/HEAD", mirror.display())),
         ("mirror half made", format!("rm -rf {0}; mkdir {0}", mirror.display())),
         ("mirror gone", format!("rm -rf {}", mirror.display())),
-        ("everything gone", format!("rm -rf {}", state.display())),
+        ("everything gone", format!("chmod -R u+w {0}; rm -rf {0}", state.display())),
     ] {
         sh(world.folder.path(), &script);
         world.restart();
