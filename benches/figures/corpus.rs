@@ -1,4 +1,4 @@
-//! Learnings and texts of issues to ask with: made of made words, or of the words of a file of real texts.
+//! Learnings and queries for `recall`: generated, or made of the words of a file of real texts.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -9,34 +9,34 @@ use ralph_bot::domain::knowledge::memory::{Content, Learning, LearningEvidence, 
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 
-/// When all of it happens.
+/// Time of all learnings and queries.
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000);
-/// Sentences about software, of which texts are made.
+/// Sentences about software that generated queries contain.
 const SENTENCES: &str = include_str!("../../tests/fixtures/memory/queries.jsonl");
-/// Words of the made vocabulary.
+/// Size of the generated vocabulary, in words.
 const VOCABULARY: usize = 60_000;
 
-/// Words with the frequencies of natural language, and what is asked.
+/// Words with the frequencies of natural language, and texts of queries.
 pub struct Corpus {
     luck: fastrand::Rng,
-    /// The frequent ones first.
+    /// Words, the most frequent first.
     words: Vec<String>,
-    /// Sums of their frequencies, to draw from.
+    /// Cumulative frequencies of the words.
     sums: Vec<f64>,
     asked: Texts,
     made: u64,
 }
 
-/// What is asked with.
+/// Texts of queries.
 enum Texts {
-    /// Sentences, each with many drawn words behind it.
+    /// Sentences, each followed by many random words.
     Made(Vec<String>),
-    /// Texts as they are, each in its turn.
+    /// Unchanged texts, in order.
     Real(Vec<String>, usize),
 }
 
 impl Corpus {
-    /// Of made words: those of the sentences, then syllables, with frequencies by Zipf's law.
+    /// Creates a corpus of the words of the sentences and of generated words, with frequencies by Zipf's law.
     pub fn made(seed: u64) -> Self {
         let mut luck = fastrand::Rng::with_seed(seed);
         let sentences = texts(SENTENCES).unwrap_or_default();
@@ -47,7 +47,7 @@ impl Corpus {
                 words.push(word);
             }
         }
-        // The rest are made of syllables, as names of things in code are.
+        // The other words are made of syllables, like identifiers in code.
         const SYLLABLES: [&str; 24] = [
             "con", "par", "ser", "tok", "map", "ren", "der", "que", "bat", "sync", "lo", "ad", "fig", "ma", "ter",
             "val", "id", "ex", "port", "ur", "li", "nk", "ed", "ge",
@@ -63,10 +63,10 @@ impl Corpus {
         Self::new(luck, words, &weights, Texts::Made(sentences))
     }
 
-    /// Of the words of real texts, as often as they are there: `file` has one text in a line, as JSON with a field `text`.
+    /// Creates a corpus of real texts and their words with their frequencies. `file` is JSON Lines with a field `text`.
     ///
     /// # Errors
-    /// Where the file cannot be read, has no text, or a line that is none.
+    /// If the file cannot be read, has no text, or has an invalid line.
     pub fn of_file(seed: u64, file: &Path) -> anyhow::Result<Self> {
         let held = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
         let mut texts = texts(&held).with_context(|| format!("{} is no JSON Lines of texts", file.display()))?;
@@ -98,7 +98,7 @@ impl Corpus {
         Self { luck, sums: sums.collect(), words, asked, made: 0 }
     }
 
-    /// How many real texts there are to ask with; `None` where they are made.
+    /// Number of real texts; `None` if texts are generated.
     pub fn real_texts(&self) -> Option<usize> {
         match &self.asked {
             Texts::Real(texts, _) => Some(texts.len()),
@@ -121,7 +121,7 @@ impl Corpus {
         text.trim_end().to_owned()
     }
 
-    /// A task to be remembered about.
+    /// Returns the next query.
     pub fn query(&mut self) -> LearningQuery {
         let text = match &mut self.asked {
             Texts::Real(texts, next) => {
@@ -137,7 +137,7 @@ impl Corpus {
         LearningQuery { text, task_type: TaskType::TestFix, repository: repository(), embedding: None }
     }
 
-    /// A learning of 30 words; one in ten is an antipattern, the others are strategies.
+    /// Returns a random learning of 30 words: an antipattern in one of ten cases, else a strategy.
     pub fn learning(&mut self, of: &RepoRef) -> Learning {
         self.made += 1;
         let (gist, more, about) = (self.text(14), self.text(8), self.text(8));
@@ -156,7 +156,7 @@ impl Corpus {
     }
 }
 
-/// The texts of JSON Lines; the error names the line.
+/// Parses texts from JSON Lines. The error names the line.
 fn texts(lines: &str) -> anyhow::Result<Vec<String>> {
     #[derive(serde::Deserialize)]
     struct Line {
@@ -170,7 +170,7 @@ fn texts(lines: &str) -> anyhow::Result<Vec<String>> {
     lines.map(text).collect()
 }
 
-/// Whose the learnings are.
+/// Repository of the learnings.
 pub fn repository() -> RepoRef {
     RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "team".into(), name: "app".into() }
 }

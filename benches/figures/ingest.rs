@@ -1,4 +1,4 @@
-//! Taking deliveries in: how many a second, how soon, and none lost.
+//! Ingest of deliveries: throughput, latency, and durability.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::report::{Row, Target};
 use crate::service::{self, SECRET, Seat, Service};
 use crate::{Run, Size};
 
-/// What is measured, for the page.
-pub const WORDS: &str = "`serve --role ingest`, the real binary: signed bodies of 8 KiB, an edited issue as GitHub \
+/// Description of the measurement, for the page.
+pub const DESCRIPTION: &str = "`serve --role ingest`, the real binary: signed bodies of 8 KiB, an edited issue as GitHub \
 tells of it, with distinct delivery ids over \
 64 keep-alive connections, from a generator in a process of its own on the same machine. Each is verified, stored and \
 synced before its 202. Beside it `probot` 14 on Node with one handler that does nothing, served as `probot run` does: \
@@ -21,7 +21,7 @@ it verifies, parses, logs, answers, and stores nothing; and its middleware alone
 three times what probot answers is out of their reach; 512 connections are not held back by that. Times of answers are from when a request was due.";
 
 const NAME: &str = "ingest";
-/// Stands in front of the system's syncs, and holds each back as a slow disk would.
+/// Library that delays the system's sync calls as a slow disk would.
 const SLOW_DISK: &str = r#"#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <unistd.h>
@@ -34,9 +34,9 @@ static int later(const char *name, int file) {
 int fsync(int file) { return later("fsync", file); }
 int fdatasync(int file) { return later("fdatasync", file); }
 "#;
-/// Connections that are not held back by what each waits for.
+/// Number of connections at which the delay of a sync does not limit the throughput.
 const MANY: usize = 512;
-/// `probot` as `probot run` serves it, which is how its documentation starts it; its log goes nowhere.
+/// `probot` as started by `probot run`, without log output.
 pub const PROBOT: &str = r#"import { createServer } from "node:net";
 import { generateKeyPairSync } from "node:crypto";
 import { pino } from "pino";
@@ -54,7 +54,7 @@ const free = createServer().listen(0, "127.0.0.1", async () => {
   console.log(`127.0.0.1:${port}`);
 });
 "#;
-/// The middleware of `probot` alone in a bare server of Node: no log, no other routes.
+/// Middleware of `probot` in a plain Node server, without log and other routes.
 const MIDDLEWARE: &str = r#"import { createServer } from "node:http";
 import { generateKeyPairSync } from "node:crypto";
 import { Probot, createNodeMiddleware } from "probot";
@@ -67,7 +67,7 @@ const server = createServer((request, response) => middleware(request, response,
 server.listen(0, "127.0.0.1", () => console.log(`127.0.0.1:${server.address().port}`));
 "#;
 
-/// Runs all of it.
+/// Measures all rows.
 pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let (rounds, seconds, burst) = match run.size {
         Size::Brief => (1, 1.0, 500),
@@ -125,7 +125,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// At an even pace, far from what it can take.
+/// Measures the latency at a constant rate far below the maximum.
 fn pace(run: &mut Run, even: Load) -> anyhow::Result<()> {
     let service = Service::start(&run.folder()?, &Seat::nobody(), "ingest", &[])?;
     let own = load::send(service.address, even)?;
@@ -145,7 +145,7 @@ fn pace(run: &mut Run, even: Load) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The variable by which a program's syncs are held back.
+/// Builds the library that delays syncs; returns the environment variable that preloads it.
 fn slow_disk(run: &Run) -> anyhow::Result<String> {
     let folder = run.folder()?;
     let (source, library) = (folder.join("slow.c"), folder.join("slow.so"));
@@ -163,14 +163,14 @@ fn measured(run: &Run, wrap: &[&str], load: Load) -> anyhow::Result<Answers> {
     Ok(answers)
 }
 
-/// The middle rate of some runs; `None` of none.
+/// Median rate of several runs; `None` if there are none.
 fn middle(runs: &[Answers]) -> Option<f64> {
     let mut rates: Vec<f64> = runs.iter().map(Answers::rate).collect();
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied()
 }
 
-/// Folder of programs that are no part of this repository.
+/// Folder of third-party programs.
 fn parts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/parts")
 }
@@ -182,7 +182,7 @@ pub struct Probot {
 }
 
 impl Probot {
-    /// Starts it. Errors where it is not installed.
+    /// Starts probot. Returns an error if it is not installed.
     pub fn start(source: &str) -> anyhow::Result<Self> {
         let parts = parts();
         let missing = "install it with `npm install --prefix target/parts --no-audit --no-fund --no-save probot@14`";
@@ -197,7 +197,7 @@ impl Probot {
         Ok(probot)
     }
 
-    /// Its process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

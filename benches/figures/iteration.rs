@@ -1,4 +1,4 @@
-//! What an iteration costs besides the agent, the checks and the forge.
+//! Overhead of an iteration: its duration without the agent, the checks and the forge.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::trees::git;
 use crate::world::World;
 use crate::{Run, Size};
 
-/// What is measured, for the page.
-pub const WORDS: &str = "The service is stepped by hand on a repository of 1,000 files whose check, of \
+/// Description of the measurement, for the page.
+pub const DESCRIPTION: &str = "The service is stepped by hand on a repository of 1,000 files whose check, of \
 which more passes each time, holds after several iterations. Counted are the steps of the loop, the agent's run without the agent (its tree made clean, the prompt), the \
 commit, and the checks' run without the checks. Left out are what agent and checks take from their start to their end, \
 the push, all calls to the forge, and the one verification in a fresh checkout at the end. Median of the iterations. Beside it `git add --all` and `git commit` of the same \
 change in a plain clone.";
 
 const NAME: &str = "iteration";
-/// Steps after which a loop that is never done is a failure.
+/// Maximum number of steps of a loop.
 const STEPS: usize = 2_000;
 
-/// Runs all of it.
+/// Measures all rows.
 pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let (files, iterations) = match run.size {
         Size::Brief => (100, 2),
@@ -31,7 +31,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     };
     let folder = run.folder()?;
     let mut content: Vec<_> = (0..files).map(|n| (format!("src/part{}/file{n}.txt", n % 20), lines(n))).collect();
-    // It measures how far the work is: a loop that does not come nearer is held before it gets there.
+    // The check counts its progress, because a loop without progress would be paused.
     let check = format!(
         r#"checks:
   - name: enough
@@ -60,7 +60,7 @@ fn lines(n: usize) -> String {
     format!("line of file {n}\n").repeat(50)
 }
 
-/// Lets one loop run to its end; the service's own time of each iteration.
+/// Runs one loop to its end. Returns the overhead of each iteration.
 async fn iterate(world: &World) -> anyhow::Result<Vec<Duration>> {
     let issue = world.issue().await?;
     world.label(issue).await?;
@@ -79,7 +79,7 @@ async fn iterate(world: &World) -> anyhow::Result<Vec<Duration>> {
         let mut work = watch.elapsed();
         let Some(before) = before else { continue };
         if worked {
-            // What a run took is known once the loop was told of it.
+            // The duration of a run is known after the loop has processed it.
             let told = Stopwatch::start();
             engine.loop_step().await?;
             spent += told.elapsed();
@@ -108,18 +108,18 @@ async fn iterate(world: &World) -> anyhow::Result<Vec<Duration>> {
     anyhow::bail!("the loop never comes to rest")
 }
 
-/// What the agent has taken in all runs of the iteration under way.
+/// Duration of all agent runs of the current iteration.
 fn agent_time(current: &Loop) -> Duration {
     Duration::from_millis(current.iterations.iter().map(|i| i.agent_ms).sum())
 }
 
-/// What the newest checks took.
+/// Duration of the latest checks.
 fn check_time(current: &Loop) -> Duration {
     let newest = current.latest_checks();
     Duration::from_millis(newest.map_or(0, |report| report.outcomes.iter().map(|o| o.duration_ms).sum()))
 }
 
-/// The same change by git alone.
+/// Measures the same change with plain git.
 fn plain(folder: &std::path::Path, world: &World, rounds: usize) -> anyhow::Result<Vec<Duration>> {
     let clone = folder.join("plain");
     let from = world.forge.repo_path(world.repo);

@@ -1,4 +1,4 @@
-//! From the label to the agent.
+//! Time from the label to the start of the agent.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::report::{Row, Target};
 use crate::world::World;
 use crate::{Run, Size};
 
-/// What is measured, for the page.
-pub const WORDS: &str = "The whole service on the fake Gitea, whose webhook is HTTP on loopback: from the moment a \
+/// Description of the measurement, for the page.
+pub const DESCRIPTION: &str = "The whole service on the fake Gitea, whose webhook is HTTP on loopback: from the moment a \
 maintainer sets the label to the first line of the agent's script, which notes the time. Delivery, permission, decision, \
 fetch, tree, checks before the first iteration, prompt and sandbox lie between. One loop after the other, median; the \
 first, which also makes the mirror, stands by itself.";
 
 const NAME: &str = "label";
-/// Where the agent notes when it began: in its tree, the one place that it may write.
+/// File in the worktree to which the agent writes its start time.
 const NOTE: &str = "began-at.txt";
 
-/// Runs all of it.
+/// Measures all rows.
 pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let rounds = if run.size == Size::Brief { 1 } else { 10 };
     let files = [
@@ -44,7 +44,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Labels a new issue, waits for the agent, and lets the loop end.
+/// Labels a new issue and waits for the end of its loop. Returns the time to the start of the agent.
 async fn one(world: &World) -> anyhow::Result<Duration> {
     let issue = world.issue().await?;
     world.forge.flush().await;
@@ -55,7 +55,7 @@ async fn one(world: &World) -> anyhow::Result<Duration> {
             let Some(found) = world.newest().await?.filter(|l| l.place.issue == issue) else { return Ok(None) };
             let tree = world.engine().workspaces.tree_dir(&found.id, &found.place.repo);
             let text = std::fs::read_to_string(tree.join(NOTE)).unwrap_or_default();
-            // A tree from the pool may show for a moment what an earlier loop's agent noted in it.
+            // A tree from the pool may still contain the file of an earlier loop.
             let noted = text.strip_suffix('\n').and_then(|text| text.parse::<i64>().ok());
             Ok(noted.filter(|at| *at >= labelled.0))
         })

@@ -1,5 +1,5 @@
-//! A load generator: signed deliveries with distinct ids over keep-alive connections. It runs in a process of its own, so
-//! that what it costs is seen by the scheduler as somebody else's work, whoever answers.
+//! Load generator: signed deliveries with distinct ids over keep-alive connections. It runs in a separate process, so that
+//! its cost is the same for every server.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -17,54 +17,54 @@ use tokio::task::JoinSet;
 
 use crate::service::SECRET;
 
-/// First argument of the process that makes the load.
+/// First argument of the process that generates the load.
 pub const ARGUMENT: &str = "--make-load";
-/// Connections that are usually kept open.
+/// Default number of connections.
 pub const CONNECTIONS: usize = 64;
 
-/// What is to be sent.
+/// Load to send.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Load {
-    /// Most deliveries.
+    /// Maximum number of deliveries.
     pub count: u64,
-    /// Longest time, in seconds.
+    /// Maximum duration, in seconds.
     pub seconds: f64,
-    /// Deliveries a second, evenly; 0 for as fast as they are answered.
+    /// Deliveries per second at a constant rate; 0 for as many as are answered.
     pub rate: f64,
-    /// Connections that are kept open.
+    /// Number of connections.
     pub connections: usize,
 }
 
-/// Whose deliveries are sent.
+/// Sender of the deliveries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     GitHub,
     Gitea,
 }
 
-/// What came of it.
+/// Result of a load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Answers {
-    /// Deliveries that were answered with 2xx.
+    /// Number of deliveries that were answered with 2xx.
     pub good: u64,
-    /// Deliveries that were answered otherwise, or not at all.
+    /// Number of deliveries with another answer, or none.
     pub bad: u64,
-    /// From the first request to the last answer, seconds.
+    /// Time from the first request to the last answer, in seconds.
     pub seconds: f64,
-    /// Median time from the moment a request was due to its answer, milliseconds.
+    /// Median time from the planned moment of a request to its answer, in milliseconds.
     pub p50_ms: f64,
-    /// The same, of which one in a hundred was slower.
+    /// 99th percentile of that time, in milliseconds.
     pub p99_ms: f64,
 }
 
 impl Answers {
-    /// Deliveries a second.
+    /// Deliveries per second.
     pub fn rate(&self) -> f64 {
         self.good as f64 / self.seconds
     }
 }
 
-/// Sends a load from another process.
+/// Sends a load from a separate process.
 pub fn send(to: SocketAddr, load: Load) -> anyhow::Result<Answers> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([ARGUMENT, &to.to_string(), &serde_json::to_string(&load)?]);
@@ -75,7 +75,7 @@ pub fn send(to: SocketAddr, load: Load) -> anyhow::Result<Answers> {
     serde_json::from_slice(&done.stdout).context("what the load generator says")
 }
 
-/// The other process: sends, and prints what came of it.
+/// Main function of the separate process: sends the load and prints the result.
 pub async fn make(arguments: &[String]) -> anyhow::Result<()> {
     let [to, load] = arguments else { bail!("an address and a load are needed") };
     let (to, load): (SocketAddr, Load) = (to.parse()?, serde_json::from_str(load)?);
@@ -115,21 +115,21 @@ struct Shared {
     watch: Stopwatch,
 }
 
-/// Sends one delivery after the other; the times of those that were taken, and the number of those that were not.
+/// Sends deliveries over one connection. Returns the times of those that were accepted, and the number of the others.
 async fn connection(mut stream: TcpStream, shared: Arc<Shared>) -> (Vec<Duration>, u64) {
     let (mut times, mut bad) = (Vec::new(), 0);
     let mut buffer = Vec::with_capacity(1024);
     loop {
         let n = shared.next.fetch_add(1, Ordering::Relaxed);
         let Load { count, seconds, rate, .. } = shared.load;
-        // Measured from when it was due, not from when it was sent: a stall counts for all that it held up.
+        // Measured from the planned moment, so that a stall counts for all requests that it delays.
         let due = if rate > 0.0 { Duration::from_secs_f64(n as f64 / rate) } else { shared.watch.elapsed() };
         if n >= count || due.as_secs_f64() >= seconds {
             return (times, bad);
         }
         let early = due.saturating_sub(shared.watch.elapsed());
         if !early.is_zero() {
-            // The timer counts in whole milliseconds: even a sleep of nothing would take one.
+            // The timer has a resolution of one millisecond; a sleep of zero would take one.
             tokio::time::sleep(early).await;
         }
         let sent = async {
@@ -147,7 +147,7 @@ async fn connection(mut stream: TcpStream, shared: Arc<Shared>) -> (Vec<Duration
     }
 }
 
-/// Reads one answer; its status.
+/// Reads one answer. Returns its status.
 async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> anyhow::Result<u16> {
     buffer.clear();
     loop {
@@ -169,12 +169,12 @@ async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> anyhow::Result<
     }
 }
 
-/// Body of a delivery: what GitHub sends when an issue was edited, 8 KiB with all its addresses.
+/// Body of a delivery: an edited issue on GitHub, 8 KiB.
 pub fn body() -> &'static [u8] {
     include_bytes!("issue_edited.json")
 }
 
-/// Requests that differ in their delivery's id alone, so that making them costs next to nothing.
+/// Template of requests that differ only in their delivery id.
 struct Request {
     before: String,
     after: Vec<u8>,
@@ -204,13 +204,13 @@ impl Request {
 }
 
 fn signature(body: &[u8]) -> String {
-    // HMAC takes a key of any length.
+    // HMAC accepts keys of any length.
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(SECRET.as_bytes()).unwrap_or_else(|_| unreachable!());
     mac.update(body);
     data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes())
 }
 
-/// Sends one delivery as soon as somebody listens at an address; how long that took since `watch` was started.
+/// Sends one delivery as soon as a server listens at the address. Returns the time since the start of `watch`.
 pub async fn first_answer(
     to: SocketAddr,
     from: From,

@@ -1,4 +1,4 @@
-//! What the figures were measured on: processors, kernel, load, and how long the disk takes to sync.
+//! Machine that the figures were measured on: processors, kernel, load, and duration of a sync.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use anyhow::Context;
 use ralph_bot::clock::Stopwatch;
 
-/// Syncs that the disk's figure is the median of.
+/// Number of syncs whose median is given.
 const SYNCS: usize = 200;
 
-/// Facts of the machine, taken when the run begins.
+/// Properties of the machine at the start of the run.
 pub struct Machine {
-    /// Processors that this process may use.
+    /// Number of processors that this process may use.
     pub cores: usize,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// Version of the kernel.
+    /// Kernel version.
     pub kernel: String,
-    /// Median of a 4 KiB write and its `fdatasync`, in the folder of the databases.
+    /// Median duration of a 4 KiB write with `fdatasync`, in the folder of the databases.
     pub sync: Duration,
 }
 
 impl Machine {
-    /// Looks at the machine; `folder` is where the databases of the figures will be.
+    /// Measures the machine. `folder` is on the disk of the databases.
     pub fn look(folder: &Path) -> anyhow::Result<Self> {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("the kernel's version")?;
         let memory = std::fs::read_to_string("/proc/meminfo").context("the memory's size")?;
@@ -37,7 +37,7 @@ impl Machine {
     }
 }
 
-/// Load average over one minute: how many others want the processors.
+/// Load average over one minute.
 pub fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
@@ -50,7 +50,7 @@ pub fn resident_kib(pid: u32) -> anyhow::Result<u64> {
     line.and_then(|text| text.trim().parse().ok()).context("the kernel does not say how large the process is")
 }
 
-/// The middle of some durations.
+/// Median of several durations.
 pub fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()

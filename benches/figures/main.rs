@@ -1,9 +1,9 @@
-//! The figures of the service, each beside a baseline of the same run.
+//! Benchmarks of the service, each beside a baseline of the same run.
 //!
-//! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE]`. Without names all of them
-//! are run once and briefly, which shows that they work and is too short to judge by; as a test (`cargo test --benches`)
-//! only the first. `--full` adds the largest sizes. `--queries` names texts of real issues that `recall` asks with, one in
-//! a line, as JSON with a field `text`; learnings are then made of their words, as often as they come there.
+//! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE]`. Without names, all run
+//! briefly, which shows that they work but is too short for valid figures; as a test (`cargo test --benches`) only the
+//! first. `--full` adds the largest sizes. `--queries` names a file with texts of real issues for `recall`, as JSON Lines
+//! with a field `text`; learnings then consist of their words with their frequencies.
 
 #![expect(clippy::disallowed_methods, reason = "figures start programs and read the environment; they are no service")]
 
@@ -30,35 +30,35 @@ use machine::Machine;
 use report::Row;
 use tempfile::TempDir;
 
-/// Names, and what is measured.
+/// Names and descriptions of the benchmarks.
 const FIGURES: [(&str, &str); 9] = [
-    ("ingest", ingest::WORDS),
-    ("memory", memory::WORDS),
-    ("restart", restart::WORDS),
-    ("label", label_to_agent::WORDS),
-    ("iteration", iteration::WORDS),
-    ("trees", trees::WORDS),
-    ("supervision", supervision::WORDS),
-    ("recall", recall::WORDS),
-    ("thinking", thinking::WORDS),
+    ("ingest", ingest::DESCRIPTION),
+    ("memory", memory::DESCRIPTION),
+    ("restart", restart::DESCRIPTION),
+    ("label", label_to_agent::DESCRIPTION),
+    ("iteration", iteration::DESCRIPTION),
+    ("trees", trees::DESCRIPTION),
+    ("supervision", supervision::DESCRIPTION),
+    ("recall", recall::DESCRIPTION),
+    ("thinking", thinking::DESCRIPTION),
 ];
 
-/// How much is measured.
+/// Extent of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// Only that it works.
+    /// Smoke test.
     Brief,
-    /// What the targets are for, but the largest repository.
+    /// Sizes that the targets refer to, except the largest repository.
     Usual,
-    /// All of it.
+    /// All sizes.
     Full,
 }
 
-/// A run and what it found.
+/// A run and its results.
 pub struct Run {
-    /// How much.
+    /// Extent of the measurement.
     pub size: Size,
-    /// A file of texts that recall asks with; without it they are made.
+    /// File with texts for the queries of `recall`; `None` to generate them.
     pub queries: Option<PathBuf>,
     rows: Vec<Row>,
     notes: Vec<String>,
@@ -67,7 +67,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A new folder on the disk that is measured.
+    /// Creates a folder on the measured disk.
     pub fn folder(&self) -> anyhow::Result<PathBuf> {
         self.folders.set(self.folders.get() + 1);
         let folder = self.scratch.path().join(self.folders.get().to_string());
@@ -75,13 +75,13 @@ impl Run {
         Ok(folder)
     }
 
-    /// Keeps a figure, and prints it.
+    /// Records a row and prints it.
     pub fn add(&mut self, row: Row) {
         print!("{}", report::table(std::slice::from_ref(&row), self.size != Size::Brief));
         self.rows.push(row);
     }
 
-    /// Keeps a remark on what was left out.
+    /// Records a remark about an omitted measurement.
     pub fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             println!("note: {note}");
@@ -90,7 +90,7 @@ impl Run {
     }
 }
 
-/// What was asked for.
+/// Parsed arguments.
 struct Asked {
     names: Vec<&'static str>,
     size: Size,
@@ -136,7 +136,7 @@ async fn main() -> anyhow::Result<()> {
         return load::make(&arguments[1..]).await;
     }
     let asked = asked(arguments.into_iter())?;
-    // On the disk of the build, because the system's folder for temporary files may be memory.
+    // On the disk of the build, because the system's temporary folder may be in memory.
     let scratch = tempfile::Builder::new().prefix("figures-").tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let machine = Machine::look(scratch.path())?;
     println!(
@@ -171,7 +171,7 @@ async fn main() -> anyhow::Result<()> {
             failed += 1;
             run.note(format!("{name} could not be measured: {error:#}"));
         }
-        // After each, so that a run that is broken off leaves what it found.
+        // After each benchmark, so that an interrupted run keeps its results.
         if let Some(file) = &asked.markdown {
             std::fs::write(file, report::page(&machine, &FIGURES, &run.rows, &run.notes))?;
         }

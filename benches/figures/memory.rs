@@ -1,4 +1,4 @@
-//! Resident memory of the service: with nothing to do, and with many loops that wait for people.
+//! Resident memory of the service: idle, and with many paused loops.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::report::{Row, Target};
 use crate::service::{Parked, Service, data};
 use crate::{Run, Size};
 
-/// What is measured, for the page.
-pub const WORDS: &str = "Resident memory (`VmRSS`) of `serve`, the largest seen while it reconciles with a forge that \
+/// Description of the measurement, for the page.
+pub const DESCRIPTION: &str = "Resident memory (`VmRSS`) of `serve`, the largest seen while it reconciles with a forge that \
 knows every loop's issue. Parked loops are begun and paused through the store as commands do it; with them, the memory \
 above that of the idle service is divided by their number, beside what the database holds of one (its state as JSON).";
 
 const NAME: &str = "memory";
 
-/// Runs all of it.
+/// Measures all rows.
 pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let (loops, watched) = match run.size {
         Size::Brief => (200, Duration::from_secs(1)),
@@ -47,7 +47,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The most that a service holds over a while.
+/// Returns the largest resident memory of a service during `time`, in KiB.
 async fn largest(service: &Service, time: Duration) -> anyhow::Result<u64> {
     let watch = Stopwatch::start();
     let mut most = 0;

@@ -1,4 +1,4 @@
-//! What remembering costs: finding the learnings for a task, and storing one more, over stores of growing size.
+//! Cost of memory: search and storage of learnings in stores of growing size.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::corpus::{Corpus, NOW, repository};
 use crate::report::{Row, Target};
 use crate::{Run, Size};
 
-/// What is measured, for the page.
-pub const WORDS: &str = "Learnings of one repository, of 30 words each, one in ten an antipattern. With a file of real issues \
+/// Description of the measurement, for the page.
+pub const DESCRIPTION: &str = "Learnings of one repository, of 30 words each, one in ten an antipattern. With a file of real issues \
 (`--queries FILE`) they are made of the words of those texts, as often as they come there, and the texts are asked with as \
 they are. Without one the vocabulary has 60,000 words whose frequencies follow Zipf's law (the 800 or so words of the \
 labelled set that retrieval is tested with are the most frequent ones), and asked are texts of 60 to 250 words made of it, \
@@ -23,10 +23,10 @@ with reads that the page cache holds. Beside it stands the text as it is, with a
 the call to the synced commit, with the search for a like learning before; beside it stands the commit of one small row.";
 
 const NAME: &str = "recall";
-/// Learnings that are stored in one transaction while a store is filled.
+/// Number of learnings per transaction while a store is filled.
 const BATCH: usize = 5_000;
 
-/// Runs all of it.
+/// Measures all rows.
 pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let (sizes, asked, stored): (&[usize], usize, usize) = match run.size {
         Size::Brief => (&[200], 20, 20),
@@ -73,7 +73,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stores so many learnings of a repository.
+/// Stores `count` learnings of a repository.
 pub async fn learnings_for(store: &Store, of: &RepoRef, count: usize) -> anyhow::Result<()> {
     let mut corpus = Corpus::made(11);
     let batch: Vec<Learning> = (0..count).map(|_| corpus.learning(of)).collect();
@@ -98,7 +98,7 @@ async fn timed(store: &Store, query: &LearningQuery) -> anyhow::Result<Duration>
     Ok(watch.elapsed())
 }
 
-/// The query as it would be without a choice of words.
+/// Query with all words of the text.
 async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(|word| format!("\"{word}\"")).collect();
@@ -113,7 +113,7 @@ async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
     Ok(watch.elapsed())
 }
 
-/// Times of storing learnings, and of small commits in between.
+/// Times of storing learnings, and of small commits between them.
 async fn storing(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut storing, mut plain) = (Vec::new(), Vec::new());
     for n in 0..count {

@@ -1,55 +1,55 @@
-//! What was measured, as a table for the terminal and as the page in `docs/`.
+//! Results as a table for the terminal and as the page in `docs/`.
 
 use std::fmt::Write;
 
 use crate::machine::{self, Machine};
 
-/// What a figure has to be.
+/// Target of a figure.
 #[derive(Debug, Clone, Copy)]
 pub enum Target {
-    /// The ratio to the baseline, at least.
+    /// Minimum ratio to the baseline.
     RatioAtLeast(f64),
-    /// The ratio to the baseline, at most.
+    /// Maximum ratio to the baseline.
     RatioAtMost(f64),
-    /// The figure itself, below this.
+    /// Exclusive upper bound of the figure.
     Below(f64),
-    /// The figure itself, at most.
+    /// Maximum of the figure.
     AtMost(f64),
-    /// The figure itself, at least.
+    /// Minimum of the figure.
     AtLeast(f64),
-    /// Nothing was promised.
+    /// No target.
     None,
 }
 
-/// One measured figure.
+/// A measured figure.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Name of the figure that it belongs to.
+    /// Name of the benchmark.
     figure: &'static str,
     what: String,
     measured: f64,
     unit: &'static str,
-    /// What it is compared with, in the same unit and from the same run.
+    /// Description and value of the baseline, in the same unit and from the same run.
     baseline: Option<(String, f64)>,
     target: Target,
-    /// Load average when it was measured.
+    /// Load average at the time of the measurement.
     load: f64,
 }
 
 impl Row {
-    /// A figure without baseline and target.
+    /// Creates a figure without baseline and target.
     pub fn new(figure: &'static str, what: impl Into<String>, measured: f64, unit: &'static str) -> Self {
         let load = machine::load();
         Self { figure, what: what.into(), measured, unit, baseline: None, target: Target::None, load }
     }
 
-    /// Says what it is compared with.
+    /// Sets the baseline.
     pub fn beside(mut self, what: impl Into<String>, measured: f64) -> Self {
         self.baseline = Some((what.into(), measured));
         self
     }
 
-    /// Says what it has to be.
+    /// Sets the target.
     pub fn target(mut self, target: Target) -> Self {
         self.target = target;
         self
@@ -59,7 +59,7 @@ impl Row {
         self.baseline.as_ref().map(|(_, baseline)| self.measured / baseline)
     }
 
-    /// The target in words, and whether it is met; `None` where there is nothing to judge by, as in a debug build.
+    /// Description of the target, and whether it is met; `None` without a target, and in debug builds.
     fn verdict(&self) -> Option<(String, bool)> {
         if cfg!(debug_assertions) {
             return None;
@@ -99,10 +99,10 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Names of the columns.
+/// Column headings.
 const HEAD: [&str; 6] = ["what", "measured", "baseline of the same run", "ratio", "target", "load"];
 
-/// The table for people at a terminal. A brief run is too short to be judged.
+/// Renders rows for a terminal, with their targets if `judge`.
 pub fn table(rows: &[Row], judge: bool) -> String {
     let mut text = String::new();
     for row in rows {
@@ -114,7 +114,7 @@ pub fn table(rows: &[Row], judge: bool) -> String {
     text
 }
 
-/// The page.
+/// Renders the page.
 pub fn page(machine: &Machine, figures: &[(&'static str, &'static str)], rows: &[Row], notes: &[String]) -> String {
     let mut text = String::from(
         "# Benchmarks\n\nWritten by `cargo bench --bench figures -- all --markdown docs/benchmarks.md` from one run; do \

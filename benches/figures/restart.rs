@@ -1,4 +1,4 @@
-//! How long nobody answers after the service was killed.
+//! Downtime after the service was killed.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::report::{Row, Target};
 use crate::service::{Parked, Service, data};
 use crate::{Run, Size};
 
-/// What is measured, for the page.
-pub const WORDS: &str = "From the start of the process to the 202 of the first delivery, after a SIGKILL right after a \
+/// Description of the measurement, for the page.
+pub const DESCRIPTION: &str = "From the start of the process to the 202 of the first delivery, after a SIGKILL right after a \
 delivery was taken, with open loops and stored deliveries that nobody has handled yet; median. Beside it the same start \
 on an empty database.";
 
 const NAME: &str = "restart";
-/// Longest wait for an answer.
+/// Maximum time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs all of it.
+/// Measures all rows.
 pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let (loops, deliveries, rounds) = match run.size {
         Size::Brief => (50, 200, 1),
@@ -42,7 +42,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the service and waits for its first answer; the time that took.
+/// Starts the service and waits for its first answer. Returns the duration.
 async fn start(folder: &std::path::Path, parked: &Parked) -> anyhow::Result<(Service, Duration)> {
     let watch = Stopwatch::start();
     let service = Service::start(folder, &parked.seat, "all", &[])?;

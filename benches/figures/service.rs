@@ -1,4 +1,4 @@
-//! The service as operators run it: the real binary on a configuration and a database of its own.
+//! The service as operators run it: the real binary with a configuration and a database.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -16,22 +16,22 @@ use ralph_bot::store::inbox::{Body, StoredDelivery};
 use ralph_bot::store::memory::StepMemory;
 use ralph_bot::store::{Store, StoreError, inbox, loops};
 
-/// Secret of every webhook here.
+/// Secret of all webhooks.
 pub const SECRET: &str = "a-webhook-secret-of-the-figures-0123456789";
-/// What a real host has as well: neither sandbox nor agent matters to these figures.
+/// Configuration without a sandbox, because neither sandbox nor agent affects these figures.
 const REST: &str =
     "sandbox: { required: none }\nbackends: { mine: { type: script, command: [/bin/true], roles: [agent] } }\n";
-/// Rows written in one transaction while a database is prepared.
+/// Number of rows per transaction while a database is prepared.
 const ROWS_AT_ONCE: u64 = 500;
 
-/// A running service; it is killed when this is dropped.
+/// A running service; dropping it kills the process.
 pub struct Service {
     child: Child,
-    /// Where it listens.
+    /// Address of its listener.
     pub address: SocketAddr,
 }
 
-/// The forge that a service is configured for.
+/// Forge in the configuration of the service.
 pub struct Seat {
     kind: &'static str,
     url: String,
@@ -40,14 +40,14 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// github.com, for a service that takes deliveries in and calls nobody.
+    /// github.com, for a service that accepts deliveries and makes no calls.
     pub fn nobody() -> Self {
         Self { kind: "github", url: "https://github.com".into(), token: "none".into(), own: 1 }
     }
 }
 
 impl Service {
-    /// Starts the binary and waits until it says that it listens. `wrap` is a program with arguments to run it under.
+    /// Starts the binary and waits until it listens. `wrap` is a program with arguments that runs it; may be empty.
     pub fn start(folder: &Path, seat: &Seat, role: &str, wrap: &[&str]) -> anyhow::Result<Self> {
         let Seat { kind, url, token, own } = seat;
         let file = folder.join("ralph-control.yaml");
@@ -75,7 +75,7 @@ impl Service {
         Ok(Self { child, address })
     }
 
-    /// Process id; of the program around it where there is one.
+    /// Process id of the service, or of the program that runs it.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -87,7 +87,7 @@ impl Drop for Service {
     }
 }
 
-/// Starts a program that leads a group of its own, and reads the line by which it says that it is ready.
+/// Starts a program in a new process group, and reads the line that reports that it is ready.
 pub fn first_line(mut command: Command) -> anyhow::Result<(Child, String)> {
     let mut child = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
@@ -97,7 +97,7 @@ pub fn first_line(mut command: Command) -> anyhow::Result<(Child, String)> {
     Ok((child, line))
 }
 
-/// Kills a program and everything in its group.
+/// Kills a program and its process group.
 pub fn end(child: &mut Child) {
     let group = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(group) = group {
@@ -106,22 +106,22 @@ pub fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Folder of a service's data.
+/// Data folder of a service.
 pub fn data(folder: &Path) -> PathBuf {
     folder.join("data")
 }
 
-/// A forge with issues, and a database in which each of them has a parked loop.
+/// A forge with issues, and a database with a paused loop for each of them.
 pub struct Parked {
-    /// Keeps the forge running.
+    /// Running forge; dropping it stops the forge.
     pub _forge: FakeForge,
-    /// What a service on the database is configured with.
+    /// Forge in the configuration of a service on this database.
     pub seat: Seat,
 }
 
 impl Parked {
-    /// Opens `count` issues, begins a loop for each and pauses it, as commands would, with nothing left to do; then
-    /// stores `deliveries` that wait.
+    /// Creates `count` issues, each with a loop that is paused and has no effects to execute; then stores `deliveries`
+    /// unprocessed deliveries.
     pub async fn prepare(folder: &Path, count: u64, deliveries: u64) -> anyhow::Result<Self> {
         let forge = FakeForge::start(Dialect::Gitea, ralph_bot::clock::Clock::System).await?;
         let maintainer = forge.add_user("mira", AccountKind::User);
@@ -162,12 +162,12 @@ fn refused(refusal: fake_forge::FakeRefusal) -> anyhow::Error {
     anyhow::anyhow!("the forge refused: {refusal:?}")
 }
 
-/// Text of an issue of usual length.
+/// Text of an issue of typical length.
 fn body() -> String {
     "The parser drops the last field of a line without a newline. Please make the tests pass. ".repeat(12)
 }
 
-/// A loop that was begun and paused; what it asked for is done.
+/// Creates a paused loop whose effects are executed.
 fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: Timestamp) -> Result<(), StoreError> {
     let repo = RepoRef { forge: ForgeName::new("forge"), id: repo, owner: "mira".into(), name: "app".into() };
     let id = LoopId::from_parts(issue, issue.0 as u32);
@@ -202,13 +202,13 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
     Ok(())
 }
 
-/// A delivery that came while nobody handled it.
+/// Creates an unprocessed delivery.
 fn waiting(n: u64) -> StoredDelivery {
     let body = Body::pack(crate::load::body());
     StoredDelivery { forge: ForgeName::new("forge"), delivery: format!("waiting-{n}"), event: "push".into(), body }
 }
 
-/// Deliveries that a database holds.
+/// Number of deliveries in a database.
 pub async fn stored(folder: &Path) -> anyhow::Result<u64> {
     let store = Store::attach(&data(folder).join("ralph.db"))?;
     let counts = store.read(inbox::counts).await?;

@@ -13,7 +13,7 @@ use crate::Run;
 use crate::report::{Row, Target};
 
 /// Description of the measurement, for the page.
-pub const WORDS: &str = "Generated loops of 100 iterations, in one thread. A step of control and a review by the overseer are \
+pub const DESCRIPTION: &str = "Generated loops of 100 iterations, in one thread. A step of control and a review by the overseer are \
 timed one by one; given is the 99th percentile, for the overseer of reviews of the hundredth iteration. The state is the \
 largest that control exports, with a hundred blockers per iteration. A replay parses traces of 100 iterations, runs each \
 through control, oversight and strategy, and serializes the results. The only other known implementation publishes below \

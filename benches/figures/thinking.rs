@@ -1,5 +1,5 @@
-//! What thinking costs the service itself: handing an iteration over to the next backend, reading a refusal, and putting
-//! a prompt's context together.
+//! Overhead of model calls: failover to the next backend, classification of a refusal, and composition of a prompt's
+//! context.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::report::{Row, Target};
 use crate::world::World;
 use crate::{Run, Size};
 
-/// What is measured, for the page.
-pub const WORDS: &str = "Failover: the whole service on the fake Gitea with two agents that are shell scripts. The first one \
+/// Description of the measurement, for the page.
+pub const DESCRIPTION: &str = "Failover: the whole service on the fake Gitea with two agents that are shell scripts. The first one \
 notes the time, prints what Claude Code prints at a limit, and ends with an error; the second one notes the time when it \
 begins. In between lie the end of the process, reading the refusal, parking the backend for all loops, putting the tree \
 back, choosing the next backend and holding its money, the prompt, and the sandbox. Median of the loops. Beside it stands \
@@ -34,18 +34,18 @@ and 1,000 learnings in the store; from the look-ups to the finished block of 500
 Beside it stands reading the turns themselves.";
 
 const NAME: &str = "thinking";
-/// What Claude Code prints when its provider refuses it.
+/// Output of Claude Code when its provider refuses a call.
 const REFUSED: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"API Error: Request rejected (429) · rate limit exceeded, try again in 90s","duration_ms":5,"num_turns":1,"session_id":"s"}"#;
-/// Lines that are about limits, and are none.
+/// Lines that mention limits but do not report one.
 const HARMLESS: &str = include_str!("../../tests/fixtures/limits/harmless.jsonl");
-/// Turns of the loop whose context is put together.
+/// Number of turns of the loop whose context is composed.
 const TURNS: u32 = 1_000;
-/// Turns that one summary covers.
+/// Number of turns per summary.
 const SUMMARISED: u32 = 10;
-/// Tokens of the block.
+/// Size of the context block, in tokens.
 const TOKENS: usize = 500;
 
-/// Runs all of it.
+/// Measures all rows.
 pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let rounds = if run.size == Size::Brief { 2 } else { 11 };
     let files = [
@@ -66,7 +66,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
         gaps.push(gap);
         last = Some(ended);
     }
-    // The first of all makes caches warm.
+    // The first loop warms the caches.
     gaps.remove(0);
     firsts.remove(0);
     let row =
@@ -87,8 +87,8 @@ fn slowest(times: Vec<Duration>) -> Duration {
     times.into_iter().max().unwrap_or_default()
 }
 
-/// One loop whose first backend refuses: from the label to the first agent, from the end of the first agent to the
-/// beginning of the second one, and the loop as it ended.
+/// Runs one loop whose first backend refuses. Returns the time from the label to the first agent, the time from the end
+/// of the first agent to the start of the second, and the ended loop.
 async fn failover(world: &World, logs: &Path) -> anyhow::Result<(Duration, Duration, Loop)> {
     let engine = world.engine();
     let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
@@ -121,7 +121,7 @@ async fn failover(world: &World, logs: &Path) -> anyhow::Result<(Duration, Durat
     Ok((span(labelled.0, left), span(left, began), ended))
 }
 
-/// The time that an agent noted in its output, in milliseconds since 1970.
+/// Time in the output of an agent, in milliseconds since 1970.
 fn noted(log: &Path) -> Option<i64> {
     let text = std::fs::read_to_string(log).ok()?;
     text.lines().find_map(|line| line.strip_prefix("at:")?.trim().parse().ok())
@@ -148,7 +148,7 @@ fn classifying(run: &mut Run) {
     let now = Timestamp(1_700_000_000_000);
     for (what, signals) in [("1 MiB in one message", all(&output)), ("1 MiB in 1,000 messages", many)] {
         let (mut times, mut plain) = (Vec::new(), Vec::new());
-        // The first reading makes the patterns; the service does that while the first agent runs.
+        // The first classification compiles the patterns; the service does that while the first agent runs.
         let known = classify(&signals, now).is_some();
         for _ in 0..rounds {
             let watch = Stopwatch::start();
@@ -164,7 +164,7 @@ fn classifying(run: &mut Run) {
     }
 }
 
-/// Puts contexts together for a loop with a long past.
+/// Composes contexts for a loop with a long history.
 async fn context(run: &mut Run, world: &World, ended: Loop) -> anyhow::Result<()> {
     let turns = if run.size == Size::Brief { 50 } else { TURNS };
     let engine = world.engine();
@@ -221,7 +221,7 @@ async fn context(run: &mut Run, world: &World, ended: Loop) -> anyhow::Result<()
     Ok(())
 }
 
-/// The loop with so many iterations like its first one.
+/// Returns the loop with copies of its first iteration.
 fn lengthened(mut ended: Loop, iterations: u32) -> anyhow::Result<Loop> {
     let first = ended.iterations.first().context("the loop has no iteration")?.clone();
     ended.iterations.extend((2..=iterations).map(|number| {

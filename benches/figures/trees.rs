@@ -1,4 +1,4 @@
-//! What a tree for a loop costs beside `git worktree add`.
+//! Cost of a loop's worktree compared with `git worktree add`.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::machine::median;
 use crate::report::{Row, Target};
 use crate::{Run, Size};
 
-/// What is measured, for the page.
-pub const WORDS: &str = "A repository made by `git fast-import`: files of some 200 bytes in folders of 100, then 200 \
+/// Description of the measurement, for the page.
+pub const DESCRIPTION: &str = "A repository made by `git fast-import`: files of some 200 bytes in folders of 100, then 200 \
 commits that change one file each; its mirror is filled beforehand. First time: a loop's tree where none can be reused. \
 From the pool: the tree of a loop that worked 200 commits earlier, changed files and left others, and was released. \
 Beside both `git worktree add` of the same commit in a bare clone. The three take turns; medians. The time of plain git depends \
@@ -22,10 +22,10 @@ much on where the file system puts the files (0.4 to 6 s for the same 20,000 on 
 not slower, and not by how much they are faster.";
 
 const NAME: &str = "trees";
-/// Commits between the tree that is reused and the one that is wanted.
+/// Number of commits between the reused tree and the requested one.
 const COMMITS: usize = 200;
 
-/// Runs all of it.
+/// Measures all rows.
 pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let (files, rounds) = match run.size {
         Size::Brief => (1_000, 1),
@@ -81,7 +81,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
         let (time, dir, reused) = prepare("main", format!("r-1-again{round}")).await?;
         pooled.push(time);
         anyhow::ensure!(!dir.join("left-by-the-agent.txt").exists(), "the pool gave a dirty tree");
-        // The pool is emptied for the next round: it has room for one, which is taken again and thrown away.
+        // Empties the pool for the next round by taking its only tree.
         for id in [&other, &reused] {
             std::fs::remove_dir_all(trees.tree_dir(id, &repo))?;
             trees.release(id, &repo).await?;
@@ -95,7 +95,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the repository: branch `old`, and `main` some commits later.
+/// Creates the repository with the branch `old`, and `main` some commits later.
 fn generate(folder: &Path, origin: &Path, files: usize) -> anyhow::Result<()> {
     git(folder, &["init", "--quiet", "--bare", "--initial-branch=main", &origin.display().to_string()])?;
     let mut import = Command::new("git");
@@ -128,7 +128,7 @@ fn generate(folder: &Path, origin: &Path, files: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs git without anybody's own configuration.
+/// Runs git without user and system configuration.
 pub fn git(folder: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=Mira", "-c", "user.email=mira@localhost", "-c", "gc.auto=0"]).args(arguments);

@@ -1,4 +1,4 @@
-//! A forge with a repository and an agent that is a shell script, and the service on it in this process.
+//! A forge with a repository, an agent that is a shell script, and the service in this process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use ralph_bot::store::loops;
 
 use crate::service::SECRET;
 
-/// Longest wait for something that the service does.
+/// Maximum time to wait for the service.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// All of it.
+/// Forge, repository, agent and service.
 pub struct World {
     pub forge: FakeForge,
     pub repo: RepoId,
     pub app: App,
-    /// Whether agents and checks are kept in by bubblewrap.
+    /// Whether agents and checks run in bubblewrap.
     pub sandboxed: bool,
     maintainer: User,
 }
 
 impl World {
-    /// Starts it. `agent` is a shell script, `role` what of the service runs by itself.
+    /// Starts the service. `agent` is a shell script, `role` the parts of the service that run on their own.
     pub async fn start(folder: PathBuf, files: &[(String, String)], agent: &str, role: Role) -> anyhow::Result<Self> {
         Self::start_with(folder, files, agent, role, "").await
     }
 
-    /// Starts it with more of a configuration: further backends, indented by two, and whatever follows them.
+    /// Starts the service with additional configuration: further backends, indented by two, and other keys after them.
     pub async fn start_with(
         folder: PathBuf,
         files: &[(String, String)],
@@ -68,11 +68,11 @@ impl World {
         let env = Env::of([("TOKEN", token.as_str()), ("SECRET", SECRET), ("PATH", &path), ("HOME", &home)]);
         let config = Config::parse(&folder.join("ralph-control.yaml"), &text, &env);
         let config = config.map_err(|problems| anyhow::anyhow!("{problems}"))?;
-        // The second between two writes that real forges ask for would only hide what the service itself takes.
+        // The second between two writes that real forges require would hide the overhead of the service.
         let rates = RateSettings { mutation_interval_ms: 0, ..RateSettings::default() };
         let tune = |settings: &mut EngineSettings| {
             settings.partial_clone = false;
-            // What runs here is a bench, which opens no sandbox to its model.
+            // The current executable is the benchmark, which lacks the subcommands of the service.
             settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
         };
         let options = Options { role, rates, sandbox: Some(sandbox), tune, ..Options::default() };
@@ -87,23 +87,23 @@ impl World {
         &self.app.engine
     }
 
-    /// Files an issue.
+    /// Creates an issue.
     pub async fn issue(&self) -> anyhow::Result<Number> {
         let (title, body) = ("The count is too low", "Make the check pass.");
         self.forge.open_issue(&self.maintainer, self.repo, title, body, &[]).await.map_err(refused)
     }
 
-    /// Labels an issue.
+    /// Sets the label on an issue.
     pub async fn label(&self, issue: Number) -> anyhow::Result<()> {
         self.forge.label(&self.maintainer, self.repo, issue, "ralph:run").await.map_err(refused)
     }
 
-    /// The newest loop.
+    /// Returns the newest loop.
     pub async fn newest(&self) -> anyhow::Result<Option<Loop>> {
         Ok(self.engine().store.read(|c| loops::list(c, false, 1)).await?.into_iter().next())
     }
 
-    /// Waits until something is there.
+    /// Waits until a query returns a value.
     pub async fn until<T>(&self, what: &str, look: impl AsyncFn() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
         let watch = Stopwatch::start();
         while watch.elapsed() < PATIENCE {
