@@ -23,7 +23,9 @@ fn no_dependency_needs_a_newer_rust() {
     assert!(own > version("1.0"), "Cargo.toml has no rust-version");
     report(packages.iter().filter(|package| of(package) > own).map(|package| {
         let (name, rust) = (package["name"].as_str().unwrap_or_default(), &package["rust_version"]);
-        format!("Cargo.toml: `{name}` needs Rust {rust}; use an older version of it, or raise `rust-version` everywhere")
+        format!(
+            "Cargo.toml: `{name}` needs Rust {rust}; use an older version of it, or raise `rust-version` everywhere"
+        )
     }));
 }
 
