@@ -39,14 +39,14 @@ pub const LONGEST_WAIT_MS: i64 = 3_600_000;
 /// Wait for a backend from which on a person is told, milliseconds.
 pub const LONG_WAIT_MS: i64 = 3_600_000;
 
-/// What a step decided: the loop as it is now, what to do, and why, one sentence each.
+/// Result of a step: the new state of the loop, effects, and reasons, one sentence each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// The loop after the step.
     pub next: Loop,
-    /// What to do, in order.
+    /// Effects, in order.
     pub effects: Vec<Effect>,
-    /// Why.
+    /// Reasons.
     pub reasons: Vec<String>,
 }
 
@@ -184,7 +184,7 @@ impl Turn {
         self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: at.plus_ms(left) });
     }
 
-    /// What the clock was set by is no time that the loop has taken.
+    /// Excludes the amount by which the clock was set from the loop's elapsed time.
     fn clock_set(&mut self, by_ms: i64) {
         if let Some(since) = self.next.spent.since {
             self.start_clock(since.plus_ms(by_ms));

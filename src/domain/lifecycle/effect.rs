@@ -1,5 +1,5 @@
-//! What we may do, as data. Each effect has a natural key: the same key is done at most once, and after a crash it is
-//! looked up in the world by that key before it is done again.
+//! Effects as data. Each effect has a natural key: it is executed at most once under the same key, and after a crash it
+//! is looked up by that key before it is repeated.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,8 @@ use crate::domain::report::notice::Notice;
 use crate::domain::report::view::{Severity, View};
 use crate::domain::supervision::oversight::{AuditEntry, EscalationLevel};
 
-/// Where an effect is done. One effect of a loop and queue runs at a time, in order; queues do not wait for each other.
+/// Queue of an effect. Effects of the same loop and queue run one at a time, in order; queues do not wait for each
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
@@ -35,7 +36,7 @@ impl Lane {
     }
 }
 
-/// What a run of the checks is for.
+/// Purpose of a run of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckPurpose {
@@ -43,11 +44,11 @@ pub enum CheckPurpose {
     Baseline,
     /// After an iteration, in the loop's tree.
     Iteration,
-    /// In a fresh checkout of the commit: what passes only in a dirty tree is not done.
+    /// Checks in a fresh checkout of the commit; checks that pass only in a dirty tree do not count.
     Clean,
 }
 
-/// What the bot says about a comment that it read.
+/// Reaction of the bot to a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
@@ -99,7 +100,7 @@ pub enum Effect {
     Escalate {
         cause: String,
         view: Box<View>,
-        /// How urgent it is: which channels are told.
+        /// Urgency; selects the channels.
         #[serde(default = "critical")]
         level: EscalationLevel,
         /// Whether people were told before and have not answered.
@@ -134,7 +135,7 @@ pub fn channel_queue(channel: &str) -> String {
     format!("{}/{channel}", Lane::Notify.as_str())
 }
 
-/// What escalations were before they had a level.
+/// Returns the level of escalations that were stored before levels existed.
 fn critical() -> EscalationLevel {
     EscalationLevel::Critical
 }

@@ -25,9 +25,9 @@ use crate::domain::supervision::strategy::Approach;
 use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
 use crate::domain::trust::sanitize;
 
-/// What a failing lint or type check takes from quality, all of them together.
+/// Amount that failing lint or type checks subtract from quality, together.
 const LINT_WEIGHT: f64 = 0.5;
-/// What each sign of a weakened check takes from quality.
+/// Amount that each sign of a weakened check subtracts from quality.
 const TAMPER_WEIGHT: f64 = 0.15;
 /// Programs whose findings are of quality rather than of function.
 const LINTERS: [&str; 14] = [
@@ -56,7 +56,7 @@ const BREAKING: [&str; 3] = ["breaking", "breaking-change", "incompatible"];
 const MAX_FAILED: usize = 20;
 
 impl Loop {
-    /// What the records say of the task.
+    /// Returns the facts of the task for the records.
     pub fn facts(&self) -> TaskFacts {
         let words = |text: &str, known: &[&str]| {
             let text = text.to_lowercase();
@@ -86,7 +86,7 @@ impl Loop {
         self.measured().filter_map(|iteration| iteration.record.clone()).collect()
     }
 
-    /// What it was like, for later loops of the repository.
+    /// Returns the statistics of this loop for later loops of the repository.
     pub fn as_earlier(&self) -> Earlier {
         let stride = self.policy.supervision().oversight.stride();
         Earlier::of(&self.records(), self.disturbed_after(), stride)
@@ -109,7 +109,7 @@ impl Loop {
         failing
     }
 
-    /// What supervision said last.
+    /// Returns the latest judgement of supervision.
     pub fn judged(&self) -> Option<&IterationJudgement> {
         self.kept().rev().find_map(|iteration| iteration.judged.as_ref())
     }
@@ -221,7 +221,7 @@ fn quality(outcomes: &[CheckOutcome], findings: usize) -> f64 {
     (1.0 - LINT_WEIGHT * share - TAMPER_WEIGHT * findings as f64).max(0.0)
 }
 
-/// What the loop does after an iteration was judged.
+/// Next action of the loop after an iteration was judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Onward {
     /// It goes on as the checks say.
@@ -281,7 +281,7 @@ pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
     Some(review)
 }
 
-/// What supervision remembers; made anew from the records where that cannot be read or is not sound.
+/// Returns the state of supervision; rebuilt from the records if the stored state cannot be read or is invalid.
 fn known(turn: &mut Turn, facts: &TaskFacts, settings: &SupervisionSettings) -> Supervision {
     let records = turn.next.records();
     match turn.next.supervision.take() {
@@ -379,7 +379,7 @@ fn warn_channels(turn: &mut Turn) {
     }
 }
 
-/// Why the loop stops, one sentence without a full stop.
+/// Returns the reason for stopping, one sentence without a full stop.
 fn reason(review: &Review) -> String {
     let verdict = &review.verdict;
     let worst = verdict.interventions.iter().max_by_key(|done| done.level);

@@ -1,4 +1,4 @@
-//! What people ask of a loop: start, commands, labels, reviews.
+//! Inputs of people: start, commands, labels, reviews.
 
 use super::{Decision, Turn, judge, work};
 use crate::domain::checks::criteria;
@@ -136,7 +136,7 @@ pub(super) fn from_commands(commands: &[String]) -> Vec<Check> {
     commands.iter().map(|command| criteria::plain(command, CheckSource::Command)).collect()
 }
 
-/// What makes options impossible for this loop, if anything does.
+/// Returns the reason why the options cannot be applied to this loop; `None` if they can.
 fn refused_options(current: &Loop, options: &RunOptions, now: Timestamp) -> Option<String> {
     if let Some(iterations) = options.max_iterations.filter(|n| *n <= current.spent.iterations) {
         let used = current.spent.iterations;
@@ -195,7 +195,7 @@ pub(super) fn command(turn: &mut Turn, by: User, command: Command, comment: Opti
     }
 }
 
-/// What goes on record of a command that changes the loop; a resume has an entry of its own.
+/// Returns the audit text of a command that changes the loop; a resume has an entry of its own.
 fn said(command: &Command) -> Option<String> {
     Some(match command {
         Command::Abort { reason } => with_reason("abort", reason),
@@ -280,7 +280,7 @@ fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, com
     turn.queue(&why);
 }
 
-/// Which limit of a loop is used up, if any is.
+/// Returns the limit of the loop that is used up, if any.
 pub(super) fn used_up(current: &Loop, now: Timestamp) -> Option<&'static str> {
     let (spent, limits) = (&current.spent, &current.limits);
     if spent.iterations >= limits.iterations {
@@ -294,7 +294,7 @@ pub(super) fn used_up(current: &Loop, now: Timestamp) -> Option<&'static str> {
     }
 }
 
-/// Why a loop cannot go on within its limits, if it cannot: with the option that raises the one that is used up.
+/// Returns the reason why the loop cannot continue within its limits, with the option that raises the limit.
 fn spent_limit(current: &Loop, now: Timestamp) -> Option<String> {
     let limits = &current.limits;
     Some(match used_up(current, now)? {
@@ -463,7 +463,7 @@ pub(super) fn reviewed(turn: &mut Turn, by: User, items: Vec<(String, Guidance)>
     }
 }
 
-/// What CI says of the pull request's head, and whether it merges.
+/// Handles the state of CI on the pull request's head, and whether it can be merged.
 pub(super) fn inspected(turn: &mut Turn, commit: &Sha, failed: Vec<Guidance>, pending: u32, conflict: bool) {
     if turn.next.state != LoopState::Review || turn.next.pushed.as_ref() != Some(commit) {
         return turn.because("CI spoke of another commit than the one under review");

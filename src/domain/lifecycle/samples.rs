@@ -178,7 +178,7 @@ pub(crate) fn said(approach: &str, blocker: &str, done: bool) -> AgentReport {
     }
 }
 
-/// What supervision says of the last iteration that ended.
+/// Sets the judgement of supervision on the last iteration that ended.
 pub(crate) fn judged(current: &mut Loop, approach: Approach, trend: Trend, urgency: Urgency) {
     let last = current.iterations.iter_mut().rev().find(|i| i.ended_at.is_some()).expect("one has ended");
     last.judged = Some(IterationJudgement {

@@ -14,7 +14,7 @@ use crate::domain::providers::rules::{Firing, Look, RuleFacts, Schedule, Schedul
 const HOUR_MS: i64 = 3_600_000;
 
 impl Loop {
-    /// What rules may ask of the loop; `backend` is the one that ran last or is about to run.
+    /// Returns the facts that rules can use; `backend` is the one that ran last or is about to run.
     pub fn rule_facts(&self, backend: &str, now: Timestamp) -> RuleFacts {
         let judged = self.judged();
         let failed = |problem: &str| !problem.is_empty();
@@ -42,7 +42,7 @@ impl Loop {
         }
     }
 
-    /// What backends said that refused the last run.
+    /// Returns the messages of backends that refused the last run.
     fn refused(&self) -> Vec<String> {
         let Some(last) = self.kept().next_back() else { return Vec::new() };
         // A run that nobody took on has no iteration that could end with its error.
@@ -75,7 +75,7 @@ pub(super) fn acts(turn: &mut Turn) -> bool {
     look.firings.into_iter().any(|firing| act(turn, firing, &backend))
 }
 
-/// What the schedule makes of a run that no backend took on.
+/// Effect of the schedule on a run that no backend accepted.
 enum Refused {
     /// The loop waits.
     Waits,

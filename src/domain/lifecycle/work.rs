@@ -1,4 +1,4 @@
-//! What came of the loop's own work: tree, checks, agent, commit, push; and what is next.
+//! Results of the loop's own work: tree, checks, agent, commit, push; and the next step.
 
 use super::judge::{self, Onward};
 use super::people::used_up;

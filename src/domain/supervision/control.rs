@@ -36,12 +36,12 @@ pub use settings::{AUTO, ControlSettings};
 pub use signal::{Terms, Urgency};
 pub use state::{ControlState, MAX_STATE, out_of_range};
 
-/// What control makes of an iteration.
+/// Result of control for one iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Iteration that it is about, from 1.
     pub iteration: u64,
-    /// What is recommended.
+    /// Recommended action.
     pub action: Action,
     /// Whether the action takes effect without the overseer: `auto_intervene` is set and it is `pause` or `abort`.
     pub takes_effect: bool,
@@ -49,7 +49,7 @@ pub struct Decision {
     pub control_signal: f64,
     /// The band that u is in.
     pub urgency: Urgency,
-    /// What u is made of, not clamped.
+    /// Terms of u, not clamped.
     pub terms: Terms,
     /// The gains that were used, and the profile that they move to.
     pub gains: Scheduled,
@@ -63,12 +63,12 @@ pub struct Decision {
     pub raised: Vec<AlarmKind>,
     /// Those that it cleared.
     pub cleared: Vec<AlarmKind>,
-    /// What would help.
+    /// Recommended measures.
     pub recommendations: Recommendations,
     /// Sentences for the next prompt.
     pub prompt_adjustments: Vec<String>,
-    /// Where the actuators are for the next iteration.
+    /// Actuator positions for the next iteration.
     pub actuation: Actuation,
-    /// What was wrong with the record, one sentence each.
+    /// Problems of the record, one sentence each.
     pub warnings: Vec<String>,
 }

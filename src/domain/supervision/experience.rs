@@ -22,7 +22,7 @@ const HALF_GAINED: f64 = 50.0;
 /// Iterations that a pace has to be measured over.
 const LEAST_PACED: u32 = 3;
 
-/// What an earlier loop was like.
+/// Statistics of an earlier loop.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Earlier {
@@ -61,7 +61,7 @@ impl Earlier {
 pub struct Experience(Vec<Earlier>);
 
 impl Experience {
-    /// Of loops in the order in which they were; the newest are kept.
+    /// Builds the experience from loops in chronological order; keeps the newest.
     pub fn of(loops: impl IntoIterator<Item = Earlier>) -> Self {
         let mut experience = Self::default();
         loops.into_iter().for_each(|earlier| experience.add(earlier));
@@ -86,8 +86,9 @@ impl Experience {
         self.0.iter().filter(|earlier| earlier.has_pace())
     }
 
-    /// What counts as standing still in this repository: the settings' idle share is a beta distribution's mean, which what
-    /// was seen moves, and counts for more the more was seen. As the settings have it where nothing was.
+    /// Returns the step threshold for this repository: the configured idle share is the mean of a beta distribution
+    /// that earlier loops update, with more weight the more loops were seen. Without earlier loops it is the configured
+    /// value.
     pub fn stride(&self, settings: Stride) -> Stride {
         let sum = |of: fn(&Earlier) -> u32| self.0.iter().map(|earlier| f64::from(of(earlier))).sum::<f64>();
         let seen = sum(|earlier| earlier.seen);

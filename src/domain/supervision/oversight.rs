@@ -52,7 +52,7 @@ const DETECTORS: [(Kind, Detector); 8] = [
     (Kind::AgentFailure, agent_failure::detect),
 ];
 
-/// What the loop does next.
+/// Decision for the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -70,21 +70,21 @@ pub enum Decision {
 /// The overseer's word after an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What was found, most severe first.
+    /// Detections, most severe first.
     pub detections: Vec<Detection>,
-    /// What is done about each, in the same order.
+    /// Interventions, in the order of the detections.
     pub interventions: Vec<Intervention>,
-    /// What the loop does.
+    /// Decision for the loop.
     pub decision: Decision,
-    /// What the next prompt says before anything else, `OVERRIDE:` first.
+    /// Directives at the start of the next prompt, `OVERRIDE:` first.
     pub directives: Vec<String>,
     /// The iteration whose state is put back before the pause; 0 is the state before the first.
     pub restore: Option<u32>,
-    /// How people are told; `None` where there is nothing new to tell.
+    /// Escalation to people; `None` if there is nothing new.
     pub escalation: Option<Escalation>,
-    /// How the loop is.
+    /// Health of the loop.
     pub health: Health,
-    /// What goes on record.
+    /// Entries for the audit log.
     pub audit: Vec<AuditEntry>,
 }
 

@@ -12,7 +12,7 @@ const PAUSE: u32 = 2;
 /// Iterations without a gain, more of which in a row held a loop up, however halting it is, and say nothing of its pace.
 const HELD_UP: u32 = 6;
 
-/// What counts as a step, and as standing still.
+/// Thresholds of a step and of an iteration without progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stride {
     /// Completion that a step gains at least, 0..1.
@@ -180,7 +180,7 @@ struct Track {
     least: f64,
     /// Part of the mean step that is one at least.
     part: f64,
-    /// Where the last step led; NaN before the first value.
+    /// Value after the last step; NaN before the first value.
     at: f64,
     /// Sum and number of steps.
     steps: (f64, f64),

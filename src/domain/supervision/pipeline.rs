@@ -23,7 +23,7 @@ use crate::domain::supervision::strategy::{
 /// with each iteration. What was used and reached before them is forgotten.
 const MAX_HISTORY: usize = 1_000;
 
-/// What the three remember of a loop. A part that is missing is no fresh one: what was stored is then made anew.
+/// State of control, oversight and strategy. If a part is missing, all stored state is rebuilt from the records.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Supervision {
     /// Control.
@@ -34,7 +34,7 @@ pub struct Supervision {
     pub strategy: StrategyState,
 }
 
-/// What is at hand beside the records; all of it is optional.
+/// Facts beside the records; all are optional.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Evidence<'a> {
     /// Outcomes of the last iteration's checks, with their output.
@@ -47,30 +47,30 @@ pub struct Evidence<'a> {
     pub failed: &'a [String],
 }
 
-/// What came of an iteration, and what the next one is to be.
+/// Result of supervising an iteration, with the plan of the next one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Review {
     /// Control's figures and recommendation.
     pub control: control::Decision,
     /// The overseer's word, which decides.
     pub verdict: Verdict,
-    /// What is not as it should be in how the iteration ended.
+    /// Problems in how the iteration ended.
     pub after: Vec<Issue>,
-    /// Where the loop stands.
+    /// Assessment of the loop's current state.
     pub assessment: StateAssessment,
-    /// What the next iteration is to be.
+    /// Plan of the next iteration.
     pub plan: StrategyPlan,
     /// Whether the next iteration may start.
     pub before: PreValidation,
-    /// What is to be expected of going on; `None` where there is no telling.
+    /// Expected outcome of continuing; `None` if it cannot be estimated.
     pub outlook: Option<Outlook>,
-    /// Why the loop gives up, as at a limit, where it does; without a full stop.
+    /// Reason for giving up, without a full stop; `None` to continue.
     pub gives_up: Option<String>,
 }
 
 impl Review {
-    /// What the loop does: the overseer's decision, or control's own where `auto_intervene` is set, or a pause where the
-    /// plan or its validation asks for a person; the severest wins.
+    /// Returns the decision for the loop: the most severe of the overseer's decision, control's own if `auto_intervene`
+    /// is set, and a pause if the plan or its validation asks for a person.
     pub fn decision(&self) -> oversight::Decision {
         let of_control = match self.control.action {
             _ if !self.control.takes_effect => oversight::Decision::Continue,
@@ -154,7 +154,7 @@ impl Supervision {
         Some(review)
     }
 
-    /// Why the loop gives up as at a limit, where that is better than what was decided.
+    /// Returns the reason for giving up if that is better than the decision.
     fn gives_up(&self, review: &Review, pace: &Pace, settings: &OutlookSettings) -> Option<String> {
         let decision = review.decision();
         if !settings.enabled || decision == oversight::Decision::Abort {
@@ -188,8 +188,8 @@ impl Supervision {
         self.overseer.resume(iteration, by, &settings.oversight)
     }
 
-    /// What the three remember after these records, for what cannot be read or fits no longer. What people acknowledged is
-    /// not in the records and is lost.
+    /// Rebuilds the state from the records if the stored state cannot be read or is incompatible. Acknowledgements by
+    /// people are not in the records and are lost.
     pub fn rebuilt(records: &[Record], facts: &TaskFacts, settings: &SupervisionSettings) -> Self {
         let mut known = Self::default();
         for upto in 1..=records.len() {
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(supervision.overseer.health, oversight::Health::Healthy);
     }
 
-    /// What is said after each iteration of a loop with these completions, each with an error of its own.
+    /// Returns the messages after each iteration of a loop with these completions, each with a distinct error.
     fn moving(completions: &[f64], resumed: Option<u32>, settings: &SupervisionSettings) -> Vec<Option<String>> {
         let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
         let mut supervision = Supervision::default();

@@ -27,14 +27,14 @@ pub use summary::{End, Ended, Summary, end};
 pub struct TraceError {
     /// Its number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Message.
     pub reason: String,
 }
 
 /// A recorded loop.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {
-    /// What the first line says about the task; the defaults where there is no such line.
+    /// Facts of the task from the first line; defaults if there is no such line.
     pub facts: TaskFacts,
     /// One record an iteration, in order.
     pub records: Vec<Record>,
@@ -59,7 +59,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// What is made of each iteration, in order.
+    /// Returns the review of each iteration, in order.
     pub fn reviews<'a>(&self, settings: &'a SupervisionSettings) -> impl Iterator<Item = (Record, Review)> + use<'a> {
         let (records, wrong): (Vec<Record>, Vec<u32>) = self.records.iter().cloned().map(Record::cleaned).unzip();
         let (facts, mut supervision) = (self.facts.clone(), Supervision::default());

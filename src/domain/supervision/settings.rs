@@ -24,11 +24,11 @@ pub struct SupervisionSettings {
 /// Key of the preset, beside those of the groups.
 pub const PRESET: &str = "preset";
 
-/// What control, oversight and strategy begin with, before anything is set.
+/// Set of default values for control, oversight and strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Preset {
-    /// What serves best as far as is known; better values can come with a new version.
+    /// Best known values; they can improve with a new version.
     #[default]
     Default,
     /// The values of the design, which stay.
@@ -59,11 +59,11 @@ impl SupervisionSettings {
         }
     }
 
-    /// What the keys `control`, `oversight` and `strategy` of `overlay` make of the preset that it names; other keys are
-    /// not looked at.
+    /// Applies the keys `control`, `oversight` and `strategy` of `overlay` to the preset that it names; other keys are
+    /// ignored.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All invalid keys.
     pub fn layered(overlay: &Map<String, Value>) -> Result<Self, Vec<KeyProblem>> {
         let mut problems = Vec::new();
         let settings = Self::laid(overlay, &mut problems);

@@ -40,17 +40,17 @@ config_section! {
         pub tool_errors: u32 = 5, in 0..=10_000;
         /// Quality, of less than which the next prompt tells.
         pub min_quality: f64 = 0.5, in 0.0..=1.0;
-        /// When the rest is not worth its cost.
+        /// Condition under which the remaining work is not worth its cost.
         pub outlook: OutlookSettings => section;
     }
 }
 
 config_section! {
-    /// When a loop gives up before a limit stops it.
+    /// Rules for giving up before a limit is reached.
     pub struct OutlookSettings {
         /// Whether a loop gives up, as at a limit, when the rest is not worth its likely cost.
         pub enabled: bool = true;
-        /// What a finished task is worth, in usual iterations.
+        /// Value of a finished task, in typical iterations.
         pub task_worth: f64 = 40.0, in 0.0..=1_000_000.0;
         /// Steps forward after the first iteration by which the pace is known.
         pub steps: u32 = 3, in 1..=100;
@@ -75,7 +75,7 @@ impl Settings for StrategySettings {
 /// Approaches that are remembered; there are fewer names than this.
 const MAX_TRIED: usize = 50;
 
-/// What strategy remembers of a loop.
+/// State that strategy keeps of a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StrategyState {
     /// Approaches that were tried, oldest first.
@@ -89,7 +89,7 @@ pub struct StrategyState {
 pub struct Tried {
     /// Its name.
     pub name: String,
-    /// What for: the rule, or the cause of the redirect.
+    /// Rule, or cause of the redirect, that the attempt belongs to.
     pub cause: String,
     /// From which iteration on.
     pub since: u32,

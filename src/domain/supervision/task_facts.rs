@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::supervision::experience::Experience;
 
-/// What a trace says about the task, in its optional first line. Missing fields take their defaults, unknown ones are
+/// Facts of the task, from the optional first line of a trace. Missing fields take their defaults; unknown fields are
 /// ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -31,7 +31,7 @@ pub struct TaskFacts {
     pub estimated_minutes: Option<f64>,
     /// Files and folders that the task is about; where there are none, those that its words name.
     pub scope: Vec<String>,
-    /// What earlier loops of the repository were like.
+    /// Statistics of earlier loops of the repository.
     #[serde(skip_serializing_if = "Experience::is_empty")]
     pub experience: Experience,
 }

@@ -1,4 +1,4 @@
-//! What becomes of a loop that is judged: told, turned, held, put back, ended; and of one that goes well, nothing.
+//! Judged loops: warned, redirected, paused, restored, ended; and healthy loops, left alone.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Run {
         self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
     }
 
-    /// What the comment about the last iteration says of the next one.
+    /// Returns the text about the next iteration in the latest iteration comment.
     fn next_by_comment(&self) -> &str {
         let said = self.effects.iter().find_map(|effect| match effect {
             Effect::Comment { view, .. } => match &**view {

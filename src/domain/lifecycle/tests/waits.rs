@@ -26,7 +26,7 @@ impl Run {
         self.working()
     }
 
-    /// What was told of a wait in this step: whom it mentions, if anybody.
+    /// Returns the notice about a wait in this step: the person that it mentions, if any.
     fn told(&self) -> Option<Option<&str>> {
         let mut told = self.effects.iter().filter_map(|effect| match effect {
             Effect::Comment { view, .. } => match &**view {

@@ -1,4 +1,4 @@
-//! What the control signal changes in the next iteration: effort, model, breadth, tone, memory.
+//! Effects of the control signal on the next iteration: effort, model, breadth, tone, memory.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ config_section! {
         pub effort: EffortLaw => section;
         /// Tier of the model.
         pub model: ModelLaw => section;
-        /// How much one iteration takes on.
+        /// Amount of work of one iteration.
         pub breadth: BreadthLaw;
         /// Whether the prompt says how urgent it is.
         pub tone: ToneLaw;
@@ -31,7 +31,7 @@ config_section! {
         pub enabled: bool = false;
         /// Factor at u = 0.
         pub offset: f64 = 0.5, in 0.0..=10.0;
-        /// What u = 1 adds.
+        /// Amount added at u = 1.
         pub slope: f64 = 1.0, in -10.0..=10.0;
         /// Least factor.
         pub min: f64 = 0.5, in 0.1..=10.0, at_most max;
@@ -41,7 +41,7 @@ config_section! {
 }
 
 config_section! {
-    /// Which tier of model runs.
+    /// Selection of the model tier.
     pub struct ModelLaw {
         /// Whether it is used.
         pub enabled: bool = false;
@@ -59,7 +59,7 @@ config_section! {
 }
 
 config_section! {
-    /// How much one iteration takes on, by profile; what is in no list takes on the usual.
+    /// Amount of work of one iteration, by profile; profiles that are in no list use the default.
     pub struct BreadthLaw {
         /// Whether it is used.
         pub enabled: bool = false;
@@ -102,14 +102,14 @@ fn names(profiles: &[&str]) -> Vec<String> {
 pub enum ModelTier {
     /// For the last touches.
     Cheap,
-    /// As configured.
+    /// The configured tier.
     #[default]
     Default,
     /// For what others could not do.
     Strong,
 }
 
-/// How much one iteration takes on.
+/// Amount of work of one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Breadth {
@@ -117,14 +117,14 @@ pub enum Breadth {
     FirstFailure,
     /// One change.
     OneChange,
-    /// What the agent thinks fit.
+    /// The agent decides.
     #[default]
     Usual,
     /// Everything that is open.
     Everything,
 }
 
-/// What can be moved.
+/// Adjustable property of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actuator {
@@ -141,7 +141,7 @@ pub enum Actuator {
 }
 
 impl Actuator {
-    /// As people read it.
+    /// Returns the name as people read it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Effort => "effort",
@@ -156,17 +156,17 @@ impl Actuator {
 /// One actuator was moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Movement {
-    /// Which.
+    /// Actuator that moved.
     pub actuator: Actuator,
-    /// Where it was.
+    /// Previous position.
     pub from: String,
-    /// Where it is.
+    /// New position.
     pub to: String,
-    /// Why, in figures.
+    /// Cause, in figures.
     pub cause: String,
 }
 
-/// Where the actuators are for the next iteration, and why they moved.
+/// Actuator positions for the next iteration, with the reasons of movements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Actuation {
     /// Factor of the usual time and turns of a run.
@@ -177,13 +177,13 @@ pub struct Actuation {
     pub usd_left: Option<f64>,
     /// Tier of the model.
     pub model: ModelTier,
-    /// How much to take on.
+    /// Amount of work.
     pub breadth: Breadth,
-    /// How urgent the prompt says it is.
+    /// Urgency that the prompt states.
     pub tone: Urgency,
     /// Part of the context that memory gets.
     pub memory_share: f64,
-    /// What moved since the last iteration.
+    /// Movements since the last iteration.
     pub movements: Vec<Movement>,
 }
 
@@ -203,7 +203,7 @@ impl Actuation {
     }
 }
 
-/// What the laws look at.
+/// Inputs of the laws.
 pub(super) struct Situation<'a> {
     pub(super) signal: f64,
     pub(super) profile: &'a str,
@@ -283,7 +283,7 @@ impl BreadthLaw {
 }
 
 impl ModelTier {
-    /// As people read it.
+    /// Returns the name as people read it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cheap => "cheap",
@@ -294,7 +294,7 @@ impl ModelTier {
 }
 
 impl Breadth {
-    /// As people read it.
+    /// Returns the text as people read it.
     pub fn words(self) -> &'static str {
         match self {
             Self::FirstFailure => "only the first failing check",

@@ -1,4 +1,4 @@
-//! What control recommends, and the sentences that it puts into the next prompt.
+//! Recommendations of control, and its sentences for the next prompt.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ const MAX_NAMES: usize = 5;
 /// Longest name in a sentence, characters.
 const MAX_NAME: usize = 120;
 
-/// What to do with the loop. Control only recommends; the overseer decides.
+/// Recommended action. Control only recommends; the overseer decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -28,7 +28,7 @@ pub enum Action {
     Abort,
 }
 
-/// What would help.
+/// Recommended measures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recommendations {
     /// More iterations, time or money.
@@ -37,7 +37,7 @@ pub struct Recommendations {
     pub change_strategy: bool,
     /// A person.
     pub escalate: bool,
-    /// Why, in one sentence.
+    /// Reason, one sentence.
     pub message: String,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> Action {
     alarms.iter().map(asked).max().unwrap_or(Action::Continue).max(of_signal)
 }
 
-/// What would help against the standing alarms at this urgency.
+/// Returns the measures against the active alarms at this urgency.
 pub(super) fn recommend(metrics: &Metrics, urgency: Urgency, alarms: &[Alarm]) -> Recommendations {
     let open = metrics.gap > 0.0;
     let stands = |kind: AlarmKind| alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity > Severity::Info);
@@ -75,7 +75,7 @@ pub(super) fn recommend(metrics: &Metrics, urgency: Urgency, alarms: &[Alarm]) -
     Recommendations { adjust_budget, change_strategy, escalate, message }
 }
 
-/// How it stands and where it goes, one sentence.
+/// Describes completion and trend in one sentence.
 fn standing(metrics: &Metrics) -> String {
     let percent = metrics.gap * 100.0;
     let forecast = metrics.forecast.filter(|more| *more < 1000);
@@ -121,7 +121,7 @@ pub(super) fn prompt(
     sentences
 }
 
-/// Which checks and tests fail, as far as it is known.
+/// Lists the checks and tests that are known to fail.
 fn remains(record: &Record) -> Vec<String> {
     let failing: Vec<_> = record.checks.iter().filter(|check| !check.passed).collect();
     let mut sentences = Vec::new();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use conditions::{Facts, check};
 
-/// What is wrong.
+/// Kind of an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlarmKind {
@@ -18,7 +18,7 @@ pub enum AlarmKind {
     Oscillation,
     /// It gets worse, at once or slowly.
     Regression,
-    /// What is left will not do.
+    /// The remaining resources will not suffice.
     ResourceBurn,
     /// Quality falls.
     QualityDegradation,
@@ -28,7 +28,7 @@ pub enum AlarmKind {
     DerivativeSpike,
 }
 
-/// How bad it is.
+/// Severity of an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -57,16 +57,16 @@ pub(super) struct Finding {
 pub struct Alarm {
     /// Its type and the iteration that raised it; the same while it stands.
     pub id: String,
-    /// What is wrong.
+    /// Kind of the alarm.
     #[serde(rename = "type")]
     pub kind: AlarmKind,
-    /// How bad it is now.
+    /// Current severity.
     pub severity: Severity,
-    /// What is seen, in one sentence.
+    /// Message of one sentence.
     pub message: String,
     /// The figures that it was judged by.
     pub context: BTreeMap<String, f64>,
-    /// What could be done, the mildest first.
+    /// Possible interventions, mildest first.
     pub interventions: Vec<String>,
     /// Iteration that raised it.
     pub raised: u64,
@@ -76,7 +76,7 @@ pub struct Alarm {
     pub acknowledged: bool,
 }
 
-/// What became of the alarms in an iteration.
+/// Changes of the alarms in an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Settled {
     pub(super) raised: Vec<AlarmKind>,
@@ -154,7 +154,7 @@ impl AlarmKind {
         }
     }
 
-    /// What the agent should do about it, one sentence.
+    /// Returns advice for the agent, one sentence.
     pub(super) fn advice(self) -> &'static str {
         match self {
             Self::StuckLoop => "What was tried in the last iterations changed nothing: try something else.",
@@ -169,7 +169,7 @@ impl AlarmKind {
 }
 
 impl Severity {
-    /// As people read it.
+    /// Returns the name as people read it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Info => "info",

@@ -1,4 +1,4 @@
-//! Which blockers come up again, and in how many iterations: a table of bounded size.
+//! Recurring blockers and the number of iterations that name them: a table of bounded size.
 
 use std::collections::BTreeSet;
 
@@ -17,9 +17,9 @@ const MAX_BYTES: usize = 128;
 /// A blocker and how often it came up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
-    /// What it is recognised by, at most 128 bytes.
+    /// Key for comparison, at most 128 bytes.
     pub key: String,
-    /// In the agent's words when it last came up, on one line, at most 128 bytes.
+    /// Latest wording by the agent, one line, at most 128 bytes.
     pub name: String,
     /// Iterations in which it came up, from 1.
     pub count: u32,
@@ -78,7 +78,7 @@ impl Blockers {
     }
 }
 
-/// What a text is compared by: case, and what varies between two runs, do not count.
+/// Returns the text without case and without parts that vary between two runs, for comparison.
 fn same_text(text: &str) -> String {
     normalise(&text.to_lowercase())
 }

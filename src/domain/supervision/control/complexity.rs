@@ -1,4 +1,4 @@
-//! How complex a task is, 1 to 10, estimated from what is said about it.
+//! Estimate of a task's complexity, 1 to 10, from its text.
 
 use crate::domain::model::record::Record;
 use crate::domain::model::settings::config_section;
@@ -12,7 +12,7 @@ fn words(words: &[&str]) -> Vec<String> {
 const MAX_CHARS: usize = 20_000;
 
 config_section! {
-    /// How the complexity of a task is estimated where nobody states it.
+    /// Estimate of a task's complexity if it is not stated.
     pub struct ComplexitySettings {
         /// Complexity of a task of no known type.
         pub usual: f64 = 5.0, in 1.0..=10.0;
@@ -52,11 +52,11 @@ config_section! {
         "refactoring",
         "rewrite",
         ]);
-        /// What each file that is named adds.
+        /// Amount added for each named file.
         pub per_file: f64 = 0.2, in 0.0..=10.0;
-        /// What each hundred words add.
+        /// Amount added for each hundred words.
         pub per_hundred_words: f64 = 0.5, in 0.0..=10.0;
-        /// What it takes off that there are tests, which soon tell right from wrong.
+        /// Amount subtracted if there are tests, which give fast feedback.
         pub tests: f64 = 1.0, in 0.0..=10.0;
     }
 }

@@ -63,7 +63,7 @@ impl Gains {
     }
 }
 
-/// What is used where a name is of no profile, which valid settings do not have.
+/// Gains for an unknown profile name; valid settings have none.
 const STANDARD: Gains = Gains::new(0.5, 0.15, 0.25);
 
 /// The profiles that are there without configuration.
@@ -90,7 +90,7 @@ config_section! {
     }
 }
 
-/// Which profile is for what, by name.
+/// Profile names by purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Schedule {
@@ -147,7 +147,7 @@ pub struct Transition {
     pub from: String,
     /// Name of the profile now.
     pub to: String,
-    /// Why, in figures.
+    /// Reason, in figures.
     pub reason: String,
 }
 
@@ -225,7 +225,7 @@ impl ControlSettings {
     }
 }
 
-/// Where in which task the loop is.
+/// Position of the loop in its task.
 pub(super) struct Bearing<'a> {
     /// Name of the base profile.
     pub(super) base: &'a str,

@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::ControlSettings;
 
-/// What a whole loss of quality adds to P.
+/// Amount that a complete loss of quality adds to P.
 const QUALITY_WEIGHT: f64 = 0.2;
-/// What each error adds to P.
+/// Amount that each error adds to P.
 const ERROR_WEIGHT: f64 = 0.05;
 /// Most that errors add to P.
 const MAX_ERROR_PENALTY: f64 = 0.3;
-/// What each iteration of a recurring blocker adds to I.
+/// Amount that each iteration of a recurring blocker adds to I.
 const BLOCKER_WEIGHT: f64 = 0.1;
-/// What each learning takes from I.
+/// Amount that each learning subtracts from I.
 const LEARNING_CREDIT: f64 = 0.05;
 /// Least value of I.
 pub const MIN_INTEGRAL: f64 = -1.0;
 /// Greatest value of I; what is kept is clamped, so that it cannot wind up further.
 pub const MAX_INTEGRAL: f64 = 5.0;
 
-/// What is kept of a past iteration.
+/// Figures kept of a past iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Completion, 0..1.
@@ -32,7 +32,7 @@ pub struct Sample {
     pub p: f64,
 }
 
-/// Where the loop is going.
+/// Trend of completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trend {
@@ -48,7 +48,7 @@ pub enum Trend {
 }
 
 impl Trend {
-    /// As people read it.
+    /// Returns the name as people read it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Improving => "improving",
@@ -74,7 +74,7 @@ pub struct Metrics {
     pub d_raw: f64,
     /// Gap closed an iteration: `-d_raw`.
     pub velocity: f64,
-    /// Where it is going.
+    /// Trend of completion.
     pub trend: Trend,
     /// Iterations still needed at this velocity: 0 where nothing is open, `None` where it does not get better.
     pub forecast: Option<u64>,
@@ -113,7 +113,7 @@ pub(super) fn derivative(window: &[Sample]) -> f64 {
     if weights > 0.0 { sum / weights } else { 0.0 }
 }
 
-/// How often the changes that are no noise change their sign.
+/// Counts the sign changes between changes larger than `band`.
 pub(super) fn sign_changes(history: &[Sample], band: f64) -> usize {
     let signs: Vec<bool> =
         changes(history).filter(|change| *change != 0.0 && change.abs() >= band).map(|change| change > 0.0).collect();

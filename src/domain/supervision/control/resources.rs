@@ -1,4 +1,4 @@
-//! What of iterations, time and money is used, and whether what is left will do.
+//! Iterations, time and money used, and a forecast whether the rest suffices.
 
 use crate::domain::supervision::TaskFacts;
 
@@ -10,15 +10,15 @@ const LARGEST_LIMIT: f64 = 1e12;
 /// One thing that a loop may use up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resource {
-    /// What is used, from 0.
+    /// Amount used, from 0.
     pub(super) used: f64,
-    /// What may be used; `None` where there is no limit.
+    /// Limit; `None` if unlimited.
     pub(super) limit: Option<f64>,
-    /// What an iteration uses on average.
+    /// Average use of an iteration.
     pub(super) each: f64,
 }
 
-/// What a loop may use up.
+/// Resources of a loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resources {
     pub(super) iterations: Resource,
@@ -27,7 +27,7 @@ pub(super) struct Resources {
 }
 
 impl Resource {
-    /// What is left, from 0; `None` where there is no limit.
+    /// Returns the remaining amount, from 0; `None` if unlimited.
     pub(super) fn left(&self) -> Option<f64> {
         self.limit.map(|limit| (limit - self.used).max(0.0))
     }

@@ -12,11 +12,11 @@ use crate::domain::model::settings::config_section;
 pub const AUTO: &str = "auto";
 
 config_section! {
-    /// How a loop is controlled.
+    /// Settings of control.
     pub struct ControlSettings {
         /// Iterations that are looked back on.
         pub window: u32 = 5, in 2..=MAX_WINDOW;
-        /// What is left of the integral after an iteration; smaller forgets faster.
+        /// Share of the integral that remains after an iteration; smaller values forget faster.
         pub decay: f64 = 0.9, in 0.0..=1.0;
         /// Changes below it are noise.
         pub deadband: f64 = 0.05, in 0.0..=0.5;
@@ -28,9 +28,9 @@ config_section! {
         pub profiles: BTreeMap<String, GainPatch> => section;
         /// Profile that a loop begins with and returns to; `auto` chooses by the task.
         pub base_profile: String = AUTO.to_owned();
-        /// Which profile is for what.
+        /// Profile names by purpose.
         pub schedule: Schedule;
-        /// How the complexity of a task is estimated where nobody states it.
+        /// Estimate of a task's complexity if it is not stated.
         pub complexity: ComplexitySettings => section;
         /// Whether `pause` and `abort` take effect without the overseer.
         pub auto_intervene: bool = false;
@@ -64,7 +64,7 @@ config_section! {
         pub integral_windup_limit: f64 = 4.0, in 0.0..=MAX_INTEGRAL;
         /// derivative_spike: change of P in one iteration.
         pub derivative_spike: f64 = 0.2, in 0.0..=1.0;
-        /// What the control signal changes.
+        /// Effects of the control signal.
         pub actuators: ActuatorSettings => section;
     }
 }

@@ -28,7 +28,7 @@ impl Terms {
     }
 }
 
-/// How urgent it is to do something.
+/// Urgency of an intervention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Urgency {
@@ -56,7 +56,7 @@ impl Urgency {
         }
     }
 
-    /// As people read it.
+    /// Returns the name as people read it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Normal => "normal",

@@ -1,4 +1,4 @@
-//! What control remembers between iterations, and the step from one to the next.
+//! State of control between iterations, and its update by one iteration.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ use crate::domain::supervision::TaskFacts;
 /// Largest exported state, bytes.
 pub const MAX_STATE: usize = 64 * 1024;
 
-/// What control remembers of a loop. The default is that of a loop before its first iteration.
+/// State of control of a loop. The default is the state before the first iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ControlState {
     /// Iterations seen.
@@ -216,7 +216,7 @@ impl ControlState {
     }
 }
 
-/// What is said of an iteration so many of whose figures were out of range; `None` where none was.
+/// Returns the warning for an iteration with `wrong` figures out of range; `None` if there are none.
 pub fn out_of_range(wrong: u32, iteration: u64) -> Option<String> {
     match wrong {
         0 => None,

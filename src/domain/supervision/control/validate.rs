@@ -1,4 +1,4 @@
-//! What the settings of control may be: ranges, thresholds that contradict each other, names of profiles.
+//! Validation of the settings of control: ranges, contradicting thresholds, names of profiles.
 
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::detection::Kind;
 use super::intervention::Level;
 
-/// What happened.
+/// Kind of an audit entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditEvent {
@@ -30,15 +30,15 @@ pub enum AuditEvent {
 pub struct AuditEntry {
     /// After which iteration.
     pub iteration: u32,
-    /// What happened.
+    /// Kind of the entry.
     pub event: AuditEvent,
-    /// How hard, for interventions.
+    /// Level, for interventions.
     pub level: Option<Level>,
     /// Because of which kind of detection.
     pub kind: Option<Kind>,
     /// Because of which cause.
     pub cause: Option<String>,
-    /// Why, in a sentence.
+    /// Reason, one sentence.
     pub reason: String,
 }
 

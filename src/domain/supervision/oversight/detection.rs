@@ -1,10 +1,10 @@
-//! What a detection is: which kind, how severe, by which signals, and what to do about it.
+//! Detections: kind, severity, evidence, and recommendations.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What can be wrong with a loop's behaviour.
+/// Kind of a detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -16,7 +16,7 @@ pub enum Kind {
     Deviation,
     /// Much spent for little.
     ResourceBurn,
-    /// What held before holds no more.
+    /// A check that passed now fails.
     Regression,
     /// Checks that were weakened.
     TestTampering,
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// What is told to people and agents, without a full stop.
+    /// Returns the title for people and agents, without a full stop.
     pub fn title(self) -> &'static str {
         match self {
             Self::Stuck => "The loop is stuck",
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// What to do about it, most useful first.
+    /// Returns recommendations, most useful first.
     pub fn recommendations(self) -> &'static [&'static str] {
         match self {
             Self::Stuck => &[
@@ -112,7 +112,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How bad it is, least first.
+/// Severity of a detection, lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -143,7 +143,7 @@ impl Severity {
 pub struct Evidence {
     /// Name of the signal.
     pub signal: String,
-    /// What was measured, in the unit of the threshold.
+    /// Measured value, in the unit of the threshold.
     pub value: f64,
     /// The threshold that it crossed.
     pub threshold: f64,
@@ -163,13 +163,13 @@ impl Evidence {
 /// Something that was found in a loop's history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detection {
-    /// What it is.
+    /// Kind of the detection.
     pub kind: Kind,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
     /// The signals that fired, at least one.
     pub evidence: Vec<Evidence>,
-    /// What to do about it, most useful first.
+    /// Recommendations, most useful first.
     pub recommendations: Vec<String>,
     /// The same for as long as the cause is the same: the kind, or the kind and what it is about (`stuck:` and the error).
     pub cause: String,

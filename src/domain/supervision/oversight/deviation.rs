@@ -48,7 +48,8 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     Detection::of(Kind::Deviation, severity, evidence)
 }
 
-/// How like the objective each of the last iterations is, oldest first; `None` where there is no telling.
+/// Returns the similarity of each of the last iterations to the objective, oldest first; `None` if it cannot be
+/// computed.
 fn similarities(scene: &Scene<'_>) -> Vec<Option<f64>> {
     let settings = &scene.settings.deviation;
     let task = cut(&scene.facts.task, MAX_TASK);
@@ -73,7 +74,7 @@ fn is_latin(text: &str) -> bool {
     2 * letters().filter(char::is_ascii).count() >= letters().count()
 }
 
-/// What the agent said that it did.
+/// Returns the agent's summary of its work.
 fn said(record: &Record) -> String {
     let mut text = cut(&record.summary, MAX_TEXT).to_owned();
     for learning in &record.learnings {
@@ -83,7 +84,7 @@ fn said(record: &Record) -> String {
     cut(&text, MAX_TEXT).to_owned()
 }
 
-/// What it changed.
+/// Returns the paths that the agent changed.
 fn changed(record: &Record) -> String {
     let files: Vec<&str> = record.files.iter().take(MAX_FILES).map(String::as_str).collect();
     cut(&files.join(" "), MAX_TEXT).to_owned()
@@ -111,7 +112,7 @@ fn scope_creep(scene: &Scene<'_>) -> Option<Evidence> {
     creeps.then(|| Evidence::new("scope", ratio, settings.scope_creep_ratio, text))
 }
 
-/// What the task is about, as it says, or as its words name files and folders.
+/// Returns the scope of the task: as stated, or the files and folders that its text names.
 fn scope(facts: &TaskFacts) -> Vec<&str> {
     if !facts.scope.is_empty() {
         return facts.scope.iter().map(|place| place.trim_end_matches('/')).collect();

@@ -1,10 +1,10 @@
-//! What is done about a detection: the five levels, what each tells whom, and the words for the next prompt.
+//! Interventions: five levels, the notifications of each, and the directives for the next prompt.
 
 use serde::{Deserialize, Serialize};
 
 use super::detection::{Detection, Kind, Severity};
 
-/// How hard the overseer steps in, least first.
+/// Level of an intervention, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -46,22 +46,22 @@ impl Level {
 /// Something that is done about a detection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Intervention {
-    /// How hard.
+    /// Level.
     pub level: Level,
     /// Because of which kind of detection.
     pub kind: Kind,
     /// Because of which cause; see [`Detection::cause`].
     pub cause: String,
-    /// How severe the detection is.
+    /// Severity of the detection.
     pub severity: Severity,
     /// Whether this level is reached for the first time for this cause; one that only still stands is told to nobody
     /// again.
     pub fresh: bool,
-    /// Why, in a sentence.
+    /// Reason, one sentence.
     pub reason: String,
 }
 
-/// How loudly people are told, least first.
+/// Urgency of an escalation, lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EscalationLevel {
@@ -78,14 +78,14 @@ pub enum EscalationLevel {
 /// Telling people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Escalation {
-    /// How loudly.
+    /// Urgency.
     pub level: EscalationLevel,
     /// Whether an escalation issue, webhooks and the desktop are told; else only the loop's own issue.
     pub outside: bool,
 }
 
 impl Escalation {
-    /// What an intervention asks for.
+    /// Returns the effects of a level.
     pub(super) fn of(level: Level, auto_escalate: bool) -> Self {
         let loud = match level {
             Level::Log => EscalationLevel::Info,
@@ -107,7 +107,7 @@ pub(super) fn level_of(kind: Kind, severity: Severity) -> Level {
     }
 }
 
-/// What the next prompt says for an intervention; `None` for levels that say nothing to the agent.
+/// Returns the directive for the next prompt; `None` for levels without one.
 pub(super) fn directive(level: Level, detection: &Detection) -> Option<String> {
     let opening = match level {
         Level::Warn => format!("WARNING: {}.", detection.kind.title()),

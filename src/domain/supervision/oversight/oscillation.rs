@@ -10,8 +10,8 @@ use crate::domain::supervision::control::Trend;
 /// Files of an iteration that are compared; more say nothing new.
 const MAX_FILES: usize = 64;
 
-/// That the whole work tree is as it was says it all; the weaker signals count only where nothing else progresses. What
-/// the newest iteration has no part in is over.
+/// Detects oscillation. A work tree that equals an earlier one is sufficient; the weaker signals count only without
+/// other progress. Oscillation that the newest iteration has no part in is ignored.
 pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     let settings = &scene.settings.oscillation;
     let window = scene.recent(settings.window);
@@ -69,7 +69,8 @@ fn files(record: &Record) -> HashSet<&str> {
     record.files.iter().take(MAX_FILES).map(String::as_str).collect()
 }
 
-/// How often completion turned from gain to loss or back, small changes aside; 0 where the newest change is no turn.
+/// Counts the reversals of completion between gain and loss, ignoring small changes; 0 if the newest change is not a
+/// reversal.
 fn turns(records: &[Record], min_swing: f64) -> u32 {
     let changes = records.windows(2).map(|pair| pair[1].completion - pair[0].completion);
     let (mut turns, mut turned) = (0, false);

@@ -9,7 +9,7 @@ use super::detection::Kind;
 use super::intervention::Level;
 use super::state::OverseerState;
 
-/// How often progress followed an intervention within two iterations, and how often it did not.
+/// Number of interventions with and without progress within two iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Followed {
     /// Completion rose above its best before.
@@ -26,18 +26,18 @@ impl Followed {
     }
 }
 
-/// What oversight came to, of one loop or of many.
+/// Effect of oversight, of one loop or of many.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OversightReport {
     /// Iterations in which each kind was detected.
     pub detections: BTreeMap<Kind, u32>,
     /// Interventions by level.
     pub interventions: BTreeMap<Level, u32>,
-    /// What followed those that the agent was told of.
+    /// Progress after interventions that reached the agent, by level.
     pub followed: BTreeMap<Level, Followed>,
 }
 
-/// What oversight of a loop came to.
+/// Computes the effect of oversight on a loop.
 pub fn report(state: &OverseerState) -> OversightReport {
     OversightReport {
         detections: state.detections.clone(),

@@ -1,4 +1,4 @@
-//! What detections look at: the history, the task, what control says, and the questions that several of them ask.
+//! Inputs of detections: the history, the task, the view of control, and queries that several detections share.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::Trend;
 use crate::domain::supervision::pace::Pace;
 
-/// What control says about an iteration.
+/// View of control on an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ControlView {
     /// Alarms that stand, by type, each with its severity: info is low, warning medium, critical and emergency critical.
     pub alarms: Vec<(String, Severity)>,
-    /// Where the gap is going.
+    /// Trend of the gap.
     pub trend: Trend,
     /// Iterations still needed; `None` where there is no telling.
     pub forecast: Option<f64>,

@@ -5,7 +5,7 @@ use crate::domain::model::settings::{Settings, config_section};
 use crate::domain::supervision::pace::{PRIOR, Stride};
 
 config_section! {
-    /// What the overseer looks for, and when it acts.
+    /// Settings of the overseer: detections and levels of intervention.
     pub struct OversightSettings {
         /// Whether people are told by escalation issue, webhook and notification. Without it a pause is told on the loop's issue
         /// alone.
@@ -28,7 +28,7 @@ config_section! {
         pub deviation: DeviationSettings => section;
         /// Much spent for little.
         pub resource_burn: ResourceBurnSettings => section;
-        /// What held before holds no more.
+        /// A check that passed now fails.
         pub regression: RegressionSettings => section;
         /// Checks that were weakened.
         pub test_tampering: TestTamperingSettings => section;
@@ -56,15 +56,15 @@ macro_rules! detection_settings {
 }
 
 detection_settings! {
-    /// When a loop is stuck.
+    /// Conditions of a stuck loop.
     StuckSettings {
         /// Iterations among which the same error is counted.
         pub window: u32 = 10, in 2..=100;
         /// Iterations over which progress is averaged where an error or a reflection repeats, or control raised its alarm.
         pub progress_window: u32 = 7, in 2..=100;
-        /// How often it occurs at least.
+        /// Minimum number of occurrences of the same error.
         pub same_error_count: u32 = 5, in 2..=100, at_most critical_error_count;
-        /// How often it occurs where that is critical.
+        /// Number of occurrences at which the detection is critical.
         pub critical_error_count: u32 = 10, in 2..=100, at_most window;
         /// Iterations without progress.
         pub no_progress_iterations: u32 = 8, in 2..=100;
@@ -85,7 +85,7 @@ detection_settings! {
     }
 }
 detection_settings! {
-    /// When a loop goes to and fro.
+    /// Conditions of oscillation.
     OscillationSettings {
         /// Iterations that are looked at.
         pub window: u32 = 8, in 3..=50;
@@ -104,13 +104,13 @@ detection_settings! {
     }
 }
 detection_settings! {
-    /// When a loop works on something else.
+    /// Conditions of deviation from the task.
     DeviationSettings {
         /// Similarity of work and objective, less than which is low.
         pub objective_similarity: f64 = 0.5, in 0.0..=1.0;
         /// Iterations that are looked at.
         pub window: u32 = 3, in 1..=10;
-        /// How many of them are low.
+        /// Number of iterations in the window with low similarity.
         pub low_iterations: u32 = 2, in 1..=10, at_most window;
         /// Low iterations in a row from which on it is severe.
         pub high_after: u32 = 4, in 1..=10;
@@ -121,7 +121,7 @@ detection_settings! {
     }
 }
 detection_settings! {
-    /// When a loop spends much for little.
+    /// Conditions of high resource use with little progress.
     ResourceBurnSettings {
         /// Iterations, as a multiple of the estimate.
         pub iteration_multiplier: f64 = 2.0, in 1.0..=1_000.0, at_most critical_multiplier;
@@ -146,7 +146,7 @@ detection_settings! {
     }
 }
 detection_settings! {
-    /// When what held before holds no more.
+    /// Conditions of a regression.
     RegressionSettings {
         /// Whether tests and checks that passed and fail now count.
         pub test_pass_to_fail: bool = true;
@@ -158,7 +158,7 @@ detection_settings! {
         pub coverage_drop_percent: f64 = 10.0, in 0.0..=100.0;
         /// Completion lost by falls in a row.
         pub completion_fall: f64 = 0.02, in 0.0..=1.0;
-        /// How often the best iteration is restored before a critical regression ends the loop.
+        /// Number of times that the best iteration is restored before a critical regression ends the loop.
         pub restores: u32 = 1, in 0..=100;
     }
 }
@@ -172,7 +172,7 @@ detection_settings! {
     }
 }
 detection_settings! {
-    /// When iterations change nothing.
+    /// Conditions of iterations without changes.
     NoChangeSettings {
         /// Iterations in a row.
         pub iterations: u32 = 2, in 1..=100, at_most high_iterations;
@@ -181,7 +181,7 @@ detection_settings! {
     }
 }
 detection_settings! {
-    /// When backends fail.
+    /// Conditions of failing backends.
     AgentFailureSettings {
         /// Iterations that failed.
         pub iterations: u32 = 3, in 1..=100, at_most window;
@@ -191,7 +191,7 @@ detection_settings! {
 }
 
 impl OversightSettings {
-    /// What counts as a step of a loop, and as standing still, where no loop came before.
+    /// Returns the thresholds of a step and of an iteration without progress, for repositories without earlier loops.
     pub fn stride(&self) -> Stride {
         let StuckSettings { step_part, idle_share, blocker_weight, .. } = self.stuck;
         Stride { least: self.min_progress, part: step_part, idle: idle_share, weight: PRIOR, blocker: blocker_weight }

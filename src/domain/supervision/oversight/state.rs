@@ -1,4 +1,4 @@
-//! What the overseer remembers of a loop between two iterations. Bounded: it does not grow with the loop.
+//! State of the overseer between two iterations, of bounded size.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const MAX_AWAITED: usize = 16;
 /// Iterations within which progress counts as having followed an intervention.
 const FOLLOW_WITHIN: u32 = 2;
 
-/// How a loop is.
+/// Health of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
@@ -34,10 +34,10 @@ pub enum Health {
     Aborted,
 }
 
-/// What the overseer remembers. Kept with the loop after every review, before anything acts on the verdict.
+/// State of the overseer. It is stored with the loop after every review, before anything acts on the verdict.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OverseerState {
-    /// How the loop is. Paused and aborted stay until [`OverseerState::resume`].
+    /// Health of the loop. Paused and aborted remain until [`OverseerState::resume`].
     pub health: Health,
     /// Times that the best iteration was restored.
     pub restores: u32,

@@ -70,7 +70,8 @@ fn repeated_reflection(scene: &Scene<'_>) -> Option<String> {
     (same >= times).then_some(reflection)
 }
 
-/// How many records have the text of the newest, numbers and the like aside, and that text normalised.
+/// Counts the records with the text of the newest after normalisation (numbers and the like removed); returns the count
+/// and the normalised text.
 fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'a str>) -> Option<(u32, String)> {
     let beginning = |record| text(record).map(|text| &text[..text.floor_char_boundary(MAX_TEXT)]);
     let newest = beginning(records.last()?)?;
@@ -80,7 +81,7 @@ fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'
     (!normal.is_empty()).then_some((u32::try_from(count).unwrap_or(u32::MAX), normal))
 }
 
-/// What the last iterations gained together, where there are enough and it is too little.
+/// Returns the total gain of the last iterations if there are enough of them and the gain is too small.
 fn gain_without_progress(scene: &Scene<'_>) -> Option<f64> {
     let settings = &scene.settings.stuck;
     let unseen = scene.leaps() && scene.pace().still < settings.no_progress_iterations;

@@ -6,10 +6,10 @@ use super::{End, Ended, Trace, end};
 use crate::domain::supervision::SupervisionSettings;
 use crate::domain::supervision::oversight::Level;
 
-/// What settings make of one trace.
+/// Result of settings on one trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Where the loop would have ended.
+    /// End of the loop; `None` if it does not end.
     pub ended: Option<Ended>,
     /// Iterations of the trace that would not have been taken: those after a pause or an end, where it never finished.
     pub saved: u64,
@@ -40,7 +40,7 @@ pub struct Comparison {
     pub stopped: u64,
 }
 
-/// What settings make of each trace, in order, and of all together.
+/// Replays each trace with the settings; returns the results in order and their comparison.
 pub fn compare(traces: &[Trace], settings: &SupervisionSettings) -> (Vec<Outcome>, Comparison) {
     let outcomes: Vec<Outcome> = traces.iter().map(|trace| outcome(trace, settings)).collect();
     let mut all = Comparison { loops: traces.len() as u64, ..Comparison::default() };

@@ -7,7 +7,7 @@ use crate::domain::supervision::control::{Action, AlarmKind, Severity, Trend, Ur
 use crate::domain::supervision::oversight::{self, Health, Kind, Level};
 use crate::domain::supervision::strategy::Approach;
 
-/// What the replay says about one iteration. The keys are the format, their order is not.
+/// Output of the replay for one iteration. The keys are the format; their order is not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// From 1.
@@ -22,7 +22,7 @@ pub struct Line {
     pub d_raw: f64,
     /// Gap closed an iteration, -1..1.
     pub velocity: f64,
-    /// Where it goes.
+    /// Trend of the gap.
     pub trend: Trend,
     /// Profile that the gains move to.
     pub profile: String,
@@ -36,46 +36,46 @@ pub struct Line {
     pub control_signal: f64,
     /// Band of u.
     pub urgency: Urgency,
-    /// What control recommends.
+    /// Action that control recommends.
     pub action: Action,
     /// Iterations still needed; null where it does not get better.
     pub forecast: Option<u64>,
     /// The alarms that stand.
     pub alarms: Vec<AlarmMark>,
-    /// What the overseer found, most severe first.
+    /// Detections, most severe first.
     pub detections: Vec<DetectionMark>,
-    /// What was done about each, in the same order.
+    /// Interventions, in the order of the detections.
     pub interventions: Vec<InterventionMark>,
-    /// How the next iteration goes at the task.
+    /// Approach of the next iteration.
     pub strategy: Approach,
-    /// How the loop is.
+    /// Health of the loop.
     pub status: Health,
 }
 
 /// A standing alarm in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlarmMark {
-    /// What is wrong.
+    /// Kind of the alarm.
     #[serde(rename = "type")]
     pub kind: AlarmKind,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
 }
 
 /// A detection in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DetectionMark {
-    /// What is wrong.
+    /// Kind of the detection.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// How bad it is.
+    /// Severity.
     pub severity: oversight::Severity,
 }
 
 /// An intervention in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterventionMark {
-    /// How hard the overseer steps in.
+    /// Level of the intervention.
     pub level: Level,
     /// Because of what.
     #[serde(rename = "type")]

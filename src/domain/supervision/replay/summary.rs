@@ -9,7 +9,7 @@ use crate::domain::supervision::Review;
 use crate::domain::supervision::control::{Action, AlarmKind, Severity};
 use crate::domain::supervision::oversight::{Decision, Kind, Level};
 
-/// How a loop ends by itself or by what is decided.
+/// Cause of a loop's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
@@ -21,12 +21,12 @@ pub enum End {
     Abort,
 }
 
-/// Where a loop would have ended.
+/// End of a replayed loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// After which iteration.
     pub iteration: u64,
-    /// How.
+    /// Cause.
     pub by: End,
 }
 
@@ -45,7 +45,7 @@ pub fn end(record: &Record, review: &Review) -> Option<End> {
 /// A whole replay in counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many.
+    /// Number of iterations.
     pub iterations: u64,
     /// Alarms raised, by type.
     pub alarms: BTreeMap<AlarmKind, u64>,

@@ -1,4 +1,4 @@
-//! Where the loop stands.
+//! Assessment of a loop's current state.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,13 @@ const BLOCKER_WINDOW: usize = 10;
 /// Longest text of a blocker, in characters.
 const MAX_BLOCKER: usize = 300;
 
-/// How far the loop is.
+/// Phase of the loop by completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Little of the budget is used.
     Early,
-    /// In between.
+    /// Between the two.
     Mid,
     /// Little of the budget is left, or little of the work.
     Late,
@@ -31,9 +31,9 @@ pub enum Phase {
 /// Something in the way, in the agent's words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenBlocker {
-    /// What.
+    /// Text of the blocker.
     pub text: String,
-    /// In how many of the last ten iterations it was named.
+    /// Number of the last ten iterations that named it.
     pub seen: u32,
 }
 
@@ -44,7 +44,7 @@ pub struct FailingCheck {
     pub name: String,
     /// The first error of its output, normalised.
     pub error: Option<String>,
-    /// How many other failing checks probably wait for it.
+    /// Number of other failing checks that probably depend on it.
     pub waiting: usize,
 }
 
@@ -59,14 +59,14 @@ pub struct LastChange {
     pub removed: u64,
 }
 
-/// Where the loop stands before an iteration.
+/// State of the loop before an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateAssessment {
     /// The iteration that comes, from 1.
     pub iteration: u32,
     /// Completion reached, 0..1.
     pub progress: f64,
-    /// How far the loop is.
+    /// Phase by completion.
     pub phase: Phase,
     /// Share of the budget that is used (iterations, time or money, whichever is most), from 0; may exceed 1.
     pub budget_used: f64,
@@ -74,7 +74,7 @@ pub struct StateAssessment {
     pub iterations_left: f64,
     /// Iterations since the last progress.
     pub without_progress: u32,
-    /// What is in the way, most often named first.
+    /// Open blockers, most frequent first.
     pub blockers: Vec<OpenBlocker>,
     /// Failing checks, those that most others wait for first.
     pub failing: Vec<FailingCheck>,

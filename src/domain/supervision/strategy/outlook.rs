@@ -18,7 +18,7 @@ const LEAST_DEVIATION: f64 = 0.005;
 /// Iterations that the rest is believed to take at most.
 const MOST_NEEDED: f64 = 1000.0;
 
-/// What is to be expected of a loop that goes on.
+/// Expected outcome of continuing a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Outlook {
     /// Chance that it is done within the iterations that are left, 0..1.
@@ -27,7 +27,7 @@ pub struct Outlook {
     pub needs: f64,
     /// Iterations that are left.
     pub left: f64,
-    /// What going on is worth, in usual iterations; below 0 it costs more than it brings.
+    /// Expected value of continuing, in typical iterations; negative if it costs more than it yields.
     pub worth: f64,
     /// Earlier loops of the repository that it goes by as well.
     #[serde(default)]
@@ -35,8 +35,8 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// Of a loop of this pace with so many iterations left, in a repository that had these loops before; `None` where its
-    /// pace is not known yet and none came before.
+    /// Estimates the outlook of a loop with this rate of progress and `left` iterations, in a repository with these
+    /// earlier loops; `None` if the rate is not known yet and there are no earlier loops.
     pub fn of(pace: &Pace, left: f64, experience: &Experience, settings: &OutlookSettings) -> Option<Self> {
         let alone = Self::alone(pace, left, settings);
         let learns = settings.learnt_after > 0 && pace.later >= settings.learnt_after;
@@ -46,7 +46,7 @@ impl Outlook {
         Some(Self::among(experience, pace, left, alone, settings))
     }
 
-    /// By its own pace.
+    /// Estimates the outlook from the loop's own rate alone.
     fn alone(pace: &Pace, left: f64, settings: &OutlookSettings) -> Option<Self> {
         if pace.steps < settings.steps || pace.gain <= 0.0 {
             return None;
@@ -58,9 +58,9 @@ impl Outlook {
         Some(Self { chance, needs, left, worth: chance * settings.task_worth - needs.min(left), earlier: 0 })
     }
 
-    /// By Bayes' rule: it goes like one of the earlier loops, each the more likely the better it explains what was gained
-    /// until now, or like none of them. Which it is shows before long, so that going on costs no more than that where it is
-    /// not worth it (the value of an option to stop).
+    /// Estimates the outlook by Bayes' rule: the loop resembles one of the earlier loops, weighted by how well each
+    /// explains the progress so far, or none of them. The next iterations show which, so that continuing costs at most
+    /// those (the value of an option to stop).
     fn among(experience: &Experience, pace: &Pace, left: f64, alone: Option<Self>, settings: &OutlookSettings) -> Self {
         let (rest, paced) = ((1.0 - pace.level).max(0.0), f64::from(pace.paced));
         // A loop that has gained nothing yet tells none of them from another.
@@ -99,7 +99,7 @@ impl Outlook {
     }
 }
 
-/// What loop it may be: sums over all of them, each by its weight.
+/// Weighted sums over the loops that this one may resemble.
 struct Mixture<'a> {
     settings: &'a OutlookSettings,
     left: f64,

@@ -20,24 +20,24 @@ const PIVOTS: [(&str, &str); 7] = [
     ("smallest step", "Make one failing test pass with the least code, however plain; then the next."),
 ];
 
-/// How the next iteration goes at the task.
+/// Approach of the next iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approach {
     /// On as before.
     Persist,
-    /// In another way.
+    /// A different approach.
     Pivot,
-    /// In smaller steps.
+    /// Smaller steps.
     Simplify,
     /// Not without a person.
     Escalate,
 }
 
-/// What a plan depends on.
+/// Inputs of a plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
-    /// Where the loop stands.
+    /// Assessment of the loop's current state.
     pub assessment: &'a StateAssessment,
     /// The REDIRECT that stands, if one does ([`Verdict::redirect`](crate::domain::supervision::oversight::Verdict::redirect)).
     pub redirect: Option<&'a Intervention>,
@@ -63,18 +63,18 @@ pub enum Priority {
     Review(String),
 }
 
-/// What the next iteration is to be.
+/// Plan of the next iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StrategyPlan {
-    /// How it goes at the task.
+    /// Approach.
     pub approach: Approach,
     /// Name of the way chosen, to remember it by; empty where it goes on as before.
     pub name: String,
-    /// Why.
+    /// Reason.
     pub reasoning: String,
-    /// What to work on, most important first.
+    /// Priorities, most important first.
     pub priorities: Vec<Priority>,
-    /// What the prompt says besides, a sentence each.
+    /// Further sentences for the prompt.
     pub adjustments: Vec<String>,
 }
 

@@ -11,11 +11,11 @@ use crate::domain::supervision::oversight::Severity;
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issue {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What, in a sentence without a full stop.
+    /// Message, a sentence without a full stop.
     pub text: String,
-    /// What the agent is told about it, in a sentence.
+    /// Advice for the agent, one sentence.
     pub advice: Option<String>,
 }
 
@@ -25,10 +25,10 @@ impl Issue {
     }
 }
 
-/// What was found before an iteration.
+/// Findings before an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PreValidation {
-    /// What is not as it should be.
+    /// Problems.
     pub issues: Vec<Issue>,
 }
 
@@ -62,7 +62,7 @@ pub fn validate_before(
     found
 }
 
-/// What is in the way and not to be worked on.
+/// Returns an issue if the plan does not address an open blocker.
 fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Issue> {
     let planned: BTreeSet<&String> = plan
         .priorities

@@ -5,10 +5,10 @@ use crate::domain::supervision::control::metrics::{Metrics, Sample, Trend, chang
 use crate::domain::supervision::control::resources::{Resource, Resources};
 use crate::domain::supervision::control::settings::ControlSettings;
 
-/// What rounding may add to a forecast; a loop that will end exactly in time is in time.
+/// Tolerance of a forecast for rounding; a loop that ends exactly in time is in time.
 const ROUNDING: f64 = 1e-9;
 
-/// What the conditions look at.
+/// Inputs of the conditions.
 pub(in crate::domain::supervision::control) struct Facts<'a> {
     pub(in crate::domain::supervision::control) metrics: &'a Metrics,
     /// The last window + 1 samples, this iteration's last.

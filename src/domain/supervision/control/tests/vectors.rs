@@ -11,7 +11,7 @@ use crate::domain::supervision::control::Decision;
 use crate::domain::supervision::{Preset, SupervisionSettings};
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/contracts/control-vectors");
-/// How far a figure may be off.
+/// Tolerance of a figure.
 const NEAR: f64 = 1e-9;
 
 /// Names of the traces, sorted.

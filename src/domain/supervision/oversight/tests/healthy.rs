@@ -326,7 +326,7 @@ fn noise_is_left_alone() {
     }
 }
 
-/// What each iteration gains: five points and two more or less, for at most 30 iterations.
+/// Makes a loop whose iterations gain five points, plus or minus two, for at most 30 iterations.
 fn walking(seed: u64) -> Vec<Record> {
     let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut draw = move || noise.next();
@@ -358,7 +358,7 @@ fn walking(seed: u64) -> Vec<Record> {
     records
 }
 
-/// What the whole pipeline makes of a loop that it should leave alone: the first iteration where it does not, and how.
+/// Returns the first iteration at which the pipeline disturbs a healthy loop, with the kind of disturbance.
 fn disturbed(records: &[Record]) -> Option<String> {
     let facts = TaskFacts {
         task: "Let the parser read nested lists".to_owned(),

@@ -1,4 +1,5 @@
-//! What is done: each severity of each kind, climbing, one decision, restoring, pausing, resuming, telling.
+//! Interventions: each severity of each kind, escalation of levels, the decision, restoring, pausing, resuming,
+//! notifying.
 
 use super::*;
 use crate::domain::model::record::CheckFact;
