@@ -1,4 +1,5 @@
-//! What a forge can do for us: one trait, two adapters, one retry layer, and errors by what the engine does about them.
+//! Forges: the trait with its optional capabilities, adapters for GitHub, Gitea and local repositories, one request layer, and
+//! errors classified by the engine's reaction.
 
 mod contents;
 #[cfg(test)]
@@ -19,96 +20,86 @@ use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, Pu
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::permit::TeamRef;
 
-/// What the engine does about a failure. Nothing else of an error is branched on.
+/// Classification of errors by the engine's reaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForgeErrorKind {
-    /// The server or the network failed; try again, not before `after_ms` from now where given. Whether the call took
-    /// effect may be unknown (`ambiguous`): then it must be looked up by its natural key before it is sent again.
+    /// The server or the network failed; retry, not before `after_ms` milliseconds from now if given. If `ambiguous`, the call may
+    /// have taken effect, and the effect is looked up by its natural key before a retry.
     Transient { after_ms: Option<i64>, ambiguous: bool },
-    /// The forge asked for a pause of `after_ms`.
+    /// The forge asks for a pause of `after_ms` milliseconds.
     RateLimited { after_ms: i64 },
-    /// The credential is not (or no longer) good.
+    /// The credential is invalid or expired.
     Unauthorized,
-    /// Not permitted, by permission or by policy; the same call will be refused again.
+    /// Not permitted; a retry fails as well.
     Denied,
-    /// No such thing (any more).
+    /// The object does not exist.
     NotFound,
-    /// The state of things forbids it (it exists already, it was changed meanwhile, it is locked).
+    /// The current state does not allow the call: the object exists already, was changed meanwhile, or is locked.
     Conflict,
-    /// The forge refused what we sent, or we do not understand what it answered.
+    /// The forge rejected the request as invalid, or its response cannot be parsed.
     Bug,
 }
 
-/// A call to a forge that failed: what was tried, on what, and what came back.
+/// Failed call to a forge.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{what}: {detail}")]
 pub struct ForgeError {
-    /// What the engine does about it.
+    /// Classification.
     pub kind: ForgeErrorKind,
-    /// What was tried, on what ("create a comment on acme/app#7").
+    /// Operation and its object ("create a comment on acme/app#7").
     pub what: String,
-    /// What the forge answered, or what failed; holds no secret.
+    /// Response of the forge, or the cause; holds no secret.
     pub detail: String,
 }
 
 /// Result of a call to a forge.
 pub type ForgeResult<T> = Result<T, ForgeError>;
 
-/// Facts about a server, probed once and asked instead of its kind.
+/// Facts about a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Capabilities {
+pub struct ServerInfo {
     /// Product and version for people ("Gitea 1.25.4").
     pub product: String,
-    /// Label events say which label; otherwise sets must be compared.
+    /// Whether deliveries about labels name the label; otherwise the sets of labels are compared.
     pub label_deltas: bool,
-    /// Pull requests have a draft state (otherwise a `WIP:` title).
-    pub drafts: bool,
-    /// Comments can be minimised.
-    pub minimize: bool,
-    /// The edit history of an issue can be read.
-    pub edit_history: bool,
-    /// Redelivery keeps the delivery's id.
-    pub stable_delivery_id: bool,
-    /// The service creates webhooks itself, one a repository (otherwise the App has one).
-    pub repository_hooks: bool,
-    /// Fetches may leave blobs out (`--filter=blob:none`).
+    /// Whether git supports partial clones (`--filter=blob:none`).
     pub partial_clone: bool,
 }
 
-/// What an account may do in a repository, weakest first.
+/// Permission of an account in a repository, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
-    /// Nothing beyond the public.
+    /// None beyond public access.
     None,
     /// Read.
     Read,
-    /// Label and close, not push.
+    /// Label and close issues.
     Triage,
     /// Push.
     Write,
     /// Push and manage some settings.
     Maintain,
-    /// Everything, owner included.
+    /// All settings.
     Admin,
 }
 
-/// A repository's facts.
+/// Facts about a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repository {
-    /// Which one.
+    /// Reference.
     pub repo: RepoRef,
-    /// Branch that new work starts from.
+    /// Default branch.
     pub default_branch: String,
-    /// Whether not everybody can read it.
+    /// Whether it is private.
     pub private: bool,
-    /// Whether it takes no changes any more.
+    /// Whether it is archived.
     pub archived: bool,
-    /// Whether it has no commit yet.
+    /// Whether it has no commits.
     pub empty: bool,
 }
 
-/// A label to be made where it is missing.
+/// Label to be created if missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelSpec {
     /// Name.
@@ -123,76 +114,76 @@ pub struct LabelSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reaction {
-    /// 👀 seen.
+    /// 👀 Seen.
     Eyes,
-    /// 🚀 done.
+    /// 🚀 Done.
     Rocket,
-    /// 😕 something is wrong with it.
+    /// 😕 Invalid.
     Confused,
-    /// 👎 not allowed.
+    /// 👎 Not permitted.
     ThumbsDown,
 }
 
-/// An issue to be opened.
+/// Issue to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIssue {
     /// Title.
     pub title: String,
     /// Body.
     pub body: String,
-    /// Names of labels that exist.
+    /// Names of existing labels.
     pub labels: Vec<String>,
 }
 
-/// A pull request to be opened, always from a branch of the same repository.
+/// Pull request to be opened, from a branch of the same repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPull {
     /// Title, without a draft prefix.
     pub title: String,
     /// Body.
     pub body: String,
-    /// Branch it comes from.
+    /// Head branch.
     pub head: String,
-    /// Branch it goes to.
+    /// Base branch.
     pub base: String,
-    /// Whether it starts as a draft.
+    /// Whether it is opened as a draft.
     pub draft: bool,
 }
 
-/// A review as read back.
+/// Submitted review of a pull request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PullReview {
-    /// Its id.
+    /// Id.
     pub id: i64,
     /// Verdict.
     pub verdict: ReviewVerdict,
     /// Text.
     pub body: String,
-    /// Who; `None` for a deleted account.
+    /// Author; `None` for a deleted account.
     pub author: Option<User>,
-    /// When.
+    /// Time of submission.
     pub submitted_at: Timestamp,
 }
 
-/// A remark on a line.
+/// Comment on a line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewComment {
-    /// The remark.
+    /// Comment.
     pub comment: CommentSnapshot,
-    /// File.
+    /// Path of the file.
     pub path: String,
-    /// Line in the new file, where the forge says.
+    /// Line in the new file, if reported.
     pub line: Option<u64>,
 }
 
-/// What CI says of a commit.
+/// CI results of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CiState {
-    /// Checks and statuses that ended well.
+    /// Number of successful checks and statuses.
     pub passed: u32,
-    /// Not ended yet.
+    /// Number of pending ones.
     pub pending: u32,
-    /// Ended badly.
+    /// Failed ones.
     pub failed: Vec<CiFailure>,
 }
 
@@ -201,47 +192,38 @@ pub struct CiState {
 pub struct CiFailure {
     /// Name or context.
     pub name: String,
-    /// Page for people.
+    /// Web address.
     pub url: String,
-    /// What the forge can say about it: the log of the failed step, or a summary; trimmed to its last 32 KiB.
+    /// Log of the failed step, or a summary; at most the last 32 KiB.
     pub log: String,
 }
 
-/// A label that is on an issue, as the forge's own record has it.
+/// Assignment of a label that is on an issue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelAssignment {
-    /// Who set it.
+    /// Account that added it.
     pub by: User,
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// When the issue's title was last changed, where it was.
+    /// Last change of the issue's title; `None` if it was never changed.
     pub renamed_at: Option<Timestamp>,
 }
 
-/// An earlier text of an issue.
+/// Edit of an issue's text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IssueEdit {
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// Who; `None` where the forge does not say.
+    /// Account; `None` if not reported.
     pub editor: Option<User>,
 }
 
-/// A branch as the forge has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Branch {
-    /// Its newest commit.
-    pub sha: Sha,
-    /// Whether the forge protects it from pushes.
-    pub protected: bool,
-}
-
-/// A file of a repository; what is no text in it is replaced.
+/// File of a repository; invalid UTF-8 is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextFile {
-    /// From the root of the repository.
+    /// Path from the root of the repository.
     pub path: String,
-    /// What is in it.
+    /// Content.
     pub text: String,
 }
 
@@ -256,123 +238,219 @@ pub enum TeamVisibility {
     Hidden { why: String, fix: String },
 }
 
-/// How git reaches a repository. The credential is valid for minutes at least; ask again for each use.
+/// Git address and credential of a repository. The credential is valid for minutes; request it again for each use.
 #[derive(Debug, Clone)]
 pub struct GitAccess {
-    /// Address without credentials.
+    /// Address without a credential.
     pub url: String,
     /// User name and password or token.
     pub credential: Option<(String, SecretString)>,
 }
 
-/// What a delivery turned out to be, once its signature held.
+/// Verified and parsed delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedDelivery {
-    /// Something we act on.
+    /// Handled event.
     Event(Box<ForgeEvent>),
-    /// Understood and of no interest; why.
+    /// Valid and not used, with the reason.
     Ignored(String),
-    /// Not understood; what was wrong, for the operator.
+    /// Invalid, with the cause for the operator.
     Malformed(String),
 }
 
-/// The number that an issue's or pull request's address ends in.
+/// Returns the number at the end of an issue's or pull request's address.
 fn number_at_end(address: &str) -> Option<Number> {
     address.rsplit('/').next()?.parse().ok().map(Number)
 }
 
-/// One configured server and our account on it. Calls may take long and are safe to drop.
+/// Account on a configured server: the operations that every loop needs. A forge offers the optional capabilities through the
+/// accessors. Calls may take long and are safe to cancel.
 #[async_trait]
 pub trait Forge: Send + Sync {
-    /// Its configured name.
+    /// Configured name of the forge.
     fn name(&self) -> &ForgeName;
-    /// Reads a delivery that has been verified; pure. `event` is the forge's event header, which is unsigned: the shape
-    /// of the body decides what it is.
-    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery;
-    /// Facts about the server; asked once, then remembered.
-    async fn capabilities(&self) -> ForgeResult<Capabilities>;
-    /// Who we are there.
+    /// Returns facts about the server, requested once and then cached.
+    async fn server_info(&self) -> ForgeResult<ServerInfo>;
+    /// Returns the service's account.
     async fn own_account(&self) -> ForgeResult<User>;
-    /// All repositories that our credential reaches.
+    /// Returns all repositories that the credential can access.
     async fn repositories(&self) -> ForgeResult<Vec<Repository>>;
-    /// One repository by `owner/name`; errors with `NotFound` when its numeric id is not that of `repo`.
+    /// Returns a repository by `owner/name`; `NotFound` if its numeric id is not that of `repo`.
     async fn repository(&self, repo: &RepoRef) -> ForgeResult<Repository>;
-    /// What an account may do, asked now. An account that is no collaborator is `None` or `Read`, not an error.
+    /// Returns the current permission of an account. For an account that is no collaborator, returns `None` or `Read`.
     async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission>;
-    /// Whether an account is a member of a team now, whose organisation need not be the repository's. A team that is not
-    /// there has no members.
-    async fn in_team(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool>;
-    /// Whether our credential can tell who is in a team, for commands given in this repository.
-    async fn sees_team(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility>;
-    /// Files right in a folder of the default branch, sorted by path, at most 50 and none above 256 KiB; none where there
-    /// is no such folder.
-    async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>>;
-    /// One issue or pull request's issue side.
+    /// Returns an issue, or the issue of a pull request.
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot>;
-    /// Open issues (no pull requests) that bear a label.
-    async fn issues_labelled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>>;
-    /// Issues and pull requests of any state that changed since a moment.
-    async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>>;
-    /// Edits of an issue's text, oldest first; empty where the forge keeps none.
-    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>>;
-    /// Who set a label that is on an issue now; `None` where the forge does not say.
-    async fn labelled(&self, _repo: &RepoRef, _number: Number, _label: &str) -> ForgeResult<Option<LabelAssignment>> {
-        Ok(None)
-    }
+    /// Returns open issues with a label, without pull requests.
+    async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>>;
     /// Opens an issue.
     async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot>;
     /// Opens or closes an issue.
     async fn set_issue_open(&self, repo: &RepoRef, number: Number, open: bool) -> ForgeResult<()>;
-    /// Makes the labels that are missing; leaves those that exist as they are.
+    /// Creates missing labels; does not change existing ones.
     async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()>;
-    /// Adds labels to an issue; those it has already are no error.
+    /// Adds labels to an issue; ignores those that it has.
     async fn add_labels(&self, repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()>;
-    /// Takes a label off an issue; one it does not have is no error.
+    /// Removes a label from an issue; without effect if it does not have the label.
     async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()>;
-    /// Comments of an issue or pull request's conversation, oldest first, all pages; changed since a moment where given.
+    /// Returns the comments of an issue or pull request, oldest first; only those changed since `since`, if given.
     async fn comments(
         &self,
         repo: &RepoRef,
         number: Number,
         since: Option<Timestamp>,
     ) -> ForgeResult<Vec<CommentSnapshot>>;
-    /// Comments of all conversations of a repository that were written or changed since a moment, each with the number
-    /// of its issue or pull request.
-    async fn comments_anywhere(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<(Number, CommentSnapshot)>>;
-    /// Writes a comment.
+    /// Creates a comment.
     async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot>;
-    /// Replaces a comment's text.
+    /// Replaces the text of a comment.
     async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()>;
-    /// Deletes a comment; one that is gone is no error.
+    /// Deletes a comment; without effect if it does not exist.
     async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
-    /// Folds a comment away as outdated, where the forge can; otherwise does nothing.
-    async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
-    /// Sets a reaction on a comment of a conversation; one that is there is no error.
-    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()>;
-    /// One pull request.
+    /// Returns a pull request.
     async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot>;
-    /// The newest pull request from a branch of this repository, of any state.
+    /// Returns the newest pull request from a branch of this repository, in any state.
     async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>>;
     /// Opens a pull request.
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot>;
-    /// Replaces title and body; keeps the draft state.
+    /// Replaces title and body of a pull request; keeps its draft state.
     async fn update_pull(&self, repo: &RepoRef, number: Number, title: &str, body: &str) -> ForgeResult<()>;
-    /// Takes a pull request out of draft; one that is ready is no error.
-    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
-    /// Asks people for review; people who cannot be asked are left out.
-    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()>;
-    /// Reviews, oldest first.
-    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>>;
-    /// Remarks on lines, oldest first.
-    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>>;
-    /// What CI says of a commit.
-    async fn ci(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState>;
-    /// A branch; `None` where there is none.
-    async fn branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<Option<Branch>>;
-    /// How git reaches the repository now; `push` asks for a credential that may push.
+    /// Returns the git address and credential; `push` requests a credential with permission to push.
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess>;
-    /// Creates or updates the webhook of a repository, where the forge has one a repository. Returns its id.
+
+    /// Webhooks. Without them, events are found by polling only.
+    fn webhooks(&self) -> Option<&dyn Webhooks> {
+        None
+    }
+    /// Polling for missed events. Without it, changes that no delivery reports are not found.
+    fn polling(&self) -> Option<&dyn Polling> {
+        None
+    }
+    /// Teams. Without them, `permissions.teams` permits no account.
+    fn teams(&self) -> Option<&dyn Teams> {
+        None
+    }
+    /// Reviews. Without them, no reviewers are requested and no missed reviews are found.
+    fn reviews(&self) -> Option<&dyn Reviews> {
+        None
+    }
+    /// Draft pull requests. Without them, pull requests are opened as ready.
+    fn drafts(&self) -> Option<&dyn Drafts> {
+        None
+    }
+    /// CI results. Without them, failures of CI are not reported to the agent.
+    fn ci(&self) -> Option<&dyn Ci> {
+        None
+    }
+    /// History of labels and texts. Without it, a missed label needs a confirmation.
+    fn history(&self) -> Option<&dyn IssueHistory> {
+        None
+    }
+    /// Reactions. Without them, commands are acknowledged by comments only.
+    fn reactions(&self) -> Option<&dyn Reactions> {
+        None
+    }
+    /// Minimizing comments. Without it, outdated comments stay visible.
+    fn minimizing(&self) -> Option<&dyn Minimizing> {
+        None
+    }
+    /// Reading files without a clone. Without it, `check` does not examine the workflows of CI.
+    fn files(&self) -> Option<&dyn RepositoryFiles> {
+        None
+    }
+}
+
+/// Deliveries and management of webhooks.
+#[async_trait]
+pub trait Webhooks: Send + Sync {
+    /// Parses a verified delivery; pure. `event` is the forge's event header, which is unsigned: the shape of the body
+    /// determines the event.
+    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery;
+    /// Creates or updates the webhook of a repository and returns its id; `None` if one webhook serves all repositories.
     async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>>;
-    /// Asks the forge to send a test delivery to a webhook.
+    /// Requests a test delivery to a webhook.
     async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()>;
+}
+
+/// Lists of recent changes, to find events whose delivery was lost.
+#[async_trait]
+pub trait Polling: Send + Sync {
+    /// Returns issues and pull requests of any state that changed since a time.
+    async fn issues_changed_since(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>>;
+    /// Returns the comments of all issues and pull requests that changed since a time, each with the number of its issue.
+    async fn comments_changed_since(
+        &self,
+        repo: &RepoRef,
+        since: Timestamp,
+    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>>;
+}
+
+/// Team memberships.
+#[async_trait]
+pub trait Teams: Send + Sync {
+    /// Whether an account is currently a member of a team, which may belong to another organisation than the repository's.
+    /// `false` for an unknown team.
+    async fn is_team_member(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool>;
+    /// Returns whether the credential can read the members of a team, for commands in this repository.
+    async fn team_visibility(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility>;
+}
+
+/// Reviews of pull requests.
+#[async_trait]
+pub trait Reviews: Send + Sync {
+    /// Requests reviews; leaves out accounts that cannot review.
+    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()>;
+    /// Returns the reviews, oldest first.
+    async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>>;
+    /// Returns the comments on lines, oldest first.
+    async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>>;
+}
+
+/// Draft pull requests.
+#[async_trait]
+pub trait Drafts: Send + Sync {
+    /// Marks a pull request as ready; without effect if it is ready.
+    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
+}
+
+/// CI results.
+#[async_trait]
+pub trait Ci: Send + Sync {
+    /// Returns the CI results of a commit.
+    async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState>;
+}
+
+/// History of an issue's text and labels.
+#[async_trait]
+pub trait IssueHistory: Send + Sync {
+    /// Returns the edits of an issue's text, oldest first.
+    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>>;
+    /// Returns the assignment of a label that is on an issue; `None` if the forge does not report it.
+    async fn label_assignment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+    ) -> ForgeResult<Option<LabelAssignment>>;
+}
+
+/// Reactions to comments.
+#[async_trait]
+pub trait Reactions: Send + Sync {
+    /// Adds a reaction to a comment; without effect if it exists.
+    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()>;
+}
+
+/// Minimizing of comments.
+#[async_trait]
+pub trait Minimizing: Send + Sync {
+    /// Minimizes a comment as outdated.
+    async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
+}
+
+/// Files of a repository.
+#[async_trait]
+pub trait RepositoryFiles: Send + Sync {
+    /// Returns the files directly in a folder of the default branch, sorted by path, at most 50 and none above 256 KiB; none if
+    /// there is no such folder.
+    async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>>;
 }

@@ -116,7 +116,8 @@ impl Engine {
             return Err("no such forge is configured any more".into());
         };
         let body = waiting.delivery.body.unpack().map_err(|error| format!("not understood: {error}"))?;
-        match seat.forge.parse(&waiting.delivery.event, &body) {
+        let webhooks = seat.forge.webhooks().ok_or("this forge has no webhooks")?;
+        match webhooks.parse(&waiting.delivery.event, &body) {
             ParsedDelivery::Event(event) => Ok((seat, event)),
             ParsedDelivery::Ignored(why) => Err(why),
             ParsedDelivery::Malformed(why) => Err(format!("not understood: {why}")),
@@ -181,7 +182,7 @@ impl Engine {
             }
             ForgeEvent::IssueOpened { repo, issue, sender } => {
                 // Where label events name their label, one follows by itself.
-                if seat.forge.capabilities().await?.label_deltas {
+                if seat.forge.server_info().await?.label_deltas {
                     return ignored("a new issue; its labels come by themselves");
                 }
                 self.label_set(seat, repo, issue, sender, origin).await
@@ -244,8 +245,10 @@ impl Engine {
         if !matches!(verdict, Authorization::Deny { answer: DenyAnswer::ThumbsDown, .. }) {
             return Ok(verdict);
         }
-        for team in &policy.teams {
-            facts.in_allowed_team |= seat.forge.in_team(repo, team, actor).await?;
+        if let Some(teams) = seat.forge.teams() {
+            for team in &policy.teams {
+                facts.in_allowed_team |= teams.is_team_member(repo, team, actor).await?;
+            }
         }
         Ok(permit::may(actor, level, &facts))
     }

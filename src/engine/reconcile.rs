@@ -165,6 +165,7 @@ impl Engine {
         let repo = &self.present_name(repo).await.unwrap_or_else(|_| repo.clone());
         let begun = self.clock.now();
         self.missed_labels(seat, repo).await?;
+        let Some(polling) = seat.forge.polling() else { return Ok(()) };
         let (looked_at, r) = (format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
         let key = looked_at.clone();
         let last = self.store.read(move |c| Ok((installation::get(c, &key)?, loops::oldest_open(c, &r)?))).await?;
@@ -174,7 +175,7 @@ impl Engine {
         };
         // By a clock that has been set back since, the last look is still to come.
         let since = last.min(begun).plus_ms(-LOOK_BACK_MS);
-        let comments = match seat.forge.comments_anywhere(repo, since).await {
+        let comments = match polling.comments_changed_since(repo, since).await {
             // Servers that are only like the forge lack this list; their deliveries have to do.
             Err(error) if error.kind == ForgeErrorKind::NotFound => Vec::new(),
             other => other?,
@@ -183,7 +184,7 @@ impl Engine {
             self.remove_late_twin(seat, repo, &comment).await?;
             self.missed_comment(seat, repo, number, comment, since).await?;
         }
-        for issue in seat.forge.changed(repo, since).await? {
+        for issue in polling.issues_changed_since(repo, since).await? {
             let r = repo.clone();
             let found = self.store.read(move |c| loops::find(c, &r, issue.number)).await?;
             if let Some((id, role, true)) = found {
@@ -200,7 +201,7 @@ impl Engine {
     /// Labels that were set without our having heard of it.
     async fn missed_labels(&self, seat: &ForgeSeat, repo: &RepoRef) -> Result<(), Trouble> {
         let run = self.run_label(repo);
-        for issue in seat.forge.issues_labelled(repo, &run).await? {
+        for issue in seat.forge.open_issues_with_label(repo, &run).await? {
             let (r, n) = (repo.clone(), issue.number);
             let known = self.store.read(move |c| Ok((loops::find(c, &r, n)?, forge_state::labels(c, &r, n)?)));
             let (found, labels) = known.await?;
@@ -227,11 +228,9 @@ impl Engine {
         issue: &IssueSnapshot,
         run: &str,
     ) -> Result<bool, Trouble> {
-        if !seat.forge.capabilities().await?.edit_history {
-            return Ok(false);
-        }
-        let Some(label) = seat.forge.labelled(repo, issue.number, run).await? else { return Ok(false) };
-        let edits = seat.forge.issue_edits(repo, issue.number).await?;
+        let Some(history) = seat.forge.history() else { return Ok(false) };
+        let Some(label) = history.label_assignment(repo, issue.number, run).await? else { return Ok(false) };
+        let edits = history.issue_edits(repo, issue.number).await?;
         let changed = edits.iter().map(|edit| edit.at).chain(label.renamed_at);
         if changed.into_iter().any(|at| at >= label.at.plus_ms(-QUIET_BEFORE_LABEL_MS)) {
             return Ok(false);

@@ -13,7 +13,7 @@ use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::report;
 use crate::domain::report::view::{Severity, View};
-use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
+use crate::forge::{CiState, ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
 use crate::store::forge_posts::{self, ForgePost};
 use crate::store::forge_state;
@@ -76,7 +76,9 @@ impl Engine {
                     Mark::Wrong => Reaction::Confused,
                     Mark::Refused => Reaction::ThumbsDown,
                 };
-                seat.forge.react(&repo, *comment, reaction).await?;
+                if let Some(reactions) = seat.forge.reactions() {
+                    reactions.react(&repo, *comment, reaction).await?;
+                }
                 Ok(Receipt::text("reacted"))
             }
             Effect::Pull { ready, reviewers } => self.pull(seat, &repo, claimed, *ready, reviewers).await,
@@ -174,7 +176,8 @@ impl Engine {
 
     /// Folds a comment of ours away, where the forge can; one that is gone, or may not be, stays as it is.
     async fn fold(&self, seat: &ForgeSeat, repo: &RepoRef, old: &ForgePost) -> Result<(), Failure> {
-        match seat.forge.minimize_comment(repo, CommentId(old.forge_id)).await {
+        let Some(minimizing) = seat.forge.minimizing() else { return Ok(()) };
+        match minimizing.minimize_comment(repo, CommentId(old.forge_id)).await {
             Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => Ok(()),
             other => Ok(other?),
         }
@@ -242,9 +245,11 @@ impl Engine {
         }
         receipt.posted = Some(("pull".into(), ForgePost { forge_id: number.0 as i64, digest }));
         if ready && current.state == LoopState::Review {
-            seat.forge.set_pull_ready(repo, number).await?;
-            if !reviewers.is_empty() {
-                seat.forge.request_reviewers(repo, number, reviewers).await?;
+            if let Some(drafts) = seat.forge.drafts() {
+                drafts.set_pull_ready(repo, number).await?;
+            }
+            if let Some(reviews) = seat.forge.reviews().filter(|_| !reviewers.is_empty()) {
+                reviews.request_reviewers(repo, number, reviewers).await?;
             }
         }
         Ok(receipt)
@@ -263,7 +268,7 @@ impl Engine {
             body: body.to_owned(),
             head: current.branch.clone(),
             base: current.base_branch.clone(),
-            draft: true,
+            draft: seat.forge.drafts().is_some(),
         };
         kill_point("K25");
         let created = seat.forge.create_pull(repo, &new).await;
@@ -313,7 +318,7 @@ impl Engine {
             }
         }
         if claimed.attempts > 0 {
-            let open = seat.forge.issues_labelled(repo, &label).await?;
+            let open = seat.forge.open_issues_with_label(repo, &label).await?;
             let ours = |i: &&IssueSnapshot| {
                 i.author.as_ref().is_some_and(|author| author.id == seat.own)
                     && find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker)
@@ -411,7 +416,10 @@ impl Engine {
         if let Some(input) = end {
             return Ok(Receipt::telling("the pull request has ended", input));
         }
-        let ci = seat.forge.ci(repo, commit).await?;
+        let ci = match seat.forge.ci() {
+            Some(ci) => ci.ci_results(repo, commit).await?,
+            None => CiState::default(),
+        };
         let failed = ci.failed.into_iter().map(|failure| Guidance {
             who: String::new(),
             source: GuidanceSource::Ci,

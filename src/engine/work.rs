@@ -186,7 +186,7 @@ impl Engine {
         }
         let operator = self.settings.policy(&repo.forge);
         let access = self.git_url(seat, repo, false).await?;
-        let partial = self.settings.partial_clone && seat.forge.capabilities().await?.partial_clone;
+        let partial = self.settings.partial_clone && seat.forge.server_info().await?.partial_clone;
         let prepare = |base_branch: String, resume_at: Option<Sha>| {
             let access = access.clone();
             async move {

@@ -20,15 +20,15 @@ use url::Url;
 
 use self::client::{GiteaClient, under};
 use self::map::{
-    WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePull, WireRepository, WireReview, WireReviewComment,
-    WireSearch, WireStatuses, WireUser, WireVersion,
+    WireComment, WireHook, WireIssue, WireLabel, WirePull, WireRepository, WireReview, WireReviewComment, WireSearch,
+    WireStatuses, WireUser, WireVersion,
 };
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read};
 use super::{
-    Branch, Capabilities, CiFailure, CiState, Forge, ForgeError, ForgeResult, GitAccess, IssueEdit, LabelSpec,
-    NewIssue, NewPull, ParsedDelivery, Permission, PullReview, Reaction, Repository, ReviewComment, TeamVisibility,
-    TextFile, signature,
+    Ci, CiFailure, CiState, Drafts, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull,
+    ParsedDelivery, Permission, Polling, PullReview, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment,
+    Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks, signature,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -63,7 +63,7 @@ pub struct GiteaSettings {
 pub struct Gitea {
     settings: GiteaSettings,
     client: GiteaClient,
-    capabilities: OnceCell<Capabilities>,
+    info: OnceCell<ServerInfo>,
     own: OnceCell<User>,
     labels: Mutex<HashMap<RepoId, BTreeMap<String, i64>>>,
     hooks: Mutex<HashMap<RepoId, OwnHook>>,
@@ -98,14 +98,14 @@ impl Gitea {
         Ok(Self {
             settings,
             client,
-            capabilities: OnceCell::new(),
+            info: OnceCell::new(),
             own: OnceCell::new(),
             labels: Mutex::default(),
             hooks: Mutex::default(),
         })
     }
 
-    async fn probe(&self) -> ForgeResult<Capabilities> {
+    async fn probe(&self) -> ForgeResult<ServerInfo> {
         let what = format!("read the version of {}", self.settings.url);
         let version = self.client.get::<WireVersion>(&what, &["version"], &[]).await?.version;
         let (product, comparable) = match version.split_once("+gitea-") {
@@ -123,16 +123,7 @@ impl Gitea {
             let detail = format!("{product} is too old; upgrade it to {}.{} or newer", MIN_VERSION.0, MIN_VERSION.1);
             return Err(error(Denied, &what, detail));
         }
-        Ok(Capabilities {
-            product,
-            label_deltas: false,
-            drafts: false,
-            minimize: false,
-            edit_history: false,
-            stable_delivery_id: false,
-            repository_hooks: true,
-            partial_clone: true,
-        })
+        Ok(ServerInfo { product, label_deltas: false, partial_clone: true })
     }
 }
 
@@ -171,12 +162,8 @@ impl Forge for Gitea {
         &self.settings.name
     }
 
-    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery {
-        webhook::parse(&self.settings.name, event, body)
-    }
-
-    async fn capabilities(&self) -> ForgeResult<Capabilities> {
-        self.capabilities.get_or_try_init(|| self.probe()).await.cloned()
+    async fn server_info(&self) -> ForgeResult<ServerInfo> {
+        self.info.get_or_try_init(|| self.probe()).await.cloned()
     }
 
     async fn own_account(&self) -> ForgeResult<User> {
@@ -233,43 +220,19 @@ impl Forge for Gitea {
         self.permission_of(repo, user).await
     }
 
-    async fn in_team(&self, _repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool> {
-        self.member_of(team, user).await
-    }
-
-    async fn sees_team(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
-        self.visibility_of_team(team).await
-    }
-
-    async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
-        self.files_in(repo, folder).await
-    }
-
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
         let what = format!("read {repo}#{number}");
         let issue: WireIssue = self.client.get(&what, &under(repo, &["issues", &number.to_string()])?, &[]).await?;
         Ok(issue.snapshot())
     }
 
-    async fn issues_labelled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
+    async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
         let what = format!("list the issues of {repo} labelled {label:?}");
         let query = [("state", "open"), ("type", "issues"), ("labels", label)];
         let issues: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
         // The server ignores unknown labels in the filter and then lists all issues.
         let matches = |issue: &IssueSnapshot| !issue.is_pull && issue.open && issue.labels.iter().any(|l| l == label);
         Ok(issues.into_iter().map(WireIssue::snapshot).filter(matches).collect())
-    }
-
-    async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
-        let what = format!("list what changed in {repo}");
-        let since = rfc3339(since);
-        let query = [("state", "all"), ("since", since.as_str())];
-        let found: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
-        Ok(found.into_iter().map(WireIssue::snapshot).collect())
-    }
-
-    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<IssueEdit>> {
-        Ok(Vec::new())
     }
 
     async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
@@ -359,15 +322,6 @@ impl Forge for Gitea {
         Ok(comments)
     }
 
-    async fn comments_anywhere(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
-        let what = format!("list the new comments of {repo}");
-        let since = rfc3339(since);
-        let query = [("since", since.as_str())];
-        let path = under(repo, &["issues", "comments"])?;
-        let found: Vec<WireComment> = self.client.poll(&what, &path, &query).await?;
-        Ok(found.into_iter().filter_map(|comment| Some((comment.issue()?, comment.snapshot()))).collect())
-    }
-
     async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
         let what = format!("create a comment on {repo}#{number}");
         let text = number.to_string();
@@ -401,26 +355,6 @@ impl Forge for Gitea {
         }
     }
 
-    async fn minimize_comment(&self, _repo: &RepoRef, _id: CommentId) -> ForgeResult<()> {
-        Ok(())
-    }
-
-    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
-        let content = match reaction {
-            Reaction::Eyes => "eyes",
-            Reaction::Rocket => "rocket",
-            Reaction::Confused => "confused",
-            Reaction::ThumbsDown => "-1",
-        };
-        let what = format!("react to comment {id} in {repo}");
-        let id = id.to_string();
-        let path = under(repo, &["issues", "comments", &id, "reactions"])?;
-        let priority = if reaction == Reaction::Eyes { RequestPriority::Urgent } else { RequestPriority::Normal };
-        let body = json!({ "content": content });
-        let sent = self.client.send_with(priority, &what, Method::POST, &path, &body).await;
-        sent.map(drop).map_err(locked_is_conflict)
-    }
-
     async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
         pull_snapshot(&format!("read pull request {repo}#{number}"), self.wire_pull(repo, number).await?)
     }
@@ -449,104 +383,50 @@ impl Forge for Gitea {
         self.edit_pull(repo, number, json!({ "title": title, "body": body })).await.map(drop)
     }
 
-    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
-        let pull = self.wire_pull(repo, number).await?;
-        let ready = map::ready_title(pull.title());
-        let now =
-            if ready == pull.title() { pull } else { self.edit_pull(repo, number, json!({ "title": ready })).await? };
-        if now.draft() {
-            let detail = format!("the server still treats it as a draft; its title is {:?}", now.title());
-            return Err(error(Conflict, &format!("mark {repo}#{number} as ready"), detail));
-        }
-        Ok(())
-    }
-
-    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
-        if logins.is_empty() {
-            return Ok(());
-        }
-        let refused = |failure: &ForgeError| matches!(failure.kind, NotFound | Denied | Conflict | Bug);
-        match self.request_reviews(repo, number, logins).await {
-            Err(failure) if refused(&failure) => {}
-            other => return other,
-        }
-        // The server rejects the request if one account cannot review (the author, accounts without access).
-        for login in logins.iter().filter(|_| logins.len() > 1) {
-            match self.request_reviews(repo, number, std::slice::from_ref(login)).await {
-                Err(failure) if !refused(&failure) => return Err(failure),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
-        let what = format!("list the reviews of {repo}#{number}");
-        let path = [number.to_string()];
-        let reviews: Vec<WireReview> =
-            self.client.list(&what, &under(repo, &["pulls", &path[0], "reviews"])?, &[], |_| false).await?;
-        let mut reviews: Vec<PullReview> = reviews.into_iter().filter_map(WireReview::review).collect();
-        reviews.sort_by_key(|review| (review.submitted_at, review.id));
-        Ok(reviews)
-    }
-
-    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
-        let what = format!("list the review comments of {repo}#{number}");
-        let number = number.to_string();
-        let path = under(repo, &["pulls", &number, "reviews"])?;
-        let reviews: Vec<WireReview> = self.client.list(&what, &path, &[], |_| false).await?;
-        let mut comments = Vec::new();
-        for review in reviews.into_iter().filter(|review| review.comments_count > 0) {
-            let id = review.id.to_string();
-            let path = under(repo, &["pulls", &number, "reviews", &id, "comments"])?;
-            let found: Option<Vec<WireReviewComment>> = self.client.get(&what, &path, &[]).await?;
-            // Comments of a pending review are visible to its author only.
-            if review.review().is_some() {
-                comments.extend(found.into_iter().flatten().map(WireReviewComment::review_comment));
-            }
-        }
-        comments.sort_by_key(|found| (found.comment.created_at, found.comment.id));
-        Ok(comments)
-    }
-
-    async fn ci(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
-        let what = format!("read the checks of {} in {repo}", sha.short());
-        let path = under(repo, &["commits", sha.as_str(), "status"])?;
-        let mut state = CiState::default();
-        let statuses =
-            self.client.pages(&what, &path, &[], RequestPriority::Normal, WireStatuses::page, |_| false).await?;
-        for status in statuses {
-            match status.status.as_str() {
-                "success" | "warning" | "skipped" => state.passed += 1,
-                "error" | "failure" => {
-                    // Addresses of the server's Actions have no host.
-                    let url = self.client.address(&[]).join(&status.target_url).map(String::from);
-                    let log = tail(&status.description).to_owned();
-                    state.failed.push(CiFailure { name: status.context, url: url.unwrap_or_default(), log });
-                }
-                _ => state.pending += 1,
-            }
-        }
-        Ok(state)
-    }
-
-    async fn branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<Option<Branch>> {
-        let what = format!("read the branch {name:?} of {repo}");
-        let parts: Vec<&str> = std::iter::once("branches").chain(name.split('/')).collect();
-        let branch: WireBranch = match self.client.get(&what, &under(repo, &parts)?, &[]).await {
-            Err(ForgeError { kind: NotFound, .. }) => return Ok(None),
-            other => other?,
-        };
-        let sha = branch.commit.and_then(|commit| Sha::parse(&commit.id));
-        let sha = sha.ok_or_else(|| error(Bug, &what, "the response has no head commit"))?;
-        Ok(Some(Branch { sha, protected: branch.protected }))
-    }
-
     async fn git_access(&self, repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {
         under(repo, &[])?;
         let url = self.client.address(&[&repo.owner, &format!("{}.git", repo.name)]);
         let token = SecretString::from(self.settings.token.expose_secret());
         Ok(GitAccess { url: url.into(), credential: Some((GIT_USER.to_owned(), token)) })
+    }
+
+    fn webhooks(&self) -> Option<&dyn Webhooks> {
+        Some(self)
+    }
+
+    fn polling(&self) -> Option<&dyn Polling> {
+        Some(self)
+    }
+
+    fn teams(&self) -> Option<&dyn Teams> {
+        Some(self)
+    }
+
+    fn reviews(&self) -> Option<&dyn Reviews> {
+        Some(self)
+    }
+
+    fn drafts(&self) -> Option<&dyn Drafts> {
+        Some(self)
+    }
+
+    fn ci(&self) -> Option<&dyn Ci> {
+        Some(self)
+    }
+
+    fn reactions(&self) -> Option<&dyn Reactions> {
+        Some(self)
+    }
+
+    fn files(&self) -> Option<&dyn RepositoryFiles> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Webhooks for Gitea {
+    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery {
+        webhook::parse(&self.settings.name, event, body)
     }
 
     async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>> {
@@ -588,5 +468,156 @@ impl Forge for Gitea {
         let what = format!("test webhook {id} of {repo}");
         let id = id.to_string();
         self.client.send_empty(&what, Method::POST, &under(repo, &["hooks", &id, "tests"])?).await
+    }
+}
+
+#[async_trait]
+impl Polling for Gitea {
+    async fn issues_changed_since(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
+        let what = format!("list what changed in {repo}");
+        let since = rfc3339(since);
+        let query = [("state", "all"), ("since", since.as_str())];
+        let found: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
+        Ok(found.into_iter().map(WireIssue::snapshot).collect())
+    }
+
+    async fn comments_changed_since(
+        &self,
+        repo: &RepoRef,
+        since: Timestamp,
+    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
+        let what = format!("list the new comments of {repo}");
+        let since = rfc3339(since);
+        let query = [("since", since.as_str())];
+        let path = under(repo, &["issues", "comments"])?;
+        let found: Vec<WireComment> = self.client.poll(&what, &path, &query).await?;
+        Ok(found.into_iter().filter_map(|comment| Some((comment.issue()?, comment.snapshot()))).collect())
+    }
+}
+
+#[async_trait]
+impl Teams for Gitea {
+    async fn is_team_member(&self, _repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool> {
+        self.member_of(team, user).await
+    }
+
+    async fn team_visibility(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
+        self.visibility_of_team(team).await
+    }
+}
+
+#[async_trait]
+impl Reviews for Gitea {
+    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
+        if logins.is_empty() {
+            return Ok(());
+        }
+        let refused = |failure: &ForgeError| matches!(failure.kind, NotFound | Denied | Conflict | Bug);
+        match self.request_reviews(repo, number, logins).await {
+            Err(failure) if refused(&failure) => {}
+            other => return other,
+        }
+        // The server rejects the request if one account cannot review (the author, accounts without access).
+        for login in logins.iter().filter(|_| logins.len() > 1) {
+            match self.request_reviews(repo, number, std::slice::from_ref(login)).await {
+                Err(failure) if !refused(&failure) => return Err(failure),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
+        let what = format!("list the reviews of {repo}#{number}");
+        let path = [number.to_string()];
+        let reviews: Vec<WireReview> =
+            self.client.list(&what, &under(repo, &["pulls", &path[0], "reviews"])?, &[], |_| false).await?;
+        let mut reviews: Vec<PullReview> = reviews.into_iter().filter_map(WireReview::review).collect();
+        reviews.sort_by_key(|review| (review.submitted_at, review.id));
+        Ok(reviews)
+    }
+
+    async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
+        let what = format!("list the review comments of {repo}#{number}");
+        let number = number.to_string();
+        let path = under(repo, &["pulls", &number, "reviews"])?;
+        let reviews: Vec<WireReview> = self.client.list(&what, &path, &[], |_| false).await?;
+        let mut comments = Vec::new();
+        for review in reviews.into_iter().filter(|review| review.comments_count > 0) {
+            let id = review.id.to_string();
+            let path = under(repo, &["pulls", &number, "reviews", &id, "comments"])?;
+            let found: Option<Vec<WireReviewComment>> = self.client.get(&what, &path, &[]).await?;
+            // Comments of a pending review are visible to its author only.
+            if review.review().is_some() {
+                comments.extend(found.into_iter().flatten().map(WireReviewComment::review_comment));
+            }
+        }
+        comments.sort_by_key(|found| (found.comment.created_at, found.comment.id));
+        Ok(comments)
+    }
+}
+
+#[async_trait]
+impl Drafts for Gitea {
+    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        let pull = self.wire_pull(repo, number).await?;
+        let ready = map::ready_title(pull.title());
+        let now =
+            if ready == pull.title() { pull } else { self.edit_pull(repo, number, json!({ "title": ready })).await? };
+        if now.draft() {
+            let detail = format!("the server still treats it as a draft; its title is {:?}", now.title());
+            return Err(error(Conflict, &format!("mark {repo}#{number} as ready"), detail));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Ci for Gitea {
+    async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
+        let what = format!("read the checks of {} in {repo}", sha.short());
+        let path = under(repo, &["commits", sha.as_str(), "status"])?;
+        let mut state = CiState::default();
+        let statuses =
+            self.client.pages(&what, &path, &[], RequestPriority::Normal, WireStatuses::page, |_| false).await?;
+        for status in statuses {
+            match status.status.as_str() {
+                "success" | "warning" | "skipped" => state.passed += 1,
+                "error" | "failure" => {
+                    // Addresses of the server's Actions have no host.
+                    let url = self.client.address(&[]).join(&status.target_url).map(String::from);
+                    let log = tail(&status.description).to_owned();
+                    state.failed.push(CiFailure { name: status.context, url: url.unwrap_or_default(), log });
+                }
+                _ => state.pending += 1,
+            }
+        }
+        Ok(state)
+    }
+}
+
+#[async_trait]
+impl Reactions for Gitea {
+    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        let content = match reaction {
+            Reaction::Eyes => "eyes",
+            Reaction::Rocket => "rocket",
+            Reaction::Confused => "confused",
+            Reaction::ThumbsDown => "-1",
+        };
+        let what = format!("react to comment {id} in {repo}");
+        let id = id.to_string();
+        let path = under(repo, &["issues", "comments", &id, "reactions"])?;
+        let priority = if reaction == Reaction::Eyes { RequestPriority::Urgent } else { RequestPriority::Normal };
+        let body = json!({ "content": content });
+        let sent = self.client.send_with(priority, &what, Method::POST, &path, &body).await;
+        sent.map(drop).map_err(locked_is_conflict)
+    }
+}
+
+#[async_trait]
+impl RepositoryFiles for Gitea {
+    async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
+        self.files_in(repo, folder).await
     }
 }

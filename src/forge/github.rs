@@ -28,9 +28,9 @@ use self::client::{ApiCall, GitHubClient, is_unprocessable};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::http::{RateSettings, Transport, TransportError, error};
 use super::{
-    Branch, Capabilities, CiState, Forge, ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, LabelAssignment,
-    LabelSpec, NewIssue, NewPull, ParsedDelivery, Permission, PullReview, Reaction, Repository, ReviewComment,
-    TeamVisibility, TextFile,
+    Ci, CiState, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment,
+    LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery, Permission, Polling, PullReview, Reaction, Reactions,
+    Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -147,6 +147,10 @@ impl GitHub {
         })
     }
 
+    fn has_graphql(&self) -> bool {
+        !self.no_graphql.load(Ordering::Relaxed)
+    }
+
     fn is_app(&self) -> bool {
         matches!(self.client.identity, Identity::App(_))
     }
@@ -171,22 +175,9 @@ impl Forge for GitHub {
         &self.name
     }
 
-    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery {
-        webhook::parse(&self.name, event, body)
-    }
-
-    async fn capabilities(&self) -> ForgeResult<Capabilities> {
-        let graphql = !self.no_graphql.load(Ordering::Relaxed);
-        Ok(Capabilities {
-            product: self.product.get_or_try_init(|| self.ask_product()).await?.clone(),
-            label_deltas: true,
-            drafts: true,
-            minimize: graphql,
-            edit_history: graphql,
-            stable_delivery_id: true,
-            repository_hooks: !self.is_app(),
-            partial_clone: true,
-        })
+    async fn server_info(&self) -> ForgeResult<ServerInfo> {
+        let product = self.product.get_or_try_init(|| self.ask_product()).await?.clone();
+        Ok(ServerInfo { product, label_deltas: true, partial_clone: true })
     }
 
     async fn own_account(&self) -> ForgeResult<User> {
@@ -205,36 +196,12 @@ impl Forge for GitHub {
         self.permission_of(repo, user).await
     }
 
-    async fn in_team(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool> {
-        self.member_of(repo, team, user).await
-    }
-
-    async fn sees_team(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
-        self.visibility_of_team(repo, team).await
-    }
-
-    async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
-        self.files_in(repo, folder).await
-    }
-
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
         self.one_issue(repo, number).await
     }
 
-    async fn issues_labelled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
+    async fn open_issues_with_label(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
         self.open_issues_labelled(repo, label).await
-    }
-
-    async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
-        self.issues_changed(repo, since).await
-    }
-
-    async fn labelled(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<Option<LabelAssignment>> {
-        self.label_event(repo, number, label).await
-    }
-
-    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>> {
-        self.edits_of(repo, number).await
     }
 
     async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
@@ -279,10 +246,6 @@ impl Forge for GitHub {
         self.comments_since(repo, number, since).await
     }
 
-    async fn comments_anywhere(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
-        self.comments_of_all(repo, since).await
-    }
-
     async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
         let path = ["issues", &number.to_string(), "comments"];
         let call =
@@ -302,23 +265,6 @@ impl Forge for GitHub {
         let path = ["issues", "comments", &id.to_string()];
         let call = ApiCall::on(repo, Method::DELETE, &path, format!("delete comment {id} on"));
         ignoring(ForgeErrorKind::NotFound, self.client.send(&call).await.map(drop))
-    }
-
-    async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
-        self.fold_comment(repo, id).await
-    }
-
-    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
-        let content = match reaction {
-            Reaction::Eyes => "eyes",
-            Reaction::Rocket => "rocket",
-            Reaction::Confused => "confused",
-            Reaction::ThumbsDown => "-1",
-        };
-        let path = ["issues", "comments", &id.to_string(), "reactions"];
-        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
-        let call = if reaction == Reaction::Eyes { call.urgent() } else { call };
-        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
     }
 
     async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
@@ -344,10 +290,104 @@ impl Forge for GitHub {
         self.client.send(&call.json(json!({ "title": title, "body": body }))).await.map(drop)
     }
 
-    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
-        self.take_out_of_draft(repo, number).await
+    async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {
+        let purpose = if push { Purpose::Push } else { Purpose::Fetch };
+        let token = self.client.git_token(repo, purpose).await?;
+        let base = self.web_url.as_str().trim_end_matches('/');
+        Ok(GitAccess {
+            url: format!("{base}/{}/{}.git", repo.owner, repo.name),
+            credential: Some(("x-access-token".to_owned(), token)),
+        })
     }
 
+    fn webhooks(&self) -> Option<&dyn Webhooks> {
+        Some(self)
+    }
+
+    fn polling(&self) -> Option<&dyn Polling> {
+        Some(self)
+    }
+
+    fn teams(&self) -> Option<&dyn Teams> {
+        Some(self)
+    }
+
+    fn reviews(&self) -> Option<&dyn Reviews> {
+        Some(self)
+    }
+
+    fn drafts(&self) -> Option<&dyn Drafts> {
+        Some(self)
+    }
+
+    fn ci(&self) -> Option<&dyn Ci> {
+        Some(self)
+    }
+
+    fn history(&self) -> Option<&dyn IssueHistory> {
+        self.has_graphql().then_some(self as &dyn IssueHistory)
+    }
+
+    fn reactions(&self) -> Option<&dyn Reactions> {
+        Some(self)
+    }
+
+    fn minimizing(&self) -> Option<&dyn Minimizing> {
+        self.has_graphql().then_some(self as &dyn Minimizing)
+    }
+
+    fn files(&self) -> Option<&dyn RepositoryFiles> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Webhooks for GitHub {
+    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery {
+        webhook::parse(&self.name, event, body)
+    }
+
+    async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>> {
+        if self.is_app() {
+            return Ok(None);
+        }
+        self.hook(repo, url, secret).await.map(Some)
+    }
+
+    async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
+        let call = ApiCall::on(repo, Method::POST, &["hooks", &id.to_string(), "pings"], "test the webhook of");
+        self.client.send(&call).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Polling for GitHub {
+    async fn issues_changed_since(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
+        self.issues_changed(repo, since).await
+    }
+
+    async fn comments_changed_since(
+        &self,
+        repo: &RepoRef,
+        since: Timestamp,
+    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
+        self.comments_of_all(repo, since).await
+    }
+}
+
+#[async_trait]
+impl Teams for GitHub {
+    async fn is_team_member(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool> {
+        self.member_of(repo, team, user).await
+    }
+
+    async fn team_visibility(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
+        self.visibility_of_team(repo, team).await
+    }
+}
+
+#[async_trait]
+impl Reviews for GitHub {
     async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
         let ask = async |reviewers: &[String]| {
             let path = ["pulls", &number.to_string(), "requested_reviewers"];
@@ -373,41 +413,71 @@ impl Forge for GitHub {
         Ok(())
     }
 
-    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
+    async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
         self.reviews_of(repo, number).await
     }
 
-    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
+    async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
         self.review_comments_of(repo, number).await
     }
+}
 
-    async fn ci(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
+#[async_trait]
+impl Drafts for GitHub {
+    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        self.take_out_of_draft(repo, number).await
+    }
+}
+
+#[async_trait]
+impl Ci for GitHub {
+    async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
         self.ci_state(repo, sha).await
     }
+}
 
-    async fn branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<Option<Branch>> {
-        self.one_branch(repo, name).await
+#[async_trait]
+impl IssueHistory for GitHub {
+    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>> {
+        self.edits_of(repo, number).await
     }
 
-    async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {
-        let purpose = if push { Purpose::Push } else { Purpose::Fetch };
-        let token = self.client.git_token(repo, purpose).await?;
-        let base = self.web_url.as_str().trim_end_matches('/');
-        Ok(GitAccess {
-            url: format!("{base}/{}/{}.git", repo.owner, repo.name),
-            credential: Some(("x-access-token".to_owned(), token)),
-        })
+    async fn label_assignment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+    ) -> ForgeResult<Option<LabelAssignment>> {
+        self.label_event(repo, number, label).await
     }
+}
 
-    async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>> {
-        if self.is_app() {
-            return Ok(None);
-        }
-        self.hook(repo, url, secret).await.map(Some)
+#[async_trait]
+impl Reactions for GitHub {
+    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        let content = match reaction {
+            Reaction::Eyes => "eyes",
+            Reaction::Rocket => "rocket",
+            Reaction::Confused => "confused",
+            Reaction::ThumbsDown => "-1",
+        };
+        let path = ["issues", "comments", &id.to_string(), "reactions"];
+        let call = ApiCall::on(repo, Method::POST, &path, format!("react to comment {id} on"));
+        let call = if reaction == Reaction::Eyes { call.urgent() } else { call };
+        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
     }
+}
 
-    async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
-        let call = ApiCall::on(repo, Method::POST, &["hooks", &id.to_string(), "pings"], "test the webhook of");
-        self.client.send(&call).await.map(drop)
+#[async_trait]
+impl Minimizing for GitHub {
+    async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
+        self.fold_comment(repo, id).await
+    }
+}
+
+#[async_trait]
+impl RepositoryFiles for GitHub {
+    async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
+        self.files_in(repo, folder).await
     }
 }

@@ -14,16 +14,14 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::{
-    Branch, Capabilities, CiState, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, LabelSpec,
-    NewIssue, NewPull, ParsedDelivery, Permission, PullReview, Reaction, Repository, ReviewComment, TeamVisibility,
-    TextFile,
+    Drafts, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull, Permission,
+    Polling, Repository, ServerInfo,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
-use crate::domain::trust::permit::TeamRef;
 use crate::process::{self, ProcessLimits, ProcessSpec};
 
 /// Name of the forge in references to the repository.
@@ -194,11 +192,20 @@ impl Local {
         Ok(())
     }
 
-    /// A pull request with its head as the branch is now.
+    /// Returns the newest commit of a branch.
+    async fn head_of(&self, name: &str) -> ForgeResult<Option<Sha>> {
+        let full = format!("refs/heads/{name}");
+        let listed = self.git(&["for-each-ref", "--format=%(objectname) %(refname)", &full]).await?;
+        // `for-each-ref` also lists branches below a prefix.
+        let exact = listed.lines().filter_map(|line| line.split_once(' ')).find(|(_, found)| *found == full);
+        Ok(exact.and_then(|(sha, _)| Sha::parse(sha)))
+    }
+
+    /// Updates the head of a pull request to the current commit of its branch.
     async fn fresh(&self, pull: Option<PullSnapshot>) -> ForgeResult<Option<PullSnapshot>> {
         let Some(mut pull) = pull else { return Ok(None) };
-        if let Some(branch) = self.branch(&self.repo, &pull.head_branch).await? {
-            pull.head_sha = branch.sha;
+        if let Some(head) = self.head_of(&pull.head_branch).await? {
+            pull.head_sha = head;
         }
         Ok(Some(pull))
     }
@@ -230,17 +237,8 @@ impl Forge for Local {
         &self.name
     }
 
-    fn parse(&self, _event: &str, _body: &[u8]) -> ParsedDelivery {
-        ParsedDelivery::Ignored("a local repository sends no deliveries".into())
-    }
-
-    async fn capabilities(&self) -> ForgeResult<Capabilities> {
-        Ok(Capabilities {
-            product: "a local repository".into(),
-            drafts: true,
-            label_deltas: true,
-            ..Capabilities::default()
-        })
+    async fn server_info(&self) -> ForgeResult<ServerInfo> {
+        Ok(ServerInfo { product: "a local repository".into(), label_deltas: true, partial_clone: false })
     }
 
     async fn own_account(&self) -> ForgeResult<User> {
@@ -268,37 +266,14 @@ impl Forge for Local {
         Ok(if user.id == PERSON { Permission::Admin } else { Permission::None })
     }
 
-    async fn in_team(&self, _repo: &RepoRef, _team: &TeamRef, _user: &User) -> ForgeResult<bool> {
-        Ok(false)
-    }
-
-    async fn sees_team(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
-        let why = format!("a folder on this machine has no team {team}");
-        Ok(TeamVisibility::Hidden { why, fix: "leave it out".into() })
-    }
-
-    async fn files(&self, _repo: &RepoRef, _folder: &str) -> ForgeResult<Vec<TextFile>> {
-        // Nothing runs on what is pushed to it.
-        Ok(Vec::new())
-    }
-
     async fn issue(&self, _repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
         self.lock().issues.get(&number.0).cloned().ok_or_else(|| missing(&format!("look at #{number}")))
     }
 
-    async fn issues_labelled(&self, _repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
+    async fn open_issues_with_label(&self, _repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
         let state = self.lock();
         let bears = |issue: &&IssueSnapshot| issue.open && !issue.is_pull && issue.labels.iter().any(|l| l == label);
         Ok(state.issues.values().filter(bears).cloned().collect())
-    }
-
-    async fn changed(&self, _repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
-        let state = self.lock();
-        Ok(state.issues.values().filter(|issue| issue.updated_at >= since).cloned().collect())
-    }
-
-    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<IssueEdit>> {
-        Ok(Vec::new())
     }
 
     async fn create_issue(&self, _repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
@@ -347,14 +322,6 @@ impl Forge for Local {
         Ok(of_it.map(|(_, comment)| comment.clone()).collect())
     }
 
-    async fn comments_anywhere(
-        &self,
-        _repo: &RepoRef,
-        since: Timestamp,
-    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
-        Ok(self.lock().comments.iter().filter(|(_, c)| c.created_at >= since).cloned().collect())
-    }
-
     async fn create_comment(&self, _repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
         let comment = {
             let mut state = self.lock();
@@ -391,14 +358,6 @@ impl Forge for Local {
         Ok(())
     }
 
-    async fn minimize_comment(&self, _repo: &RepoRef, _id: CommentId) -> ForgeResult<()> {
-        Ok(())
-    }
-
-    async fn react(&self, _repo: &RepoRef, _id: CommentId, _reaction: Reaction) -> ForgeResult<()> {
-        Ok(())
-    }
-
     async fn pull(&self, _repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
         let known = self.lock().pulls.get(&number.0).cloned();
         self.fresh(known).await?.ok_or_else(|| missing(&format!("look at pull request #{number}")))
@@ -409,9 +368,9 @@ impl Forge for Local {
         self.fresh(known).await
     }
 
-    async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
+    async fn create_pull(&self, _repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
         let what = format!("open a pull request from {}", pull.head);
-        let branch = self.branch(repo, &pull.head).await?.ok_or_else(|| missing(&what))?;
+        let head = self.head_of(&pull.head).await?.ok_or_else(|| missing(&what))?;
         let created = {
             let mut state = self.lock();
             if state.pulls.values().any(|known| known.open && known.head_branch == pull.head) {
@@ -426,7 +385,7 @@ impl Forge for Local {
                 number,
                 head_branch: pull.head.clone(),
                 head_repo: Some(self.repo.id),
-                head_sha: branch.sha,
+                head_sha: head,
                 base_branch: pull.base.clone(),
                 open: true,
                 merged: false,
@@ -448,47 +407,42 @@ impl Forge for Local {
         })
     }
 
+    async fn git_access(&self, _repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {
+        Ok(GitAccess { url: self.url.clone(), credential: None })
+    }
+
+    fn polling(&self) -> Option<&dyn Polling> {
+        Some(self)
+    }
+
+    fn drafts(&self) -> Option<&dyn Drafts> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Polling for Local {
+    async fn issues_changed_since(&self, _repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
+        let state = self.lock();
+        Ok(state.issues.values().filter(|issue| issue.updated_at >= since).cloned().collect())
+    }
+
+    async fn comments_changed_since(
+        &self,
+        _repo: &RepoRef,
+        since: Timestamp,
+    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
+        Ok(self.lock().comments.iter().filter(|(_, c)| c.created_at >= since).cloned().collect())
+    }
+}
+
+#[async_trait]
+impl Drafts for Local {
     async fn set_pull_ready(&self, _repo: &RepoRef, number: Number) -> ForgeResult<()> {
         let mut state = self.lock();
         let pull = state.pulls.get_mut(&number.0).ok_or_else(|| missing(&format!("look at pull request #{number}")))?;
         pull.draft = false;
         Ok(())
-    }
-
-    async fn request_reviewers(&self, _repo: &RepoRef, _number: Number, _logins: &[String]) -> ForgeResult<()> {
-        Ok(())
-    }
-
-    async fn reviews(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<PullReview>> {
-        Ok(Vec::new())
-    }
-
-    async fn review_remarks(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<ReviewComment>> {
-        Ok(Vec::new())
-    }
-
-    async fn ci(&self, _repo: &RepoRef, _sha: &Sha) -> ForgeResult<CiState> {
-        Ok(CiState::default())
-    }
-
-    async fn branch(&self, _repo: &RepoRef, name: &str) -> ForgeResult<Option<Branch>> {
-        let full = format!("refs/heads/{name}");
-        let listed = self.git(&["for-each-ref", "--format=%(objectname) %(refname)", &full]).await?;
-        // A prefix is a pattern too, so the name is compared.
-        let exact = listed.lines().filter_map(|line| line.split_once(' ')).find(|(_, found)| *found == full);
-        Ok(exact.and_then(|(sha, _)| Sha::parse(sha)).map(|sha| Branch { sha, protected: false }))
-    }
-
-    async fn git_access(&self, _repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {
-        Ok(GitAccess { url: self.url.clone(), credential: None })
-    }
-
-    async fn ensure_webhook(&self, _repo: &RepoRef, _url: &str, _secret: &SecretString) -> ForgeResult<Option<i64>> {
-        Ok(None)
-    }
-
-    async fn test_webhook(&self, _repo: &RepoRef, id: i64) -> ForgeResult<()> {
-        Err(missing(&format!("test webhook {id}")))
     }
 }
 
@@ -571,7 +525,7 @@ mod tests {
         let other = User { id: UserId(3), login: "you".into(), kind: AccountKind::User };
         assert_eq!(local.permission(&repo, &local.person()).await.expect("asked"), Permission::Admin);
         assert_eq!(local.permission(&repo, &other).await.expect("asked"), Permission::None);
-        assert!(matches!(local.parse("push", b"{}"), ParsedDelivery::Ignored(_)));
+        assert!(local.webhooks().is_none() && local.teams().is_none());
         let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo };
         assert_eq!(local.repository(&elsewhere).await.expect_err("another").kind, ForgeErrorKind::NotFound);
     }

@@ -62,14 +62,15 @@ pub(super) async fn look(
 
 /// The workflows that the forge would run: those in the first folder that it knows and that has any.
 async fn workflows(adapter: &dyn Forge, repository: &Repository) -> ForgeResult<Vec<TextFile>> {
-    let product = adapter.capabilities().await?.product;
+    let product = adapter.server_info().await?.product;
+    let Some(repository_files) = adapter.files() else { return Ok(Vec::new()) };
     let folders: &[&str] = match product.split(' ').next() {
         Some("Gitea") => &[".gitea/workflows", ".github/workflows"],
         Some("Forgejo") => &[".forgejo/workflows", ".gitea/workflows", ".github/workflows"],
         _ => &[".github/workflows"],
     };
     for folder in folders {
-        let mut files = adapter.files(&repository.repo, folder).await?;
+        let mut files = repository_files.folder_files(&repository.repo, folder).await?;
         files.retain(|file| [".yml", ".yaml"].iter().any(|end| file.path.ends_with(end)));
         if !files.is_empty() {
             return Ok(files);

@@ -119,7 +119,7 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<Finding> {
         Ok(adapter) => adapter,
         Err(error) => return vec![Finding::fail(name, format!("{error:#}"), "mend its entry in `forges`")],
     };
-    let facts = match adapter.capabilities().await {
+    let facts = match adapter.server_info().await {
         Ok(facts) => facts,
         Err(error) => return vec![refused(name, &error)],
     };

@@ -19,7 +19,12 @@ pub(super) async fn look(
         // An App sees the teams of the organisation whose repository it is asked in.
         let own = watched.iter().find(|found| found.repo.owner.eq_ignore_ascii_case(&team.org));
         let Some(repository) = own.or(watched.first()) else { continue };
-        findings.push(match adapter.sees_team(&repository.repo, &team).await {
+        let Some(teams) = adapter.teams() else {
+            let fix = "remove it from `permissions.teams`";
+            findings.push(Finding::fail(name, "this forge has no teams; nobody counts as a member", fix));
+            continue;
+        };
+        findings.push(match teams.team_visibility(&repository.repo, &team).await {
             Ok(TeamVisibility::Visible) => Finding::ok(name, "it can be asked who is in it"),
             Ok(TeamVisibility::Unknown { why }) => {
                 let fix = "have somebody of the team say `/ralph help`: without an answer it is hidden";

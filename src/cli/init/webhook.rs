@@ -124,11 +124,14 @@ impl Test<'_> {
         let secret = self.forge.webhook_secrets.first();
         let secret = secret.ok_or_else(|| anyhow::anyhow!("the forge {} has no webhook secret", self.forge.name))?;
         let name = repo.full_name();
-        let Some(id) = self.adapter.ensure_webhook(repo, self.url, secret).await? else {
+        let Some(webhooks) = self.adapter.webhooks() else {
+            return Ok((format!("{name}: this forge has no webhooks"), false));
+        };
+        let Some(id) = webhooks.ensure_webhook(repo, self.url, secret).await? else {
             return Ok((format!("{name}: this forge has one webhook for all repositories"), true));
         };
         let before = self.received().await?;
-        self.adapter.test_webhook(repo, id).await?;
+        webhooks.test_webhook(repo, id).await?;
         let came = tokio::time::timeout(self.patience, self.more_than(before)).await;
         match came {
             Ok(came) => came.map(|()| (format!("{name}: webhook {id} is set up, its test delivery arrived"), true)),

@@ -188,8 +188,8 @@ impl Engine {
             .filter(|(at, _)| *at <= labelled_at)
             .map(|(_, editor)| editor)
             .collect();
-        if seat.forge.capabilities().await?.edit_history {
-            let edits = seat.forge.issue_edits(&place.repo, place.issue).await?;
+        if let Some(history) = seat.forge.history() {
+            let edits = history.issue_edits(&place.repo, place.issue).await?;
             let recent = edits.into_iter().filter(|e| e.at >= from && e.at <= labelled_at);
             editors.extend(recent.filter_map(|e| e.editor));
         }

@@ -77,7 +77,10 @@ impl Engine {
         let said = asked_for(&review.body, changes, commanded);
         let mut items: Vec<_> =
             said.map(|text| (format!("review/{id}"), word(&review.sender, text, None))).into_iter().collect();
-        let mut remarks = seat.forge.review_remarks(&repo, pull.number).await?;
+        let mut remarks = match seat.forge.reviews() {
+            Some(reviews) => reviews.review_comments(&repo, pull.number).await?,
+            None => Vec::new(),
+        };
         remarks.retain(|remark| belongs(remark, &review.sender, review.at));
         for remark in remarks {
             // An edited one is never a command.
@@ -105,13 +108,14 @@ impl Engine {
         since: Timestamp,
     ) -> Result<(), Trouble> {
         let asks = |verdict| matches!(verdict, ReviewVerdict::ChangesRequested | ReviewVerdict::Commented);
-        let mut reviews = seat.forge.reviews(repo, number).await?;
+        let Some(forge) = seat.forge.reviews() else { return Ok(()) };
+        let mut reviews = forge.submitted_reviews(repo, number).await?;
         reviews.retain(|review| review.submitted_at >= since && asks(review.verdict));
         let of = id.clone();
         let Some(current) = self.store.read(move |c| loops::get(c, &of)).await?.filter(|_| !reviews.is_empty()) else {
             return Ok(());
         };
-        let remarks = seat.forge.review_remarks(repo, number).await?;
+        let remarks = forge.review_comments(repo, number).await?;
         let mut known = current.reviews_seen;
         for review in reviews {
             let Some(sender) = review.author.filter(|author| author.id != seat.own) else { continue };
@@ -163,7 +167,8 @@ impl Engine {
         number: Number,
         review: &Reviewed,
     ) -> Result<i64, Trouble> {
-        let mut theirs = seat.forge.reviews(repo, number).await?;
+        let Some(reviews) = seat.forge.reviews() else { return Ok(0) };
+        let mut theirs = reviews.submitted_reviews(repo, number).await?;
         theirs.retain(|known| known.author.as_ref().is_some_and(|author| author.id == review.sender.id));
         let same = theirs.iter().rev().find(|known| known.body == review.body);
         Ok(same.or(theirs.last()).map_or(0, |known| known.id))

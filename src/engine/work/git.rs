@@ -154,7 +154,7 @@ impl Engine {
             base_branch: &current.base_branch,
             branch: &current.branch,
             resume_at: Some(head),
-            partial: self.settings.partial_clone && seat.forge.capabilities().await?.partial_clone,
+            partial: self.settings.partial_clone && seat.forge.server_info().await?.partial_clone,
         };
         let tree = self.workspaces.prepare(request).await?;
         // Where people pushed again meanwhile, their newest commit holds the one that was seen.

@@ -439,18 +439,6 @@ impl WirePermission {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct WireBranch {
-    pub(super) commit: Option<WireCommit>,
-    #[serde(default)]
-    pub(super) protected: bool,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct WireCommit {
-    pub(super) id: String,
-}
-
-#[derive(Debug, Deserialize)]
 pub(super) struct WireVersion {
     pub(super) version: String,
 }

@@ -88,13 +88,13 @@ async fn versions_tell_the_products_apart() {
                     None => server.on_raw("GET", path, 404, &[], ""),
                 };
             }
-            let found = forge.capabilities().await;
+            let found = forge.server_info().await;
             match expected {
                 Ok(product) => {
                     let found = found.unwrap();
                     assert_eq!(found.product, product);
-                    assert!(found.repository_hooks && !found.label_deltas && !found.drafts && !found.edit_history);
-                    forge.capabilities().await.expect("remembered, not asked again");
+                    assert!(!found.label_deltas && forge.history().is_none() && forge.minimizing().is_none());
+                    forge.server_info().await.expect("remembered, not asked again");
                 }
                 Err(words) => assert!(found.unwrap_err().detail.contains(words), "{version}"),
             }
@@ -114,9 +114,9 @@ async fn what_is_read_at_intervals_leaves_the_rest_of_a_budget_to_commands() {
         forge.issue(&repo(), Number(1)).await.unwrap();
         let since = Timestamp(0);
         let refusals = [
-            forge.issues_labelled(&repo(), "ralph:run").await.map(drop),
-            forge.changed(&repo(), since).await.map(drop),
-            forge.comments_anywhere(&repo(), since).await.map(drop),
+            forge.open_issues_with_label(&repo(), "ralph:run").await.map(drop),
+            forge.issues_changed_since(&repo(), since).await.map(drop),
+            forge.comments_changed_since(&repo(), since).await.map(drop),
             forge.repositories().await.map(drop),
         ];
         for refusal in refusals {
@@ -240,17 +240,17 @@ async fn a_teams_members_are_known_by_id() {
         {
             server.on("GET", search, 200, teams.clone());
             server.on("GET", member, status, body);
-            assert_eq!(forge.in_team(&repo(), &leads, &ann()).await.unwrap(), expected, "{status}");
+            assert_eq!(forge.is_team_member(&repo(), &leads, &ann()).await.unwrap(), expected, "{status}");
         }
         for (status, nothing) in [(200, json!({ "ok": true, "data": [] })), (404, json!({ "message": "no" }))] {
             server.on("GET", search, status, nothing);
-            assert!(!forge.in_team(&repo(), &leads, &ann()).await.unwrap(), "there is no such team");
+            assert!(!forge.is_team_member(&repo(), &leads, &ann()).await.unwrap(), "there is no such team");
         }
         server.on("GET", search, 403, json!({ "message": "Must be an organization member" }));
-        let refusal = forge.in_team(&repo(), &leads, &ann()).await.unwrap_err();
+        let refusal = forge.is_team_member(&repo(), &leads, &ann()).await.unwrap_err();
         assert_eq!(refusal.kind, ForgeErrorKind::Denied, "a failure to ask is never an answer");
         let nobody = User { id: UserId(-1), ..ann() };
-        assert!(!forge.in_team(&repo(), &leads, &nobody).await.unwrap(), "not even asked");
+        assert!(!forge.is_team_member(&repo(), &leads, &nobody).await.unwrap(), "not even asked");
         server.finish();
     }
 }
@@ -263,7 +263,7 @@ async fn it_is_told_why_a_team_cannot_be_asked() {
     let no = || json!({ "message": "no" });
     for (server, forge) in servers() {
         server.on("GET", search, 200, teams.clone()).on("GET", members, 200, json!([user(7, "ann")]));
-        assert_eq!(forge.sees_team(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
+        assert_eq!(forge.team_visibility(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
         for (status, found, then, advice) in [
             (200, json!({ "ok": true, "data": [] }), None, "correct its name"),
             (404, no(), None, "member of it"),
@@ -275,11 +275,11 @@ async fn it_is_told_why_a_team_cannot_be_asked() {
             if let Some(status) = then {
                 server.on("GET", members, status, no());
             }
-            let told = forge.sees_team(&repo(), &leads).await.unwrap();
+            let told = forge.team_visibility(&repo(), &leads).await.unwrap();
             assert!(matches!(&told, TeamVisibility::Hidden { fix, .. } if fix.contains(advice)), "{told:?}");
         }
         server.on("GET", search, 500, no());
-        forge.sees_team(&repo(), &leads).await.unwrap_err();
+        forge.team_visibility(&repo(), &leads).await.unwrap_err();
         server.finish();
     }
 }
@@ -295,10 +295,10 @@ async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
         server.on_raw("GET", folder, 200, &[], &listed.to_string());
         let whole = json!({ "type": "file", "path": "b.yml", "content": "b246IHB1c2g=", "encoding": "base64" });
         server.on("GET", &format!("{folder}/b.yml"), 200, whole);
-        let files = forge.files(&repo(), ".gitea/workflows").await.unwrap();
+        let files = forge.folder_files(&repo(), ".gitea/workflows").await.unwrap();
         assert_eq!(files, [TextFile { path: ".gitea/workflows/b.yml".into(), text: "on: push".into() }]);
         server.on("GET", folder, 404, json!({ "message": "no" }));
-        assert!(forge.files(&repo(), ".gitea/workflows").await.unwrap().is_empty());
+        assert!(forge.folder_files(&repo(), ".gitea/workflows").await.unwrap().is_empty());
         server.finish();
     }
 }
@@ -361,7 +361,7 @@ async fn issues_are_read_opened_and_closed() {
         let listed = "/repos/acme/app/issues?state=open&type=issues&labels=ralph%3Arun&limit=50&page=1";
         let both = json!([issue(1, &["ralph:run"]), issue(2, &["bug"])]);
         server.on_with("GET", listed, 200, &[("x-total-count", "2")], both);
-        let found = forge.issues_labelled(&repo(), "ralph:run").await.unwrap();
+        let found = forge.open_issues_with_label(&repo(), "ralph:run").await.unwrap();
         assert_eq!(found.iter().map(|i| i.number.0).collect::<Vec<_>>(), [1]);
 
         server.on("PATCH", "/repos/acme/app/issues/1", 201, issue(1, &[]));
@@ -373,7 +373,6 @@ async fn issues_are_read_opened_and_closed() {
         server.on("PATCH", "/repos/acme/app/issues/1", 412, json!({ "message": "open dependencies" }));
         let blocked = forge.set_issue_open(&repo(), Number(1), false).await.unwrap_err();
         assert_eq!(blocked.kind, ForgeErrorKind::Conflict);
-        assert_eq!(forge.issue_edits(&repo(), Number(1)).await.unwrap(), []);
         server.finish();
     }
 }
@@ -491,7 +490,6 @@ async fn comments_are_read_in_order_and_written() {
         forge.edit_comment(&repo(), CommentId(8), "new").await.unwrap();
         forge.delete_comment(&repo(), CommentId(8)).await.unwrap();
         forge.delete_comment(&repo(), CommentId(8)).await.expect("gone is no error");
-        forge.minimize_comment(&repo(), CommentId(8)).await.expect("nothing to do there");
         server.finish();
     }
 }
@@ -628,7 +626,7 @@ async fn reviews_and_remarks_that_were_handed_in_are_read() {
             ]
         };
         one_page(&server, list, reviews());
-        let found = forge.reviews(&repo(), Number(5)).await.unwrap();
+        let found = forge.submitted_reviews(&repo(), Number(5)).await.unwrap();
         use ReviewVerdict::{Approved, ChangesRequested, Commented, Dismissed};
         let verdicts: Vec<_> = found.iter().map(|r| (r.id, r.verdict)).collect();
         assert_eq!(verdicts, [(1, Approved), (2, Commented), (3, ChangesRequested), (4, Dismissed)]);
@@ -637,7 +635,7 @@ async fn reviews_and_remarks_that_were_handed_in_are_read() {
         one_page(&server, list, reviews());
         let remark = |id: i64, position: u64| json!({ "id": id, "body": "here", "user": user(7, "ann"), "created_at": MOMENT, "path": "src/a.rs", "position": position });
         server.on("GET", "/repos/acme/app/pulls/5/reviews/3/comments", 200, json!([remark(31, 12), remark(30, 0)]));
-        let found = forge.review_remarks(&repo(), Number(5)).await.unwrap();
+        let found = forge.review_comments(&repo(), Number(5)).await.unwrap();
         let places: Vec<_> = found.iter().map(|r| (r.comment.id.0, r.path.as_str(), r.line)).collect();
         assert_eq!(places, [(30, "src/a.rs", None), (31, "src/a.rs", Some(12))]);
         server.finish();
@@ -653,26 +651,13 @@ async fn ci_counts_statuses_and_describes_failures() {
         server.on("GET", &target(1), 200, json!({ "state": "failure", "total_count": 6, "statuses": states }));
         let states = ["error", "failure"].map(status);
         server.on("GET", &target(2), 200, json!({ "state": "failure", "total_count": 6, "statuses": states }));
-        let found = forge.ci(&repo(), &Sha::new(SHA)).await.unwrap();
+        let found = forge.ci_results(&repo(), &Sha::new(SHA)).await.unwrap();
         assert_eq!((found.passed, found.pending, found.failed.len()), (3, 1, 2));
         assert_eq!(found.failed[0].name, "ci/error");
         assert_eq!(found.failed[0].url, "https://git.test/acme/app/actions/runs/1/jobs/0");
         assert_eq!(found.failed[0].log, "Failing after 3s");
         server.on_raw("GET", &target(1), 200, &[], r#"{"state":"","statuses":null,"total_count":0}"#);
-        assert_eq!(forge.ci(&repo(), &Sha::new(SHA)).await.unwrap(), CiState::default());
-        server.finish();
-    }
-}
-
-#[tokio::test]
-async fn branches_with_slashes_are_read_and_missing_ones_are_none() {
-    for (server, forge) in servers() {
-        let branch = json!({ "name": "ralph/1-x", "protected": true, "commit": { "id": SHA } });
-        server.on("GET", "/repos/acme/app/branches/ralph/1-x", 200, branch);
-        let found = forge.branch(&repo(), "ralph/1-x").await.unwrap();
-        assert_eq!(found, Some(Branch { sha: Sha::new(SHA), protected: true }));
-        server.on("GET", "/repos/acme/app/branches/gone", 404, json!({}));
-        assert_eq!(forge.branch(&repo(), "gone").await.unwrap(), None);
+        assert_eq!(forge.ci_results(&repo(), &Sha::new(SHA)).await.unwrap(), CiState::default());
         server.finish();
     }
 }

@@ -9,11 +9,11 @@ use serde_json::json;
 use super::auth::{Purpose, Scope};
 use super::client::ApiCall;
 use super::{EVENTS, GitHub, parsed, wire};
-use crate::domain::model::ids::{RepoRef, Sha, User};
+use crate::domain::model::ids::{RepoRef, User};
 use crate::domain::trust::permit::TeamRef;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read_json};
-use crate::forge::{Branch, ForgeErrorKind, ForgeResult, Permission, Repository, TeamVisibility, TextFile};
+use crate::forge::{ForgeErrorKind, ForgeResult, Permission, Repository, TeamVisibility, TextFile};
 
 /// Header with the version of Enterprise Server.
 const ENTERPRISE_VERSION: &str = "x-github-enterprise-version";
@@ -66,13 +66,6 @@ struct Membership {
 #[derive(Deserialize)]
 struct BranchAnswer {
     name: String,
-    commit: BranchCommit,
-    protected: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct BranchCommit {
-    sha: String,
 }
 
 #[derive(Deserialize)]
@@ -161,7 +154,7 @@ impl GitHub {
     /// it is empty.
     async fn with_emptiness(&self, mut facts: Repository) -> ForgeResult<Repository> {
         if facts.empty {
-            facts.empty = self.one_branch(&facts.repo, &facts.default_branch).await?.is_none();
+            facts.empty = !self.has_branch(&facts.repo, &facts.default_branch).await?;
         }
         Ok(facts)
     }
@@ -268,18 +261,13 @@ impl GitHub {
         Ok(files)
     }
 
-    /// A branch. GitHub sends those who ask for a renamed branch to its new name; that is another branch to us.
-    pub(super) async fn one_branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<Option<Branch>> {
+    /// Whether a branch exists. GitHub redirects from a renamed branch to its new name, which is another branch.
+    pub(super) async fn has_branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<bool> {
         let call = ApiCall::on(repo, Method::GET, &["branches", name], format!("read branch `{name}` of"));
-        let answer: BranchAnswer = match self.client.read(&call).await {
-            Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(None),
-            answer => answer?,
-        };
-        if answer.name != name {
-            return Ok(None);
+        match self.client.read::<BranchAnswer>(&call).await {
+            Err(failure) if failure.kind == ForgeErrorKind::NotFound => Ok(false),
+            answer => Ok(answer?.name == name),
         }
-        let sha = Sha::parse(&answer.commit.sha).ok_or_else(|| format!("`{}` is no commit", answer.commit.sha));
-        Ok(Some(Branch { sha: parsed("read a branch", sha)?, protected: answer.protected.unwrap_or(false) }))
     }
 
     /// Creates the service's webhook of a repository, or updates the one with the same address. Returns its id.

@@ -165,8 +165,8 @@ async fn exercise(forge: &dyn Forge, world: &AdapterWorld) {
     assert!(!facts.empty);
     let stranger = RepoRef { id: RepoId(1), ..repo.clone() };
     assert_eq!(forge.repository(&stranger).await.unwrap_err().kind, ForgeErrorKind::NotFound);
-    let capabilities = forge.capabilities().await.unwrap();
-    assert!(capabilities.product.starts_with("Git"), "{capabilities:?}");
+    let info = forge.server_info().await.unwrap();
+    assert!(info.product.starts_with("Git"), "{info:?}");
 
     permissions(forge, world, &repo).await;
     let number = issues(forge, world, &repo).await;
@@ -207,13 +207,14 @@ async fn issues(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef) -> Numb
     forge.add_labels(repo, number, &["ralph:run".to_owned()]).await.unwrap();
     forge.add_labels(repo, number, &["ralph:run".to_owned()]).await.unwrap();
     assert_eq!(fake.labels(world.repo, number), ["ralph:run", "ralph:done"]);
-    let found = forge.issues_labelled(repo, "ralph:run").await.unwrap();
+    let found = forge.open_issues_with_label(repo, "ralph:run").await.unwrap();
     assert_eq!(found, [forge.issue(repo, number).await.unwrap()]);
-    assert_eq!(forge.issues_labelled(repo, "no such label").await.unwrap(), []);
-    let record = forge.labelled(repo, number, "ralph:run").await.unwrap();
-    assert_eq!(record.is_some(), forge.capabilities().await.unwrap().edit_history, "{record:?}");
-    assert!(record.is_none_or(|label| label.by == world.bot && label.renamed_at.is_none()));
-    assert_eq!(forge.labelled(repo, number, "no such label").await.unwrap(), None);
+    assert_eq!(forge.open_issues_with_label(repo, "no such label").await.unwrap(), []);
+    if let Some(history) = forge.history() {
+        let label = history.label_assignment(repo, number, "ralph:run").await.unwrap().unwrap();
+        assert!(label.by == world.bot && label.renamed_at.is_none());
+        assert_eq!(history.label_assignment(repo, number, "no such label").await.unwrap(), None);
+    }
     forge.remove_label(repo, number, "ralph:run").await.unwrap();
     forge.remove_label(repo, number, "ralph:run").await.unwrap();
     assert_eq!(fake.labels(world.repo, number), ["ralph:done"]);
@@ -223,16 +224,13 @@ async fn issues(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef) -> Numb
     }
     assert_eq!(forge.issue(repo, Number(99)).await.unwrap_err().kind, ForgeErrorKind::NotFound);
 
-    assert_eq!(forge.issue_edits(repo, number).await.unwrap(), []);
-    world.clock.advance_ms(60_000);
-    fake.edit_issue(&world.maintainer, world.repo, number, None, Some("Mend it well")).await.unwrap();
-    let edits = forge.issue_edits(repo, number).await.unwrap();
-    match forge.capabilities().await.unwrap().edit_history {
-        true => assert_eq!(
-            edits.iter().map(|edit| edit.editor.clone()).collect::<Vec<_>>(),
-            [Some(world.maintainer.clone())]
-        ),
-        false => assert_eq!(edits, []),
+    if let Some(history) = forge.history() {
+        assert_eq!(history.issue_edits(repo, number).await.unwrap(), []);
+        world.clock.advance_ms(60_000);
+        fake.edit_issue(&world.maintainer, world.repo, number, None, Some("Mend it well")).await.unwrap();
+        let edits = history.issue_edits(repo, number).await.unwrap();
+        assert_eq!(edits.len(), 1);
+        assert_eq!(edits[0].editor, Some(world.maintainer.clone()));
     }
     number
 }
@@ -250,25 +248,27 @@ async fn comments(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, numbe
     let all = forge.comments(repo, number, None).await.unwrap();
     assert_eq!((all.len(), all[0].body.as_str(), &all[101]), (102, "Comment 0", &made));
     assert_eq!(forge.comments(repo, number, Some(since)).await.unwrap(), std::slice::from_ref(&made));
-    assert_eq!(forge.comments_anywhere(repo, since).await.unwrap(), [(number, made.clone())]);
-    let since_ever = forge.comments_anywhere(repo, since.plus_ms(-3_600_000)).await.unwrap();
+    assert_eq!(forge.polling().unwrap().comments_changed_since(repo, since).await.unwrap(), [(number, made.clone())]);
+    let since_ever = forge.polling().unwrap().comments_changed_since(repo, since.plus_ms(-3_600_000)).await.unwrap();
     assert_eq!(since_ever.len(), 102, "all pages");
-    let changed = forge.changed(repo, since).await.unwrap();
+    let changed = forge.polling().unwrap().issues_changed_since(repo, since).await.unwrap();
     assert_eq!(changed.iter().map(|issue| issue.number).collect::<Vec<_>>(), [number]);
-    assert_eq!(forge.changed(repo, since.plus_ms(3_600_000)).await.unwrap(), []);
+    assert_eq!(forge.polling().unwrap().issues_changed_since(repo, since.plus_ms(3_600_000)).await.unwrap(), []);
 
     assert!(all.iter().all(|comment| !comment.edited));
-    forge.react(repo, made.id, Reaction::Rocket).await.unwrap();
+    forge.reactions().unwrap().react(repo, made.id, Reaction::Rocket).await.unwrap();
     assert!(!forge.comments(repo, number, Some(since)).await.unwrap()[0].edited, "a reaction is no edit");
     world.clock.advance_ms(1_000);
     forge.edit_comment(repo, made.id, "Done").await.unwrap();
     assert!(forge.comments(repo, number, Some(since)).await.unwrap()[0].edited);
-    forge.react(repo, made.id, Reaction::Eyes).await.unwrap();
-    forge.react(repo, made.id, Reaction::Eyes).await.unwrap();
-    forge.minimize_comment(repo, made.id).await.unwrap();
+    forge.reactions().unwrap().react(repo, made.id, Reaction::Eyes).await.unwrap();
+    forge.reactions().unwrap().react(repo, made.id, Reaction::Eyes).await.unwrap();
+    if let Some(minimizing) = forge.minimizing() {
+        minimizing.minimize_comment(repo, made.id).await.unwrap();
+    }
     let kept = fake.comments(world.repo, number).pop().unwrap();
     assert_eq!((kept.body.as_str(), kept.reactions.len()), ("Done", 2));
-    assert_eq!(kept.minimized.is_some(), forge.capabilities().await.unwrap().minimize);
+    assert_eq!(kept.minimized.is_some(), forge.minimizing().is_some());
     forge.delete_comment(repo, made.id).await.unwrap();
     forge.delete_comment(repo, made.id).await.unwrap();
     assert_eq!(fake.comments(world.repo, number).len(), 101);
@@ -279,12 +279,7 @@ async fn comments(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, numbe
 async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: Number) -> PullSnapshot {
     let fake = &world.forge;
     assert_eq!(forge.find_pull(repo, "ralph/1").await.unwrap(), None);
-    assert_eq!(forge.branch(repo, "ralph/1").await.unwrap(), None);
     let head = fake.push_commit(&world.bot, world.repo, "ralph/1", &[("b", Some("b"), false)], "One").await.unwrap();
-    let branch = forge.branch(repo, "ralph/1").await.unwrap().unwrap();
-    assert_eq!((&branch.sha, branch.protected), (&head, false));
-    fake.protect_branch(world.repo, "main", true).unwrap();
-    assert!(forge.branch(repo, "main").await.unwrap().unwrap().protected);
 
     let new = NewPull {
         title: "Mend".to_owned(),
@@ -299,18 +294,18 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
     assert_eq!(again.kind, ForgeErrorKind::Conflict, "{again}");
     let nothing = NewPull { head: "nowhere".to_owned(), ..new };
     forge.create_pull(repo, &nothing).await.unwrap_err();
-    assert_eq!(forge.issues_labelled(repo, "ralph:done").await.unwrap().len(), 1, "pulls are no issues");
+    assert_eq!(forge.open_issues_with_label(repo, "ralph:done").await.unwrap().len(), 1, "pulls are no issues");
 
     let number = made.number;
     forge.update_pull(repo, number, "Mend it", &format!("Closes #{issue}!")).await.unwrap();
     assert!(forge.pull(repo, number).await.unwrap().draft, "a new title keeps the draft");
-    forge.set_pull_ready(repo, number).await.unwrap();
-    forge.set_pull_ready(repo, number).await.unwrap();
+    forge.drafts().unwrap().set_pull_ready(repo, number).await.unwrap();
+    forge.drafts().unwrap().set_pull_ready(repo, number).await.unwrap();
     let found = forge.find_pull(repo, "ralph/1").await.unwrap().unwrap();
     assert_eq!((found.number, found.draft, found.base_branch.as_str()), (number, false, "main"));
 
     let names = ["mia", "nobody", "ralph"].map(str::to_owned);
-    forge.request_reviewers(repo, number, &names).await.unwrap();
+    forge.reviews().unwrap().request_reviewers(repo, number, &names).await.unwrap();
     let asked = fake.with(|state| state.pull(world.repo, number).unwrap().1.requested.clone());
     assert!(asked.contains(&world.maintainer.id), "{asked:?}");
     let review = ReviewDraft {
@@ -319,10 +314,10 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
         remarks: vec![("b".to_owned(), 1, "here".to_owned())],
     };
     let id = fake.review(&world.maintainer, world.repo, number, &review).await.unwrap();
-    let reviews = forge.reviews(repo, number).await.unwrap();
+    let reviews = forge.reviews().unwrap().submitted_reviews(repo, number).await.unwrap();
     assert_eq!((reviews.len(), reviews[0].id, reviews[0].verdict), (1, id, ReviewVerdict::ChangesRequested));
     assert_eq!(reviews[0].author.as_ref(), Some(&world.maintainer));
-    let remarks = forge.review_remarks(repo, number).await.unwrap();
+    let remarks = forge.reviews().unwrap().review_comments(repo, number).await.unwrap();
     assert_eq!((remarks.len(), remarks[0].path.as_str(), remarks[0].line), (1, "b", Some(1)));
     assert_eq!(remarks[0].comment.body, "here");
 
@@ -333,7 +328,7 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
 }
 
 async fn ci(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, sha: &Sha) {
-    let none = forge.ci(repo, sha).await.unwrap();
+    let none = forge.ci().unwrap().ci_results(repo, sha).await.unwrap();
     assert_eq!((none.passed, none.pending, none.failed.len()), (0, 0, 0));
     for (context, state) in [("a", "success"), ("b", "pending"), ("c", "pending"), ("c", "failure")] {
         let status = StatusDraft {
@@ -344,7 +339,7 @@ async fn ci(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, sha: &Sha) 
         };
         world.forge.set_status(&world.maintainer, world.repo, sha, &status).await.unwrap();
     }
-    let state = forge.ci(repo, sha).await.unwrap();
+    let state = forge.ci().unwrap().ci_results(repo, sha).await.unwrap();
     assert_eq!((state.passed, state.pending, state.failed.len()), (1, 1, 1));
     let failed = &state.failed[0];
     assert_eq!((failed.name.as_str(), failed.log.as_str()), ("c", "c is failure"));
@@ -373,7 +368,7 @@ fn read(forge: &dyn Forge, received: &ReceivedRequests) -> Vec<ForgeEvent> {
     let taken = std::mem::take(&mut *received.lock().unwrap());
     let parsed = taken.into_iter().filter_map(|(headers, body)| {
         let kind = headers.get("x-gitea-event-type").or(headers.get("x-github-event")).unwrap().to_str().unwrap();
-        match forge.parse(kind, body.as_bytes()) {
+        match forge.webhooks().unwrap().parse(kind, body.as_bytes()) {
             ParsedDelivery::Event(event) => Some(*event),
             ParsedDelivery::Ignored(_) => None,
             ParsedDelivery::Malformed(wrong) => panic!("{kind} is malformed: {wrong}\n{body}"),
@@ -464,10 +459,10 @@ async fn webhooks_are_set_up_tested_and_read() {
             Dialect::GitHub => Box::new(with_token(&world)),
         };
         let (repo, secret) = (reference(&world), SecretString::from("s3cret".to_owned()));
-        let id = forge.ensure_webhook(&repo, &url, &secret).await.unwrap().unwrap();
-        let again = forge.ensure_webhook(&repo, &url, &secret).await.unwrap();
+        let id = forge.webhooks().unwrap().ensure_webhook(&repo, &url, &secret).await.unwrap().unwrap();
+        let again = forge.webhooks().unwrap().ensure_webhook(&repo, &url, &secret).await.unwrap();
         assert_eq!(again, Some(id), "{dialect:?}: one webhook is enough");
-        forge.test_webhook(&repo, id).await.unwrap();
+        forge.webhooks().unwrap().test_webhook(&repo, id).await.unwrap();
         world.forge.flush().await;
         assert!(!received.lock().unwrap().is_empty(), "{dialect:?}: a test is delivered");
         received.lock().unwrap().clear();
@@ -481,7 +476,12 @@ async fn an_apps_webhook_tells_of_all_repositories() {
     let (url, received, _tasks) = receiver().await;
     let forge = with_app(&mut world, &url);
     assert_eq!(
-        forge.ensure_webhook(&reference(&world), &url, &SecretString::from("x".to_owned())).await.unwrap(),
+        forge
+            .webhooks()
+            .unwrap()
+            .ensure_webhook(&reference(&world), &url, &SecretString::from("x".to_owned()))
+            .await
+            .unwrap(),
         None
     );
     deliveries(&forge, &world, &received, true).await;
@@ -502,7 +502,7 @@ async fn a_failed_job_is_explained_by_its_log() {
     ] {
         world.forge.set_check_run(&world.maintainer, world.repo, &sha, name, outcome).await.unwrap();
     }
-    let state = forge.ci(&reference(&world), &sha).await.unwrap();
+    let state = forge.ci().unwrap().ci_results(&reference(&world), &sha).await.unwrap();
     assert_eq!((state.passed, state.pending), (1, 1));
     let said: Vec<(&str, &str)> = state.failed.iter().map(|one| (one.name.as_str(), one.log.as_str())).collect();
     let step = "##[group]Run cargo test\n##[error]Process completed with exit code 101.";

@@ -115,7 +115,7 @@ async fn who_is_in_a_team_is_asked_with_a_token_for_that() {
     minted(&transport, "ghs_members", "2026-01-01T01:00:00Z");
     transport.on("GET", "/orgs/acme/teams/leads/memberships/ann", 404, json!({ "message": "Not Found" }));
     let leads = TeamRef::parse("acme/leads").unwrap();
-    assert!(!github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap());
+    assert!(!github.is_team_member(&repo(), &leads, &user(5, "ann")).await.unwrap());
     let asked = json!({ "repository_ids": [7], "permissions": { "members": "read", "metadata": "read" } });
     assert_eq!(transport.bodies("POST", TOKENS), [asked]);
     transport.finish();
@@ -131,13 +131,13 @@ async fn an_installation_says_whether_teams_can_be_asked() {
     };
     let leads = TeamRef::parse("acme/leads").unwrap();
     answered("Acme", json!({ "members": "read", "issues": "write" }));
-    assert_eq!(github.sees_team(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
+    assert_eq!(github.team_visibility(&repo(), &leads).await.unwrap(), TeamVisibility::Visible);
     for (org, permissions, words, advice) in [
         ("acme", json!({ "issues": "write" }), "may not read", "Members: read"),
         ("other", json!({ "members": "read" }), "`other`", "repository's organisation"),
     ] {
         answered(org, permissions);
-        let TeamVisibility::Hidden { why, fix } = github.sees_team(&repo(), &leads).await.unwrap() else {
+        let TeamVisibility::Hidden { why, fix } = github.team_visibility(&repo(), &leads).await.unwrap() else {
             panic!("{org}")
         };
         assert!(why.contains(words) && fix.contains(advice), "{why}; {fix}");
@@ -324,7 +324,6 @@ async fn all_installations_repositories_are_listed() {
 
     assert_eq!(github.ensure_webhook(&repo(), "https://x", &SecretString::from("s".to_owned())).await.unwrap(), None);
     transport.on("GET", "/app", 200, answer("GET", "/app", 200, json!({})));
-    let capabilities = github.capabilities().await.unwrap();
-    assert_eq!((capabilities.product.as_str(), capabilities.repository_hooks), ("GitHub", false));
+    assert_eq!(github.server_info().await.unwrap().product, "GitHub");
     transport.finish();
 }

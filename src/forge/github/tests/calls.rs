@@ -60,14 +60,14 @@ async fn members_of_a_team_count_for_the_very_account_only() {
         transport.on("GET", target, 200, membership("active"));
         let ann = json!({ "id": id, "login": "ann", "type": "User" });
         transport.on("GET", account, 200, answer("GET", "/users/{username}", 200, ann));
-        assert_eq!(github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap(), expected, "account {id}");
+        assert_eq!(github.is_team_member(&repo(), &leads, &user(5, "ann")).await.unwrap(), expected, "account {id}");
     }
     transport.on("GET", target, 200, membership("pending"));
-    assert!(!github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap(), "an invitation is no membership");
+    assert!(!github.is_team_member(&repo(), &leads, &user(5, "ann")).await.unwrap(), "an invitation is no membership");
     transport.on("GET", target, 404, not_found());
-    assert!(!github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap());
+    assert!(!github.is_team_member(&repo(), &leads, &user(5, "ann")).await.unwrap());
     transport.on("GET", target, 403, json!({ "message": "Resource not accessible by integration" }));
-    github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap_err();
+    github.is_team_member(&repo(), &leads, &user(5, "ann")).await.unwrap_err();
     transport.finish();
 }
 
@@ -81,7 +81,7 @@ async fn a_team_that_github_hides_from_a_token_is_told_from_one_that_it_may_not_
         let own = answer("GET", "/user", 200, json!({ "id": 12, "login": "ralph", "type": "User" }));
         transport.on("GET", "/user", 200, own);
         transport.on("GET", target, status, body);
-        let told = format!("{:?}", github.sees_team(&repo(), &leads).await.unwrap());
+        let told = format!("{:?}", github.team_visibility(&repo(), &leads).await.unwrap());
         assert!(told.contains(expected), "{told}");
     }
     transport.finish();
@@ -104,11 +104,11 @@ async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
         let whole = json!({ "type": "file", "path": name, "content": "b246\nIHB1c2g=\n", "encoding": "base64" });
         transport.on_raw("GET", &format!("{folder}/{name}"), 200, &[], &whole.to_string());
     }
-    let files = github.files(&repo(), ".github/workflows").await.unwrap();
+    let files = github.folder_files(&repo(), ".github/workflows").await.unwrap();
     let read: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     assert_eq!(read, [(".github/workflows/a.yml", "on: push"), (".github/workflows/b.yml", "on: push")]);
     transport.on("GET", folder, 404, not_found());
-    assert!(github.files(&repo(), ".github/workflows").await.unwrap().is_empty());
+    assert!(github.folder_files(&repo(), ".github/workflows").await.unwrap().is_empty());
     transport.finish();
 }
 
@@ -236,7 +236,7 @@ async fn issues_are_listed_by_label_without_pull_requests() {
     let page = json!([issue(1, "Ralph:Run"), pull, issue(3, "ralph:runner"), { "number": 4, "labels": ["ralph:run"] }]);
     let target = "/repos/acme/app/issues?labels=ralph%3Arun&state=open&per_page=100";
     transport.on("GET", target, 200, answer("GET", "/repos/{owner}/{repo}/issues", 200, page));
-    let found = github.issues_labelled(&repo(), "ralph:run").await.unwrap();
+    let found = github.open_issues_with_label(&repo(), "ralph:run").await.unwrap();
     assert_eq!(found.iter().map(|issue| issue.number.0).collect::<Vec<_>>(), [1, 4]);
 }
 
@@ -297,7 +297,7 @@ async fn a_label_that_came_along_was_set_by_nobody() {
         let (github, transport) = with_token();
         let page = answer("GET", "/repos/{owner}/{repo}/issues/{issue_number}/events", 200, events.clone());
         transport.on("GET", target, 200, page);
-        let found = github.labelled(&repo(), Number(42), "ralph:run").await.unwrap();
+        let found = github.label_assignment(&repo(), Number(42), "ralph:run").await.unwrap();
         assert_eq!(found.is_some(), known, "{events}");
     }
 }
@@ -438,11 +438,9 @@ async fn edits_are_listed_oldest_first_without_the_first_text() {
 }
 
 #[tokio::test]
-async fn what_needs_graphql_is_no_longer_offered_where_there_is_none() {
+async fn capabilities_that_need_graphql_are_withdrawn_without_it() {
     let (github, transport) = with_token();
-    transport.on("GET", "/user", 200, answer("GET", "/user", 200, json!({ "id": 5, "login": "bot" })));
-    let before = github.capabilities().await.unwrap();
-    assert!(before.minimize && before.edit_history && before.drafts && before.repository_hooks);
+    assert!(github.history().is_some() && github.minimizing().is_some());
     transport.outside("POST", "/graphql").on("POST", "/graphql", 404, not_found());
     assert_eq!(github.issue_edits(&repo(), Number(42)).await.unwrap(), []);
     let template = "/repos/{owner}/{repo}/issues/comments/{comment_id}";
@@ -450,8 +448,7 @@ async fn what_needs_graphql_is_no_longer_offered_where_there_is_none() {
     transport.on("GET", "/repos/acme/app/issues/comments/3", 200, body);
     transport.on("POST", "/graphql", 404, not_found());
     github.minimize_comment(&repo(), CommentId(3)).await.unwrap();
-    let after = github.capabilities().await.unwrap();
-    assert!(!after.minimize && !after.edit_history && after.drafts && after.label_deltas && after.partial_clone);
+    assert!(github.history().is_none() && github.minimizing().is_none() && github.drafts().is_some());
     transport.finish();
 }
 
@@ -496,7 +493,7 @@ async fn reviews_and_remarks_are_read_oldest_first() {
     ]);
     let template = "/repos/{owner}/{repo}/pulls/{pull_number}/reviews";
     transport.on("GET", "/repos/acme/app/pulls/43/reviews?per_page=100", 200, answer("GET", template, 200, page));
-    let reviews = github.reviews(&repo(), Number(43)).await.unwrap();
+    let reviews = github.submitted_reviews(&repo(), Number(43)).await.unwrap();
     let found: Vec<_> = reviews.iter().map(|review| (review.id, review.verdict)).collect();
     assert_eq!(found, [(1, ReviewVerdict::Approved), (2, ReviewVerdict::ChangesRequested)]);
 
@@ -506,7 +503,7 @@ async fn reviews_and_remarks_are_read_oldest_first() {
     let template = "/repos/{owner}/{repo}/pulls/{pull_number}/comments";
     let body = answer("GET", template, 200, json!([remark]));
     transport.on("GET", "/repos/acme/app/pulls/43/comments?per_page=100", 200, body);
-    let remarks = github.review_remarks(&repo(), Number(43)).await.unwrap();
+    let remarks = github.review_comments(&repo(), Number(43)).await.unwrap();
     assert_eq!(
         (remarks[0].path.as_str(), remarks[0].line, remarks[0].comment.id),
         ("src/lib.rs", Some(12), CommentId(9))
@@ -514,7 +511,7 @@ async fn reviews_and_remarks_are_read_oldest_first() {
 }
 
 #[tokio::test]
-async fn a_branch_is_the_one_asked_for_or_none() {
+async fn renamed_branch_does_not_exist() {
     let (github, transport) = with_token();
     let target = "/repos/acme/app/branches/ralph%2F42-sum";
     let template = "/repos/{owner}/{repo}/branches/{branch}";
@@ -523,12 +520,11 @@ async fn a_branch_is_the_one_asked_for_or_none() {
         answer("GET", template, 200, content)
     };
     transport.on("GET", target, 200, branch("ralph/42-sum"));
-    let found = github.branch(&repo(), "ralph/42-sum").await.unwrap().unwrap();
-    assert_eq!((found.sha.as_str(), found.protected), ("a".repeat(40).as_str(), true));
+    assert!(github.has_branch(&repo(), "ralph/42-sum").await.unwrap());
     transport.on("GET", target, 404, json!({ "message": "Branch not found" }));
-    assert_eq!(github.branch(&repo(), "ralph/42-sum").await.unwrap(), None);
+    assert!(!github.has_branch(&repo(), "ralph/42-sum").await.unwrap());
     transport.on("GET", target, 200, branch("renamed"));
-    assert_eq!(github.branch(&repo(), "ralph/42-sum").await.unwrap(), None);
+    assert!(!github.has_branch(&repo(), "ralph/42-sum").await.unwrap());
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ async fn ends_are_counted_and_failures_explained() {
     let body = answer("GET", template, 200, remark);
     transport.on("GET", "/repos/acme/app/check-runs/5/annotations?per_page=100", 200, body);
 
-    let state = github.ci(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
+    let state = github.ci_results(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
     assert_eq!((state.passed, state.pending), (3, 2));
     let failed: Vec<_> = state.failed.iter().map(|f| (f.name.as_str(), f.url.as_str(), f.log.as_str())).collect();
     let step = "##[group]Run cargo test\ntest adds ... FAILED\n##[error]Process completed with exit code 101.";
@@ -88,7 +88,7 @@ async fn only_so_many_failures_cost_a_call() {
     for id in 1..=10 {
         transport.on_raw("GET", &format!("/repos/acme/app/actions/jobs/{id}/logs"), 404, &[], "");
     }
-    let state = github.ci(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
+    let state = github.ci_results(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
     assert_eq!(state.failed.len(), 30);
     assert!(state.failed.iter().all(|failure| failure.log == "bad"));
     assert_eq!(transport.seen().len(), 12);
@@ -101,6 +101,6 @@ async fn a_rate_limit_is_not_taken_for_a_missing_log() {
     scripted(&transport, json!([run(4, Some("failure"), "github-actions", output)]), json!([]));
     let limited = [("retry-after", "30")];
     transport.on_raw("GET", "/repos/acme/app/actions/jobs/4/logs", 429, &limited, "{}");
-    let failure = github.ci(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap_err();
+    let failure = github.ci_results(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap_err();
     assert!(matches!(failure.kind, ForgeErrorKind::RateLimited { .. }), "{failure:?}");
 }

@@ -64,7 +64,7 @@ async fn enterprise_servers_are_found_at_their_addresses() {
     let github = at(&address);
     while_serving(server, async {
         assert_eq!(github.own_account().await.unwrap(), user(5, "bot"));
-        assert_eq!(github.capabilities().await.unwrap().product, "GitHub Enterprise Server 3.19.1");
+        assert_eq!(github.server_info().await.unwrap().product, "GitHub Enterprise Server 3.19.1");
         github.minimize_comment(&repo(), CommentId(3)).await.unwrap();
     })
     .await;
@@ -128,7 +128,7 @@ async fn logs_are_fetched_abroad_without_our_credential() {
         async {
             both.await;
         },
-        github.ci(&repo(), &sha),
+        github.ci_results(&repo(), &sha),
     )
     .await
     .unwrap();
