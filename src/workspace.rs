@@ -8,10 +8,10 @@
 //! a mirror holds the repository's lock; objects are added without it.
 
 mod agent_repo;
-mod attributes;
 mod error;
 mod files;
 mod git;
+mod git_version;
 mod layout;
 mod lock;
 mod merge;
@@ -33,7 +33,8 @@ use globset::GlobSet;
 use crate::clock::Clock;
 
 pub use error::WorkspaceError;
-pub use git::{GitUrl, GitVersion, NEEDED_GIT};
+pub use git::GitUrl;
+pub use git_version::{GitVersion, NEEDED_GIT};
 pub use merge::MergeOutcome;
 pub use mirror::RemoteState;
 pub use push::{PushOutcome, PushRequest};

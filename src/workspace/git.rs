@@ -5,24 +5,17 @@
 //! addresses; protocols other than the address's own are off.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
-use tempfile::NamedTempFile;
 use tokio::sync::OnceCell;
 use url::Url;
 
 use super::WorkspaceError;
-use super::attributes::{self, AttributesFile};
+use super::git_version::{AttributesArguments, AttributesMethod, GitVersion, NEEDED_GIT};
 use super::spawner;
-
-/// Oldest supported git: it has `merge-tree --write-tree` and `safe.bareRepository`.
-pub const NEEDED_GIT: GitVersion = GitVersion { major: 2, minor: 39, patch: 0 };
-/// First git with `--attr-source`; [`attributes`] replaces it for older ones.
-const ATTR_SOURCE_GIT: GitVersion = GitVersion { major: 2, minor: 41, patch: 0 };
 
 /// Limit of a command that works on local files only.
 const LOCAL_LIMIT: Duration = Duration::from_secs(300);
@@ -39,29 +32,6 @@ const CREDENTIAL_COPIES: usize = 4;
 const CREDENTIAL_SOURCE: &str = "!f() { test \"$1\" = get || return 0; IFS= read -r u <&3 && IFS= read -r p <&3 && printf 'username=%s\\npassword=%s\\n' \"$u\" \"$p\"; }; f";
 /// Moves the pipe from standard input to descriptor 3 and becomes git; `$0` is the file that git gets as its input.
 const CREDENTIAL_LAUNCHER: &str = "exec 3<&0 <\"$0\" && exec \"$@\"";
-
-/// A version of git.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GitVersion {
-    pub major: u32,
-    pub minor: u32,
-    pub patch: u32,
-}
-
-impl GitVersion {
-    /// Reads the answer of `git version`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let numbers = text.trim().strip_prefix("git version ")?.split_whitespace().next()?;
-        let mut parts = numbers.split('.').map(|part| part.parse::<u32>().ok());
-        Some(Self { major: parts.next()??, minor: parts.next()??, patch: parts.next().flatten().unwrap_or(0) })
-    }
-}
-
-impl std::fmt::Display for GitVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
 
 /// Where a repository is, and what opens it.
 #[derive(Debug, Clone)]
@@ -233,15 +203,16 @@ pub(super) struct Git {
     program: PathBuf,
     /// An empty folder, so that no user's settings are found.
     home: PathBuf,
-    /// Version of the program, once it was asked for.
+    /// Version of the program, read on first use.
     version: Arc<OnceCell<GitVersion>>,
+    attributes_method: Arc<OnceCell<AttributesMethod>>,
 }
 
 impl Git {
     pub fn new(home: PathBuf) -> Result<Self, WorkspaceError> {
         let program = which::which("git")
             .map_err(|_| WorkspaceError::GitVersion { found: "(none)".to_owned(), needed: NEEDED_GIT.to_string() })?;
-        Ok(Self { program, home, version: Arc::default() })
+        Ok(Self { program, home, version: Arc::default(), attributes_method: Arc::default() })
     }
 
     /// Where it is.
@@ -249,15 +220,24 @@ impl Git {
         &self.program
     }
 
-    /// Version of the installed git; an error if it is older than [`NEEDED_GIT`].
+    /// Returns the version of the installed git.
+    ///
+    /// # Errors
+    /// It is older than [`NEEDED_GIT`].
     pub async fn version(&self) -> Result<GitVersion, WorkspaceError> {
         self.version.get_or_try_init(|| self.read_version()).await.copied()
     }
 
-    /// Uses the equivalents for that version, whatever is installed.
+    /// Returns the method for attributes of the installed version.
+    pub(super) async fn attributes_method(&self) -> Result<AttributesMethod, WorkspaceError> {
+        let choose = || async { Ok(AttributesMethod::of(self.version().await?)) };
+        self.attributes_method.get_or_try_init(choose).await.copied()
+    }
+
+    /// Uses a method for attributes regardless of the installed version.
     #[cfg(test)]
-    pub fn assume_version(&self, version: GitVersion) {
-        self.version.set(version).expect("no command has run yet");
+    pub fn set_attributes_method(&self, method: AttributesMethod) {
+        self.attributes_method.set(method).expect("no command has run yet");
     }
 
     async fn read_version(&self) -> Result<GitVersion, WorkspaceError> {
@@ -274,51 +254,22 @@ impl Git {
     /// Runs the command; exit codes other than 0 are the caller's to read.
     pub async fn run(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
         let remote = call.access.map(GitUrl::checked).transpose()?;
-        let mut args = Vec::new();
-        // Kept until the command has ended.
-        let mut attributes = None;
-        if let Some(tree) = call.attributes_of {
-            if self.version().await? >= ATTR_SOURCE_GIT {
-                args.push(format!("--attr-source={tree}").into());
-            } else {
-                attributes = Some(self.attributes_file(call.git_dir, tree).await?);
-            }
-        }
-        args.extend(base_arguments(&call, remote.as_ref()));
-        if let Some(file) = &attributes {
-            args.push("-c".into());
-            args.push(joined("core.attributesFile=", file.path()));
-        }
+        // Dropped after the command has ended.
+        let attributes = match call.attributes_of {
+            Some(tree) => self.attributes_arguments(call.git_dir, tree).await?,
+            None => AttributesArguments::default(),
+        };
+        let mut args = base_arguments(&call, remote.as_ref());
+        args.extend(attributes.args.iter().cloned());
         args.extend(call.args.iter().cloned());
         self.spawn(&call, remote.as_ref(), args).await
     }
 
-    /// Writes the attributes of a tree to a file for `core.attributesFile`.
-    async fn attributes_file(&self, git_dir: &Path, tree: &str) -> Result<NamedTempFile, WorkspaceError> {
-        let read = |args: &[&str], input: Vec<u8>| {
-            let call = GitCommand::new("read the attributes of a tree", git_dir).args(args).input(input);
-            async move {
-                let args = base_arguments(&call, None).into_iter().chain(call.args.iter().cloned()).collect();
-                let output = self.spawn(&call, None, args).await?;
-                if output.code == 0 { Ok(output) } else { Err(failure(call.what, &output, None)) }
-            }
-        };
-        let listed = read(&["ls-tree", "-r", "-z", "--full-tree", tree], Vec::new()).await?;
-        let mut files = Vec::new();
-        for (id, path) in listed.stdout.split(|byte| *byte == 0).filter_map(attributes_entry) {
-            let text = read(&["cat-file", "blob", &id], Vec::new()).await?;
-            files.push(AttributesFile { path, text: String::from_utf8_lossy(&text.stdout).into_owned() });
-        }
-        let write = |text: String| -> std::io::Result<NamedTempFile> {
-            let mut file = NamedTempFile::new()?;
-            file.write_all(text.as_bytes())?;
-            Ok(file)
-        };
-        write(attributes::combined(files)).map_err(|source| WorkspaceError::Io {
-            what: "write the attributes of a tree below",
-            path: std::env::temp_dir(),
-            source,
-        })
+    /// Runs a local command that reads no attributes; fails unless its exit code is 0.
+    pub(super) async fn ok_without_attributes(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
+        let args = base_arguments(&call, None).into_iter().chain(call.args.iter().cloned()).collect();
+        let output = self.spawn(&call, None, args).await?;
+        if output.code == 0 { Ok(output) } else { Err(failure(call.what, &output, None)) }
     }
 
     /// Runs the command and takes any exit code but 0 as a failure.
@@ -410,15 +361,6 @@ fn redacted(text: String, token: &SecretString) -> String {
     if token.is_empty() { text } else { text.replace(token, "***") }
 }
 
-/// Object id and path of a regular `.gitattributes` file in an entry of `ls-tree -z`; `None` for any other entry.
-fn attributes_entry(entry: &[u8]) -> Option<(String, String)> {
-    let (facts, path) = std::str::from_utf8(entry).ok()?.split_once('\t')?;
-    let mut facts = facts.split(' ');
-    let is_file = facts.next()?.starts_with("100") && facts.next()? == "blob";
-    let named = path == ".gitattributes" || path.ends_with("/.gitattributes");
-    (is_file && named).then(|| (facts.next().unwrap_or_default().to_owned(), path.to_owned()))
-}
-
 /// Everything before the subcommand.
 fn base_arguments(call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec![joined("--git-dir=", call.git_dir)];
@@ -488,23 +430,6 @@ fn joined(prefix: &str, path: &Path) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// G8.
-    #[test]
-    fn versions_are_read() {
-        for (text, expected) in [
-            ("git version 2.47.3", Some((2, 47, 3))),
-            ("git version 2.43.0.windows.1\n", Some((2, 43, 0))),
-            ("git version 2.50", Some((2, 50, 0))),
-            ("git version 2.39.5 (Apple Git-154)", Some((2, 39, 5))),
-            ("git version banana", None),
-            ("", None),
-        ] {
-            assert_eq!(GitVersion::parse(text).map(|v| (v.major, v.minor, v.patch)), expected, "{text}");
-        }
-        assert!(GitVersion { major: 2, minor: 38, patch: 9 } < NEEDED_GIT);
-        assert!(GitVersion { major: 3, minor: 0, patch: 0 } > NEEDED_GIT);
-    }
 
     /// G7, S7.
     #[test]

@@ -322,17 +322,8 @@ impl GitStore {
     }
 
     /// Returns the tree of a merge; `None` on conflicts.
-    async fn merged_tree(
-        &self,
-        repo: RepoId,
-        ancestor: Option<&str>,
-        ours: &Sha,
-        theirs: &Sha,
-    ) -> Result<Option<String>, FakeRefusal> {
-        let ancestor = ancestor.map(|ancestor| format!("--merge-base={ancestor}"));
-        let mut args = vec!["merge-tree", "--write-tree", "--no-messages"];
-        args.extend(ancestor.as_deref());
-        args.extend([ours.as_str(), theirs.as_str()]);
+    async fn merged_tree(&self, repo: RepoId, ours: &Sha, theirs: &Sha) -> Result<Option<String>, FakeRefusal> {
+        let args = ["merge-tree", "--write-tree", "--no-messages", ours.as_str(), theirs.as_str()];
         let (code, stdout, stderr) = self.run_any(repo, &args, None).await?;
         match code {
             0 => Ok(stdout.lines().next().map(str::to_owned)),
@@ -354,17 +345,22 @@ impl GitStore {
         match method {
             MergeMethod::FastForward => Ok(self.is_ancestor(repo, base, head).await?.then(|| head.clone())),
             MergeMethod::Merge | MergeMethod::Squash => {
-                let Some(tree) = self.merged_tree(repo, None, base, head).await? else { return Ok(None) };
+                let Some(tree) = self.merged_tree(repo, base, head).await? else { return Ok(None) };
                 let second = (method == MergeMethod::Merge).then_some(head);
                 self.commit_tree(repo, &tree, base, second, by, message).await.map(Some)
             }
             MergeMethod::Rebase => {
                 let mut tip = base.clone();
                 for commit in self.commits(repo, Some(base), head, facts.commits as usize).await? {
-                    let parent = format!("{}^", commit.sha);
-                    let tree = self.merged_tree(repo, Some(&parent), &tip, &commit.sha).await?;
-                    let Some(tree) = tree else { return Ok(None) };
                     let author = Signature { name: &commit.author, at: commit.at };
+                    // A commit with the tip's files on the parent makes the parent the merge base; git 2.39 has no
+                    // `merge-tree --merge-base`.
+                    let names = [format!("{tip}^{{tree}}"), format!("{}^", commit.sha)];
+                    let found = self.run(repo, &["rev-parse", &names[0], &names[1]], None).await?;
+                    let (tip_tree, parent) = found.trim().split_once('\n').unwrap_or_default();
+                    let onto = self.commit_tree(repo, tip_tree, &Sha::new(parent), None, &author, "Merge base").await?;
+                    let tree = self.merged_tree(repo, &onto, &commit.sha).await?;
+                    let Some(tree) = tree else { return Ok(None) };
                     tip = self.commit_tree(repo, &tree, &tip, None, &author, &commit.message).await?;
                 }
                 Ok(Some(tip))

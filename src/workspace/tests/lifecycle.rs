@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::domain::model::task::DiffStat;
+use crate::workspace::git_version::AttributesMethod;
 
 #[tokio::test]
 async fn a_loop_goes_from_prepare_to_push() {
@@ -141,13 +142,14 @@ async fn what_cannot_be_started_from_is_named() {
     assert!(matches!(error, Err(WorkspaceError::CommitMissing { .. })), "{error:?}");
 }
 
-/// Attributes of the base apply to a merge, with every supported git; those that the agent writes do not.
+/// Attributes of the base apply to a merge, with both methods; those that the agent writes do not.
 #[tokio::test]
 async fn merge_uses_attributes_of_base() {
-    let installed = WorkspaceWorld::new().workspaces.git_version().await.unwrap();
-    for version in [crate::workspace::NEEDED_GIT, installed] {
+    // The file works with every version; `--attr-source` needs 2.41.
+    let installed = WorkspaceWorld::new().workspaces.git.attributes_method().await.unwrap();
+    for method in [AttributesMethod::File, installed] {
         let world = WorkspaceWorld::new();
-        world.workspaces.git.assume_version(version);
+        world.workspaces.git.set_attributes_method(method);
         world.human(
             "main",
             "mkdir -p docs; echo one >docs/notes.txt; echo 'notes.txt merge=union' >docs/.gitattributes",
@@ -161,9 +163,9 @@ async fn merge_uses_attributes_of_base() {
         let base = world.human("main", "echo theirs >>docs/notes.txt; echo theirs >>README.md");
         world.workspaces.fetch(&world.repo, &world.access, "main", BRANCH, false).await.unwrap();
         let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &head, &base).await.unwrap();
-        assert_eq!(merged, MergeOutcome::Conflict { files: vec!["README.md".into()] }, "git {version}");
+        assert_eq!(merged, MergeOutcome::Conflict { files: vec!["README.md".into()] }, "{method:?}");
         let notes = std::fs::read_to_string(info.dir.join("docs/notes.txt")).unwrap();
-        assert_eq!(notes.lines().count(), 3, "git {version}: {notes}");
+        assert_eq!(notes.lines().count(), 3, "{method:?}: {notes}");
     }
 }
 
