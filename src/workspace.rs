@@ -1,10 +1,10 @@
-//! Mirrors, work trees, snapshots, pushes: git without trust in what an agent left.
+//! Mirrors, work trees, snapshots and pushes, without trust in files that an agent wrote.
 //!
-//! One bare mirror a repository holds every object; a loop has a folder with files and a private index of it, kept
-//! where the agent cannot reach. The agent's own `.git` in that folder is a throw-away repository which borrows the
-//! mirror's objects read-only: the service writes it and never runs git on it. What is committed is the files found.
+//! One bare mirror per repository holds all objects. A loop has a folder with files and a private index, which the agent
+//! cannot access. The `.git` in that folder is a temporary repository for the agent that borrows the
+//! mirror's objects: the service writes it and never runs git on it. Commits contain the files of the folder.
 //!
-//! Locks: a tree's lock before its repository's lock, never the other way round. Everything that moves a ref or creates
+//! Lock order: a tree's lock before its repository's lock. Everything that moves a ref or creates
 //! a mirror holds the repository's lock; objects are added without it.
 
 mod agent_repo;
@@ -46,14 +46,14 @@ use git::Git;
 use layout::Layout;
 use lock::Locks;
 
-/// How work trees are kept.
+/// Settings of mirrors and work trees.
 #[derive(Debug, Clone)]
 pub struct WorkspaceSettings {
-    /// Folder of everything here; created where missing. Below it: `mirrors/ trees/ pool/ tmp/`.
+    /// Folder with `mirrors/ trees/ pool/ tmp/`; created if missing.
     pub root: PathBuf,
-    /// Finished trees kept for reuse, a repository; 0 keeps none.
+    /// Maximum number of finished trees kept for reuse per repository.
     pub pool: usize,
-    /// Author and committer of every commit.
+    /// Author and committer of all commits.
     pub committer_name: String,
     pub committer_email: String,
     /// Patterns of paths that agents may not change; `**` spans folders.
@@ -71,7 +71,7 @@ pub struct Workspaces {
     clock: Clock,
 }
 
-/// The installed git and its version; an error where it is missing or older than [`NEEDED_GIT`].
+/// Returns path and version of the installed git; fails if it is missing or older than [`NEEDED_GIT`].
 pub async fn installed_git() -> Result<(PathBuf, GitVersion), WorkspaceError> {
     let git = Git::new(PathBuf::from("/"))?;
     let version = git.version().await?;
@@ -79,8 +79,8 @@ pub async fn installed_git() -> Result<(PathBuf, GitVersion), WorkspaceError> {
 }
 
 impl Workspaces {
-    /// Creates the folders where they are missing. Fails on a pattern that does not parse, where git is missing, or
-    /// where the folder cannot be written.
+    /// Creates missing folders. Fails if a pattern is invalid, git is missing, or
+    /// the folder is not writable.
     pub fn open(settings: WorkspaceSettings, clock: Clock) -> Result<Self, WorkspaceError> {
         let protected = protect::patterns(&settings.protected)?;
         let layout = Layout::open(&settings.root)?;
@@ -88,7 +88,7 @@ impl Workspaces {
         Ok(Self { settings, protected, layout, locks: Locks::default(), git, clock })
     }
 
-    /// Version of the installed git; an error where it is older than [`NEEDED_GIT`].
+    /// Returns the version of the installed git; fails if it is older than [`NEEDED_GIT`].
     pub async fn git_version(&self) -> Result<GitVersion, WorkspaceError> {
         self.git.version().await
     }

@@ -1,6 +1,6 @@
-//! The repository that an agent gets in its tree: real enough for its git commands, worth nothing to the service.
+//! Temporary repository in the agent's tree, for its git commands.
 //!
-//! It is written as plain files, and no git of the service ever opens it.
+//! The service writes it as plain files and never runs git on it.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use super::layout::{Layout, TreePaths, objects};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
-/// Branch that the agent finds itself on.
+/// Branch of the agent's repository.
 const BRANCH: &str = "ralph";
-/// Part of the reflog that is read, from its beginning.
+/// Maximum size of the reflog that is read, in bytes.
 const REFLOG_BYTES: u64 = 256 << 10;
-/// Commits of one iteration that are told of.
+/// Maximum number of commits per iteration.
 const MOST_MESSAGES: usize = 50;
-/// Characters of a subject.
+/// Maximum length of a subject, in characters.
 const SUBJECT_CHARACTERS: usize = 200;
 
-/// Puts a fresh repository into the tree, its only branch at `commit`, in place of whatever is there as `.git`.
+/// Replaces `.git` in the tree by a new repository with a single branch at `commit`.
 pub(super) fn install(
     layout: &Layout,
     place: &TreePaths,
@@ -54,20 +54,20 @@ fn write(dir: &Path, place: &TreePaths, commit: &Sha, (name, email): (&str, &str
         let file = dir.join(file);
         std::fs::write(&file, text).map_err(WorkspaceError::io("write", &file))?;
     }
-    // The service's index describes the same files, so the agent's first `git status` reads no content.
+    // With a copy of the service's index, the agent's first `git status` reads no file contents.
     let index = dir.join("index");
     std::fs::copy(&place.index, &index).map(drop).map_err(WorkspaceError::io("write", &index))
 }
 
-/// A value for git's configuration file.
+/// Quotes a value for git's configuration file.
 fn quoted(value: &str) -> String {
     let plain: String = value.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 impl Workspaces {
-    /// Subjects of the commits that the agent made since its repository was last renewed, oldest first. Ask before
-    /// `commit`, which renews it. Untrusted text; empty where the agent left nothing that can be read.
+    /// Returns the subjects of the agent's commits since its repository was last replaced, oldest first. Call it before
+    /// `commit`, which replaces it. Untrusted text; empty if the reflog is not readable.
     pub async fn agent_messages(&self, loop_id: &LoopId, repo: &RepoRef) -> Vec<String> {
         let dir = self.layout.tree(loop_id, repo).dir;
         let read = files::blocking(move || Ok(files::read_beneath(&dir, Path::new(".git/logs/HEAD"), REFLOG_BYTES)));

@@ -1,60 +1,60 @@
-//! What can go wrong with mirrors and work trees, told from git's words where git is all there is to ask.
+//! Errors of mirrors and work trees, classified by git's messages.
 
 use std::path::{Path, PathBuf};
 
 use crate::domain::model::ids::Sha;
 
-/// An operation on a mirror, a tree or a remote that did not come to an end.
+/// Failed operation on a mirror, a tree or a remote.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
-    /// The remote has no branch at all.
+    /// The remote has no branches.
     #[error("{url} is an empty repository; push a first commit to it")]
     EmptyRepository { url: String },
-    /// The remote has branches, but not the one to start from.
+    /// The remote does not have the base branch.
     #[error("{url} has no branch `{branch}`{}", default_hint(.default_branch))]
     BaseBranchMissing {
         url: String,
         branch: String,
-        /// The branch that the remote's HEAD names now, where it says so.
+        /// Default branch of the remote, if reported.
         default_branch: Option<String>,
     },
-    /// The remote did not answer as a git server.
+    /// The remote is unreachable or not a git server.
     #[error("cannot reach {url}: {detail}")]
     Unreachable { url: String, detail: String, transient: bool },
-    /// The remote refused the credential, or wants one.
+    /// The remote rejected the credential, or requires one.
     #[error("{url} refused the credential: {detail}")]
     AuthFailed { url: String, detail: String },
-    /// The address cannot be used.
+    /// The address is not valid.
     #[error("`{url}` cannot be used as a git address: {reason}")]
     BadUrl { url: String, reason: &'static str },
-    /// A name given by the caller is not one that git takes as a branch or path.
+    /// A name is not valid as a branch or path.
     #[error("`{name}` cannot be used as a {what}")]
     BadName { what: &'static str, name: String },
-    /// A protected-path pattern does not parse.
+    /// A pattern of protected paths is invalid.
     #[error("protected path `{pattern}` is not a valid pattern: {detail}")]
     BadPattern { pattern: String, detail: String },
-    /// No room left.
+    /// The disk is full.
     #[error("no space left on the disk while trying to {what}; free some or move the state directory")]
     DiskFull { what: String },
-    /// A commit that was recorded is neither in the mirror nor on the remote.
+    /// A recorded commit is neither in the mirror nor on the remote.
     #[error("commit {commit} is neither in the mirror nor on the remote")]
     CommitMissing { commit: Sha },
-    /// The tree of a loop is gone; prepare it again.
+    /// The tree of a loop is missing; prepare it again.
     #[error("the work tree {} is gone", .0.display())]
     TreeMissing(PathBuf),
-    /// Something is larger than is handled.
+    /// A size limit is exceeded.
     #[error("{what} is too large: over {limit}")]
     TooLarge { what: String, limit: u64 },
     /// git is missing or too old.
     #[error("git {found} cannot be used, {needed} or later is needed")]
     GitVersion { found: String, needed: String },
-    /// git took longer than it may.
+    /// A git command exceeded its time limit.
     #[error("git took over {seconds} s to {what}")]
     Timeout { what: String, seconds: u64 },
-    /// git failed in a way that has no name of its own.
+    /// A git command failed otherwise.
     #[error("git could not {what}: {detail}")]
     Git { what: String, detail: String },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {what} {}: {source}", .path.display())]
     Io { what: &'static str, path: PathBuf, source: std::io::Error },
 }
@@ -64,7 +64,7 @@ fn default_hint(default_branch: &Option<String>) -> String {
 }
 
 impl WorkspaceError {
-    /// Whether the same call may succeed later with nobody doing anything about it.
+    /// Whether a retry may succeed without intervention.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { transient, .. } => *transient,
@@ -76,7 +76,7 @@ impl WorkspaceError {
         }
     }
 
-    /// For `map_err` on file operations; a full disk gets its own variant.
+    /// Converts the error of a file operation; for `map_err`.
     pub(super) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.as_ref().to_path_buf();
         move |source| match source.kind() {
@@ -87,7 +87,7 @@ impl WorkspaceError {
         }
     }
 
-    /// Names a failure of git by what it wrote; `url` where the command spoke to a remote.
+    /// Classifies a failure by git's message; `url` is set for commands with a remote.
     pub(super) fn from_git(what: &str, detail: &str, url: Option<&str>) -> Self {
         let has = |needles: &[&str]| needles.iter().any(|needle| detail.contains(needle));
         if has(&["No space left on device", "Disk quota exceeded"]) {

@@ -1,4 +1,4 @@
-//! Reading and removing files that an agent may have laid out to mislead us: links are never followed.
+//! Reads and removes untrusted files of agents without following links.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -10,20 +10,20 @@ use rustix::fs::{Mode, OFlags};
 
 use super::WorkspaceError;
 
-/// Folders deeper than this are not descended into; git itself stops at paths of 4096 bytes.
+/// Maximum depth of folders; git supports paths of up to 4096 bytes.
 const DEEPEST: usize = 2000;
 
-/// A path as git writes it.
+/// Converts a path in git's output.
 pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
-/// Splits output of `-z` commands.
+/// Splits the output of commands with `-z`.
 pub(super) fn zero_separated(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty())
 }
 
-/// First `limit` bytes of a regular file below `root`, no link followed on the way; `None` where there is none.
+/// Returns the first `limit` bytes of a regular file below `root` without following links; `None` if there is no such file.
 pub(super) fn read_beneath(root: &Path, path: &Path, limit: u64) -> Option<Vec<u8>> {
     let folder = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -45,7 +45,7 @@ pub(super) fn read_beneath(root: &Path, path: &Path, limit: u64) -> Option<Vec<u
     None
 }
 
-/// Whether every folder above `path` is a real folder of `root`.
+/// Whether all parents of `path` below `root` are folders, not links.
 pub(super) fn parents_are_real(root: &Path, path: &Path) -> bool {
     let mut here = root.to_path_buf();
     let Some(parent) = path.parent() else { return false };
@@ -56,7 +56,7 @@ pub(super) fn parents_are_real(root: &Path, path: &Path) -> bool {
     })
 }
 
-/// Removes a file, link or folder; folders that deny it are opened up first. Missing is fine.
+/// Removes a file, link or folder, also from folders without permission; a missing one is ignored.
 pub(super) fn remove(path: &Path) -> Result<(), WorkspaceError> {
     let attempt = || match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
@@ -74,14 +74,14 @@ pub(super) fn remove(path: &Path) -> Result<(), WorkspaceError> {
     .map_err(WorkspaceError::io("remove", path))
 }
 
-/// Gives the owner all rights on a folder and those below it.
+/// Gives the owner all permissions on a folder and its subfolders.
 fn open_up(dir: &Path, depth: usize) {
     let Ok(found) = std::fs::symlink_metadata(dir) else { return };
     if !found.is_dir() || depth > DEEPEST {
         return;
     }
     if found.permissions().mode() & 0o700 != 0o700 {
-        // What cannot be changed shows as a failed removal.
+        // An error shows as a failed removal.
         let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700));
     }
     let Ok(entries) = std::fs::read_dir(dir) else { return };
@@ -92,7 +92,7 @@ fn open_up(dir: &Path, depth: usize) {
     }
 }
 
-/// Removes what git overlooks when it cleans: `.git` entries at any depth, pipes, sockets, devices. Returns how many.
+/// Removes what `git clean` skips: `.git` entries at any depth, pipes, sockets, devices. Returns their number.
 pub(super) fn scrub(dir: &Path) -> Result<usize, WorkspaceError> {
     let mut removed = 0;
     let mut waiting = vec![dir.to_path_buf()];
@@ -113,7 +113,7 @@ pub(super) fn scrub(dir: &Path) -> Result<usize, WorkspaceError> {
     Ok(removed)
 }
 
-/// Runs file work off the async threads.
+/// Runs blocking file operations on a separate thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
 ) -> Result<T, WorkspaceError> {

@@ -1,8 +1,8 @@
-//! The service's git: every command names its directories, reads no configuration but its own, and shows no secret.
+//! Runs the service's git commands with explicit directories, their own configuration, and without visible secrets.
 //!
-//! Invariants: nothing in a work tree decides what these commands execute (no hooks, no filters, no fsmonitor, no
-//! external diff, no submodules); credentials travel over an anonymous pipe only, never in arguments, environment or
-//! addresses; protocols other than the address's own are off.
+//! Invariants: files in a work tree cannot make these commands execute anything (no hooks, no filters, no fsmonitor, no
+//! external diff, no submodules); credentials are passed through an anonymous pipe, never in arguments, environment or
+//! addresses; all protocols but that of the address are disabled.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -17,35 +17,35 @@ use super::WorkspaceError;
 use super::git_version::{AttributesArguments, AttributesMethod, GitVersion, NEEDED_GIT};
 use super::spawner;
 
-/// Limit of a command that works on local files only.
+/// Time limit of commands on local files.
 const LOCAL_LIMIT: Duration = Duration::from_secs(300);
-/// Limit of a command that talks to a remote; a first clone of a large repository takes minutes.
+/// Time limit of commands that use a remote; the first clone of a large repository takes minutes.
 const REMOTE_LIMIT: Duration = Duration::from_secs(1800);
-/// Bytes of output that are kept, for lists of objects and paths.
+/// Maximum output of a command by default, in bytes.
 const LIST_BYTES: usize = 64 << 20;
-/// Characters of git's complaint that go into an error.
+/// Maximum length of git's error message in an error, in characters.
 const DETAIL_CHARACTERS: usize = 600;
-/// How often one command may ask for the credential: it can start further git processes that connect by themselves.
+/// Number of times that a command can read the credential; it may start further git processes that connect.
 const CREDENTIAL_COPIES: usize = 4;
-/// Answers git's credential request from the inherited pipe; `read` and `printf` are the shell's own, so no process has
+/// Credential helper that reads the inherited pipe; `read` and `printf` are shell builtins, so no process has
 /// the token among its arguments.
 const CREDENTIAL_SOURCE: &str = "!f() { test \"$1\" = get || return 0; IFS= read -r u <&3 && IFS= read -r p <&3 && printf 'username=%s\\npassword=%s\\n' \"$u\" \"$p\"; }; f";
-/// Moves the pipe from standard input to descriptor 3 and becomes git; `$0` is the file that git gets as its input.
+/// Moves the pipe from standard input to descriptor 3 and executes git; `$0` is the file for its standard input.
 const CREDENTIAL_LAUNCHER: &str = "exec 3<&0 <\"$0\" && exec \"$@\"";
 
-/// Where a repository is, and what opens it.
+/// Address and credential of a remote repository.
 #[derive(Debug, Clone)]
 pub struct GitUrl {
-    /// `https://`, `http://` or `file://`, without user name or password.
+    /// `https://`, `http://` or `file://` address without user name or password.
     pub url: String,
-    /// User name and token for it.
+    /// User name and token.
     pub credential: Option<(String, SecretString)>,
 }
 
-/// An address that was looked at and may be used.
+/// Validated address of a remote.
 struct Remote<'a> {
     scheme: &'static str,
-    /// `scheme://host:port`, which is all that the credential is given to.
+    /// `scheme://host:port`, the scope of the credential.
     origin: String,
     credential: Option<(&'a str, &'a SecretString)>,
 }
@@ -83,7 +83,7 @@ fn without_userinfo(url: &str) -> String {
     }
 }
 
-/// One git command to run; built up, then given to [`Git::run`] or [`Git::ok`].
+/// Builder of a git command for [`Git::run`] or [`Git::ok`].
 pub(super) struct GitCommand<'a> {
     what: &'a str,
     git_dir: &'a Path,
@@ -100,7 +100,7 @@ pub(super) struct GitCommand<'a> {
 }
 
 impl<'a> GitCommand<'a> {
-    /// A command on the repository at `git_dir`; `what` completes "git could not …".
+    /// Creates a command on the repository at `git_dir`; `what` completes the error message "git could not …".
     pub fn new(what: &'a str, git_dir: &'a Path) -> Self {
         Self {
             what,
@@ -124,25 +124,25 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Works on a tree with its private index.
+    /// Sets the work tree and its private index.
     pub fn on_tree(mut self, tree: &'a Path, index: &'a Path) -> Self {
         self.work_tree = Some((tree, index));
         self
     }
 
-    /// Works on an index without a tree.
+    /// Sets the index, without a work tree.
     pub fn on_index(mut self, index: &'a Path) -> Self {
         self.index = Some(index);
         self
     }
 
-    /// May talk to this remote, and to no other.
+    /// Permits this remote only.
     pub fn remote(mut self, access: &'a GitUrl) -> Self {
         self.access = Some(access);
         self
     }
 
-    /// Reads `.gitattributes` of this tree only, not of the work tree.
+    /// Reads `.gitattributes` of this tree instead of the work tree's.
     pub fn attributes_of(mut self, tree: &'a str) -> Self {
         self.attributes_of = Some(tree);
         self
@@ -160,48 +160,48 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Bytes for standard input; not for commands that talk to a remote.
+    /// Sets the standard input of a command without a remote.
     pub fn input(mut self, bytes: Vec<u8>) -> Self {
         self.input = bytes;
         self
     }
 
-    /// A file for standard input, for commands that talk to a remote.
+    /// Sets a file as the standard input of a command with a remote.
     pub fn input_file(mut self, path: &'a Path) -> Self {
         self.input_file = Some(path);
         self
     }
 
-    /// Keeps this many bytes of output and notes that there were more.
+    /// Sets the maximum output, in bytes; the rest is dropped and [`GitOutput::truncated`] set.
     pub fn output_bytes(mut self, limit: usize) -> Self {
         self.output_bytes = limit;
         self
     }
 }
 
-/// What a command gave.
+/// Result of a git command.
 #[derive(Debug)]
 pub(super) struct GitOutput {
-    /// Exit code; -1 after a signal.
+    /// Exit code; -1 if ended by a signal.
     pub code: i32,
     pub stdout: Vec<u8>,
     pub stderr: String,
-    /// Whether there was more output than was kept.
+    /// Whether the output exceeded the maximum.
     pub truncated: bool,
 }
 
 impl GitOutput {
-    /// Output as text, trimmed.
+    /// Returns the output as trimmed text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim().to_owned()
     }
 }
 
-/// Runs git for the service.
+/// Runs git commands.
 #[derive(Debug, Clone)]
 pub(super) struct Git {
     program: PathBuf,
-    /// An empty folder, so that no user's settings are found.
+    /// Empty folder, so that git finds no user settings.
     home: PathBuf,
     /// Version of the program, read on first use.
     version: Arc<OnceCell<GitVersion>>,
@@ -215,7 +215,7 @@ impl Git {
         Ok(Self { program, home, version: Arc::default(), attributes_method: Arc::default() })
     }
 
-    /// Where it is.
+    /// Returns the path of git.
     pub fn program(&self) -> &Path {
         &self.program
     }
@@ -251,7 +251,7 @@ impl Git {
         }
     }
 
-    /// Runs the command; exit codes other than 0 are the caller's to read.
+    /// Runs a command and returns its result with any exit code.
     pub async fn run(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
         let remote = call.access.map(GitUrl::checked).transpose()?;
         // Dropped after the command has ended.
@@ -272,7 +272,7 @@ impl Git {
         if output.code == 0 { Ok(output) } else { Err(failure(call.what, &output, None)) }
     }
 
-    /// Runs the command and takes any exit code but 0 as a failure.
+    /// Runs a command; fails unless its exit code is 0.
     pub async fn ok(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
         let (what, url) = (call.what.to_owned(), call.access.map(|access| access.url.clone()));
         let output = self.run(call).await?;
@@ -342,7 +342,7 @@ impl Git {
     }
 }
 
-/// The error for a command that ended badly.
+/// Returns the error of a failed command.
 pub(super) fn failure(what: &str, output: &GitOutput, url: Option<&str>) -> WorkspaceError {
     let told = if output.stderr.trim().is_empty() { output.text() } else { output.stderr.trim().to_owned() };
     let mut detail: String = told.chars().take(DETAIL_CHARACTERS).collect();
@@ -361,7 +361,7 @@ fn redacted(text: String, token: &SecretString) -> String {
     if token.is_empty() { text } else { text.replace(token, "***") }
 }
 
-/// Everything before the subcommand.
+/// Returns the arguments before the subcommand.
 fn base_arguments(call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec![joined("--git-dir=", call.git_dir)];
     if let Some((tree, _)) = call.work_tree {
@@ -382,7 +382,7 @@ fn base_arguments(call: &GitCommand<'_>, remote: Option<&Remote<'_>>) -> Vec<OsS
     args
 }
 
-/// Configuration of every command: nothing is executed, nothing is converted, nothing is fetched on the side.
+/// Configuration of all commands: no execution, no conversion, no implicit fetches.
 const SETTINGS: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -396,7 +396,7 @@ const SETTINGS: &[&str] = &[
     "core.sshCommand=false",
     "core.checkStat=default",
     "core.trustctime=true",
-    // What is recorded survives a power cut.
+    // Commits and refs survive a power failure.
     "core.fsync=committed,reference",
     "core.fsyncMethod=batch",
     "safe.bareRepository=explicit",
@@ -404,7 +404,7 @@ const SETTINGS: &[&str] = &[
     "credential.helper=",
     "credential.interactive=false",
     "transfer.fsckObjects=true",
-    // Faults of old tools that live on in the history of honest repositories and harm nobody.
+    // Harmless errors of old tools that occur in the history of many repositories.
     "fetch.fsck.zeroPaddedFilemode=warn",
     "fetch.fsck.badTimezone=warn",
     "fetch.fsck.missingSpaceBeforeDate=warn",

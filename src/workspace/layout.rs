@@ -1,4 +1,4 @@
-//! Where everything lies on disk, and how names from outside become file and ref names.
+//! Paths on disk, and the encoding of names as file and ref names.
 
 use std::collections::HashSet;
 use std::fs::{File, TryLockError};
@@ -12,21 +12,21 @@ use crate::domain::model::ids::{LoopId, RepoRef};
 #[derive(Debug)]
 pub(super) struct Layout {
     root: PathBuf,
-    /// This process's folder in `tmp/`. As long as the lock beside it is held, no other process's reaper looks inside.
+    /// Folder of this process in `tmp/`. Garbage collection of other processes skips it while the lock beside it is held.
     scratches: PathBuf,
     _alive: File,
-    /// Entries of that folder that are used now; the reaper leaves them alone.
+    /// Entries of that folder that are in use, which garbage collection skips.
     in_use: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
-/// A work tree with the private index that belongs to it.
+/// Paths of a work tree and its private index.
 #[derive(Debug, Clone)]
 pub(super) struct TreePaths {
-    /// The files.
+    /// Folder with the files.
     pub dir: PathBuf,
-    /// The service's index of them, out of the agent's reach.
+    /// The service's index, which the agent cannot access.
     pub index: PathBuf,
-    /// The mirror that holds the objects.
+    /// Mirror with the objects.
     pub mirror: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl Layout {
     pub fn tmp(&self) -> PathBuf {
         self.root.join("tmp")
     }
-    /// An empty folder that is git's HOME.
+    /// Returns an empty folder, used as git's HOME.
     pub fn home(&self) -> PathBuf {
         self.root.join("empty-home")
     }
@@ -75,16 +75,16 @@ impl Layout {
         }
     }
 
-    /// A new empty folder on the same disk that the reaper leaves alone as long as the value lives.
+    /// Creates an empty folder on the same disk; garbage collection skips it until it is dropped.
     pub fn scratch(&self) -> Result<ScratchFolder, WorkspaceError> {
-        // Held while the folder comes up, so that the reaper cannot see it without its entry.
+        // Locked during the creation, so that garbage collection does not see the folder without its entry.
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let path = new_folder(&self.scratches)?;
         in_use.insert(path.clone());
         Ok(ScratchFolder { path, in_use: self.in_use.clone() })
     }
 
-    /// What was put aside or left in `tmp/`, by this process and by those that are gone.
+    /// Returns unused entries of `tmp/`, of this process and of ended ones.
     pub fn leftovers(&self) -> Result<Vec<PathBuf>, WorkspaceError> {
         let tmp = self.tmp();
         let _claims = claims(&tmp)?;
@@ -98,7 +98,7 @@ impl Layout {
         Ok(found)
     }
 
-    /// Puts something out of the way in one step; the reaper deletes it later. Missing things are fine.
+    /// Moves a file or folder away atomically for later deletion; a missing one is ignored.
     pub fn discard(&self, path: &Path) -> Result<(), WorkspaceError> {
         if std::fs::symlink_metadata(path).is_err() {
             return Ok(());
@@ -108,7 +108,7 @@ impl Layout {
     }
 }
 
-/// A folder of this process's own in `tmp/`, and the lock that says that the process lives.
+/// Creates the folder of this process in `tmp/`, and a lock that is held while the process runs.
 fn claim(tmp: &Path) -> Result<(PathBuf, File), WorkspaceError> {
     let _claims = claims(tmp)?;
     let folder = new_folder(tmp)?;
@@ -118,7 +118,7 @@ fn claim(tmp: &Path) -> Result<(PathBuf, File), WorkspaceError> {
     Ok((folder, lock))
 }
 
-/// Held for moments while folders are claimed or looked through, so that none is seen without its lock.
+/// Locks `tmp/` while folders are created or listed, so that none is seen without its lock.
 fn claims(tmp: &Path) -> Result<File, WorkspaceError> {
     let path = claims_path(tmp);
     let lock = File::create(&path).map_err(WorkspaceError::io("create", &path))?;
@@ -134,7 +134,7 @@ fn lock_of(folder: &Path) -> PathBuf {
     folder.with_extension("lock")
 }
 
-/// Whether the process that claimed a folder still holds its lock.
+/// Whether the process of a folder still holds its lock.
 fn is_alive(folder: &Path) -> bool {
     let lock = File::open(lock_of(folder));
     lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
@@ -150,7 +150,7 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, WorkspaceError> {
     Ok(entries.flatten().map(|entry| entry.path()).collect())
 }
 
-/// A scratch folder, left for the reaper when dropped.
+/// Temporary folder; garbage collection deletes its content after it is dropped.
 #[derive(Debug)]
 pub(super) struct ScratchFolder {
     path: PathBuf,
@@ -165,33 +165,33 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // Empty by now as a rule; what is not is the reaper's.
+        // Usually empty; otherwise garbage collection deletes it.
         let _ = std::fs::remove_dir(&self.path);
         self.in_use.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
     }
 }
 
-/// Folder of private indexes in a mirror.
+/// Returns the folder of private indexes in a mirror.
 pub(super) fn indexes(mirror: &Path) -> PathBuf {
     mirror.join("ralph-indexes")
 }
 
-/// A mirror's objects, which agents' repositories borrow.
+/// Returns the folder of a mirror's objects, which agents' repositories borrow.
 pub(super) fn objects(mirror: &Path) -> PathBuf {
     mirror.join("objects")
 }
 
-/// Name of a loop in paths and refs.
+/// Returns the name of a loop in paths and refs.
 pub(super) fn loop_name(loop_id: &LoopId) -> String {
     encoded(loop_id.as_str())
 }
 
-/// Name of a repository in paths.
+/// Returns the name of a repository in paths.
 pub(super) fn repo_name(repo: &RepoRef) -> String {
     format!("{}.{}", encoded(repo.forge.as_str()), encoded(&repo.id.to_string()))
 }
 
-/// Name of a branch as one ref component: without slashes, `a` and `a/b` can both be kept.
+/// Encodes a name as a single path or ref component; without slashes, so that `a` and `a/b` can both exist.
 pub(super) fn encoded(name: &str) -> String {
     let mut safe = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -203,7 +203,7 @@ pub(super) fn encoded(name: &str) -> String {
     if safe.is_empty() { "_".to_owned() } else { safe }
 }
 
-/// Refuses branch names that git would refuse, and those that could be taken for an option.
+/// Fails for branch names that git rejects, and for those that look like an option.
 pub(super) fn check_branch(name: &str) -> Result<(), WorkspaceError> {
     let bad_part = |part: &str| part.is_empty() || part.starts_with('.') || part.ends_with(".lock");
     let bad = name.len() > 244

@@ -1,4 +1,4 @@
-//! Who may write a mirror or a tree: one task of this process at a time, and one process at a time.
+//! Exclusive locks of mirrors and trees, within this process and among processes.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
@@ -10,26 +10,26 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use super::WorkspaceError;
 
-/// How long another process may hold a repository; a fetch of a large one takes minutes.
+/// Maximum wait for another process that holds a repository; a fetch of a large one takes minutes.
 const FOREIGN_WAIT: Duration = Duration::from_secs(900);
-/// How often a lock held by another process is tried.
+/// Time between two attempts to lock.
 const FOREIGN_PAUSE: Duration = Duration::from_millis(100);
 
-/// Locks by the path of what they protect.
+/// Locks by the path of the mirror or tree.
 #[derive(Debug, Default)]
 pub(super) struct Locks(Mutex<HashMap<std::path::PathBuf, Arc<AsyncMutex<()>>>>);
 
-/// Sole use of a mirror, in this process and among processes.
+/// Exclusive lock of a mirror, in this process and among processes.
 #[derive(Debug)]
 pub(super) struct RepoGuard {
     _here: OwnedMutexGuard<()>,
     _everywhere: File,
-    /// Stale lock files that were removed.
+    /// Number of stale lock files that were removed.
     pub stale: usize,
 }
 
 impl Locks {
-    /// Sole use within this process.
+    /// Locks a path within this process.
     pub async fn here(&self, path: &Path) -> OwnedMutexGuard<()> {
         let mutex = {
             let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +41,7 @@ impl Locks {
         mutex.lock_owned().await
     }
 
-    /// Sole use of a mirror. What locks git left in it are stale then, and are removed.
+    /// Locks a mirror in this process and among processes, and removes the stale locks that git left.
     pub async fn repository(&self, mirror: &Path) -> Result<RepoGuard, WorkspaceError> {
         let here = self.here(mirror).await;
         let path = mirror.with_extension("lock");
@@ -70,7 +70,7 @@ impl Locks {
     }
 }
 
-/// Removes `*.lock` at the top of the mirror and below `refs/`; returns how many there were.
+/// Removes `*.lock` files in the mirror and below `refs/`; returns their number.
 fn remove_stale_locks(mirror: &Path) -> usize {
     fn sweep(dir: &Path, deep: bool) -> usize {
         let Ok(entries) = std::fs::read_dir(dir) else { return 0 };

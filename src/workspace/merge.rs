@@ -1,23 +1,23 @@
-//! Bringing the base branch into a loop's work.
+//! Merges of the base branch into a loop's work.
 
 use super::git::{GitCommand, failure};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
-/// What came of bringing the base in.
+/// Outcome of a merge of the base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeOutcome {
-    /// The work has the base already; the tree was left alone.
+    /// The work contains the base; the tree was not changed.
     UpToDate,
-    /// The tree holds the merged files; `commit` with `merge_parent` records them.
+    /// The tree has the merged files; `commit` with `merge_parent` records them.
     Clean { tree: Sha },
-    /// The tree holds the merged files, and these have conflict markers or a side to choose.
+    /// The tree has the merged files; the listed ones have conflicts.
     Conflict { files: Vec<String> },
 }
 
 impl Workspaces {
-    /// Merges `base` with `head` and puts the outcome into the tree. Changes in the tree that are not in `head` are
-    /// overwritten where the outcome has that file; commit or salvage them first. Both commits must be in the mirror.
+    /// Merges `base` into `head` and writes the result to the tree. Uncommitted changes in the tree are
+    /// overwritten by merged files; commit or salvage them first. Both commits must be in the mirror.
     pub async fn merge_base_into(
         &self,
         loop_id: &LoopId,

@@ -1,4 +1,4 @@
-//! The bare mirror of a repository: made, kept up to date with one branch or two, read from.
+//! Bare mirror of a repository: creation, fetches of branches, reading.
 
 use std::path::Path;
 
@@ -8,20 +8,20 @@ use super::lock::RepoGuard;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{RepoRef, Sha};
 
-/// Size of a file read from a commit.
+/// Maximum size of a file read from a commit, in bytes.
 const BASE_FILE_BYTES: u64 = 1 << 20;
 
-/// Where the branches of a loop are on the forge.
+/// State of a loop's branches on the forge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteState {
-    /// Tip of the branch that the loop starts from.
+    /// Head of the base branch.
     pub base: Sha,
-    /// Tip of the loop's own branch, where the forge has it.
+    /// Head of the loop's branch; `None` if it does not exist.
     pub branch: Option<Sha>,
 }
 
 impl Workspaces {
-    /// Brings the mirror up to date and says where both branches are now; trees are left as they are.
+    /// Fetches both branches into the mirror and returns their state; does not change trees.
     pub async fn fetch(
         &self,
         repo: &RepoRef,
@@ -38,7 +38,7 @@ impl Workspaces {
         self.fetch_branches(&guard, &mirror, access, base_branch, branch).await
     }
 
-    /// The first of these files that a commit has, as it is there; `None` where it has none of them as a regular file. At
+    /// Returns the first of these paths that is a regular file in a commit, with its content; `None` if there is none. At
     /// most 1 MiB.
     pub async fn base_file<'p>(
         &self,
@@ -69,7 +69,7 @@ impl Workspaces {
         Ok(Some((path, self.git.ok(read).await?.stdout)))
     }
 
-    /// Makes the mirror where there is none that works; a broken one is put aside.
+    /// Creates the mirror if it is missing; replaces a damaged one.
     pub(super) async fn ensure_mirror(
         &self,
         _guard: &RepoGuard,
@@ -90,7 +90,7 @@ impl Workspaces {
         std::fs::create_dir_all(&indexes).map_err(WorkspaceError::io("create", &indexes))
     }
 
-    /// Asks the remote where the branches are and fetches what is new.
+    /// Reads the branches of the remote and fetches new commits.
     pub(super) async fn fetch_branches(
         &self,
         guard: &RepoGuard,
@@ -143,7 +143,7 @@ impl Workspaces {
         Ok(names.iter().map(tip).collect())
     }
 
-    /// Why the base branch is not there.
+    /// Returns the error for a missing base branch.
     async fn missing_base(
         &self,
         mirror: &Path,
@@ -161,7 +161,7 @@ impl Workspaces {
         Ok(WorkspaceError::BaseBranchMissing { url: access.url.clone(), branch: branch.to_owned(), default_branch })
     }
 
-    /// Fetches what these commits' trees lack in a mirror without file contents; nothing to do in a full one.
+    /// Fetches missing objects of these commits in a partial mirror; does nothing in a full one.
     pub(super) async fn complete(
         &self,
         _guard: &RepoGuard,
@@ -189,13 +189,13 @@ impl Workspaces {
         outcome.map(drop)
     }
 
-    /// Whether the mirror has this commit.
+    /// Whether the mirror has a commit.
     pub(super) async fn has_commit(&self, mirror: &Path, commit: &Sha) -> Result<bool, WorkspaceError> {
         let call = GitCommand::new("look for a commit", mirror);
         Ok(self.git.run(call.args(["cat-file", "-e", &format!("{commit}^{{commit}}")])).await?.code == 0)
     }
 
-    /// Tries to get a commit that no branch of ours leads to; forges give those they still have.
+    /// Fetches a commit that may not be on any branch; forges provide those that they still have.
     pub(super) async fn fetch_commit(
         &self,
         _guard: &RepoGuard,
@@ -211,19 +211,19 @@ impl Workspaces {
         }
     }
 
-    /// Value of a ref of the mirror.
+    /// Returns the value of a ref of the mirror.
     pub(super) async fn ref_value(&self, mirror: &Path, name: &str) -> Result<Option<Sha>, WorkspaceError> {
         let call = GitCommand::new("read a ref", mirror).args(["rev-parse", "--verify", "--quiet", name]);
         Ok(Sha::parse(&self.git.run(call).await?.text()))
     }
 
-    /// Names of refs below a prefix.
+    /// Returns the names of refs below a prefix.
     pub(super) async fn ref_names(&self, mirror: &Path, prefix: &str) -> Result<Vec<String>, WorkspaceError> {
         let call = GitCommand::new("list refs", mirror).args(["for-each-ref", "--format=%(refname)", prefix]);
         Ok(self.git.ok(call).await?.text().lines().map(str::to_owned).collect())
     }
 
-    /// Moves refs, all or none. Deleting one that is not there is fine: git looks only where an old value is given.
+    /// Updates refs in one transaction. Deleting a missing ref succeeds, because no old value is given.
     pub(super) async fn update_refs(
         &self,
         _guard: &RepoGuard,
@@ -244,25 +244,25 @@ impl Workspaces {
         self.git.ok(call).await.map(drop)
     }
 
-    /// Runs a command whose output is one object name.
+    /// Runs a command that prints an object id.
     pub(super) async fn object(&self, what: &str, call: GitCommand<'_>) -> Result<Sha, WorkspaceError> {
         let output: GitOutput = self.git.ok(call).await?;
         Sha::parse(&output.text()).ok_or_else(|| failure(what, &output, None))
     }
 }
 
-/// A step of a ref transaction.
+/// Change in a ref transaction.
 pub(super) enum RefChange {
     Set(String, Sha),
     Delete(String),
 }
 
-/// Last seen tip of a base branch.
+/// Returns the ref of the last fetched head of a base branch.
 fn base_ref(branch: &str) -> String {
     format!("refs/ralph/base/{}", encoded(branch))
 }
 
-/// Last seen tip of a loop's branch.
+/// Returns the ref of the last fetched head of a loop's branch.
 fn branch_ref(branch: &str) -> String {
     format!("refs/ralph/remote/{}", encoded(branch))
 }
@@ -284,7 +284,7 @@ fn looks_whole(mirror: &Path) -> bool {
         && mirror.join("refs").is_dir()
 }
 
-/// Whether the mirror leaves out file contents until they are needed.
+/// Whether the mirror is a partial clone without file contents.
 pub(super) fn is_partial(mirror: &Path) -> bool {
     std::fs::read_to_string(mirror.join("config")).is_ok_and(|config| config.contains("partialClone"))
 }

@@ -1,4 +1,4 @@
-//! Paths that agents may not change: put back from the base before every commit.
+//! Protected paths, which agents may not change: restored from the base before each commit.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, WorkspaceE
     })
 }
 
-/// Leading folders or file that a pattern names without wildcards; empty where it begins with one. What is to be found in
-/// any folder is looked for at the top, where agents read it.
+/// Returns the leading path of a pattern without wildcards; empty if it starts with one. For patterns that match in
+/// any folder, this is the path at the top, where agents read such files.
 fn literal_prefix(pattern: &str) -> PathBuf {
     let pattern = pattern.strip_prefix("**/").unwrap_or(pattern);
     pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '{', '\\'])).collect()
 }
 
 impl Workspaces {
-    /// Puts protected paths of the index and the tree back to what `base` has. Returns those that differed, sorted.
+    /// Restores protected paths of the index and the tree from `base`. Returns those that differed, sorted.
     pub(super) async fn restore_protected(
         &self,
         place: &TreePaths,
@@ -89,7 +89,7 @@ impl Workspaces {
         self.git.ok(check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]).input(paths)).await.map(drop)
     }
 
-    /// Removes protected files that a `.gitignore` hides from the commit but the next iteration would find.
+    /// Removes protected files that a `.gitignore` hides from the commit; the next iteration would read them.
     async fn remove_untracked_protected(
         &self,
         place: &TreePaths,
@@ -131,7 +131,7 @@ fn collect_files(root: &Path, path: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Removes what stands at `path`, and a file or link that stands where one of its folders should be.
+/// Removes `path`, or a file or link in place of one of its parent folders.
 fn remove_beneath(root: &Path, path: &Path) -> Result<(), WorkspaceError> {
     let mut here = root.to_path_buf();
     for part in path.components() {

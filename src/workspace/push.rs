@@ -1,4 +1,4 @@
-//! Pushing one commit to one branch, and only from where we believe that branch to be.
+//! Pushes of a commit to a branch whose current commit is known.
 
 use super::git::{GitCommand, GitOutput, GitUrl, failure};
 use super::layout::check_branch;
@@ -6,10 +6,10 @@ use super::mirror::is_partial;
 use super::{WorkspaceError, Workspaces};
 use crate::domain::model::ids::{RepoRef, Sha};
 
-/// Characters of a refusal that are handed on.
+/// Maximum length of a rejection's reason, in characters.
 const REASON_CHARACTERS: usize = 1000;
 
-/// What to push where.
+/// Commit to push and its destination.
 #[derive(Debug, Clone, Copy)]
 pub struct PushRequest<'a> {
     pub repo: &'a RepoRef,
@@ -17,28 +17,28 @@ pub struct PushRequest<'a> {
     /// Branch without `refs/heads/`.
     pub branch: &'a str,
     pub commit: &'a Sha,
-    /// Where the branch is believed to be; `None` for a branch that must not exist yet.
+    /// Expected commit of the branch; `None` if it must not exist.
     pub expected: Option<&'a Sha>,
 }
 
-/// What came of a push.
+/// Outcome of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PushOutcome {
     Pushed,
-    /// The branch was at this commit before; so an answer that got lost is found again.
+    /// The branch was at this commit already, such as after a lost response.
     AlreadyThere,
-    /// Nothing was changed: somebody else moved the branch, or the forge said no.
+    /// Nothing was changed: the branch moved, or the forge rejected the push.
     Rejected {
-        /// Where the branch is.
+        /// Current commit of the branch.
         remote: Option<Sha>,
-        /// The forge's words, untrusted, at most 1000 characters.
+        /// Message of the forge, untrusted, at most 1000 characters.
         reason: String,
     },
 }
 
 impl Workspaces {
-    /// Pushes `commit` to `branch` if the branch is where it is believed to be. After an error that is transient the
-    /// push may or may not have happened: call again.
+    /// Pushes `commit` to `branch` if the branch is at the expected commit. After a transient error, the
+    /// push may have happened; retry it.
     pub async fn push(&self, request: PushRequest<'_>) -> Result<PushOutcome, WorkspaceError> {
         let PushRequest { repo, access, branch, commit, expected } = request;
         check_branch(branch)?;
@@ -48,13 +48,13 @@ impl Workspaces {
         }
         let lease = format!("--force-with-lease=refs/heads/{branch}:{}", expected.map_or("", Sha::as_str));
         let refspec = format!("{commit}:refs/heads/{branch}");
-        // Without file contents there must be no doubt about what the remote has, or git wants to send what it lacks.
+        // Without file contents, git must know what the remote has, or it tries to send objects that are missing here.
         let negotiate = format!("push.negotiate={}", is_partial(&mirror));
         let call = GitCommand::new("push", &mirror).remote(access).config(negotiate);
         let call = call.args(["push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags"]);
         let output = self.git.run(call.args([lease.as_str(), "--", &access.url, &refspec])).await?;
         if output.code == 0 {
-            // A ref that is there already is up to date, whatever the lease says.
+            // A ref at this commit is reported as up to date regardless of the lease.
             let there = output.stdout.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"=\t"));
             return Ok(if there { PushOutcome::AlreadyThere } else { PushOutcome::Pushed });
         }
@@ -67,7 +67,7 @@ impl Workspaces {
         })
     }
 
-    /// Deletes `branch` on the forge if it is still at `expected`. `false` where it is elsewhere, gone, or kept by the
+    /// Deletes `branch` on the forge if it is at `expected`; returns `false` if it moved, is missing, or is protected by the
     /// forge.
     pub async fn delete_branch(
         &self,
@@ -99,7 +99,7 @@ fn moved(remote: Option<Sha>) -> PushOutcome {
     PushOutcome::Rejected { remote, reason }
 }
 
-/// Why the remote refused the ref; `None` where the push failed before it came to that.
+/// Returns the reason why the remote rejected the ref; `None` if the push failed before.
 fn refusal(output: &GitOutput) -> Option<String> {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let line = stdout.lines().find_map(|line| line.strip_prefix("!\t"))?;

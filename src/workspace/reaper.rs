@@ -1,4 +1,4 @@
-//! Deletes what nobody needs any more: trees of ended loops, things put aside, stale locks; packs what piled up.
+//! Garbage collection: deletes trees of ended loops, discarded files and stale locks, and packs mirrors.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,29 +9,29 @@ use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::LoopId;
 
-/// What was cleared away.
+/// Result of a garbage collection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReapReport {
-    /// Trees of loops that are not live.
+    /// Number of deleted trees of ended loops.
     pub trees: usize,
-    /// Things put aside or left by a crash.
+    /// Number of deleted files and folders that were discarded or left by a crash.
     pub leftovers: usize,
-    /// Pooled trees over the limit.
+    /// Number of deleted trees beyond the size of the pool.
     pub pooled: usize,
-    /// Stale lock files.
+    /// Number of removed stale locks.
     pub locks: usize,
-    /// What could not be cleared away, a sentence each; tried again next time.
+    /// Errors, one message each; retried at the next run.
     pub failures: Vec<String>,
 }
 
 impl Workspaces {
-    /// Folders of loops as they stand now. Ask before the store is asked which loops live: a loop that begins in between
-    /// is not among them.
+    /// Returns the folders of loops. Call it before reading the live loops from the store: a loop that starts in between
+    /// is then not among them.
     pub fn standing(&self) -> Result<Vec<PathBuf>, WorkspaceError> {
         children(&self.layout.trees())
     }
 
-    /// Clears away what was `standing` and belongs to no live loop, and what no call uses now. Commits stay.
+    /// Deletes those `standing` folders that belong to no live loop, and unused temporary files. Commits are kept.
     pub async fn reap(&self, standing: Vec<PathBuf>, live: &HashSet<LoopId>) -> Result<ReapReport, WorkspaceError> {
         let live: HashSet<String> = live.iter().map(loop_name).collect();
         let mut report = ReapReport::default();
@@ -88,7 +88,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Indexes and notes of ended loops, stale locks, and git's own housekeeping where it is due.
+    /// Deletes indexes and refs of ended loops and stale locks, and runs git's garbage collection if due.
     async fn reap_mirror(
         &self,
         mirror: &Path,
@@ -97,7 +97,7 @@ impl Workspaces {
     ) -> Result<(), WorkspaceError> {
         let guard = self.locks.repository(mirror).await?;
         report.locks += guard.stale;
-        // A loop that began after `live` was read has its folder by now.
+        // A loop that started after `live` was read has its folder.
         let trees = self.layout.trees();
         let is_over = |owner: &str| !live.contains(owner) && !trees.join(owner).exists();
         for index in children(&indexes(mirror)).unwrap_or_default() {

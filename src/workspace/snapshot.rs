@@ -1,4 +1,4 @@
-//! From the files an agent left to a commit of ours: what is committed is the tree found, never the agent's index or
+//! Commits of the files that an agent wrote. A commit contains the files found, never the agent's index or
 //! commits.
 
 use std::collections::BTreeSet;
@@ -17,65 +17,65 @@ use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::{DiffStat, FileStat};
 
-/// Larger files are left out of snapshots, as the forges would refuse them.
+/// Maximum size of a committed file, in bytes; forges reject larger ones.
 const LARGEST_FILE: u64 = 100 << 20;
-/// Binaries above this size are named in `CommitInfo::oversized`.
+/// Size above which a binary is listed in [`CommitInfo::oversized`], in bytes.
 const LARGE_BINARY: u64 = 1 << 20;
-/// Changed files that one snapshot takes.
+/// Maximum number of changed files in a commit.
 const MOST_CHANGES: usize = 50_000;
-/// Bytes of the list of changed files.
+/// Maximum size of the list of changed files, in bytes.
 const NUMSTAT_BYTES: usize = 16 << 20;
-/// Bytes of `CommitInfo::diff`.
+/// Maximum size of [`CommitInfo::diff`], in bytes.
 const DIFF_BYTES: usize = 4 << 20;
-/// Part of a file that is searched for conflict markers.
+/// Maximum part of a file that is searched for conflict markers, in bytes.
 const MARKER_SEARCH_BYTES: u64 = 1 << 20;
-/// Nested repositories are opened up layer by layer, this many at most.
+/// Maximum depth of nested repositories.
 const MOST_NESTING: usize = 32;
 
-/// What to record.
+/// Commit to be created.
 #[derive(Debug, Clone, Copy)]
 pub struct CommitRequest<'a> {
     pub loop_id: &'a LoopId,
     pub repo: &'a RepoRef,
     /// First parent.
     pub parent: &'a Sha,
-    /// Second parent, after `merge_base_into`; then there is a commit even where no file changed.
+    /// Second parent, after `merge_base_into`; the commit is then created even without changed files.
     pub merge_parent: Option<&'a Sha>,
     pub message: &'a str,
-    /// Commit that all work of the loop is measured against.
+    /// Commit that the loop's whole change is compared with.
     pub base: &'a Sha,
-    /// Commit that protected paths are put back from.
+    /// Commit from which protected paths are restored.
     pub protected_base: &'a Sha,
-    /// Protected paths of this repository, besides those of the settings.
+    /// Patterns of protected paths of this repository, in addition to those of the settings.
     pub extra_protected: &'a [String],
 }
 
-/// What was recorded.
+/// Created commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitInfo {
-    /// The commit; `None` where the files equal the parent's.
+    /// Commit; `None` if no file changed.
     pub commit: Option<Sha>,
-    /// Its tree.
+    /// Tree of the commit.
     pub tree: Sha,
-    /// Size of the change against the parent, of a merge against the other side; a file an entry.
+    /// Changes per file since the parent; for a merge, since the merged side.
     pub stat: DiffStat,
-    /// Size of all that differs from the base, a file an entry; a renamed file is two.
+    /// Changes per file since the base; a renamed file counts as two.
     pub whole: DiffStat,
-    /// Protected paths that differed and were put back, sorted.
+    /// Protected paths that were changed and restored, sorted.
     pub restored: Vec<String>,
-    /// The same change as a patch, at most 4 MiB, invalid text replaced. Attributes set by the tree hide nothing.
+    /// Change as a patch, at most 4 MiB; invalid UTF-8 is replaced. Attributes of the tree hide nothing.
     pub diff: String,
     /// Whether `diff` was cut.
     pub diff_truncated: bool,
-    /// Changed binaries over 1 MiB, and files over 100 MiB, which were left out.
+    /// Changed binaries over 1 MiB, and files over 100 MiB, which are not committed.
     pub oversized: Vec<String>,
-    /// Changed files that hold both an opening and a closing conflict marker.
+    /// Changed files with an opening and a closing conflict marker.
     pub conflict_markers: Vec<String>,
-    /// Number of files that the change touches.
+    /// Number of changed files.
     pub changed_files: usize,
 }
 
-/// What differs between the private index and the files.
+/// Differences between the private index and the files.
 #[derive(Debug, Default)]
 struct Changes {
     stage: Vec<PathBuf>,
@@ -84,8 +84,8 @@ struct Changes {
 }
 
 impl Workspaces {
-    /// Records the files found in the tree as a commit on `parent`, protected paths put back first, and renews the
-    /// agent's repository. Called again after a crash it gives the commit that is already there.
+    /// Commits the files of the tree on `parent`, after restoring protected paths, and replaces the
+    /// agent's repository. After a crash, returns the commit that was already created.
     pub async fn commit(&self, request: CommitRequest<'_>) -> Result<CommitInfo, WorkspaceError> {
         let CommitRequest { loop_id, repo, parent, merge_parent, base, protected_base, extra_protected, .. } = request;
         let place = self.layout.tree(loop_id, repo);
@@ -98,7 +98,7 @@ impl Workspaces {
         let (before, recorded) = self.before(&request, &place.mirror).await?;
         let unchanged = tree == before && merge_parent.is_none();
         let commit = if unchanged { None } else { Some(self.record(&request, &place, &tree, recorded).await?) };
-        // A merge brings the other side's work along, which is no change of this loop's.
+        // A merge contains changes of the other side, which are not changes of this loop.
         let mut info = self.describe(&place, merge_parent.unwrap_or(parent), &tree).await?;
         info.whole = self.sizes(&place, base, &tree).await?;
         info.commit = commit;
@@ -108,8 +108,8 @@ impl Workspaces {
         Ok(info)
     }
 
-    /// Keeps what is in the tree and not in its commit, as a commit at `refs/ralph/keep/<loop>/<n>`; `None` where there
-    /// is nothing. Such a commit is for people to look at: protected paths are in it as found.
+    /// Saves uncommitted files of the tree as a commit at `refs/ralph/keep/<loop>/<n>`; returns `None` if there
+    /// are none. The commit is for people: it contains protected paths as found.
     pub async fn salvage(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<Option<Sha>, WorkspaceError> {
         let place = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&place.dir).await;
@@ -131,7 +131,7 @@ impl Workspaces {
         Ok(Some(commit))
     }
 
-    /// Brings the private index in step with the files; returns the files that are too large for it.
+    /// Updates the private index from the files; returns the files that are too large.
     async fn stage(&self, place: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
         if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(place.dir.clone()));
@@ -164,7 +164,7 @@ impl Workspaces {
         Ok(changes.left_out)
     }
 
-    /// Submodules of the private index, which is made anew from `parent` where it is missing or broken.
+    /// Returns the submodules of the private index, which is rebuilt from `parent` if missing or damaged.
     async fn links_of_readable_index(&self, place: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
         if place.index.is_file()
             && let Ok(links) = self.gitlinks(place).await
@@ -177,8 +177,8 @@ impl Workspaces {
         self.gitlinks(place).await
     }
 
-    /// Paths that are modified, missing or new and not ignored. `.git` entries that would make git take a folder for
-    /// another repository are removed first, so that its files are plain files and its configuration is never looked at.
+    /// Returns paths that are modified, deleted, or new and not ignored. First removes `.git` entries that make git treat a folder as
+    /// another repository, so that its files are listed and its configuration is never read.
     async fn differing_paths(&self, place: &TreePaths, links: &[PathBuf]) -> Result<Vec<PathBuf>, WorkspaceError> {
         for link in links {
             remove_nested_git(&place.dir, link)?;
@@ -239,8 +239,8 @@ impl Workspaces {
         self.object("write a commit", call).await
     }
 
-    /// The tree of the first parent, and the commit that the loop's tree was recorded as last. One command for both:
-    /// starting git is what a snapshot's time goes to.
+    /// Returns the tree of the first parent, and the commit last recorded for the loop's tree. A single command for both,
+    /// because starting git dominates the time of a snapshot.
     async fn before(
         &self,
         request: &CommitRequest<'_>,
@@ -263,7 +263,7 @@ impl Workspaces {
         Ok((tree, recorded))
     }
 
-    /// Writes the commit, or takes the one that an earlier call wrote, and makes it reachable.
+    /// Creates the commit, or reuses that of an earlier call, and makes it reachable.
     async fn record(
         &self,
         request: &CommitRequest<'_>,
@@ -283,14 +283,14 @@ impl Workspaces {
         let changes = [
             RefChange::Set(format!("{folder}/{commit}"), commit.clone()),
             RefChange::Set(tree_ref(request.loop_id), commit.clone()),
-            // The parent is reachable through its child from here on.
+            // The parent stays reachable through its child.
             RefChange::Delete(format!("{folder}/{}", request.parent)),
         ];
         self.update_refs(&guard, &place.mirror, &changes).await?;
         Ok(commit)
     }
 
-    /// What one commit changed of another, as a patch; of more than `bytes` their beginning.
+    /// Returns the difference of two commits as a patch, cut after `bytes` bytes.
     pub async fn diff(&self, repo: &RepoRef, from: &Sha, to: &Sha, bytes: usize) -> Result<String, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
         let call = GitCommand::new("read a change", &mirror).attributes_of(empty_tree(to)).args([
@@ -308,7 +308,7 @@ impl Workspaces {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Sizes of what differs between two commits or trees.
+    /// Returns the changes per file between two commits or trees.
     async fn sizes(&self, place: &TreePaths, from: &Sha, to: &Sha) -> Result<DiffStat, WorkspaceError> {
         let call = GitCommand::new("measure all changes", &place.mirror).attributes_of(empty_tree(to)).args([
             "diff-tree",
@@ -326,7 +326,7 @@ impl Workspaces {
         Ok(DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() })
     }
 
-    /// Measures `from`..`tree`.
+    /// Returns the change from `from` to `tree`.
     async fn describe(&self, place: &TreePaths, from: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
         let call = GitCommand::new("measure the change", &place.mirror).attributes_of(empty_tree(tree)).args([
             "diff-tree",
@@ -367,7 +367,7 @@ impl Workspaces {
     }
 }
 
-/// The commit that a loop's tree was recorded as last, and what it says.
+/// Commit last recorded for a loop's tree, with its content.
 struct Recorded {
     commit: Sha,
     content: String,
@@ -385,7 +385,7 @@ impl Recorded {
     }
 }
 
-/// Name of the tree without files, which git knows without having it, in the kind of names that `like` has.
+/// Returns the id of the empty tree, with the same hash algorithm as `like`.
 fn empty_tree(like: &Sha) -> &'static str {
     match like.as_str().len() {
         40 => "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
@@ -393,7 +393,7 @@ fn empty_tree(like: &Sha) -> &'static str {
     }
 }
 
-/// Removes `<folder>/.git` where the folder is a real one; whether there was something.
+/// Removes `<folder>/.git` unless a parent is a link; returns whether it existed.
 fn remove_nested_git(root: &Path, folder: &Path) -> Result<bool, WorkspaceError> {
     let marker = folder.join(".git");
     if folder.as_os_str().is_empty() || !files::parents_are_real(root, &marker) {
@@ -426,20 +426,20 @@ fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {
     changes
 }
 
-/// Whether a file says that it was written in an earlier second than the one in which it was last touched. Git compares
-/// whole seconds: a second change within this one, its time set back again, would look like none.
+/// Whether the modification time of a file is in an earlier second than its change time. Git compares
+/// whole seconds and would miss a change whose modification time was set back.
 fn has_old_times(found: &std::fs::Metadata) -> bool {
     found.mtime() < found.ctime()
 }
 
-/// Gives a file, or a link itself, the time it is now. Where that fails (somebody else's file) it stays as it is.
+/// Sets the modification time of a file or link to now; ignores errors, such as for files of other users.
 fn renew_times(path: &Path) {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let times = Timestamps { last_access: now, last_modification: now };
     let _ = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
-/// Reads `diff-tree --numstat --patch -z`: the files, a renamed one under its new name, and the patch behind them.
+/// Parses the output of `diff-tree --numstat --patch -z`: files, renamed ones with their new name, and the patch.
 fn numstat(mut rest: &[u8]) -> (Vec<(PathBuf, FileStat)>, &[u8]) {
     let mut next = || {
         let end = rest.iter().position(|byte| *byte == 0)?;
@@ -469,7 +469,7 @@ fn numstat(mut rest: &[u8]) -> (Vec<(PathBuf, FileStat)>, &[u8]) {
     (found, rest)
 }
 
-/// Large binaries and files with conflict markers among the changed ones.
+/// Returns large binaries and files with conflict markers among the changed files.
 fn look_at(root: &Path, changed: &[(PathBuf, FileStat)]) -> (Vec<String>, Vec<String>) {
     let (mut oversized, mut markers) = (Vec::new(), Vec::new());
     for (path, stat) in changed {

@@ -1,7 +1,7 @@
-//! Runs one git process for its bytes: the shared spawner hands out decoded and masked text, which would spoil paths,
+//! Runs a git process and returns bytes: the shared spawner returns decoded and masked text, which would corrupt paths,
 //! file contents and patches.
 //!
-//! Invariant: when [`run`] returns or is dropped before its time, the process and its children in its group are dead.
+//! Invariant: after [`run`] returns or is dropped, the process and its group are dead.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,42 +13,42 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use super::git::GitOutput;
 
-/// Bytes of complaints that are kept.
+/// Maximum size of standard error, in bytes.
 const STDERR_BYTES: usize = 1 << 20;
 
-/// What to run.
+/// Process to run.
 pub(super) struct GitProcess {
     pub program: PathBuf,
     pub args: Vec<OsString>,
     pub cwd: PathBuf,
-    /// The whole environment.
+    /// Complete environment.
     pub env: Vec<(OsString, OsString)>,
     pub stdin: Vec<u8>,
-    /// Longest run.
+    /// Time limit.
     pub limit: Duration,
-    /// Bytes of output that are kept; the rest is read and dropped.
+    /// Maximum output, in bytes; the rest is dropped.
     pub output: usize,
 }
 
-/// Why there is no output.
+/// Cause of a missing output.
 pub(super) enum GitProcessFailure {
     TimedOut,
     Io(std::io::Error),
 }
 
-/// Ends a process group unless disarmed.
+/// Kills a process group on drop, unless disarmed.
 struct ProcessGroup(Option<Pid>);
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(leader) = self.0 {
-            // Fails where the group is gone, which is what is wanted.
+            // Fails if the group has ended.
             let _ = kill_process_group(leader, Signal::KILL);
         }
     }
 }
 
-/// Runs the program to its end.
+/// Runs the process until it ends.
 #[expect(clippy::disallowed_methods, reason = "git's output is bytes; see the top of the file")]
 pub(super) async fn run(spec: GitProcess) -> Result<GitOutput, GitProcessFailure> {
     let mut child = tokio::process::Command::new(&spec.program)
@@ -67,7 +67,7 @@ pub(super) async fn run(spec: GitProcess) -> Result<GitOutput, GitProcessFailure
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // A command that ends without reading its input is judged by its exit code.
+            // A command may end without reading its input.
             let _ = stdin.write_all(&spec.stdin).await;
         }
     };
@@ -86,7 +86,7 @@ pub(super) async fn run(spec: GitProcess) -> Result<GitOutput, GitProcessFailure
     Ok(output)
 }
 
-/// Reads to the end, keeps the first `limit` bytes; whether there were more.
+/// Reads a stream to its end; returns the first `limit` bytes and whether there were more.
 async fn capped(stream: Option<impl AsyncRead + Unpin>, limit: usize) -> std::io::Result<(Vec<u8>, bool)> {
     let Some(mut stream) = stream else { return Ok((Vec::new(), false)) };
     let mut kept = Vec::new();
@@ -128,7 +128,7 @@ mod tests {
         assert!(matches!(run(script(&text, 700, 100)).await, Err(GitProcessFailure::TimedOut)));
         let pid = std::fs::read_to_string(&file).unwrap();
         let proc = std::path::PathBuf::from(format!("/proc/{}/stat", pid.trim()));
-        // Killed; it may be a zombie until its new parent has looked at it.
+        // A killed process is a zombie until its new parent reaps it.
         while let Ok(stat) = std::fs::read_to_string(&proc) {
             if stat.contains(") Z ") || stat.contains(") X ") {
                 break;

@@ -1,4 +1,4 @@
-//! Work trees against real git: a forge played by bare repositories, an agent played by a shell.
+//! Tests of work trees with git, with bare repositories as the forge and a shell as the agent.
 #![expect(clippy::disallowed_methods, reason = "the tests play the forge and the agent with processes of their own")]
 
 mod http;
@@ -15,7 +15,7 @@ use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha, Timesta
 
 const BRANCH: &str = "ralph/42-fix";
 
-/// A root for the service, a bare repository as the forge's, and somebody's clone of it.
+/// Folder of the service, a bare repository as the forge, and a person's clone.
 struct WorkspaceWorld {
     folder: tempfile::TempDir,
     workspaces: Workspaces,
@@ -34,7 +34,7 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
     }
 }
 
-/// Runs a command to its end and returns what it printed; fails the test where it fails.
+/// Runs a command and returns its output; panics if it fails.
 fn run(dir: &Path, program: &str, args: &[&str]) -> String {
     let output = Command::new(program)
         .args(args)
@@ -92,7 +92,7 @@ impl WorkspaceWorld {
         Workspaces::open(settings(&folder.join("state"), pool), Clock::manual(Timestamp(1_700_000_000_000))).unwrap()
     }
 
-    /// The service after a crash: nothing in memory.
+    /// Restarts the service without its memory, as after a crash.
     fn restart(&mut self) {
         self.workspaces = Self::service(self.folder.path(), 1);
     }
@@ -148,7 +148,7 @@ impl WorkspaceWorld {
         self.workspaces.push(request).await.unwrap()
     }
 
-    /// The human commits to a branch of the forge; returns its new tip.
+    /// Commits to a branch of the forge as a person; returns the new head.
     fn human(&self, branch: &str, script: &str) -> Sha {
         let dir = self.path("human");
         git(&dir, &["fetch", "-q", "origin"]);
@@ -165,7 +165,7 @@ impl WorkspaceWorld {
         refs.lines().find_map(|line| Sha::parse(line.strip_suffix(&format!(" {branch}"))?))
     }
 
-    /// Files of a commit in the mirror, with modes.
+    /// Returns the files of a commit in the mirror, with modes.
     fn files_of(&self, commit: &Sha) -> String {
         let list = git(&self.mirror(), &["ls-tree", "-r", "--format=%(objectmode) %(path)", commit.as_str()]);
         list.replace('\n', ", ")

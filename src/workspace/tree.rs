@@ -1,4 +1,4 @@
-//! The work tree of a loop from its making to its return to the pool, and clean checkouts for verification.
+//! Work trees of loops, from creation to return to the pool, and clean checkouts for verification.
 
 use std::path::{Path, PathBuf};
 
@@ -10,49 +10,49 @@ use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
-/// What a loop's tree is made from.
+/// Parameters of a loop's tree.
 #[derive(Debug, Clone, Copy)]
 pub struct PrepareTree<'a> {
     pub loop_id: &'a LoopId,
     pub repo: &'a RepoRef,
     pub access: &'a GitUrl,
-    /// Branch that the work starts from.
+    /// Base branch.
     pub base_branch: &'a str,
     /// Branch of the loop (`ralph/42-slug`).
     pub branch: &'a str,
-    /// Last recorded commit of this loop; wins over what the forge's branch has.
+    /// Last recorded commit of the loop; takes precedence over the forge's branch.
     pub resume_at: Option<&'a Sha>,
-    /// Whether a new mirror leaves out file contents until they are needed.
+    /// Whether a new mirror is a partial clone without file contents.
     pub partial: bool,
 }
 
-/// A tree that stands ready.
+/// Prepared tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeInfo {
     pub dir: PathBuf,
-    /// Commit that the files are at.
+    /// Commit of the files.
     pub head: Sha,
-    /// Tip of the base branch.
+    /// Head of the base branch.
     pub base: Sha,
-    /// Where the forge's branch is now; `None` where the forge has no such branch.
+    /// Head of the loop's branch on the forge; `None` if it does not exist.
     pub remote_branch: Option<Sha>,
 }
 
-/// What a sandbox lets an agent see of the file system for its work.
+/// Paths that an agent's sandbox can access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentView {
-    /// Read and write, at the same path inside.
+    /// Readable and writable, at the same path in the sandbox.
     pub tree: PathBuf,
-    /// Read only, at the same path inside.
+    /// Read-only, at the same path in the sandbox.
     pub read_only: Vec<PathBuf>,
 }
 
-/// A tree of its own, at one commit, that no agent has touched. Give it back with `release_checkout`.
+/// Separate tree at a commit that no agent has changed. Return it with `release_checkout`.
 #[derive(Debug)]
 pub struct CleanCheckout {
-    /// The files.
+    /// Folder with the files.
     pub dir: PathBuf,
-    /// Read only besides it, for git commands of checks.
+    /// Further read-only paths, for git commands of checks.
     pub read_only: Vec<PathBuf>,
     repo: RepoRef,
     place: TreePaths,
@@ -60,19 +60,19 @@ pub struct CleanCheckout {
 }
 
 impl Workspaces {
-    /// Folder of a loop's tree, whether or not it is there.
+    /// Returns the folder of a loop's tree, which may not exist.
     pub fn tree_dir(&self, loop_id: &LoopId, repo: &RepoRef) -> PathBuf {
         self.layout.tree(loop_id, repo).dir
     }
 
-    /// What the agent's sandbox binds.
+    /// Returns the paths for the agent's sandbox.
     pub fn agent_view(&self, loop_id: &LoopId, repo: &RepoRef) -> AgentView {
         let place = self.layout.tree(loop_id, repo);
         AgentView { tree: place.dir, read_only: vec![objects(&place.mirror)] }
     }
 
-    /// Commit that the loop's tree was last put at or recorded as; `None` before the first `prepare`. After a crash
-    /// this may be a commit that the caller has not noted yet.
+    /// Returns the last commit of the loop's tree; `None` before the first `prepare`. After a crash,
+    /// this may be a commit that the caller has not recorded.
     pub async fn recorded(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<Option<Sha>, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
         if !mirror.is_dir() {
@@ -81,8 +81,8 @@ impl Workspaces {
         self.ref_value(&mirror, &tree_ref(loop_id)).await
     }
 
-    /// Fetches what is new and puts the tree at `resume_at`, else the forge's branch, else the base. Whatever is on disk
-    /// (nothing, half a tree, stale locks) it may be called, and called again; uncommitted files are thrown away.
+    /// Fetches new commits and sets the tree to `resume_at`, else to the forge's branch, else to the base. Idempotent with any state
+    /// on disk (no tree, half a tree, stale locks); discards uncommitted files.
     pub async fn prepare(&self, request: PrepareTree<'_>) -> Result<TreeInfo, WorkspaceError> {
         let PrepareTree { loop_id, repo, access, base_branch, branch, resume_at, partial } = request;
         check_branch(base_branch)?;
@@ -101,7 +101,7 @@ impl Workspaces {
         let mut needed = vec![&head, &remote.base];
         let common = self.merge_base(&place.mirror, &head, &remote.base).await?;
         needed.extend(common.as_ref());
-        // Somebody else's commits on the loop's branch may have to be merged.
+        // Commits of other authors on the loop's branch may need a merge.
         needed.extend(remote.branch.as_ref());
         let parted = match &remote.branch {
             Some(branch) => self.merge_base(&place.mirror, &head, branch).await?,
@@ -117,14 +117,14 @@ impl Workspaces {
         Ok(TreeInfo { dir: place.dir, head, base: remote.base, remote_branch: remote.branch })
     }
 
-    /// Throws away whatever is in the tree, ignored files and the agent's repository with it, and puts it at `to`.
+    /// Sets the tree to `to`; discards all other files, including ignored ones and the agent's repository.
     pub async fn reset(&self, loop_id: &LoopId, repo: &RepoRef, to: &Sha) -> Result<(), WorkspaceError> {
         let place = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&place.dir).await;
         self.put_at(loop_id, &place, to).await
     }
 
-    /// A fresh tree elsewhere with exactly the files of `commit`.
+    /// Creates a separate tree with exactly the files of `commit`.
     pub async fn clean_checkout(&self, repo: &RepoRef, commit: &Sha) -> Result<CleanCheckout, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
         let scratch = self.layout.scratch()?;
@@ -136,12 +136,12 @@ impl Workspaces {
         Ok(CleanCheckout { dir: place.dir.clone(), read_only, repo: repo.clone(), place, _scratch: scratch })
     }
 
-    /// Gives a checkout back; its files go to the pool or away.
+    /// Returns a checkout to the pool, or deletes it.
     pub async fn release_checkout(&self, checkout: CleanCheckout) -> Result<(), WorkspaceError> {
         self.retire(&checkout.repo, &checkout.place).await
     }
 
-    /// The loop has ended: its tree goes to the pool or away. Its commits stay reachable in the mirror.
+    /// Returns the tree of an ended loop to the pool, or deletes it. Its commits stay reachable in the mirror.
     pub async fn release(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<(), WorkspaceError> {
         let place = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&place.dir).await;
@@ -156,18 +156,18 @@ impl Workspaces {
 
     pub(super) fn remove_empty_loop_folder(&self, place: &TreePaths) {
         if let Some(parent) = place.dir.parent() {
-            // Still there as long as the loop has a tree of another repository.
+            // Fails while the loop has a tree of another repository.
             let _ = std::fs::remove_dir(parent);
         }
     }
 
-    /// Common ancestor of two commits, where they have one.
+    /// Returns the merge base of two commits; `None` for unrelated histories.
     pub(super) async fn merge_base(&self, mirror: &Path, one: &Sha, two: &Sha) -> Result<Option<Sha>, WorkspaceError> {
         let call = GitCommand::new("find the common ancestor", mirror).args(["merge-base", one.as_str(), two.as_str()]);
         Ok(self.git.run(call).await?.text().lines().next().and_then(Sha::parse))
     }
 
-    /// Renews the agent's repository.
+    /// Replaces the agent's repository.
     pub(super) async fn install_agent_repository(&self, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
         let author = (self.settings.committer_name.as_str(), self.settings.committer_email.as_str());
         agent_repo::install(&self.layout, place, commit, author)
@@ -180,7 +180,7 @@ impl Workspaces {
         self.update_refs(&guard, &place.mirror, &[RefChange::Set(tree_ref(loop_id), commit.clone())]).await
     }
 
-    /// Makes the files exactly those of `commit`; a tree that cannot be brought there is put aside for a new one.
+    /// Sets the files to those of `commit`; replaces a tree for which this fails.
     async fn fill(&self, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
         match self.fill_in_place(place, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
@@ -222,7 +222,7 @@ impl Workspaces {
         self.git.ok(call.args(["clean", "-ffdxq"])).await.map(drop)
     }
 
-    /// Paths at which the index has another repository's commit (submodules).
+    /// Returns the paths of submodules in the index.
     pub(super) async fn gitlinks(&self, place: &TreePaths) -> Result<Vec<PathBuf>, WorkspaceError> {
         let call = GitCommand::new("list submodules", &place.mirror).on_tree(&place.dir, &place.index);
         let listed = self.git.ok(call.args(["ls-files", "-z", "--stage"])).await?;
@@ -241,14 +241,14 @@ impl Workspaces {
         std::fs::create_dir_all(&indexes).map_err(WorkspaceError::io("create", &indexes))
     }
 
-    /// Moves a pooled tree and its index into place, where there is one; what it lacks is made later.
+    /// Moves a pooled tree and its index to `place`, if there is one.
     fn take_from_pool(&self, repo: &RepoRef, place: &TreePaths) -> Result<(), WorkspaceError> {
         let pool = self.layout.pool(repo);
         let Ok(entries) = std::fs::read_dir(&pool) else { return Ok(()) };
         let scratch = self.layout.scratch()?;
         let claimed = scratch.path().join("claimed");
         for entry in entries.flatten() {
-            // The rename is the claim: of two takers one finds the entry gone.
+            // The rename is atomic: only one of two callers gets the entry.
             if std::fs::rename(entry.path(), &claimed).is_err() {
                 continue;
             }
@@ -256,7 +256,7 @@ impl Workspaces {
                 std::fs::create_dir_all(parent).map_err(WorkspaceError::io("create", parent))?;
             }
             files::remove(&place.index)?;
-            // A missing index only makes the filling slower.
+            // Without the index, filling the tree is only slower.
             let _ = std::fs::rename(claimed.join("index"), &place.index);
             let moved = std::fs::rename(claimed.join("tree"), &place.dir);
             files::remove(&claimed)?;
@@ -267,7 +267,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Scrubs a tree into the pool, or puts it aside where the pool is full or the tree cannot be scrubbed.
+    /// Cleans a tree and moves it to the pool; discards it if the pool is full or cleaning fails.
     async fn retire(&self, repo: &RepoRef, place: &TreePaths) -> Result<(), WorkspaceError> {
         let pool = self.layout.pool(repo);
         let pooled = std::fs::read_dir(&pool).map_or(0, |entries| entries.count());
@@ -287,7 +287,7 @@ impl Workspaces {
         files::remove(&place.index)
     }
 
-    /// Leaves nothing in the tree but the files of its index.
+    /// Removes all files from the tree that are not in its index.
     async fn scrub_to_index(&self, place: &TreePaths) -> Result<(), WorkspaceError> {
         remove_index_lock(&place.index)?;
         let call =
@@ -297,19 +297,19 @@ impl Workspaces {
     }
 }
 
-/// The service's note of where a loop's tree is.
+/// Returns the ref with the last commit of a loop's tree.
 pub(super) fn tree_ref(loop_id: &LoopId) -> String {
     format!("refs/ralph/trees/{}", loop_name(loop_id))
 }
 
-/// A lock on a private index is stale whenever its tree's lock is ours.
+/// Removes a lock of a private index, which is stale if the caller holds the tree's lock.
 pub(super) fn remove_index_lock(index: &Path) -> Result<(), WorkspaceError> {
     let mut name = index.as_os_str().to_owned();
     name.push(".lock");
     files::remove(Path::new(&name))
 }
 
-/// Empties a submodule's folder; returns 1 where there was something.
+/// Empties a submodule's folder; returns 1 if it was not empty, else 0.
 fn empty_folder(root: &Path, link: &Path) -> Result<usize, WorkspaceError> {
     let dir = root.join(link);
     let real = files::parents_are_real(root, link) && std::fs::symlink_metadata(&dir).is_ok_and(|found| found.is_dir());

@@ -1,20 +1,20 @@
-//! The only reader of the system's clock; everything else takes time as a value.
+//! Clock. No other code reads the system's clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use crate::ids::Timestamp;
 
-/// Where "now" comes from.
+/// Source of the current time.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// The machine's clock.
+    /// Clock of the system.
     System,
-    /// A clock that moves only when told to (tests, simulation).
+    /// Clock that is advanced explicitly (tests, simulation).
     Manual(Arc<Manual>),
 }
 
-/// What a manual clock shows, milliseconds, and how much time has passed.
+/// State of a manual clock: its time and the elapsed time, in milliseconds.
 #[derive(Debug)]
 pub struct Manual {
     shown: AtomicI64,
@@ -22,12 +22,12 @@ pub struct Manual {
 }
 
 impl Clock {
-    /// A clock that stands at `start` until it is moved.
+    /// Creates a manual clock at `start`.
     pub fn manual(start: Timestamp) -> Self {
         Self::Manual(Arc::new(Manual { shown: AtomicI64::new(start.0), passed: AtomicI64::new(0) }))
     }
 
-    /// The present moment.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         match self {
             #[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
@@ -39,7 +39,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds that have passed since some moment of this process, whatever the clock was set to meanwhile.
+    /// Returns the elapsed milliseconds since a fixed time in this process, independent of clock changes.
     fn passed_ms(&self) -> i64 {
         static START: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);
         match self {
@@ -48,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// Lets `ms` milliseconds pass on a manual clock; the system's clock is left alone.
+    /// Advances a manual clock by `ms` milliseconds; does nothing for the system's clock.
     pub fn advance_ms(&self, ms: i64) {
         self.set_ahead_ms(ms);
         if let Self::Manual(manual) = self {
@@ -56,7 +56,7 @@ impl Clock {
         }
     }
 
-    /// Sets a manual clock ahead by `ms` milliseconds, or back, without any time passing; the system's is left alone.
+    /// Changes a manual clock by `ms` milliseconds (may be negative) without elapsed time; does nothing for the system's clock.
     pub fn set_ahead_ms(&self, ms: i64) {
         if let Self::Manual(manual) = self {
             manual.shown.fetch_add(ms, Ordering::SeqCst);
@@ -64,31 +64,31 @@ impl Clock {
     }
 }
 
-/// Difference between what a clock shows and the time that passed from which on it was set anew, milliseconds.
+/// Minimum difference between clock time and elapsed time that counts as a clock change, in milliseconds.
 const SET_ANEW_MS: i64 = 60_000;
-/// By so much no clock is set that was right before, milliseconds.
+/// Minimum change after which old times are unreliable, in milliseconds.
 const DOUBTFUL_MS: i64 = 24 * 3_600_000;
 
-/// Notices that a clock was set anew: by hand, by a first answer of the time server, or as the machine woke up.
+/// Detects changes of a clock: manual ones, corrections by a time server, and suspends of the machine.
 #[derive(Debug, Clone)]
 pub struct ClockWatch {
     clock: Clock,
-    /// What the clock showed when it was last looked at, and what had passed.
+    /// Clock time and elapsed time at the last check.
     seen: (Timestamp, i64),
     doubtful: bool,
-    /// Whether this process tells the loops of it; a runner leaves that to whoever decides.
+    /// Whether this process reports changes to the loops; runners leave that to the deciding process.
     pub tells: bool,
 }
 
 impl ClockWatch {
-    /// Watches from now on.
+    /// Creates a watch that starts now.
     pub fn new(clock: Clock) -> Self {
         let seen = (clock.now(), clock.passed_ms());
         Self { clock, seen, doubtful: false, tells: true }
     }
 
-    /// By how many milliseconds the clock was set ahead (or back, below 0) since this was last asked; `None` where it was
-    /// left alone.
+    /// Returns the change of the clock since the last call, in milliseconds (negative if set back); `None` if it was
+    /// not changed.
     pub fn set_by_ms(&mut self) -> Option<i64> {
         let (now, passed) = (self.clock.now(), self.clock.passed_ms());
         let (then, had_passed) = std::mem::replace(&mut self.seen, (now, passed));
@@ -97,24 +97,24 @@ impl ClockWatch {
         (by.saturating_abs() >= SET_ANEW_MS).then_some(by)
     }
 
-    /// Whether it was set by days while this watched: what is old by such a clock may not be.
+    /// Whether the clock was changed by a day or more, so that old times are unreliable.
     pub fn is_doubtful(&self) -> bool {
         self.doubtful
     }
 }
 
-/// A stretch of monotonic time, for durations that are only reported.
+/// Monotonic time measurement, for durations that are reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(std::time::Instant);
 
 impl Stopwatch {
-    /// Starts now.
+    /// Starts a measurement.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
     pub fn start() -> Self {
         Self(std::time::Instant::now())
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> std::time::Duration {
         self.0.elapsed()
     }

@@ -213,7 +213,7 @@ pub struct RepoRef {
     pub name: String,
 }
 
-/// An issue or pull request of a repository.
+/// Issue or pull request of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssueRef {
     /// Repository.
@@ -223,7 +223,7 @@ pub struct IssueRef {
 }
 
 impl IssueRef {
-    /// Key of the issue, unique over all forges: `FORGE/REPOSITORY_ID#NUMBER`.
+    /// Returns the key of the issue, unique over all forges: `FORGE/REPOSITORY_ID#NUMBER`.
     pub fn key(&self) -> String {
         format!("{}/{}#{}", self.repo.forge, self.repo.id, self.issue)
     }

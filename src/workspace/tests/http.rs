@@ -1,4 +1,4 @@
-//! Remotes over HTTP: git's own server program behind a password, and eyes on every process meanwhile.
+//! Tests of remotes over HTTP, with `git http-backend` behind a password.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -15,17 +15,17 @@ use super::*;
 
 const TOKEN: &str = "tok-5ecret-canary-value";
 
-/// What the server does and saw.
+/// Behaviour and observations of the server.
 #[derive(Default)]
 struct GitHttpServer {
     root: PathBuf,
-    /// Answer everything with this status instead.
+    /// Status of all responses, if set.
     answer: Mutex<Option<StatusCode>>,
-    /// Send everybody there instead.
+    /// Redirect target of all requests, if set.
     redirect: Mutex<Option<String>>,
     requests: Mutex<Vec<String>>,
     authorizations: Mutex<Vec<String>>,
-    /// Processes that showed the token.
+    /// Processes with a visible token.
     leaks: Mutex<Vec<String>>,
 }
 
@@ -81,7 +81,7 @@ async fn serve(
     (status, [("content-type", kind)], answer).into_response()
 }
 
-/// Takes a CGI answer apart.
+/// Parses the response of a CGI program.
 fn cgi(output: Vec<u8>) -> (StatusCode, String, Vec<u8>) {
     let end = output.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     let head = String::from_utf8_lossy(&output[..end]).into_owned();
@@ -111,7 +111,7 @@ async fn listen(forge: Arc<GitHttpServer>) -> (String, impl Future<Output = std:
     (url, async move { axum::serve(listener, router).await })
 }
 
-/// A world whose forge is behind HTTP; `test` runs as long as the server does.
+/// Runs `test` with a forge behind HTTP.
 async fn with_forge(test: impl AsyncFnOnce(&mut WorkspaceWorld, &GitHttpServer)) {
     let mut world = WorkspaceWorld::new();
     let forge = Arc::new(GitHttpServer { root: world.folder.path().to_path_buf(), ..GitHttpServer::default() });

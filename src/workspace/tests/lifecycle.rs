@@ -1,4 +1,4 @@
-//! The plain way: prepare, commit, push, reset, check out clean.
+//! Tests of the usual operations: prepare, commit, push, reset, clean checkout.
 
 use super::*;
 use crate::domain::model::task::DiffStat;

@@ -1,8 +1,8 @@
-//! Agents that lay traps in their tree: nothing of theirs may be executed, and what is committed is what is there.
+//! Tests with malicious files in the tree: nothing of an agent is executed, and commits contain the files found.
 
 use super::*;
 
-/// Every setting by which git can be made to execute something, each writing a marker file that names it.
+/// Writes every setting that makes git execute a program; each writes a marker file.
 fn traps(git_dir: &Path, markers: &Path) {
     let trap = |name: &str| format!("touch {}/{name}; false", markers.display());
     let script = |name: &str| {
@@ -79,7 +79,7 @@ fn lay_traps(tree: &Path, markers: &Path) {
     .unwrap();
 }
 
-/// The service does everything it does with a tree; what the agent laid out is there each time.
+/// Runs all operations on a tree, each with the files that `lay` writes.
 async fn exercise(world: &WorkspaceWorld, lay: impl Fn(&Path)) -> Vec<Sha> {
     let info = world.prepare().await;
     lay(&info.dir);
@@ -107,7 +107,7 @@ async fn exercise(world: &WorkspaceWorld, lay: impl Fn(&Path)) -> Vec<Sha> {
     vec![kept, commit, merge]
 }
 
-/// Lays the same traps in a tree that has some of them as plain files by now.
+/// Writes the same files again into a tree that has some of them as plain files.
 fn lay_again(tree: &Path, lay: &impl Fn(&Path)) {
     sh(tree, "rm -rf nested deep bare src/sub src/.git");
     lay(tree);

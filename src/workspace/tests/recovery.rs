@@ -1,4 +1,4 @@
-//! Crashes: whatever is left on disk, the next call gets on with it, and nothing recorded is lost.
+//! Tests of crashes: operations recover from any state on disk, and no recorded commit is lost.
 
 use super::*;
 

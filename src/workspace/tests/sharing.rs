@@ -1,4 +1,4 @@
-//! Many loops on one repository: one mirror, a pool of trees, nothing that passes from one to the next.
+//! Tests of many loops on one repository: one mirror, and a pool of trees that carry nothing over.
 
 use super::*;
 
