@@ -1,5 +1,4 @@
-//! A scripted transport that checks each request, and each scripted answer, against the forge's own description of its
-//! interface (tests only).
+//! Scripted transport for tests that validates each request and response against the forge's API description.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -28,7 +27,7 @@ pub(crate) fn contract_folder(name: &str) -> Vec<String> {
     names
 }
 
-/// Which description.
+/// API description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContractSpec {
     Gitea,
@@ -50,14 +49,14 @@ impl ContractSpec {
     }
 }
 
-/// A request that was sent.
+/// Recorded request.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordedRequest {
     pub(crate) method: String,
-    /// Path and query, without the prefix of the interface.
+    /// Path and query, without the prefix of the API.
     pub(crate) target: String,
     pub(crate) headers: ::http::HeaderMap,
-    /// `Null` when there was none.
+    /// JSON body; `Null` without a body.
     pub(crate) body: Value,
 }
 
@@ -68,7 +67,7 @@ struct Scripted {
     checked: bool,
 }
 
-/// Answers from a script, by method and target, each answer once and in order; the last of a target is not repeated.
+/// Transport with scripted responses by method and target; each is used once, in order.
 pub(crate) struct ContractTransport {
     spec: ContractSpec,
     document: Arc<Value>,
@@ -91,12 +90,12 @@ impl ContractTransport {
         })
     }
 
-    /// Scripts an answer that must be valid by the description. `target` is path and query, without `/api/v1`.
+    /// Adds a response that must match the description. `target` is path and query, without `/api/v1`.
     pub(crate) fn on(&self, method: &str, target: &str, status: u16, body: Value) -> &Self {
         self.on_with(method, target, status, &[], body)
     }
 
-    /// The same with headers.
+    /// Adds a response with headers that must match the description.
     pub(crate) fn on_with(
         &self,
         method: &str,
@@ -109,7 +108,7 @@ impl ContractTransport {
         self.script(method, target, status, headers, body, true)
     }
 
-    /// Scripts an answer of any shape: what a server should not, but might, send.
+    /// Adds a response that need not match the description.
     pub(crate) fn on_raw(
         &self,
         method: &str,
@@ -121,7 +120,7 @@ impl ContractTransport {
         self.script(method, target, status, headers, Bytes::copy_from_slice(body.as_bytes()), false)
     }
 
-    /// Allows a path that the subset does not describe (the whole description does). `path` is a template.
+    /// Allows a path that the subset does not contain, given as a template.
     pub(crate) fn outside(&self, method: &str, path: &str) -> &Self {
         self.outside.lock().unwrap().insert(format!("{method} {path}"));
         self
@@ -143,7 +142,7 @@ impl ContractTransport {
         self
     }
 
-    /// Checks a call that somebody else made, and its answer; `path` is below the interface's root.
+    /// Validates a request of another transport and its response; `path` is relative to the API's root.
     pub(crate) fn check(&self, request: &Request<Bytes>, path: &str, answer: &Response<Bytes>) {
         let method = request.method().as_str();
         let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
@@ -151,24 +150,24 @@ impl ContractTransport {
         self.check_answer(method, path, answer.status().as_u16(), answer.body());
     }
 
-    /// What was sent, in order.
+    /// Returns the recorded requests in order.
     pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// The bodies sent with a method to a target.
+    /// Returns the bodies of requests with a method and target.
     pub(crate) fn bodies(&self, method: &str, target: &str) -> Vec<Value> {
         self.seen().into_iter().filter(|s| s.method == method && s.target == target).map(|s| s.body).collect()
     }
 
-    /// Fails when a scripted answer was not asked for.
+    /// Panics if a scripted response was not used.
     pub(crate) fn finish(&self) {
         let left: Vec<String> =
             self.script.lock().unwrap().iter().filter(|(_, v)| !v.is_empty()).map(|(k, _)| k.clone()).collect();
         assert!(left.is_empty(), "never asked for: {left:?}");
     }
 
-    /// The path template and operation for a request; `None` for one that is allowed without a description.
+    /// Returns the path template and operation of a request; `None` if it is allowed without a description.
     fn operation(&self, method: &str, path: &str) -> Option<(&str, &Value)> {
         let outside = self.outside.lock().unwrap();
         let allowed = |template: &str| outside.contains(&format!("{method} {template}"));
@@ -397,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn right_calls_pass_and_wrong_ones_do_not() {
+    fn valid_requests_pass_and_invalid_ones_fail() {
         let comment = "/repos/a/b/issues/1/comments";
         let cases = [
             (

@@ -1,5 +1,5 @@
-//! A repository on this machine without a forge: the task is its only issue, the pushed branch its pull request, and
-//! what would be said on a forge goes to whoever listens. Nothing of it outlives the process.
+//! Adapter for a local repository without a forge: the task is an issue, the pushed branch a pull request, and messages go to a
+//! listener. The state is kept in memory only.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -28,27 +28,27 @@ use crate::process::{self, ProcessLimits, ProcessSpec};
 pub const NAME: &str = "local";
 /// Numeric id of the bot's account.
 const OWN: UserId = UserId(1);
-/// Numeric id of the person who gave the task.
-const PERSON: UserId = UserId(2);
-/// Longest look at the repository.
-const LOOK: Duration = Duration::from_secs(30);
+/// Numeric id of the user, who gave the task.
+const USER: UserId = UserId(2);
+/// Time limit of git commands on the repository.
+const GIT_LIMIT: Duration = Duration::from_secs(30);
 
-/// Something that would be said on a forge.
+/// Message that an adapter of a forge would post.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "said", rename_all = "snake_case")]
 pub enum LocalMessage {
-    /// A comment, as Markdown.
+    /// Comment in Markdown.
     Comment { on: Number, body: String },
-    /// An issue that needs a person.
+    /// Issue that needs a person.
     Issue { title: String, body: String },
-    /// A pull request was opened.
+    /// Opened pull request.
     Pull { title: String, head: String, base: String },
 }
 
-/// Where it is said.
+/// Receiver of messages.
 pub type MessageListener = Box<dyn Fn(LocalMessage) + Send + Sync>;
 
-/// The repository as a forge.
+/// Adapter for a local repository.
 pub struct Local {
     name: ForgeName,
     repo: RepoRef,
@@ -58,7 +58,7 @@ pub struct Local {
     path: OsString,
     home: String,
     clock: Clock,
-    said: MessageListener,
+    listener: MessageListener,
     state: Mutex<LocalState>,
 }
 
@@ -71,9 +71,9 @@ struct LocalState {
     next_comment: i64,
 }
 
-/// What is said when there is no such thing.
-fn missing(what: &str) -> ForgeError {
-    ForgeError { kind: ForgeErrorKind::NotFound, what: what.to_owned(), detail: "there is no such thing".into() }
+/// Returns the error for a missing object.
+fn not_found(what: &str) -> ForgeError {
+    ForgeError { kind: ForgeErrorKind::NotFound, what: what.to_owned(), detail: "it does not exist".into() }
 }
 
 fn conflict(what: &str, detail: String) -> ForgeError {
@@ -81,34 +81,34 @@ fn conflict(what: &str, detail: String) -> ForgeError {
 }
 
 impl Local {
-    /// The repository that the folder `dir` is in; git is looked up in `path`, with `home` for its settings.
+    /// Opens the repository that contains the folder `dir`; git is searched in `path` and uses `home`.
     ///
     /// # Errors
-    /// A sentence: no repository, no branch checked out, no commit yet.
+    /// Message for people: no repository, no branch checked out, or no commit.
     pub async fn open(
         dir: &Path,
         path: OsString,
         home: &str,
         clock: Clock,
-        said: MessageListener,
+        listener: MessageListener,
     ) -> Result<Self, String> {
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
         let ask = async |args: &[&str]| git(&dir, &path, home, args).await;
         let git_dir = match ask(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await {
             Ok(text) => PathBuf::from(text),
-            Err(why) => return Err(format!("{} is in no git repository: {why}", dir.display())),
+            Err(why) => return Err(format!("{} is not in a git repository: {why}", dir.display())),
         };
         let branch = ask(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await;
-        let default_branch = branch.map_err(|_| {
-            format!("{} has no branch checked out; `git switch` to the one to start from", dir.display())
-        })?;
+        let default_branch =
+            branch.map_err(|_| format!("{} has no branch checked out; run `git switch BRANCH`", dir.display()))?;
         let tip = format!("refs/heads/{default_branch}^{{commit}}");
         if ask(&["rev-parse", "--verify", "--quiet", &tip]).await.is_err() {
-            return Err(format!("{} has no commit yet; make a first one", dir.display()));
+            return Err(format!("{} has no commit; create a first one", dir.display()));
         }
-        // The folder is for people, the common folder is where all work trees of a repository keep their branches.
+        // The name is that of the folder; branches are in the common git directory of all work trees.
         let folder = if git_dir.ends_with(".git") { git_dir.parent().unwrap_or(&git_dir) } else { &git_dir };
-        let url = Url::from_file_path(&git_dir).map_err(|()| format!("{} has no address", git_dir.display()))?;
+        let url = Url::from_file_path(&git_dir)
+            .map_err(|()| format!("{} cannot be converted to an address", git_dir.display()))?;
         let repo = RepoRef {
             forge: ForgeName::new(NAME),
             id: id_of(&git_dir),
@@ -117,29 +117,29 @@ impl Local {
         };
         let state = Mutex::new(LocalState { next_number: 1, next_comment: 1, ..LocalState::default() });
         let (name, url, home) = (ForgeName::new(NAME), url.to_string(), home.to_owned());
-        Ok(Self { name, repo, default_branch, url, git_dir, path, home, clock, said, state })
+        Ok(Self { name, repo, default_branch, url, git_dir, path, home, clock, listener, state })
     }
 
-    /// The repository.
+    /// Returns the repository.
     pub fn repo(&self) -> &RepoRef {
         &self.repo
     }
 
-    /// Branch that work starts from: the one that is checked out.
+    /// Returns the checked-out branch, from which work starts.
     pub fn default_branch(&self) -> &str {
         &self.default_branch
     }
 
-    /// The person whose task it is.
-    pub fn person(&self) -> User {
-        User { id: PERSON, login: "you".into(), kind: AccountKind::User }
+    /// Returns the account of the user.
+    pub fn user(&self) -> User {
+        User { id: USER, login: "you".into(), kind: AccountKind::User }
     }
 
-    /// Puts the task in as an issue whose number is above `above` and above those of all branches `prefix<number>-…`,
-    /// so that no branch of an earlier run is taken for this one's.
+    /// Adds the task as an issue. Its number is greater than `above` and those of all branches `prefix<number>-…`, so that
+    /// branches of earlier runs are not reused.
     ///
     /// # Errors
-    /// When git cannot list the branches.
+    /// git cannot list the branches.
     pub async fn add_task(&self, title: &str, body: &str, prefix: &str, above: Number) -> ForgeResult<IssueSnapshot> {
         let pattern = format!("refs/heads/{prefix}");
         let listed = self.git(&["for-each-ref", "--format=%(refname)", pattern.trim_end_matches('/')]).await?;
@@ -148,7 +148,7 @@ impl Local {
         let number = Number(used.max().unwrap_or(0).max(above.0) + 1);
         let mut state = self.lock();
         state.next_number = number.0 + 1;
-        let issue = self.new_issue(number, title, body, Vec::new(), self.person());
+        let issue = self.new_issue(number, title, body, Vec::new(), self.user());
         state.issues.insert(number.0, issue.clone());
         Ok(issue)
     }
@@ -186,7 +186,7 @@ impl Local {
 
     fn change_issue(&self, number: Number, change: impl FnOnce(&mut IssueSnapshot)) -> ForgeResult<()> {
         let mut state = self.lock();
-        let issue = state.issues.get_mut(&number.0).ok_or_else(|| missing(&format!("look at #{number}")))?;
+        let issue = state.issues.get_mut(&number.0).ok_or_else(|| not_found(&format!("read #{number}")))?;
         change(issue);
         issue.updated_at = self.clock.now();
         Ok(())
@@ -202,7 +202,7 @@ impl Local {
     }
 
     /// Updates the head of a pull request to the current commit of its branch.
-    async fn fresh(&self, pull: Option<PullSnapshot>) -> ForgeResult<Option<PullSnapshot>> {
+    async fn with_current_head(&self, pull: Option<PullSnapshot>) -> ForgeResult<Option<PullSnapshot>> {
         let Some(mut pull) = pull else { return Ok(None) };
         if let Some(head) = self.head_of(&pull.head_branch).await? {
             pull.head_sha = head;
@@ -211,24 +211,27 @@ impl Local {
     }
 }
 
-/// Numeric id of a repository: the same for the same place, so that its mirror and loops are found again.
+/// Returns the numeric id of a repository, derived from its path, so that later runs find its mirror and loops.
 fn id_of(git_dir: &Path) -> RepoId {
     let digest = Sha256::digest(git_dir.as_os_str().as_encoded_bytes());
     let head = digest.iter().take(8).fold(0_u64, |id, byte| id << 8 | u64::from(*byte));
     RepoId((head >> 12) as i64)
 }
 
-/// Runs git on the person's own repository and returns what it printed, or a sentence.
+/// Runs git on the user's repository and returns its output.
+///
+/// # Errors
+/// Last line of git's error message.
 async fn git(dir: &Path, path: &OsString, home: &str, args: &[&str]) -> Result<String, String> {
     let mut spec =
         ProcessSpec::new("git", dir).args(args.iter().copied()).env("PATH", path).env("HOME", home).env("LC_ALL", "C");
-    spec.limits = ProcessLimits { wall: LOOK, ..ProcessLimits::default() };
+    spec.limits = ProcessLimits { wall: GIT_LIMIT, ..ProcessLimits::default() };
     let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(|error| error.to_string())?;
     if finished.success() {
         return Ok(finished.stdout.text().trim_end().to_owned());
     }
-    let said = finished.stderr.text();
-    Err(said.lines().last().unwrap_or("git said no").to_owned())
+    let stderr = finished.stderr.text();
+    Err(stderr.lines().last().unwrap_or("git failed without a message").to_owned())
 }
 
 #[async_trait]
@@ -251,7 +254,7 @@ impl Forge for Local {
 
     async fn repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
         if repo.id != self.repo.id {
-            return Err(missing(&format!("look at {repo}")));
+            return Err(not_found(&format!("read {repo}")));
         }
         Ok(Repository {
             repo: self.repo.clone(),
@@ -263,17 +266,18 @@ impl Forge for Local {
     }
 
     async fn permission(&self, _repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
-        Ok(if user.id == PERSON { Permission::Admin } else { Permission::None })
+        Ok(if user.id == USER { Permission::Admin } else { Permission::None })
     }
 
     async fn issue(&self, _repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
-        self.lock().issues.get(&number.0).cloned().ok_or_else(|| missing(&format!("look at #{number}")))
+        self.lock().issues.get(&number.0).cloned().ok_or_else(|| not_found(&format!("read #{number}")))
     }
 
     async fn open_issues_with_label(&self, _repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
         let state = self.lock();
-        let bears = |issue: &&IssueSnapshot| issue.open && !issue.is_pull && issue.labels.iter().any(|l| l == label);
-        Ok(state.issues.values().filter(bears).cloned().collect())
+        let has_label =
+            |issue: &&IssueSnapshot| issue.open && !issue.is_pull && issue.labels.iter().any(|l| l == label);
+        Ok(state.issues.values().filter(has_label).cloned().collect())
     }
 
     async fn create_issue(&self, _repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
@@ -285,7 +289,7 @@ impl Forge for Local {
             state.issues.insert(number.0, created.clone());
             created
         };
-        (self.said)(LocalMessage::Issue { title: issue.title.clone(), body: issue.body.clone() });
+        (self.listener)(LocalMessage::Issue { title: issue.title.clone(), body: issue.body.clone() });
         Ok(created)
     }
 
@@ -318,15 +322,16 @@ impl Forge for Local {
         since: Option<Timestamp>,
     ) -> ForgeResult<Vec<CommentSnapshot>> {
         let state = self.lock();
-        let of_it = state.comments.iter().filter(|(on, c)| *on == number && since.is_none_or(|at| c.created_at >= at));
-        Ok(of_it.map(|(_, comment)| comment.clone()).collect())
+        let matching =
+            state.comments.iter().filter(|(on, c)| *on == number && since.is_none_or(|at| c.created_at >= at));
+        Ok(matching.map(|(_, comment)| comment.clone()).collect())
     }
 
     async fn create_comment(&self, _repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
         let comment = {
             let mut state = self.lock();
             if !state.issues.contains_key(&number.0) {
-                return Err(missing(&format!("create a comment on #{number}")));
+                return Err(not_found(&format!("create a comment on #{number}")));
             }
             let comment = CommentSnapshot {
                 id: CommentId(state.next_comment),
@@ -340,14 +345,14 @@ impl Forge for Local {
             state.comments.push((number, comment.clone()));
             comment
         };
-        (self.said)(LocalMessage::Comment { on: number, body: body.to_owned() });
+        (self.listener)(LocalMessage::Comment { on: number, body: body.to_owned() });
         Ok(comment)
     }
 
     async fn edit_comment(&self, _repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()> {
         let mut state = self.lock();
         let found = state.comments.iter_mut().find(|(_, comment)| comment.id == id);
-        let (_, comment) = found.ok_or_else(|| missing(&format!("edit comment {id}")))?;
+        let (_, comment) = found.ok_or_else(|| not_found(&format!("edit comment {id}")))?;
         body.clone_into(&mut comment.body);
         comment.edited = true;
         Ok(())
@@ -360,21 +365,21 @@ impl Forge for Local {
 
     async fn pull(&self, _repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
         let known = self.lock().pulls.get(&number.0).cloned();
-        self.fresh(known).await?.ok_or_else(|| missing(&format!("look at pull request #{number}")))
+        self.with_current_head(known).await?.ok_or_else(|| not_found(&format!("read pull request #{number}")))
     }
 
     async fn find_pull(&self, _repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
         let known = self.lock().pulls.values().filter(|p| p.head_branch == head).max_by_key(|p| p.number).cloned();
-        self.fresh(known).await
+        self.with_current_head(known).await
     }
 
     async fn create_pull(&self, _repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
         let what = format!("open a pull request from {}", pull.head);
-        let head = self.head_of(&pull.head).await?.ok_or_else(|| missing(&what))?;
+        let head = self.head_of(&pull.head).await?.ok_or_else(|| not_found(&what))?;
         let created = {
             let mut state = self.lock();
             if state.pulls.values().any(|known| known.open && known.head_branch == pull.head) {
-                return Err(conflict(&what, "there is one from this branch".into()));
+                return Err(conflict(&what, "the branch has an open pull request".into()));
             }
             let number = Number(state.next_number);
             state.next_number += 1;
@@ -396,7 +401,11 @@ impl Forge for Local {
             state.pulls.insert(number.0, created.clone());
             created
         };
-        (self.said)(LocalMessage::Pull { title: pull.title.clone(), head: pull.head.clone(), base: pull.base.clone() });
+        (self.listener)(LocalMessage::Pull {
+            title: pull.title.clone(),
+            head: pull.head.clone(),
+            base: pull.base.clone(),
+        });
         Ok(created)
     }
 
@@ -440,7 +449,7 @@ impl Polling for Local {
 impl Drafts for Local {
     async fn set_pull_ready(&self, _repo: &RepoRef, number: Number) -> ForgeResult<()> {
         let mut state = self.lock();
-        let pull = state.pulls.get_mut(&number.0).ok_or_else(|| missing(&format!("look at pull request #{number}")))?;
+        let pull = state.pulls.get_mut(&number.0).ok_or_else(|| not_found(&format!("read pull request #{number}")))?;
         pull.draft = false;
         Ok(())
     }
@@ -468,17 +477,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_without_a_commit_or_a_repository_is_refused() {
+    async fn folder_without_commit_or_repository_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let why = async |dir: &Path| open(dir).await.map(drop).expect_err("refused");
         assert!(why(&folder.path().join("gone")).await.contains("No such file"));
-        assert!(why(folder.path()).await.contains("is in no git repository"));
+        assert!(why(folder.path()).await.contains("is not in a git repository"));
         run(folder.path(), &["init", "--quiet"]).await;
-        assert!(why(folder.path()).await.contains("has no commit yet"));
+        assert!(why(folder.path()).await.contains("has no commit"));
     }
 
     #[tokio::test]
-    async fn what_is_said_is_heard_and_kept_for_this_process() {
+    async fn messages_are_reported_and_kept_in_memory() {
         let folder = tempfile::tempdir().expect("a folder");
         run(folder.path(), &["init", "--quiet"]).await;
         run(folder.path(), &["commit", "--quiet", "--allow-empty", "-m", "first"]).await;
@@ -516,14 +525,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_person_may() {
+    async fn only_the_user_has_permission() {
         let folder = tempfile::tempdir().expect("a folder");
         run(folder.path(), &["init", "--quiet"]).await;
         run(folder.path(), &["commit", "--quiet", "--allow-empty", "-m", "first"]).await;
         let (local, _) = open(folder.path()).await.expect("opened");
         let repo = local.repo().clone();
         let other = User { id: UserId(3), login: "you".into(), kind: AccountKind::User };
-        assert_eq!(local.permission(&repo, &local.person()).await.expect("asked"), Permission::Admin);
+        assert_eq!(local.permission(&repo, &local.user()).await.expect("asked"), Permission::Admin);
         assert_eq!(local.permission(&repo, &other).await.expect("asked"), Permission::None);
         assert!(local.webhooks().is_none() && local.teams().is_none());
         let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo };

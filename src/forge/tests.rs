@@ -1,4 +1,4 @@
-//! Both adapters, over real connections, against servers that do not behave.
+//! Tests of the adapters with servers that violate HTTP timing.
 
 mod fake_forge;
 
@@ -16,7 +16,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::domain::model::ids::RepoId;
 
-/// Time between two bytes of a slow server: less than the idle limit.
+/// Time between two bytes of a slow server, less than the idle timeout.
 const DRIP: Duration = Duration::from_millis(20);
 
 fn adapters(address: &Url) -> Vec<Box<dyn Forge>> {
@@ -41,7 +41,7 @@ fn adapters(address: &Url) -> Vec<Box<dyn Forge>> {
     ]
 }
 
-/// Calls both adapters while `serve` has every connection, and says how each call ended.
+/// Calls both adapters with `serve` as the server, and checks the errors.
 async fn calls<F: Future<Output = std::io::Result<()>>>(serve: impl Fn(TcpStream) -> F) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = Url::parse(&format!("http://{}/", listener.local_addr().expect("an address"))).expect("an address");
@@ -74,7 +74,7 @@ async fn calls<F: Future<Output = std::io::Result<()>>>(serve: impl Fn(TcpStream
 
 /// F2: a server that takes the call and never answers may have acted.
 #[tokio::test]
-async fn a_forge_that_never_answers_is_given_up() {
+async fn request_without_response_times_out() {
     calls(|mut stream| async move {
         let mut request = [0; 4096];
         while stream.read(&mut request).await? > 0 {}
@@ -85,7 +85,7 @@ async fn a_forge_that_never_answers_is_given_up() {
 
 /// F2: one that sends a byte now and then is never silent for long; the whole call has a limit too.
 #[tokio::test]
-async fn a_forge_that_answers_by_drops_is_given_up() {
+async fn slow_response_times_out() {
     for head in ["", "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n"] {
         calls(|mut stream| async move {
             let mut request = [0; 4096];
@@ -103,7 +103,7 @@ async fn a_forge_that_answers_by_drops_is_given_up() {
 
 /// F2: a reset in the middle of the answer.
 #[tokio::test]
-async fn a_forge_that_hangs_up_in_its_answer_may_have_acted() {
+async fn reset_during_response_is_ambiguous() {
     calls(|mut stream| async move {
         let mut request = [0; 4096];
         let _ = stream.read(&mut request).await?;

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_values_cannot_break_out() {
+    fn configuration_values_are_quoted() {
         assert_eq!(quoted("a\"b\\c\n[core]"), "\"a\\\"b\\\\c[core]\"");
     }
 }

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_git_become_variants() {
+    fn git_messages_map_to_error_variants() {
         let url = Some("https://forge/x");
         let name = |detail: &str| match WorkspaceError::from_git("fetch", detail, url) {
             WorkspaceError::DiskFull { .. } => "disk",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn transient_is_what_may_pass_by_itself() {
+    fn transient_errors_are_recognised() {
         let unreachable =
             |transient| WorkspaceError::Unreachable { url: String::new(), detail: String::new(), transient };
         assert!(unreachable(true).is_transient());

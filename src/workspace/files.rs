@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn locked_folders_are_removed_and_specials_scrubbed() {
+    fn protected_folders_and_special_files_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("a/b");
         std::fs::create_dir_all(deep.join(".git/x")).unwrap();

@@ -433,7 +433,7 @@ mod tests {
 
     /// G7, S7.
     #[test]
-    fn only_plain_addresses_are_taken() {
+    fn only_https_http_and_file_addresses_are_accepted() {
         let check = |url: &str| GitUrl { url: url.to_owned(), credential: None }.checked().map(|remote| remote.origin);
         assert_eq!(check("https://forge.example:8443/a/b.git").unwrap(), "https://forge.example:8443");
         assert!(check("file:///srv/a.git").is_ok());
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_of_two_lines_is_refused() {
+    fn multi_line_credential_is_refused() {
         let token = SecretString::from("a\nhost=evil");
         let access = GitUrl { url: "https://forge/x".into(), credential: Some(("bot".into(), token)) };
         assert!(matches!(access.checked(), Err(WorkspaceError::BadUrl { .. })));

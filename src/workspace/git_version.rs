@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_become_relative_to_the_top() {
+    fn attribute_patterns_become_relative_to_the_top() {
         let cases = [
             ("*.rs text", "\"src/**/*.rs\" text"),
             ("/a.txt -text", "\"src/a.txt\" -text"),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn deeper_folders_take_precedence() {
+    fn attributes_of_deeper_folders_take_precedence() {
         let files = vec![
             file("a/b/.gitattributes", "x -text"),
             file(".gitattributes", "[attr]m text\nx m"),

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_safe_and_stay_apart() {
+    fn encoded_names_are_safe_and_distinct() {
         let names = ["a", "A", "a/b", "a_b", "a.b", "../x", "", "_", "_2f", "é", "a b"];
         let safe: HashSet<String> = names.iter().map(|name| encoded(name)).collect();
         assert_eq!(safe.len(), names.len());
@@ -234,7 +234,7 @@ mod tests {
 
     /// G11.
     #[test]
-    fn branch_names_follow_gits_rules() {
+    fn invalid_branch_names_are_refused() {
         for good in ["main", "ralph/42-slug", "feature/a.b", "a@b", "é"] {
             assert!(check_branch(good).is_ok(), "{good}");
         }

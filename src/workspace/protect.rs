@@ -152,7 +152,7 @@ mod tests {
 
     /// G13.
     #[test]
-    fn defaults_cover_what_gives_rights_and_nothing_more() {
+    fn default_patterns_match_privileged_files_only() {
         let set = patterns(PROTECTED_PATHS).unwrap();
         for path in [
             ".github/workflows/ci.yml",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_end_before_the_first_wildcard() {
+    fn literal_prefix_ends_before_the_first_wildcard() {
         for (pattern, prefix) in [
             (".github/workflows/**", ".github/workflows"),
             ("**/X/*", "X"),

@@ -498,7 +498,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numstat_is_read_with_renames_and_binaries() {
+    fn numstat_is_parsed_with_renames_and_binaries() {
         let (read, patch) =
             numstat(b"3\t1\tsrc/a b.rs\0-\t-\timg.png\x001\t2\t\0old\0new\tname\0\0diff --git a/x b/x\n\0");
         let short: Vec<_> = read.iter().map(|(_, s)| (s.path.as_str(), s.added, s.removed, s.binary)).collect();
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_need_both_ends() {
+    fn conflict_needs_opening_and_closing_marker() {
         assert!(has_conflict_markers(b"a\n<<<<<<< x\nb\n=======\nc\n>>>>>>> y\n"));
         assert!(!has_conflict_markers(b"Title\n=======\n"));
         assert!(!has_conflict_markers(b"<<<<<<< only\n"));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_is_bytes_within_the_limit() {
+    async fn output_is_returned_as_bytes_up_to_the_limit() {
         let Ok(output) = run(script("cat; env >&2; exit 3", 10_000, 2)).await else { panic!("not run") };
         assert_eq!((output.code, output.stdout.as_slice(), output.truncated), (3, &b"in"[..], true));
         assert!(!output.stderr.contains("HOME"), "{}", output.stderr);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_outlives_the_limit() {
+    async fn process_group_is_killed_at_the_time_limit() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pid");
         let text = format!("sleep 1000 & echo $! >{0}.new; mv {0}.new {0}; wait", file.display());

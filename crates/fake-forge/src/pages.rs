@@ -338,7 +338,7 @@ mod tests {
     use super::markdown;
 
     #[test]
-    fn comments_cannot_bring_markup_of_their_own() {
+    fn markup_in_comments_is_escaped() {
         for (text, expected) in [
             ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
             ("a <img src=x onerror=y> b", "<p>a &lt;img src=x onerror=y&gt; b</p>\n"),

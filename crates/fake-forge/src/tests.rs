@@ -127,7 +127,7 @@ fn names(deliveries: &[(String, String, Value)]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn credentials_and_rights_are_enforced() {
+async fn credentials_and_permissions_are_enforced() {
     let world = world(Dialect::Gitea).await;
     let number = world.forge.open_issue(&world.outsider, world.repo, "Broken", "Please mend", &[]).await.unwrap();
     world.forge.label(&world.maintainer, world.repo, number, "ralph:run").await.unwrap();
@@ -159,7 +159,7 @@ async fn credentials_and_rights_are_enforced() {
 }
 
 #[tokio::test]
-async fn a_private_repository_is_not_there_for_outsiders() {
+async fn private_repository_is_not_found_by_outsiders() {
     let world = world(Dialect::Gitea).await;
     world.forge.with(|state| state.repo_mut(world.repo).unwrap().private = true);
     let path = "repos/acme/app";
@@ -170,7 +170,7 @@ async fn a_private_repository_is_not_there_for_outsiders() {
 }
 
 #[tokio::test]
-async fn a_renamed_repository_redirects() {
+async fn renamed_repository_redirects() {
     let world = world(Dialect::Gitea).await;
     world.forge.with(|state| state.rename_repo(world.maintainer.id, world.repo, "tool")).unwrap();
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
@@ -181,7 +181,7 @@ async fn a_renamed_repository_redirects() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages() {
+async fn lists_are_paged() {
     let world = world(Dialect::Gitea).await;
     for number in 0..65 {
         let title = format!("Issue {number}");
@@ -234,7 +234,7 @@ async fn git_clones_and_pushes_over_http() {
 }
 
 #[tokio::test]
-async fn a_pull_request_lives_from_push_to_merge() {
+async fn pull_request_is_opened_updated_and_merged() {
     let world = world(Dialect::Gitea).await;
     let (url, received, _tasks) = receiver().await;
     let (forge, repo) = (&world.forge, world.repo);
@@ -288,7 +288,7 @@ async fn a_pull_request_lives_from_push_to_merge() {
 }
 
 #[tokio::test]
-async fn conflicts_are_known_and_not_merged() {
+async fn conflicting_pull_request_is_not_merged() {
     let world = world(Dialect::Gitea).await;
     let (forge, repo) = (&world.forge, world.repo);
     forge.push_commit(&world.bot, repo, "work", &[("README.md", Some("mine\n"), false)], "Mine").await.unwrap();
@@ -311,7 +311,7 @@ async fn conflicts_are_known_and_not_merged() {
 }
 
 #[tokio::test]
-async fn every_way_to_merge_leaves_the_same_files() {
+async fn all_merge_methods_produce_the_same_files() {
     for (method, expected) in [("merge", 3), ("squash", 2), ("rebase", 3), ("fast-forward-only", 3)] {
         let world = world(Dialect::Gitea).await;
         let (forge, repo) = (&world.forge, world.repo);
@@ -330,7 +330,7 @@ async fn every_way_to_merge_leaves_the_same_files() {
 }
 
 #[tokio::test]
-async fn deliveries_are_signed_and_name_no_label() {
+async fn gitea_deliveries_are_signed_and_name_no_label() {
     let world = world(Dialect::Gitea).await;
     let (url, received, _tasks) = receiver().await;
     let (forge, repo) = (&world.forge, world.repo);
@@ -371,7 +371,7 @@ async fn deliveries_are_signed_and_name_no_label() {
 }
 
 #[tokio::test]
-async fn deliveries_can_be_lost_doubled_and_reordered() {
+async fn deliveries_can_be_dropped_duplicated_and_reordered() {
     let world = world(Dialect::Gitea).await;
     let (url, received, _tasks) = receiver().await;
     let (forge, repo) = (&world.forge, world.repo);
@@ -407,7 +407,7 @@ async fn deliveries_can_be_lost_doubled_and_reordered() {
 }
 
 #[tokio::test]
-async fn faults_happen_before_or_after_the_effect() {
+async fn faults_occur_before_or_after_the_effect() {
     let world = world(Dialect::Gitea).await;
     let (forge, repo) = (&world.forge, world.repo);
     let number = forge.open_issue(&world.maintainer, repo, "x", "", &[]).await.unwrap();
@@ -453,7 +453,7 @@ async fn faults_happen_before_or_after_the_effect() {
 }
 
 #[tokio::test]
-async fn reactions_labels_and_comments_over_the_wire() {
+async fn reactions_labels_and_comments_work_over_http() {
     let world = world(Dialect::Gitea).await;
     let (forge, repo) = (&world.forge, world.repo);
     let number = forge.open_issue(&world.outsider, repo, "x", "", &[]).await.unwrap();

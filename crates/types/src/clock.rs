@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_anew_is_noticed_once() {
+    fn clock_change_is_reported_once() {
         let clock = Clock::manual(Timestamp(1_000));
         let mut watch = ClockWatch::new(clock.clone());
         clock.advance_ms(10 * DOUBTFUL_MS);

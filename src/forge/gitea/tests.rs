@@ -1,4 +1,4 @@
-//! Tests of the Gitea and Forgejo adapter: each call is checked against both servers' own descriptions.
+//! Tests of the Gitea and Forgejo adapter. Requests are validated against the descriptions of both servers.
 
 use ::http::header::AUTHORIZATION;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ fn over(settings: GiteaSettings, transport: &Arc<ContractTransport>) -> Gitea {
     Gitea::with_transport(settings, Clock::manual(Timestamp(0)), transport).unwrap()
 }
 
-/// Adapter over a scripted server of each kind.
+/// Returns an adapter with a scripted server of each kind.
 fn servers() -> Vec<(Arc<ContractTransport>, Gitea)> {
     let transports = [ContractSpec::Gitea, ContractSpec::Forgejo].into_iter().map(ContractTransport::new);
     transports.map(|transport| (transport.clone(), over(settings(), &transport))).collect()
@@ -68,7 +68,7 @@ fn pull(number: u64, head: &str, head_repo: i64, title: &str, draft: bool) -> Va
 }
 
 #[tokio::test]
-async fn versions_tell_the_products_apart() {
+async fn product_is_read_from_the_version() {
     for (version, forgejo, expected) in [
         ("1.25.4", None, Ok("Gitea 1.25.4")),
         ("1.26.0+dev-12-gabc", None, Ok("Gitea 1.26.0+dev-12-gabc")),
@@ -105,7 +105,7 @@ async fn versions_tell_the_products_apart() {
 
 /// F4.
 #[tokio::test]
-async fn what_is_read_at_intervals_leaves_the_rest_of_a_budget_to_commands() {
+async fn polling_does_not_use_the_reserve() {
     for (server, _) in servers() {
         let rates = RateSettings { reserve: 100, ..settings().rates };
         let forge = over(GiteaSettings { rates, ..settings() }, &server);
@@ -130,7 +130,7 @@ async fn what_is_read_at_intervals_leaves_the_rest_of_a_budget_to_commands() {
 }
 
 #[tokio::test]
-async fn own_account_is_asked_once_or_configured() {
+async fn own_account_is_requested_once_or_configured() {
     for (server, forge) in servers() {
         server.on("GET", "/user", 200, user(12, "ralph"));
         assert_eq!(forge.own_account().await.unwrap().id, UserId(12));
@@ -150,7 +150,7 @@ async fn own_account_is_asked_once_or_configured() {
 }
 
 #[tokio::test]
-async fn repositories_are_read_over_all_pages_and_by_search_for_narrow_tokens() {
+async fn repositories_are_listed_or_searched_for_limited_tokens() {
     for (server, forge) in servers() {
         let first: Vec<Value> = (1..=50).map(|id| repository(id, &format!("r{id}"))).collect();
         let total = [("x-total-count", "51")];
@@ -176,7 +176,7 @@ async fn repositories_are_read_over_all_pages_and_by_search_for_narrow_tokens() 
 
 /// F8, F19.
 #[tokio::test]
-async fn paging_ends_however_the_server_tells() {
+async fn paging_ends_with_any_kind_of_last_page() {
     let target = |page: u32| format!("/user/repos?limit=50&page={page}");
     let one = |id: i64| json!([repository(id, "r")]);
     for (server, forge) in servers() {
@@ -199,7 +199,7 @@ async fn paging_ends_however_the_server_tells() {
 }
 
 #[tokio::test]
-async fn a_repository_is_followed_by_its_id() {
+async fn renamed_repository_is_found_by_id() {
     for (server, forge) in servers() {
         server.outside("GET", "/repositories/{id}");
         server.on("GET", "/repos/acme/app", 200, repository(1, "app"));
@@ -230,7 +230,7 @@ async fn a_repository_is_followed_by_its_id() {
 
 /// P7.
 #[tokio::test]
-async fn a_teams_members_are_known_by_id() {
+async fn team_membership_is_checked_by_id() {
     let (search, member) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members/ann");
     let leads = TeamRef::parse("acme/leads").unwrap();
     for (server, forge) in servers() {
@@ -256,7 +256,7 @@ async fn a_teams_members_are_known_by_id() {
 }
 
 #[tokio::test]
-async fn it_is_told_why_a_team_cannot_be_asked() {
+async fn hidden_team_is_reported_with_the_remedy() {
     let (search, members) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members?limit=1");
     let leads = TeamRef::parse("acme/leads").unwrap();
     let teams = json!({ "ok": true, "data": [{ "id": 3, "name": "leads" }] });
@@ -285,12 +285,12 @@ async fn it_is_told_why_a_team_cannot_be_asked() {
 }
 
 #[tokio::test]
-async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
+async fn files_of_a_folder_are_read_without_subfolders() {
     let folder = "/repos/acme/app/contents/.gitea/workflows";
     for (server, forge) in servers() {
         let entry =
             |name: &str, kind: &str| json!({ "path": format!(".gitea/workflows/{name}"), "type": kind, "size": 8 });
-        // The description knows a file only; a folder is answered with a list.
+        // The description has only files; a folder's response is a list.
         let listed = json!([entry("b.yml", "file"), entry("more", "dir"), entry("a.yml", "symlink")]);
         server.on_raw("GET", folder, 200, &[], &listed.to_string());
         let whole = json!({ "type": "file", "path": "b.yml", "content": "b246IHB1c2g=", "encoding": "base64" });
@@ -304,7 +304,7 @@ async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
 }
 
 #[tokio::test]
-async fn permission_goes_by_id() {
+async fn permission_is_checked_by_id() {
     let target = "/repos/acme/app/collaborators/ann/permission";
     for (server, forge) in servers() {
         let says = |level: &str, id: i64| json!({ "permission": level, "role_name": level, "user": user(id, "ann") });
@@ -357,7 +357,7 @@ async fn issues_are_read_opened_and_closed() {
         server.on_raw("GET", "/repos/acme/app/issues/1", 200, &[("content-type", "text/html")], "<html>");
         assert!(forge.issue(&repo(), Number(1)).await.unwrap_err().detail.contains("web page"));
 
-        // An unknown label is no filter for the server: what it lists beside is left out.
+        // The server ignores unknown labels in the filter; the adapter removes the other issues.
         let listed = "/repos/acme/app/issues?state=open&type=issues&labels=ralph%3Arun&limit=50&page=1";
         let both = json!([issue(1, &["ralph:run"]), issue(2, &["bug"])]);
         server.on_with("GET", listed, 200, &[("x-total-count", "2")], both);
@@ -391,7 +391,7 @@ fn one_page(server: &ContractTransport, target: &str, items: Vec<Value>) {
 }
 
 #[tokio::test]
-async fn labels_are_found_by_name_also_those_of_the_organisation() {
+async fn labels_of_repository_and_organisation_are_found_by_name() {
     for (server, forge) in servers() {
         one_page(&server, REPO_LABELS, vec![label(4, "bug"), label(5, "both")]);
         one_page(&server, ORG_LABELS, vec![label(90, "ralph:run"), label(91, "both")]);
@@ -415,7 +415,7 @@ async fn labels_are_found_by_name_also_those_of_the_organisation() {
 }
 
 #[tokio::test]
-async fn a_label_made_anew_is_found_again() {
+async fn recreated_label_is_found() {
     for (server, forge) in servers() {
         for id in [4, 44] {
             one_page(&server, REPO_LABELS, vec![label(id, "bug")]);
@@ -430,7 +430,7 @@ async fn a_label_made_anew_is_found_again() {
 }
 
 #[tokio::test]
-async fn missing_labels_are_made_and_others_left() {
+async fn missing_labels_are_created_and_others_unchanged() {
     for (server, forge) in servers() {
         one_page(&server, REPO_LABELS, vec![label(4, "ralph:run")]);
         server.on("GET", ORG_LABELS, 404, json!({}));
@@ -446,7 +446,7 @@ async fn missing_labels_are_made_and_others_left() {
 }
 
 #[tokio::test]
-async fn a_label_is_taken_off_only_where_it_is() {
+async fn removing_an_absent_label_has_no_effect() {
     for (server, forge) in servers() {
         server.on("GET", ISSUE_LABELS, 200, json!([label(4, "bug"), label(6, "ralph:run")]));
         server.on("DELETE", "/repos/acme/app/issues/1/labels/6", 204, Value::Null);
@@ -461,7 +461,7 @@ async fn a_label_is_taken_off_only_where_it_is() {
 }
 
 #[tokio::test]
-async fn comments_are_read_in_order_and_written() {
+async fn comments_are_listed_in_order_and_created() {
     let all = "/repos/acme/app/issues/1/comments";
     for (server, forge) in servers() {
         let listed = json!([
@@ -495,7 +495,7 @@ async fn comments_are_read_in_order_and_written() {
 }
 
 #[tokio::test]
-async fn a_locked_conversation_is_a_conflict_and_other_refusals_are_not() {
+async fn locked_conversation_is_a_conflict() {
     let all = "/repos/acme/app/issues/1/comments";
     for (server, forge) in servers() {
         for (locked, expected) in [(true, ForgeErrorKind::Conflict), (false, ForgeErrorKind::Denied)] {
@@ -510,7 +510,7 @@ async fn a_locked_conversation_is_a_conflict_and_other_refusals_are_not() {
 }
 
 #[tokio::test]
-async fn reactions_may_be_there_already() {
+async fn existing_reaction_is_not_an_error() {
     let target = "/repos/acme/app/issues/comments/8/reactions";
     for (server, forge) in servers() {
         let given = json!({ "content": "eyes", "user": user(12, "ralph") });
@@ -549,7 +549,7 @@ async fn pull_requests_are_found_by_branch_of_this_repository() {
 }
 
 #[tokio::test]
-async fn drafts_live_in_the_title() {
+async fn draft_state_is_stored_in_the_title() {
     let one = "/repos/acme/app/pulls/5";
     for (server, forge) in servers() {
         server.on("POST", "/repos/acme/app/pulls", 201, pull(5, "ralph/1-x", 1, "WIP: Fix", true));
@@ -590,7 +590,7 @@ async fn drafts_live_in_the_title() {
 }
 
 #[tokio::test]
-async fn reviewers_who_cannot_be_asked_are_left_out() {
+async fn unavailable_reviewers_are_left_out() {
     let target = "/repos/acme/app/pulls/5/requested_reviewers";
     for (server, forge) in servers() {
         let refusal = || json!({ "message": "poster of pr can't be reviewer" });
@@ -609,7 +609,7 @@ async fn reviewers_who_cannot_be_asked_are_left_out() {
 }
 
 #[tokio::test]
-async fn reviews_and_remarks_that_were_handed_in_are_read() {
+async fn submitted_reviews_and_comments_are_listed() {
     let list = "/repos/acme/app/pulls/5/reviews?limit=50&page=1";
     let review = |id: i64, state: &str, at: &str, remarks: i64| json!({ "id": id, "state": state, "body": "b", "user": user(7, "ann"), "submitted_at": at, "comments_count": remarks });
     for (server, forge) in servers() {
@@ -643,7 +643,7 @@ async fn reviews_and_remarks_that_were_handed_in_are_read() {
 }
 
 #[tokio::test]
-async fn ci_counts_statuses_and_describes_failures() {
+async fn statuses_are_counted_and_failures_described() {
     let target = |page: u32| format!("/repos/acme/app/commits/{SHA}/status?limit=50&page={page}");
     let status = |status: &str| json!({ "status": status, "context": format!("ci/{status}"), "description": "Failing after 3s", "target_url": "/acme/app/actions/runs/1/jobs/0" });
     for (server, forge) in servers() {
@@ -663,7 +663,7 @@ async fn ci_counts_statuses_and_describes_failures() {
 }
 
 #[tokio::test]
-async fn the_webhook_is_made_kept_and_replaced() {
+async fn webhook_is_created_kept_and_replaced() {
     let (list, hooks) = ("/repos/acme/app/hooks?limit=50&page=1", "/repos/acme/app/hooks");
     let url = "https://ralph.test/webhooks/work";
     let hook = |id: i64, url: &str| json!({ "id": id, "type": "gitea", "active": true, "config": { "url": url, "content_type": "json" } });
@@ -694,7 +694,7 @@ async fn the_webhook_is_made_kept_and_replaced() {
 }
 
 #[tokio::test]
-async fn git_is_reached_under_the_servers_path_and_the_token_is_never_shown() {
+async fn git_address_contains_the_servers_path_and_no_token() {
     let url = Url::parse("https://user:pass@git.test/forge/?x=1#y").unwrap();
     let transport = ReqwestTransport::new(Timeouts::USUAL).unwrap();
     let with = |settings| {
@@ -725,7 +725,7 @@ fn sample(name: &str) -> Value {
     serde_json::from_slice(&contract_file(&format!("gitea-webhooks/{name}.json"))).unwrap()
 }
 
-/// The name of the event a body was read as, or `ignored`.
+/// Returns the name of the parsed event, or `ignored`.
 fn read_as(parsed: &ParsedDelivery) -> String {
     match parsed {
         ParsedDelivery::Event(event) => serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned(),
@@ -736,7 +736,7 @@ fn read_as(parsed: &ParsedDelivery) -> String {
 
 /// F19.
 #[test]
-fn every_recorded_delivery_is_an_event_or_ignored_on_purpose() {
+fn recorded_deliveries_are_parsed_or_ignored() {
     let expected = [
         ("create-event.json", "ignored"),
         ("delete-event.json", "pushed"),
@@ -768,7 +768,7 @@ fn every_recorded_delivery_is_an_event_or_ignored_on_purpose() {
 }
 
 #[test]
-fn actions_of_issues_and_pull_requests() {
+fn actions_of_issues_and_pull_requests_map_to_events() {
     let (issue, pull) = (sample("issues-event"), sample("pull-request-event"));
     for (payload, action, event) in [
         (&issue, "edited", "issue_edited"),
@@ -801,7 +801,7 @@ fn actions_of_issues_and_pull_requests() {
 }
 
 #[test]
-fn what_events_say() {
+fn events_contain_the_fields_of_the_delivery() {
     let (comment, mut pull, review) =
         (sample("pull-request-comment-event"), sample("pull-request-event"), sample("pull-request-review-event"));
     let ParsedDelivery::Event(event) = parsed("issue_comment", &comment) else { panic!("no event") };
@@ -839,7 +839,7 @@ fn what_events_say() {
 }
 
 #[test]
-fn pushes_deletions_statuses_and_workflows() {
+fn pushes_deletions_statuses_and_workflows_are_parsed() {
     let push = sample("push-event");
     let zeros = "0".repeat(40);
     for (reference, after, expected) in [
@@ -891,7 +891,7 @@ fn pushes_deletions_statuses_and_workflows() {
 
 /// F9, F19.
 #[test]
-fn strange_deliveries_are_read_ignored_or_refused_never_guessed() {
+fn unusual_deliveries_are_parsed_ignored_or_refused() {
     let issue = sample("issue-label-event");
     let changed = |change: &dyn Fn(&mut Value)| {
         let mut payload = issue.clone();

@@ -1,4 +1,4 @@
-//! Tests of the GitHub adapter: every call is checked against GitHub's own description, and so is every answer it gets.
+//! Tests of the GitHub adapter. Requests and responses are validated against GitHub's description.
 
 mod app;
 mod calls;
@@ -72,7 +72,7 @@ struct HookAttributes {
 }
 
 #[test]
-fn the_manifest_asks_for_what_the_adapter_needs() {
+fn manifest_requests_the_needed_permissions() {
     let text = include_str!("../../../app-manifest.yml");
     let manifest: Manifest = serde_saphyr::from_str(text).unwrap();
     assert_eq!(manifest.default_events, EVENTS);
@@ -92,7 +92,7 @@ fn the_manifest_asks_for_what_the_adapter_needs() {
 
 /// S8.
 #[test]
-fn nothing_printed_holds_a_secret() {
+fn debug_output_contains_no_secret() {
     for auth in [token_auth(), app_auth()] {
         let printed = format!("{:?}", settings(auth));
         assert!(!printed.contains("ghp_secret") && !printed.contains("PRIVATE KEY"), "{printed}");
@@ -100,7 +100,7 @@ fn nothing_printed_holds_a_secret() {
 }
 
 #[test]
-fn a_key_that_is_none_is_refused_at_the_start() {
+fn invalid_private_key_is_refused() {
     let auth = GitHubAuth::App { app_id: 5, private_key_pem: SecretString::from("no key".to_owned()) };
     let transport = Arc::new(network::Unreachable);
     let Err(refused) = GitHub::with_transport(settings(auth), Clock::System, transport) else { panic!() };

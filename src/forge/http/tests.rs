@@ -1,4 +1,4 @@
-//! Tests of the retry and pacing layer.
+//! Tests of the request layer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -160,7 +160,7 @@ async fn rate_limit_responses_pause_requests() {
 
 /// F3.
 #[tokio::test]
-async fn nothing_is_sent_inside_a_pause_and_all_goes_on_after_it() {
+async fn requests_are_refused_during_a_pause() {
     let script = script([answer(429, &[("retry-after", "30")], ""), answer(200, &[], "{}"), answer(201, &[], "{}")]);
     let clock = Clock::manual(NOW);
     let caller = caller(&script, &clock, UNSPACED);
@@ -178,7 +178,7 @@ async fn nothing_is_sent_inside_a_pause_and_all_goes_on_after_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_used_up_the_budget_stops_the_next_call() {
+async fn exhausted_budget_stops_the_next_request() {
     let reset = (NOW.0 / 1_000 + 20).to_string();
     let used_up = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset.as_str())];
     let search = [used_up[0], used_up[1], ("x-ratelimit-resource", "search")];
@@ -191,7 +191,7 @@ async fn an_answer_that_used_up_the_budget_stops_the_next_call() {
 }
 
 #[tokio::test]
-async fn pauses_without_a_time_grow_until_a_success() {
+async fn pauses_without_a_time_double_until_a_success() {
     let clock = Clock::manual(NOW);
     let refusals = (0..8).map(|_| answer(429, &[], ""));
     let script = script(refusals.chain([answer(200, &[], "{}"), answer(429, &[], "")]));
@@ -206,7 +206,7 @@ async fn pauses_without_a_time_grow_until_a_success() {
 
 /// F4.
 #[tokio::test]
-async fn the_reserve_is_kept_from_background_calls() {
+async fn background_requests_do_not_use_the_reserve() {
     let reset = (NOW.0 / 1_000 + 50).to_string();
     let left = |n: &'static str| answer(200, &[("x-ratelimit-remaining", n), ("x-ratelimit-reset", &reset)], "{}");
     let script = script([left("100"), left("99"), left("98"), left("5000"), left("50")]);
@@ -227,7 +227,7 @@ async fn the_reserve_is_kept_from_background_calls() {
 }
 
 #[tokio::test]
-async fn reads_are_tried_again_with_growing_pauses() {
+async fn reads_are_retried_with_backoff() {
     let script = script([broken(true), answer(502, &[], ""), answer(200, &[], "{}")]);
     let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
     caller.call("read", get()).await.unwrap();

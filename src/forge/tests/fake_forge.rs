@@ -1,5 +1,5 @@
-//! The real adapters against the fake: the whole `Forge` trait once, in both dialects and with both ways to sign in.
-//! GitHub's calls and the fake's answers to them are held against GitHub's own description on their way.
+//! Tests of the adapters with the fake forge: all operations, on Gitea and GitHub, with a token and as an App. Requests to GitHub
+//! and the fake's responses are validated against GitHub's description.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIO
 use crate::forge::http::{RateSettings, ReqwestTransport, Timeouts, Transport, TransportError};
 use crate::forge::{Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, ParsedDelivery, Permission, Reaction};
 
-/// A fake forge with one repository, three accounts and a manual clock.
+/// Fake forge with one repository, three accounts and a manual clock.
 struct AdapterWorld {
     forge: FakeForge,
     clock: Clock,
@@ -84,7 +84,7 @@ const QUICK: RateSettings = RateSettings {
     timeouts: Timeouts::USUAL,
 };
 
-/// The network, with each call and answer held against GitHub's description.
+/// HTTP transport that validates each request and response against GitHub's description.
 struct Described {
     network: ReqwestTransport,
     description: Arc<ContractTransport>,
@@ -103,8 +103,8 @@ impl Described {
 impl Transport for Described {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let answer = self.network.send(request.clone()).await?;
-        // Of these, the first is not in the subset, and the second is described there with an account that is a user
-        // and an enterprise at once. GraphQL and what a redirect leads to are not REST.
+        // The first is not in the subset, and the description of the second requires an account that is a user and an
+        // enterprise. GraphQL and redirect targets are not REST.
         let undescribed = ["/user/repos", "/app/installations"];
         let path = request.uri().path().strip_prefix("/api/v3").filter(|path| !undescribed.contains(path));
         if let Some(path) = path {
@@ -136,7 +136,7 @@ fn with_token(world: &AdapterWorld) -> GitHub {
     github(world, GitHubAuth::Token(SecretString::from(world.forge.token_for(&world.bot))))
 }
 
-/// An App with the bot's account, whose webhook goes to `url`.
+/// Creates an App with the bot's account and a webhook to `url`.
 fn with_app(world: &mut AdapterWorld, url: &str) -> GitHub {
     let made = world.forge.add_app("Ralph Bot", PERMISSIONS, EVENTS, url, "s3cret");
     world.forge.grant(world.repo, &world.bot, Access::None).unwrap();
@@ -153,7 +153,7 @@ fn spec(name: &str) -> LabelSpec {
     LabelSpec { name: name.to_owned(), color: "00ff00".to_owned(), description: "For Ralph".to_owned() }
 }
 
-/// Calls everything that the trait has, and looks at the fake for what came of it.
+/// Calls all operations and checks their effects on the fake forge.
 async fn exercise(forge: &dyn Forge, world: &AdapterWorld) {
     let repo = reference(world);
     let own = forge.own_account().await.unwrap();
@@ -363,7 +363,7 @@ async fn git(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef) {
     assert!(world.forge.branch_sha(world.repo, "pushed").await.is_some());
 }
 
-/// What a dialect's deliveries are, as the adapter reads them.
+/// Parses deliveries with the adapter.
 fn read(forge: &dyn Forge, received: &ReceivedRequests) -> Vec<ForgeEvent> {
     let taken = std::mem::take(&mut *received.lock().unwrap());
     let parsed = taken.into_iter().filter_map(|(headers, body)| {
@@ -377,7 +377,7 @@ fn read(forge: &dyn Forge, received: &ReceivedRequests) -> Vec<ForgeEvent> {
     parsed.collect()
 }
 
-/// Everything that is delivered can be read by the adapter.
+/// Checks that the adapter parses all deliveries.
 async fn deliveries(forge: &dyn Forge, world: &AdapterWorld, received: &ReceivedRequests, deltas: bool) {
     let (fake, repo) = (&world.forge, world.repo);
     let number = fake.open_issue(&world.maintainer, repo, "Again", "x", &["ralph:run"]).await.unwrap();
@@ -429,28 +429,28 @@ async fn deliveries(forge: &dyn Forge, world: &AdapterWorld, received: &Received
 }
 
 #[tokio::test]
-async fn gitea_does_all_that_the_trait_says() {
+async fn gitea_adapter_implements_all_operations() {
     let mut world = world(Dialect::Gitea).await;
-    // Its API does not tell machines from people.
+    // Its API does not distinguish bots from people.
     world.bot.kind = AccountKind::User;
     exercise(&gitea(&world), &world).await;
 }
 
 #[tokio::test]
-async fn github_does_all_that_the_trait_says_with_a_token() {
+async fn github_adapter_implements_all_operations_with_a_token() {
     let world = world(Dialect::GitHub).await;
     exercise(&with_token(&world), &world).await;
 }
 
 #[tokio::test]
-async fn github_does_all_that_the_trait_says_as_an_app() {
+async fn github_adapter_implements_all_operations_as_an_app() {
     let mut world = world(Dialect::GitHub).await;
     let forge = with_app(&mut world, "");
     exercise(&forge, &world).await;
 }
 
 #[tokio::test]
-async fn webhooks_are_set_up_tested_and_read() {
+async fn webhooks_are_created_tested_and_parsed() {
     for dialect in [Dialect::Gitea, Dialect::GitHub] {
         let world = world(dialect).await;
         let (url, received, _tasks) = receiver().await;
@@ -471,7 +471,7 @@ async fn webhooks_are_set_up_tested_and_read() {
 }
 
 #[tokio::test]
-async fn an_apps_webhook_tells_of_all_repositories() {
+async fn app_webhook_reports_all_repositories() {
     let mut world = world(Dialect::GitHub).await;
     let (url, received, _tasks) = receiver().await;
     let forge = with_app(&mut world, &url);
@@ -488,7 +488,7 @@ async fn an_apps_webhook_tells_of_all_repositories() {
 }
 
 #[tokio::test]
-async fn a_failed_job_is_explained_by_its_log() {
+async fn failed_job_is_reported_with_its_log() {
     let mut world = world(Dialect::GitHub).await;
     let forge = with_app(&mut world, "");
     let sha = world.forge.branch_sha(world.repo, "main").await.unwrap();
@@ -510,7 +510,7 @@ async fn a_failed_job_is_explained_by_its_log() {
 }
 
 #[tokio::test]
-async fn tokens_of_an_app_end_and_are_renewed() {
+async fn expired_app_tokens_are_renewed() {
     let mut world = world(Dialect::GitHub).await;
     let forge = with_app(&mut world, "");
     let repo = reference(&world);

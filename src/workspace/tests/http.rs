@@ -126,7 +126,7 @@ async fn with_forge(test: impl AsyncFnOnce(&mut WorkspaceWorld, &GitHttpServer))
 
 /// S3, S8.
 #[tokio::test]
-async fn a_token_opens_the_forge_and_shows_nowhere() {
+async fn token_authenticates_and_is_not_visible() {
     with_forge(async |world, forge| {
         let info = world.prepare().await;
         sh(&info.dir, "echo 1 >a");
@@ -159,7 +159,7 @@ async fn a_token_opens_the_forge_and_shows_nowhere() {
 }
 
 #[tokio::test]
-async fn a_second_loop_fetches_only_what_is_new() {
+async fn second_loop_fetches_new_objects_only() {
     // Without contents, those of the commit that the tree is made of come with a request of their own.
     for (partial, each) in [(false, 1), (true, 2)] {
         with_forge(async |world, forge| {
@@ -179,7 +179,7 @@ async fn a_second_loop_fetches_only_what_is_new() {
 }
 
 #[tokio::test]
-async fn contents_left_out_are_fetched_with_the_same_token() {
+async fn missing_contents_are_fetched_with_the_same_token() {
     with_forge(async |world, forge| {
         world.human("main", "echo old >history; git add -A; git commit -qm old; echo new >history");
         let info = world.workspaces.prepare(PrepareTree { partial: true, ..world.request() }).await.unwrap();
@@ -194,7 +194,7 @@ async fn contents_left_out_are_fetched_with_the_same_token() {
 
 /// S8.
 #[tokio::test]
-async fn refusals_are_told_apart_and_hold_no_token() {
+async fn remote_errors_are_classified_without_token() {
     with_forge(async |world, forge| {
         let right = world.access.clone();
         let wrong = Some(("bot".to_owned(), SecretString::from("wrong-canary-token")));
@@ -226,7 +226,7 @@ async fn refusals_are_told_apart_and_hold_no_token() {
 
 /// S7, F7.
 #[tokio::test]
-async fn a_redirect_elsewhere_does_not_take_the_token_along() {
+async fn redirect_to_another_host_gets_no_token() {
     let elsewhere = Arc::new(GitHttpServer::default());
     let (url, server) = listen(elsewhere.clone()).await;
     let test = with_forge(async |world, forge| {

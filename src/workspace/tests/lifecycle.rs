@@ -5,7 +5,7 @@ use crate::domain::model::task::DiffStat;
 use crate::workspace::git_version::AttributesMethod;
 
 #[tokio::test]
-async fn a_loop_goes_from_prepare_to_push() {
+async fn tree_is_prepared_committed_and_pushed() {
     let world = WorkspaceWorld::new();
     world.workspaces.git_version().await.unwrap();
     let info = world.prepare().await;
@@ -53,7 +53,7 @@ async fn a_loop_goes_from_prepare_to_push() {
 
 /// G12, F16.
 #[tokio::test]
-async fn nothing_is_pushed_over_what_somebody_else_did() {
+async fn push_does_not_overwrite_other_commits() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo 1 >a");
@@ -82,7 +82,7 @@ async fn nothing_is_pushed_over_what_somebody_else_did() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_forge_is_told_in_its_words() {
+async fn rejected_push_reports_the_forges_message() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo 1 >a");
@@ -100,7 +100,7 @@ async fn a_refusal_of_the_forge_is_told_in_its_words() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_from_is_named() {
+async fn unusable_remotes_are_reported_by_cause() {
     let world = WorkspaceWorld::new();
     let prepare = |access: GitUrl, base: &'static str| {
         let world = &world;
@@ -171,7 +171,7 @@ async fn merge_uses_attributes_of_base() {
 
 /// A base that moved is merged, and conflicts are shown (docs/faults.md#f17).
 #[tokio::test]
-async fn base_is_merged_or_conflicts_are_shown() {
+async fn base_is_merged_or_conflicts_are_reported() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     let up_to_date =
@@ -212,7 +212,7 @@ async fn base_is_merged_or_conflicts_are_shown() {
 
 /// G17, A10.
 #[tokio::test]
-async fn a_clean_checkout_has_the_commit_and_nothing_else() {
+async fn clean_checkout_contains_only_the_commit() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo 1 >a; mkdir target; echo x >target/cache");
@@ -260,7 +260,7 @@ async fn files_of_a_commit_are_read_from_the_mirror() {
 }
 
 #[tokio::test]
-async fn an_agent_finds_a_working_repository() {
+async fn agent_repository_works_with_git() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     assert_eq!(git(&info.dir, &["status", "--porcelain"]), "");

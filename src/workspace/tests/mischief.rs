@@ -115,7 +115,7 @@ fn lay_again(tree: &Path, lay: &impl Fn(&Path)) {
 
 /// G1, G2, G3, G4, G6, G7.
 #[tokio::test]
-async fn no_trap_in_a_tree_fires() {
+async fn malicious_configuration_is_not_executed() {
     let world = WorkspaceWorld::new();
     let markers = world.path("markers");
     std::fs::create_dir(&markers).unwrap();
@@ -143,7 +143,7 @@ async fn no_trap_in_a_tree_fires() {
 
 /// G5.
 #[tokio::test]
-async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
+async fn git_entries_are_replaced_without_following_links() {
     let world = WorkspaceWorld::new();
     let markers = world.path("markers");
     let evil = world.path("evil");
@@ -181,7 +181,7 @@ async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
 
 /// G9, G10.
 #[tokio::test]
-async fn odd_files_do_not_stop_a_commit() {
+async fn unusual_files_are_committed() {
     let world = WorkspaceWorld::new();
     let secret = world.path("secret");
     std::fs::write(&secret, "canary").unwrap();
@@ -232,7 +232,7 @@ async fn odd_files_do_not_stop_a_commit() {
 
 /// G13.
 #[tokio::test]
-async fn protected_paths_come_back_and_the_rest_stays() {
+async fn protected_paths_are_restored_and_others_committed() {
     let world = WorkspaceWorld::new();
     world.human("main", "mkdir .claude; echo base >.claude/settings.json; echo base >AGENTS.md; ln -s AGENTS.md CLAUDE.md; echo .claude/local >>.gitignore");
     let info = world.prepare().await;
@@ -290,7 +290,7 @@ async fn protected_paths_come_back_and_the_rest_stays() {
 }
 
 #[tokio::test]
-async fn forged_times_hide_no_change() {
+async fn changes_with_forged_times_are_found() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     // Same size, same old time: only the second in which a file was really touched tells, and that can be the same too.
@@ -320,7 +320,7 @@ async fn forged_times_hide_no_change() {
 
 /// G8.
 #[tokio::test]
-async fn submodules_of_the_base_stay_as_they_are() {
+async fn submodules_of_the_base_are_unchanged() {
     let world = WorkspaceWorld::new();
     let markers = world.path("markers");
     std::fs::create_dir(&markers).unwrap();
@@ -341,7 +341,7 @@ async fn submodules_of_the_base_stay_as_they_are() {
 
 /// G8, G15: what only a crafted object can hold is refused as it comes in, and nothing of it reaches a tree.
 #[tokio::test]
-async fn crafted_objects_are_refused_at_the_door() {
+async fn malicious_objects_are_refused_on_fetch() {
     let world = WorkspaceWorld::new();
     let forge = world.path("forge.git");
     let good = world.prepare().await;

@@ -4,7 +4,7 @@ use super::*;
 
 /// A8.
 #[tokio::test]
-async fn prepare_gets_on_with_whatever_it_finds() {
+async fn prepare_recovers_from_any_state() {
     let mut world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo work >work");
@@ -64,7 +64,7 @@ async fn prepare_gets_on_with_whatever_it_finds() {
 }
 
 #[tokio::test]
-async fn a_commit_that_was_not_noted_is_found_again() {
+async fn unrecorded_commit_is_reused() {
     let mut world = WorkspaceWorld::new();
     let info = world.prepare().await;
     assert_eq!(world.workspaces.recorded(&world.loop_id, &world.repo).await.unwrap(), Some(info.head.clone()));
@@ -80,7 +80,7 @@ async fn a_commit_that_was_not_noted_is_found_again() {
 
 /// A8.
 #[tokio::test]
-async fn a_commit_does_not_need_the_old_index() {
+async fn commit_works_without_the_old_index() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     let index = world.workspaces.layout.tree(&world.loop_id, &world.repo).index;
@@ -100,7 +100,7 @@ async fn a_commit_does_not_need_the_old_index() {
 
 /// D9.
 #[tokio::test]
-async fn a_lost_tree_is_told_and_no_empty_commit_is_made() {
+async fn missing_tree_is_an_error_without_commit() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     std::fs::remove_dir_all(&info.dir).unwrap();
@@ -121,7 +121,7 @@ async fn a_lost_tree_is_told_and_no_empty_commit_is_made() {
 }
 
 #[tokio::test]
-async fn unfinished_work_is_kept_before_a_reset() {
+async fn uncommitted_work_is_salvaged_before_a_reset() {
     let world = WorkspaceWorld::new();
     assert_eq!(world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap(), None);
     let info = world.prepare().await;
@@ -138,7 +138,7 @@ async fn unfinished_work_is_kept_before_a_reset() {
 }
 
 #[tokio::test]
-async fn the_reaper_takes_what_is_dead_and_nothing_else() {
+async fn garbage_collection_deletes_only_unused_files() {
     let mut world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo work >work");

@@ -4,7 +4,7 @@ use super::*;
 
 /// G18, G19.
 #[tokio::test]
-async fn a_pooled_tree_brings_nothing_of_its_last_loop() {
+async fn pooled_tree_contains_nothing_of_its_last_loop() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(
@@ -35,7 +35,7 @@ async fn a_pooled_tree_brings_nothing_of_its_last_loop() {
 }
 
 #[tokio::test]
-async fn without_a_pool_nothing_is_kept() {
+async fn trees_are_deleted_without_a_pool() {
     let world = WorkspaceWorld::with_pool(0);
     let info = world.prepare().await;
     world.workspaces.release(&world.loop_id, &world.repo).await.unwrap();
@@ -47,7 +47,7 @@ async fn without_a_pool_nothing_is_kept() {
 
 /// G19.
 #[tokio::test]
-async fn loops_work_side_by_side() {
+async fn concurrent_loops_do_not_interfere() {
     let world = WorkspaceWorld::new();
     let ids: Vec<LoopId> = (0..4).map(|n| LoopId::new(format!("r-{n}-aaaaaa"))).collect();
     let branches: Vec<String> = (0..4).map(|n| format!("ralph/{n}")).collect();
@@ -81,7 +81,7 @@ async fn loops_work_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_mirror_without_contents_works_offline_after_prepare() {
+async fn partial_mirror_works_offline_after_prepare() {
     let world = WorkspaceWorld::new();
     world.human(
         "main",

@@ -76,7 +76,7 @@ async fn furnished(dialect: Dialect) -> FakeForgeWorld {
 }
 
 #[tokio::test]
-async fn gitea_answers_are_shaped_as_described() {
+async fn gitea_responses_match_the_description() {
     let contract = contract("gitea-rest-subset.json");
     let issue = gitea_definition(&contract, "Issue", false);
     for wrong in [json!({"id": "7"}), json!({"labels": [{"colour": "x"}]}), json!({"state": 1})] {
@@ -161,7 +161,7 @@ fn missing(sample: &Value, ours: &Value, at: &str, found: &mut Vec<String>) {
 }
 
 #[tokio::test]
-async fn gitea_payloads_have_all_that_samples_have() {
+async fn gitea_payloads_contain_all_fields_of_samples() {
     let world = furnished(Dialect::Gitea).await;
     let (url, received, _tasks) = receiver().await;
     let (forge, repo) = (&world.forge, world.repo);
@@ -200,7 +200,7 @@ async fn gitea_payloads_have_all_that_samples_have() {
 }
 
 #[tokio::test]
-async fn github_payloads_have_all_that_samples_have() {
+async fn github_payloads_contain_all_fields_of_samples() {
     let world = furnished(Dialect::GitHub).await;
     let (url, received, _tasks) = receiver().await;
     let (forge, repo) = (&world.forge, world.repo);

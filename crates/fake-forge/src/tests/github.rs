@@ -27,7 +27,7 @@ fn now_s(world: &FakeForgeWorld) -> i64 {
 }
 
 #[tokio::test]
-async fn signatures_are_judged_by_key_time_and_app() {
+async fn signatures_are_checked_for_key_time_and_app() {
     let world = world(Dialect::GitHub).await;
     let made = world.forge.add_app("ralph", &[("issues", "write")], &[], "", "");
     let (now, id) = (now_s(&world), made.app_id);
@@ -49,7 +49,7 @@ async fn signatures_are_judged_by_key_time_and_app() {
 }
 
 #[tokio::test]
-async fn tokens_reach_no_further_than_they_were_narrowed() {
+async fn tokens_are_limited_to_their_scope() {
     let world = world(Dialect::GitHub).await;
     let other = world.forge.create_repo("acme", "other", &[("a", "a", false)]).await.unwrap();
     world.forge.open_issue(&world.outsider, world.repo, "x", "", &[]).await.unwrap();
@@ -89,7 +89,7 @@ async fn tokens_reach_no_further_than_they_were_narrowed() {
 }
 
 #[tokio::test]
-async fn answers_are_tagged_dated_and_counted() {
+async fn responses_have_etag_date_and_quota() {
     let world = world(Dialect::GitHub).await;
     let url = format!("{}repos/acme/app", world.forge.api_url());
     let get = |tag: Option<String>| {
@@ -115,7 +115,7 @@ async fn answers_are_tagged_dated_and_counted() {
 }
 
 #[tokio::test]
-async fn refusals_are_in_githubs_words() {
+async fn refusals_have_githubs_format() {
     let world = world(Dialect::GitHub).await;
     world.forge.open_issue(&world.outsider, world.repo, "x", "", &[]).await.unwrap();
     world.forge.delete_issue(&world.maintainer, world.repo, Number(1)).await.unwrap();
@@ -140,7 +140,7 @@ async fn refusals_are_in_githubs_words() {
 }
 
 #[tokio::test]
-async fn each_label_has_a_delivery_and_a_redelivery_keeps_its_id() {
+async fn each_label_is_delivered_separately_and_redelivery_keeps_its_id() {
     let world = world(Dialect::GitHub).await;
     let (url, received, _tasks) = receiver().await;
     let (forge, repo) = (&world.forge, world.repo);

@@ -1,4 +1,4 @@
-//! Signing in: signatures, tokens and their renewal, clocks that differ, credentials that are refused.
+//! Tests of authentication: signatures, tokens and their renewal, clock differences, refused credentials.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -65,7 +65,7 @@ fn claims(signature: &str) -> VerifiedClaims {
 }
 
 #[tokio::test]
-async fn tokens_are_narrowed_and_renewed_five_minutes_before_they_end() {
+async fn tokens_are_scoped_and_renewed_before_expiry() {
     let (github, transport, clock) = with_app();
     installed(&transport);
     minted(&transport, "ghs_first", "2026-01-01T01:00:00Z");
@@ -90,7 +90,7 @@ async fn tokens_are_narrowed_and_renewed_five_minutes_before_they_end() {
 }
 
 #[tokio::test]
-async fn git_gets_tokens_that_can_do_no_more_than_git_needs() {
+async fn git_tokens_have_minimal_permissions() {
     let (github, transport, _) = with_app();
     installed(&transport);
     minted(&transport, "ghs_push", "2026-01-01T01:00:00Z");
@@ -109,7 +109,7 @@ async fn git_gets_tokens_that_can_do_no_more_than_git_needs() {
 }
 
 #[tokio::test]
-async fn who_is_in_a_team_is_asked_with_a_token_for_that() {
+async fn team_membership_uses_a_token_for_members() {
     let (github, transport, _) = with_app();
     installed(&transport);
     minted(&transport, "ghs_members", "2026-01-01T01:00:00Z");
@@ -122,7 +122,7 @@ async fn who_is_in_a_team_is_asked_with_a_token_for_that() {
 }
 
 #[tokio::test]
-async fn an_installation_says_whether_teams_can_be_asked() {
+async fn team_visibility_follows_the_installation() {
     let (github, transport, _) = with_app();
     let answered = |org: &str, permissions: Value| {
         let facts = json!({ "id": 99, "account": { "login": org, "id": 3, "type": "Organization" }, "permissions": permissions });
@@ -146,7 +146,7 @@ async fn an_installation_says_whether_teams_can_be_asked() {
     transport.finish();
 }
 
-/// Lets other tasks run before each answer, as a network does.
+/// Transport that yields to other tasks before each response.
 struct Yielding(Arc<ContractTransport>);
 
 #[async_trait]
@@ -161,7 +161,7 @@ impl Transport for Yielding {
 
 /// F5.
 #[tokio::test]
-async fn however_many_wait_for_a_token_it_is_asked_for_once() {
+async fn concurrent_calls_request_a_token_once() {
     let transport = ContractTransport::new(ContractSpec::GitHub);
     let github = over(app_auth(), Clock::manual(START), Arc::new(Yielding(transport.clone())));
     let body = answer("GET", "/repos/{owner}/{repo}/issues/{issue_number}", 200, json!({})).to_string();
@@ -178,7 +178,7 @@ async fn however_many_wait_for_a_token_it_is_asked_for_once() {
 
 /// F5.
 #[tokio::test]
-async fn a_refused_token_is_renewed_once() {
+async fn refused_token_is_renewed_once() {
     for ends_well in [true, false] {
         let (github, transport, _) = with_app();
         for token in ["ghs_old", "ghs_new"] {
@@ -207,7 +207,7 @@ async fn a_refused_token_is_renewed_once() {
 
 /// D6.
 #[tokio::test]
-async fn the_servers_clock_is_used_once_it_refuses_ours() {
+async fn server_clock_is_used_after_a_refused_signature() {
     let (github, transport, clock) = with_app();
     let refusal = json!({ "message": "'Issued at' claim ('iat') must be an Integer representing the time" });
     let date = [("date", "Thu, 01 Jan 2026 02:00:00 GMT")];
@@ -220,7 +220,7 @@ async fn the_servers_clock_is_used_once_it_refuses_ours() {
     let signed: Vec<i64> = bearers(&transport, INSTALLATION).iter().map(|signature| claims(signature).iat).collect();
     assert_eq!(signed, [START.0 / 1000 - 60, START.0 / 1000 + 7200 - 60]);
 
-    // Ends of tokens are the server's time as well: at 02:56 there, this one is no longer handed out.
+    // Token expiry is in the server's time: at 02:56 there, this token is not used any more.
     clock.advance_ms(56 * 60_000);
     minted(&transport, "ghs_two", "2026-01-01T04:00:00Z");
     github.issue(&repo(), Number(42)).await.unwrap();
@@ -229,7 +229,7 @@ async fn the_servers_clock_is_used_once_it_refuses_ours() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_the_clock_cannot_explain_is_not_tried_again() {
+async fn refusal_unrelated_to_the_clock_is_not_retried() {
     let cases =
         [("A JSON web token could not be decoded", "Thu, 01 Jan 2026 02:00:00 GMT"), ("'Issued at'", "garbage")];
     for (message, date) in cases {
@@ -249,7 +249,7 @@ async fn refused_mint(status: u16, message: &str) -> (ForgeError, Arc<ContractTr
 }
 
 #[tokio::test]
-async fn what_an_installation_lacks_is_said() {
+async fn missing_installation_permissions_are_reported() {
     let cases = [
         (
             422,
@@ -275,7 +275,7 @@ async fn what_an_installation_lacks_is_said() {
 
 /// F5.
 #[tokio::test]
-async fn a_new_installation_is_found_after_the_old_one_is_gone() {
+async fn reinstalled_app_is_found() {
     let (failure, transport) = refused_mint(404, "Not Found").await;
     assert_eq!(failure.kind, ForgeErrorKind::NotFound);
     let github = over(app_auth(), Clock::manual(START), transport.clone());
@@ -290,7 +290,7 @@ async fn a_new_installation_is_found_after_the_old_one_is_gone() {
 }
 
 #[tokio::test]
-async fn the_apps_account_is_its_bot() {
+async fn account_of_an_app_is_its_bot() {
     let (github, transport, _) = with_app();
     transport.on("GET", "/app", 200, answer("GET", "/app", 200, json!({ "slug": "ralph-bot" })));
     let list = json!([{ "id": 98, "suspended_at": "2026-01-01T00:00:00Z" }, { "id": 99 }]);
@@ -307,7 +307,7 @@ async fn the_apps_account_is_its_bot() {
 }
 
 #[tokio::test]
-async fn all_installations_repositories_are_listed() {
+async fn repositories_of_all_installations_are_listed() {
     let (github, transport, _) = with_app();
     let list = answer("GET", "/app/installations", 200, json!([{ "id": 99 }]));
     transport.on("GET", "/app/installations?per_page=100", 200, list);

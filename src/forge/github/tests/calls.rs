@@ -1,4 +1,4 @@
-//! Each call: what is sent, what is made of the answer, and of refusals.
+//! Tests of the operations: requests, responses and errors.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn not_found() -> Value {
 
 /// P7.
 #[tokio::test]
-async fn permissions_count_for_the_very_account_only() {
+async fn permission_applies_to_the_same_account_id_only() {
     let case = |role: &str, legacy: &str, id: i64| json!({ "permission": legacy, "role_name": role, "user": { "id": id, "login": "ann", "role_name": role } });
     let mut cases = vec![
         (200, case("admin", "admin", 5), Permission::Admin),
@@ -23,7 +23,7 @@ async fn permissions_count_for_the_very_account_only() {
         (200, case("none", "none", 5), Permission::None),
         (200, case("security-team", "write", 5), Permission::Write),
         (200, case("security-team", "odd", 5), Permission::None),
-        // Names of roles are compared whole, and the login belongs to somebody else by now.
+        // Role names are compared completely, and the login now belongs to another account.
         (200, case("Admin ", "none", 5), Permission::None),
         (200, case("admin", "admin", 6), Permission::None),
         (200, json!({ "permission": "admin", "role_name": "admin", "user": null }), Permission::None),
@@ -38,7 +38,7 @@ async fn permissions_count_for_the_very_account_only() {
         let found = github.permission(&repo(), &user(5, "ann")).await.unwrap();
         assert_eq!(found, expected, "{body}");
     }
-    // An answer without a role (older servers) is read by its permission; a failure to ask is an error, never a yes.
+    // Without a role (old servers), the permission is used; a failed request is an error, never a permission.
     let old = json!({ "permission": "write", "user": { "id": 5, "login": "ann" } }).to_string();
     transport.on_raw("GET", target, 200, &[], &old);
     assert_eq!(github.permission(&repo(), &user(5, "ann")).await.unwrap(), Permission::Write);
@@ -50,7 +50,7 @@ async fn permissions_count_for_the_very_account_only() {
 }
 
 #[tokio::test]
-async fn members_of_a_team_count_for_the_very_account_only() {
+async fn team_membership_applies_to_the_same_account_id_only() {
     let (github, transport) = with_token();
     let (target, account) = ("/orgs/acme/teams/leads/memberships/ann", "/users/ann");
     let leads = TeamRef::parse("acme/leads").unwrap();
@@ -72,7 +72,7 @@ async fn members_of_a_team_count_for_the_very_account_only() {
 }
 
 #[tokio::test]
-async fn a_team_that_github_hides_from_a_token_is_told_from_one_that_it_may_not_ask() {
+async fn hidden_team_is_distinguished_from_missing_permission() {
     let (github, transport) = with_token();
     let (target, leads) = ("/orgs/acme/teams/leads/memberships/ralph", TeamRef::parse("acme/leads").unwrap());
     for (status, body, expected) in
@@ -88,7 +88,7 @@ async fn a_team_that_github_hides_from_a_token_is_told_from_one_that_it_may_not_
 }
 
 #[tokio::test]
-async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
+async fn files_of_a_folder_are_read_without_subfolders() {
     let (github, transport) = with_token();
     let template = "/repos/{owner}/{repo}/contents/{path}";
     let folder = "/repos/acme/app/contents/.github/workflows";
@@ -113,7 +113,7 @@ async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
 }
 
 #[tokio::test]
-async fn logins_and_labels_cannot_lead_to_another_address() {
+async fn logins_and_labels_are_escaped_in_addresses() {
     let (github, transport) = with_token();
     let target = "/repos/acme/app/collaborators/..%2Fx%3Fy%5Bbot%5D/permission";
     transport.on("GET", target, 404, not_found());
@@ -126,7 +126,7 @@ async fn logins_and_labels_cannot_lead_to_another_address() {
 }
 
 #[tokio::test]
-async fn missing_labels_are_made_and_those_that_exist_left_alone() {
+async fn missing_labels_are_created_and_existing_ones_unchanged() {
     let (github, transport) = with_token();
     let spec = |name: &str| LabelSpec { name: name.into(), color: "5319e7".into(), description: "d".into() };
     let present = json!([{ "name": "Ralph:Run", "description": "x" }]);
@@ -150,7 +150,7 @@ async fn missing_labels_are_made_and_those_that_exist_left_alone() {
 }
 
 #[tokio::test]
-async fn labels_come_and_go() {
+async fn labels_are_added_and_removed() {
     let (github, transport) = with_token();
     let target = "/repos/acme/app/issues/42/labels";
     transport.on("POST", target, 200, json!([]));
@@ -170,7 +170,7 @@ fn comment(id: i64, at: &str) -> Value {
 }
 
 #[tokio::test]
-async fn all_pages_are_read_oldest_first_and_none_elsewhere() {
+async fn all_pages_of_the_same_server_are_read_oldest_first() {
     let (github, transport) = with_token();
     let template = "/repos/{owner}/{repo}/issues/{issue_number}/comments";
     let first = "/repos/acme/app/issues/42/comments?per_page=100&since=2026-01-01T00%3A00%3A00Z";
@@ -192,7 +192,7 @@ async fn all_pages_are_read_oldest_first_and_none_elsewhere() {
 }
 
 #[tokio::test]
-async fn comments_are_written_replaced_deleted_and_reacted_to() {
+async fn comments_are_created_edited_deleted_and_reacted_to() {
     let (github, transport) = with_token();
     let template = "/repos/{owner}/{repo}/issues/{issue_number}/comments";
     let at = "2026-01-01T00:00:01Z";
@@ -263,7 +263,7 @@ async fn issues_are_opened_and_closed() {
 
 /// P14, F12.
 #[tokio::test]
-async fn a_transferred_issue_is_gone_and_one_of_a_renamed_repository_is_not() {
+async fn transferred_issue_is_not_found_and_renamed_repository_is() {
     for (place, name, is_there) in [("acme/other", "app", false), ("acme/App", "app", true), ("acme/new", "new", true)]
     {
         let (github, transport) = with_token();
@@ -285,7 +285,7 @@ async fn a_transferred_issue_is_gone_and_one_of_a_renamed_repository_is_not() {
 
 /// P14: whoever set a label before an issue was moved here, set it elsewhere.
 #[tokio::test]
-async fn a_label_that_came_along_was_set_by_nobody() {
+async fn transferred_label_has_no_assignment() {
     let labeled = json!({ "event": "labeled", "label": { "name": "ralph:run" }, "actor": { "id": 9, "login": "ann" },
         "created_at": "2026-01-01T00:00:00Z" });
     let moved =
@@ -315,7 +315,7 @@ const PULL: &str = "/repos/{owner}/{repo}/pulls/{pull_number}";
 
 /// P14.
 #[tokio::test]
-async fn the_newest_pull_request_from_our_branch_is_found() {
+async fn newest_pull_request_from_a_branch_is_found() {
     let (github, transport) = with_token();
     let target = "/repos/acme/app/pulls?head=acme%3Aralph%2F42-sum&state=all&sort=created&direction=desc&per_page=100";
     let mut merged = pull(44, "ralph/42-sum", json!({ "id": 7 }));
@@ -335,7 +335,7 @@ async fn the_newest_pull_request_from_our_branch_is_found() {
 }
 
 #[tokio::test]
-async fn pull_requests_are_opened_once() {
+async fn existing_pull_request_is_a_conflict() {
     let (github, transport) = with_token();
     let new = NewPull { title: "t".into(), body: "b".into(), head: "h".into(), base: "main".into(), draft: true };
     let mut created = pull(43, "h", json!({ "id": 7 }));
@@ -366,7 +366,7 @@ async fn pull_requests_are_opened_once() {
 }
 
 #[tokio::test]
-async fn drafts_become_ready_by_graphql_or_else_by_rest() {
+async fn draft_is_marked_ready_by_graphql_or_rest() {
     let target = "/repos/acme/app/pulls/43";
     let draft = |draft: bool| {
         let mut pull = pull(43, "h", json!({ "id": 7 }));
@@ -395,7 +395,7 @@ async fn drafts_become_ready_by_graphql_or_else_by_rest() {
 }
 
 #[tokio::test]
-async fn refusals_of_graphql_are_told_apart() {
+async fn graphql_errors_map_to_error_kinds() {
     let cases = [
         (json!([{ "type": "NOT_FOUND", "message": "gone" }]), ForgeErrorKind::NotFound),
         (json!([{ "type": "FORBIDDEN", "message": "Resource not accessible" }]), ForgeErrorKind::Denied),
@@ -413,7 +413,7 @@ async fn refusals_of_graphql_are_told_apart() {
 }
 
 #[tokio::test]
-async fn edits_are_listed_oldest_first_without_the_first_text() {
+async fn edits_are_listed_oldest_first_without_the_creation() {
     let (github, transport) = with_token();
     let edit = |at: &str, editor: Value| json!({ "editedAt": at, "editor": editor });
     let ann = json!({ "__typename": "User", "login": "ann", "databaseId": 5 });
@@ -453,7 +453,7 @@ async fn capabilities_that_need_graphql_are_withdrawn_without_it() {
 }
 
 #[tokio::test]
-async fn reviewers_who_cannot_be_asked_are_left_out() {
+async fn unavailable_reviewers_are_left_out() {
     let (github, transport) = with_token();
     let target = "/repos/acme/app/pulls/43/requested_reviewers";
     let refusal = json!({ "message": "Reviews may only be requested from collaborators." });
@@ -477,7 +477,7 @@ async fn reviewers_who_cannot_be_asked_are_left_out() {
 }
 
 #[tokio::test]
-async fn reviews_and_remarks_are_read_oldest_first() {
+async fn reviews_and_comments_are_listed_oldest_first() {
     let (github, transport) = with_token();
     let review = |id: i64, state: &str, at: Value| {
         let mut review = json!({ "id": id, "state": state, "body": "", "user": null });
@@ -528,7 +528,7 @@ async fn renamed_branch_does_not_exist() {
 }
 
 #[tokio::test]
-async fn a_repository_is_the_one_that_was_meant() {
+async fn repository_with_another_id_is_not_found() {
     let (github, transport) = with_token();
     let template = "/repos/{owner}/{repo}";
     let full = |id: i64, size: u64| {
@@ -557,7 +557,7 @@ async fn a_repository_is_the_one_that_was_meant() {
 }
 
 #[tokio::test]
-async fn one_webhook_a_repository_is_kept_up_to_date() {
+async fn webhook_with_the_same_address_is_updated() {
     let (github, transport) = with_token();
     let (hooks, hook) = ("/repos/{owner}/{repo}/hooks", "/repos/{owner}/{repo}/hooks/{hook_id}");
     let (url, secret) = ("https://bot.test/webhooks/gh", SecretString::from("hook-secret".to_owned()));
@@ -588,7 +588,7 @@ async fn one_webhook_a_repository_is_kept_up_to_date() {
 
 /// F9.
 #[tokio::test]
-async fn answers_that_are_not_understood_are_errors_not_panics() {
+async fn invalid_responses_are_errors_without_panic() {
     let bodies = ["", "<html>login</html>", "[]", "{\"number\":\"x\"}", "null", "{\"number\":-1}"];
     let (github, transport) = with_token();
     for body in bodies {

@@ -1,4 +1,4 @@
-//! What is made of check runs, statuses and logs.
+//! Tests of check runs, statuses and logs.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn run(id: u64, conclusion: Option<&str>, app: &str, output: Value) -> Value {
 }
 
 #[tokio::test]
-async fn ends_are_counted_and_failures_explained() {
+async fn conclusions_are_counted_and_failures_have_logs() {
     let (github, transport) = with_token();
     let quiet = json!({ "title": null, "summary": null, "text": null, "annotations_count": 0 });
     let remarked = json!({ "title": "2 problems", "summary": "lint", "text": null, "annotations_count": 1 });
@@ -80,7 +80,7 @@ async fn ends_are_counted_and_failures_explained() {
 }
 
 #[tokio::test]
-async fn only_so_many_failures_cost_a_call() {
+async fn logs_are_fetched_for_a_limited_number_of_failures() {
     let (github, transport) = with_token();
     let output = json!({ "title": "bad", "summary": null, "text": null, "annotations_count": 0 });
     let runs: Vec<Value> = (1..=30).map(|id| run(id, Some("failure"), "github-actions", output.clone())).collect();
@@ -95,7 +95,7 @@ async fn only_so_many_failures_cost_a_call() {
 }
 
 #[tokio::test]
-async fn a_rate_limit_is_not_taken_for_a_missing_log() {
+async fn rate_limit_during_log_download_is_an_error() {
     let (github, transport) = with_token();
     let output = json!({ "title": null, "summary": null, "text": null, "annotations_count": 0 });
     scripted(&transport, json!([run(4, Some("failure"), "github-actions", output)]), json!([]));

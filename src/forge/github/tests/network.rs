@@ -1,4 +1,4 @@
-//! The real client over real sockets: addresses of Enterprise Server, redirects abroad, servers that are not there.
+//! Tests of the HTTP transport over sockets: Enterprise Server, redirects to other hosts, unreachable servers.
 
 use axum::Router;
 use axum::extract::Request as Incoming;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::forge::http::TransportError;
 
-/// A server that cannot be reached.
+/// Transport of an unreachable server.
 pub(super) struct Unreachable;
 
 #[async_trait]
@@ -20,7 +20,7 @@ impl Transport for Unreachable {
     }
 }
 
-/// Serves until the test ends; the address.
+/// Starts a server until the test ends; returns its address.
 async fn served(router: Router) -> (String, impl Future<Output = ()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -32,7 +32,7 @@ fn at(address: &str) -> GitHub {
     GitHub::new(settings, Clock::System).unwrap()
 }
 
-/// Drops the servers when the test is through.
+/// Runs a test with a server.
 async fn while_serving<T>(server: impl Future<Output = ()>, test: impl Future<Output = T>) -> T {
     tokio::select! {
         () = server => panic!("the server ended"),
@@ -59,7 +59,7 @@ async fn enterprise(request: Incoming) -> Outgoing {
 }
 
 #[tokio::test]
-async fn enterprise_servers_are_found_at_their_addresses() {
+async fn enterprise_server_is_called_at_its_addresses() {
     let (address, server) = served(Router::new().fallback(enterprise)).await;
     let github = at(&address);
     while_serving(server, async {
@@ -72,7 +72,7 @@ async fn enterprise_servers_are_found_at_their_addresses() {
 
 /// F2.
 #[tokio::test]
-async fn a_server_that_is_not_there_has_not_acted() {
+async fn unreachable_server_is_not_ambiguous() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -83,7 +83,7 @@ async fn a_server_that_is_not_there_has_not_acted() {
 
 /// F2.
 #[tokio::test]
-async fn a_server_that_hangs_up_may_have_acted() {
+async fn closed_connection_is_ambiguous() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let hangs_up = async {
@@ -99,7 +99,7 @@ async fn a_server_that_hangs_up_may_have_acted() {
 }
 
 #[tokio::test]
-async fn logs_are_fetched_abroad_without_our_credential() {
+async fn logs_on_another_host_are_fetched_without_credential() {
     let storage = |request: Incoming| async move {
         let plain = !request.headers().contains_key("authorization");
         if plain {

@@ -1,4 +1,4 @@
-//! Answers as GitHub describes them: what we say of one, and for the rest the least that is valid.
+//! Sample responses: the given fields, and minimal valid values for all others.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ fn document() -> &'static Value {
     })
 }
 
-/// The answer of an operation (`template` is a path of the description) with the given content.
+/// Returns a response of an operation with the given content; `template` is a path of the description.
 pub(super) fn answer(method: &str, template: &str, status: u16, content: Value) -> Value {
     let operation = &document()["paths"][template][method.to_lowercase()];
     let response = resolved(&operation["responses"][status.to_string()]);

@@ -1,4 +1,4 @@
-//! Deliveries as GitHub documents them, and deliveries that nobody should send.
+//! Tests with documented deliveries of GitHub and with malformed ones.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn understood(event: &str, body: &Value) -> ForgeEvent {
     }
 }
 
-/// Every documented example, counted by event and action: `e` became an event, `i` was ignored.
+/// Number of documented examples by event and action: `e` for parsed, `i` for ignored.
 const EXPECTED: &str = "\
 check_run.completed e3, check_run.created i3, check_run.requested_action i1, check_run.rerequested i2
 check_suite.completed e4, check_suite.requested i3, check_suite.rerequested i2
@@ -40,7 +40,7 @@ status e4
 workflow_run.completed e3, workflow_run.requested i2";
 
 #[test]
-fn every_documented_example_is_read_or_ignored_on_purpose() {
+fn documented_examples_are_parsed_or_ignored() {
     let files = contract_folder("github-webhooks");
     let mut lines = Vec::new();
     for file in files {
@@ -62,13 +62,13 @@ fn every_documented_example_is_read_or_ignored_on_purpose() {
 }
 
 #[test]
-fn an_example_under_another_events_header_is_refused() {
+fn delivery_with_another_event_header_is_refused() {
     let files = contract_folder("github-webhooks");
     let events: Vec<&str> = HANDLED.iter().chain(IMPLICIT).copied().collect();
     for file in files {
         let event = file.trim_end_matches(".json");
         let examples: Vec<Value> = serde_json::from_slice(&contract_file(&format!("github-webhooks/{file}"))).unwrap();
-        // A few of each are enough: what decides is which objects they have.
+        // A few of each suffice, because the contained objects determine the event.
         for (example, header) in examples.iter().take(3).flat_map(|e| events.iter().map(move |h| (e, *h))) {
             if header != event {
                 let parsed = read(header, example);
@@ -110,7 +110,7 @@ fn delivery(action: &str, with: Value) -> Value {
 }
 
 #[test]
-fn a_label_event_says_who_set_which_label_on_which_text() {
+fn label_event_contains_sender_label_and_text() {
     let body = delivery("labeled", json!({ "issue": issue_json(), "label": { "name": "ralph:run" } }));
     let ForgeEvent::Labeled { repo, issue, label, sender } = understood("issues", &body) else { panic!() };
     assert_eq!((repo.id, repo.full_name().as_str(), repo.forge.as_str()), (RepoId(7), "acme/app", "gh"));
@@ -118,7 +118,7 @@ fn a_label_event_says_who_set_which_label_on_which_text() {
     assert_eq!((issue.updated_at, issue.labels), (Timestamp(1_767_323_045_000), vec!["ralph:run".to_owned()]));
     assert_eq!((label.as_str(), sender.id, sender.kind), ("ralph:run", UserId(9), AccountKind::User));
 
-    // A label that was deleted meanwhile is left out; only the set is known then.
+    // A label that was deleted since is left out; then only the resulting set is known.
     let body = delivery("unlabeled", json!({ "issue": issue_json() }));
     assert!(matches!(understood("issues", &body), ForgeEvent::LabelSet { .. }));
     let body = delivery("unlabeled", json!({ "issue": issue_json(), "label": { "name": "x" } }));
@@ -126,7 +126,7 @@ fn a_label_event_says_who_set_which_label_on_which_text() {
 }
 
 #[test]
-fn deleted_accounts_and_machines_are_told_from_people() {
+fn deleted_accounts_and_bots_are_distinguished_from_people() {
     let mut issue = issue_json();
     issue["user"] = Value::Null;
     issue["pull_request"] = json!({ "url": "…" });
@@ -147,7 +147,7 @@ fn deleted_accounts_and_machines_are_told_from_people() {
 }
 
 #[test]
-fn merges_and_verdicts_are_read() {
+fn merges_and_verdicts_are_parsed() {
     let body = delivery("closed", json!({ "number": 43, "pull_request": pull_json() }));
     let ForgeEvent::PullChanged { pull, .. } = understood("pull_request", &body) else { panic!() };
     assert!(pull.merged && !pull.open && !pull.draft);
@@ -176,7 +176,7 @@ fn merges_and_verdicts_are_read() {
 }
 
 #[test]
-fn pushes_name_a_branch_and_its_new_commit() {
+fn push_contains_branch_and_new_commit() {
     let sha = "b".repeat(40);
     for (reference, after, deleted, expected) in [
         ("refs/heads/a/b", sha.as_str(), false, Some(("a/b", Some(sha.as_str())))),
@@ -201,7 +201,7 @@ fn pushes_name_a_branch_and_its_new_commit() {
 }
 
 #[test]
-fn a_status_names_the_branch_whose_head_it_is_for() {
+fn status_contains_the_branch_with_that_head() {
     let sha = "c".repeat(40);
     let branches = json!([
         { "name": "main", "commit": { "sha": "d".repeat(40) } },
@@ -216,7 +216,7 @@ fn a_status_names_the_branch_whose_head_it_is_for() {
 
 /// W7, F9.
 #[test]
-fn what_nobody_should_send_is_refused_with_a_reason() {
+fn malformed_deliveries_are_refused_with_a_reason() {
     let labeled = delivery("labeled", json!({ "issue": issue_json(), "label": { "name": "ralph:run" } }));
     let mut no_sender = labeled.clone();
     no_sender.as_object_mut().unwrap().remove("sender");
@@ -247,7 +247,7 @@ fn what_nobody_should_send_is_refused_with_a_reason() {
 }
 
 #[test]
-fn fields_that_we_do_not_know_change_nothing() {
+fn unknown_fields_are_ignored() {
     let mut body = delivery("labeled", json!({ "issue": issue_json(), "label": { "name": "x", "new": [1] } }));
     let before = understood("issues", &body);
     body["new_object"] = json!({ "deep": { "er": 1 } });
@@ -258,7 +258,7 @@ fn fields_that_we_do_not_know_change_nothing() {
 proptest! {
     /// W9.
     #[test]
-    fn no_body_makes_it_panic(header in 0..HANDLED.len(), text in "\\PC{0,200}", cut in 0usize..600) {
+    fn arbitrary_bodies_do_not_panic(header in 0..HANDLED.len(), text in "\\PC{0,200}", cut in 0usize..600) {
         let event = HANDLED[header];
         let _ = parse(&ForgeName::new("gh"), event, text.as_bytes());
         let whole = delivery("labeled", json!({ "issue": issue_json(), "pull_request": pull_json() })).to_string();
