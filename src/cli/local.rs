@@ -202,7 +202,7 @@ async fn begin(
     let start = LoopStart {
         id: id.clone(),
         place: IssueRef { repo: forge.repo().clone(), issue: issue.number },
-        by: forge.person(),
+        by: forge.user(),
         task: given(issue),
         options,
         policy,

@@ -308,7 +308,7 @@ impl GitStore {
             Some(from) => self.changed_files(repo, from, &head_sha).await?,
             None => Vec::new(),
         };
-        let mergeable = merge_base.is_some() && self.merged_tree(repo, None, &base_sha, &head_sha).await?.is_some();
+        let mergeable = merge_base.is_some() && self.merged_tree(repo, &base_sha, &head_sha).await?.is_some();
         Ok(PullFacts {
             mergeable,
             commits,
