@@ -69,7 +69,7 @@ pub enum StoreError {
     #[error("the database is busy; try again")]
     Busy,
     /// Another owner has taken over the work that this write belongs to.
-    #[error("the lease on {name} is no longer ours")]
+    #[error("another process has taken over the lease on {name}")]
     Fenced { name: String },
     /// A row that had to be unique exists already.
     #[error("it exists already: {detail}")]
@@ -137,7 +137,7 @@ impl<T: Send, F: FnOnce(&Connection) -> StoreResult<T> + Send> WriterTask for Wr
             (Err(error), _) => Err(error),
             (Ok(()), None) => Err(StoreError::Bug { detail: "a write was not run".into() }),
         };
-        // The caller may be gone; its write is committed anyway.
+        // The caller may have been cancelled; its write is committed anyway.
         let _ = self.reply.send(result);
     }
 }
@@ -167,14 +167,14 @@ enum Mode {
     Own,
     /// Opened by a command beside the service: schema, stop mark and write-ahead log are left alone.
     Beside,
-    /// In memory, with one connection: reads go through the writer.
+    /// Database in memory, with one connection: reads use the writer.
     Memory,
 }
 
 impl Store {
     /// Opens or creates the database at `path` and brings its schema up to date.
     ///
-    /// Errors with `Failed` where the file is no database of ours, is newer than this version, or cannot be written.
+    /// Fails with `Failed` if the file is not a database of ralph-bot, is newer than this version, or is not writable.
     pub fn open(path: &Path) -> StoreResult<Self> {
         Self::start(path, Mode::Own)
     }
@@ -182,10 +182,10 @@ impl Store {
     /// Opens the database that is at `path` beside a service that may be running on it. Its schema and the mark of a
     /// clean stop stay as they are.
     ///
-    /// Errors with `Failed` where there is no database, or where its schema is not that of this version.
+    /// Fails with `Failed` if there is no database, or its schema is not that of this version.
     pub fn attach(path: &Path) -> StoreResult<Self> {
         if !path.is_file() {
-            let detail = "there is none; `ralph-bot serve` makes it".to_owned();
+            let detail = "the file does not exist; `ralph-bot serve` creates it".to_owned();
             return Err(StoreError::Failed { path: path.to_path_buf(), detail });
         }
         Self::start(path, Mode::Beside)
@@ -440,7 +440,7 @@ fn check_schema(connection: &Connection) -> Result<(), String> {
     let version = version.map_err(|error| error.to_string())?;
     let ours = MIGRATIONS.len() as i64;
     match version {
-        0 => Err("it is no database of ralph-bot".to_owned()),
+        0 => Err("the file is not a database of ralph-bot".to_owned()),
         v if v < ours => {
             Err("an older version of ralph-bot made it; `ralph-bot serve` brings it up to date".to_owned())
         }

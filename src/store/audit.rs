@@ -10,9 +10,9 @@ use crate::domain::supervision::oversight::AuditEntry;
 /// Entry of the audit trail with its time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AuditLine {
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// What.
+    /// Action.
     #[serde(flatten)]
     pub entry: AuditEntry,
 }

@@ -38,15 +38,15 @@ pub struct CallContext {
 /// Cost limits; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallLimits {
-    /// Of the loop in total.
+    /// Limit for the loop in total.
     pub of_loop: Option<Money>,
-    /// Of all calls of the loop for the same purpose.
+    /// Limit for all calls of the loop for the same purpose.
     pub of_purpose: Option<Money>,
     /// Cost by the loop's own account; the greater of this and the recorded cost applies.
     pub loop_spent: Money,
-    /// Of the repository per day.
+    /// Limit for the repository per day.
     pub of_repository: Option<Money>,
-    /// Of the service per day.
+    /// Limit for the service per day.
     pub of_service: Option<Money>,
 }
 
@@ -72,7 +72,7 @@ pub enum CallDecision {
     },
     /// No backend now; ask again at `until`.
     Wait {
-        /// When.
+        /// Time of the next attempt.
         until: Timestamp,
         /// Reason for each backend.
         reasons: Vec<Blocked>,

@@ -72,7 +72,7 @@ pub struct WaitingDelivery {
     pub id: i64,
     /// The delivery.
     pub delivery: StoredDelivery,
-    /// When.
+    /// Time.
     pub received_at: Timestamp,
     /// Number of failed attempts to process it.
     pub attempts: u32,

@@ -258,7 +258,7 @@ pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
 /// Maximum numbers of concurrent loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
-    /// In total.
+    /// Limit in total.
     pub all: u32,
     /// Per forge.
     pub per_forge: u32,
@@ -330,7 +330,7 @@ fn allowed_key(forge: &str, repo: i64) -> String {
 pub struct LogLine {
     /// 1-based position.
     pub seq: i64,
-    /// When.
+    /// Time.
     pub at: Timestamp,
     /// Input of the step.
     pub input: LoopInput,

@@ -25,7 +25,7 @@ pub struct ClaimedEffect {
     pub key: String,
     /// The effect.
     pub effect: Effect,
-    /// Where.
+    /// Issue or pull request.
     pub place: IssueRef,
     /// Number of earlier attempts that were started; above 0 it may have taken effect already.
     pub attempts: u32,

@@ -237,7 +237,7 @@ async fn full_disk_loses_no_data_and_recovers() {
     assert!(store.write(move |c| inbox::insert(c, &large(), Timestamp(1))).await.expect("stored"));
 }
 
-/// D5: somebody else's program holds the database for longer than we wait.
+/// D5: another program locks the database for longer than the timeout.
 #[tokio::test]
 async fn locked_database_is_busy_not_failed() {
     let (_folder, path) = file();
@@ -351,7 +351,7 @@ async fn database_of_another_version_is_not_attached() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     let attached = |path: &Path| Store::attach(path).map(drop).expect_err("refused").to_string();
-    assert!(attached(&path).contains("there is none; `ralph-bot serve` makes it"), "{}", attached(&path));
+    assert!(attached(&path).contains("the file does not exist; `ralph-bot serve` creates it"), "{}", attached(&path));
     assert!(!path.exists(), "looking makes nothing");
     std::fs::write(&path, "not a database, but long enough to be read as one by mistake").expect("written");
     assert!(attached(&path).contains("not a database"), "{}", attached(&path));
@@ -376,7 +376,7 @@ fn concurrent_creation_makes_one_database() {
     });
 }
 
-/// D4: somebody took the files beside the database away after an unclean stop.
+/// D4: the files beside the database were removed after an unclean stop.
 #[tokio::test]
 async fn database_without_its_log_files_is_intact() {
     let (_folder, path) = file();

@@ -40,7 +40,7 @@ pub enum WorkspaceError {
     #[error("commit {commit} is neither in the mirror nor on the remote")]
     CommitMissing { commit: Sha },
     /// The tree of a loop is missing; prepare it again.
-    #[error("the work tree {} is gone", .0.display())]
+    #[error("the work tree {} does not exist", .0.display())]
     TreeMissing(PathBuf),
     /// A size limit is exceeded.
     #[error("{what} is too large: over {limit}")]

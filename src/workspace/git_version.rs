@@ -177,7 +177,7 @@ fn closing_quote(text: &str) -> Option<usize> {
     })
 }
 
-/// Returns a text as it stands between the quotes of a quoted pattern.
+/// Escapes a text for a quoted pattern.
 fn escaped(text: &str) -> String {
     text.chars().flat_map(|c| if "\"\\".contains(c) { vec!['\\', c] } else { vec![c] }).collect()
 }

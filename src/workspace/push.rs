@@ -93,7 +93,7 @@ impl Workspaces {
 
 fn moved(remote: Option<Sha>) -> PushOutcome {
     let reason = match &remote {
-        Some(tip) => format!("the branch is at {}, where somebody else put it", tip.short()),
+        Some(tip) => format!("the branch was moved to {} by someone else", tip.short()),
         None => "the branch was deleted".to_owned(),
     };
     PushOutcome::Rejected { remote, reason }

@@ -130,7 +130,7 @@ async fn backend(
     };
     let mut incoming = StreamReader::new(body.into_data_stream().map_err(std::io::Error::other));
     // git reads the whole request before it answers at length, so that feeding first cannot block for ever: what it
-    // writes meanwhile (an early refusal) fits the pipe.
+    // writes before (an early refusal) fits the pipe.
     let _ = tokio::io::copy(&mut incoming, &mut stdin).await;
     drop(stdin);
     let mut output = BufReader::new(stdout);

@@ -46,9 +46,9 @@ pub enum Dialect {
 /// Result of a user's action.
 pub type FakeResult<T> = Result<T, FakeRefusal>;
 
-/// A running forge on loopback; it ends and its files are gone when this is dropped.
+/// Running forge on loopback; it stops and its files are deleted on drop.
 ///
-/// The methods are what people do, with their rights: they fail as the forge would fail, and webhooks tell of them.
+/// The methods are actions of users with their permissions: they fail as on the forge, and emit webhooks.
 #[derive(Debug)]
 pub struct FakeForge {
     core: Arc<Core>,

@@ -6,8 +6,8 @@ use std::sync::Once;
 /// Space that all concurrent tests need, in bytes.
 const ROOM: u64 = 2 << 30;
 
-/// Temporary folders lie in memory from now on, where there is room and `TMPDIR` names no other place: tests sync often and
-/// make thousands of small files, and disks of shared machines stall.
+/// Puts temporary directories on tmpfs if it has enough space and `TMPDIR` is not set: tests sync often and create thousands of
+/// small files, and disks of shared machines stall.
 pub fn temporary_in_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

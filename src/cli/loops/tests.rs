@@ -166,7 +166,7 @@ backends: { mine: { type: script, command: [sh] } }
 ";
     std::fs::write(&file, text).expect("written");
     let error = super::run(&args("list"), &global, &env).expect_err("no database");
-    assert!(error.to_string().contains("there is none; `ralph-bot serve` makes it"), "{error}");
+    assert!(error.to_string().contains("the file does not exist; `ralph-bot serve` creates it"), "{error}");
     assert_eq!(error.exit_code(), 1);
 }
 

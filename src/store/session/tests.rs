@@ -1,4 +1,4 @@
-//! What is stored comes back, is found by whatever is asked for, and goes when its time is over.
+//! Tests of the session memory: storage, search and retention.
 
 use std::sync::LazyLock;
 

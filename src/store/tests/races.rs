@@ -1,4 +1,4 @@
-//! What holds however many processes write at the same time: each test has two connections to one file, as two processes
+//! Tests of concurrent writers: each test has two connections to one file, like two processes
 //! have them, and many tasks on both.
 
 use std::collections::BTreeSet;
@@ -62,7 +62,7 @@ async fn step_all(store: &Store) {
     }
 }
 
-/// I3: the partial unique index, whoever comes first.
+/// I3: the partial unique index admits one loop in any order.
 #[tokio::test(flavor = "multi_thread")]
 async fn issue_has_one_open_loop_under_concurrency() {
     let (_folder, stores) = two().await;

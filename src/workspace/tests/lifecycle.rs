@@ -66,7 +66,7 @@ async fn push_does_not_overwrite_other_commits() {
     let outcome = world.push(&second, Some(&first)).await;
     assert!(matches!(&outcome, PushOutcome::Rejected { remote: Some(tip), .. } if *tip == theirs), "{outcome:?}");
     assert_eq!(world.forge_tip(BRANCH), Some(theirs.clone()));
-    // The human's commit is where the next prepare goes on, unless a recorded commit is asked for.
+    // The next `prepare` uses the person's commit unless a recorded commit is requested.
     let again = world.prepare().await;
     assert_eq!((again.head, again.remote_branch.clone()), (theirs.clone(), Some(theirs)));
     let resumed = world.workspaces.prepare(PrepareTree { resume_at: Some(&second), ..world.request() }).await.unwrap();
@@ -272,7 +272,7 @@ async fn agent_repository_works_with_git() {
     assert_eq!(world.workspaces.agent_messages(&world.loop_id, &world.repo).await, ["agent: readme", "second: x"]);
     let made = world.commit(&info.head).await;
     assert_eq!(made.changed_files, 2);
-    // One commit of ours on the parent; the agent's are gone with its repository.
+    // A single commit on the parent; the agent's commits were removed with its repository.
     let commit = made.commit.unwrap();
     assert_eq!(git(&world.mirror(), &["rev-list", "--count", commit.as_str()]), "2");
     assert_eq!(git(&info.dir, &["rev-parse", "HEAD"]), commit.as_str());

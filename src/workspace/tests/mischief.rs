@@ -293,7 +293,7 @@ async fn protected_paths_are_restored_and_others_committed() {
 async fn changes_with_forged_times_are_found() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
-    // Same size, same old time: only the second in which a file was really touched tells, and that can be the same too.
+    // Same size and modification time: only the change time differs, and it may be the same second.
     let forge = |text: &str| {
         sh(&info.dir, &format!("printf '{text}\\n' >README.md; touch -d 2001-02-03 README.md"));
     };

@@ -178,7 +178,7 @@ async fn garbage_collection_deletes_only_unused_files() {
     assert!(!in_use.dir.exists());
     let report = world.workspaces.reap(world.workspaces.standing().unwrap(), &live).await.unwrap();
     assert_eq!(report, ReapReport::default());
-    // The live one goes on.
+    // The tree of the live loop still works.
     let again =
         world.workspaces.prepare(PrepareTree { loop_id: &other, branch: "ralph/43", ..world.request() }).await.unwrap();
     assert_eq!(again.head, info.head);

@@ -124,7 +124,7 @@ async fn partial_mirror_works_offline_after_prepare() {
     assert_eq!(sh(&checkout.dir, "cat d/*"), "one\ntwo\n3\n4");
     world.workspaces.reset(&world.loop_id, &world.repo, &commit).await.unwrap();
     std::fs::rename(world.path("away.git"), world.path("forge.git")).unwrap();
-    // The base moved on to where the mirror knows nothing of it, and still nothing old is asked for.
+    // The base moved to a commit that the mirror lacks; old objects are not fetched again.
     world.human("main", "echo later >later");
     assert_eq!(world.push(&merge, None).await, PushOutcome::Pushed);
     assert_eq!(world.forge_tip(BRANCH), Some(merge));

@@ -1,4 +1,4 @@
-//! What steps of stored loops teach: once, whatever happens beside it.
+//! Tests of learning from the steps of stored loops, exactly once.
 
 use super::*;
 use crate::domain::knowledge::memory::{LearningKind, ReflectionOutcome};
@@ -261,7 +261,7 @@ async fn maintainer_rule_is_used_from_then_on() {
     run.tell(guide("Sign entries with swordfish-in-a-token <!-- hidden -->")).await;
     let settings = MemorySettings::default;
     assert_eq!(told(&store, query(1, "anything"), settings()).await, ["Sign entries with ***"]);
-    // Archived by hand, and told again in another loop.
+    // Archived manually, and reported again by another loop.
     let rule = by_line(&store, "Sign entries").await.expect("learnt");
     let id = rule.id.clone();
     store.write(move |c| set_state(c, &id, LearningState::Archived, NOW)).await.expect("archived");
