@@ -162,9 +162,9 @@ impl ContractTransport {
 
     /// Panics if a scripted response was not used.
     pub(crate) fn finish(&self) {
-        let left: Vec<String> =
+        let unused: Vec<String> =
             self.script.lock().unwrap().iter().filter(|(_, v)| !v.is_empty()).map(|(k, _)| k.clone()).collect();
-        assert!(left.is_empty(), "never asked for: {left:?}");
+        assert!(unused.is_empty(), "never asked for: {unused:?}");
     }
 
     /// Returns the path template and operation of a request; `None` if it is allowed without a description.
@@ -261,13 +261,13 @@ impl ContractTransport {
     }
 
     fn check_value(&self, place: &str, schema: &Value, value: &Value) {
-        let mut whole = json!({ "allOf": [schema] });
+        let mut combined = json!({ "allOf": [schema] });
         for section in ["definitions", "components"] {
             if let Some(definitions) = self.document.get(section) {
-                whole[section] = definitions.clone();
+                combined[section] = definitions.clone();
             }
         }
-        let validator = jsonschema::options().with_draft(jsonschema::Draft::Draft4).build(&whole).unwrap();
+        let validator = jsonschema::options().with_draft(jsonschema::Draft::Draft4).build(&combined).unwrap();
         let wrong: Vec<String> =
             validator.iter_errors(value).map(|e| format!("{} at {}", e, e.instance_path())).collect();
         assert!(wrong.is_empty(), "{place}: {wrong:#?}");

@@ -470,10 +470,10 @@ mod tests {
     }
 
     async fn open(dir: &Path) -> Result<(Local, Arc<Mutex<Vec<LocalMessage>>>), String> {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let ears = heard.clone();
-        let said = Box::new(move |said| ears.lock().expect("not poisoned").push(said));
-        Ok((Local::open(dir, PATH.into(), "/", Clock::System, said).await?, heard))
+        let messages = Arc::new(Mutex::new(Vec::new()));
+        let sink = messages.clone();
+        let said = Box::new(move |said| sink.lock().expect("not poisoned").push(said));
+        Ok((Local::open(dir, PATH.into(), "/", Clock::System, said).await?, messages))
     }
 
     #[tokio::test]
@@ -493,7 +493,7 @@ mod tests {
         run(folder.path(), &["commit", "--quiet", "--allow-empty", "-m", "first"]).await;
         run(folder.path(), &["branch", "ralph/3-old"]).await;
         std::fs::create_dir(folder.path().join("below")).expect("made");
-        let (local, heard) = open(&folder.path().join("below")).await.expect("opened");
+        let (local, messages) = open(&folder.path().join("below")).await.expect("opened");
         let repo = local.repo().clone();
         assert_eq!(local.default_branch(), "trunk");
         let task = local.add_task("Fix", "it", "ralph/", Number(2)).await.expect("added");
@@ -520,7 +520,7 @@ mod tests {
         local.set_pull_ready(&repo, pull.number).await.expect("ready");
         let found = local.find_pull(&repo, "ralph/3-old").await.expect("looked up").expect("there");
         assert_eq!((found.number, found.draft), (Number(5), false));
-        let said = heard.lock().expect("not poisoned").clone();
+        let said = messages.lock().expect("not poisoned").clone();
         assert!(matches!(said.as_slice(), [LocalMessage::Comment { .. }, LocalMessage::Pull { .. }]), "{said:?}");
     }
 

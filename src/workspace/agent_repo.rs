@@ -20,21 +20,21 @@ const SUBJECT_CHARACTERS: usize = 200;
 /// Replaces `.git` in the tree by a new repository with a single branch at `commit`.
 pub(super) fn install(
     layout: &Layout,
-    place: &TreePaths,
+    tree_paths: &TreePaths,
     commit: &Sha,
     author: (&str, &str),
 ) -> Result<(), WorkspaceError> {
     let scratch = layout.scratch()?;
     let fresh = scratch.path().join("git");
-    write(&fresh, place, commit, author)?;
-    let target = place.dir.join(".git");
+    write(&fresh, tree_paths, commit, author)?;
+    let target = tree_paths.dir.join(".git");
     if std::fs::symlink_metadata(&target).is_ok() {
         layout.discard(&target)?;
     }
     std::fs::rename(&fresh, &target).map_err(WorkspaceError::io("create", &target))
 }
 
-fn write(dir: &Path, place: &TreePaths, commit: &Sha, (name, email): (&str, &str)) -> Result<(), WorkspaceError> {
+fn write(dir: &Path, tree_paths: &TreePaths, commit: &Sha, (name, email): (&str, &str)) -> Result<(), WorkspaceError> {
     for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info"] {
         let folder = dir.join(folder);
         std::fs::create_dir_all(&folder).map_err(WorkspaceError::io("create", &folder))?;
@@ -44,7 +44,7 @@ fn write(dir: &Path, place: &TreePaths, commit: &Sha, (name, email): (&str, &str
         quoted(name),
         quoted(email)
     );
-    let alternates = format!("{}\n", objects(&place.mirror).display());
+    let alternates = format!("{}\n", objects(&tree_paths.mirror).display());
     for (file, text) in [
         ("HEAD", format!("ref: refs/heads/{BRANCH}\n")),
         ("config", config),
@@ -56,7 +56,7 @@ fn write(dir: &Path, place: &TreePaths, commit: &Sha, (name, email): (&str, &str
     }
     // With a copy of the service's index, the agent's first `git status` reads no file contents.
     let index = dir.join("index");
-    std::fs::copy(&place.index, &index).map(drop).map_err(WorkspaceError::io("write", &index))
+    std::fs::copy(&tree_paths.index, &index).map(drop).map_err(WorkspaceError::io("write", &index))
 }
 
 /// Quotes a value for git's configuration file.

@@ -344,8 +344,8 @@ impl Git {
 
 /// Returns the error of a failed command.
 pub(super) fn failure(what: &str, output: &GitOutput, url: Option<&str>) -> WorkspaceError {
-    let told = if output.stderr.trim().is_empty() { output.text() } else { output.stderr.trim().to_owned() };
-    let mut detail: String = told.chars().take(DETAIL_CHARACTERS).collect();
+    let message = if output.stderr.trim().is_empty() { output.text() } else { output.stderr.trim().to_owned() };
+    let mut detail: String = message.chars().take(DETAIL_CHARACTERS).collect();
     if detail.is_empty() {
         detail = format!("exit code {}", output.code);
     }
@@ -440,8 +440,8 @@ mod tests {
         for url in ["ext::sh -c id", "ssh://host/x", "--upload-pack=id", "/srv/a.git", "git://host/x"] {
             assert!(matches!(check(url), Err(WorkspaceError::BadUrl { .. })), "{url}");
         }
-        let told = check("https://bot:hunter2@forge/x").unwrap_err().to_string();
-        assert!(!told.contains("hunter2"), "{told}");
+        let message = check("https://bot:hunter2@forge/x").unwrap_err().to_string();
+        assert!(!message.contains("hunter2"), "{message}");
     }
 
     #[test]

@@ -141,8 +141,8 @@ fn is_alive(folder: &Path) -> bool {
 }
 
 fn new_folder(parent: &Path) -> Result<PathBuf, WorkspaceError> {
-    let made = tempfile::Builder::new().prefix("x-").tempdir_in(parent);
-    Ok(made.map_err(WorkspaceError::io("create a folder in", parent))?.keep())
+    let folder = tempfile::Builder::new().prefix("x-").tempdir_in(parent);
+    Ok(folder.map_err(WorkspaceError::io("create a folder in", parent))?.keep())
 }
 
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, WorkspaceError> {

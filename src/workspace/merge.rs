@@ -25,20 +25,20 @@ impl Workspaces {
         head: &Sha,
         base: &Sha,
     ) -> Result<MergeOutcome, WorkspaceError> {
-        let place = self.layout.tree(loop_id, repo);
-        let _tree = self.locks.here(&place.dir).await;
+        let tree_paths = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&tree_paths.dir).await;
         for commit in [head, base] {
-            if !self.has_commit(&place.mirror, commit).await? {
+            if !self.has_commit(&tree_paths.mirror, commit).await? {
                 return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
             }
         }
-        if self.merge_base(&place.mirror, head, base).await?.as_ref() == Some(base) {
+        if self.merge_base(&tree_paths.mirror, head, base).await?.as_ref() == Some(base) {
             return Ok(MergeOutcome::UpToDate);
         }
-        if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
-            return Err(WorkspaceError::TreeMissing(place.dir));
+        if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
+            return Err(WorkspaceError::TreeMissing(tree_paths.dir));
         }
-        let call = GitCommand::new("merge the base branch", &place.mirror).attributes_of(base.as_str());
+        let call = GitCommand::new("merge the base branch", &tree_paths.mirror).attributes_of(base.as_str());
         let merge = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head.as_str(), base.as_str()];
         let merged = self.git.run(call.args(merge)).await?;
         if !matches!(merged.code, 0 | 1) {
@@ -48,11 +48,11 @@ impl Workspaces {
         let tree = parts.next().and_then(|name| Sha::parse(&String::from_utf8_lossy(name)));
         let tree = tree.ok_or_else(|| failure("merge the base branch", &merged, None))?;
         let conflicted: Vec<String> = parts.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
-        super::tree::remove_index_lock(&place.index)?;
-        let fill =
-            GitCommand::new("put the merged files into the tree", &place.mirror).on_tree(&place.dir, &place.index);
+        super::tree::remove_index_lock(&tree_paths.index)?;
+        let fill = GitCommand::new("put the merged files into the tree", &tree_paths.mirror)
+            .on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(fill.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", tree.as_str()])).await?;
-        self.install_agent_repository(&place, head).await?;
+        self.install_agent_repository(&tree_paths, head).await?;
         Ok(if merged.code == 0 { MergeOutcome::Clean { tree } } else { MergeOutcome::Conflict { files: conflicted } })
     }
 }

@@ -100,12 +100,12 @@ impl Workspaces {
         branch: &str,
     ) -> Result<RemoteState, WorkspaceError> {
         let wanted = [(base_branch, base_ref(base_branch)), (branch, branch_ref(branch))];
-        let there = self.remote_tips(mirror, access, &[base_branch, branch]).await?;
-        let Some(base) = there[0].clone() else {
+        let tips = self.remote_tips(mirror, access, &[base_branch, branch]).await?;
+        let Some(base) = tips[0].clone() else {
             return Err(self.missing_base(mirror, access, base_branch).await?);
         };
         let mut refspecs = Vec::new();
-        for ((name, local), tip) in wanted.iter().zip(&there) {
+        for ((name, local), tip) in wanted.iter().zip(&tips) {
             match tip {
                 Some(tip) if self.ref_value(mirror, local).await?.as_ref() == Some(tip) => {}
                 Some(_) => refspecs.push(format!("+refs/heads/{name}:{local}")),
@@ -113,12 +113,12 @@ impl Workspaces {
             }
         }
         if refspecs.is_empty() {
-            return Ok(RemoteState { base, branch: there[1].clone() });
+            return Ok(RemoteState { base, branch: tips[1].clone() });
         }
         self.git.ok(fetch_call(mirror, access).args(refspecs)).await?;
         // The remote may have moved since it was asked; what was fetched is what counts.
         let base = self.ref_value(mirror, &wanted[0].1).await?.unwrap_or(base);
-        let branch = match &there[1] {
+        let branch = match &tips[1] {
             Some(tip) => Some(self.ref_value(mirror, &wanted[1].1).await?.unwrap_or_else(|| tip.clone())),
             None => None,
         };

@@ -30,14 +30,14 @@ impl Workspaces {
     /// Restores protected paths of the index and the tree from `base`. Returns those that differed, sorted.
     pub(super) async fn restore_protected(
         &self,
-        place: &TreePaths,
+        tree_paths: &TreePaths,
         found: &Sha,
         base: &Sha,
         extra: &[String],
     ) -> Result<Vec<String>, WorkspaceError> {
         let more = patterns(extra)?;
         let is_protected = |path: &Path| self.protected.is_match(path) || more.is_match(path);
-        let compare = GitCommand::new("compare with the base", &place.mirror).args([
+        let compare = GitCommand::new("compare with the base", &tree_paths.mirror).args([
             "diff-tree",
             "-r",
             "-z",
@@ -50,16 +50,21 @@ impl Workspaces {
         let changed: Vec<&[u8]> =
             files::zero_separated(&differing).filter(|path| is_protected(&files::path_of(path))).collect();
         if !changed.is_empty() {
-            self.restore(place, base, &changed).await?;
+            self.restore(tree_paths, base, &changed).await?;
         }
-        self.remove_untracked_protected(place, extra, is_protected).await?;
+        self.remove_untracked_protected(tree_paths, extra, is_protected).await?;
         let names: BTreeSet<String> = changed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         Ok(names.into_iter().collect())
     }
 
-    async fn restore(&self, place: &TreePaths, base: &Sha, changed: &[&[u8]]) -> Result<(), WorkspaceError> {
-        let list =
-            GitCommand::new("read the base", &place.mirror).args(["ls-tree", "-r", "-z", "--full-tree", base.as_str()]);
+    async fn restore(&self, tree_paths: &TreePaths, base: &Sha, changed: &[&[u8]]) -> Result<(), WorkspaceError> {
+        let list = GitCommand::new("read the base", &tree_paths.mirror).args([
+            "ls-tree",
+            "-r",
+            "-z",
+            "--full-tree",
+            base.as_str(),
+        ]);
         let listed = self.git.ok(list).await?.stdout;
         let wanted: BTreeSet<&[u8]> = changed.iter().copied().collect();
         let (mut back, mut kept) = (Vec::new(), BTreeSet::new());
@@ -79,20 +84,22 @@ impl Workspaces {
             index_info.push(0);
         }
         index_info.extend(back);
-        let update = GitCommand::new("put protected paths back", &place.mirror).on_tree(&place.dir, &place.index);
+        let update =
+            GitCommand::new("put protected paths back", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(update.args(["update-index", "-z", "--index-info"]).input(index_info)).await?;
         for path in &wanted {
-            remove_beneath(&place.dir, &files::path_of(path))?;
+            remove_beneath(&tree_paths.dir, &files::path_of(path))?;
         }
         let paths = kept.iter().flat_map(|path| path.iter().copied().chain([0])).collect();
-        let check_out = GitCommand::new("put protected paths back", &place.mirror).on_tree(&place.dir, &place.index);
+        let check_out =
+            GitCommand::new("put protected paths back", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]).input(paths)).await.map(drop)
     }
 
     /// Removes protected files that a `.gitignore` hides from the commit; the next iteration would read them.
     async fn remove_untracked_protected(
         &self,
-        place: &TreePaths,
+        tree_paths: &TreePaths,
         extra: &[String],
         is_protected: impl Fn(&Path) -> bool,
     ) -> Result<(), WorkspaceError> {
@@ -100,19 +107,20 @@ impl Workspaces {
             self.settings.protected.iter().chain(extra).map(|pattern| literal_prefix(pattern)).collect();
         let mut present = Vec::new();
         for prefix in prefixes.into_iter().filter(|prefix| !prefix.as_os_str().is_empty()) {
-            if files::parents_are_real(&place.dir, &prefix) {
-                collect_files(&place.dir, &prefix, &mut present);
+            if files::parents_are_real(&tree_paths.dir, &prefix) {
+                collect_files(&tree_paths.dir, &prefix, &mut present);
             }
         }
         present.retain(|path| is_protected(path));
         if present.is_empty() {
             return Ok(());
         }
-        let list = GitCommand::new("list tracked files", &place.mirror).on_tree(&place.dir, &place.index);
+        let list =
+            GitCommand::new("list tracked files", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         let listed = self.git.ok(list.args(["ls-files", "-z", "--cached"])).await?.stdout;
         let tracked: BTreeSet<PathBuf> = files::zero_separated(&listed).map(files::path_of).collect();
         for path in present.iter().filter(|path| !tracked.contains(*path)) {
-            remove_beneath(&place.dir, path)?;
+            remove_beneath(&tree_paths.dir, path)?;
         }
         Ok(())
     }

@@ -55,8 +55,8 @@ impl Workspaces {
         let output = self.git.run(call.args([lease.as_str(), "--", &access.url, &refspec])).await?;
         if output.code == 0 {
             // A ref at this commit is reported as up to date regardless of the lease.
-            let there = output.stdout.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"=\t"));
-            return Ok(if there { PushOutcome::AlreadyThere } else { PushOutcome::Pushed });
+            let up_to_date = output.stdout.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"=\t"));
+            return Ok(if up_to_date { PushOutcome::AlreadyThere } else { PushOutcome::Pushed });
         }
         let Some(reason) = refusal(&output) else { return Err(failure("push", &output, Some(&access.url))) };
         let remote = self.remote_tips(&mirror, access, &[branch]).await?.into_iter().next().flatten();
@@ -104,8 +104,8 @@ fn refusal(output: &GitOutput) -> Option<String> {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let line = stdout.lines().find_map(|line| line.strip_prefix("!\t"))?;
     let summary = line.rsplit('\t').next().unwrap_or(line).trim();
-    let words = output.stderr.lines().filter_map(|line| line.strip_prefix("remote:")).map(str::trim);
-    let words: Vec<&str> = words.filter(|line| !line.is_empty()).collect();
-    let reason = if words.is_empty() { summary.to_owned() } else { format!("{summary}: {}", words.join(" ")) };
+    let lines = output.stderr.lines().filter_map(|line| line.strip_prefix("remote:")).map(str::trim);
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    let reason = if lines.is_empty() { summary.to_owned() } else { format!("{summary}: {}", lines.join(" ")) };
     Some(reason.chars().take(REASON_CHARACTERS).collect())
 }

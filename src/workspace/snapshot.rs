@@ -88,58 +88,58 @@ impl Workspaces {
     /// agent's repository. After a crash, returns the commit that was already created.
     pub async fn commit(&self, request: CommitRequest<'_>) -> Result<CommitInfo, WorkspaceError> {
         let CommitRequest { loop_id, repo, parent, merge_parent, base, protected_base, extra_protected, .. } = request;
-        let place = self.layout.tree(loop_id, repo);
-        let _tree = self.locks.here(&place.dir).await;
-        let left_out = self.stage(&place, parent).await?;
-        let found = self.write_tree(&place).await?;
-        let restored = self.restore_protected(&place, &found, protected_base, extra_protected).await?;
-        let tree = if restored.is_empty() { found } else { self.write_tree(&place).await? };
+        let tree_paths = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&tree_paths.dir).await;
+        let left_out = self.stage(&tree_paths, parent).await?;
+        let found = self.write_tree(&tree_paths).await?;
+        let restored = self.restore_protected(&tree_paths, &found, protected_base, extra_protected).await?;
+        let tree = if restored.is_empty() { found } else { self.write_tree(&tree_paths).await? };
 
-        let (before, recorded) = self.before(&request, &place.mirror).await?;
+        let (before, recorded) = self.before(&request, &tree_paths.mirror).await?;
         let unchanged = tree == before && merge_parent.is_none();
-        let commit = if unchanged { None } else { Some(self.record(&request, &place, &tree, recorded).await?) };
+        let commit = if unchanged { None } else { Some(self.record(&request, &tree_paths, &tree, recorded).await?) };
         // A merge contains changes of the other side, which are not changes of this loop.
-        let mut info = self.describe(&place, merge_parent.unwrap_or(parent), &tree).await?;
-        info.whole = self.sizes(&place, base, &tree).await?;
+        let mut info = self.describe(&tree_paths, merge_parent.unwrap_or(parent), &tree).await?;
+        info.whole = self.sizes(&tree_paths, base, &tree).await?;
         info.commit = commit;
         info.restored = restored;
         info.oversized.extend(left_out.iter().map(|path| path.to_string_lossy().into_owned()));
-        self.install_agent_repository(&place, info.commit.as_ref().unwrap_or(parent)).await?;
+        self.install_agent_repository(&tree_paths, info.commit.as_ref().unwrap_or(parent)).await?;
         Ok(info)
     }
 
     /// Saves uncommitted files of the tree as a commit at `refs/ralph/keep/<loop>/<n>`; returns `None` if there
     /// are none. The commit is for people: it contains protected paths as found.
     pub async fn salvage(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<Option<Sha>, WorkspaceError> {
-        let place = self.layout.tree(loop_id, repo);
-        let _tree = self.locks.here(&place.dir).await;
-        let there = std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir());
-        let Some(head) = (if there { self.recorded(loop_id, repo).await? } else { None }) else { return Ok(None) };
-        self.stage(&place, &head).await?;
-        let tree = self.write_tree(&place).await?;
-        if tree == self.tree_of(&place.mirror, &head).await? {
+        let tree_paths = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&tree_paths.dir).await;
+        let exists = std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir());
+        let Some(head) = (if exists { self.recorded(loop_id, repo).await? } else { None }) else { return Ok(None) };
+        self.stage(&tree_paths, &head).await?;
+        let tree = self.write_tree(&tree_paths).await?;
+        if tree == self.tree_of(&tree_paths.mirror, &head).await? {
             return Ok(None);
         }
         let message = "Unfinished work, kept before the tree was reset";
-        let commit = self.commit_tree(&place.mirror, &tree, &[&head], message).await?;
-        let guard = self.locks.repository(&place.mirror).await?;
+        let commit = self.commit_tree(&tree_paths.mirror, &tree, &[&head], message).await?;
+        let guard = self.locks.repository(&tree_paths.mirror).await?;
         let prefix = format!("refs/ralph/keep/{}/", loop_name(loop_id));
-        let kept = self.ref_names(&place.mirror, &prefix).await?;
-        let numbers = kept.iter().filter_map(|name| name.strip_prefix(&prefix)?.parse::<u64>().ok());
+        let names = self.ref_names(&tree_paths.mirror, &prefix).await?;
+        let numbers = names.iter().filter_map(|name| name.strip_prefix(&prefix)?.parse::<u64>().ok());
         let name = format!("{prefix}{}", numbers.max().unwrap_or(0) + 1);
-        self.update_refs(&guard, &place.mirror, &[RefChange::Set(name, commit.clone())]).await?;
+        self.update_refs(&guard, &tree_paths.mirror, &[RefChange::Set(name, commit.clone())]).await?;
         Ok(Some(commit))
     }
 
     /// Updates the private index from the files; returns the files that are too large.
-    async fn stage(&self, place: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
-        if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
-            return Err(WorkspaceError::TreeMissing(place.dir.clone()));
+    async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
+        if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
+            return Err(WorkspaceError::TreeMissing(tree_paths.dir.clone()));
         }
-        remove_index_lock(&place.index)?;
-        let links = self.links_of_readable_index(place, parent).await?;
-        let listed = self.differing_paths(place, &links).await?;
-        let dir = place.dir.clone();
+        remove_index_lock(&tree_paths.index)?;
+        let links = self.links_of_readable_index(tree_paths, parent).await?;
+        let listed = self.differing_paths(tree_paths, &links).await?;
+        let dir = tree_paths.dir.clone();
         let changes = files::blocking(move || Ok(classify(&dir, &listed, &links))).await?;
         let zeros = "0".repeat(parent.as_str().len());
         let mut removals = Vec::new();
@@ -157,7 +157,8 @@ impl Workspaces {
             [(removals, &["--index-info"][..]), (additions, &["--add", "--remove", "--replace", "--stdin"][..])]
         {
             if !input.is_empty() {
-                let call = GitCommand::new("take in the files", &place.mirror).on_tree(&place.dir, &place.index);
+                let call = GitCommand::new("take in the files", &tree_paths.mirror)
+                    .on_tree(&tree_paths.dir, &tree_paths.index);
                 self.git.ok(call.args(["update-index", "-z"]).args(flags).input(input)).await?;
             }
         }
@@ -165,26 +166,31 @@ impl Workspaces {
     }
 
     /// Returns the submodules of the private index, which is rebuilt from `parent` if missing or damaged.
-    async fn links_of_readable_index(&self, place: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
-        if place.index.is_file()
-            && let Ok(links) = self.gitlinks(place).await
+    async fn links_of_readable_index(
+        &self,
+        tree_paths: &TreePaths,
+        parent: &Sha,
+    ) -> Result<Vec<PathBuf>, WorkspaceError> {
+        if tree_paths.index.is_file()
+            && let Ok(links) = self.gitlinks(tree_paths).await
         {
             return Ok(links);
         }
-        files::remove(&place.index)?;
-        let read = GitCommand::new("rebuild an index", &place.mirror).on_tree(&place.dir, &place.index);
+        files::remove(&tree_paths.index)?;
+        let read = GitCommand::new("rebuild an index", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(read.args(["read-tree", parent.as_str()])).await?;
-        self.gitlinks(place).await
+        self.gitlinks(tree_paths).await
     }
 
     /// Returns paths that are modified, deleted, or new and not ignored. First removes `.git` entries that make git treat a folder as
     /// another repository, so that its files are listed and its configuration is never read.
-    async fn differing_paths(&self, place: &TreePaths, links: &[PathBuf]) -> Result<Vec<PathBuf>, WorkspaceError> {
+    async fn differing_paths(&self, tree_paths: &TreePaths, links: &[PathBuf]) -> Result<Vec<PathBuf>, WorkspaceError> {
         for link in links {
-            remove_nested_git(&place.dir, link)?;
+            remove_nested_git(&tree_paths.dir, link)?;
         }
         for _ in 0..MOST_NESTING {
-            let call = GitCommand::new("list changed files", &place.mirror).on_tree(&place.dir, &place.index);
+            let call =
+                GitCommand::new("list changed files", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
             let call = call.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"]);
             let listed = self.git.ok(call).await?;
             let paths: BTreeSet<&[u8]> = files::zero_separated(&listed.stdout).collect();
@@ -194,7 +200,7 @@ impl Workspaces {
             let (nested, plain): (Vec<&[u8]>, Vec<&[u8]>) = paths.into_iter().partition(|path| path.ends_with(b"/"));
             let mut opened = false;
             for folder in nested {
-                opened |= remove_nested_git(&place.dir, &files::path_of(folder))?;
+                opened |= remove_nested_git(&tree_paths.dir, &files::path_of(folder))?;
             }
             if !opened {
                 return Ok(plain.into_iter().map(files::path_of).collect());
@@ -203,8 +209,8 @@ impl Workspaces {
         Err(WorkspaceError::TooLarge { what: "the nesting of repositories".to_owned(), limit: MOST_NESTING as u64 })
     }
 
-    async fn write_tree(&self, place: &TreePaths) -> Result<Sha, WorkspaceError> {
-        let call = GitCommand::new("write a tree", &place.mirror).on_index(&place.index).args(["write-tree"]);
+    async fn write_tree(&self, tree_paths: &TreePaths) -> Result<Sha, WorkspaceError> {
+        let call = GitCommand::new("write a tree", &tree_paths.mirror).on_index(&tree_paths.index).args(["write-tree"]);
         self.object("write a tree", call).await
     }
 
@@ -267,7 +273,7 @@ impl Workspaces {
     async fn record(
         &self,
         request: &CommitRequest<'_>,
-        place: &TreePaths,
+        tree_paths: &TreePaths,
         tree: &Sha,
         recorded: Option<Recorded>,
     ) -> Result<Sha, WorkspaceError> {
@@ -275,10 +281,10 @@ impl Workspaces {
         parents.extend(request.merge_parent);
         let commit = match recorded {
             Some(recorded) if recorded.is_of(tree, &parents, request.message) => recorded.commit,
-            _ => self.commit_tree(&place.mirror, tree, &parents, request.message).await?,
+            _ => self.commit_tree(&tree_paths.mirror, tree, &parents, request.message).await?,
         };
         kill_point("K20");
-        let guard = self.locks.repository(&place.mirror).await?;
+        let guard = self.locks.repository(&tree_paths.mirror).await?;
         let folder = format!("refs/ralph/loops/{}", loop_name(request.loop_id));
         let changes = [
             RefChange::Set(format!("{folder}/{commit}"), commit.clone()),
@@ -286,7 +292,7 @@ impl Workspaces {
             // The parent stays reachable through its child.
             RefChange::Delete(format!("{folder}/{}", request.parent)),
         ];
-        self.update_refs(&guard, &place.mirror, &changes).await?;
+        self.update_refs(&guard, &tree_paths.mirror, &changes).await?;
         Ok(commit)
     }
 
@@ -309,8 +315,8 @@ impl Workspaces {
     }
 
     /// Returns the changes per file between two commits or trees.
-    async fn sizes(&self, place: &TreePaths, from: &Sha, to: &Sha) -> Result<DiffStat, WorkspaceError> {
-        let call = GitCommand::new("measure all changes", &place.mirror).attributes_of(empty_tree(to)).args([
+    async fn sizes(&self, tree_paths: &TreePaths, from: &Sha, to: &Sha) -> Result<DiffStat, WorkspaceError> {
+        let call = GitCommand::new("measure all changes", &tree_paths.mirror).attributes_of(empty_tree(to)).args([
             "diff-tree",
             "-r",
             "--no-renames",
@@ -327,8 +333,8 @@ impl Workspaces {
     }
 
     /// Returns the change from `from` to `tree`.
-    async fn describe(&self, place: &TreePaths, from: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
-        let call = GitCommand::new("measure the change", &place.mirror).attributes_of(empty_tree(tree)).args([
+    async fn describe(&self, tree_paths: &TreePaths, from: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
+        let call = GitCommand::new("measure the change", &tree_paths.mirror).attributes_of(empty_tree(tree)).args([
             "diff-tree",
             "-r",
             "-M",
@@ -343,10 +349,9 @@ impl Workspaces {
         ]);
         let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES + DIFF_BYTES)).await?;
         let (files, patch) = numstat(&output.stdout);
-        let kept = &patch[..patch.len().min(DIFF_BYTES)];
-        let diff_truncated = output.truncated || kept.len() < patch.len();
-        let diff = String::from_utf8_lossy(kept).into_owned();
-        let dir = place.dir.clone();
+        let diff_truncated = output.truncated || patch.len() > DIFF_BYTES;
+        let diff = String::from_utf8_lossy(&patch[..patch.len().min(DIFF_BYTES)]).into_owned();
+        let dir = tree_paths.dir.clone();
         let (files, oversized, conflict_markers) = files::blocking(move || {
             let (oversized, markers) = look_at(&dir, &files);
             Ok((files, oversized, markers))
@@ -399,9 +404,9 @@ fn remove_nested_git(root: &Path, folder: &Path) -> Result<bool, WorkspaceError>
     if folder.as_os_str().is_empty() || !files::parents_are_real(root, &marker) {
         return Ok(false);
     }
-    let there = std::fs::symlink_metadata(root.join(&marker)).is_ok();
+    let exists = std::fs::symlink_metadata(root.join(&marker)).is_ok();
     files::remove(&root.join(&marker))?;
-    Ok(there)
+    Ok(exists)
 }
 
 fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {

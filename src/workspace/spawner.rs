@@ -89,10 +89,10 @@ pub(super) async fn run(spec: GitProcess) -> Result<GitOutput, GitProcessFailure
 /// Reads a stream to its end; returns the first `limit` bytes and whether there were more.
 async fn capped(stream: Option<impl AsyncRead + Unpin>, limit: usize) -> std::io::Result<(Vec<u8>, bool)> {
     let Some(mut stream) = stream else { return Ok((Vec::new(), false)) };
-    let mut kept = Vec::new();
-    (&mut stream).take(limit as u64).read_to_end(&mut kept).await?;
-    let dropped = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
-    Ok((kept, dropped > 0))
+    let mut bytes = Vec::new();
+    (&mut stream).take(limit as u64).read_to_end(&mut bytes).await?;
+    let excess = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+    Ok((bytes, excess > 0))
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub struct CleanCheckout {
     /// Further read-only paths, for git commands of checks.
     pub read_only: Vec<PathBuf>,
     repo: RepoRef,
-    place: TreePaths,
+    tree_paths: TreePaths,
     _scratch: ScratchFolder,
 }
 
@@ -67,8 +67,8 @@ impl Workspaces {
 
     /// Returns the paths for the agent's sandbox.
     pub fn agent_view(&self, loop_id: &LoopId, repo: &RepoRef) -> AgentView {
-        let place = self.layout.tree(loop_id, repo);
-        AgentView { tree: place.dir, read_only: vec![objects(&place.mirror)] }
+        let tree_paths = self.layout.tree(loop_id, repo);
+        AgentView { tree: tree_paths.dir, read_only: vec![objects(&tree_paths.mirror)] }
     }
 
     /// Returns the last commit of the loop's tree; `None` before the first `prepare`. After a crash,
@@ -87,75 +87,75 @@ impl Workspaces {
         let PrepareTree { loop_id, repo, access, base_branch, branch, resume_at, partial } = request;
         check_branch(base_branch)?;
         check_branch(branch)?;
-        let place = self.layout.tree(loop_id, repo);
-        let _tree = self.locks.here(&place.dir).await;
-        let guard = self.locks.repository(&place.mirror).await?;
+        let tree_paths = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&tree_paths.dir).await;
+        let guard = self.locks.repository(&tree_paths.mirror).await?;
         kill_point("K12");
-        self.ensure_mirror(&guard, &place.mirror, partial).await?;
+        self.ensure_mirror(&guard, &tree_paths.mirror, partial).await?;
         kill_point("K13");
-        let remote = self.fetch_branches(&guard, &place.mirror, access, base_branch, branch).await?;
+        let remote = self.fetch_branches(&guard, &tree_paths.mirror, access, base_branch, branch).await?;
         let head = resume_at.or(remote.branch.as_ref()).unwrap_or(&remote.base).clone();
-        if !self.has_commit(&place.mirror, &head).await? {
-            self.fetch_commit(&guard, &place.mirror, access, &head).await?;
+        if !self.has_commit(&tree_paths.mirror, &head).await? {
+            self.fetch_commit(&guard, &tree_paths.mirror, access, &head).await?;
         }
         let mut needed = vec![&head, &remote.base];
-        let common = self.merge_base(&place.mirror, &head, &remote.base).await?;
+        let common = self.merge_base(&tree_paths.mirror, &head, &remote.base).await?;
         needed.extend(common.as_ref());
         // Commits of other authors on the loop's branch may need a merge.
         needed.extend(remote.branch.as_ref());
         let parted = match &remote.branch {
-            Some(branch) => self.merge_base(&place.mirror, &head, branch).await?,
+            Some(branch) => self.merge_base(&tree_paths.mirror, &head, branch).await?,
             None => None,
         };
         needed.extend(parted.as_ref());
-        self.complete(&guard, &place.mirror, access, &needed).await?;
+        self.complete(&guard, &tree_paths.mirror, access, &needed).await?;
         drop(guard);
-        if std::fs::symlink_metadata(&place.dir).is_err() {
-            self.take_from_pool(repo, &place)?;
+        if std::fs::symlink_metadata(&tree_paths.dir).is_err() {
+            self.take_from_pool(repo, &tree_paths)?;
         }
-        self.put_at(loop_id, &place, &head).await?;
-        Ok(TreeInfo { dir: place.dir, head, base: remote.base, remote_branch: remote.branch })
+        self.put_at(loop_id, &tree_paths, &head).await?;
+        Ok(TreeInfo { dir: tree_paths.dir, head, base: remote.base, remote_branch: remote.branch })
     }
 
     /// Sets the tree to `to`; discards all other files, including ignored ones and the agent's repository.
     pub async fn reset(&self, loop_id: &LoopId, repo: &RepoRef, to: &Sha) -> Result<(), WorkspaceError> {
-        let place = self.layout.tree(loop_id, repo);
-        let _tree = self.locks.here(&place.dir).await;
-        self.put_at(loop_id, &place, to).await
+        let tree_paths = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&tree_paths.dir).await;
+        self.put_at(loop_id, &tree_paths, to).await
     }
 
     /// Creates a separate tree with exactly the files of `commit`.
     pub async fn clean_checkout(&self, repo: &RepoRef, commit: &Sha) -> Result<CleanCheckout, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
         let scratch = self.layout.scratch()?;
-        let place = TreePaths { dir: scratch.path().join("tree"), index: scratch.path().join("index"), mirror };
-        self.take_from_pool(repo, &place)?;
-        self.fill(&place, commit).await?;
-        self.install_agent_repository(&place, commit).await?;
-        let read_only = vec![objects(&place.mirror)];
-        Ok(CleanCheckout { dir: place.dir.clone(), read_only, repo: repo.clone(), place, _scratch: scratch })
+        let tree_paths = TreePaths { dir: scratch.path().join("tree"), index: scratch.path().join("index"), mirror };
+        self.take_from_pool(repo, &tree_paths)?;
+        self.fill(&tree_paths, commit).await?;
+        self.install_agent_repository(&tree_paths, commit).await?;
+        let read_only = vec![objects(&tree_paths.mirror)];
+        Ok(CleanCheckout { dir: tree_paths.dir.clone(), read_only, repo: repo.clone(), tree_paths, _scratch: scratch })
     }
 
     /// Returns a checkout to the pool, or deletes it.
     pub async fn release_checkout(&self, checkout: CleanCheckout) -> Result<(), WorkspaceError> {
-        self.retire(&checkout.repo, &checkout.place).await
+        self.retire(&checkout.repo, &checkout.tree_paths).await
     }
 
     /// Returns the tree of an ended loop to the pool, or deletes it. Its commits stay reachable in the mirror.
     pub async fn release(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<(), WorkspaceError> {
-        let place = self.layout.tree(loop_id, repo);
-        let _tree = self.locks.here(&place.dir).await;
-        self.retire(repo, &place).await?;
-        if place.mirror.is_dir() {
-            let guard = self.locks.repository(&place.mirror).await?;
-            self.update_refs(&guard, &place.mirror, &[RefChange::Delete(tree_ref(loop_id))]).await?;
+        let tree_paths = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&tree_paths.dir).await;
+        self.retire(repo, &tree_paths).await?;
+        if tree_paths.mirror.is_dir() {
+            let guard = self.locks.repository(&tree_paths.mirror).await?;
+            self.update_refs(&guard, &tree_paths.mirror, &[RefChange::Delete(tree_ref(loop_id))]).await?;
         }
-        self.remove_empty_loop_folder(&place);
+        self.remove_empty_loop_folder(&tree_paths);
         Ok(())
     }
 
-    pub(super) fn remove_empty_loop_folder(&self, place: &TreePaths) {
-        if let Some(parent) = place.dir.parent() {
+    pub(super) fn remove_empty_loop_folder(&self, tree_paths: &TreePaths) {
+        if let Some(parent) = tree_paths.dir.parent() {
             // Fails while the loop has a tree of another repository.
             let _ = std::fs::remove_dir(parent);
         }
@@ -168,42 +168,47 @@ impl Workspaces {
     }
 
     /// Replaces the agent's repository.
-    pub(super) async fn install_agent_repository(&self, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
+    pub(super) async fn install_agent_repository(
+        &self,
+        tree_paths: &TreePaths,
+        commit: &Sha,
+    ) -> Result<(), WorkspaceError> {
         let author = (self.settings.committer_name.as_str(), self.settings.committer_email.as_str());
-        agent_repo::install(&self.layout, place, commit, author)
+        agent_repo::install(&self.layout, tree_paths, commit, author)
     }
 
-    async fn put_at(&self, loop_id: &LoopId, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
-        self.fill(place, commit).await?;
-        self.install_agent_repository(place, commit).await?;
-        let guard = self.locks.repository(&place.mirror).await?;
-        self.update_refs(&guard, &place.mirror, &[RefChange::Set(tree_ref(loop_id), commit.clone())]).await
+    async fn put_at(&self, loop_id: &LoopId, tree_paths: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
+        self.fill(tree_paths, commit).await?;
+        self.install_agent_repository(tree_paths, commit).await?;
+        let guard = self.locks.repository(&tree_paths.mirror).await?;
+        self.update_refs(&guard, &tree_paths.mirror, &[RefChange::Set(tree_ref(loop_id), commit.clone())]).await
     }
 
     /// Sets the files to those of `commit`; replaces a tree for which this fails.
-    async fn fill(&self, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
-        match self.fill_in_place(place, commit).await {
+    async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
+        match self.fill_in_place(tree_paths, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
-                if !self.has_commit(&place.mirror, commit).await? {
+                if !self.has_commit(&tree_paths.mirror, commit).await? {
                     return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
                 }
-                self.layout.discard(&place.dir)?;
-                files::remove(&place.index)?;
-                self.fill_in_place(place, commit).await
+                self.layout.discard(&tree_paths.dir)?;
+                files::remove(&tree_paths.index)?;
+                self.fill_in_place(tree_paths, commit).await
             }
             other => other,
         }
     }
 
-    async fn fill_in_place(&self, place: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
-        self.make_real_folder(place)?;
-        self.layout.discard(&place.dir.join(".git"))?;
-        remove_index_lock(&place.index)?;
-        let reset = GitCommand::new("fill the work tree", &place.mirror).on_tree(&place.dir, &place.index);
+    async fn fill_in_place(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
+        self.make_real_folder(tree_paths)?;
+        self.layout.discard(&tree_paths.dir.join(".git"))?;
+        remove_index_lock(&tree_paths.index)?;
+        let reset =
+            GitCommand::new("fill the work tree", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
-        self.clean(place).await?;
-        let dir = place.dir.clone();
-        let links = self.gitlinks(place).await?;
+        self.clean(tree_paths).await?;
+        let dir = tree_paths.dir.clone();
+        let links = self.gitlinks(tree_paths).await?;
         let scrubbed = files::blocking(move || {
             let mut found = files::scrub(&dir)?;
             for link in links {
@@ -212,19 +217,20 @@ impl Workspaces {
             Ok(found)
         });
         if scrubbed.await? > 0 {
-            self.clean(place).await?;
+            self.clean(tree_paths).await?;
         }
         Ok(())
     }
 
-    async fn clean(&self, place: &TreePaths) -> Result<(), WorkspaceError> {
-        let call = GitCommand::new("clean the work tree", &place.mirror).on_tree(&place.dir, &place.index);
+    async fn clean(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
+        let call =
+            GitCommand::new("clean the work tree", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(call.args(["clean", "-ffdxq"])).await.map(drop)
     }
 
     /// Returns the paths of submodules in the index.
-    pub(super) async fn gitlinks(&self, place: &TreePaths) -> Result<Vec<PathBuf>, WorkspaceError> {
-        let call = GitCommand::new("list submodules", &place.mirror).on_tree(&place.dir, &place.index);
+    pub(super) async fn gitlinks(&self, tree_paths: &TreePaths) -> Result<Vec<PathBuf>, WorkspaceError> {
+        let call = GitCommand::new("list submodules", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         let listed = self.git.ok(call.args(["ls-files", "-z", "--stage"])).await?;
         let links = files::zero_separated(&listed.stdout).filter(|entry| entry.starts_with(b"160000 "));
         let path =
@@ -232,17 +238,17 @@ impl Workspaces {
         Ok(links.filter_map(path).collect())
     }
 
-    fn make_real_folder(&self, place: &TreePaths) -> Result<(), WorkspaceError> {
-        if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
-            self.layout.discard(&place.dir)?;
+    fn make_real_folder(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
+        if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
+            self.layout.discard(&tree_paths.dir)?;
         }
-        std::fs::create_dir_all(&place.dir).map_err(WorkspaceError::io("create", &place.dir))?;
-        let indexes = indexes(&place.mirror);
+        std::fs::create_dir_all(&tree_paths.dir).map_err(WorkspaceError::io("create", &tree_paths.dir))?;
+        let indexes = indexes(&tree_paths.mirror);
         std::fs::create_dir_all(&indexes).map_err(WorkspaceError::io("create", &indexes))
     }
 
-    /// Moves a pooled tree and its index to `place`, if there is one.
-    fn take_from_pool(&self, repo: &RepoRef, place: &TreePaths) -> Result<(), WorkspaceError> {
+    /// Moves a pooled tree and its index to `tree_paths`, if there is one.
+    fn take_from_pool(&self, repo: &RepoRef, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
         let pool = self.layout.pool(repo);
         let Ok(entries) = std::fs::read_dir(&pool) else { return Ok(()) };
         let scratch = self.layout.scratch()?;
@@ -252,13 +258,13 @@ impl Workspaces {
             if std::fs::rename(entry.path(), &claimed).is_err() {
                 continue;
             }
-            for parent in [&place.dir, &place.index].into_iter().filter_map(|path| path.parent()) {
+            for parent in [&tree_paths.dir, &tree_paths.index].into_iter().filter_map(|path| path.parent()) {
                 std::fs::create_dir_all(parent).map_err(WorkspaceError::io("create", parent))?;
             }
-            files::remove(&place.index)?;
+            files::remove(&tree_paths.index)?;
             // Without the index, filling the tree is only slower.
-            let _ = std::fs::rename(claimed.join("index"), &place.index);
-            let moved = std::fs::rename(claimed.join("tree"), &place.dir);
+            let _ = std::fs::rename(claimed.join("index"), &tree_paths.index);
+            let moved = std::fs::rename(claimed.join("tree"), &tree_paths.dir);
             files::remove(&claimed)?;
             if moved.is_ok() {
                 return Ok(());
@@ -268,32 +274,34 @@ impl Workspaces {
     }
 
     /// Cleans a tree and moves it to the pool; discards it if the pool is full or cleaning fails.
-    async fn retire(&self, repo: &RepoRef, place: &TreePaths) -> Result<(), WorkspaceError> {
+    async fn retire(&self, repo: &RepoRef, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
         let pool = self.layout.pool(repo);
         let pooled = std::fs::read_dir(&pool).map_or(0, |entries| entries.count());
-        let tree = std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir());
-        if tree && pooled < self.settings.pool && self.scrub_to_index(place).await.is_ok() {
+        let tree = std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir());
+        if tree && pooled < self.settings.pool && self.scrub_to_index(tree_paths).await.is_ok() {
             std::fs::create_dir_all(&pool).map_err(WorkspaceError::io("create", &pool))?;
             let scratch = self.layout.scratch()?;
             let entry = scratch.path().join("entry");
             std::fs::create_dir(&entry).map_err(WorkspaceError::io("create", &entry))?;
-            std::fs::rename(&place.dir, entry.join("tree")).map_err(WorkspaceError::io("put aside", &place.dir))?;
-            std::fs::rename(&place.index, entry.join("index"))
-                .map_err(WorkspaceError::io("put aside", &place.index))?;
+            std::fs::rename(&tree_paths.dir, entry.join("tree"))
+                .map_err(WorkspaceError::io("put aside", &tree_paths.dir))?;
+            std::fs::rename(&tree_paths.index, entry.join("index"))
+                .map_err(WorkspaceError::io("put aside", &tree_paths.index))?;
             let name = scratch.path().file_name().unwrap_or_default();
             return std::fs::rename(&entry, pool.join(name)).map_err(WorkspaceError::io("fill", &pool));
         }
-        self.layout.discard(&place.dir)?;
-        files::remove(&place.index)
+        self.layout.discard(&tree_paths.dir)?;
+        files::remove(&tree_paths.index)
     }
 
     /// Removes all files from the tree that are not in its index.
-    async fn scrub_to_index(&self, place: &TreePaths) -> Result<(), WorkspaceError> {
-        remove_index_lock(&place.index)?;
-        let call =
-            GitCommand::new("write the tree of an index", &place.mirror).on_index(&place.index).args(["write-tree"]);
+    async fn scrub_to_index(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
+        remove_index_lock(&tree_paths.index)?;
+        let call = GitCommand::new("write the tree of an index", &tree_paths.mirror)
+            .on_index(&tree_paths.index)
+            .args(["write-tree"]);
         let tree = self.object("write the tree of an index", call).await?;
-        self.fill_in_place(place, &tree).await
+        self.fill_in_place(tree_paths, &tree).await
     }
 }
 

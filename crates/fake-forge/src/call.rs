@@ -173,12 +173,12 @@ pub(super) fn id(text: &str) -> Result<i64, FakeRefusal> {
 
 /// Formats a time as RFC 3339 in whole seconds, in UTC.
 pub(super) fn utc(at: Timestamp) -> String {
-    let whole = jiff::Timestamp::from_second(at.0.div_euclid(1000)).unwrap_or_default();
-    whole.to_string()
+    let seconds = jiff::Timestamp::from_second(at.0.div_euclid(1000)).unwrap_or_default();
+    seconds.to_string()
 }
 
 /// Formats a time as RFC 3339 in whole seconds, with offset +02:00.
 pub(super) fn zoned(at: Timestamp) -> String {
-    let whole = jiff::Timestamp::from_second(at.0.div_euclid(1000)).unwrap_or_default();
-    whole.display_with_offset(jiff::tz::offset(2)).to_string()
+    let seconds = jiff::Timestamp::from_second(at.0.div_euclid(1000)).unwrap_or_default();
+    seconds.display_with_offset(jiff::tz::offset(2)).to_string()
 }

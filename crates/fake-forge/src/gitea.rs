@@ -361,8 +361,8 @@ async fn hooks(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -
             let active = call.body.get("active").and_then(Value::as_bool).unwrap_or(false);
             let events = payload::expand(&events.unwrap_or_default());
             let secret = config("secret").unwrap_or_default();
-            let made = core.act(|state| state.add_hook(actor, repo, url, secret, events, active))?;
-            answer_with(core, repo, 201, |shape, entry| Ok(shape.hook(find_hook(entry, made)?)))
+            let created = core.act(|state| state.add_hook(actor, repo, url, secret, events, active))?;
+            answer_with(core, repo, 201, |shape, entry| Ok(shape.hook(find_hook(entry, created)?)))
         }
         (&Method::GET, [text]) => {
             let wanted = id(text)?;

@@ -83,8 +83,8 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
                 }),
                 Method::POST => {
                     let (actor, body) = (call.actor()?, call.needed("body")?);
-                    let made = core.act(|state| state.comment(actor, repo, number, body))?;
-                    comment_json(core, repo, 201, made)
+                    let created = core.act(|state| state.comment(actor, repo, number, body))?;
+                    comment_json(core, repo, 201, created)
                 }
                 _ => Err(nothing_here()),
             }
@@ -125,11 +125,11 @@ fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     if call.method == Method::POST {
         let (actor, title) = (call.actor()?, call.needed("title")?);
         let body = call.text("body").unwrap_or_default();
-        let made = core.act(|state| {
+        let created = core.act(|state| {
             let labels = label_ids(state, call, repo);
             state.open_issue(actor, repo, title, body, &labels)
         })?;
-        return issue_json(core, repo, 201, made);
+        return issue_json(core, repo, 201, created);
     }
     let state_wanted = call.param("state").unwrap_or("open");
     let labels: Vec<&str> = call.param("labels").map(|names| names.split(',').collect()).unwrap_or_default();

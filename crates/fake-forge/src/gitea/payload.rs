@@ -53,10 +53,10 @@ pub(crate) fn render(core: &Core, state: &FakeState, event: &FakeEvent) -> Vec<P
     let number = crate::core::issue_number(&event.what);
     let issue = number.and_then(|number| state.issue(repo.id, number).ok());
     let sender = shape.user(event.actor);
-    let mut whole = json!({"repository": shape.repo(repo, None), "sender": sender});
+    let mut common = json!({"repository": shape.repo(repo, None), "sender": sender});
     let mut delivery = |group: &str, exact: &'static str, fields: Value| {
-        merge(&mut whole, fields);
-        vec![Payload { event: (group.to_owned(), exact.to_owned()), body: whole.to_string(), covered_by: vec![exact] }]
+        merge(&mut common, fields);
+        vec![Payload { event: (group.to_owned(), exact.to_owned()), body: common.to_string(), covered_by: vec![exact] }]
     };
     match &event.what {
         FakeEventKind::Pushed(push) => push_events(&shape, repo, event, push),
@@ -191,9 +191,9 @@ fn about_status(shape: &GiteaShape<'_>, repo: &FakeRepo, status: &crate::state::
 }
 
 fn push_events(shape: &GiteaShape<'_>, repo: &FakeRepo, event: &FakeEvent, push: &BranchPush) -> Vec<Payload> {
-    let whole = json!({"repository": shape.repo(repo, None), "sender": shape.user(event.actor)});
+    let common = json!({"repository": shape.repo(repo, None), "sender": shape.user(event.actor)});
     let one = |exact: &'static str, fields: Value| {
-        let body = merged(whole.clone(), fields).to_string();
+        let body = merged(common.clone(), fields).to_string();
         Payload { event: (exact.to_owned(), exact.to_owned()), body, covered_by: vec![exact] }
     };
     let name = |sha: &Option<Sha>| sha.as_ref().map_or(NO_COMMIT, Sha::as_str).to_owned();

@@ -183,10 +183,10 @@ fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> Fake
             })
         }
         Method::DELETE => core.act(|state| {
-            let gone: Vec<_> = logins.iter().filter_map(|login| state.account_named(login)).collect();
-            let gone: Vec<_> = gone.into_iter().map(|account| account.user.id).collect();
+            let reviewers: Vec<_> = logins.iter().filter_map(|login| state.account_named(login)).collect();
+            let reviewers: Vec<_> = reviewers.into_iter().map(|account| account.user.id).collect();
             state.require(repo, actor, crate::state::Access::Write)?;
-            state.pull_mut(repo, number)?.requested.retain(|user| !gone.contains(user));
+            state.pull_mut(repo, number)?.requested.retain(|user| !reviewers.contains(user));
             Ok(FakeReply::empty(204))
         }),
         _ => Err(nothing_here()),

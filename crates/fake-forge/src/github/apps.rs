@@ -209,9 +209,9 @@ pub(super) fn repositories(core: &Core, call: &FakeCall) -> FakeAnswer {
 /// Puts a page of a list into a field of the object `around`.
 pub(super) fn wrapped(mut page: FakeReply, around: &Value, field: &str) -> FakeReply {
     let list: Value = serde_json::from_slice(&page.body).unwrap_or_default();
-    let mut whole = around.clone();
-    whole[field] = list;
-    page.body = whole.to_string().into_bytes();
+    let mut object = around.clone();
+    object[field] = list;
+    page.body = object.to_string().into_bytes();
     page
 }
 

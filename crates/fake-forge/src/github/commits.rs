@@ -117,8 +117,8 @@ async fn set_check_run(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer
         call.body.get("output").and_then(|output| output.get(field)).and_then(Value::as_str).unwrap_or_default()
     };
     let outcome = call.text("conclusion").map(|conclusion| (conclusion, output("summary"), ""));
-    let made = core.act(|state| state.set_check_run(actor, repo, &sha, name, outcome))?;
-    one_check_run(core, repo, 201, made)
+    let created = core.act(|state| state.set_check_run(actor, repo, &sha, name, outcome))?;
+    one_check_run(core, repo, 201, created)
 }
 
 async fn contents(core: &Core, call: &FakeCall, repo: RepoId, path: &str) -> FakeAnswer {

@@ -39,13 +39,13 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
                 config("url").ok_or_else(|| FakeRefusal::Invalid("Config must contain URL for webhooks".to_owned()))?;
             let events = events.unwrap_or_else(|| vec!["push".to_owned()]);
             let secret = config("secret").unwrap_or_default();
-            let made = core.act(|state| {
+            let created = core.act(|state| {
                 if state.repo(repo)?.hooks.iter().any(|hook| hook.url == url && hook.events == events) {
                     return Err(FakeRefusal::Invalid("Hook already exists on this repository".to_owned()));
                 }
                 state.add_hook(actor, repo, url, secret, events, active.unwrap_or(true))
             })?;
-            one(201, made)
+            one(201, created)
         }
         (&Method::GET, [text]) => one(200, id(text)?),
         (&Method::PATCH, [text]) => {

@@ -73,8 +73,8 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
         [text, "comments"] if call.method == Method::GET => comments(core, call, repo, Some(number(text)?)),
         [text, "comments"] if call.method == Method::POST => {
             let (actor, body, number) = (call.actor()?, call.needed("body")?, number(text)?);
-            let made = core.act(|state| state.comment(actor, repo, number, body))?;
-            comment_json(core, repo, 201, made)
+            let created = core.act(|state| state.comment(actor, repo, number, body))?;
+            comment_json(core, repo, 201, created)
         }
         _ => Err(nothing_here()),
     }
@@ -126,7 +126,7 @@ fn events(core: &Core, call: &FakeCall, repo: RepoId, of: Number) -> FakeAnswer 
 fn open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let (actor, title) = (call.actor()?, call.needed("title")?);
     let body = call.text("body").unwrap_or_default();
-    let made = core.act(|state| {
+    let created = core.act(|state| {
         // Labels are ignored if the account may not label.
         let labels = match state.require(repo, actor, state.triage_needs) {
             Ok(()) => label_ids(state, call, actor, repo)?,
@@ -134,7 +134,7 @@ fn open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
         };
         state.open_issue(actor, repo, title, body, &labels)
     })?;
-    issue_json(core, repo, 201, made)
+    issue_json(core, repo, 201, created)
 }
 
 fn list(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {

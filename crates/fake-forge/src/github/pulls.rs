@@ -177,9 +177,9 @@ fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> Fake
         Method::DELETE => {
             core.act(|state| {
                 let account = |login: &String| state.account_named(login).map(|account| account.user.id);
-                let gone: Vec<_> = logins.iter().filter_map(account).collect();
+                let reviewers: Vec<_> = logins.iter().filter_map(account).collect();
                 state.require(repo, actor, crate::state::Access::Write)?;
-                state.pull_mut(repo, number)?.requested.retain(|user| !gone.contains(user));
+                state.pull_mut(repo, number)?.requested.retain(|user| !reviewers.contains(user));
                 Ok(())
             })?;
             pull(200)
