@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::model::event::{ForgeEvent, ReviewVerdict};
-use crate::domain::model::ids::{AccountKind, UserId};
-use crate::forge::ForgeErrorKind;
+use crate::domain::model::ids::{AccountKind, Sha, UserId};
+use crate::domain::trust::permit::TeamRef;
 use crate::forge::contract::{ContractSpec, ContractTransport, contract_file, contract_folder};
 use crate::forge::http::Timeouts;
+use crate::forge::{CiState, ForgeErrorKind, ParsedDelivery, Reaction, TeamVisibility, TextFile};
 
 const SHA: &str = "67b56589a45103f891bdee7c0546e5d40bc02001";
 const MOMENT: &str = "2025-03-09T16:19:00+09:00";

@@ -1,0 +1,219 @@
+//! Optional capabilities of the Gitea and Forgejo adapter.
+
+use ::http::Method;
+use async_trait::async_trait;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+
+use super::client::under;
+use super::map::{self, WireComment, WireHook, WireIssue, WireReview, WireReviewComment, WireStatuses};
+use super::webhook;
+use super::{Gitea, HOOK_EVENTS, OwnHook, lock, locked_is_conflict, rfc3339, tail};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
+use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::permit::TeamRef;
+use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
+use crate::forge::http::{RequestPriority, error, json as read};
+use crate::forge::{
+    Ci, CiFailure, CiState, Drafts, ForgeError, ForgeResult, ParsedDelivery, Polling, PullReview, Reaction, Reactions,
+    RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks, signature,
+};
+
+#[async_trait]
+impl Webhooks for Gitea {
+    fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery {
+        webhook::parse(&self.settings.name, event, body)
+    }
+
+    async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>> {
+        let what = format!("set up the webhook of {repo}");
+        let path = under(repo, &["hooks"])?;
+        let hooks: Vec<WireHook> = self.client.list(&what, &path, &[], |_| false).await?;
+        let same_url: Vec<WireHook> =
+            hooks.into_iter().filter(|hook| hook.config.get("url").is_some_and(|known| known == url)).collect();
+        let fingerprint = signature::sign(secret, url.as_bytes());
+        let own = lock(&self.hooks).get(&repo.id).cloned().filter(|own| own.fingerprint == fingerprint);
+        let valid = own.filter(|own| same_url.iter().any(|hook| hook.id == own.id && hook.active));
+        let id = match valid {
+            Some(own) => own.id,
+            None => {
+                let body = json!({
+                    "type": "gitea",
+                    "config": { "url": url, "content_type": "json", "secret": secret.expose_secret() },
+                    "events": HOOK_EVENTS,
+                    "active": true,
+                });
+                let answer = self.client.send(&what, Method::POST, &path, &body).await?;
+                read::<WireHook>(&what, &answer)?.id
+            }
+        };
+        lock(&self.hooks).insert(repo.id, OwnHook { id, fingerprint });
+        // Editing a webhook does not change its secret, and the secret cannot be read, so a webhook of another process is
+        // replaced: the new one is created first, so that no delivery is lost.
+        for old in same_url.iter().filter(|hook| hook.id != id) {
+            let old = old.id.to_string();
+            match self.client.send_empty(&what, Method::DELETE, &under(repo, &["hooks", &old])?).await {
+                Ok(()) | Err(ForgeError { kind: NotFound, .. }) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Some(id))
+    }
+
+    async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
+        let what = format!("test webhook {id} of {repo}");
+        let id = id.to_string();
+        self.client.send_empty(&what, Method::POST, &under(repo, &["hooks", &id, "tests"])?).await
+    }
+}
+
+#[async_trait]
+impl Polling for Gitea {
+    async fn issues_changed_since(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
+        let what = format!("list what changed in {repo}");
+        let since = rfc3339(since);
+        let query = [("state", "all"), ("since", since.as_str())];
+        let found: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
+        Ok(found.into_iter().map(WireIssue::snapshot).collect())
+    }
+
+    async fn comments_changed_since(
+        &self,
+        repo: &RepoRef,
+        since: Timestamp,
+    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
+        let what = format!("list the new comments of {repo}");
+        let since = rfc3339(since);
+        let query = [("since", since.as_str())];
+        let path = under(repo, &["issues", "comments"])?;
+        let found: Vec<WireComment> = self.client.poll(&what, &path, &query).await?;
+        Ok(found.into_iter().filter_map(|comment| Some((comment.issue()?, comment.snapshot()))).collect())
+    }
+}
+
+#[async_trait]
+impl Teams for Gitea {
+    async fn is_team_member(&self, _repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool> {
+        self.member_of(team, user).await
+    }
+
+    async fn team_visibility(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
+        self.visibility_of_team(team).await
+    }
+}
+
+#[async_trait]
+impl Reviews for Gitea {
+    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
+        if logins.is_empty() {
+            return Ok(());
+        }
+        let refused = |failure: &ForgeError| matches!(failure.kind, NotFound | Denied | Conflict | Bug);
+        match self.request_reviews(repo, number, logins).await {
+            Err(failure) if refused(&failure) => {}
+            other => return other,
+        }
+        // The server rejects the request if one account cannot review (the author, accounts without access).
+        for login in logins.iter().filter(|_| logins.len() > 1) {
+            match self.request_reviews(repo, number, std::slice::from_ref(login)).await {
+                Err(failure) if !refused(&failure) => return Err(failure),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn submitted_reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<PullReview>> {
+        let what = format!("list the reviews of {repo}#{number}");
+        let path = [number.to_string()];
+        let reviews: Vec<WireReview> =
+            self.client.list(&what, &under(repo, &["pulls", &path[0], "reviews"])?, &[], |_| false).await?;
+        let mut reviews: Vec<PullReview> = reviews.into_iter().filter_map(WireReview::review).collect();
+        reviews.sort_by_key(|review| (review.submitted_at, review.id));
+        Ok(reviews)
+    }
+
+    async fn review_comments(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewComment>> {
+        let what = format!("list the review comments of {repo}#{number}");
+        let number = number.to_string();
+        let path = under(repo, &["pulls", &number, "reviews"])?;
+        let reviews: Vec<WireReview> = self.client.list(&what, &path, &[], |_| false).await?;
+        let mut comments = Vec::new();
+        for review in reviews.into_iter().filter(|review| review.comments_count > 0) {
+            let id = review.id.to_string();
+            let path = under(repo, &["pulls", &number, "reviews", &id, "comments"])?;
+            let found: Option<Vec<WireReviewComment>> = self.client.get(&what, &path, &[]).await?;
+            // Comments of a pending review are visible to its author only.
+            if review.review().is_some() {
+                comments.extend(found.into_iter().flatten().map(WireReviewComment::review_comment));
+            }
+        }
+        comments.sort_by_key(|found| (found.comment.created_at, found.comment.id));
+        Ok(comments)
+    }
+}
+
+#[async_trait]
+impl Drafts for Gitea {
+    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        let pull = self.wire_pull(repo, number).await?;
+        let ready = map::ready_title(pull.title());
+        let now =
+            if ready == pull.title() { pull } else { self.edit_pull(repo, number, json!({ "title": ready })).await? };
+        if now.draft() {
+            let detail = format!("the server still treats it as a draft; its title is {:?}", now.title());
+            return Err(error(Conflict, &format!("mark {repo}#{number} as ready"), detail));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Ci for Gitea {
+    async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
+        let what = format!("read the checks of {} in {repo}", sha.short());
+        let path = under(repo, &["commits", sha.as_str(), "status"])?;
+        let mut state = CiState::default();
+        let statuses =
+            self.client.pages(&what, &path, &[], RequestPriority::Normal, WireStatuses::page, |_| false).await?;
+        for status in statuses {
+            match status.status.as_str() {
+                "success" | "warning" | "skipped" => state.passed += 1,
+                "error" | "failure" => {
+                    // Addresses of the server's Actions have no host.
+                    let url = self.client.address(&[]).join(&status.target_url).map(String::from);
+                    let log = tail(&status.description).to_owned();
+                    state.failed.push(CiFailure { name: status.context, url: url.unwrap_or_default(), log });
+                }
+                _ => state.pending += 1,
+            }
+        }
+        Ok(state)
+    }
+}
+
+#[async_trait]
+impl Reactions for Gitea {
+    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        let content = match reaction {
+            Reaction::Eyes => "eyes",
+            Reaction::Rocket => "rocket",
+            Reaction::Confused => "confused",
+            Reaction::ThumbsDown => "-1",
+        };
+        let what = format!("react to comment {id} in {repo}");
+        let id = id.to_string();
+        let path = under(repo, &["issues", "comments", &id, "reactions"])?;
+        let priority = if reaction == Reaction::Eyes { RequestPriority::Urgent } else { RequestPriority::Normal };
+        let body = json!({ "content": content });
+        let sent = self.client.send_with(priority, &what, Method::POST, &path, &body).await;
+        sent.map(drop).map_err(locked_is_conflict)
+    }
+}
+
+#[async_trait]
+impl RepositoryFiles for Gitea {
+    async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
+        self.files_in(repo, folder).await
+    }
+}
