@@ -15,7 +15,7 @@ use ralph_bot::domain::loops::{LoopStart, LoopTask};
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
-use ralph_bot::domain::trust::command::RunOptions;
+use ralph_bot::domain::loops::command::RunOptions;
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::embed::StaticModel;
 use ralph_bot::engine::Role;

@@ -11,7 +11,8 @@ use fake_forge::{Access, Dialect, FakeForge};
 use ralph_bot::domain::loops::{LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
-use ralph_bot::domain::trust::{command, policy::Policy};
+use ralph_bot::domain::loops::command;
+use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::store::inbox::{Body, StoredDelivery};
 use ralph_bot::store::memory::StepMemory;
 use ralph_bot::store::{Store, StoreError, inbox, loops};
@@ -193,7 +194,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
         round: 1,
     };
     loops::begin(c, start, &format!("figures/begin/{issue}"), now)?;
-    let pause = command::Command::Pause { now: true, reason: String::new() };
+    let pause = command::LoopCommand::Pause(command::Pause { now: true, reason: String::new() });
     let input = LoopInput::Command { by: by.clone(), command: pause, comment: None };
     loops::enqueue_input(c, &id, &format!("figures/pause/{issue}"), &input, now)?;
     while loops::step_next(c, &[], &StepMemory::default(), now)?.is_some() {}

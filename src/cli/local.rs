@@ -24,7 +24,7 @@ use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number};
-use crate::domain::trust::command::RunOptions;
+use crate::domain::loops::command::RunOptions;
 use crate::engine::EngineSettings;
 use crate::forge::local::{Local, LocalMessage};
 use crate::store::{StoreResult, loops};

@@ -17,7 +17,7 @@ use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, Use
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::supervision::oversight::{AuditEntry, Level, OversightReport, report};
-use crate::domain::trust::command::{Command, RunOptions};
+use crate::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 
 /// How long a command waits to see what the loop does with it.
@@ -206,16 +206,16 @@ impl Shell<'_> {
             Some(LoopsCommand::List(args)) => self.list(args.all).await,
             Some(LoopsCommand::Show(args)) => self.show(args).await,
             Some(LoopsCommand::Pause(args)) => {
-                let command = Command::Pause { now: args.now, reason: args.reason.join(" ") };
+                let command = LoopCommand::Pause(command::Pause { now: args.now, reason: args.reason.join(" ") });
                 self.steer(&args.id, |_| operator, command).await
             }
             Some(LoopsCommand::Abort(args)) => {
-                let command = Command::Abort { reason: args.reason.join(" ") };
+                let command = LoopCommand::Abort(command::Abort { reason: args.reason.join(" ") });
                 self.steer(&args.id, |_| operator, command).await
             }
             Some(LoopsCommand::Resume(args)) => {
                 let options = self.options(args)?;
-                let command = Command::Resume { options, guidance: args.guidance.join(" ") };
+                let command = LoopCommand::Resume(command::Resume { options, guidance: args.guidance.join(" ") });
                 // Before each push the forge is asked what this person may do; the operator is nobody to a forge.
                 self.steer(&args.id, |current| current.authority.clone(), command).await
             }
@@ -371,7 +371,7 @@ impl Shell<'_> {
     }
 
     /// Leaves a command for a loop and waits a little to see what it does with it.
-    async fn steer(&self, id: &str, by: impl FnOnce(&Loop) -> User, command: Command) -> CliResult {
+    async fn steer(&self, id: &str, by: impl FnOnce(&Loop) -> User, command: LoopCommand) -> CliResult {
         let current = self.find(id).await?;
         if !current.state.is_open() {
             let state = current.state.as_str();
@@ -396,7 +396,7 @@ impl Shell<'_> {
         let reason = line.and_then(|line| line.reasons.first()).map(|reason| one_line(reason)).unwrap_or_default();
         let refused = refused(&input, &reason);
         let says = match &input {
-            LoopInput::Command { by, command: Command::Resume { .. }, .. } if !refused => {
+            LoopInput::Command { by, command: LoopCommand::Resume(_), .. } if !refused => {
                 format!("the operator resumed it, on the authority of {}", one_line(&by.login))
             }
             _ => reason,
@@ -452,8 +452,8 @@ impl Shell<'_> {
 /// Whether the loop only said why it does not do what it was told. Ending a loop is never refused.
 fn refused(input: &LoopInput, reason: &str) -> bool {
     match input {
-        LoopInput::Command { command: Command::Resume { .. }, .. } => !reason.ends_with("resumed it"),
-        LoopInput::Command { command: Command::Pause { .. }, .. } => reason.contains("nothing to pause"),
+        LoopInput::Command { command: LoopCommand::Resume(_), .. } => !reason.ends_with("resumed it"),
+        LoopInput::Command { command: LoopCommand::Pause(_), .. } => reason.contains("nothing to pause"),
         _ => false,
     }
 }

@@ -12,6 +12,7 @@ use super::*;
 use crate::domain::model::ids::{Money, RepoId};
 use crate::domain::model::task::{CheckRule, CheckSource};
 use crate::domain::trust::egress::{Egress, Hosts};
+use crate::domain::loops::command::TABLE;
 use crate::domain::trust::policy::{Floor, ProgressReport, ProtectedPolicy};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -638,6 +639,22 @@ fn reference_pages_match_the_types() {
         let written = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(written == page, "docs/{name} is out of date; run the tests with UPDATE_DOCS=1");
     }
+}
+
+#[test]
+fn readme_table_matches_the_commands() {
+    const BEGIN: &str = "<!-- commands -->\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(&path).expect("the README");
+    let (before, rest) = readme.split_once(BEGIN).expect("the first marker");
+    let (_, after) = rest.split_once("<!-- /commands -->").expect("the second marker");
+    let rows: String = TABLE.iter().map(|row| format!("| `{}` | {} |\n", row.usage, row.help)).collect();
+    let made = format!("{before}{BEGIN}| command | effect |\n|---|---|\n{rows}<!-- /commands -->{after}");
+    if Env::of_process().get("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &made).expect("written");
+    }
+    let written = std::fs::read_to_string(&path).expect("the README");
+    assert!(written == made, "the table of commands in README.md is out of date; run the tests with UPDATE_DOCS=1");
 }
 
 #[test]

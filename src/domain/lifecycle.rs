@@ -6,6 +6,7 @@
 //! `running`; `review` is reached only through checks that all held in a fresh checkout of the very commit.
 
 mod channel_notices;
+mod commands;
 pub mod effect;
 mod judge;
 mod people;
@@ -92,7 +93,7 @@ impl Turn {
         match input {
             LoopInput::Start(_) => self.because("there is a loop already"),
             LoopInput::SlotGranted => self.slot_granted(),
-            LoopInput::Command { by, command, comment } => people::command(self, by, command, comment),
+            LoopInput::Command { by, command, comment } => commands::apply(self, by, command, comment),
             LoopInput::RunLabelRemoved { by } => people::label_removed(self, by.as_ref()),
             LoopInput::RunLabelAdded { by } => people::label_added(self, by),
             LoopInput::IssueEnded { how } => self.end(LoopState::Closed, &format!("the issue was {how}")),

@@ -3,9 +3,11 @@
 //! Values with queries only. `lifecycle` decides what an input changes.
 
 mod aggregate;
+pub mod command;
 mod estimate;
 mod input;
 mod judgement;
+mod limits;
 mod next_run;
 
 pub use aggregate::{

@@ -1,7 +1,6 @@
-//! Trust boundaries: permissions, commands, policy, sanitization of text, test tampering and network egress.
+//! Trust boundaries: permissions, policy, sanitization of text, test tampering and network egress.
 
 pub mod address;
-pub mod command;
 pub mod egress;
 pub mod permit;
 pub mod policy;

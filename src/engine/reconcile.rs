@@ -383,7 +383,7 @@ impl Engine {
         if own
             || comment.edited
             || comment.created_at < since
-            || crate::domain::trust::command::parse(&comment.body).is_empty()
+            || crate::domain::loops::command::parse(&comment.body).is_empty()
         {
             return Ok(());
         }

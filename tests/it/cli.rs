@@ -12,7 +12,7 @@ use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId,
 };
-use ralph_bot::domain::trust::command::RunOptions;
+use ralph_bot::domain::loops::command::RunOptions;
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::process::Masker;
 use ralph_bot::process::sandbox::SandboxTier;

@@ -581,7 +581,7 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
         world.settle().await;
         let now = world.the_loop().await;
         assert_eq!((now.state, now.pushed), (LoopState::Paused, None), "{}", now.why);
-        assert_eq!(now.why, "the label was taken off");
+        assert_eq!(now.why, "the label was removed");
         world.reconcile().await;
         assert_eq!(world.the_loop().await.version, now.version, "it is told once");
         world.forge.hooks().drop_next(0);

@@ -8,7 +8,7 @@ use ralph_bot::domain::loops::TimerKind;
 use ralph_bot::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
-use ralph_bot::domain::trust::command::{Command, RunOptions};
+use ralph_bot::domain::loops::command::{self, LoopCommand, RunOptions};
 use ralph_bot::domain::trust::policy::{Policy, ProgressReport};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::StepMemory;
@@ -158,7 +158,7 @@ impl Sim {
         self.settle();
         for issue in 1..=self.script.plans.len() as u64 {
             let Some(current) = self.newest(issue).filter(|l| l.state.is_open()) else { continue };
-            let resume = Command::Resume { options: RunOptions::default(), guidance: String::new() };
+            let resume = LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance: String::new() });
             let resumed = LoopInput::Command { by: person("olaf"), command: resume, comment: None };
             self.tell(&current.id, format!("finish/{issue}/resume"), resumed);
             self.settle();
@@ -169,7 +169,7 @@ impl Sim {
                     LoopInput::PullMerged
                 }
                 false => {
-                    let command = Command::Abort { reason: String::new() };
+                    let command = LoopCommand::Abort(command::Abort { reason: String::new() });
                     LoopInput::Command { by: person("olaf"), command, comment: None }
                 }
             };

@@ -2,7 +2,7 @@
 
 use ralph_bot::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
-use ralph_bot::domain::trust::command::{Command, RunOptions};
+use ralph_bot::domain::loops::command::{self, LoopCommand, RunOptions};
 
 use crate::rng::Rng;
 use crate::world::World;
@@ -131,18 +131,18 @@ pub fn input(event: Event, sequence: u64, current: &Loop, world: &World) -> Opti
     let say = |command| Some(LoopInput::Command { by: person("olaf"), command, comment });
     let guidance = |source, text: String| Guidance { who: "rita".into(), source, text, path: None, remember: false };
     match event {
-        Event::Guide => say(Command::Guide { remember: false, text: format!("guidance {sequence}") }),
-        Event::Pause { now } => say(Command::Pause { now, reason: String::new() }),
-        Event::Resume => say(Command::Resume { options, guidance: format!("resumed {sequence}") }),
+        Event::Guide => say(LoopCommand::Guide(command::Guide { remember: false, text: format!("guidance {sequence}") })),
+        Event::Pause { now } => say(LoopCommand::Pause(command::Pause { now, reason: String::new() })),
+        Event::Resume => say(LoopCommand::Resume(command::Resume { options, guidance: format!("resumed {sequence}") })),
         Event::ResumeMore => {
             let options = RunOptions { max_iterations: Some(current.spent.iterations + 2), ..options };
-            say(Command::Resume { options, guidance: String::new() })
+            say(LoopCommand::Resume(command::Resume { options, guidance: String::new() }))
         }
-        Event::Abort => say(Command::Abort { reason: String::new() }),
-        Event::Retry => say(Command::Retry),
-        Event::Budget => say(Command::Budget { limit: Money(50_000_000) }),
-        Event::Status => say(Command::Status),
-        Event::Help => say(Command::Help),
+        Event::Abort => say(LoopCommand::Abort(command::Abort { reason: String::new() })),
+        Event::Retry => say(LoopCommand::Retry(command::Retry)),
+        Event::Budget => say(LoopCommand::Budget(command::Budget { limit: Money(50_000_000) })),
+        Event::Status => say(LoopCommand::Status(command::Status)),
+        Event::Help => say(LoopCommand::Help(command::Help)),
         Event::Review => {
             let item = |n: u64| {
                 let text = format!("remark {sequence}/{n}");

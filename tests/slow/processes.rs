@@ -8,7 +8,7 @@ use ralph_bot::clock::{Clock, Stopwatch};
 use ralph_bot::domain::loops::{LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoRef};
-use ralph_bot::domain::trust::command::RunOptions;
+use ralph_bot::domain::loops::command::RunOptions;
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::process;
 use ralph_bot::store::inbox::{self, Body, Delivery};

@@ -62,7 +62,7 @@ mod tests {
     use crate::domain::loops::{LoopStart, LoopState, LoopTask};
     use crate::domain::model::ids::IssueRef;
     use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
-    use crate::domain::trust::command::RunOptions;
+    use crate::domain::loops::command::RunOptions;
     use crate::domain::trust::policy::Policy;
 
     fn paused_loop() -> Loop {

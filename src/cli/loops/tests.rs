@@ -178,7 +178,7 @@ async fn what_is_shown_moves_no_cursor() {
     let text = details(&current, now) + &table(&[row(&current, now)]);
     assert!(!text.contains('\u{1b}') && text.contains("work:team/app#1 Fix [2J it"), "{text}");
     assert!(
-        text.contains("r-1-aaaaaa  queued  work:team/app#1  0/10  0%  $0.00  2h  it waits for a free slot"),
+        text.contains("r-1-aaaaaa  queued  work:team/app#1  0/10  0%  $0.00  2h  the loop waits for a free slot"),
         "{text}"
     );
     assert_eq!([age(59_000), age(60_000), age(3_600_000), age(172_800_000)], ["59s", "1m", "1h", "2d"]);

@@ -3,7 +3,7 @@
 //! The judgement is part of the loop before anything acts on it: a loop that is to pause is paused in the same step, and
 //! no effect that follows can run an agent.
 
-use super::{Turn, people};
+use super::Turn;
 use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
@@ -331,7 +331,7 @@ fn judged(review: &Review) -> IterationJudgement {
 /// Obeys the decision. `finished` says whether every check held in a fresh checkout.
 pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
     let verdict = &review.verdict;
-    let used_up = people::used_up(&turn.next, turn.now).is_some();
+    let used_up = turn.next.exhausted_limit(turn.now).is_some();
     // A limit that is reached stops the loop as surely, and says how to go on.
     let at_limit = !finished && used_up;
     if let Some(why) = review.gives_up.as_ref().filter(|_| !finished && !used_up) {

@@ -15,7 +15,7 @@ use crate::domain::model::task::{
 use crate::domain::supervision::control::{Breadth, ModelTier, Trend, Urgency};
 use crate::domain::supervision::oversight::Health;
 use crate::domain::supervision::strategy::Approach;
-use crate::domain::trust::command::RunOptions;
+use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 
 /// The time of all samples.

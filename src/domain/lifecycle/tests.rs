@@ -15,7 +15,7 @@ use crate::domain::model::ids::{
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
 use crate::domain::report::view::{Severity, View};
 use crate::domain::supervision::experience::Experience;
-use crate::domain::trust::command::{Command, RunOptions};
+use crate::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::domain::trust::policy::Policy;
 
 fn user(login: &str) -> User {
@@ -100,7 +100,7 @@ impl Run {
         self
     }
 
-    fn command(&mut self, command: Command) -> &mut Self {
+    fn command(&mut self, command: LoopCommand) -> &mut Self {
         let comment = Some(CommentRef { on: Number(42), id: Some(CommentId(5)) });
         self.tell(LoopInput::Command { by: user("olaf"), command, comment })
     }
@@ -188,13 +188,13 @@ impl Run {
             LoopState::NeedsCriteria => run.tell(LoopInput::SlotGranted).prepared(|_| {}),
             LoopState::Running => run.working(),
             LoopState::Waiting => run.working().agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
-            LoopState::Paused => run.working().command(Command::Pause { now: true, reason: String::new() }),
+            LoopState::Paused => run.working().command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() })),
             LoopState::Review => run.working().iteration(true).checked(true),
             LoopState::LimitReached => run.working().iteration(false),
             LoopState::Failed => run.working().agent(AgentEnd::Unavailable { reason: "not there".into() }),
             LoopState::Merged => run.working().tell(LoopInput::PullMerged),
             LoopState::Closed => run.working().tell(LoopInput::PullClosed),
-            LoopState::Aborted => run.command(Command::Abort { reason: String::new() }),
+            LoopState::Aborted => run.command(LoopCommand::Abort(command::Abort { reason: String::new() })),
         };
         assert_eq!(run.current.state, state, "{:?}", run.reasons);
         run
@@ -217,18 +217,18 @@ impl Run {
     }
 }
 
-fn guide(text: &str) -> Command {
-    Command::Guide { remember: false, text: text.into() }
+fn guide(text: &str) -> LoopCommand {
+    LoopCommand::Guide(command::Guide { remember: false, text: text.into() })
 }
 
-fn resume() -> Command {
-    Command::Resume { options: RunOptions::default(), guidance: String::new() }
+fn resume() -> LoopCommand {
+    LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance: String::new() })
 }
 
-fn resume_with(change: impl FnOnce(&mut RunOptions)) -> Command {
+fn resume_with(change: impl FnOnce(&mut RunOptions)) -> LoopCommand {
     let mut options = RunOptions::default();
     change(&mut options);
-    Command::Resume { options, guidance: String::new() }
+    LoopCommand::Resume(command::Resume { options, guidance: String::new() })
 }
 
 #[test]
@@ -256,26 +256,26 @@ fn task_runs_from_label_to_merge() {
 #[test]
 fn every_command_is_handled_in_every_state() {
     use LoopState::*;
-    let commands: [(&str, Command, &[LoopState]); 9] = [
+    let commands: [(&str, LoopCommand, &[LoopState]); 9] = [
         (
             "run",
-            Command::Run {
+            LoopCommand::Run(command::Run {
                 options: RunOptions {
                     checks: vec!["true".into()],
                     confirm: Some("01234567".into()),
                     ..RunOptions::default()
                 },
-            },
+            }),
             &[NeedsCriteria, NeedsConfirm],
         ),
         ("resume", resume(), &[Paused, Failed, Waiting]),
         ("resume more", resume_with(|o| o.max_iterations = Some(9)), &[Paused, Failed, Waiting, LimitReached]),
         (
             "abort",
-            Command::Abort { reason: "no".into() },
+            LoopCommand::Abort(command::Abort { reason: "no".into() }),
             &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
         ),
-        ("pause", Command::Pause { now: true, reason: String::new() }, &[Queued, Running, Waiting, Paused]),
+        ("pause", LoopCommand::Pause(command::Pause { now: true, reason: String::new() }), &[Queued, Running, Waiting, Paused]),
         (
             "guide",
             guide("do"),
@@ -283,17 +283,17 @@ fn every_command_is_handled_in_every_state() {
         ),
         (
             "budget",
-            Command::Budget { limit: Money(50_000_000) },
+            LoopCommand::Budget(command::Budget { limit: Money(50_000_000) }),
             &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
         ),
         (
             "status",
-            Command::Status,
+            LoopCommand::Status(command::Status),
             &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
         ),
         (
             "help",
-            Command::Help,
+            LoopCommand::Help(command::Help),
             &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
         ),
     ];
@@ -328,17 +328,17 @@ fn refusal_states_valid_command() {
         (LoopState::Review, resume(), "in review"),
         (LoopState::NeedsCriteria, resume(), "`/ralph run`"),
         (LoopState::LimitReached, resume(), "--max-iterations 6"),
-        (LoopState::Queued, Command::Retry, "nothing to retry"),
-        (LoopState::Review, Command::Pause { now: false, reason: String::new() }, "nothing to pause"),
-        (LoopState::Running, Command::Run { options: RunOptions::default() }, "`/ralph resume`"),
-        (LoopState::NeedsConfirm, Command::Run { options: RunOptions::default() }, "--confirm"),
-        (LoopState::Running, Command::Budget { limit: Money(0) }, "not more than"),
+        (LoopState::Queued, LoopCommand::Retry(command::Retry), "nothing to retry"),
+        (LoopState::Review, LoopCommand::Pause(command::Pause { now: false, reason: String::new() }), "nothing to pause"),
+        (LoopState::Running, LoopCommand::Run(command::Run { options: RunOptions::default() }), "`/ralph resume`"),
+        (LoopState::NeedsConfirm, LoopCommand::Run(command::Run { options: RunOptions::default() }), "--confirm"),
+        (LoopState::Running, LoopCommand::Budget(command::Budget { limit: Money(0) }), "not more than"),
         (LoopState::Paused, resume_with(|o| o.base = Some("other".into())), "--base cannot change"),
-        (LoopState::LimitReached, resume_with(|o| o.max_iterations = Some(1)), "leaves nothing to do"),
-        (LoopState::Paused, resume_with(|o| o.timeout_s = Some(1)), "leaves nothing"),
+        (LoopState::LimitReached, resume_with(|o| o.max_iterations = Some(1)), "not more than"),
+        (LoopState::Paused, resume_with(|o| o.timeout_s = Some(1)), "not more than"),
         (
             LoopState::Review,
-            Command::Run { options: RunOptions { timeout_s: Some(u64::MAX), ..RunOptions::default() } },
+            LoopCommand::Run(command::Run { options: RunOptions { timeout_s: Some(u64::MAX), ..RunOptions::default() } }),
             "review",
         ),
         (LoopState::Paused, resume_with(|o| o.confirm = Some("01234567".into())), "no text to be confirmed"),
@@ -360,10 +360,10 @@ fn loop_without_work_closes_at_once() {
 #[test]
 fn unconfirmed_text_never_runs() {
     let confirm =
-        |hash: &str| Command::Run { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } };
+        |hash: &str| LoopCommand::Run(command::Run { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } });
     let mut run = Run::in_state(LoopState::NeedsConfirm);
     run.tell(LoopInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
-    run.command(resume()).command(Command::Retry);
+    run.command(resume()).command(LoopCommand::Retry(command::Retry));
     // Taking the label off and setting it again is no way round the question.
     run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).tell(LoopInput::RunLabelAdded { by: user("olaf") });
     run.command(resume()).tell(LoopInput::AuthorityLost { who: "maja".into() }).command(resume());
@@ -400,7 +400,7 @@ fn limit_stops_loop_until_person_raises_it() {
 #[test]
 fn budget_set_before_preparation_is_kept() {
     let mut run = Run::new();
-    run.command(Command::Budget { limit: Money(40_000_000) }).working();
+    run.command(LoopCommand::Budget(command::Budget { limit: Money(40_000_000) })).working();
     assert_eq!(run.current.limits.cost, Money(40_000_000));
 }
 
@@ -439,7 +439,7 @@ fn clock_stops_while_work_is_deferred() {
 
 #[test]
 fn pause_takes_effect_after_iteration_once() {
-    let pause = Command::Pause { now: false, reason: "lunch".into() };
+    let pause = LoopCommand::Pause(command::Pause { now: false, reason: "lunch".into() });
     let mut run = Run::in_state(LoopState::Running);
     run.command(pause.clone()).is(LoopState::Running, LoopStep::Agent);
     run.iteration(true).is(LoopState::Paused, LoopStep::Idle);
@@ -456,7 +456,7 @@ fn pause_takes_effect_after_iteration_once() {
 
 #[test]
 fn guidance_survives_interrupted_run() {
-    for stop in [Command::Pause { now: true, reason: String::new() }, Command::Retry] {
+    for stop in [LoopCommand::Pause(command::Pause { now: true, reason: String::new() }), LoopCommand::Retry(command::Retry)] {
         let mut run = Run::new();
         run.command(guide("mind the gap")).working();
         assert!(run.guidance().is_empty(), "it is in the running iteration's prompt");
@@ -485,8 +485,8 @@ fn retry_discards_last_iteration() {
     let mut run = Run::in_state(LoopState::Running);
     run.iteration(false).iteration(false);
     let parent = run.current.iterations[1].parent.clone();
-    run.command(Command::Pause { now: true, reason: String::new() });
-    run.command(Command::Retry).command(Command::Pause { now: true, reason: String::new() }).command(Command::Retry);
+    run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
+    run.command(LoopCommand::Retry(command::Retry)).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() })).command(LoopCommand::Retry(command::Retry));
     run.is(LoopState::Queued, LoopStep::Idle);
     assert_eq!(
         (run.current.head.as_ref(), run.current.spent.iterations),
@@ -516,7 +516,7 @@ fn label_removal_pauses_and_label_resumes() {
 fn late_outcome_changes_only_cost() {
     let mut run = Run::in_state(LoopState::Running);
     let late = run.current.ticket;
-    run.command(Command::Pause { now: true, reason: String::new() });
+    run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     let before = run.current.clone();
     run.tell(LoopInput::Checked { ticket: late, report: report(true) });
     run.tell(LoopInput::Prepared { ticket: late + 900, tree: Box::new(prepared_like(&before)) });
@@ -547,7 +547,7 @@ fn cost_after_end_is_booked() {
     // A run that was stopped by the end is paid as well, and a pull request that is not there is not opened for it.
     let mut run = Run::in_state(LoopState::Running);
     let late = run.current.ticket;
-    run.command(Command::Abort { reason: String::new() }).is(LoopState::Aborted, LoopStep::Idle);
+    run.command(LoopCommand::Abort(command::Abort { reason: String::new() })).is(LoopState::Aborted, LoopStep::Idle);
     let before = run.current.spent.cost;
     run.tell(LoopInput::AgentLost { ticket: late, salvaged: None, cost: Money(7) })
         .is(LoopState::Aborted, LoopStep::Idle);
@@ -603,7 +603,7 @@ fn lost_limited_and_failed_agents_are_handled() {
         run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);
     }
     run.is(LoopState::Failed, LoopStep::Idle);
-    run.command(Command::Retry).working().is(LoopState::Running, LoopStep::Agent);
+    run.command(LoopCommand::Retry(command::Retry)).working().is(LoopState::Running, LoopStep::Agent);
     run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);
     run.is(LoopState::Running, LoopStep::Agent);
 }
@@ -619,7 +619,7 @@ fn foreign_commits_are_merged_not_overwritten() {
     rejected(&mut run, Some(sha(77)));
     run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("branch_moved"));
-    run.command(Command::Resume { options: RunOptions::default(), guidance: "keep their names".into() });
+    run.command(LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance: "keep their names".into() }));
     run.working().is(LoopState::Running, LoopStep::Merge);
     let clean =
         LoopInput::Merged { ticket: run.current.ticket, other: sha(77), conflicts: Vec::new(), up_to_date: false };
@@ -656,7 +656,7 @@ fn foreign_branch_is_not_adopted() {
     assert_eq!(run.current.pushed, Some(sha(66)), "the work goes on from what is there");
     // A push whose outcome was lost is known again by its commit.
     let mut run = Run::in_state(LoopState::Running);
-    run.agent(AgentEnd::Finished).committed(|_| {}).command(Command::Pause { now: true, reason: String::new() });
+    run.agent(AgentEnd::Finished).committed(|_| {}).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     let ours = run.current.head.clone();
     run.command(resume()).tell(LoopInput::SlotGranted).prepared(|t| t.remote = ours.clone());
     assert_eq!(run.current.pushed, ours);
@@ -740,7 +740,7 @@ fn blocked_change_waits_for_person() {
 #[test]
 fn new_checks_that_pass_lead_to_review() {
     let mut run = Run::in_state(LoopState::Running);
-    run.iteration(false).command(Command::Pause { now: true, reason: String::new() });
+    run.iteration(false).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.command(resume_with(|o| o.checks = vec!["make other".into()])).tell(LoopInput::SlotGranted).prepared(|_| {});
     run.is(LoopState::Running, LoopStep::Baseline);
     run.checked(true).is(LoopState::Running, LoopStep::Verify);
@@ -756,7 +756,7 @@ fn reminder_goes_to_open_escalation() {
     assert!(run.has(reminds), "it stands still as before: {:?}", run.effects);
     run.command(resume_with(|o| o.max_iterations = Some(5)));
     assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
-    run.command(Command::Pause { now: true, reason: String::new() })
+    run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }))
         .tell(LoopInput::TimerDue { timer: TimerKind::Remind });
     assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "nobody was asked anything");
 }
@@ -807,15 +807,15 @@ fn input_for(run: &Run, which: u8, flag: bool) -> LoopInput {
     match which {
         0 | 1 => LoopInput::SlotGranted,
         2 => said(resume_with(|o| o.max_iterations = Some(run.current.spent.iterations + 3))),
-        3 => said(Command::Pause { now: flag, reason: String::new() }),
+        3 => said(LoopCommand::Pause(command::Pause { now: flag, reason: String::new() })),
         4 => said(guide("x")),
-        5 => said(Command::Retry),
-        6 if run.current.version.is_multiple_of(7) => said(Command::Abort { reason: String::new() }),
+        5 => said(LoopCommand::Retry(command::Retry)),
+        6 if run.current.version.is_multiple_of(7) => said(LoopCommand::Abort(command::Abort { reason: String::new() })),
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
         8 => LoopInput::RunLabelAdded { by },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
         10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },
-        11 => said(Command::Budget { limit: Money(90_000_000) }),
+        11 => said(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },
         14 => LoopInput::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
@@ -902,7 +902,7 @@ proptest! {
 fn remembered_rule_is_also_guidance() {
     for remember in [false, true] {
         let mut run = Run::in_state(LoopState::Running);
-        run.command(Command::Guide { remember, text: "keep it pure".into() });
+        run.command(LoopCommand::Guide(command::Guide { remember, text: "keep it pure".into() }));
         let [told] = &run.current.guidance[..] else { panic!("one: {:?}", run.current.guidance) };
         assert_eq!(
             (told.remember, told.text.as_str(), told.source),

@@ -1,7 +1,6 @@
 //! Results of the loop's own work: tree, checks, agent, commit, push; and the next step.
 
 use super::judge::{self, Onward};
-use super::people::used_up;
 use super::schedule;
 use super::waits::{give_back, wait};
 use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
@@ -129,7 +128,7 @@ fn prepared(turn: &mut Turn, tree: PreparedTree) {
                 return turn.comment(&format!("criteria/{}", turn.next.version), view);
             }
         };
-        let commands = super::people::from_commands(&next.options.checks);
+        let commands = next.options.to_checks();
         let detected = if next.policy.detect_checks { tree.detected } else { Vec::new() };
         let (checks, from) = criteria::choose(commands, issue, next.policy.checks.clone(), detected);
         next.checks_from = (!checks.is_empty()).then_some(from);
@@ -189,7 +188,7 @@ pub(super) fn next_iteration(turn: &mut Turn) {
         return turn.go(LoopState::Paused, &why);
     }
     let limits = turn.next.limits;
-    match used_up(&turn.next, turn.now) {
+    match turn.next.exhausted_limit(turn.now) {
         None => {}
         Some("iterations") => {
             return turn.reach_limit("iterations", &format!("all {} iterations are used", limits.iterations));

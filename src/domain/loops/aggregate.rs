@@ -14,7 +14,7 @@ use crate::domain::model::task::{AgentReport, Check, CheckReport, CheckSource, D
 use crate::domain::providers::rules::ScheduleState;
 use crate::domain::supervision::Supervision;
 use crate::domain::supervision::experience::Experience;
-use crate::domain::trust::command::RunOptions;
+use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 
 /// State of a loop, as shown by its label.
@@ -80,6 +80,11 @@ impl LoopState {
             Self::Closed => "closed",
             Self::Aborted => "aborted",
         }
+    }
+
+    /// Name within a sentence.
+    pub fn words(self) -> String {
+        self.as_str().replace('_', " ")
     }
 
     /// Name on the label, without the prefix.

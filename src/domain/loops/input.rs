@@ -12,7 +12,7 @@ use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp
 use crate::domain::model::task::{AgentReport, Check, CheckReport, DiffStat, TamperFinding};
 use crate::domain::providers::money::Cumulative;
 use crate::domain::supervision::experience::Experience;
-use crate::domain::trust::command::{Command, RunOptions};
+use crate::domain::loops::command::{LoopCommand, RunOptions};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 
 /// Timer of a loop.
@@ -61,7 +61,7 @@ pub enum LoopInput {
     /// A slot is free.
     SlotGranted,
     /// A command of a person.
-    Command { by: User, command: Command, comment: Option<CommentRef> },
+    Command { by: User, command: LoopCommand, comment: Option<CommentRef> },
     /// The label that started the loop was removed.
     RunLabelRemoved { by: Option<User> },
     /// The label that started the loop was set again.

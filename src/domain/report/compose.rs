@@ -13,7 +13,7 @@ use crate::domain::report::view::{
     StartedView, StatusView, View, WaitingView,
 };
 use crate::domain::supervision::strategy::Approach;
-use crate::domain::trust::command::TABLE;
+use crate::domain::loops::command::TABLE;
 use crate::domain::trust::policy::{Floor, Policy};
 
 /// Files listed in a comment; the rest is counted.

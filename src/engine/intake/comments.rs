@@ -10,7 +10,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{CommandReply, View};
-use crate::domain::trust::command::{self, Command, CommandError};
+use crate::domain::loops::command::{self, LoopCommand, CommandError, Run};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::engine::{Engine, ForgeSeat};
 use crate::forge::ForgeErrorKind;
@@ -52,7 +52,7 @@ impl Engine {
         issue: IssueSnapshot,
         comment: CommentSnapshot,
         sender: User,
-        commands: Vec<Result<Command, CommandError>>,
+        commands: Vec<Result<LoopCommand, CommandError>>,
         origin: &Origin,
     ) -> Intake {
         if comment.author.as_ref().is_some_and(|author| author.id != sender.id) {
@@ -80,7 +80,7 @@ impl Engine {
         seat: &ForgeSeat,
         place: &IssueRef,
         issue: &IssueSnapshot,
-        parsed: Result<Command, CommandError>,
+        parsed: Result<LoopCommand, CommandError>,
         sender: &User,
         at: CommentRef,
         origin: &Origin,
@@ -96,7 +96,7 @@ impl Engine {
         let (repo, number) = (place.repo.clone(), place.issue);
         let found = self.store.read(move |c| loops::find(c, &repo, number)).await?;
         let mut open = issue.open;
-        if matches!(command, Command::Run { .. }) && !matches!(found, Some((_, _, true))) {
+        if matches!(command, LoopCommand::Run(_)) && !matches!(found, Some((_, _, true))) {
             // The delivery tells how the issue was when the comment was written.
             match seat.forge.issue(&place.repo, place.issue).await {
                 Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
@@ -108,7 +108,7 @@ impl Engine {
                 let input = LoopInput::Command { by: sender.clone(), command, comment: Some(at) };
                 self.tell(&id, input, origin, part).await
             }
-            (_, Command::Help) => {
+            (_, LoopCommand::Help(_)) => {
                 let view = report::help(&self.settings.policy(&place.repo.forge));
                 self.say(place, Effect::Comment { key: key.clone(), on: at.on, view: Box::new(view) }).await?;
                 if let Some(comment) = at.id {
@@ -116,7 +116,7 @@ impl Engine {
                 }
                 done("help")
             }
-            (None | Some((_, IssueRole::Issue, false)), Command::Run { options }) if !issue.is_pull && open => {
+            (None | Some((_, IssueRole::Issue, false)), LoopCommand::Run(Run { options })) if !issue.is_pull && open => {
                 let (place, by) = (place.clone(), sender.clone());
                 if let Some(typed) =
                     options.confirm.as_deref().filter(|typed| !text_hash(&issue.title, &issue.body).starts_with(*typed))
@@ -147,10 +147,10 @@ impl Engine {
     pub(super) async fn understood(
         &self,
         place: &IssueRef,
-        parsed: Result<Command, CommandError>,
+        parsed: Result<LoopCommand, CommandError>,
         at: CommentRef,
         key: &str,
-    ) -> Result<Option<Command>, Trouble> {
+    ) -> Result<Option<LoopCommand>, Trouble> {
         let (command, problem, nearest) = match parsed {
             Err(CommandError { line, problem, nearest }) => (line, problem, nearest),
             Ok(command) => match self.unknown_backend(&command) {
@@ -174,9 +174,8 @@ impl Engine {
     }
 
     /// What is wrong with the backend that a command names, and the one that was likely meant.
-    pub(super) fn unknown_backend(&self, command: &Command) -> Option<(String, Option<String>)> {
-        let (Command::Run { options } | Command::Resume { options, .. }) = command else { return None };
-        let name = options.backend.as_deref().filter(|name| !self.backends.contains_key(*name))?;
+    pub(super) fn unknown_backend(&self, command: &LoopCommand) -> Option<(String, Option<String>)> {
+        let name = command.options()?.backend.as_deref().filter(|name| !self.backends.contains_key(*name))?;
         let mut known: Vec<&str> = self.backends.keys().map(String::as_str).collect();
         known.sort_unstable();
         let likely = known.iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));

@@ -10,7 +10,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{View, WhoMayView};
-use crate::domain::trust::command::RunOptions;
+use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::permit::{AccessLevel, Authorization};
 use crate::domain::trust::sanitize;
 use crate::engine::{Engine, ForgeSeat};

@@ -6,7 +6,7 @@ use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
-use crate::domain::trust::command::{self};
+use crate::domain::loops::command;
 use crate::domain::trust::permit::Authorization;
 use crate::engine::{Engine, ForgeSeat};
 use crate::forge::ReviewComment;

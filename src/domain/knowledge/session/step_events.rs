@@ -9,7 +9,7 @@ use crate::domain::loops::{
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::oversight::Level;
-use crate::domain::trust::command::Command;
+use crate::domain::loops::command::{CommandRecord, PREFIX};
 use crate::domain::trust::sanitize;
 
 /// Events of the step from `before` to `after`, in order. Outcomes that came too late and commands that only ask for a
@@ -19,9 +19,9 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
     let mut found = CollectedEvents { iteration: before.spent.iterations, at, events: Vec::new() };
     match input {
         LoopInput::Command { by, command, .. } => {
-            if let Some(words) = words(command) {
-                let said = sanitize::for_prompt(words.trim()).text;
-                found.add(EventKind::Command, format!("{}: {said}", by.login));
+            if let Some(text) = command.recorded(CommandRecord::Session) {
+                let text = sanitize::for_prompt(&format!("{PREFIX} {text}")).text;
+                found.add(EventKind::Command, format!("{}: {text}", by.login));
             }
         }
         LoopInput::Checked { ticket, report } if counts(*ticket) => {
@@ -102,20 +102,4 @@ impl CollectedEvents {
             self.add(EventKind::Intervention, format!("The loop stops: {why}"));
         }
     }
-}
-
-/// Command as people write it, without options; `None` if it changes nothing.
-fn words(command: &Command) -> Option<String> {
-    Some(match command {
-        Command::Status | Command::Help => return None,
-        Command::Run { .. } => "/ralph run".to_owned(),
-        Command::Resume { guidance, .. } => format!("/ralph resume {guidance}"),
-        Command::Abort { reason } => format!("/ralph abort {reason}"),
-        Command::Pause { reason, .. } => format!("/ralph pause {reason}"),
-        Command::Guide { remember, text } => {
-            format!("/ralph guide {}{text}", if *remember { "--remember " } else { "" })
-        }
-        Command::Budget { limit } => format!("/ralph budget {limit}"),
-        Command::Retry => "/ralph retry".to_owned(),
-    })
 }

@@ -145,7 +145,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
     assert_eq!(stored, run.current);
     run.tell(LoopInput::SlotGranted).is(LoopState::Paused, LoopStep::Idle);
     let guidance = "Look at the lexer.".to_owned();
-    run.command(Command::Resume { options: RunOptions::default(), guidance }).is(LoopState::Queued, LoopStep::Idle);
+    run.command(LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance })).is(LoopState::Queued, LoopStep::Idle);
     assert!(run.audit().contains(&AuditEvent::Resumed));
     assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
     run.working().is(LoopState::Running, LoopStep::Agent);
@@ -620,7 +620,7 @@ fn discarded_iteration_is_not_judged() {
     let mut run = Run::started();
     run.works(counted(3, 7, "error: a")).works(counted(10, 0, "")).checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.records().len(), 2);
-    run.command(Command::Retry).is(LoopState::Queued, LoopStep::Idle);
+    run.command(LoopCommand::Retry(command::Retry)).is(LoopState::Queued, LoopStep::Idle);
     assert_eq!(run.current.supervision.as_ref().map(|known| known.control.rounds()), Some(1));
     assert_eq!(run.current.records().len(), 1);
     run.working().works(counted(5, 5, "error: c")).is(LoopState::Running, LoopStep::Agent);
@@ -675,8 +675,8 @@ fn raised_limit_renews_forecast() {
             run.is(LoopState::Running, LoopStep::Agent);
         }
         assert!(n > 8, "{n} iterations");
-        run.command(Command::Pause { now: true, reason: String::new() });
-        run.command(Command::Resume { options, guidance: String::new() }).working();
+        run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
+        run.command(LoopCommand::Resume(command::Resume { options, guidance: String::new() })).working();
         work(&mut run, n + 1);
         assert!(!burns(&run), "{:?}", run.current.judged());
     }
@@ -686,7 +686,7 @@ fn raised_limit_renews_forecast() {
 fn new_checks_reset_measurement() {
     let mut run = Run::started();
     run.works(counted(6, 4, "error: a")).works(counted(8, 2, "error: b"));
-    run.command(Command::Pause { now: true, reason: String::new() });
+    run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.command(resume_with(|o| o.checks = vec!["make test".to_owned()])).tell(LoopInput::SlotGranted).prepared(|_| {});
     run.is(LoopState::Running, LoopStep::Baseline);
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(50, 50, "error: c") });
@@ -727,12 +727,12 @@ fn records_contain_measured_facts() {
 #[test]
 fn audit_names_author_of_command() {
     let mut run = Run::started();
-    for command in [guide("look here"), Command::Budget { limit: Money(90_000_000) }, Command::Retry] {
+    for command in [guide("look here"), LoopCommand::Budget(command::Budget { limit: Money(90_000_000) }), LoopCommand::Retry(command::Retry)] {
         run.command(command);
         let entries: Vec<_> = run.effects.iter().filter(|e| matches!(e, Effect::Audit { .. })).collect();
         assert!(format!("{entries:?}").contains("olaf: "), "{entries:?}");
     }
-    run.command(Command::Status);
+    run.command(LoopCommand::Status(command::Status));
     assert!(run.audit().is_empty(), "a question changes nothing");
 }
 
@@ -756,7 +756,7 @@ fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
     assert!(run.escalates("limit_outlook") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
     assert_eq!(run.current.judged().and_then(|judged| judged.stops.clone()), Some(run.current.why.clone()));
     let options = RunOptions { max_iterations: Some(30), ..RunOptions::default() };
-    run.command(Command::Resume { options, guidance: String::new() }).is(LoopState::Queued, LoopStep::Idle);
+    run.command(LoopCommand::Resume(command::Resume { options, guidance: String::new() })).is(LoopState::Queued, LoopStep::Idle);
     run.working();
     for more in 1..4 {
         work(&mut run, n + more);

@@ -75,7 +75,7 @@ fn daily_budget_wait_asks_nobody() {
 #[test]
 fn requested_pause_precedes_wait() {
     let mut run = Run::in_state(LoopState::Running);
-    run.command(Command::Pause { now: false, reason: String::new() });
+    run.command(LoopCommand::Pause(command::Pause { now: false, reason: String::new() }));
     run.out_of_money(Some(run.after(HOUR_MS))).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.told(), None);
 }
@@ -168,7 +168,7 @@ fn session_is_resumed_until_foreign_work() {
     let mut run = Run::remembering();
     run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) });
     assert_eq!(run.current.session, session("s1"), "the iteration begins anew where the one before ended");
-    run.command(Command::Pause { now: true, reason: String::new() });
+    run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.command(resume()).working();
     assert_eq!(run.current.session, session("s1"));
     // A late outcome is no session of ours.
@@ -181,7 +181,7 @@ fn session_is_resumed_until_foreign_work() {
 #[test]
 fn discarded_work_drops_session() {
     let mut run = Run::remembering();
-    run.command(Command::Retry);
+    run.command(LoopCommand::Retry(command::Retry));
     assert_eq!(run.current.session, None);
     let mut run = Run::in_state(LoopState::Running);
     run.agent_with(AgentEnd::Finished, "s1").committed(|change| change.blocked = Some("a secret".into()));

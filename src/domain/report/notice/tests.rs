@@ -15,7 +15,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, RepoId, User, UserId};
 use crate::domain::report::view::Severity;
 use crate::domain::supervision::oversight::{self, Kind, Level};
-use crate::domain::trust::command::RunOptions;
+use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 
 const KINDS: [ChannelKind; 4] =

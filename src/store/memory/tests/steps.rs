@@ -10,7 +10,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, DiffStat, TestCounts};
 use crate::domain::supervision::experience::Experience;
-use crate::domain::trust::command::{Command, RunOptions};
+use crate::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::domain::trust::policy::Policy;
 use crate::store::loops;
 
@@ -255,7 +255,7 @@ async fn maintainer_rule_is_used_from_then_on() {
     let mut run = LearningRun::new(&store, "r-1", StepMemory { masker, ..StepMemory::default() }).await;
     run.begin().await;
     let guide = |text: &str| {
-        let command = Command::Guide { remember: true, text: text.into() };
+        let command = LoopCommand::Guide(command::Guide { remember: true, text: text.into() });
         LoopInput::Command { by: maja(), command, comment: None }
     };
     run.tell(guide("Sign entries with swordfish-in-a-token <!-- hidden -->")).await;

@@ -4,16 +4,16 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::PREFIX;
 
-/// A command's line and the text that follows it, up to the next command's line or the end.
+/// Line of a command, and the text between it and the next command or the end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine<'a> {
-    /// The line, from the prefix on, without its end.
+    /// Line from the prefix on, without its line break.
     pub line: &'a str,
-    /// What follows the line.
+    /// Text after the line.
     pub after: &'a str,
 }
 
-/// All command lines, in order.
+/// Returns the lines that are commands, in order.
 pub(super) fn command_lines(comment: &str) -> Vec<CommandLine<'_>> {
     if !comment.contains(PREFIX) {
         return Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn command_lines(comment: &str) -> Vec<CommandLine<'_>> {
         .collect()
 }
 
-/// Byte offsets at which a command begins.
+/// Returns the byte offsets at which a command begins.
 fn line_starts(comment: &str) -> Vec<usize> {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_FOOTNOTES
@@ -39,7 +39,7 @@ fn line_starts(comment: &str) -> Vec<usize> {
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_GFM;
     let mut starts = Vec::new();
-    // Only text directly in a paragraph that is directly in the document counts, so the depth says it all.
+    // Only text of a top-level paragraph counts, which the depth identifies.
     let mut depth = 0_usize;
     let mut in_paragraph = false;
     for (event, range) in Parser::new_ext(comment, options).into_offset_iter() {
@@ -63,7 +63,7 @@ fn line_starts(comment: &str) -> Vec<usize> {
     starts
 }
 
-/// Whether `offset` is the beginning of a line there, and the line begins as a command.
+/// Whether a line begins at `offset` and is a command.
 fn begins_command(comment: &str, offset: usize) -> bool {
     let (Some(before), Some(rest)) = (comment.get(..offset), comment.get(offset..)) else {
         return false;

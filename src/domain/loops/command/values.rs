@@ -1,19 +1,20 @@
-//! Values of options: durations, money, counts, names. Every error is a sentence for the person who wrote the command.
+//! Values of arguments: durations, money, counts, names. Every error is one sentence for the author of the command.
 
 use crate::domain::model::ids::Money;
 
 use super::shown;
 
-/// Most iterations that may be asked for.
+/// Maximum limit of iterations.
 const ITERATIONS: u32 = 1_000;
-/// Longest time limit in seconds: 30 days.
+/// Maximum time limit, in seconds: 30 days.
 const TIMEOUT_S: u64 = 30 * 24 * 3_600;
-/// Largest limit of money in dollars.
+/// Maximum cost limit, in dollars.
 const DOLLARS: i64 = 100_000;
-/// Longest command of a check in bytes.
+/// Maximum length of the command of a check, in bytes.
 const CHECK_BYTES: usize = 2_000;
 
-/// `90m`, `2h`, `1h30m`, `45s`, `1d`: seconds, from 1 to 30 days, units from large to small.
+/// Parses a duration such as `90m`, `2h`, `1h30m`, `45s` or `1d`: 1 second to 30 days, units from large to small. Returns
+/// seconds.
 pub(super) fn duration(text: &str) -> Result<u64, String> {
     const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
     let problem = || format!("`{}` is not a duration such as `90m`, `2h` or `1h30m`.", shown(text));
@@ -40,7 +41,7 @@ pub(super) fn duration(text: &str) -> Result<u64, String> {
     }
 }
 
-/// `5`, `5.00`, `$5`: money above 0, with at most six decimals.
+/// Parses an amount such as `5`, `5.00` or `$5`: above 0, with at most six decimals.
 pub(super) fn money(text: &str) -> Result<Money, String> {
     let problem = || format!("`{}` is not an amount of US dollars such as `5` or `5.00`.", shown(text));
     let plain = text.strip_prefix('$').unwrap_or(text);
@@ -60,7 +61,7 @@ pub(super) fn money(text: &str) -> Result<Money, String> {
     Ok(amount)
 }
 
-/// A number of iterations, 1..=1000.
+/// Parses a number of iterations, 1..=1000.
 pub(super) fn iterations(text: &str) -> Result<u32, String> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u32>() {
@@ -69,7 +70,7 @@ pub(super) fn iterations(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The command of a check: not blank, one line, no control characters.
+/// Validates the command of a check: not blank, one line, no control characters.
 pub(super) fn check(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("`--check` needs a command, such as `--check \"cargo test\"`.".into());
@@ -80,7 +81,7 @@ pub(super) fn check(text: &str) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-/// The name of a backend, as a key of the configuration can be.
+/// Validates the name of a backend, as the configuration allows it.
 pub(super) fn backend(text: &str) -> Result<String, String> {
     let character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let begins = text.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
@@ -91,7 +92,7 @@ pub(super) fn backend(text: &str) -> Result<String, String> {
     }
 }
 
-/// A branch that git would accept and that no program takes for an option.
+/// Validates a branch: a name that git accepts and that no program interprets as an option.
 pub(super) fn branch(text: &str) -> Result<String, String> {
     let character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | '#');
     let parts_well_formed = text.split('/').all(|part| {
@@ -104,7 +105,7 @@ pub(super) fn branch(text: &str) -> Result<String, String> {
     }
 }
 
-/// A hash as the bot showed it: 8 to 64 hexadecimal digits, returned in lower case.
+/// Parses the hash of a confirmation: 8 to 64 hexadecimal digits, returned in lower case.
 pub(super) fn hash(text: &str) -> Result<String, String> {
     if (8..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         Ok(text.to_ascii_lowercase())

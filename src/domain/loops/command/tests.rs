@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::domain::model::ids::Money;
 
-fn ok(comment: &str) -> Command {
+fn ok(comment: &str) -> LoopCommand {
     match parse(comment).as_slice() {
         [Ok(command)] => command.clone(),
         other => panic!("{comment:?} gave {other:?}"),
@@ -19,8 +19,8 @@ fn problem(comment: &str) -> CommandError {
     }
 }
 
-fn resume(guidance: &str) -> Command {
-    Command::Resume { options: RunOptions::default(), guidance: guidance.into() }
+fn resume(guidance: &str) -> LoopCommand {
+    LoopCommand::Resume(Resume { options: RunOptions::default(), guidance: guidance.into() })
 }
 
 #[test]
@@ -120,30 +120,67 @@ fn the_canonical_forms_fire() {
 #[test]
 fn every_command_of_the_table_is_read() {
     let table = [
-        ("/ralph", Command::Help),
-        ("/ralph help", Command::Help),
-        ("/ralph status", Command::Status),
-        ("/ralph retry", Command::Retry),
-        ("/ralph run", Command::Run { options: RunOptions::default() }),
-        ("/ralph abort", Command::Abort { reason: String::new() }),
-        ("/ralph abort it's wrong\nmore", Command::Abort { reason: "it's wrong".into() }),
-        ("/ralph pause", Command::Pause { now: false, reason: String::new() }),
-        ("/ralph pause --now release \"week\"", Command::Pause { now: true, reason: "release \"week\"".into() }),
-        ("/ralph pause -- --now", Command::Pause { now: false, reason: "--now".into() }),
-        ("/ralph guide use serde", Command::Guide { remember: false, text: "use serde".into() }),
-        ("/ralph guide --remember\nuse serde", Command::Guide { remember: true, text: "use serde".into() }),
-        ("/ralph budget 5", Command::Budget { limit: Money(5_000_000) }),
-        ("/ralph budget $5.05", Command::Budget { limit: Money(5_050_000) }),
+        ("/ralph", LoopCommand::Help(Help)),
+        ("/ralph help", LoopCommand::Help(Help)),
+        ("/ralph status", LoopCommand::Status(Status)),
+        ("/ralph retry", LoopCommand::Retry(Retry)),
+        ("/ralph run", LoopCommand::Run(Run { options: RunOptions::default() })),
+        ("/ralph abort", LoopCommand::Abort(Abort { reason: String::new() })),
+        ("/ralph abort it's wrong\nmore", LoopCommand::Abort(Abort { reason: "it's wrong".into() })),
+        ("/ralph pause", LoopCommand::Pause(Pause { now: false, reason: String::new() })),
+        ("/ralph pause --now release \"week\"", LoopCommand::Pause(Pause { now: true, reason: "release \"week\"".into() })),
+        ("/ralph pause -- --now", LoopCommand::Pause(Pause { now: false, reason: "--now".into() })),
+        ("/ralph guide use serde", LoopCommand::Guide(Guide { remember: false, text: "use serde".into() })),
+        ("/ralph guide --remember\nuse serde", LoopCommand::Guide(Guide { remember: true, text: "use serde".into() })),
+        ("/ralph budget 5", LoopCommand::Budget(Budget { limit: Money(5_000_000) })),
+        ("/ralph budget $5.05", LoopCommand::Budget(Budget { limit: Money(5_050_000) })),
     ];
     for (comment, command) in table {
         assert_eq!(ok(comment), command, "{comment:?}");
     }
-    for info in TABLE {
-        let sample = if info.name == "guide" { "/ralph guide x".into() } else { format!("/ralph {}", info.name) };
-        let sample = if info.name == "budget" { "/ralph budget 5".into() } else { sample };
-        assert_eq!(ok(&sample).info(), info, "{sample}");
-        assert!(info.usage.starts_with(&format!("/ralph {}", info.name)), "{}", info.usage);
+    for row in TABLE {
+        let samples = ["", " x", " 5"].map(|arguments| format!("/ralph {}{arguments}", row.name));
+        let parsed = samples.iter().find_map(|sample| parse(sample).pop()?.ok());
+        assert_eq!(parsed.map(|command| command.row()), Some(*row));
+        assert!(row.usage.starts_with(&format!("/ralph {}", row.name)), "{}", row.usage);
     }
+}
+
+#[test]
+fn stored_commands_are_read_again() {
+    let stored = [
+        (r#"{"command":"status"}"#, "/ralph status"),
+        (r#"{"command":"retry"}"#, "/ralph retry"),
+        (r#"{"command":"help"}"#, "/ralph help"),
+        (r#"{"command":"abort","reason":"no"}"#, "/ralph abort no"),
+        (r#"{"command":"pause","now":true,"reason":""}"#, "/ralph pause --now"),
+        (r#"{"command":"guide","remember":true,"text":"be kind"}"#, "/ralph guide --remember be kind"),
+        (r#"{"command":"budget","limit":5000000}"#, "/ralph budget 5"),
+    ];
+    for (json, comment) in stored {
+        let command = ok(comment);
+        assert_eq!(serde_json::from_str::<LoopCommand>(json).expect("a command"), command, "{json}");
+        assert_eq!(serde_json::to_string(&command).expect("JSON"), json);
+        let input = crate::domain::loops::LoopInput::Command { by: author(), command, comment: None };
+        let text = serde_json::to_string(&input).expect("JSON");
+        assert_eq!(serde_json::from_str::<crate::domain::loops::LoopInput>(&text).expect("an input"), input);
+    }
+}
+
+fn author() -> User {
+    use crate::domain::model::ids::{AccountKind, UserId};
+    User { id: UserId(1), login: "olaf".into(), kind: AccountKind::User }
+}
+
+#[test]
+fn records_name_only_commands_that_change_the_loop() {
+    let recorded = |comment: &str, record| ok(comment).recorded(record);
+    use CommandRecord::{Session, SessionAndAudit};
+    assert_eq!(recorded("/ralph status", Session), None);
+    assert_eq!(recorded("/ralph resume be kind", Session).as_deref(), Some("resume be kind"));
+    assert_eq!(recorded("/ralph resume be kind", SessionAndAudit), None, "the audit trail has an entry for it");
+    assert_eq!(recorded("/ralph pause --now", SessionAndAudit).as_deref(), Some("pause --now"));
+    assert_eq!(recorded("/ralph guide --remember x", SessionAndAudit).as_deref(), Some("guide --remember x"));
 }
 
 #[test]
@@ -161,7 +198,7 @@ fn options_may_be_written_both_ways_and_quoted() {
         r#"/ralph run --check "cargo test --all" --check 'npm run lint' --check "say \"hi\" \n" --max-iterations 12 --timeout 1h30m --budget $2.50 --backend claude --base release/2.x --confirm DEADBEEF"#,
         r#"/ralph run --check="cargo test --all" --check='npm run lint' --check 'say "hi" \n' --max-iterations=12 --timeout=90m --budget=2.5 --backend=claude --base=release/2.x --confirm=deadbeef"#,
     ] {
-        assert_eq!(ok(comment), Command::Run { options: expected.clone() });
+        assert_eq!(ok(comment), LoopCommand::Run(Run { options: expected.clone() }));
     }
 }
 
@@ -173,9 +210,9 @@ fn guidance_runs_to_the_next_command_or_the_end() {
     assert_eq!(
         parse(comment),
         vec![
-            Ok(Command::Resume { options, guidance }),
-            Ok(Command::Status),
-            Ok(Command::Guide { remember: false, text: "last words".into() }),
+            Ok(LoopCommand::Resume(Resume { options, guidance })),
+            Ok(LoopCommand::Status(Status)),
+            Ok(LoopCommand::Guide(Guide { remember: false, text: "last words".into() })),
         ]
     );
     assert_eq!(ok("/ralph resume\r\nline one\r\nline two\r\n"), resume("line one\nline two"));
@@ -184,7 +221,7 @@ fn guidance_runs_to_the_next_command_or_the_end() {
 
 #[test]
 fn long_guidance_is_cut_at_a_character() {
-    let Command::Guide { text, .. } = ok(&format!("/ralph guide {}", "ä".repeat(20_000))) else { panic!() };
+    let LoopCommand::Guide(Guide { text, .. }) = ok(&format!("/ralph guide {}", "ä".repeat(20_000))) else { panic!() };
     assert_eq!(text.len(), 16 * 1024);
 }
 

@@ -1,0 +1,274 @@
+//! `/ralph` commands: extraction from Markdown, grammar, and one file per command with its row of the table, its arguments
+//! and its effect on a loop.
+//!
+//! A new command is a file below `command/` and its entry in `commands!`. Grammar, `/ralph help`, the table of the README,
+//! dispatch and the records of the session memory and the audit trail follow from them. Every command requires the
+//! permission `permissions.command`, which is checked before a command becomes an input of a loop.
+
+mod abort;
+mod arguments;
+mod budget;
+mod extract;
+mod guide;
+mod help;
+mod options;
+mod pause;
+mod resume;
+mod retry;
+mod run;
+mod status;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use super::aggregate::Loop;
+use crate::domain::model::ids::{Timestamp, User};
+use arguments::{Arguments, Problem};
+
+pub use options::RunOptions;
+
+/// Prefix of a command, at the beginning of a line and followed by a space or the end of the line.
+pub const PREFIX: &str = "/ralph";
+
+/// Maximum number of commands read from one comment.
+const COMMANDS_PER_COMMENT: usize = 10;
+
+/// Row of the table of commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandRow {
+    /// Word after `/ralph`.
+    pub name: &'static str,
+    /// Usage with all options.
+    pub usage: &'static str,
+    /// Effect, in one sentence.
+    pub help: &'static str,
+    /// Records that mention the command.
+    pub record: CommandRecord,
+}
+
+/// Records that mention a command after it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CommandRecord {
+    /// None, as the command changes nothing.
+    None,
+    /// The session memory, which agents read. The audit trail has an entry of another kind.
+    Session,
+    /// The session memory and the audit trail.
+    SessionAndAudit,
+}
+
+/// Definition of a command; implemented once in the file of each command.
+trait CommandDefinition: Sized {
+    /// Row of the table.
+    const ROW: CommandRow;
+
+    /// Parses the arguments.
+    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem>;
+
+    /// Changes the loop and answers the author.
+    fn apply(self, target: &mut dyn CommandTarget);
+
+    /// Returns the arguments as they are recorded; empty without arguments.
+    fn arguments(&self) -> String {
+        String::new()
+    }
+}
+
+/// Loop that a command is applied to, with the operations of a step. `lifecycle` implements it.
+pub trait CommandTarget {
+    /// Returns the loop.
+    fn current(&mut self) -> &mut Loop;
+
+    /// Returns the time of the step.
+    fn now(&self) -> Timestamp;
+
+    /// Returns the author of the command.
+    fn author(&self) -> &User;
+
+    /// Marks the command's comment as carried out and logs the text. Posts the text if the comment cannot get a reaction.
+    fn accept(&mut self, text: String);
+
+    /// Marks the command's comment as rejected and posts the reason.
+    fn reject(&mut self, reason: String);
+
+    /// Marks the command's comment as carried out and posts the text. `name` identifies the reply within the step.
+    fn reply(&mut self, name: &str, text: String);
+
+    /// Posts the list of commands.
+    fn post_help(&mut self);
+
+    /// Updates the status comment; `fresh` posts a new one.
+    fn update_status(&mut self, fresh: bool);
+
+    /// Makes the author the person on whose authority the loop runs, and queues the loop.
+    fn queue(&mut self, reason: &str);
+
+    /// Stops running work and closes the open iteration.
+    fn stop_work(&mut self, reason: &str);
+
+    /// Stops running work and pauses the loop.
+    fn pause(&mut self, reason: &str);
+
+    /// Ends the loop.
+    fn abort(&mut self, reason: &str);
+
+    /// Resets supervision after a person resumed the loop.
+    fn reset_supervision(&mut self);
+
+    /// Computes supervision again from the iterations that were not discarded, and resets it.
+    fn rebuild_supervision(&mut self);
+}
+
+/// Declares the commands: the file of each and its type, in the order of the table.
+macro_rules! commands {
+    ($($file:ident :: $Command:ident),+ $(,)?) => {
+        $(pub use $file::$Command;)+
+
+        /// Command of a person with permission.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(tag = "command", rename_all = "snake_case")]
+        pub enum LoopCommand {
+            $(#[doc = concat!("Command of the file `", stringify!($file), "`.")] $Command($Command)),+
+        }
+
+        /// Rows of all commands.
+        pub const TABLE: &[CommandRow] = &[$(<$Command as CommandDefinition>::ROW),+];
+
+        impl LoopCommand {
+            /// Parses the arguments of the command with that name; `None` if there is no such command.
+            fn parse(name: &str, arguments: &mut Arguments<'_>) -> Option<Result<Self, Problem>> {
+                $(if name == <$Command as CommandDefinition>::ROW.name {
+                    return Some($Command::parse(arguments).map(Self::$Command));
+                })+
+                None
+            }
+
+            /// Returns the row of the table.
+            pub fn row(&self) -> CommandRow {
+                match self {
+                    $(Self::$Command(_) => <$Command as CommandDefinition>::ROW),+
+                }
+            }
+
+            /// Changes the loop and answers the author.
+            pub fn apply(self, target: &mut dyn CommandTarget) {
+                match self {
+                    $(Self::$Command(command) => command.apply(target)),+
+                }
+            }
+
+            fn arguments(&self) -> String {
+                match self {
+                    $(Self::$Command(command) => command.arguments()),+
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    run::Run,
+    resume::Resume,
+    abort::Abort,
+    pause::Pause,
+    guide::Guide,
+    budget::Budget,
+    status::Status,
+    retry::Retry,
+    help::Help,
+}
+
+impl LoopCommand {
+    /// Returns the text of the command for a record, without `/ralph`; `None` if that record does not mention it.
+    pub fn recorded(&self, record: CommandRecord) -> Option<String> {
+        let row = self.row();
+        (row.record >= record).then(|| format!("{} {}", row.name, self.arguments()).trim().to_owned())
+    }
+
+    /// Returns the options of `run` and `resume`.
+    pub fn options(&self) -> Option<&RunOptions> {
+        match self {
+            Self::Run(Run { options }) | Self::Resume(Resume { options, .. }) => Some(options),
+            _ => None,
+        }
+    }
+}
+
+/// Line that begins like a command but is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{problem}{}", nearest_phrase(.nearest.as_deref()))]
+pub struct CommandError {
+    /// Line as written, at most 120 characters.
+    pub line: String,
+    /// Problem, in one sentence.
+    pub problem: String,
+    /// Nearest valid command or option, as it would be written.
+    pub nearest: Option<String>,
+}
+
+fn nearest_phrase(nearest: Option<&str>) -> String {
+    nearest.map(|n| format!(" Did you mean `{n}`?")).unwrap_or_default()
+}
+
+/// Returns the commands of a comment in order; empty without commands. Only lines of top-level paragraphs count: no
+/// quotations, lists, code, tables, headings, HTML or HTML comments.
+pub fn parse(comment: &str) -> Vec<Result<LoopCommand, CommandError>> {
+    let lines = extract::command_lines(comment);
+    let mut results: Vec<_> =
+        lines.iter().take(COMMANDS_PER_COMMENT).map(|found| parse_one(found.line, found.after)).collect();
+    if let Some(extra) = lines.get(COMMANDS_PER_COMMENT) {
+        let problem =
+            format!("A comment can contain {COMMANDS_PER_COMMENT} commands; this one and all after it were ignored.");
+        results.push(Err(error(extra.line, problem, None)));
+    }
+    results
+}
+
+/// Parses a line that begins with the prefix; `after` is the text up to the next command or the end of the comment.
+fn parse_one(line: &str, after: &str) -> Result<LoopCommand, CommandError> {
+    let mut arguments = Arguments::new(line.get(PREFIX.len()..).unwrap_or_default(), after);
+    let name = match arguments.word() {
+        "" => Help::ROW.name,
+        name => name,
+    };
+    match LoopCommand::parse(name, &mut arguments) {
+        Some(Ok(command)) => arguments.end(name).map(|()| command),
+        Some(Err(problem)) => Err(problem),
+        None => {
+            let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
+            let nearest = nearest(name, &names).unwrap_or(Help::ROW.name);
+            Err((format!("There is no command `{}`.", shown(name)), Some(format!("{PREFIX} {nearest}"))))
+        }
+    }
+    .map_err(|(problem, nearest)| error(line, problem, nearest))
+}
+
+fn error(line: &str, problem: String, nearest: Option<String>) -> CommandError {
+    CommandError { line: shown(line), problem, nearest }
+}
+
+/// Returns at most 120 characters of a person's text for an error, without control characters and backticks.
+fn shown(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() && *c != '`').take(120).collect()
+}
+
+/// Returns the candidate nearest to `word`: by up to two typing errors, otherwise by similarity; `None` if none is near.
+fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    const MAX_TYPING_ERRORS: usize = 2;
+    const MIN_SIMILARITY: f64 = 0.75;
+    let word = word.to_ascii_lowercase();
+    let distances = candidates.iter().map(|candidate| (strsim::damerau_levenshtein(&word, candidate), *candidate));
+    if let Some((distance, candidate)) = distances.min_by_key(|(distance, _)| *distance)
+        && distance <= MAX_TYPING_ERRORS.min(word.len() / 2)
+    {
+        return Some(candidate);
+    }
+    let similar = candidates.iter().map(|candidate| (strsim::jaro_winkler(&word, candidate), *candidate));
+    similar
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}

@@ -1,0 +1,54 @@
+//! `/ralph budget`: the cost limit of a loop.
+
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{Arguments, Problem};
+use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, values};
+use crate::domain::model::ids::Money;
+
+/// Sets the cost limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Limit of the whole loop, above 0.
+    pub limit: Money,
+}
+
+impl CommandDefinition for Budget {
+    const ROW: CommandRow = CommandRow {
+        name: "budget",
+        usage: "/ralph budget 5.00",
+        help: "Sets the cost limit of the loop, in US dollars.",
+        record: CommandRecord::SessionAndAudit,
+    };
+
+    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+        let value = arguments.value()?.unwrap_or_default();
+        let limit = values::money(&value).map_err(|problem| (problem, Some(Self::ROW.usage.to_owned())))?;
+        Ok(Self { limit })
+    }
+
+    fn apply(self, target: &mut dyn CommandTarget) {
+        let limit = self.limit;
+        let current = target.current();
+        let spent = current.spent.cost;
+        if limit <= spent {
+            return target.reject(format!(
+                "{limit} is not more than the {spent} used already. Set a higher limit, or pause the loop."
+            ));
+        }
+        current.limits.cost = limit;
+        // Also an option, so that the repository's file, which is read later, does not lower it.
+        current.options.budget = Some(limit);
+        let iterations = current.kept().filter(|i| i.cost > Money(0)).count() as i64;
+        let estimate = match iterations {
+            0 => "no iteration has cost anything yet".to_owned(),
+            n => format!("about {} more iterations at the cost so far", (limit.0 - spent.0) / (spent.0 / n).max(1)),
+        };
+        target.reply(Self::ROW.name, format!("The budget is {limit}: {estimate}."));
+        target.update_status(false);
+    }
+
+    fn arguments(&self) -> String {
+        self.limit.to_string()
+    }
+}

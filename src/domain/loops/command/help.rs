@@ -1,0 +1,27 @@
+//! `/ralph help`: the list of commands.
+
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{Arguments, Problem};
+use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+
+/// Posts the commands, the settings and who may use them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Help;
+
+impl CommandDefinition for Help {
+    const ROW: CommandRow = CommandRow {
+        name: "help",
+        usage: "/ralph help",
+        help: "Lists the commands, the settings and who may use them.",
+        record: CommandRecord::None,
+    };
+
+    fn parse(_: &mut Arguments<'_>) -> Result<Self, Problem> {
+        Ok(Self)
+    }
+
+    fn apply(self, target: &mut dyn CommandTarget) {
+        target.post_help();
+    }
+}

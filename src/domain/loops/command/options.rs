@@ -1,0 +1,165 @@
+//! Options of `run` and `resume`.
+
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{Arguments, Problem, unknown_option};
+use super::{nearest, shown, values};
+use crate::domain::checks::criteria;
+use crate::domain::loops::Loop;
+use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::model::task::{Check, CheckSource};
+
+/// Maximum number of checks in one command.
+const CHECKS: usize = 16;
+
+/// Minimum length of a confirmation, in characters of the hash.
+const CONFIRM_MIN: usize = 8;
+
+const NAMES: [&str; 7] = ["--check", "--max-iterations", "--timeout", "--budget", "--backend", "--base", "--confirm"];
+
+/// Options of a loop. Omitted ones keep their configured value.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunOptions {
+    /// Commands of the checks, in order; at most 16.
+    pub checks: Vec<String>,
+    /// Maximum number of iterations, 1..=1000.
+    pub max_iterations: Option<u32>,
+    /// Time limit in seconds, up to 30 days.
+    pub timeout_s: Option<u64>,
+    /// Cost limit, above 0.
+    pub budget: Option<Money>,
+    /// Name of a backend.
+    pub backend: Option<String>,
+    /// Branch to start from.
+    pub base: Option<String>,
+    /// Hash of the confirmed text: 8 to 64 hexadecimal digits in lower case.
+    pub confirm: Option<String>,
+}
+
+impl RunOptions {
+    /// Parses options up to the first word that is none.
+    pub(super) fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+        let mut options = Self::default();
+        while let Some(name) = arguments.option()? {
+            if !NAMES.contains(&name) {
+                return Err((unknown_option(name), nearest(name, &NAMES).map(str::to_owned)));
+            }
+            let value = arguments.value()?.filter(|value| !value.is_empty());
+            let value =
+                value.ok_or_else(|| (format!("`{name}` needs a value."), Some(format!("{name} {}", example(name)))))?;
+            options.set(name, &value).map_err(|problem| (problem, None))?;
+        }
+        Ok(options)
+    }
+
+    /// Sets the option `name`.
+    ///
+    /// # Errors
+    /// The problem of the name or the value, in one sentence.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "--check" if self.checks.len() >= CHECKS => {
+                return Err(format!("A command can name at most {CHECKS} checks."));
+            }
+            "--check" => self.checks.push(values::check(value)?),
+            "--max-iterations" => set_once(name, &mut self.max_iterations, values::iterations(value)?)?,
+            "--timeout" => set_once(name, &mut self.timeout_s, values::duration(value)?)?,
+            "--budget" => set_once(name, &mut self.budget, values::money(value)?)?,
+            "--backend" => set_once(name, &mut self.backend, values::backend(value)?)?,
+            "--base" => set_once(name, &mut self.base, values::branch(value)?)?,
+            "--confirm" => set_once(name, &mut self.confirm, values::hash(value)?)?,
+            other => return Err(unknown_option(other)),
+        }
+        Ok(())
+    }
+
+    /// Whether `--confirm` names this hash, by at least its first 8 characters.
+    pub fn confirms(&self, hash: &str) -> bool {
+        let typed = self.confirm.as_deref().unwrap_or_default();
+        typed.len() >= CONFIRM_MIN && hash.starts_with(&typed.to_ascii_lowercase())
+    }
+
+    /// Returns the checks of these options.
+    pub fn to_checks(&self) -> Vec<Check> {
+        self.checks.iter().map(|command| criteria::plain(command, CheckSource::Command)).collect()
+    }
+
+    /// Applies these options to a loop. Options that are present replace those of the loop.
+    pub fn apply_to(&self, target: &mut Loop) {
+        if let Some(iterations) = self.max_iterations {
+            target.limits.iterations = iterations;
+        }
+        if let Some(seconds) = self.timeout_s {
+            target.limits.time_ms = i64::try_from(seconds).unwrap_or(i64::MAX / 2000).saturating_mul(1000);
+        }
+        if let Some(budget) = self.budget {
+            target.limits.cost = budget;
+        }
+        if !self.checks.is_empty() {
+            target.checks = self.to_checks();
+            target.checks_from = Some(CheckSource::Command);
+            target.baseline = None;
+        }
+        let earlier = std::mem::take(&mut target.options);
+        target.options = Self {
+            checks: if self.checks.is_empty() { earlier.checks } else { self.checks.clone() },
+            backend: self.backend.clone().or(earlier.backend),
+            base: self.base.clone().or(earlier.base),
+            max_iterations: self.max_iterations.or(earlier.max_iterations),
+            timeout_s: self.timeout_s.or(earlier.timeout_s),
+            budget: self.budget.or(earlier.budget),
+            confirm: None,
+        };
+    }
+
+    /// Returns the reason why a loop cannot take these options, or `None`.
+    pub fn rejection(&self, current: &Loop, now: Timestamp) -> Option<String> {
+        let spent = &current.spent;
+        if let Some(iterations) = self.max_iterations.filter(|n| *n <= spent.iterations) {
+            let used = spent.iterations;
+            return Some(format!(
+                "--max-iterations {iterations} is not more than the {used} iterations used already; set a higher limit."
+            ));
+        }
+        let used_ms = spent.time_at(now);
+        let too_short = |s: &u64| i64::try_from(*s).is_ok_and(|s| s.saturating_mul(1000) <= used_ms);
+        if let Some(seconds) = self.timeout_s.filter(too_short) {
+            let used = used_ms / 1000;
+            return Some(format!(
+                "--timeout {seconds}s is not more than the {used} s used already; set a higher limit."
+            ));
+        }
+        if let Some(budget) = self.budget.filter(|b| *b <= spent.cost) {
+            let used = spent.cost;
+            return Some(format!(
+                "--budget {budget} is not more than the {used} used already; set a higher limit."
+            ));
+        }
+        if self.base.as_ref().is_some_and(|base| current.base.is_some() && *base != current.base_branch) {
+            return Some("--base cannot change after work has begun; abort the loop and start a new one.".to_owned());
+        }
+        None
+    }
+}
+
+/// Sets an option that was not set before.
+fn set_once<T>(name: &str, option: &mut Option<T>, value: T) -> Result<(), String> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(format!("`{}` is given twice.", shown(name))),
+    }
+}
+
+/// Returns an example value of an option.
+fn example(name: &str) -> &'static str {
+    match name {
+        "--check" => "\"cargo test\"",
+        "--max-iterations" => "10",
+        "--timeout" => "90m",
+        "--budget" => "5.00",
+        "--backend" => "NAME",
+        "--base" => "BRANCH",
+        _ => "HASH",
+    }
+}

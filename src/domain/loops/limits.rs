@@ -1,0 +1,39 @@
+//! Limits of a loop that are used up.
+
+use super::aggregate::Loop;
+use crate::domain::model::ids::{Money, Timestamp};
+
+impl Loop {
+    /// Returns the limit that is used up: `iterations`, `time` or `money`; `None` if work can continue.
+    pub fn exhausted_limit(&self, now: Timestamp) -> Option<&'static str> {
+        let (spent, limits) = (&self.spent, &self.limits);
+        if spent.iterations >= limits.iterations {
+            Some("iterations")
+        } else if spent.time_at(now) >= limits.time_ms {
+            Some("time")
+        } else if limits.cost > Money(0) && spent.cost >= limits.cost {
+            Some("money")
+        } else {
+            None
+        }
+    }
+
+    /// Returns a sentence about the limit that is used up, with the command that raises it.
+    pub fn exhausted_limit_hint(&self, now: Timestamp) -> Option<String> {
+        let limits = &self.limits;
+        Some(match self.exhausted_limit(now)? {
+            "iterations" => {
+                let more = limits.iterations.saturating_add(5);
+                format!("All {} iterations are used: `/ralph resume --max-iterations {more}`.", limits.iterations)
+            }
+            "time" => {
+                let minutes = limits.time_ms / 60_000;
+                format!("All {minutes} minutes are used: `/ralph resume --timeout {}m`.", minutes + 60)
+            }
+            _ => {
+                let more = Money(limits.cost.0.saturating_mul(2)).usd();
+                format!("All of {} is used: `/ralph resume --budget {more:.2}`.", limits.cost)
+            }
+        })
+    }
+}
