@@ -20,7 +20,7 @@ pub struct ChatRequest {
     pub system: String,
     /// The conversation so far, oldest first; it begins with a user's message.
     pub messages: Vec<ChatMessage>,
-    /// What the model may ask for.
+    /// Tools that the model can call.
     pub tools: Vec<ToolDefinition>,
     /// Most tokens that it may write.
     pub max_tokens: u32,
@@ -35,11 +35,11 @@ pub struct ChatRequest {
 /// A part of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChatMessage {
-    /// What we say.
+    /// Message of the user.
     User(String),
-    /// What the model said.
+    /// Answer of the model.
     Model(ModelTurn),
-    /// What came of the tools that it asked for in the turn before, one result a call.
+    /// Results of the tools called in the turn before, one for each call.
     Results(Vec<ToolResult>),
 }
 
@@ -58,7 +58,7 @@ pub struct ModelTurn {
 /// A tool that the model asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// By which the result is matched; unique within a turn.
+    /// Identifier that the result refers to; unique within a turn.
     pub id: String,
     /// Name of the tool, as the model wrote it.
     pub name: String,
@@ -66,12 +66,12 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// What came of a tool.
+/// Result of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
     /// The call's id.
     pub id: String,
-    /// What the model is told.
+    /// Text for the model.
     pub text: String,
     /// Whether it failed.
     pub failed: bool,
@@ -82,7 +82,7 @@ pub struct ToolResult {
 pub struct ToolDefinition {
     /// Its name: letters, digits, `_` and `-`.
     pub name: String,
-    /// What it does and when to take it.
+    /// Purpose and use, for the model.
     pub description: String,
     /// JSON Schema of its arguments, an object.
     pub parameters: Value,
@@ -97,12 +97,12 @@ pub struct AnswerSchema {
     pub schema: Value,
 }
 
-/// What a model answered.
+/// Answer of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatAnswer {
     /// Its turn. Where a schema was asked for and given natively, `text` is the JSON.
     pub turn: ModelTurn,
-    /// Why it stopped.
+    /// Reason for the end of the answer.
     pub stop: ModelStop,
     /// Tokens used; `None` where the server does not say.
     pub usage: Option<TokenUsage>,
@@ -110,7 +110,7 @@ pub struct ChatAnswer {
     pub model: String,
 }
 
-/// Why a model stopped.
+/// Reason why a model ended its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelStop {
     /// It was through.
@@ -128,7 +128,7 @@ pub enum ModelStop {
 }
 
 impl ModelStop {
-    /// In a word, for logs.
+    /// Returns the name used in logs.
     pub fn word(&self) -> &str {
         match self {
             Self::End => "end",
@@ -144,11 +144,11 @@ impl ModelStop {
 /// A call that brought no answer. Nothing in it holds a secret.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallError {
-    /// What can tell of a limit.
+    /// Evidence of a limit.
     pub signals: LimitSignals,
     /// Whether the same call may go through in a moment: the server was in trouble, or the connection was.
     pub retryable: bool,
-    /// In one sentence: what was asked of whom, and what came.
+    /// Error in one sentence: the request, its recipient and the response.
     pub what: String,
 }
 

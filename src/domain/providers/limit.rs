@@ -1,4 +1,4 @@
-//! What keeps a provider from serving us now, and the reading of it from what a call left behind.
+//! Limits of providers, and how they are recognised from what a call left behind.
 //!
 //! [`classify`] asks in the order of trust: exit code, structured output, headers, and the words of errors, which are
 //! looked at only where a run failed and only at the beginning of a line. A time without a date is the next one after now;
@@ -28,7 +28,7 @@ pub const LONGEST_MS: i64 = 40 * 24 * 3_600 * 1_000;
 /// Longest evidence, in characters.
 const EVIDENCE: usize = 300;
 
-/// What sort of limit it is.
+/// Kind of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
@@ -48,7 +48,7 @@ pub enum LimitKind {
     ModelMissing,
 }
 
-/// Where a limit was read.
+/// Source from which a limit was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitSource {
@@ -65,17 +65,18 @@ pub enum LimitSource {
 /// A limit that a call ran into.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// What sort it is.
+    /// Kind.
     pub kind: LimitKind,
-    /// When it ends, where that was said.
+    /// End of the limit, if the provider named one.
     pub until: Option<Timestamp>,
-    /// Where it was read.
+    /// Source.
     pub source: LimitSource,
     /// The words or the field that say so, at most 300 characters.
     pub evidence: String,
 }
 
-/// What a call to a provider left behind that can tell of a limit. Nothing in it is what a model said of its work.
+/// Evidence of a call to a provider that can indicate a limit. It never contains text that a model wrote about its
+/// work.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LimitSignals {
     /// Whether the call reached its end; then there is no limit, whatever the words.
@@ -99,7 +100,7 @@ pub struct LimitSignals {
     pub zone: Option<String>,
 }
 
-/// What sort of limit a call ran into, if it was one; as [`classify`] finds it, which also says until when.
+/// Returns the kind of the limit that a call ran into, as [`classify`] finds it; `None` if there was none.
 pub fn kind(signals: &LimitSignals) -> Option<LimitKind> {
     classify(signals, Timestamp(0)).map(|limit| limit.kind)
 }
@@ -146,7 +147,7 @@ pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     Some(Limit { kind, until, source, evidence: evidence.unwrap_or_default().trim().chars().take(EVIDENCE).collect() })
 }
 
-/// What the structured output or the exit code said, where there are no words.
+/// Returns the code, status or exit code, for errors without a message.
 fn said(signals: &LimitSignals) -> Option<String> {
     let code = signals.code.clone();
     let status = || signals.status.map(|status| format!("status {status}"));

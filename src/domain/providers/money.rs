@@ -22,7 +22,7 @@ pub use reservation::{Ending, LIKELY_DEFAULT, Reservation, likely_cost};
 
 const DAY_MS: i64 = 24 * 3_600_000;
 
-/// Whose limit it is.
+/// Scope of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitScope {
@@ -47,12 +47,13 @@ impl fmt::Display for LimitScope {
     }
 }
 
-/// What one limit stands at.
+/// State of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CostAccount {
     /// Settled: of the whole loop, or of this day.
     pub spent: Money,
-    /// What the open reservations of other runs hold ([`Reservation::held`]), also those from before midnight.
+    /// Sum held by the open reservations of other runs ([`Reservation::held`]), including those from before
+    /// midnight.
     pub reserved: Money,
     /// The limit; `None` where there is none.
     pub limit: Option<Money>,
@@ -64,13 +65,14 @@ impl CostAccount {
         Money(self.spent.0.max(0)).plus(Money(self.reserved.0.max(0)))
     }
 
-    /// What is left, 0 or more; `None` without a limit.
+    /// Returns the remaining amount, 0 or more; `None` without a limit.
     pub fn left(&self) -> Option<Money> {
         self.limit.map(|limit| Money(limit.0.saturating_sub(self.used().0).max(0)))
     }
 
-    /// How much to reserve of `likely`; `None` where it does not fit. The first money of an account may be all of it: what
-    /// a call is likely to cost is a guess, and a small budget is not to forbid the first call.
+    /// Returns the amount to reserve for a run of `likely` cost; `None` if it does not fit. The first reservation
+    /// of an account may take all of it, because the likely cost is a guess that should not prevent a first call
+    /// with a small budget.
     fn fitting(&self, likely: Money) -> Option<Money> {
         let Some(left) = self.left() else { return Some(likely) };
         let is_first = self.used() == Money(0) && left > Money(0);
@@ -83,7 +85,7 @@ impl CostAccount {
 pub struct CostAccounts {
     /// The loop's.
     pub of_loop: CostAccount,
-    /// That of the calls of the loop for the same purpose.
+    /// Account of the calls of the loop for the same purpose.
     pub of_purpose: CostAccount,
     /// The repository's.
     pub of_repository: CostAccount,
@@ -96,9 +98,9 @@ pub struct CostAccounts {
 pub enum Permit {
     /// It may.
     Yes {
-        /// How much to reserve.
+        /// Amount to reserve.
         reserve: Money,
-        /// What the run may cost at most before it is ended, by the limits as they are now; `None` without a limit.
+        /// Cost at which the run is ended, by the current limits; `None` without a limit.
         at_most: Option<Money>,
     },
     /// It may not.
@@ -108,15 +110,16 @@ pub enum Permit {
 /// A limit that is in the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostLimitReached {
-    /// Which one.
+    /// Scope of the limit.
     pub scope: LimitScope,
     /// Settled and reserved.
     pub used: Money,
     /// The limit.
     pub limit: Money,
-    /// What the run is likely to cost, or has cost up to now.
+    /// Likely cost of the run, or its cost so far.
     pub wanted: Money,
-    /// When there is money again by itself: the next midnight in UTC; `None` where a person has to raise it.
+    /// Time at which money becomes available again: the next midnight in UTC; `None` if a person has to raise the
+    /// limit.
     pub free_at: Option<Timestamp>,
 }
 

@@ -1,7 +1,7 @@
-//! What tokens cost: a table of prices by model, for backends that do not say what a call cost.
+//! Cost of tokens: a table of prices by model, for backends that do not report the cost of a call.
 //!
-//! What comes out is an estimate and is marked as one ([`CostSource::Estimated`]): prices are those of ordinary requests,
-//! and providers charge more for long prompts, fast modes and some regions, and less for batches and plans.
+//! The result is marked as an estimate ([`CostSource::Estimated`]): prices are those of ordinary requests; providers
+//! charge more for long prompts, fast modes and some regions, and less for batches and plans.
 
 mod name;
 mod published;
@@ -36,7 +36,8 @@ pub struct TokenUsage {
 }
 
 impl TokenUsage {
-    /// Of a call whose `read` tokens, as most CLIs count them, include those that came from a cache or went into one.
+    /// Creates the usage of a call whose `read` tokens include those read from or written to a cache, as most CLIs
+    /// count.
     pub fn with_cached_in(read: u64, output: u64, cache_read: u64, cache_write: u64) -> Self {
         let input = read.saturating_sub(cache_read.saturating_add(cache_write));
         Self { input, output, cache_read, cache_write }
@@ -74,7 +75,7 @@ impl TokenUsage {
     }
 }
 
-/// Where a cost is from.
+/// Source of a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CostSource {
@@ -87,9 +88,9 @@ pub enum CostSource {
 /// A cost, and whether it is known or estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
-    /// How much.
+    /// Amount.
     pub money: Money,
-    /// Where it is from.
+    /// Source.
     pub source: CostSource,
 }
 
@@ -134,7 +135,7 @@ impl TokenPrice {
         }
     }
 
-    /// What `usage` costs, rounded up to a millionth of a dollar; saturates, never negative.
+    /// Returns the cost of `usage`, rounded up to a millionth of a dollar; saturates, never negative.
     pub fn cost(&self, usage: &TokenUsage) -> Money {
         const MILLION: i128 = 1_000_000;
         let part = |tokens: u64, price: Money| i128::from(tokens) * i128::from(price.0.max(0));
@@ -195,7 +196,7 @@ impl PriceTable {
             .or_else(|| published::price(&model))
     }
 
-    /// What `usage` of `model` costs, by the table; `None` where the model's price is not known.
+    /// Returns the cost of `usage` of `model`; `None` if the price of the model is unknown.
     pub fn estimate(&self, usage: &TokenUsage, model: &str) -> Option<Cost> {
         let money = self.price(model)?.cost(usage);
         Some(Cost { money, source: CostSource::Estimated })

@@ -35,19 +35,19 @@ pub const EXPRESSION_MAX: usize = 500;
 /// optimisation, and runs on threads that have 2 MiB.
 const NESTING_MAX: u16 = 8;
 
-/// What a decimal division is called while an expression is evaluated; CEL itself divides decimals by 0.
+/// Name of the division of decimals while an expression is evaluated; CEL itself allows a division of decimals by 0.
 const DIVIDE: &str = "divide_decimals";
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
-/// What is wrong with a rule, and where.
+/// Problem of a rule, and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleProblem {
     /// Path of the key (`models.rules[1].when`).
     pub key: String,
     /// Line and column within the value, both from 1; `None` where the value is wrong as a whole.
     pub at: Option<(usize, usize)>,
-    /// What is wrong and what to do, without the key.
+    /// Problem and remedy, without the key.
     pub message: String,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for RuleProblem {
 
 impl std::error::Error for RuleProblem {}
 
-/// What a rule says of the facts.
+/// Result of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleOutcome {
     /// It holds.
@@ -114,7 +114,7 @@ impl CompiledCondition {
         &self.text
     }
 
-    /// What the rule says of `facts`. Nothing in it can panic or take long.
+    /// Evaluates the condition. The evaluation cannot panic or take long.
     pub fn evaluate(&self, facts: &RuleFacts) -> RuleOutcome {
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         for name in &self.names {
@@ -148,7 +148,7 @@ fn divide(dividend: f64, divisor: f64) -> Result<f64, ExecutionError> {
     Ok(dividend / divisor)
 }
 
-/// Why an evaluation failed, in the words of a configuration.
+/// Returns the reason of a failed evaluation, in the terms of a configuration.
 fn reason(error: &ExecutionError) -> String {
     match error {
         ExecutionError::DivisionByZero(_) => "it divides by 0".to_owned(),

@@ -1,8 +1,8 @@
-//! Which network addresses belong to the whole internet, and which to a machine, a house or nobody.
+//! Classification of network addresses as public or private.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why an address is none of the public internet, in a word or two; `None` where it is.
+/// Returns the reason why an address is not on the public internet, in one or two words; `None` if it is.
 pub fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => v4(address),

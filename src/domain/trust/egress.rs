@@ -1,4 +1,4 @@
-//! Which hosts a program that is shut in may reach.
+//! Hosts that a sandboxed program may reach.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -17,14 +17,14 @@ pub struct Hosts(Vec<HostEntry>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HostEntry {
-    /// As [`Target::host`].
+    /// Name in the form of [`Target::host`].
     name: String,
     /// Whether what lies below the name is meant, and not the name itself.
     below: bool,
     port: Option<u16>,
 }
 
-/// What of the network may be reached.
+/// Network access of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Egress {
     /// All that the machine reaches.

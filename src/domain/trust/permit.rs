@@ -1,4 +1,4 @@
-//! Who may make something happen: a pure answer from facts that the forge was asked for at that moment.
+//! Permission to act on a loop, decided from facts that were just requested from the forge.
 //!
 //! Only numeric ids decide. A login is never looked at: logins are renamed and taken over by others.
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{AccountKind, User, UserId};
 
-/// What an account may do in a repository, weakest first.
+/// Access level of an account in a repository, lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessLevel {
@@ -55,7 +55,7 @@ impl fmt::Display for TeamRef {
     }
 }
 
-/// What the answer depends on besides the account and its level.
+/// Facts for the decision, besides the account and its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermitFacts<'a> {
     /// Lowest level that is enough, as configured.
@@ -77,14 +77,14 @@ pub enum Authorization {
     Allow,
     /// It may not.
     Deny {
-        /// Why, in a sentence, for the log.
+        /// Reason in one sentence, for the log.
         reason: String,
-        /// What is shown to the person.
+        /// Sign shown to the person.
         answer: DenyAnswer,
     },
 }
 
-/// What is shown to somebody who may not; never a reply, which would amplify noise.
+/// Sign shown to a person without permission; never a reply, which would multiply noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenyAnswer {
     /// Nothing.

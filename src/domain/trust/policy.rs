@@ -1,4 +1,4 @@
-//! What decisions depend on: the operator's settings and the repository's, merged into one value.
+//! Settings that decisions depend on: the operator's and the repository's, merged into one value.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ pub const PROTECTED_PATHS: &[&str] = &[
     ".gitmodules",
 ];
 
-/// How much of the intelligence layer a loop uses.
+/// Extent to which a loop uses the intelligence layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Intelligence {
@@ -93,7 +93,7 @@ pub enum Floor {
     Admin,
 }
 
-/// How a loop reports on its issue.
+/// Form of a loop's reports on its issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressReport {
@@ -104,7 +104,7 @@ pub enum ProgressReport {
     StatusOnly,
 }
 
-/// What happens to a change of a protected path; laxest first.
+/// Response to a change of a protected path, least strict first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProtectedPolicy {
@@ -120,7 +120,7 @@ pub enum ProtectedPolicy {
 /// Protected paths and what is done about them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protected {
-    /// What happens to a change.
+    /// Response to a change.
     pub policy: ProtectedPolicy,
     /// Globs from the top of the tree; `*` stays within a folder.
     pub paths: Vec<String>,
@@ -141,7 +141,7 @@ impl Default for Protected {
     }
 }
 
-/// Where the bot stops by itself.
+/// Limits of loops and of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyLimits {
     /// Iterations of one loop.
@@ -202,7 +202,7 @@ impl Default for AgentLimits {
 /// Everything that decisions about one repository depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// What the bot's labels begin with (`ralph:`).
+    /// Prefix of the bot's labels (`ralph:`).
     pub label_prefix: String,
     /// The least right for commands and the label.
     pub floor: Floor,
@@ -213,17 +213,17 @@ pub struct Policy {
     pub teams: Vec<TeamRef>,
     /// Bot accounts of this forge that are listened to.
     pub allow_bots: Vec<UserId>,
-    /// Where the bot stops by itself.
+    /// Limits of loops and of the service.
     pub limits: PolicyLimits,
-    /// How a loop reports.
+    /// Form of reports.
     pub progress: ProgressReport,
     /// Whether checks may be found from the tree where nobody named any.
     pub detect_checks: bool,
-    /// What an agent may not change.
+    /// Paths that agents must not change.
     pub protected: Protected,
     /// Logins asked for review, beside the person who labelled.
     pub reviewers: Vec<String>,
-    /// What the bot's branches begin with (`ralph/`).
+    /// Prefix of the bot's branches (`ralph/`).
     pub branch_prefix: String,
     /// Whether the branch of an ended loop is deleted.
     pub delete_branch: bool,
@@ -238,20 +238,20 @@ pub struct Policy {
     /// Rules of the operator that act at given moments.
     #[serde(default)]
     pub schedule: Vec<ScheduleEntry>,
-    /// How much of the intelligence layer a loop uses.
+    /// Extent to which a loop uses the intelligence layer.
     #[serde(default = "off")]
     pub intelligence: Intelligence,
     /// Limits of one run of an agent.
     pub agent: AgentLimits,
-    /// How long an escalation stays unanswered before the one reminder, in seconds.
+    /// Time after which an unanswered escalation is repeated once, in seconds.
     #[serde(default = "remind_after_default")]
     pub remind_after_s: u64,
-    /// What the files set of `preset`, `control`, `oversight` and `strategy`, the repository's over the operator's; what they
-    /// leave alone is not kept.
+    /// Keys of `preset`, `control`, `oversight` and `strategy` that the files set; the repository's override the
+    /// operator's.
     pub thresholds: Map<String, Value>,
 }
 
-/// What was stored before there was a choice uses nothing of it.
+/// Default of loops stored before the setting existed: off.
 fn off() -> Intelligence {
     Intelligence::Off
 }
@@ -308,7 +308,7 @@ pub struct LimitOverrides {
     pub comments_per_hour: Option<u32>,
 }
 
-/// What the repository's file says.
+/// Settings of the repository's file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RepositorySettings {
     /// Checks, in order.
@@ -317,9 +317,9 @@ pub struct RepositorySettings {
     pub setup: Vec<String>,
     /// The sort of work its issues ask for.
     pub task_type: Option<TaskType>,
-    /// How loops report.
+    /// Form of reports.
     pub progress: Option<ProgressReport>,
-    /// What happens to a change of a protected path; can be stricter than the operator's, never laxer.
+    /// Response to a change of a protected path; can be stricter than the operator's, never less strict.
     pub protected: Option<ProtectedPolicy>,
     /// Protected paths beside the operator's.
     pub protected_paths: Vec<String>,
@@ -331,10 +331,10 @@ pub struct RepositorySettings {
     pub limits: LimitOverrides,
     /// Whether checks may be found from the tree; cannot be switched on against the operator.
     pub detect_checks: Option<bool>,
-    /// How much of the intelligence layer its loops use; can be less than the operator's, never more.
+    /// Extent to which its loops use the intelligence layer; can be less than the operator's, never more.
     #[serde(default)]
     pub intelligence: Option<Intelligence>,
-    /// What it sets of `preset`, `control`, `oversight` and `strategy`.
+    /// Keys of `preset`, `control`, `oversight` and `strategy` that it sets.
     pub thresholds: Map<String, Value>,
 }
 
@@ -352,7 +352,7 @@ fn lower_money(operator: Money, repository: Option<Money>) -> Money {
 }
 
 impl Policy {
-    /// How long an escalation stays unanswered before the one reminder, in milliseconds.
+    /// Returns the time after which an unanswered escalation is repeated once, in milliseconds.
     pub fn remind_after_ms(&self) -> i64 {
         i64::try_from(self.remind_after_s).unwrap_or(i64::MAX).saturating_mul(1_000)
     }
@@ -392,7 +392,7 @@ impl Policy {
         SupervisionSettings::tolerant(&self.thresholds)
     }
 
-    /// What of `file` does not take effect because the operator's setting stands, one sentence each.
+    /// Returns the settings of `file` that have no effect because the operator's are stricter, one sentence each.
     pub fn overruled(&self, file: &RepositorySettings) -> Vec<String> {
         let (ours, theirs) = (&self.limits, &file.limits);
         let mut notes = Vec::new();

@@ -74,7 +74,8 @@ const MANIFESTS: [&str; 39] = [
     "flake.lock",
 ];
 
-/// What a repository counts as its checks, besides what every repository has. Globs are from the top of the tree.
+/// Files that a repository counts as its checks, in addition to those of every repository. Globs are relative to the
+/// top of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TamperContext {
     /// Further files whose every change is a change of the checks.
@@ -137,7 +138,7 @@ struct ProtectedPaths {
 }
 
 impl ProtectedPaths {
-    /// What a file is by where it lies or lay, if any change of it matters.
+    /// Returns the kind of a protected file by its old or new path; `None` if changes to it are allowed.
     fn of(&self, file: &FileDiff) -> Option<TamperKind> {
         let is = |set: &GlobSet| file.paths().any(|path| set.is_match(path));
         if is(&self.ralph_files) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::domain::model::settings::{Settings, config_section};
 
 config_section! {
-    /// What is learnt, what is believed, and how much of it a prompt carries.
+    /// Extraction, confidence and retrieval of learnings.
     pub struct MemorySettings {
         /// Whether loops learn, and prompts carry learnings.
         pub enabled: bool = true;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What varies between two runs of the same failure.
+/// Parts of an output that vary between two runs of the same failure.
 struct SampleRun {
     root: &'static str,
     line: u32,
@@ -192,7 +192,7 @@ macro_rules! recorded {
     };
 }
 
-/// What real tools printed where something was wrong.
+/// Recorded outputs of real tools with errors.
 const RECORDED: [(&str, &str); 20] = recorded![
     "cargo-compile-error",
     "cargo-mixed",

@@ -1,4 +1,4 @@
-//! Which backend a call goes to, or how long it waits.
+//! Choice of a backend for a call, or the time to wait for one.
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ use super::state::{BackendState, BackendStatus, Backends, DisabledFor, InFlight,
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 
-/// How long a call that tries a backend is waited for before another one is let through, in milliseconds: it may hang, or
-/// be of a kind that says nothing before its end.
+/// Time after which another call is let through if a trial call has not been answered, in milliseconds. The trial may
+/// hang, or may report nothing before its end.
 const TRIAL_MS: i64 = 60_000;
 /// Least and most time after which it is looked again whether a trial was answered, in milliseconds.
 const LOOK_AGAIN_MS: std::ops::Range<i64> = 5_000..15_000;
@@ -22,7 +22,7 @@ const LOOK_AGAIN_MS: std::ops::Range<i64> = 5_000..15_000;
 /// A call that is to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRequest {
-    /// What for.
+    /// Purpose of the call.
     pub role: BackendRole,
     /// The sort of task that it works on.
     pub task_type: TaskType,
@@ -30,7 +30,7 @@ pub struct CallRequest {
     pub exclude: Vec<String>,
     /// Backends that are used for it only where no other is free.
     pub avoid: Vec<String>,
-    /// What it is likely to cost, where that is known.
+    /// Likely cost, if known.
     pub likely_cost: Option<Money>,
     /// The backend of the loop's call before.
     pub previous: Option<String>,
@@ -41,42 +41,42 @@ pub struct CallRequest {
 /// A session that an earlier call left.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreviousSession {
-    /// Whose.
+    /// Backend of the session.
     pub backend: String,
     /// The model that it was held with; `None` for the backend's own.
     pub model: Option<String>,
-    /// How full it is, in percent of the context window; `None` where that is not known.
+    /// Used share of the context window, in percent; `None` if unknown.
     pub context_pct: Option<f64>,
 }
 
-/// What to do about a call.
+/// Decision about a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "choice", rename_all = "snake_case")]
 pub enum BackendChoice {
     /// Make it, with this backend.
     Use {
-        /// Which one.
+        /// Name of the backend.
         backend: String,
-        /// Why that one.
+        /// Reason for this backend.
         why: ChoiceReason,
-        /// What becomes of the session.
+        /// Use of the previous session.
         session: SessionUse,
     },
     /// Ask again at `until`, not before; or when an outcome of another call was reported, which may let it through earlier.
     Wait {
         /// The earliest moment at which one may be free.
         until: Timestamp,
-        /// What holds each of them back.
+        /// Obstacle of each backend.
         reasons: Vec<Blocked>,
     },
     /// Waiting does not help: a person has to act, or the call has to be another one.
     Never {
-        /// What holds each of them back; empty where none is configured for the role.
+        /// Obstacle of each backend; empty if none is configured for the role.
         reasons: Vec<Blocked>,
     },
 }
 
-/// Why a backend was chosen.
+/// Reason for the choice of a backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChoiceReason {
@@ -94,7 +94,7 @@ pub enum ChoiceReason {
     InsteadOf(String),
 }
 
-/// What becomes of the session of the call before.
+/// Use of the session of the previous call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionUse {
@@ -104,18 +104,18 @@ pub enum SessionUse {
     Fresh,
 }
 
-/// What holds a backend back.
+/// Backend that cannot be used now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Blocked {
-    /// Which one.
+    /// Name of the backend.
     pub backend: String,
-    /// Why.
+    /// Reason.
     pub by: BlockedBy,
     /// Until when; `None` where waiting does not help.
     pub until: Option<Timestamp>,
 }
 
-/// Why a backend cannot be used.
+/// Reason why a backend cannot be used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {

@@ -9,9 +9,9 @@ pub(super) const HOUR_MS: i64 = 3_600_000;
 /// A day, in milliseconds.
 pub(super) const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// What was used when. Entries are in the order of time. One counts until the last call in it is too old, so that a limit
-/// is kept, and given free at most one entry's width late: 1/30 of the window of calls, a minute within an hour, 15
-/// minutes within a day.
+/// Calls and cost by time, in ascending order. An entry counts until its last call is too old: the limit is always
+/// observed, and capacity is released at most one entry's width late (1/30 of the window of calls, a minute within an
+/// hour, 15 minutes within a day).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UsageLedger(Vec<UsageEntry>);
@@ -83,13 +83,13 @@ impl UsageLedger {
         self.within(window_ms, now).fold(Money(0), |sum, entry| sum.plus(entry.cost))
     }
 
-    /// When no more than `most` calls lie within the last `window_ms`, if none is made before.
+    /// Returns the time at which at most `most` calls lie within the last `window_ms`, if none is made before.
     pub(super) fn requests_fall_to(&self, most: u32, window_ms: i64, now: Timestamp) -> Timestamp {
         let amount = |entry: &UsageEntry| i64::from(entry.requests);
         self.falls_to(i64::from(most), amount, window_ms, now)
     }
 
-    /// When no more than `most` money lies within the last `window_ms`, if none is spent before.
+    /// Returns the time at which at most `most` cost lies within the last `window_ms`, if none is spent before.
     pub(super) fn cost_falls_to(&self, most: Money, window_ms: i64, now: Timestamp) -> Timestamp {
         self.falls_to(most.0, |entry| entry.cost.0, window_ms, now)
     }
@@ -112,7 +112,7 @@ impl UsageLedger {
         self.0.is_empty()
     }
 
-    /// How many entries it takes.
+    /// Returns the number of entries.
     #[cfg(test)]
     pub(super) fn entries(&self) -> usize {
         self.0.len()

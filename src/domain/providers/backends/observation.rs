@@ -1,4 +1,4 @@
-//! What can be seen of backends, and what follows from it, as values.
+//! Observations of backends and their consequences, as values.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::domain::providers::limit::Limit;
 pub struct BackendCall {
     /// The caller's name for it, unique among the calls under way: a loop's id, with a purpose where it makes several.
     pub key: String,
-    /// What for.
+    /// Purpose of the call.
     pub role: BackendRole,
-    /// Whom.
+    /// Name of the backend.
     pub backend: String,
-    /// Which model, where one is asked for.
+    /// Requested model, if any.
     pub model: Option<String>,
     /// The sort of task that it works on.
     pub task_type: TaskType,
@@ -47,7 +47,7 @@ pub enum BackendObservation {
     /// A call was ended by us, or its process died with the service; says nothing about the backend. A call of which nothing
     /// is heard frees its place after 12 hours.
     CallAbandoned { call: BackendCall, cost: Option<Money> },
-    /// What a call that succeeded was worth: the completion gained, 0..1 (less is 0), and its cost once more.
+    /// Result of a successful call: the gained completion, 0..1 (negative counts as 0), and its cost again.
     Judged { backend: String, task_type: TaskType, progress: f64, cost: Option<Money> },
     /// A person wants it used again, now.
     Enabled { backend: String },
@@ -78,7 +78,7 @@ pub enum BackendChange {
     Rotated { key: String, from: String, to: String },
 }
 
-/// What the caller should do other than before, where waiting does not help.
+/// Advice to the caller where waiting does not help.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "advice", rename_all = "snake_case")]
 pub enum CallAdvice {
@@ -94,10 +94,10 @@ pub enum CallAdvice {
 /// The state after an observation, and what to tell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackendTransition {
-    /// What is known now.
+    /// State after the observation.
     pub state: Backends,
-    /// What changed, in order.
+    /// Changes, in order.
     pub changes: Vec<BackendChange>,
-    /// What to do about this call.
+    /// Advice about this call.
     pub advice: Option<CallAdvice>,
 }

@@ -1,4 +1,4 @@
-//! How long a backend is left alone.
+//! Length of a cooldown.
 
 use super::luck;
 use super::settings::CooldownSettings;
@@ -14,9 +14,9 @@ const FLAPPING_MS: i64 = 2 * 3_600_000;
 /// Longest time that a backend which is parked again and again is left alone after a park, in milliseconds.
 pub(super) const MAX_SETTLING_MS: i64 = 30 * 60_000;
 
-/// When a park that begins now ends, and whether that end is known. `told` is what the provider said; an end in the past or
-/// beyond [`PLAUSIBLE_MS`] tells nothing. Where parks follow each other without a call that succeeds between them, the wait
-/// grows in any case, so that a provider that says "in a second" each time is not asked each second.
+/// Returns the end of a cooldown that begins now, and whether that end is certain. `reported` is the provider's own
+/// time; one in the past or beyond [`PLAUSIBLE_MS`] is ignored. The wait grows with consecutive cooldowns without a
+/// successful call between them, so that a provider that answers "in a second" is not called every second.
 pub(super) fn end(
     told: Option<Timestamp>,
     step: u32,
@@ -49,8 +49,8 @@ fn backoff(step: u32, settings: &CooldownSettings, seed: u64) -> i64 {
     full - luck(seed, "backoff").i64(0..=full / 10)
 }
 
-/// How long after a park a backend is left alone as far as there is another: nothing after the first park within two
-/// hours, then 2, 4, 8, 16, 30 min.
+/// Returns the time after a cooldown during which another backend is preferred: none after the first cooldown within
+/// two hours, then 2, 4, 8, 16, 30 minutes.
 pub(super) fn settling_ms(backend: &BackendState, now: Timestamp) -> i64 {
     let recent = backend.parks.iter().filter(|at| now.since(**at) < FLAPPING_MS).count();
     match u32::try_from(recent).unwrap_or(u32::MAX) {

@@ -1,4 +1,4 @@
-//! In which order the backends come into question for a call.
+//! Order in which the backends are considered for a call.
 
 use super::choose::{CallRequest, ChoiceReason};
 use super::luck;
@@ -6,7 +6,7 @@ use super::settings::{BackendsSettings, RotationMode};
 use super::state::Backends;
 use crate::domain::model::ids::Timestamp;
 
-/// How much better another backend has to seem than the one whose session could go on, where `mode` is `adaptive`.
+/// Factor by which another backend has to be better than the one whose session can be resumed, if `mode` is `adaptive`.
 const STAYING: f64 = 1.25;
 
 /// The backends with the role, the one that should be used first, and why that one is first.

@@ -21,11 +21,11 @@ config_section! {
     pub struct BackendsSettings {
         /// The backends by name.
         pub backends: BTreeMap<String, BackendSettings> => section;
-        /// Which backend comes first, by role.
+        /// Order of the backends, by role.
         pub priority: BackendPriority;
-        /// How backends take turns.
+        /// Rotation among the backends.
         pub rotation: RotationSettings => section;
-        /// How long a backend is not used after a limit or repeated failures.
+        /// Time during which a backend is not used after a limit or repeated failures.
         pub cooldown: CooldownSettings => section;
     }
 }
@@ -247,7 +247,8 @@ config_section! {
 }
 
 config_section! {
-    /// Which backend comes first, by role. Backends with the role that are not listed follow in the order of their names.
+    /// Order of the backends, by role. Backends with the role that are not listed follow in the order of their
+    /// names.
     pub struct BackendPriority {
         /// For runs of the agent.
         pub agent: Vec<String>;
@@ -257,7 +258,7 @@ config_section! {
 }
 
 config_section! {
-    /// How backends take turns.
+    /// Rotation among the backends.
     pub struct RotationSettings {
         /// Kind of rotation.
         pub mode: RotationMode;
@@ -287,7 +288,7 @@ pub enum RotationMode {
 }
 
 config_section! {
-    /// How long a backend is not used after a limit or repeated failures.
+    /// Time during which a backend is not used after a limit or repeated failures.
     pub struct CooldownSettings {
         /// First wait if the provider does not say how long; doubles until a call succeeds.
         pub backoff_first: Duration = Duration::minutes(1), in Duration::seconds(1)..=Duration::days(1), at_most backoff_max;

@@ -1,4 +1,4 @@
-//! What is known of each backend, as it is stored.
+//! Stored state of each backend.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,22 +16,22 @@ pub(super) const MAX_ERRORS: usize = 10;
 pub(super) const MAX_PARKS: usize = 10;
 /// Models that a backend remembers not to have.
 pub(super) const MAX_MISSING: usize = 16;
-/// How long a model that was missing is not asked for again, in milliseconds.
+/// Time during which a missing model is not requested again, in milliseconds.
 const MISSING_MS: i64 = 24 * 3_600_000;
 
-/// What is known of all backends. Any part may be missing when it is read; then it is as for a new backend.
+/// State of all backends. Missing parts are read as those of a new backend.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Backends {
-    /// By name; one that was never seen is active.
+    /// State by name; an unknown backend is active.
     pub backends: BTreeMap<String, BackendState>,
-    /// Whose turn it was.
+    /// State of the rotation.
     pub rotation: RotationState,
-    /// What each backend is worth by sort of task.
+    /// Progress and cost of each backend, by type of task.
     pub posteriors: Posteriors,
 }
 
-/// Whose turn it was.
+/// State of the rotation: the last backend used.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RotationState {
@@ -39,7 +39,7 @@ pub struct RotationState {
     pub last: BTreeMap<BackendRole, String>,
 }
 
-/// What is known of one backend.
+/// State of one backend.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackendState {
@@ -49,19 +49,19 @@ pub struct BackendState {
     pub consecutive_errors: u32,
     /// Parks in a row without a call that succeeded; the next wait of unknown length is 2 to the power of it.
     pub backoff_step: u32,
-    /// When it was parked for a limit or for errors, the last few.
+    /// Times of the last cooldowns for a limit or for errors.
     pub parks: Vec<Timestamp>,
     /// Calls that are under way, by the caller's key.
     pub in_flight: BTreeMap<String, InFlight>,
     /// Calls and money of the last day.
     pub ledger: UsageLedger,
-    /// What went wrong since the last call that succeeded.
+    /// Last error since the last call that succeeded.
     pub last_error: Option<LastError>,
     /// The last few errors and limits, oldest first.
     pub recent_errors: Vec<LastError>,
     /// Models that it said it does not have, and when.
     pub missing_models: BTreeMap<String, Timestamp>,
-    /// What its configuration was when it was last read, as the shell summed it up.
+    /// Fingerprint of the configuration when it was last read.
     pub fingerprint: Option<String>,
     /// Calls that succeeded, in all.
     pub succeeded: u64,
@@ -82,7 +82,7 @@ pub enum BackendStatus {
         /// Since when; `None` is for ever.
         #[serde(default)]
         since: Option<Timestamp>,
-        /// What it still has to show, where it came back from a park.
+        /// Probation after a cooldown.
         #[serde(default)]
         probation: Option<Probation>,
     },
@@ -92,7 +92,7 @@ pub enum BackendStatus {
     Disabled {
         /// Since when.
         since: Timestamp,
-        /// Why.
+        /// Reason.
         kind: DisabledFor,
         /// The words for it, at most 300 characters.
         #[serde(default)]
@@ -129,14 +129,14 @@ pub struct Probation {
     pub answered: u32,
 }
 
-/// Why and until when a backend is left alone.
+/// Cooldown of a backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Park {
-    /// When it began.
+    /// Start.
     pub since: Timestamp,
-    /// When it ends.
+    /// End.
     pub until: Timestamp,
-    /// Why.
+    /// Reason.
     pub kind: ParkedFor,
     /// Whether the end is known, not guessed.
     #[serde(default)]
@@ -147,15 +147,15 @@ pub struct Park {
 }
 
 impl Park {
-    /// When it ends as seen at `now`: never later than `longest_ms` from now, and where the clock was set back to before
-    /// it began, never later than it was meant to last.
+    /// Returns the end as of `now`: at most `longest_ms` from now. If the clock was set back to before the start,
+    /// the cooldown is not longer than originally planned.
     pub fn ends(&self, longest_ms: i64, now: Timestamp) -> Timestamp {
         let length = self.until.since(self.since).min(longest_ms);
         self.since.min(now).plus_ms(length)
     }
 }
 
-/// Why a backend is parked.
+/// Reason of a cooldown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParkedFor {
@@ -183,7 +183,7 @@ impl fmt::Display for ParkedFor {
     }
 }
 
-/// Why a backend is disabled.
+/// Reason why a backend is disabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisabledFor {
@@ -208,9 +208,9 @@ impl fmt::Display for DisabledFor {
 /// A call that is under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InFlight {
-    /// When it began.
+    /// Start of the call.
     pub since: Timestamp,
-    /// What it is likely to cost.
+    /// Likely cost.
     #[serde(default)]
     pub likely_cost: Money,
     /// Whether the model said something already.
@@ -221,7 +221,7 @@ pub struct InFlight {
 /// Something that went wrong.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastError {
-    /// When.
+    /// Time of the error.
     pub at: Timestamp,
     /// The words for it, at most 300 characters.
     pub text: String,

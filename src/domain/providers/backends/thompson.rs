@@ -1,4 +1,4 @@
-//! What a backend is worth for a sort of task: progress for money, with how sure that is.
+//! Expected progress per cost of each backend, by type of task, with its uncertainty.
 //!
 //! A score is drawn for each backend, and the highest is taken (Thompson sampling): a Beta posterior gives the progress of
 //! an iteration, and the mean cost divides it, as in "Thompson Sampling for Budgeted Multi-armed Bandits" (Xia, Li, Qin,
@@ -20,7 +20,7 @@ const PRIOR: f64 = 4.0;
 /// Least cost of an iteration, in dollars, so that nothing is divided by 0.
 const LEAST_COST: f64 = 1e-4;
 
-/// What is known of backends, by name and sort of task.
+/// Statistics of the backends, by name and type of task.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Posteriors(BTreeMap<String, BTreeMap<TaskType, Posterior>>);
@@ -31,11 +31,11 @@ pub struct Posteriors(BTreeMap<String, BTreeMap<TaskType, Posterior>>);
 pub struct Posterior {
     /// Completion gained, summed up.
     pub gained: f64,
-    /// What was missing to full completion in each of them, summed up.
+    /// Sum of the completion that was missing in each of them.
     pub missed: f64,
-    /// What they cost, in dollars, those whose cost is known.
+    /// Sum of their costs in dollars, of those whose cost is known.
     pub cost: f64,
-    /// How many those are.
+    /// Number of those with a known cost.
     pub priced: f64,
 }
 
@@ -86,7 +86,7 @@ impl Posteriors {
         };
     }
 
-    /// What is known of a backend and a sort of task.
+    /// Returns the statistics of a backend for a type of task.
     pub fn of(&self, backend: &str, task_type: TaskType) -> Posterior {
         self.0.get(backend).and_then(|by_type| by_type.get(&task_type)).copied().unwrap_or_default().sound()
     }

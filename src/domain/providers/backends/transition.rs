@@ -17,8 +17,8 @@ const LONGEST_CALL_MS: i64 = 12 * HOUR_MS;
 /// Answers after which a probation is over.
 const PROVEN: u32 = 16;
 
-/// What is known after an observation. `now` may lie before an earlier one, or far after it: no park lasts longer for it
-/// than it was meant to.
+/// Returns the state after an observation. `now` may lie before or long after an earlier observation; neither extends a
+/// cooldown beyond its planned length.
 pub fn transition(
     state: Backends,
     observation: &BackendObservation,

@@ -1,4 +1,4 @@
-//! What the words and numbers of structured errors mean.
+//! Meaning of the codes and numbers of structured errors.
 
 use std::sync::LazyLock;
 
@@ -122,7 +122,7 @@ fn words(pattern: &str) -> Regex {
     Regex::new(&format!("(?i){pattern}")).expect("constant pattern")
 }
 
-/// What a provider's word for an error says; upper and lower case are one.
+/// Returns the limit that a provider's error code means, ignoring case.
 pub(super) fn of_code(code: &str) -> Option<LimitKind> {
     of_distinct(code).or_else(|| find(&GENERAL, code)).or_else(|| code.trim().parse().ok().and_then(of_status))
 }
@@ -137,7 +137,8 @@ fn find(table: &[(&str, LimitKind)], code: &str) -> Option<LimitKind> {
     table.iter().find(|(word, _)| word.eq_ignore_ascii_case(code)).map(|(_, kind)| *kind)
 }
 
-/// What an HTTP status says by itself. 400 to 413 say nothing without words: [`of_status_with_words`].
+/// Returns the limit that an HTTP status means by itself. 400 to 413 mean none without a message:
+/// [`of_status_with_words`].
 pub(super) fn of_status(status: u16) -> Option<LimitKind> {
     match status {
         429 => Some(LimitKind::Rate),
@@ -146,7 +147,7 @@ pub(super) fn of_status(status: u16) -> Option<LimitKind> {
     }
 }
 
-/// What an HTTP status says together with the words of its error.
+/// Returns the limit that an HTTP status means together with the message of its error.
 pub(super) fn of_status_with_words(status: u16, words: &str) -> Option<LimitKind> {
     let (pattern, kind) = match status {
         401 => (&AUTH, LimitKind::Auth),

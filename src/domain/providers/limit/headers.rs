@@ -7,12 +7,12 @@
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::limit::{LimitKind, duration, moment, plausible};
 
-/// What headers say of a limit.
+/// Limit found in headers.
 #[derive(Debug, PartialEq)]
 pub(super) struct HeaderLimit {
     /// Quota for what belongs to a plan, else rate; `None` where headers say when, but not that it is a limit.
     pub(super) kind: Option<LimitKind>,
-    /// When it ends.
+    /// End of the limit.
     pub(super) until: Option<Timestamp>,
     /// The header that says so, with its value.
     pub(super) evidence: String,

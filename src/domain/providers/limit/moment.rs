@@ -1,8 +1,8 @@
 //! Moments as providers write them: `3pm (Europe/Rome)`, `Oct 9, 3am`, RFC 3339 and 1123, epochs.
 //!
 //! A moment without a zone is in the zone that the caller names. A clock time without a date is the next one after now.
-//! Where clocks are put forward, a time that does not exist is the one an hour later; where they are put back, the first
-//! of the two that is still to come.
+//! A local time skipped when clocks are set forward is read as one hour later; of a time that occurs twice, the first
+//! that is still in the future counts.
 
 use std::sync::LazyLock;
 

@@ -87,8 +87,8 @@ impl LimitSignals {
         self.messages.extend(delays.take(room));
     }
 
-    /// What an error says that ended a run and can be anybody's: the limit that [`classify`](super::classify) would find, else
-    /// what its status says. `None` where it is an error of another sort.
+    /// Returns the limit in an error that ended a run and may come from any program: what
+    /// [`classify`](super::classify) finds, otherwise by its status. `None` for other errors.
     pub fn refusal(&self, said: &str) -> Option<LimitKind> {
         let mut whole = self.clone();
         whole.succeeded = false;

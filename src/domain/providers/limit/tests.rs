@@ -65,7 +65,7 @@ fn signals(real: &Real) -> LimitSignals {
     }
 }
 
-/// What is wrong with the reading of a line, if anything is.
+/// Returns the problem of how a line is read; `None` if there is none.
 fn fault(real: &Real) -> Option<String> {
     let now = moment(real.now.as_deref().unwrap_or(NOW));
     let Some(limit) = classify(&signals(real), now) else {
@@ -114,7 +114,7 @@ fn nothing_is_a_limit_where_the_run_succeeded() {
     }
 }
 
-/// What a message's time is read as, at noon UTC of a Thursday, 2026-01-15.
+/// Returns the time read from a message, at noon UTC of Thursday, 2026-01-15.
 fn until(said: &str, zone: Option<&str>) -> Option<String> {
     let signals =
         LimitSignals { zone: zone.map(str::to_owned), ..failed(&format!("You've hit your usage limit. {said}")) };

@@ -11,13 +11,13 @@ use regex::Regex;
 
 use crate::domain::providers::limit::{LimitKind, codes, wording};
 
-/// How much of a message is read, in bytes from its end.
+/// Length read of a message, in bytes from its end.
 const MESSAGE_BYTES: usize = 16 * 1024;
-/// How many messages are read at either end of the list.
+/// Number of messages read at either end of the list.
 const MESSAGES: usize = 4;
-/// How many lines are read of all messages together, shared among them.
+/// Number of lines read of all messages together.
 const LINES: usize = 400;
-/// How much of what follows an anchor belongs to it, in bytes: words, and a structured body.
+/// Length of the text that belongs to an anchor, in bytes: a sentence, and a structured body.
 const SENTENCE: usize = 500;
 const BODY: usize = 6_000;
 /// Most structured bodies that are read of one message, from its end.
@@ -25,10 +25,10 @@ const BODIES: usize = 20;
 /// Most prefixes of one line.
 const PREFIXES: usize = 12;
 
-/// What a message says of a limit.
+/// Limit found in a message.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MessageLimit {
-    /// What sort it is.
+    /// Kind.
     pub(super) kind: LimitKind,
     /// The message from the words on, white space folded; where a time is looked for.
     pub(super) message: String,
@@ -37,7 +37,7 @@ pub(super) struct MessageLimit {
 static NOISE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])").expect("constant pattern")
 });
-/// What programs put before any line: bullets, times, levels, names of errors.
+/// Prefixes that any program may put before a line: bullets, timestamps, levels, names of errors.
 static WEAK: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&wording::ascii(
         r"(?ix)^(?:
@@ -64,7 +64,7 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
     ))
     .expect("constant pattern")
 });
-/// What only the programs and libraries that talk to providers put before an error.
+/// Prefixes that only programs and libraries that call providers put before an error.
 static STRONG: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&wording::ascii(
         r#"(?ix)^(?:
@@ -94,7 +94,7 @@ static STATUS: LazyLock<Regex> = LazyLock::new(|| {
         r"(?ix)^[(\[]?(?:error\ code:\ *|(?:invalid\ |unexpected\ )?status(?:\ code)?:?\ *|http\ error!\ status:\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?[)\]]?(?:[:,.·\x22-]|\ )*"))
     .expect("constant pattern")
 });
-/// What Codex says of a status that it did not expect.
+/// Prefix that Codex puts before an unexpected status.
 static UNEXPECTED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^unexpected status [45][0-9]{2} [a-z ]{2,40}: ").expect("constant pattern"));
 /// The standard's words for a status, where a structured body follows them.
@@ -143,7 +143,7 @@ fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// So many lines from the end.
+/// Returns this many lines from the end.
 fn last_lines(text: &str, lines: usize) -> &str {
     let start = text.trim_end().rmatch_indices('\n').nth(lines.saturating_sub(1)).map_or(0, |(at, _)| at + 1);
     &text[start..]
@@ -209,7 +209,7 @@ impl Folded {
     }
 }
 
-/// What a line of this length says, from its beginning on; it may go on in the lines below.
+/// Returns the limit in a line of this length, from its beginning; the message may continue in the following lines.
 fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize) -> Option<MessageLimit> {
     let own = text[..length].trim_end();
     let mut rest = head(text, BODY);
@@ -266,7 +266,7 @@ fn reading(kind: LimitKind, message: &str) -> MessageLimit {
     MessageLimit { kind: wording::refine(kind, message), message: message.to_owned() }
 }
 
-/// What a structured error says: its words, its codes, its status.
+/// Returns the limit in a structured error: by its message, its codes, its status.
 fn body(text: &str, known: bool, status: Option<u16>) -> Option<MessageLimit> {
     let text = &text[..end_of_body(text)];
     let (mut by_words, mut by_code, mut by_number) = (None, None, None);
@@ -313,7 +313,7 @@ pub(super) fn stronger(one: Option<LimitKind>, other: Option<LimitKind>) -> Opti
     }
 }
 
-/// Where the brackets that `text` opens with are closed; where they are not, so far as a sentence goes.
+/// Returns the length of the bracketed body at the beginning of `text`; of a sentence if the brackets are not closed.
 fn end_of_body(text: &str) -> usize {
     let mut depth = 0_usize;
     for (at, character) in text.char_indices() {

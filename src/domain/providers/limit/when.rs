@@ -1,4 +1,4 @@
-//! When a limit ends, read from the words that tell of it.
+//! End of a limit, read from the text of an error.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::limit::wording::ascii;
 use crate::domain::providers::limit::{duration, moment, plausible};
 
-/// What comes before a moment or a length of time, the surest first. `after` takes both.
+/// Words before a time or a duration, the most certain first. `after` precedes both.
 static FIELD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&ascii(
         r#"(?ix)
@@ -39,7 +39,8 @@ static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
     ))
     .expect("constant pattern")
 });
-/// What a program says of its own next try; that is not the provider's time. (OpenCode's `[retrying in 32m 50s]` is.)
+/// Announcement of a program's own next attempt, which is not the provider's time. (OpenCode's `[retrying in 32m 50s]`
+/// is.)
 static OWN_RETRY: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^retrying (?:again )?(?:in|after)").expect("constant pattern"));
 

@@ -12,7 +12,7 @@ use crate::domain::providers::limit::LimitKind;
 
 type Table = &'static [(LimitKind, &'static str)];
 
-/// What may stand between "your" and "limit".
+/// Words that may stand between "your" and "limit".
 const WINDOW: &str = r"(?:(?:org(?:anization)?['’]?s?|workspace['’]?s?|team['’]?s?|account['’]?s?|claude|codex|chatgpt|monthly|weekly|daily|hourly|session|usage|opus|sonnet|haiku|fable|api|free|plan|message|spend(?:ing)?|premium|request|requests|token|specified|current|global|included|\d+[ -]hour|five-hour|\d-day|extra|[0-9.]{1,4})\s)*";
 
 const SPECIFIC: Table = &[
@@ -307,7 +307,7 @@ pub(super) fn zone(message: &str) -> Option<&'static str> {
     BEIJING.is_match(message).then_some("Asia/Shanghai")
 }
 
-/// What a short message that is nothing but a status and its words says.
+/// Short messages that consist of a status and its standard text.
 static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^(?:error:\ |http\ )?([45][0-9]{2})[:\ ]\ ?(?:too\ many\ requests|insufficient\ (?:balance|credits|quota)
@@ -326,17 +326,17 @@ static SPECIFIC_SET: LazyLock<Set> = LazyLock::new(|| Set::new(SPECIFIC));
 static GENERAL_SET: LazyLock<Set> = LazyLock::new(|| Set::new(GENERAL));
 static TIMED_SET: LazyLock<Set> = LazyLock::new(|| Set::new(TIMED));
 
-/// What `text` begins with, in the words of a provider.
+/// Returns the limit that `text` begins with, in the words of one provider.
 pub(super) fn specific(text: &str) -> Option<LimitKind> {
     SPECIFIC_SET.kind(text)
 }
 
-/// What `text` begins with, in the words of any service.
+/// Returns the limit that `text` begins with, in the words of any service.
 pub(super) fn general(text: &str) -> Option<LimitKind> {
     GENERAL_SET.kind(text)
 }
 
-/// What `text` begins with, in the words of any service with a time after them.
+/// Returns the limit that `text` begins with, in the words of any service followed by a time.
 pub(super) fn timed(text: &str) -> Option<LimitKind> {
     TIMED_SET.kind(text)
 }

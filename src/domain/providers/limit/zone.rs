@@ -65,7 +65,7 @@ const ZONES: [(&str, &str); 6] = [
     ("AKST", "Etc/GMT+9"),
 ];
 
-/// What a text says of a zone.
+/// Time zone found in a text.
 pub(super) enum Named {
     /// Nothing.
     None,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::prices::TokenUsage;
 
-/// What a session has used, by the account of the CLI that keeps it.
+/// Tokens and cost of a session, as its CLI counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cumulative {
@@ -16,7 +16,8 @@ pub struct Cumulative {
 }
 
 impl Cumulative {
-    /// What a run used that went on with a session whose figures were `before`; these figures are those after it.
+    /// Returns the use of one run that resumed a session with the figures `before`; these are the figures after the
+    /// run.
     ///
     /// Some CLIs (and only some versions of them) begin to add up anew with each run, so the figures have to tell: they are
     /// of the whole session where they hold all that it had before and, on top, the tokens that the run itself was `seen`

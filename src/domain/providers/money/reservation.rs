@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Money, Timestamp};
 
-/// What a run is taken to cost where nothing is known of runs like it: half a dollar.
+/// Likely cost of a run if no similar run is known: half a dollar.
 pub const LIKELY_DEFAULT: Money = Money(500_000);
 
 /// Past runs that count, newest first.
 const PAST_MAX: usize = 20;
 
-/// What a run is likely to cost: mean and one standard deviation of the newest runs of the same loop or model (at most 20
-/// are looked at), newest first; [`LIKELY_DEFAULT`] where there are none.
+/// Returns the likely cost of a run: mean plus one standard deviation of the newest runs of the same loop or model,
+/// newest first (at most 20 are used); [`LIKELY_DEFAULT`] without any.
 pub fn likely_cost(past: &[Money]) -> Money {
     let past = &past[..past.len().min(PAST_MAX)];
     if past.is_empty() {
@@ -24,7 +24,7 @@ pub fn likely_cost(past: &[Money]) -> Money {
     Money::from_usd(mean + variance.sqrt())
 }
 
-/// How a run ended, as far as money goes.
+/// End of a run with regard to its cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// With a cost, the backend's own or an estimate.
@@ -38,11 +38,11 @@ pub enum Ending {
 /// Money that a run holds until it is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// When it was made.
+    /// Time of the reservation.
     pub at: Timestamp,
-    /// How much.
+    /// Reserved amount.
     pub amount: Money,
-    /// What the run's stream has shown that it cost; `None` before it showed anything.
+    /// Cost reported by the event stream so far; `None` before the first report.
     pub shown: Option<Money>,
 }
 
@@ -57,12 +57,12 @@ impl Reservation {
         Self { shown: Some(self.shown.unwrap_or_default().max(cost)), ..self }
     }
 
-    /// What it holds: its amount, or more where the stream showed more.
+    /// Returns the held amount: the reserved amount, or the reported cost if it is higher.
     pub fn held(&self) -> Money {
         self.amount.max(self.shown.unwrap_or_default())
     }
 
-    /// What is booked in its place. A lost run costs what its stream had shown, or all that was reserved where it had shown
+    /// Returns the amount to book. A lost run costs what its stream reported, or the reserved amount if it reported
     /// nothing.
     pub fn settle(&self, ending: Ending) -> Money {
         let money = match ending {

@@ -140,7 +140,7 @@ fn sums_of_a_session_become_what_a_run_used() {
     assert_eq!(serde_json::from_str::<Cumulative>("{}").unwrap(), Cumulative::default());
 }
 
-/// What happens to one of several loops that run side by side.
+/// Step of one of several loops that run concurrently.
 #[derive(Debug, Clone)]
 enum AccountStep {
     Begin { looped: usize, likely: i64 },

@@ -1,4 +1,4 @@
-//! What rules can ask about: the facts of a loop, and their names in expressions.
+//! Facts about a loop that rules can use, and their names in expressions.
 
 use cel::Value;
 
@@ -6,8 +6,8 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 use crate::domain::supervision::control::{Trend, Urgency};
 
-/// What a loop is like at a moment between two iterations. Money, tokens and time are those of the whole loop; a model's
-/// rules that are to go by one backend get that backend's errors here.
+/// Facts about a loop between two iterations. Cost, tokens and time are those of the whole loop; for a model's rules
+/// that apply to one backend, errors are those of that backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleFacts {
     /// `iteration`: the one that ended last, or the one that is about to begin; from 1, 0 before the first.
@@ -20,12 +20,12 @@ pub struct RuleFacts {
     pub consec_errors: u32,
     /// `error_count`: iterations that ended with an error, over the whole loop.
     pub error_count: u32,
-    /// What the last run said that failed it; `has_error` is whether there is something. It is of the run that the iteration
-    /// ended with, and in the backend's words where there are any: where a limited backend was left and the next one did
-    /// the work, there is no error.
+    /// Error of the last run if it failed, in the backend's words if there are any; `has_error` reports whether
+    /// there is one. It is the error of the run that the iteration ended with: if a limited backend was replaced
+    /// and the next one did the work, there is no error.
     pub last_error: Option<String>,
-    /// What backends said that refused the last run: those that were left on the way, and those that it waits for. No
-    /// condition sees it; `on_error` of the schedule does.
+    /// Errors of the backends that refused the last run: those that were replaced, and those that the loop waits
+    /// for. Conditions cannot use it; `on_error` of the schedule does.
     pub refused: Vec<String>,
     /// `cost` (or `total_cost`): dollars that the loop has cost.
     pub cost: Money,
@@ -73,7 +73,7 @@ impl Default for RuleFacts {
     }
 }
 
-/// What a value is.
+/// Type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueKind {
     Truth,
@@ -140,7 +140,7 @@ pub(super) fn lookup(name: &str) -> Option<&'static Variable> {
 }
 
 impl RuleFacts {
-    /// What `on_error` looks for its words in; `None` where nothing went wrong.
+    /// Returns the text in which `on_error` searches; `None` without an error.
     pub(super) fn errors(&self) -> Option<String> {
         let told: Vec<&str> = self.last_error.iter().chain(&self.refused).map(String::as_str).collect();
         (!told.is_empty()).then(|| told.join("\n"))

@@ -1,4 +1,4 @@
-//! Which model runs: rules in order, the first that holds wins.
+//! Choice of the model: the first matching rule wins.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,9 +23,9 @@ pub struct ModelRule {
 pub struct ModelChoice {
     /// The model; `None` for the backend's own default.
     pub model: Option<String>,
-    /// Which rule it was, from 0; `None` where none held.
+    /// 0-based index of the rule; `None` if none matched.
     pub rule: Option<usize>,
-    /// Why, for people.
+    /// Reason, shown to people.
     pub why: String,
     /// Rules that could not be computed, one sentence each; they count as not holding.
     pub broken: Vec<String>,

@@ -1,4 +1,4 @@
-//! What happens when: triggers and actions, looked at between two iterations and at any other time.
+//! Schedule: triggers and their actions, evaluated after each iteration and by time.
 //!
 //! A trigger that stays true acts once, until it was false again. Moments of `cron` and iterations are not missed when
 //! nobody looks at them: what came since the last look counts, and counts for every rule.
@@ -21,7 +21,7 @@ pub use state::ScheduleState;
 /// Longest reason, in characters.
 const REASON_MAX: usize = 300;
 
-/// When a rule acts; where several are given, each of them is enough.
+/// Triggers of a rule; any one of them is sufficient.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trigger {
@@ -38,7 +38,7 @@ pub struct Trigger {
     pub cron: Option<String>,
 }
 
-/// What a rule does, as a configuration writes it.
+/// Action of a rule, as written in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionName {
@@ -58,9 +58,9 @@ pub enum ActionName {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleEntry {
-    /// When it acts.
+    /// Triggers.
     pub trigger: Trigger,
-    /// What it does.
+    /// Action.
     pub action: ActionName,
     /// The backend for `switch_backend`; the next one where left out.
     #[serde(default)]
@@ -68,12 +68,12 @@ pub struct ScheduleEntry {
     /// The model for `set_model`.
     #[serde(default)]
     pub model: Option<String>,
-    /// Why, for people; the trigger where left out.
+    /// Reason, shown to people; the trigger by default.
     #[serde(default)]
     pub reason: Option<String>,
 }
 
-/// What to do.
+/// Action of a rule with its argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduledAction {
@@ -99,17 +99,17 @@ impl ScheduledAction {
 /// A rule that acts now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firing {
-    /// Which rule, from 0.
+    /// 0-based index of the rule.
     pub rule: usize,
-    /// What to do.
+    /// Action.
     pub action: ScheduledAction,
-    /// Why, for people: the configured reason, or the trigger.
+    /// Reason, shown to people: the configured one, or the trigger.
     pub reason: String,
-    /// What came true: `cost > 10`, `iteration 5`, `0 9 * * *`.
+    /// Trigger that fired: `cost > 10`, `iteration 5`, `0 9 * * *`.
     pub trigger: String,
 }
 
-/// What came of a look at a schedule.
+/// Result of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Look {
     /// Rules that act, in their order.
@@ -120,12 +120,12 @@ pub struct Look {
 
 #[derive(Debug, Clone, PartialEq)]
 struct CompiledEntry {
-    /// What its condition is remembered by.
+    /// Key under which the state of the condition is stored.
     key: String,
     when: Option<CompiledCondition>,
     at_iteration: Option<u32>,
     every_iterations: Option<u32>,
-    /// As [`compared`] gives it.
+    /// Error text in the form returned by [`compared`].
     on_error: Option<String>,
     cron: Option<Cron>,
     action: ScheduledAction,
@@ -173,7 +173,8 @@ impl Schedule {
         if problems.is_empty() { Ok(Self { entries: compiled }) } else { Err(problems) }
     }
 
-    /// Which rules act now, by all that came since the last look. `state` is kept with the loop, one schedule each.
+    /// Returns the rules that fire now, by all changes since the last evaluation. `state` is stored with the loop,
+    /// one for each schedule.
     pub fn look(&self, facts: &RuleFacts, now: Timestamp, state: &mut ScheduleState) -> Look {
         let since = state.advance(facts, now);
         let mut look = Look::default();
@@ -205,7 +206,8 @@ impl Schedule {
         look
     }
 
-    /// Which rules act on a run that every backend refused: those with `on_error` alone, as no iteration has ended.
+    /// Returns the rules that fire for a run that every backend refused: only those with `on_error`, because no
+    /// iteration has ended.
     pub fn look_at_refusal(&self, facts: &RuleFacts, state: &mut ScheduleState) -> Look {
         let errors = Some(facts.refused.join("\n")).filter(|errors| state.meets(Some(errors)));
         let firing = |(rule, entry): (usize, &CompiledEntry)| {
@@ -218,7 +220,7 @@ impl Schedule {
 }
 
 impl CompiledEntry {
-    /// What happened since the last look that this rule waits for.
+    /// Returns the trigger of this rule that fired since the last evaluation.
     fn happened(&self, facts: &RuleFacts, since: &ElapsedSinceLook) -> Option<String> {
         let iterations = since.iteration..facts.iteration;
         if let Some(at) = self.at_iteration.filter(|at| iterations.contains(&(at - 1))) {
@@ -234,7 +236,7 @@ impl CompiledEntry {
         Some(format!("{} (UTC)", cron.text()))
     }
 
-    /// What came true where the words that this rule waits for are among these.
+    /// Returns the trigger `on_error` if one of the errors contains its text.
     fn is_in(&self, errors: &str) -> Option<String> {
         let words = self.on_error.as_deref().filter(|words| compared(errors).contains(words))?;
         Some(format!("an error with \"{}\"", shortened(words)))

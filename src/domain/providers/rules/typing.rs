@@ -14,7 +14,7 @@ use words::{impossible, number, refused_call, sign, unknown};
 /// Deepest tree, in nodes: what is typed is evaluated by recursion too.
 const DEPTH_MAX: usize = 32;
 
-/// What is wrong, and the byte of the text where.
+/// Error in an expression, and its byte offset in the text.
 #[derive(Debug)]
 pub(super) struct ExpressionProblem {
     pub(super) offset: Option<usize>,

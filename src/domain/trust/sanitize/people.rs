@@ -76,7 +76,7 @@ pub(super) fn begins_foreign_command(line: &str) -> bool {
     COMMAND.find(line).is_some_and(|found| !found.as_str()[1..].contains('/'))
 }
 
-/// What a fence is opened with: mark, length, language.
+/// Opening of a fence: character, length, language.
 fn opening(line: &str) -> Option<(char, usize, &str)> {
     let line = line.trim_start();
     let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
@@ -174,7 +174,7 @@ fn pieces(line: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Where in `text` a run of exactly `run` backticks begins.
+/// Returns the byte offset in `text` of a run of exactly `run` backticks.
 fn closing(text: &str, run: usize) -> Option<usize> {
     let mut at = 0;
     while let Some(start) = text[at..].find('`') {

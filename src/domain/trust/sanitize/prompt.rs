@@ -27,12 +27,12 @@ static FAR_RIGHT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[^\S\n]{200,}[
 static DATA_ADDRESS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r#"(?i)\bdata:[\w/.+=-]*(?:;[\w=+.-]*)*,[^\s<>"')]*"#).expect("a constant pattern"));
 
-/// What of a text people see.
+/// Visible part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompted {
     /// The visible text, as simple Markdown, trimmed.
     pub text: String,
-    /// How many pieces were left out because the forge does not show them, or not at once.
+    /// Number of parts omitted because the forge hides or collapses them.
     pub hidden_removed: usize,
 }
 
@@ -64,7 +64,7 @@ pub fn for_prompt(markdown: &str) -> Prompted {
     Prompted { text: lines.join("\n").trim().to_owned(), hidden_removed: removed }
 }
 
-/// What has been seen of a text so far.
+/// State of reading a text.
 #[derive(Default)]
 struct Page {
     out: String,
@@ -78,7 +78,7 @@ struct Page {
     /// Open lists: the next number, or none for bullets.
     lists: Vec<Option<u64>>,
     quotes: usize,
-    /// Where in `out` the last line begins.
+    /// Byte offset in `out` of the last line.
     line_begin: usize,
     /// Text of the code or HTML block that is being read.
     block: Option<String>,

@@ -1,6 +1,6 @@
 //! A tolerant reader of unified git diffs.
 
-/// What a line of a hunk does.
+/// Role of a line in a hunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineChange {
     Context,
@@ -18,7 +18,7 @@ pub(super) struct DiffLine {
 /// A run of lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Hunk {
-    /// What git writes behind the second `@@`: the function or section it is in.
+    /// Text after the second `@@`: the enclosing function or section.
     pub heading: String,
     pub lines: Vec<DiffLine>,
 }

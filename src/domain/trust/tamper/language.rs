@@ -1,4 +1,4 @@
-//! What tests, skips and assertions look like in each language.
+//! Syntax of tests, skips and assertions in each language.
 
 use std::sync::LazyLock;
 
@@ -84,7 +84,7 @@ pattern!(
 );
 
 impl Language {
-    /// Of a path; `None` for what holds no tests.
+    /// Returns the language of a path; `None` for files that contain no tests.
     pub fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
         Some(match name.rsplit_once('.')?.1 {

@@ -13,7 +13,7 @@ const MANY_ASSERTIONS: usize = 4;
 /// Likeness of two names from which on one is taken for the other, renamed.
 const ALIKE: f64 = 0.85;
 
-/// What has to be known of all files of a diff to tell a move from a loss.
+/// Facts about all files of a diff, which distinguish a moved test from a lost one.
 pub(super) struct DiffSummary {
     /// Names of tests that some file has after the change and had not before.
     added_tests: HashSet<String>,
@@ -264,8 +264,8 @@ impl<'a> Tests<'a> {
         any
     }
 
-    /// Which of the new names `free` takes the place of a removed test: one that asserts as much, or that is called
-    /// nearly the same and asserts something.
+    /// Returns the new name in `free` that replaces a removed test: one with as many assertions, or one with a
+    /// similar name and at least one assertion.
     fn replacement(&self, name: &str, free: &[String]) -> Option<usize> {
         let weight = |line: &&Placed<'_>| line.text.to_lowercase().contains("assert") || line.text.contains("expect");
         let before = |line: &&Placed<'_>| line.change != LineChange::Added && line.old_test.as_deref() == Some(name);
@@ -329,7 +329,7 @@ impl Side {
     }
 }
 
-/// What is in `names` more often than in `others`.
+/// Returns the elements that occur in `names` more often than in `others`.
 fn without(names: &[String], others: &[String]) -> Vec<String> {
     let mut left = others.to_vec();
     let mut rest = Vec::new();

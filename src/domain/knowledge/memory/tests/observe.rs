@@ -1,4 +1,4 @@
-//! What steps of sample loops show.
+//! Observations of the steps of sample loops.
 
 use super::*;
 use crate::domain::lifecycle::samples::{begin, checks, ended, fresh, guide, judged, said, sha};

@@ -1,4 +1,4 @@
-//! What is looked up, how it is ranked, and what queries of people become.
+//! Retrieval of learnings: candidates, ranking, and queries of people.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! What holds whatever happens in whatever order.
+//! Properties that hold for any order of observations.
 
 use proptest::prelude::*;
 
@@ -129,7 +129,7 @@ fn observation(of: &Happening, now: Timestamp) -> BackendObservation {
     }
 }
 
-/// What must hold of any state and any choice from it.
+/// Checks the invariants of a state and of a choice made from it.
 fn holds(scene: &BackendsFixture, seed: u64, now: Timestamp) -> Result<(), TestCaseError> {
     for (name, backend) in &scene.state.backends {
         if let BackendStatus::Parked(park) = &backend.status {

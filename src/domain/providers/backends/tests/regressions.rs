@@ -1,4 +1,4 @@
-//! What went wrong in a predecessor, by the number that `users-ask` gives it.
+//! Regressions of a predecessor, by their numbers in `users-ask`.
 
 use super::*;
 

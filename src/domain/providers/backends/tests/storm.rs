@@ -8,7 +8,7 @@ use super::*;
 const LOOPS: usize = 50;
 /// Iterations that each loop needs.
 const ITERATIONS: u32 = 30;
-/// When a backend says that it will not serve us, or says its first words, after the start of a call.
+/// Time after the start of a call at which a backend refuses it or begins to answer, in milliseconds.
 const REFUSES_MS: i64 = 3_000;
 const ANSWERS_MS: i64 = 8_000;
 
@@ -18,7 +18,7 @@ struct Provider {
     rate: usize,
     /// Calls that it takes in five hours; then it says when they are over.
     quota: usize,
-    /// When it is overloaded (it does not say how long) or out (calls fail after a while).
+    /// Periods of overload (without a known end) and of outage (calls fail after a while).
     overloads: Vec<(Timestamp, Timestamp)>,
     outages: Vec<(Timestamp, Timestamp)>,
     taken: Vec<Timestamp>,
@@ -90,11 +90,11 @@ struct StormFigures {
     parks: u32,
     /// Minutes between the wish for a call and the call that was served, of all loops.
     waited: f64,
-    /// How often a loop asked for a backend, in all.
+    /// Total number of requests for a backend.
     asked: u32,
     /// Minutes until the last loop ended.
     end: f64,
-    /// How often loops changed their backend, in all, and one loop at most.
+    /// Number of changes of backend: of all loops, and the maximum of one loop.
     switches: u32,
     most_switches: u32,
     /// Minutes for which `a` would have served but was not called, at most, and on average of the times it came back.
@@ -115,7 +115,7 @@ struct Storm {
     figures: StormFigures,
     /// Since when `a` would serve although nobody called it.
     idle_since: Option<Timestamp>,
-    /// How long it was left alone each time, in minutes.
+    /// Length of each cooldown, in minutes.
     idles: Vec<f64>,
 }
 
@@ -273,7 +273,7 @@ impl Storm {
     }
 }
 
-/// How bad it is.
+/// Severity of the storm.
 #[derive(Debug, Clone, Copy)]
 struct Weather {
     /// Calls that `a`, `b` and `c` take within five hours; 1,500 are needed.

@@ -1,4 +1,4 @@
-//! What a schedule remembers between two looks.
+//! State of a schedule between two evaluations.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,11 @@ const CLOCK_SLACK_MS: i64 = 24 * 3_600_000;
 /// Most characters of an error that are kept to know it again.
 const ERROR_MAX: usize = 200;
 
-/// What the last look saw; the default is that of a loop that nobody looked at.
+/// State at the last evaluation; the default is that of a schedule that was never evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ScheduleState {
-    /// When it was.
+    /// Time of the evaluation.
     looked_at: Option<Timestamp>,
     /// The iteration that had ended.
     iteration: Option<u32>,
@@ -27,7 +27,7 @@ pub struct ScheduleState {
     held: BTreeSet<String>,
 }
 
-/// What came since the last look.
+/// Changes since the last evaluation.
 #[derive(Debug)]
 pub(super) struct ElapsedSinceLook {
     /// The moment of that look; moments of patterns come after it.
@@ -46,7 +46,7 @@ impl ScheduleState {
         Self { looked_at: Some(at), iteration: Some(0), ..Self::default() }
     }
 
-    /// What came since the last look, which from now on is this one.
+    /// Returns the changes since the last evaluation, and makes this evaluation the last one.
     pub(super) fn advance(&mut self, facts: &RuleFacts, now: Timestamp) -> ElapsedSinceLook {
         let moment = match self.looked_at {
             Some(at) if at.0 <= now.0.saturating_add(CLOCK_SLACK_MS) => at,

@@ -1,4 +1,4 @@
-//! What typing says of names, calls and figures.
+//! Error messages of typing about names, calls and numbers.
 
 use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 
@@ -8,7 +8,7 @@ use crate::domain::providers::rules::facts::{ALIASES, VARIABLES, Variable};
 /// Functions, in the order in which they are offered.
 const FUNCTIONS: [&str; 6] = ["size", "startsWith", "endsWith", "contains", "int", "double"];
 
-/// Why `variable` can never be `value`, where that is sure.
+/// Returns the reason why `variable` can never equal `value`, if that is certain.
 pub(super) fn impossible(variable: &Variable, value: &IdedExpr) -> Option<String> {
     let name = variable.name;
     if let (Some(most), Some(number)) = (variable.most, number(value)) {
@@ -27,7 +27,7 @@ pub(super) fn impossible(variable: &Variable, value: &IdedExpr) -> Option<String
     }
 }
 
-/// Why there is no such name.
+/// Returns the error for an unknown name.
 pub(super) fn unknown(name: &str) -> String {
     let names = VARIABLES.iter().map(|variable| variable.name).chain(ALIASES.iter().map(|(alias, _)| *alias));
     let near = did_you_mean(name, names);
@@ -38,7 +38,7 @@ pub(super) fn unknown(name: &str) -> String {
     format!("there is no `{}`{near}", shortened(name))
 }
 
-/// Why there is no such call.
+/// Returns the error for an unknown function.
 pub(super) fn refused_call(name: &str) -> String {
     if matches!(name, operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT) {
         return "there is nothing here that has elements".to_owned();
