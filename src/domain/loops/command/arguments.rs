@@ -1,6 +1,6 @@
 //! Arguments of a command: words, quoted values and options, then free text.
 
-use super::{PREFIX, RunOptions, nearest, shown};
+use super::{PREFIX, nearest, shown};
 
 /// Problem of a command in one sentence, and the nearest valid input.
 pub(super) type Problem = (String, Option<String>);
@@ -90,11 +90,6 @@ impl<'a> Arguments<'a> {
             given = true;
         }
         Ok(given)
-    }
-
-    /// Reads the options of `run` and `resume`.
-    pub fn options(&mut self) -> Result<RunOptions, Problem> {
-        RunOptions::parse(self)
     }
 
     /// Reads the rest of the line.

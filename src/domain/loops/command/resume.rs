@@ -25,7 +25,7 @@ impl CommandDefinition for Resume {
     };
 
     fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
-        Ok(Self { options: arguments.options()?, guidance: arguments.text() })
+        Ok(Self { options: RunOptions::parse(arguments)?, guidance: arguments.text() })
     }
 
     fn apply(self, target: &mut dyn CommandTarget) {

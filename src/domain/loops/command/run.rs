@@ -22,7 +22,7 @@ impl CommandDefinition for Run {
     };
 
     fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
-        Ok(Self { options: arguments.options()? })
+        Ok(Self { options: RunOptions::parse(arguments)? })
     }
 
     /// Applies the command to a loop that exists: supplies the confirmation or the checks that the loop waits for.
