@@ -35,6 +35,8 @@ on_one_forge!(
     checks_in_issue_count_only_from_writers,
     already_solved_issue_is_reported,
     resume_raises_limits,
+    iteration_limit_is_raised_by_command,
+    iteration_limit_below_used_iterations_is_rejected,
 );
 
 /// Agent that passes the check in its second run.
@@ -477,6 +479,45 @@ async fn resume_raises_limits(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 3), "{}", done.why);
         assert!(world.escalations().is_empty());
+    })
+    .await;
+}
+
+async fn iteration_limit_is_raised_by_command(dialect: Dialect) {
+    story(Setup::new(dialect).agent(NEVER), async |world| {
+        world.comment("/ralph run --max-iterations 2").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
+        let comment = world.comment("/ralph iterations 3").await;
+        world.settle().await;
+        let raised = world.the_loop().await;
+        assert_eq!((raised.state, raised.limits.iterations), (LoopState::LimitReached, 3), "it does not resume by itself");
+        assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
+        let reply = "The limit is 3 iterations; 2 are used. `/ralph resume` continues the loop.";
+        assert!(world.bot_commented(reply), "{:#?}", world.bot_comments());
+        world.write_agent("echo 42 >answer.txt\n");
+        world.comment("/ralph resume").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 3), "{}", done.why);
+    })
+    .await;
+}
+
+async fn iteration_limit_below_used_iterations_is_rejected(dialect: Dialect) {
+    story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        for (line, reason) in [
+            ("/ralph iterations 2", "2 is not more than the 2 iterations used already"),
+            ("/ralph iterations many", "from 1 to 1000"),
+        ] {
+            let comment = world.comment(line).await;
+            world.settle().await;
+            assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
+            assert!(world.bot_commented(reason), "{line}: {:#?}", world.bot_comments());
+            assert_eq!(world.the_loop().await.limits, done.limits, "{line}");
+        }
     })
     .await;
 }

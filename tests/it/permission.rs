@@ -322,7 +322,7 @@ async fn replies_are_rate_limited(dialect: Dialect) {
 async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let commands =
-            ["run", "resume", "abort", "pause --now", "guide Do it my way", "budget 9", "status", "retry", "help"];
+            ["run", "resume", "abort", "pause --now", "guide Do it my way", "budget 9", "iterations 9", "status", "retry", "help"];
         for round in 0..2 {
             let (before, said) = (world.newest().await, world.bot_comments().len());
             for command in commands {

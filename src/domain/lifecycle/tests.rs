@@ -256,7 +256,7 @@ fn task_runs_from_label_to_merge() {
 #[test]
 fn every_command_is_handled_in_every_state() {
     use LoopState::*;
-    let commands: [(&str, LoopCommand, &[LoopState]); 9] = [
+    let commands: [(&str, LoopCommand, &[LoopState]); 10] = [
         (
             "run",
             LoopCommand::Run(command::Run {
@@ -284,6 +284,11 @@ fn every_command_is_handled_in_every_state() {
         (
             "budget",
             LoopCommand::Budget(command::Budget { limit: Money(50_000_000) }),
+            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
+        ),
+        (
+            "iterations",
+            LoopCommand::Iterations(command::Iterations { limit: 50 }),
             &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
         ),
         (

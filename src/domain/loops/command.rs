@@ -11,6 +11,7 @@ mod budget;
 mod extract;
 mod guide;
 mod help;
+mod iterations;
 mod options;
 mod pause;
 mod resume;
@@ -176,6 +177,7 @@ commands! {
     pause::Pause,
     guide::Guide,
     budget::Budget,
+    iterations::Iterations,
     status::Status,
     retry::Retry,
     help::Help,

@@ -133,6 +133,7 @@ fn every_command_of_the_table_is_read() {
         ("/ralph guide use serde", LoopCommand::Guide(Guide { remember: false, text: "use serde".into() })),
         ("/ralph guide --remember\nuse serde", LoopCommand::Guide(Guide { remember: true, text: "use serde".into() })),
         ("/ralph budget 5", LoopCommand::Budget(Budget { limit: Money(5_000_000) })),
+        ("/ralph iterations 12", LoopCommand::Iterations(Iterations { limit: 12 })),
         ("/ralph budget $5.05", LoopCommand::Budget(Budget { limit: Money(5_050_000) })),
     ];
     for (comment, command) in table {
@@ -156,6 +157,7 @@ fn stored_commands_are_read_again() {
         (r#"{"command":"pause","now":true,"reason":""}"#, "/ralph pause --now"),
         (r#"{"command":"guide","remember":true,"text":"be kind"}"#, "/ralph guide --remember be kind"),
         (r#"{"command":"budget","limit":5000000}"#, "/ralph budget 5"),
+        (r#"{"command":"iterations","limit":12}"#, "/ralph iterations 12"),
     ];
     for (json, comment) in stored {
         let command = ok(comment);
@@ -227,7 +229,7 @@ fn long_guidance_is_cut_at_a_character() {
 
 #[test]
 fn errors_say_what_is_wrong_and_what_is_near() {
-    let table: [(&str, &str, Option<&str>); 36] = [
+    let table: [(&str, &str, Option<&str>); 40] = [
         ("/ralph rnu", "no command `rnu`", Some("/ralph run")),
         ("/ralph RUN", "no command `RUN`", Some("/ralph run")),
         ("/ralph resmue", "no command", Some("/ralph resume")),
@@ -244,6 +246,10 @@ fn errors_say_what_is_wrong_and_what_is_near() {
         ("/ralph run —check x", "two plain hyphens", None),
         ("/ralph pause --nwo", "no option", Some("--now")),
         ("/ralph pause --now=yes", "no option", Some("--now")),
+        ("/ralph iterations", "from 1 to 1000", Some("/ralph iterations 10")),
+        ("/ralph iterations 0", "from 1 to 1000", Some("/ralph iterations 10")),
+        ("/ralph iterations 1001", "from 1 to 1000", Some("/ralph iterations 10")),
+        ("/ralph iterations 3 more", "takes no text", Some("/ralph iterations")),
         ("/ralph guide", "needs the guidance", None),
         ("/ralph guide --remember", "needs the guidance", None),
         ("/ralph run --check", "needs a value", Some("--check \"cargo test\"")),

@@ -1,0 +1,53 @@
+//! `/ralph iterations`: the iteration limit of a loop.
+
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{Arguments, Problem};
+use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, values};
+use crate::domain::loops::LoopState;
+
+/// Sets the iteration limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Iterations {
+    /// Maximum number of iterations of the whole loop, 1..=1000.
+    pub limit: u32,
+}
+
+impl CommandDefinition for Iterations {
+    const ROW: CommandRow = CommandRow {
+        name: "iterations",
+        usage: "/ralph iterations 10",
+        help: "Sets the iteration limit of the loop, 1 to 1000.",
+        record: CommandRecord::SessionAndAudit,
+    };
+
+    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+        let value = arguments.value()?.unwrap_or_default();
+        let limit = values::iterations(&value).map_err(|problem| (problem, Some(Self::ROW.usage.to_owned())))?;
+        Ok(Self { limit })
+    }
+
+    fn apply(self, target: &mut dyn CommandTarget) {
+        let limit = self.limit;
+        let current = target.current();
+        let used = current.spent.iterations;
+        if limit <= used {
+            return target.reject(format!(
+                "{limit} is not more than the {used} iterations used already. Set a higher limit, or pause the loop."
+            ));
+        }
+        current.limits.iterations = limit;
+        // Also an option, so that the repository's file, which is read later, does not lower it.
+        current.options.max_iterations = Some(limit);
+        let resume = match current.state {
+            LoopState::LimitReached => " `/ralph resume` continues the loop.",
+            _ => "",
+        };
+        target.reply(Self::ROW.name, format!("The limit is {limit} iterations; {used} are used.{resume}"));
+        target.update_status(false);
+    }
+
+    fn arguments(&self) -> String {
+        self.limit.to_string()
+    }
+}
