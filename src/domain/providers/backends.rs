@@ -1,11 +1,11 @@
-//! Backends as all loops share them: which may be called now, which are parked until when, and which one a call goes to.
+//! State of the backends, shared by all loops: availability, cooldowns, and the choice of a backend for a call.
 //!
-//! [`transition()`] is the only thing that changes the state, [`choose()`] reads it. A caller that was given a backend reports
-//! [`BackendObservation::CallStarted`] in the same transaction, so that two loops cannot take one free place; then one outcome.
-//! The end of a park is noticed by whatever is observed next, so no timer is needed for it.
+//! Only [`transition()`] changes the state; [`choose()`] reads it. A caller that was given a backend reports
+//! [`BackendObservation::CallStarted`] in the same transaction, so that two loops cannot take the same slot, and later
+//! one outcome. The next observation ends a cooldown that is over, so that no timer is needed.
 //!
-//! A backend that comes back from a park is on probation: one call tries it, all others stay where they are until it
-//! answered. One that is parked again and again is left alone for longer each time, as far as there is another.
+//! A backend is on probation after a cooldown: one call tries it, and all others use other backends until that call is
+//! answered. After repeated cooldowns another backend is preferred for increasing periods.
 
 mod choose;
 mod ledger;
@@ -34,7 +34,7 @@ pub use state::{
 pub use thompson::{Posterior, Posteriors};
 pub use transition::transition;
 
-/// Luck from a seed; `purpose` keeps the streams of one seed apart.
+/// Returns a random number generator for a seed; `purpose` separates the generators of one seed.
 fn luck(seed: u64, purpose: &str) -> fastrand::Rng {
     let mixed = purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
@@ -42,7 +42,7 @@ fn luck(seed: u64, purpose: &str) -> fastrand::Rng {
     fastrand::Rng::with_seed(mixed)
 }
 
-/// At most 300 characters of a text, none of which moves a terminal's cursor.
+/// Returns at most 300 characters of a text, without control characters.
 fn shortened(text: &str) -> String {
     text.trim().chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

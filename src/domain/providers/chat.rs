@@ -50,8 +50,8 @@ pub struct ModelTurn {
     pub text: String,
     /// The tools that it asks for, in order.
     pub calls: Vec<ToolCall>,
-    /// The turn in the provider's own form, sent back as it is where there is one: it may hold sealed reasoning that
-    /// nobody else can make. `Null` where there is nothing to keep.
+    /// Turn in the provider's own form, which is sent back unchanged: it may contain encrypted reasoning. `Null` if
+    /// not needed.
     pub original: Value,
 }
 
@@ -77,7 +77,7 @@ pub struct ToolResult {
     pub failed: bool,
 }
 
-/// A tool, as the model is told of it.
+/// Definition of a tool for the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
     /// Its name: letters, digits, `_` and `-`.

@@ -96,7 +96,7 @@ pub struct LimitSignals {
     pub headers: Vec<(String, String)>,
     /// Messages of errors: from the structured output first, then the end of standard error. Never a model's prose.
     pub messages: Vec<String>,
-    /// The zone of times that name none, by its IANA name; UTC without it, or where nobody knows it.
+    /// IANA name of the time zone of times without one; UTC if missing or unknown.
     pub zone: Option<String>,
 }
 

@@ -1,10 +1,9 @@
-//! Money before and after a call: what it is likely to cost is reserved, what it did cost is settled.
+//! Money of a call: its likely cost is reserved before, its real cost is settled after.
 //!
-//! Limits hold at the same time: one of the loop, one of the repository a day, one of the service a day, and for questions
-//! beside the work a share of the loop's. A run begins only where its likely cost fits into all, beside what others have
-//! reserved. It is ended as soon as its
-//! stream shows that one of them is reached, so that a limit is passed by no more than the one turn that was under way in
-//! each run at that moment.
+//! Several limits apply simultaneously: one of the loop, one of the repository per day, one of the service per day, and
+//! for assistants a share of the loop's. A run begins only if its likely cost fits into all of them, next to the
+//! reservations of others. It is ended when its stream shows that a limit is reached, so that a limit is exceeded by at
+//! most one turn of each concurrent run.
 
 mod cumulative;
 mod reservation;
@@ -28,7 +27,7 @@ const DAY_MS: i64 = 24 * 3_600_000;
 pub enum LimitScope {
     /// The loop's, over its whole life.
     Loop,
-    /// The share of the loop's that calls for one purpose may use together.
+    /// Share of the loop's limit for all calls with one purpose.
     Purpose,
     /// The repository's, a day in UTC.
     RepositoryDay,
@@ -50,12 +49,12 @@ impl fmt::Display for LimitScope {
 /// State of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CostAccount {
-    /// Settled: of the whole loop, or of this day.
+    /// Settled cost: of the whole loop, or of this day.
     pub spent: Money,
     /// Sum held by the open reservations of other runs ([`Reservation::held`]), including those from before
     /// midnight.
     pub reserved: Money,
-    /// The limit; `None` where there is none.
+    /// Limit; `None` without one.
     pub limit: Option<Money>,
 }
 
@@ -80,7 +79,7 @@ impl CostAccount {
     }
 }
 
-/// The accounts that a run is paid from, as they are before it.
+/// Accounts that a run is charged to, before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CostAccounts {
     /// The loop's.
@@ -131,8 +130,8 @@ impl fmt::Display for CostLimitReached {
 }
 
 impl CostAccounts {
-    /// Whether a run that is likely to cost `likely` may begin now. Of several limits in its way, one that time does not
-    /// lift is told first. A run that costs nothing always may.
+    /// Whether a run of `likely` cost may begin now. If several limits prevent it, one that does not end by itself
+    /// is reported first. A run without cost is always permitted.
     pub fn permit(&self, likely: Money, now: Timestamp) -> Permit {
         let likely = Money(likely.0.max(0));
         let mut reserve = likely;

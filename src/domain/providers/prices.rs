@@ -18,16 +18,16 @@ use crate::domain::model::settings::KeyProblem;
 
 pub use published::PUBLISHED_ON;
 
-/// Highest price that is believed, in dollars a million tokens; more is a slip of the unit.
+/// Highest plausible price, in dollars per million tokens; a higher one is an error of the unit.
 const PRICE_MAX_USD: f64 = 10_000.0;
 
-/// Tokens of one call or of several together. No token is in two fields.
+/// Tokens of one or several calls. No token is counted in two fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenUsage {
-    /// Tokens read, without those from a cache and those written into one.
+    /// Tokens read, excluding those read from or written to a cache.
     pub input: u64,
-    /// Tokens written, with those of its thinking.
+    /// Tokens written, including those of reasoning.
     pub output: u64,
     /// Tokens read from a cache.
     pub cache_read: u64,
@@ -43,7 +43,8 @@ impl TokenUsage {
         Self { input, output, cache_read, cache_write }
     }
 
-    /// From an interface whose count of tokens read includes those from a cache (OpenAI, Gemini, Moonshot).
+    /// Creates the usage of an interface whose count of tokens read includes those from a cache (OpenAI, Gemini,
+    /// Moonshot).
     pub fn with_cache_in_input(input: u64, output: u64, cached: u64) -> Self {
         Self { input: input.saturating_sub(cached), output, cache_read: cached.min(input), cache_write: 0 }
     }
@@ -85,7 +86,7 @@ pub enum CostSource {
     Estimated,
 }
 
-/// A cost, and whether it is known or estimated.
+/// Cost, reported or estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Amount.
@@ -94,7 +95,7 @@ pub struct Cost {
     pub source: CostSource,
 }
 
-/// Price of a model, as a configuration says it: US dollars a million tokens.
+/// Price of a model as configured, in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceEntry {
@@ -102,15 +103,15 @@ pub struct PriceEntry {
     pub input: f64,
     /// Tokens written.
     pub output: f64,
-    /// Tokens read from a cache; as tokens read where left out.
+    /// Tokens read from a cache; the price of tokens read by default.
     #[serde(default)]
     pub cache_read: Option<f64>,
-    /// Tokens written into a cache; as tokens read where left out.
+    /// Tokens written to a cache; the price of tokens read by default.
     #[serde(default)]
     pub cache_write: Option<f64>,
 }
 
-/// Price of a model: money for a million tokens.
+/// Price of a model per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenPrice {
     /// Tokens read.
@@ -119,7 +120,7 @@ pub struct TokenPrice {
     pub output: Money,
     /// Tokens read from a cache.
     pub cache_read: Money,
-    /// Tokens written into a cache (the shortest time that the provider offers).
+    /// Tokens written to a cache (the shortest lifetime that the provider offers).
     pub cache_write: Money,
 }
 
@@ -147,10 +148,10 @@ impl TokenPrice {
     }
 }
 
-/// Prices by model: the configuration's, and below them the published ones.
+/// Prices by model: those of the configuration, then the published ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PriceTable {
-    /// The configuration's; whole names, and beginnings where the flag is set.
+    /// Prices of the configuration; the flag marks prefixes of names.
     own: Vec<(String, bool, TokenPrice)>,
 }
 
@@ -160,8 +161,8 @@ impl PriceTable {
         Self { own: Vec::new() }
     }
 
-    /// The published prices with those of a configuration over them. A name ends with `*` where all models are meant
-    /// whose names begin so. `key` is the path of the section (`backends.codex.prices`).
+    /// Combines the configured prices with the published ones. A name that ends with `*` matches all models that
+    /// begin with it. `key` is the path of the section (`backends.codex.prices`).
     ///
     /// # Errors
     /// Everything that is wrong with the entries, with its path.
@@ -176,9 +177,9 @@ impl PriceTable {
         if problems.is_empty() { Ok(Self { own }) } else { Err(problems) }
     }
 
-    /// The price of `model`, which can have a provider before it and a date behind it. Of several that fit, the
-    /// configuration's whole names count first, then its longest beginning, then the published ones; `None` where nothing
-    /// fits: an unknown model is not free.
+    /// Returns the price of `model`, which can have a provider before it and a date after it. Configured whole
+    /// names count first, then the longest configured prefix, then published names; `None` if nothing matches: an
+    /// unknown model is not free.
     pub fn price(&self, model: &str) -> Option<TokenPrice> {
         let model = name::canonical(model);
         if model.is_empty() {

@@ -1,9 +1,9 @@
-//! Rules that a configuration states about a loop: which model runs, and what happens when.
+//! Rules of the configuration about a loop: its model, and its schedule.
 //!
-//! Conditions are expressions of the Common Expression Language (CEL). They are parsed by a library and then typed here,
-//! with a smaller language than CEL is: names of [`RuleFacts`], figures, texts, `&& || !`, comparisons, `+ - * / %`, `in` with
-//! a list, `? :`, and a few functions. There is nothing that repeats, so an evaluation takes no longer than its text is
-//! long. What is wrong is told when the configuration is read, never in the middle of a loop.
+//! Conditions are expressions of the Common Expression Language (CEL), parsed by a library and typed here. Supported is
+//! a subset: names of [`RuleFacts`], numbers, texts, `&& || !`, comparisons, `+ - * / %`, `in` with a list, `? :`, and
+//! a few functions. Without loops, the time of an evaluation is bounded by the length of the text. Errors are reported
+//! when the configuration is read, not while a loop runs.
 
 mod facts;
 mod models;
@@ -31,8 +31,8 @@ use typing::{ExpressionProblem, Typing};
 /// Most characters of an expression.
 pub const EXPRESSION_MAX: usize = 500;
 
-/// Most parentheses, brackets and conditions within each other. The parser takes some 100 KiB of stack for each without
-/// optimisation, and runs on threads that have 2 MiB.
+/// Maximum nesting of parentheses, brackets and conditions. The parser takes about 100 KiB of stack for each level
+/// without optimisation, and runs on threads with 2 MiB.
 const NESTING_MAX: u16 = 8;
 
 /// Name of the division of decimals while an expression is evaluated; CEL itself allows a division of decimals by 0.
@@ -45,7 +45,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()
 pub struct RuleProblem {
     /// Path of the key (`models.rules[1].when`).
     pub key: String,
-    /// Line and column within the value, both from 1; `None` where the value is wrong as a whole.
+    /// 1-based line and column within the value; `None` if the problem concerns the whole value.
     pub at: Option<(usize, usize)>,
     /// Problem and remedy, without the key.
     pub message: String,
@@ -78,21 +78,21 @@ pub enum RuleOutcome {
     Holds,
     /// It does not hold.
     Fails,
-    /// It could not be computed, and so does not hold; why, for people.
+    /// It could not be evaluated and counts as false; with the reason, for people.
     Broken(String),
 }
 
-/// A condition that was parsed and typed.
+/// Condition that was parsed and typed.
 #[derive(Debug, Clone)]
 pub struct CompiledCondition {
     text: String,
     expression: IdedExpr,
-    /// The names that it uses, as [`RuleFacts`] knows them.
+    /// Names that it uses, of [`RuleFacts`].
     names: Vec<&'static str>,
 }
 
 impl CompiledCondition {
-    /// Reads an expression. `key` is where it was written, for the message.
+    /// Parses an expression. `key` is its place in the configuration, for errors.
     ///
     /// # Errors
     /// It is empty, too long or nested too deeply; it is not an expression; it uses a name or a function that there is

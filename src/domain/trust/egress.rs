@@ -9,9 +9,9 @@ use url::{Host, Url};
 /// Ports of a host that is listed without one: HTTPS and HTTP.
 const USUAL_PORTS: [u16; 2] = [443, 80];
 
-/// Hosts that may be reached. An entry is a name or an address, `*.` before a name for all that lie below it, and a port
-/// after it. Without a port it stands for the usual ones at public addresses; with one for that port alone, wherever the
-/// host is: who writes the port means this server.
+/// Allowed hosts. An entry is a name or an address, optionally with `*.` before the name for all its subdomains, and
+/// with a port. An entry without a port allows the usual ports at public addresses; an entry with a port allows that
+/// port only, but at any address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hosts(Vec<HostEntry>);
 
@@ -19,7 +19,7 @@ pub struct Hosts(Vec<HostEntry>);
 struct HostEntry {
     /// Name in the form of [`Target::host`].
     name: String,
-    /// Whether what lies below the name is meant, and not the name itself.
+    /// Whether only the subdomains of the name match, not the name itself.
     below: bool,
     port: Option<u16>,
 }
@@ -35,48 +35,48 @@ pub enum Egress {
     Only(Hosts),
 }
 
-/// A server that somebody wants to reach.
+/// Server that a program connects to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Name in lower case without a dot at its end, or address without brackets.
+    /// Name in lower case without a trailing dot, or address without brackets.
     pub host: String,
     /// Its port.
     pub port: u16,
 }
 
-/// Whether a target may be reached, and where it may be.
+/// Decision about a target, and the addresses at which it may be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admission {
     /// It is not listed.
     Refused,
-    /// At addresses of the public internet.
+    /// At public addresses only.
     Public,
     /// At whatever address it has.
     Anywhere,
 }
 
 impl Target {
-    /// Reads `host`, `host:port`, `[address]` or `[address]:port`; a port of its own wins over `usual`. `None` where it is
-    /// no such thing, or where there is no port.
+    /// Parses `host`, `host:port`, `[address]` or `[address]:port`; a port in the text overrides `usual`. `None`
+    /// for other texts, or without a port.
     pub fn parse(authority: &str, usual: Option<u16>) -> Option<Self> {
         let (host, port) = split(authority)?;
         Some(Self { host: normal(host)?, port: port.or(usual)? })
     }
 
-    /// The servers of all `http` and `https` addresses in a text, such as a tool's settings in JSON.
+    /// Returns the servers of all `http` and `https` addresses in a text, such as a tool's settings in JSON.
     pub fn named_in(text: &str) -> Vec<Self> {
         static ADDRESS: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r#"https?://[^\s"'`<>\\,;|]+"#).expect("the pattern is fixed"));
         ADDRESS.find_iter(text).filter_map(|found| Self::of_url(found.as_str())).collect()
     }
 
-    /// Reads the server of an absolute `http` or `https` address.
+    /// Returns the server of an absolute `http` or `https` address.
     fn of_url(url: &str) -> Option<Self> {
         let url = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
         Some(Self { host: normal(url.host_str()?)?, port: url.port_or_known_default()? })
     }
 
-    /// Whether it is at this machine's own loopback, by its name.
+    /// Whether its name is that of the loopback interface.
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Target {
 }
 
 impl Hosts {
-    /// Reads the entries of a list; the error says which of them is wrong and why.
+    /// Parses the entries of a list; the error names the invalid one and the reason.
     pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self, String> {
         let entry = |text: S| {
             let text = text.as_ref();
@@ -101,7 +101,7 @@ impl Hosts {
         entries.into_iter().map(entry).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Adds a server, which may be reached wherever it is.
+    /// Adds a server, which may be reached at any address.
     pub fn add(&mut self, target: Target) {
         self.0.push(HostEntry { name: target.host, below: false, port: Some(target.port) });
     }
@@ -122,7 +122,7 @@ impl Hosts {
         self.0.iter().map(by_entry).max().unwrap_or(Admission::Refused)
     }
 
-    /// Servers on this machine's loopback that are listed.
+    /// Returns the listed servers on the loopback interface.
     pub fn on_loopback(&self) -> Vec<Target> {
         let targets = self.0.iter().filter(|entry| !entry.below).filter_map(|entry| {
             let target = Target { host: entry.name.clone(), port: entry.port? };
@@ -165,7 +165,7 @@ fn split(authority: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// One way to write a host, so that none gets by the list in another guise (`0x7f.1`, `EXAMPLE.org.`).
+/// Returns the canonical form of a host, so that other spellings (`0x7f.1`, `EXAMPLE.org.`) do not bypass the list.
 fn normal(host: &str) -> Option<String> {
     match Host::parse(host.strip_suffix('.').unwrap_or(host)).ok()? {
         Host::Domain(name) => Some(name).filter(|name| !name.is_empty() && !name.split('.').any(str::is_empty)),

@@ -1,6 +1,6 @@
 //! Permission to act on a loop, decided from facts that were just requested from the forge.
 //!
-//! Only numeric ids decide. A login is never looked at: logins are renamed and taken over by others.
+//! Only numeric ids decide. Logins are ignored, as they can be renamed and reused by others.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub enum AccessLevel {
 pub struct TeamRef {
     /// Login of the organisation.
     pub org: String,
-    /// Name of the team as it stands in addresses.
+    /// Name of the team as in its address.
     pub name: String,
 }
 
@@ -58,11 +58,11 @@ impl fmt::Display for TeamRef {
 /// Facts for the decision, besides the account and its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermitFacts<'a> {
-    /// Lowest level that is enough, as configured.
+    /// Lowest sufficient level, as configured.
     pub floor: AccessLevel,
-    /// People who may whatever their level.
+    /// Accounts that are permitted at any level.
     pub allowed: &'a [UserId],
-    /// Whether the account is in a team that may whatever the level, asked of the forge now.
+    /// Whether the account is in a team that is permitted at any level, as the forge reports now.
     pub in_allowed_team: bool,
     /// Bots that may; no other bot does.
     pub allowed_bots: &'a [UserId],
@@ -93,7 +93,7 @@ pub enum DenyAnswer {
     ThumbsDown,
 }
 
-/// Whether `actor`, whose level in the repository is `permission`, may.
+/// Decides whether `actor`, whose level in the repository is `permission`, may act.
 pub fn may(actor: &User, permission: AccessLevel, facts: &PermitFacts<'_>) -> Authorization {
     let deny = |reason: String, answer| Authorization::Deny { reason, answer };
     if actor.id == facts.own {

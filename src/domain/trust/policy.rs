@@ -13,8 +13,8 @@ use crate::domain::providers::rules::ScheduleEntry;
 use crate::domain::supervision::SupervisionSettings;
 use crate::domain::trust::permit::TeamRef;
 
-/// Paths that an agent may not change unless configured otherwise: CI, ownership, the bot's own file, agents'
-/// configuration, hooks. Globs from the top of the tree.
+/// Paths protected by default: CI, code ownership, the bot's own file, configuration of agents, hooks. Globs are
+/// relative to the top of the tree.
 pub const PROTECTED_PATHS: &[&str] = &[
     ".github/ralph.yml",
     ".gitea/ralph.yml",
@@ -56,17 +56,18 @@ pub const PROTECTED_PATHS: &[&str] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Intelligence {
-    /// The plain prompt: task, checks, what fails, guidance, what supervision orders. Nothing is added, no model is asked.
+    /// The plain prompt: task, checks, failures, guidance, directives of supervision. No model is called.
     Off,
-    /// All that needs no model: the context block, sentences for the moment, reports read from final messages.
+    /// Everything that needs no model: the context block, situational advice, reports extracted from final
+    /// messages.
     #[default]
     Fallback,
-    /// The same, and models are asked first; where one does not answer, it is as with `fallback`.
+    /// Like `fallback`, but models are asked first; without their answer it is like `fallback`.
     Full,
 }
 
 impl Intelligence {
-    /// Whether what needs no model is used.
+    /// Whether the parts that need no model are used.
     pub fn adapts(self) -> bool {
         self != Self::Off
     }
@@ -77,10 +78,10 @@ impl Intelligence {
     }
 }
 
-/// Longest name of a check, in characters.
+/// Maximum length of the name of a check, in characters.
 pub const CHECK_NAME_MAX: usize = 60;
 
-/// The least right that somebody needs for a command or the label.
+/// Lowest access level for commands and the label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Floor {
@@ -97,7 +98,7 @@ pub enum Floor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressReport {
-    /// A comment an iteration, beside the status comment.
+    /// A comment per iteration, and the status comment.
     #[default]
     Comments,
     /// The status comment alone.
@@ -108,26 +109,26 @@ pub enum ProgressReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProtectedPolicy {
-    /// It is kept, and the pull request names it among what to look at first.
+    /// The change is kept, and the pull request lists it among the changes to review first.
     Allow,
     /// It is put back before the commit.
     #[default]
     Restore,
-    /// The loop stops and a person is asked.
+    /// The loop pauses and asks a person.
     Block,
 }
 
-/// Protected paths and what is done about them.
+/// Protected paths and the response to changes of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protected {
     /// Response to a change.
     pub policy: ProtectedPolicy,
-    /// Globs from the top of the tree; `*` stays within a folder.
+    /// Globs relative to the top of the tree; `*` does not match `/`.
     pub paths: Vec<String>,
 }
 
 impl Protected {
-    /// Those of a change's files that are protected; all of them where the patterns cannot be compiled.
+    /// Returns the protected ones among the files of a change; all files if the patterns cannot be compiled.
     pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
         let globs = path_globs(&self.paths);
         let is_protected = |path: &&str| globs.as_ref().map_or(true, |globs| globs.is_match(path));
@@ -150,11 +151,11 @@ pub struct PolicyLimits {
     pub timeout_s: u64,
     /// Money of one loop; 0 for no limit.
     pub cost: Money,
-    /// Money a day, over the whole service; over one repository where its file sets less. 0 for no limit.
+    /// Cost limit per day of the whole service; of one repository if its file sets a lower one. 0 for no limit.
     pub cost_per_day: Money,
     /// Loops that run at the same time.
     pub loops: u32,
-    /// The same on one forge; as many as in all where left open.
+    /// Maximum number of concurrent loops on one forge; that of the service if not set.
     #[serde(default)]
     pub loops_per_forge: Option<u32>,
     /// The same in one repository.
@@ -188,7 +189,7 @@ pub struct AgentLimits {
     pub wall_s: u64,
     /// Without output, in seconds.
     pub idle_s: u64,
-    /// Turns, where the agent counts them; `None` for the agent's own limit.
+    /// Maximum number of turns, for agents that count them; `None` for the agent's own limit.
     #[serde(default)]
     pub turns: Option<u32>,
 }
@@ -199,29 +200,29 @@ impl Default for AgentLimits {
     }
 }
 
-/// Everything that decisions about one repository depend on.
+/// Settings that decisions about one repository depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// Prefix of the bot's labels (`ralph:`).
     pub label_prefix: String,
-    /// The least right for commands and the label.
+    /// Lowest access level for commands and the label.
     pub floor: Floor,
-    /// Accounts of this forge that may give commands whatever their right.
+    /// Accounts of this forge that may give commands at any access level.
     pub allow: Vec<UserId>,
-    /// Teams of this forge whose members may, whatever their right.
+    /// Teams of this forge whose members may give commands at any access level.
     #[serde(default)]
     pub teams: Vec<TeamRef>,
-    /// Bot accounts of this forge that are listened to.
+    /// Bot accounts of this forge whose commands are accepted.
     pub allow_bots: Vec<UserId>,
     /// Limits of loops and of the service.
     pub limits: PolicyLimits,
     /// Form of reports.
     pub progress: ProgressReport,
-    /// Whether checks may be found from the tree where nobody named any.
+    /// Whether checks are detected in the tree if none are configured.
     pub detect_checks: bool,
     /// Paths that agents must not change.
     pub protected: Protected,
-    /// Logins asked for review, beside the person who labelled.
+    /// Logins that are asked for review, in addition to the person who started the loop.
     pub reviewers: Vec<String>,
     /// Prefix of the bot's branches (`ralph/`).
     pub branch_prefix: String,
@@ -231,11 +232,11 @@ pub struct Policy {
     pub setup: Vec<String>,
     /// Checks of the repository's file.
     pub checks: Vec<Check>,
-    /// Branch to work from; the default branch where `None`.
+    /// Branch to work from; `None` for the default branch.
     pub base: Option<String>,
-    /// Task type that the repository's file names.
+    /// Type of the task, if the repository's file names it.
     pub task_type: Option<TaskType>,
-    /// Rules of the operator that act at given moments.
+    /// Rules of the operator that act on a condition or at a time.
     #[serde(default)]
     pub schedule: Vec<ScheduleEntry>,
     /// Extent to which a loop uses the intelligence layer.
@@ -289,7 +290,7 @@ impl Default for Policy {
     }
 }
 
-/// Limits that a repository sets for itself; `None` leaves the operator's.
+/// Limits of a repository; `None` keeps the operator's.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LimitOverrides {
     /// Iterations of one loop.
@@ -300,7 +301,7 @@ pub struct LimitOverrides {
     pub cost: Option<Money>,
     /// Money of this repository, a day.
     pub cost_per_day: Option<Money>,
-    /// Loops of this repository at the same time.
+    /// Maximum number of concurrent loops of this repository.
     pub loops: Option<u32>,
     /// Comments on one issue, a day.
     pub comments_per_day: Option<u32>,
@@ -315,13 +316,13 @@ pub struct RepositorySettings {
     pub checks: Vec<Check>,
     /// Commands run in a fresh work tree.
     pub setup: Vec<String>,
-    /// The sort of work its issues ask for.
+    /// Type of work of its issues.
     pub task_type: Option<TaskType>,
     /// Form of reports.
     pub progress: Option<ProgressReport>,
     /// Response to a change of a protected path; can be stricter than the operator's, never less strict.
     pub protected: Option<ProtectedPolicy>,
-    /// Protected paths beside the operator's.
+    /// Protected paths in addition to the operator's.
     pub protected_paths: Vec<String>,
     /// Logins asked for review.
     pub reviewers: Option<Vec<String>>,
@@ -329,7 +330,7 @@ pub struct RepositorySettings {
     pub base: Option<String>,
     /// Limits; can be lower than the operator's, never higher.
     pub limits: LimitOverrides,
-    /// Whether checks may be found from the tree; cannot be switched on against the operator.
+    /// Whether checks are detected in the tree; cannot be enabled against the operator.
     pub detect_checks: Option<bool>,
     /// Extent to which its loops use the intelligence layer; can be less than the operator's, never more.
     #[serde(default)]
@@ -338,12 +339,12 @@ pub struct RepositorySettings {
     pub thresholds: Map<String, Value>,
 }
 
-/// The lower of the operator's and the repository's value.
+/// Returns the lower of the operator's and the repository's value.
 fn lower<T: Ord + Copy>(operator: T, repository: Option<T>) -> T {
     repository.map_or(operator, |r| r.min(operator))
 }
 
-/// The same for money, of which an operator's 0 is no limit.
+/// Returns the lower limit of cost; the operator's 0 means no limit.
 fn lower_money(operator: Money, repository: Option<Money>) -> Money {
     match repository {
         Some(wanted) if operator == Money(0) => wanted,
@@ -357,7 +358,8 @@ impl Policy {
         i64::try_from(self.remind_after_s).unwrap_or(i64::MAX).saturating_mul(1_000)
     }
 
-    /// This policy as the repository's file changes it: limits only go down, protection only up.
+    /// Returns this policy with the repository's file applied: limits can only be lowered, protection only made
+    /// stricter.
     pub fn with_repository(&self, file: &RepositorySettings) -> Policy {
         let mut policy = self.clone();
         let (limits, wanted) = (&mut policy.limits, &file.limits);
@@ -386,8 +388,8 @@ impl Policy {
         policy
     }
 
-    /// The settings of control, oversight and strategy. Where a group that was stored long ago holds no more, it is as in
-    /// its preset.
+    /// Returns the settings of control, oversight and strategy. A group that was stored long ago and is no longer
+    /// valid is replaced by its preset.
     pub fn supervision(&self) -> SupervisionSettings {
         SupervisionSettings::tolerant(&self.thresholds)
     }
@@ -426,13 +428,13 @@ impl Policy {
     }
 }
 
-/// Whether `c` may stand in the name of a check: names are shown, logged and used as keys, so nothing that a shell, a
-/// terminal or Markdown takes for more than text.
+/// Whether `c` is valid in the name of a check. Names are shown, logged and used as keys, so characters with a meaning
+/// in shells, terminals or Markdown are not.
 fn name_character(c: char) -> bool {
     c.is_alphanumeric() || " -_./:+,=@%".contains(c)
 }
 
-/// Whether `name` can name a check: 1 to [`CHECK_NAME_MAX`] harmless characters, no blank at either end.
+/// Whether `name` is a valid name of a check: 1 to [`CHECK_NAME_MAX`] valid characters, no blank at either end.
 pub fn valid_check_name(name: &str) -> bool {
     !name.is_empty()
         && name.trim() == name
@@ -440,7 +442,7 @@ pub fn valid_check_name(name: &str) -> bool {
         && name.chars().all(name_character)
 }
 
-/// A valid name for a check that was given as a bare command: its harmless characters, shortened.
+/// Returns a valid name for a check that was given as a bare command: its valid characters, shortened.
 pub fn check_name_for(command: &str) -> String {
     let harmless: String = command.chars().map(|c| if name_character(c) { c } else { ' ' }).collect();
     let words = harmless.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,8 +1,8 @@
-//! Makes other people's text harmless: what is shown, and what is prompted.
+//! Sanitization of foreign text, for comments and for prompts.
 //!
-//! `for_people` and its kin are for text of agents, tools and outsiders that goes into our comments; `for_prompt` is for
-//! text of a forge that goes to an agent. Neither is a filter of opinions: they take away what acts on others (mentions,
-//! references, commands, pictures, markup) and what people do not see.
+//! `for_people` and its variants are for text of agents, tools and outsiders in our comments; `for_prompt` is for text
+//! of a forge in prompts. Neither judges content: they remove what has an effect (mentions, references, commands,
+//! images, markup) and what people do not see.
 
 mod people;
 mod prompt;
@@ -18,13 +18,13 @@ pub fn visible(text: &str) -> String {
     crate::domain::model::characters::visible(text).0
 }
 
-/// `for_people` on one line: white space of any sort becomes one space.
+/// Returns `for_people` on one line: any white space becomes one space.
 pub fn inline(text: &str) -> String {
     let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
     for_people(&line).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `inline` for a cell of a table: no pipe ends the cell.
+/// Returns `inline` for a cell of a table: pipes are escaped.
 pub fn table_cell(text: &str) -> String {
     let line = inline(text);
     let mut cell = String::with_capacity(line.len());
@@ -40,7 +40,7 @@ pub fn table_cell(text: &str) -> String {
     cell
 }
 
-/// One line of code; empty text gives nothing.
+/// Returns one line of code; nothing for empty text.
 pub fn inline_code(text: &str) -> String {
     let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
     if line.is_empty() {
@@ -51,8 +51,8 @@ pub fn inline_code(text: &str) -> String {
     format!("{ticks}{pad}{line}{pad}{ticks}")
 }
 
-/// A fenced block whose fence is longer than any run of backticks inside. `language` is cut to what a language's name
-/// can be; those that a forge draws instead of showing are dropped. Ends without a line feed.
+/// Returns a fenced block whose fence is longer than any run of backticks inside. `language` is reduced to valid
+/// characters; languages that a forge renders as diagrams are dropped. Ends without a line feed.
 pub fn fence(text: &str, language: &str) -> String {
     let language: String =
         language.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#')).take(20).collect();
@@ -73,8 +73,8 @@ pub fn fence(text: &str, language: &str) -> String {
     block
 }
 
-/// The last `max_lines` lines within `max_bytes`, after a line that says how many were left out; text that fits stays.
-/// A single line that is too long is cut at its beginning.
+/// Returns the last `max_lines` lines within `max_bytes`, after a line with the number of omitted lines; shorter text
+/// is unchanged. A single line that is too long is cut at its beginning.
 pub fn truncate_lines(text: &str, max_lines: usize, max_bytes: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut first = lines.len();
@@ -95,7 +95,7 @@ pub fn truncate_lines(text: &str, max_lines: usize, max_bytes: usize) -> String 
     format!("… {first} {noun} left out\n{}", lines[first..].join("\n")).trim_end().to_owned()
 }
 
-/// Text for a title: one line of at most 120 characters without references, mentions or words that CI obeys.
+/// Returns a title: one line of at most 120 characters without references, mentions or words that CI systems obey.
 pub fn title(text: &str) -> String {
     const CHARACTERS: usize = 120;
     let mut plain = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,7 +1,7 @@
-//! Finds changes that weaken what measures them: tests, assertions, check configuration, workflows, thresholds.
+//! Detection of changes that weaken the checks: tests, assertions, check configuration, workflows, thresholds.
 //!
-//! Reads a unified git diff as text. What it cannot see (a test's body far from the changed lines) it does not guess; a
-//! move or a rename is no finding. Findings are told to people, so each names the line that shows it.
+//! Reads a unified git diff as text. It does not guess about code outside the diff, such as the body of a test far from
+//! the changed lines; a move or a rename is no finding. Findings are shown to people, so each names its line.
 
 mod config;
 mod diff;
@@ -14,7 +14,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use crate::domain::model::task::{DiffStat, TamperFinding, TamperKind};
 use diff::FileDiff;
 
-/// Most findings that are given for one diff; more say nothing new.
+/// Maximum number of findings of one diff.
 const MAX_FINDINGS: usize = 100;
 /// Longest evidence, in characters.
 const MAX_EVIDENCE: usize = 200;
@@ -29,9 +29,9 @@ const WORKFLOWS: [&str; 7] = [
     ".gitlab/ci/**",
     ".woodpecker/**",
 ];
-/// The bot's own file, wherever a forge wants it.
+/// The bot's own file, at its place on each forge.
 const RALPH_FILES: [&str; 4] = [".github/ralph.yml", ".gitea/ralph.yml", ".forgejo/ralph.yml", ".ralph.yml"];
-/// Names of manifests and lock files: what decides which foreign code runs.
+/// Names of manifests and lock files, which determine the dependencies.
 const MANIFESTS: [&str; 39] = [
     "Cargo.toml",
     "Cargo.lock",
@@ -78,7 +78,7 @@ const MANIFESTS: [&str; 39] = [
 /// top of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TamperContext {
-    /// Further files whose every change is a change of the checks.
+    /// Further files of which every change affects the checks.
     pub check_config: Vec<String>,
     /// The bot's own file.
     pub ralph_files: Vec<String>,
@@ -93,8 +93,8 @@ impl Default for TamperContext {
     }
 }
 
-/// Reads a unified git diff and says what in it weakens the checks, in the order of the diff, at most 100 findings. Text
-/// that is no diff gives none. Globs that do not compile match nothing.
+/// Returns the changes in a unified git diff that weaken the checks, in the order of the diff, at most 100. Other text
+/// gives none. Globs that do not compile match nothing.
 pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
     let files = diff::parse(diff);
     let places = ProtectedPaths {
@@ -118,7 +118,7 @@ pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
     findings.list
 }
 
-/// Paths of the change that are manifests or lock files, for the top of the pull request.
+/// Returns the paths of changed manifests and lock files, for the top of the pull request.
 pub fn flagged_manifests(stat: &DiffStat) -> Vec<String> {
     let flagged = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);

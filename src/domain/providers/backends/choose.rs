@@ -16,7 +16,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 /// Time after which another call is let through if a trial call has not been answered, in milliseconds. The trial may
 /// hang, or may report nothing before its end.
 const TRIAL_MS: i64 = 60_000;
-/// Least and most time after which it is looked again whether a trial was answered, in milliseconds.
+/// Range of the time after which a trial call is checked again, in milliseconds.
 const LOOK_AGAIN_MS: std::ops::Range<i64> = 5_000..15_000;
 
 /// A call that is to be made.
@@ -28,22 +28,22 @@ pub struct CallRequest {
     pub task_type: TaskType,
     /// Backends that must not be used for it.
     pub exclude: Vec<String>,
-    /// Backends that are used for it only where no other is free.
+    /// Backends to use only if no other is available.
     pub avoid: Vec<String>,
     /// Likely cost, if known.
     pub likely_cost: Option<Money>,
-    /// The backend of the loop's call before.
+    /// Backend of the loop's previous call.
     pub previous: Option<String>,
-    /// The session that it left, where there is one that could go on.
+    /// Session of the previous call, if it can be resumed.
     pub session: Option<PreviousSession>,
 }
 
-/// A session that an earlier call left.
+/// Session of an earlier call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreviousSession {
     /// Backend of the session.
     pub backend: String,
-    /// The model that it was held with; `None` for the backend's own.
+    /// Model of the session; `None` for the backend's default.
     pub model: Option<String>,
     /// Used share of the context window, in percent; `None` if unknown.
     pub context_pct: Option<f64>,
@@ -62,14 +62,15 @@ pub enum BackendChoice {
         /// Use of the previous session.
         session: SessionUse,
     },
-    /// Ask again at `until`, not before; or when an outcome of another call was reported, which may let it through earlier.
+    /// Wait until `until`, or until an outcome of another call is reported, which may make a backend available
+    /// earlier.
     Wait {
-        /// The earliest moment at which one may be free.
+        /// Earliest time at which a backend may be available.
         until: Timestamp,
         /// Obstacle of each backend.
         reasons: Vec<Blocked>,
     },
-    /// Waiting does not help: a person has to act, or the call has to be another one.
+    /// Waiting does not help: a person has to act, or the call has to change.
     Never {
         /// Obstacle of each backend; empty if none is configured for the role.
         reasons: Vec<Blocked>,
@@ -86,11 +87,11 @@ pub enum ChoiceReason {
     Turn,
     /// It is its slice of time.
     Slice,
-    /// It is likely to make most progress for the money.
+    /// Most expected progress per cost.
     Adaptive,
-    /// It came back from a park, and this call tries it for all.
+    /// Trial after a cooldown.
     Trial,
-    /// The one that would come first cannot be used now.
+    /// Replacement of the preferred backend, which cannot be used now.
     InsteadOf(String),
 }
 
@@ -98,7 +99,7 @@ pub enum ChoiceReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionUse {
-    /// It may go on, if the model is the same too.
+    /// Resume it, if the model is the same too.
     Resume,
     /// A fresh one is begun.
     Fresh,
@@ -111,7 +112,7 @@ pub struct Blocked {
     pub backend: String,
     /// Reason.
     pub by: BlockedBy,
-    /// Until when; `None` where waiting does not help.
+    /// Time at which the obstacle ends; `None` if waiting does not help.
     pub until: Option<Timestamp>,
 }
 
@@ -119,17 +120,17 @@ pub struct Blocked {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {
-    /// It is parked; with the words for it.
+    /// Cooldown, with its reason.
     Parked(ParkedFor, String),
-    /// It waits for a person or another configuration; with the words for it.
+    /// Disabled until a person acts or the configuration changes, with the reason.
     Disabled(DisabledFor, String),
-    /// The configuration says `enabled: false`.
+    /// `enabled: false` in the configuration.
     NotEnabled,
     /// The caller excluded it.
     Excluded,
-    /// One of our thresholds would be crossed.
+    /// The call would exceed a configured threshold.
     Threshold(Threshold),
-    /// It came back just now, and other calls are trying it.
+    /// Other calls are trying it after a cooldown.
     OnTrial,
 }
 
@@ -150,7 +151,8 @@ impl fmt::Display for BlockedBy {
 
 /// Whether a backend can take a call.
 enum Availability {
-    /// It can; `settled` says whether it is back for long enough to be used although there is another.
+    /// Available; `settled` reports whether its last cooldown is long enough ago to use it although there is
+    /// another backend.
     Free {
         trial: bool,
         settled: bool,
@@ -158,8 +160,8 @@ enum Availability {
     Blocked(BlockedBy, Option<Timestamp>),
 }
 
-/// Chooses a backend for a call. The same arguments give the same choice; `seed` is for the draws of
-/// [`adaptive`](super::RotationMode::Adaptive) and for short waits, and should differ from loop to loop and call to call.
+/// Chooses a backend for a call. The result depends only on the arguments; `seed` is used for the draws of
+/// [`adaptive`](super::RotationMode::Adaptive) and for short waits, and should differ between loops and calls.
 pub fn choose(
     state: &Backends,
     settings: &BackendsSettings,
@@ -242,8 +244,8 @@ fn availability(
     }
 }
 
-/// Whether a backend on probation can take one more call: as many may wait for an answer as were answered, and one to begin
-/// with.
+/// Whether a backend on probation can take one more call: the number of unanswered calls is limited to one more than
+/// the number of answered ones.
 fn has_room(backend: &BackendState, since: Option<Timestamp>, probation: &Probation, now: Timestamp) -> bool {
     let waiting = |call: &&InFlight| {
         !call.answered && since.is_none_or(|since| call.since >= since) && now.since(call.since) < TRIAL_MS

@@ -1,4 +1,4 @@
-//! Calls and money of the last day by time, in few entries: the older, the coarser.
+//! Calls and cost of the last day by time; older entries are merged.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ struct UsageEntry {
 }
 
 impl UsageLedger {
-    /// Adds what was used at `now`. Negative costs count as 0.
+    /// Adds calls and cost at `now`. Negative costs count as 0.
     pub(super) fn add(&mut self, requests: u32, cost: Money, now: Timestamp) {
         let cost = cost.max(Money(0));
         match self.0.last_mut() {
@@ -39,8 +39,8 @@ impl UsageLedger {
         }
     }
 
-    /// Drops what is older than a day, and draws together what is old. What lies in the future, because the clock was set
-    /// back, counts as of now.
+    /// Removes entries older than a day and merges old ones. Future times, after the clock was set back, are
+    /// clamped to now.
     pub(super) fn settle(&mut self, window_ms: i64, now: Timestamp) {
         let mut kept: Vec<UsageEntry> = Vec::with_capacity(self.0.len());
         let mut last = None;
@@ -107,7 +107,7 @@ impl UsageLedger {
         free
     }
 
-    /// Whether nothing was used within a day.
+    /// Whether there was no call within a day.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

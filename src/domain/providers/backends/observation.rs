@@ -13,7 +13,8 @@ use crate::domain::providers::limit::Limit;
 /// A call of a backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BackendCall {
-    /// The caller's name for it, unique among the calls under way: a loop's id, with a purpose where it makes several.
+    /// Key of the call, unique among those in flight: the loop's id, with a purpose if the loop makes several
+    /// calls.
     pub key: String,
     /// Purpose of the call.
     pub role: BackendRole,
@@ -23,29 +24,29 @@ pub struct BackendCall {
     pub model: Option<String>,
     /// The sort of task that it works on.
     pub task_type: TaskType,
-    /// Whether it goes on with an earlier session.
+    /// Whether it resumes an earlier session.
     pub resumed: bool,
-    /// The backend of the same loop's call before.
+    /// Backend of the loop's previous call.
     pub previous: Option<String>,
 }
 
-/// Something that was seen. Seeds are for jitter; any number that differs from call to call will do.
+/// Observation of a backend. Seeds are used for jitter and should differ between calls.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BackendObservation {
-    /// A call begins; in the same transaction as the choice.
+    /// A call starts; reported in the transaction of the choice.
     CallStarted { call: BackendCall, likely_cost: Option<Money> },
-    /// The model's first words came: the provider serves us, whatever becomes of the call. Without it, a backend that came
-    /// back gets one call a minute until the first one ended well.
+    /// The model began to answer, which shows that the provider accepts calls. Without this observation, a backend
+    /// on probation gets one call a minute until the first one succeeds.
     CallAnswered { call: BackendCall },
-    /// A call reached its end. `cost` is `None` where nobody knows it; `progress` is the completion gained, 0..1, where that
-    /// is known already (else [`BackendObservation::Judged`] follows).
+    /// A call succeeded. `cost` is `None` if unknown; `progress` is the gained completion, 0..1, if already known
+    /// (otherwise [`BackendObservation::Judged`] follows).
     CallSucceeded { call: BackendCall, tokens: u64, cost: Option<Money>, progress: Option<f64> },
-    /// A call failed, and not for a limit.
+    /// A call failed for another reason than a limit.
     CallFailed { call: BackendCall, cost: Option<Money>, error: String, seed: u64 },
     /// A call met a limit.
     CallLimited { call: BackendCall, cost: Option<Money>, limit: Limit, seed: u64 },
-    /// A call was ended by us, or its process died with the service; says nothing about the backend. A call of which nothing
-    /// is heard frees its place after 12 hours.
+    /// The service ended a call, or the call's process died with the service; this says nothing about the backend.
+    /// A call without events is abandoned after 12 hours.
     CallAbandoned { call: BackendCall, cost: Option<Money> },
     /// Result of a successful call: the gained completion, 0..1 (negative counts as 0), and its cost again.
     Judged { backend: String, task_type: TaskType, progress: f64, cost: Option<Money> },
@@ -53,28 +54,27 @@ pub enum BackendObservation {
     Enabled { backend: String },
     /// A person wants it left alone.
     Disabled { backend: String, reason: String },
-    /// The configuration was read, at the start or again: for each backend a text that changes when its settings, its
-    /// program or its key do.
+    /// The configuration was read: for each backend a text that changes with its settings, program or key.
     Configured { fingerprints: BTreeMap<String, String> },
     /// Time passed.
     Elapsed,
 }
 
-/// A change that people want to know of.
+/// Change that is reported to people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum BackendChange {
-    /// It is left alone until then; also where a park got another end.
+    /// The backend cools down until then; also reported if the end of a cooldown changes.
     Parked { backend: String, kind: ParkedFor, until: Timestamp, reason: String },
-    /// Its park is over; `probation` says whether one call has to try it first.
+    /// The cooldown is over; `probation` reports whether one call has to try the backend first.
     Reactivated { backend: String, probation: bool },
-    /// It answered well after a park; all use it again.
+    /// The backend answered after a cooldown and is used by all loops again.
     Proven { backend: String },
-    /// It waits for a person or another configuration.
+    /// The backend is disabled until a person acts or the configuration changes.
     Disabled { backend: String, kind: DisabledFor, reason: String },
-    /// A person or the configuration brought it back.
+    /// A person or the configuration enabled the backend.
     Enabled { backend: String },
-    /// A loop went from one backend to another.
+    /// A loop changed its backend.
     Rotated { key: String, from: String, to: String },
 }
 
@@ -82,16 +82,16 @@ pub enum BackendChange {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "advice", rename_all = "snake_case")]
 pub enum CallAdvice {
-    /// The session is too long: call again, without it.
+    /// The session is too long: repeat the call in a new session.
     FreshSession,
-    /// Even a fresh prompt is too long for it: shorten the prompt, or exclude this backend for it. The same call again
-    /// would fail the same way.
+    /// Even the prompt of a new session is too long: shorten the prompt, or exclude this backend. The same call
+    /// would fail again.
     ShorterPrompt { backend: String },
-    /// It does not have this model: ask for another one, or exclude this backend.
+    /// The backend does not have this model: request another one, or exclude the backend.
     OtherModel { backend: String, model: Option<String> },
 }
 
-/// The state after an observation, and what to tell.
+/// State after an observation, with the changes to report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackendTransition {
     /// State after the observation.

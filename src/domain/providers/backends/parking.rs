@@ -5,13 +5,13 @@ use super::settings::CooldownSettings;
 use super::state::BackendState;
 use crate::domain::model::ids::Timestamp;
 
-/// An end that is said to be farther away than this is taken for none, in milliseconds: no plan's period is longer.
+/// Reported ends farther away than this are ignored, in milliseconds: no plan has a longer period.
 const PLAUSIBLE_MS: i64 = 32 * 24 * 3_600_000;
-/// Most that is added to an end that the provider named, in milliseconds.
+/// Maximum time added to the end that the provider reported, in milliseconds.
 const MAX_KNOWN_JITTER_MS: i64 = 30_000;
-/// The time in which parks are counted, in milliseconds.
+/// Period in which cooldowns are counted, in milliseconds.
 const FLAPPING_MS: i64 = 2 * 3_600_000;
-/// Longest time that a backend which is parked again and again is left alone after a park, in milliseconds.
+/// Maximum time after a cooldown during which another backend is preferred, in milliseconds.
 pub(super) const MAX_SETTLING_MS: i64 = 30 * 60_000;
 
 /// Returns the end of a cooldown that begins now, and whether that end is certain. `reported` is the provider's own
@@ -38,7 +38,7 @@ pub(super) fn end(
     (now.plus_ms(length.min(longest)), told.is_some())
 }
 
-/// `first · 2^step`, at most the longest back-off, less up to 10 %.
+/// Returns `first · 2^step`, at most the longest back-off, minus up to 10 %.
 fn backoff(step: u32, settings: &CooldownSettings, seed: u64) -> i64 {
     let full = 1_i64
         .checked_shl(step.min(40))

@@ -1,4 +1,4 @@
-//! Our own thresholds: which are reached, and when there is room again.
+//! Configured thresholds: those that are reached, and the time at which capacity returns.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use super::state::BackendState;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::quantity::Usd;
 
-/// Share of a threshold that has to be free again before a backend that reached it is used: else each place that gets
-/// free would draw a loop over for a single call.
+/// Share of a threshold that must be free before a backend that reached it is used again. Otherwise a loop would change
+/// to it for a single call.
 const ROOM: f64 = 0.25;
 
 /// One of our thresholds.
@@ -36,7 +36,8 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// The threshold that is reached, and when a quarter of it is free again: the one that takes longest.
+/// Returns the threshold that is reached, and the time at which a quarter of it is free again; if several are reached,
+/// the one that takes longest.
 pub(super) fn reached(
     backend: &BackendState,
     of: &BackendThresholds,
@@ -58,9 +59,9 @@ pub(super) fn reached(
     [requests, hour, day].into_iter().flatten().filter(|(_, until)| *until > now).max_by_key(|(_, until)| *until)
 }
 
-/// The threshold that one more call of `likely` cost would cross, and when it would not: the one that takes longest. Calls
-/// under way count with what they are likely to cost. Where nothing was spent, a call of any cost is let through: else one
-/// that is dearer than the threshold would wait for ever.
+/// Returns the threshold that one more call of `likely` cost would exceed, and the time at which it would not; of
+/// several, the one that takes longest. Calls in flight count with their likely cost. If nothing was spent, a call of
+/// any cost is allowed; otherwise a call that costs more than the threshold would wait forever.
 pub(super) fn crossed(
     backend: &BackendState,
     of: &BackendThresholds,
@@ -79,7 +80,7 @@ pub(super) fn crossed(
         let used = spent.plus(reserved);
         let over = used > Money(0) && used.plus(likely.max(Money(0))) > most;
         let left = Money(most.0.saturating_sub(likely.0.max(0)).saturating_sub(reserved.0).max(0));
-        // What is under way is in the ledger an hour, or a day, after it was spent at the latest.
+        // The cost of calls in flight leaves the ledger at most an hour, or a day, after it was spent.
         let free = if spent > left { backend.ledger.cost_falls_to(left, window, now) } else { now.plus_ms(60_000) };
         over.then_some((threshold, free))
     };

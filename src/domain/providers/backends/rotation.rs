@@ -9,7 +9,7 @@ use crate::domain::model::ids::Timestamp;
 /// Factor by which another backend has to be better than the one whose session can be resumed, if `mode` is `adaptive`.
 const STAYING: f64 = 1.25;
 
-/// The backends with the role, the one that should be used first, and why that one is first.
+/// Returns the backends with the role in order of preference, and the reason for the first.
 pub(super) fn ranking<'s>(
     state: &Backends,
     settings: &'s BackendsSettings,
@@ -51,7 +51,7 @@ pub(super) fn ranking<'s>(
     }
 }
 
-/// `turns` from its `first` on and round to it, then those of `all` that have no turn.
+/// Returns `turns` rotated to begin at `first`, followed by those of `all` that are not among them.
 fn turned<'s>(mut turns: Vec<&'s str>, first: usize, all: Vec<&'s str>) -> Vec<&'s str> {
     let count = turns.len().max(1);
     turns.rotate_left(first % count);

@@ -14,7 +14,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 pub(super) const MAX_ERRORS: usize = 10;
 /// Parks that a backend remembers.
 pub(super) const MAX_PARKS: usize = 10;
-/// Models that a backend remembers not to have.
+/// Maximum number of missing models remembered for a backend.
 pub(super) const MAX_MISSING: usize = 16;
 /// Time during which a missing model is not requested again, in milliseconds.
 const MISSING_MS: i64 = 24 * 3_600_000;
@@ -35,7 +35,7 @@ pub struct Backends {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RotationState {
-    /// The backend that was called last, by role.
+    /// Last backend called, by role.
     pub last: BTreeMap<BackendRole, String>,
 }
 
@@ -45,31 +45,31 @@ pub struct RotationState {
 pub struct BackendState {
     /// Whether it may be called.
     pub status: BackendStatus,
-    /// Errors since the last call that succeeded, of calls begun since it is active.
+    /// Consecutive errors of calls that began since it is active.
     pub consecutive_errors: u32,
-    /// Parks in a row without a call that succeeded; the next wait of unknown length is 2 to the power of it.
+    /// Consecutive cooldowns without a successful call; exponent of the next wait of unknown length.
     pub backoff_step: u32,
     /// Times of the last cooldowns for a limit or for errors.
     pub parks: Vec<Timestamp>,
-    /// Calls that are under way, by the caller's key.
+    /// Calls in flight, by their keys.
     pub in_flight: BTreeMap<String, InFlight>,
     /// Calls and money of the last day.
     pub ledger: UsageLedger,
     /// Last error since the last call that succeeded.
     pub last_error: Option<LastError>,
-    /// The last few errors and limits, oldest first.
+    /// Last errors and limits, oldest first.
     pub recent_errors: Vec<LastError>,
-    /// Models that it said it does not have, and when.
+    /// Models reported as missing, with the time of the report.
     pub missing_models: BTreeMap<String, Timestamp>,
     /// Fingerprint of the configuration when it was last read.
     pub fingerprint: Option<String>,
     /// Calls that succeeded, in all.
     pub succeeded: u64,
-    /// Calls that failed or met a limit, in all.
+    /// Total number of calls that failed or met a limit.
     pub failed: u64,
     /// Tokens in all.
     pub tokens: u64,
-    /// Money in all, as far as it is known.
+    /// Total known cost.
     pub cost: Money,
 }
 
@@ -88,13 +88,13 @@ pub enum BackendStatus {
     },
     /// Not before a moment.
     Parked(Park),
-    /// Not until a person acts or its configuration is changed.
+    /// Disabled until a person acts or its configuration changes.
     Disabled {
         /// Since when.
         since: Timestamp,
         /// Reason.
         kind: DisabledFor,
-        /// The words for it, at most 300 characters.
+        /// Text of the reason, at most 300 characters.
         #[serde(default)]
         reason: String,
     },
@@ -104,7 +104,7 @@ impl BackendStatus {
     /// Names of all states.
     pub const WORDS: [&'static str; 3] = ["active", "parked", "disabled"];
 
-    /// The name of the state that it is in at `now`: a park whose end nobody has noticed yet is over all the same.
+    /// Returns the name of the state at `now`; a cooldown whose end was not observed yet counts as over.
     pub fn word(&self, now: Timestamp) -> &'static str {
         match self {
             Self::Parked(park) if park.until > now => "parked",
@@ -120,12 +120,12 @@ impl Default for BackendStatus {
     }
 }
 
-/// A backend that came back has to answer one call before others may use it, and each answer lets one more call wait for
-/// an answer at the same time: a provider that was just asked to be left alone is not met by all loops at once.
+/// Probation after a cooldown: one call has to be answered before others may use the backend, and each answer allows
+/// one more unanswered call, so that a recovering provider does not receive the calls of all loops simultaneously.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Probation {
-    /// Calls begun since it came back that were answered.
+    /// Number of answered calls since the cooldown.
     pub answered: u32,
 }
 
@@ -138,10 +138,10 @@ pub struct Park {
     pub until: Timestamp,
     /// Reason.
     pub kind: ParkedFor,
-    /// Whether the end is known, not guessed.
+    /// Whether the end was reported rather than estimated.
     #[serde(default)]
     pub known: bool,
-    /// The words for it, at most 300 characters.
+    /// Text of the reason, at most 300 characters.
     #[serde(default)]
     pub reason: String,
 }
@@ -167,7 +167,7 @@ pub enum ParkedFor {
     Overload,
     /// Too many errors in a row.
     Errors,
-    /// One of our own thresholds is reached.
+    /// A configured threshold is reached.
     Threshold,
 }
 
@@ -187,11 +187,11 @@ impl fmt::Display for ParkedFor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisabledFor {
-    /// Not logged in, or a key that is not accepted.
+    /// Not logged in, or the key is not accepted.
     Auth,
     /// No money on the account.
     Billing,
-    /// A person said so; a changed configuration does not change that.
+    /// A person disabled it; a changed configuration does not enable it.
     Person,
 }
 
@@ -213,7 +213,7 @@ pub struct InFlight {
     /// Likely cost.
     #[serde(default)]
     pub likely_cost: Money,
-    /// Whether the model said something already.
+    /// Whether the model has begun to answer.
     #[serde(default)]
     pub answered: bool,
 }
@@ -223,22 +223,22 @@ pub struct InFlight {
 pub struct LastError {
     /// Time of the error.
     pub at: Timestamp,
-    /// The words for it, at most 300 characters.
+    /// Text of the error, at most 300 characters.
     pub text: String,
 }
 
 impl BackendState {
-    /// Whether it is active, whatever its thresholds say.
+    /// Whether it is active, regardless of thresholds.
     pub fn is_active(&self) -> bool {
         matches!(self.status, BackendStatus::Active { .. })
     }
 
-    /// Whether it said within the last day that it does not have this model.
+    /// Whether it reported within the last day that it does not have this model.
     pub fn lacks_model(&self, model: &str, now: Timestamp) -> bool {
         self.missing_models.get(model).is_some_and(|seen| now.since(*seen) < MISSING_MS)
     }
 
-    /// Money that calls under way are likely to cost.
+    /// Returns the likely cost of the calls in flight.
     pub fn reserved(&self) -> Money {
         self.in_flight.values().fold(Money(0), |sum, call| sum.plus(call.likely_cost.max(Money(0))))
     }

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 
-/// Iterations that a posterior remembers; older ones fade, since models and tasks change.
+/// Weight of history, in iterations; older ones fade, since models and tasks change.
 const MEMORY: f64 = 200.0;
-/// Iterations that a backend's work on other sorts of task counts as.
+/// Number of iterations that work on other types of task counts as.
 const PRIOR: f64 = 4.0;
-/// Least cost of an iteration, in dollars, so that nothing is divided by 0.
+/// Minimum cost of an iteration, in dollars, to avoid a division by 0.
 const LEAST_COST: f64 = 1e-4;
 
 /// Statistics of the backends, by name and type of task.
@@ -25,7 +25,7 @@ const LEAST_COST: f64 = 1e-4;
 #[serde(transparent)]
 pub struct Posteriors(BTreeMap<String, BTreeMap<TaskType, Posterior>>);
 
-/// Iterations of one backend on one sort of task, the older ones faded.
+/// Iterations of one backend on one type of task; older ones have faded.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Posterior {
@@ -49,7 +49,7 @@ impl Posterior {
         }
     }
 
-    /// Without numbers that cannot be: the store may hold anything.
+    /// Returns the statistics without implausible numbers, which a damaged store may contain.
     fn sound(self) -> Self {
         let sound = |value: f64| if value.is_finite() { value.clamp(0.0, 1e9) } else { 0.0 };
         Self {
@@ -66,7 +66,7 @@ impl Posterior {
 }
 
 impl Posteriors {
-    /// Adds an iteration. `progress` is the completion gained; what lies outside of 0..1 is drawn in, not-a-number is 0.
+    /// Adds an iteration. `progress` is the gained completion, clamped to 0..1; not-a-number counts as 0.
     pub(super) fn add(&mut self, backend: &str, task_type: TaskType, progress: f64, cost: Option<Money>) {
         let progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
         let posterior = self.0.entry(backend.to_owned()).or_default().entry(task_type).or_default();
@@ -96,8 +96,8 @@ impl Posteriors {
         all.fold(Posterior::default(), |sum, one| sum.plus(one.sound()))
     }
 
-    /// Draws progress per dollar for each of `backends`. A backend whose cost is unknown is taken to cost what the others
-    /// do on average; `iteration_cost` is added to each.
+    /// Draws the progress per dollar of each of `backends`. An unknown cost is taken as the average of the others;
+    /// `iteration_cost` is added to each.
     pub(super) fn draw(
         &self,
         backends: &[&str],
@@ -120,13 +120,13 @@ impl Posteriors {
     }
 }
 
-/// A draw from a Beta distribution, as a share of two Gamma draws; both parameters above 0.
+/// Draws from a Beta distribution, by two Gamma draws; both parameters must be above 0.
 pub(super) fn beta(a: f64, b: f64, rng: &mut Rng) -> f64 {
     let (x, y) = (gamma(a, rng), gamma(b, rng));
     if x + y > 0.0 { x / (x + y) } else { a / (a + b) }
 }
 
-/// A draw from a Gamma distribution of scale 1, by Marsaglia and Tsang, "A simple method for generating gamma variables"
+/// Draws from a Gamma distribution of scale 1, by Marsaglia and Tsang, "A simple method for generating gamma variables"
 /// (2000); shapes below 1 by their section 6.
 fn gamma(shape: f64, rng: &mut Rng) -> f64 {
     if shape < 1.0 {
@@ -144,7 +144,7 @@ fn gamma(shape: f64, rng: &mut Rng) -> f64 {
     }
 }
 
-/// A draw from the normal distribution with mean 0 and deviation 1 (Box and Muller).
+/// Draws from the normal distribution with mean 0 and deviation 1 (Box and Muller).
 fn normal(rng: &mut Rng) -> f64 {
     let (a, b) = (1.0 - rng.f64(), rng.f64());
     (-2.0 * a.ln()).sqrt() * (TAU * b).cos()

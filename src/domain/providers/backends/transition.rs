@@ -1,4 +1,4 @@
-//! The one function that changes what is known of backends.
+//! State transitions of backends; the only code that changes their state.
 
 use super::ledger::HOUR_MS;
 use super::observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
@@ -12,9 +12,9 @@ use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::{Limit, LimitKind};
 
-/// A call of which nothing was heard for so long is taken for lost, in milliseconds.
+/// Time after which a call without events is abandoned, in milliseconds.
 const LONGEST_CALL_MS: i64 = 12 * HOUR_MS;
-/// Answers after which a probation is over.
+/// Number of answers that end a probation.
 const PROVEN: u32 = 16;
 
 /// Returns the state after an observation. `now` may lie before or long after an earlier observation; neither extends a
@@ -33,11 +33,11 @@ pub fn transition(
 
 /// A call as it ended.
 struct EndedCall {
-    /// Whether it was begun since the backend is active: older calls tell of what is known already.
+    /// Whether it began since the backend is active; older calls report what is already known.
     fresh: bool,
-    /// Whether it was begun before the backend came back: then it used the old key.
+    /// Whether it began before the backend became active again, and therefore used the old key.
     outdated: bool,
-    /// Whether the model had said nothing before.
+    /// Whether the model had not begun to answer.
     unanswered: bool,
 }
 
@@ -50,7 +50,7 @@ struct PendingTransition<'a> {
 }
 
 impl PendingTransition<'_> {
-    /// Ends parks that are over, forgets what is old, and draws into the present what lies in the future.
+    /// Ends cooldowns that are over, removes old entries, and clamps future timestamps to now.
     fn elapse(&mut self) {
         let now = self.now;
         for (name, backend) in &mut self.state.backends {
@@ -143,7 +143,7 @@ impl PendingTransition<'_> {
         }
     }
 
-    /// Notes that a backend answered a call: it serves us.
+    /// Records that a backend answered a call.
     fn prove(&mut self, name: &str) {
         let backend = self.backend(name);
         backend.backoff_step = 0;
@@ -159,13 +159,13 @@ impl PendingTransition<'_> {
         }
     }
 
-    /// Books what a call cost and frees its place.
+    /// Books the cost of a call and releases its slot.
     fn end(&mut self, call: &BackendCall, cost: Option<Money>) -> EndedCall {
         let now = self.now;
         let backend = self.backend(&call.backend);
         let begun = backend.in_flight.remove(&call.key);
         let cost = cost.unwrap_or_default().max(Money(0));
-        // A call whose beginning was not told of is counted now.
+        // A call whose start was not reported is counted now.
         backend.ledger.add(u32::from(begun.is_none()), cost, now);
         backend.cost = backend.cost.plus(cost);
         let fresh = is_fresh(backend, begun.as_ref().map(|call| call.since));
@@ -244,7 +244,7 @@ impl PendingTransition<'_> {
                     LimitKind::Overload => ParkedFor::Overload,
                     _ => ParkedFor::Rate,
                 };
-                // An older call without an end tells of a limit that is over: the backend came back since.
+                // A limit of an older call without an end is over, as the backend became active since.
                 if ended.fresh || told.is_some() {
                     self.park(name, kind, told, &limit.evidence, seed, ended.fresh);
                 }
@@ -252,7 +252,8 @@ impl PendingTransition<'_> {
         }
     }
 
-    /// Parks an active backend; one that is parked gets the later of two known ends, and a known one for a guessed one.
+    /// Starts the cooldown of an active backend. A backend that cools down gets the later of two reported ends; a
+    /// reported end replaces an estimated one.
     fn park(&mut self, name: &str, kind: ParkedFor, told: Option<Timestamp>, reason: &str, seed: u64, fresh: bool) {
         let (now, settings) = (self.now, self.settings);
         let backend = self.backend(name);
@@ -261,7 +262,7 @@ impl PendingTransition<'_> {
             BackendStatus::Parked(park) if park.kind != ParkedFor::Threshold => Some(park.clone()),
             BackendStatus::Parked(_) | BackendStatus::Active { .. } => None,
         };
-        // Calls that were under way together meet one limit, not many.
+        // Concurrent calls that meet the same limit count once.
         let step = if again.is_none() && fresh { backend.backoff_step } else { 0 };
         let (mut until, known) = parking::end(told, step, &settings.cooldown, seed, now);
         if let BackendStatus::Parked(own) = &backend.status
@@ -287,8 +288,8 @@ impl PendingTransition<'_> {
         self.changes.push(BackendChange::Parked { backend: name.to_owned(), kind, until, reason });
     }
 
-    /// Parks a backend that reached one of our thresholds. One on probation is held back by the choice alone, so that it
-    /// still has to show that it serves us.
+    /// Starts the cooldown of a backend that reached a configured threshold. A backend on probation keeps its
+    /// state, so that it still has to answer a trial call; the choice excludes it.
     fn park_at_threshold(&mut self, name: &str) {
         let Some(thresholds) = self.settings.backends.get(name).map(|backend| &backend.thresholds) else { return };
         let now = self.now;
@@ -305,7 +306,7 @@ impl PendingTransition<'_> {
     fn disable(&mut self, name: &str, kind: DisabledFor, reason: &str) {
         let now = self.now;
         let backend = self.backend(name);
-        // A person's word is not overwritten by what calls that were under way say.
+        // A person's decision is not overwritten by the errors of calls in flight.
         if matches!(backend.status, BackendStatus::Disabled { kind: DisabledFor::Person, .. }) {
             return;
         }
@@ -314,7 +315,7 @@ impl PendingTransition<'_> {
         self.changes.push(BackendChange::Disabled { backend: name.to_owned(), kind, reason });
     }
 
-    /// Brings a backend back on probation, with nothing held against it.
+    /// Makes a backend active on probation and clears its errors.
     fn enable(&mut self, name: &str) {
         let now = self.now;
         let backend = self.backend(name);
@@ -344,8 +345,8 @@ fn active(now: Timestamp, on_probation: bool) -> BackendStatus {
     BackendStatus::Active { since: Some(now), probation: on_probation.then(Probation::default) }
 }
 
-/// Whether a call begun at `begun` was begun since the backend is active. One of unknown beginning was. Our own thresholds
-/// say nothing about the provider, so calls under way are heard while they hold.
+/// Whether a call that began at `begun` began since the backend is active; true if the start is unknown. Configured
+/// thresholds say nothing about the provider, so outcomes of calls in flight count during their cooldown.
 fn is_fresh(backend: &BackendState, begun: Option<Timestamp>) -> bool {
     match &backend.status {
         BackendStatus::Active { since: Some(since), .. } => begun.is_none_or(|begun| begun >= *since),

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::domain::providers::limit::LimitKind;
 
-/// Words that only providers of models use: enough by themselves, wherever an error bears them.
+/// Codes that only providers of models use; they count wherever an error contains them.
 const DISTINCT: [(&str, LimitKind); 51] = [
     ("rate_limit_error", LimitKind::Rate),
     ("rate_limit_reached_error", LimitKind::Rate),
@@ -61,7 +61,7 @@ const DISTINCT: [(&str, LimitKind); 51] = [
     ("providermodelnotfounderror", LimitKind::ModelMissing),
 ];
 
-/// Words that any service uses; they count where it is known that a provider said them.
+/// Codes that any service uses; they count only if the error comes from a provider.
 const GENERAL: [(&str, LimitKind); 43] = [
     ("resource_exhausted", LimitKind::Rate),
     ("invalid_model", LimitKind::ModelMissing),
@@ -127,7 +127,7 @@ pub(super) fn of_code(code: &str) -> Option<LimitKind> {
     of_distinct(code).or_else(|| find(&GENERAL, code)).or_else(|| code.trim().parse().ok().and_then(of_status))
 }
 
-/// The same, for words that no other service uses.
+/// Returns the limit that an error code means which only providers of models use.
 pub(super) fn of_distinct(code: &str) -> Option<LimitKind> {
     find(&DISTINCT, code)
 }
@@ -175,13 +175,13 @@ pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
     }
 }
 
-/// Whether the status says that the key is wrong, whatever a badly named error says beside it.
+/// Whether the status means an invalid key, regardless of the error's name.
 pub(super) fn denied(status: Option<u16>, kind: LimitKind) -> bool {
     status == Some(401) && !fits(401, kind)
 }
 
-/// The status behind the exit code of a program that ends with the status, of which the system keeps the lowest 8 bits
-/// (Gemini CLI).
+/// Returns the status behind the exit code of a program that exits with it; the system keeps the lowest 8 bits (Gemini
+/// CLI).
 pub(super) fn of_exit(exit_code: i32) -> Option<u16> {
     const STATUSES: [u16; 12] = [400, 401, 402, 403, 404, 413, 429, 500, 502, 503, 504, 529];
     STATUSES.into_iter().find(|status| i32::from(*status) % 256 == exit_code)

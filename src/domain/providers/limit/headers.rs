@@ -10,15 +10,15 @@ use crate::domain::providers::limit::{LimitKind, duration, moment, plausible};
 /// Limit found in headers.
 #[derive(Debug, PartialEq)]
 pub(super) struct HeaderLimit {
-    /// Quota for what belongs to a plan, else rate; `None` where headers say when, but not that it is a limit.
+    /// Quota for limits of a plan, otherwise rate; `None` if headers have an end without a limit.
     pub(super) kind: Option<LimitKind>,
     /// End of the limit.
     pub(super) until: Option<Timestamp>,
-    /// The header that says so, with its value.
+    /// Header with its value.
     pub(super) evidence: String,
 }
 
-/// Reads the headers of a refused call. Of several exhausted allowances the last to come back counts.
+/// Reads the headers of a refused call. Of several exhausted allowances, the one with the latest reset counts.
 pub(super) fn read(headers: &[(String, String)], now: Timestamp) -> Option<HeaderLimit> {
     let headers = Headers(headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim())).collect());
     let plan = headers.plan(now);
@@ -57,7 +57,7 @@ impl Headers<'_> {
         windows.max_by_key(|reading| reading.until)
     }
 
-    /// Allowances of which nothing remains.
+    /// Returns the exhausted allowances.
     fn used_up(&self, now: Timestamp) -> Option<HeaderLimit> {
         let empty = self.0.iter().filter_map(|(name, value)| {
             let reset_name = reset_name(name)?;
@@ -89,7 +89,7 @@ impl Headers<'_> {
         Some(HeaderLimit { kind: Some(LimitKind::Rate), until: Some(until), evidence })
     }
 
-    /// The next reset, where nothing says which allowance is used up.
+    /// Returns the next reset if no header names the exhausted allowance.
     fn only_reset(&self, now: Timestamp) -> Option<Timestamp> {
         let resets = self.0.iter().filter(|(name, _)| {
             (name.starts_with("anthropic-ratelimit-") && name.ends_with("-reset"))
@@ -104,7 +104,7 @@ fn quota(until: Option<Timestamp>, evidence: String) -> HeaderLimit {
     HeaderLimit { kind: Some(LimitKind::Quota), until, evidence }
 }
 
-/// The header with the reset that belongs to one with what remains.
+/// Returns the name of the reset header that belongs to a header with the remaining amount.
 fn reset_name(name: &str) -> Option<String> {
     if let Some(stem) = name.strip_prefix("anthropic-ratelimit-").and_then(|rest| rest.strip_suffix("-remaining")) {
         return Some(format!("anthropic-ratelimit-{stem}-reset"));
@@ -113,7 +113,7 @@ fn reset_name(name: &str) -> Option<String> {
     Some(format!("{}reset{what}", &name[..name.find("remaining")?]))
 }
 
-/// The value of a reset: an epoch in seconds or milliseconds, RFC 3339, a length of time, or seconds.
+/// Parses a reset: an epoch in seconds or milliseconds, RFC 3339, a duration, or seconds.
 fn reset(value: &str, now: Timestamp) -> Option<Timestamp> {
     moment::leading(value, now, None).or_else(|| Some(now.plus_ms(duration::leading_or(value, 1e3)?)))
 }

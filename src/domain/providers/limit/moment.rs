@@ -1,4 +1,4 @@
-//! Moments as providers write them: `3pm (Europe/Rome)`, `Oct 9, 3am`, RFC 3339 and 1123, epochs.
+//! Times as providers write them: `3pm (Europe/Rome)`, `Oct 9, 3am`, RFC 3339 and 1123, epochs.
 //!
 //! A moment without a zone is in the zone that the caller names. A clock time without a date is the next one after now.
 //! A local time skipped when clocks are set forward is read as one hour later; of a time that occurs twice, the first
@@ -57,7 +57,7 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// The moment that `text` begins with. `default_zone` is the zone of moments that name none; UTC without it.
+/// Parses the time at the beginning of `text`. `default_zone` is the zone of times that name none; UTC without it.
 pub(super) fn leading(text: &str, now: Timestamp, default_zone: Option<&TimeZone>) -> Option<Timestamp> {
     let text = text.trim_start();
     if let Some(found) = EPOCH.captures(text) {
@@ -95,7 +95,7 @@ fn day_month(text: &str) -> Option<Captures<'_>> {
     DAY_MONTH.captures(text).filter(|found| found.name("year").is_some() || found.name("minute").is_some())
 }
 
-/// The zone that follows what was found; `None` where it names one that nobody knows.
+/// Returns the zone after the time; `None` if it is unknown.
 fn zone_after(text: &str, found: &Captures<'_>, default_zone: Option<&TimeZone>) -> Option<TimeZone> {
     let rest = &text[found.get(0).map_or(0, |whole| whole.end())..];
     match zone::leading(rest) {
@@ -109,7 +109,7 @@ fn number(found: &Captures<'_>, name: &str) -> Option<i16> {
     found.name(name)?.as_str().parse().ok()
 }
 
-/// The clock time that was found; midnight where there is none. `None` for 25:00 or 13pm.
+/// Returns the clock time; midnight if missing. `None` for 25:00 or 13pm.
 fn clock(found: &Captures<'_>) -> Option<Time> {
     let Some(hour) = number(found, "hour") else {
         return Some(Time::midnight());
@@ -178,7 +178,7 @@ fn today(zone: &TimeZone, now: Timestamp) -> Option<Date> {
     Some(zone.to_datetime(now).date())
 }
 
-/// The moment at which clocks in `zone` show this.
+/// Returns the time at which clocks in `zone` show this.
 fn at(date: Date, time: Time, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     let shown = DateTime::from_parts(date, time);
     let ambiguous = zone.to_ambiguous_timestamp(shown);

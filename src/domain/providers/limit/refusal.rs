@@ -1,6 +1,6 @@
-//! An error that ended a call: what is taken from its words and its body, and whose fault it is.
+//! Errors that ended a call: evidence from their text and body, and their origin.
 //!
-//! Only words of errors come here, never a model's.
+//! Only error messages are read here, never text of a model.
 
 use std::sync::LazyLock;
 
@@ -43,7 +43,7 @@ const ANYWHERE: [(LimitKind, &[&str]); 3] = [
 ];
 
 impl LimitSignals {
-    /// Adds the message of an error that can be anybody's.
+    /// Adds an error message of any program.
     pub fn hear(&mut self, message: &str) {
         if !message.is_empty()
             && self.messages.len() < MAX_MESSAGES
@@ -53,7 +53,8 @@ impl LimitSignals {
         }
     }
 
-    /// Adds the message of a provider's error, and the status, code and end that its words or a JSON body in it name.
+    /// Adds an error message of a provider, with the status, code and end found in its text or in a JSON body
+    /// within.
     pub fn learn(&mut self, message: &str) {
         self.hear(message);
         if let (Some(open), Some(close)) = (message.find('{'), message.rfind('}'))
@@ -67,7 +68,7 @@ impl LimitSignals {
         }
     }
 
-    /// Takes what the body of a provider's refusal says (OpenAI, Anthropic and Google have `error` in common).
+    /// Adds the body of a provider's error (OpenAI, Anthropic and Google all have `error`).
     pub fn learn_body(&mut self, body: &Value) {
         let error = if body["error"].is_object() { &body["error"] } else { body };
         if let Some(status) = error["code"].as_u64().and_then(http_error) {
@@ -103,7 +104,7 @@ impl LimitSignals {
         })
     }
 
-    /// The same of an error that is certainly the provider's: its words count wherever they stand.
+    /// Returns the limit in an error that certainly comes from the provider; its words count anywhere in the text.
     pub fn refusal_of_provider(&self, said: &str) -> Option<LimitKind> {
         let by_words = || by_words(said).filter(|kind| self.status.is_none() || *kind == LimitKind::Auth);
         self.refusal(said).or_else(by_words)
@@ -116,7 +117,7 @@ fn by_words(said: &str) -> Option<LimitKind> {
     found.map(|(kind, _)| *kind)
 }
 
-/// The HTTP status that an error's words name, as in `unexpected status 503` or `429 Too Many Requests`.
+/// Returns the HTTP status in an error's text, as in `unexpected status 503` or `429 Too Many Requests`.
 pub fn status_in(message: &str) -> Option<u16> {
     static NAMED: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r#"(?i)(?:\bstatus(?: code)?:? |\bapi error:? |\berror code:? |^)([45]\d\d)\b"#)

@@ -1,9 +1,9 @@
 //! Limits in the error messages of a failed run.
 //!
-//! Read are the first four and the last four messages, of each the last 16 KiB and of all together some 400 lines; a
-//! program says at the end what stopped it. In them every beginning of a line is looked at, after bullets, times of a
-//! log and names of errors, and the last line that tells of a limit counts. What stands in the middle of a line never
-//! does, so that prose about limits, names of tests and source code are none.
+//! The first four and the last four messages are read: the last 16 KiB of each, and about 400 lines in total, as
+//! programs report the cause at the end. Each beginning of a line is examined, after bullets, timestamps and names of
+//! errors; the last line with a limit counts. The middle of a line never counts, so that prose about limits, names of
+//! tests and source code are ignored.
 
 use std::sync::LazyLock;
 
@@ -20,7 +20,7 @@ const LINES: usize = 400;
 /// Length of the text that belongs to an anchor, in bytes: a sentence, and a structured body.
 const SENTENCE: usize = 500;
 const BODY: usize = 6_000;
-/// Most structured bodies that are read of one message, from its end.
+/// Maximum number of structured bodies read of one message, from its end.
 const BODIES: usize = 20;
 /// Most prefixes of one line.
 const PREFIXES: usize = 12;
@@ -123,7 +123,7 @@ static BARE: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Reads messages in their order; the first that tells of a limit counts. `status` is that of the call, where known.
+/// Reads messages in order; the first with a limit counts. `status` is that of the call, if known.
 pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<MessageLimit> {
     let last = messages.len().saturating_sub(MESSAGES).max(MESSAGES);
     let (first, last) = (messages.iter().take(MESSAGES), messages.iter().skip(last));
@@ -300,7 +300,7 @@ fn words_of(value: &str, known: bool) -> Option<LimitKind> {
     wording::specific(value).or_else(|| wording::general(value).filter(|_| known))
 }
 
-/// The more telling of two kinds, the first of two alike.
+/// Returns the more specific of two kinds; the first if they are equally specific.
 pub(super) fn stronger(one: Option<LimitKind>, other: Option<LimitKind>) -> Option<LimitKind> {
     let weight = |kind: LimitKind| match kind {
         LimitKind::Rate => 1,

@@ -75,7 +75,7 @@ pub(super) enum Named {
     Known(TimeZone),
 }
 
-/// The zone that `text` begins with, in brackets or without.
+/// Returns the zone at the beginning of `text`, with or without brackets.
 pub(super) fn leading(text: &str) -> Named {
     if let Some(found) = OFFSET.captures(text) {
         let digits = |group| found.get(group).map_or(Some(0), |part| part.as_str().parse::<i32>().ok());
@@ -94,7 +94,7 @@ pub(super) fn leading(text: &str) -> Named {
     }
 }
 
-/// The zone with this name: an abbreviation in capitals (`utc` and `gmt` in any), or a name of the IANA database.
+/// Returns the zone with this name: an abbreviation in capitals (`utc` and `gmt` in any case), or an IANA name.
 pub(super) fn by_name(name: &str) -> Option<TimeZone> {
     if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("gmt") {
         return Some(TimeZone::UTC);

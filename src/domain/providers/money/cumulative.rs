@@ -1,4 +1,4 @@
-//! Figures that a CLI adds up over a whole session, taken apart into what each run used.
+//! Figures that a CLI sums up over a session, split by run.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +19,10 @@ impl Cumulative {
     /// Returns the use of one run that resumed a session with the figures `before`; these are the figures after the
     /// run.
     ///
-    /// Some CLIs (and only some versions of them) begin to add up anew with each run, so the figures have to tell: they are
-    /// of the whole session where they hold all that it had before and, on top, the tokens that the run itself was `seen`
-    /// to use. Any other figures count whole. No field is ever negative or above these figures.
+    /// Some CLIs (and only some versions of them) start counting again with each run, which the figures have to
+    /// show: they are those of the whole session if they contain the earlier figures and, in addition, the tokens
+    /// that the run itself was `seen` to use. Otherwise they are those of the run. No field is negative or above
+    /// these figures.
     pub fn since(self, before: &Self, seen: u64) -> Self {
         let (then, now) = (&before.usage, &self.usage);
         if now.total() < then.total().saturating_add(seen) {

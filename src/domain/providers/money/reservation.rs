@@ -1,4 +1,4 @@
-//! One run's money, from what it is likely to cost to what it did.
+//! Money of one run: from its likely cost to its real cost.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 /// Likely cost of a run if no similar run is known: half a dollar.
 pub const LIKELY_DEFAULT: Money = Money(500_000);
 
-/// Past runs that count, newest first.
+/// Maximum number of past runs that count, newest first.
 const PAST_MAX: usize = 20;
 
 /// Returns the likely cost of a run: mean plus one standard deviation of the newest runs of the same loop or model,
@@ -27,15 +27,15 @@ pub fn likely_cost(past: &[Money]) -> Money {
 /// End of a run with regard to its cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With a cost, the backend's own or an estimate.
+    /// With a cost, reported or estimated.
     Cost(Money),
-    /// The process or its end was lost, or it said nothing of a cost.
+    /// The process or its end was lost, or it reported no cost.
     Lost,
     /// It never ran.
     NeverRan,
 }
 
-/// Money that a run holds until it is settled.
+/// Money that is reserved for a run until it is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// Time of the reservation.
@@ -47,12 +47,12 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// A reservation of a run that begins.
+    /// Creates the reservation of a run that begins.
     pub fn new(amount: Money, at: Timestamp) -> Self {
         Self { at, amount: Money(amount.0.max(0)), shown: None }
     }
 
-    /// This reservation after the stream showed the run's cost up to now. A cost never goes down.
+    /// Returns this reservation after the stream reported the cost so far. The cost never decreases.
     pub fn showing(self, cost: Money) -> Self {
         Self { shown: Some(self.shown.unwrap_or_default().max(cost)), ..self }
     }

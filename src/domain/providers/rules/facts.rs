@@ -10,15 +10,15 @@ use crate::domain::supervision::control::{Trend, Urgency};
 /// that apply to one backend, errors are those of that backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleFacts {
-    /// `iteration`: the one that ended last, or the one that is about to begin; from 1, 0 before the first.
+    /// `iteration`: the last one, or the one that is about to run; 1-based, 0 before the first.
     pub iteration: u32,
-    /// `max_iterations`: how many the loop may take.
+    /// `max_iterations`: limit of iterations.
     pub max_iterations: u32,
     /// `elapsed_minutes` (or `elapsed`): whole minutes of running time.
     pub elapsed_minutes: u64,
-    /// `consec_errors`: runs that failed one after the other, up to now.
+    /// `consec_errors`: number of consecutive failed runs.
     pub consec_errors: u32,
-    /// `error_count`: iterations that ended with an error, over the whole loop.
+    /// `error_count`: number of iterations that ended with an error.
     pub error_count: u32,
     /// Error of the last run if it failed, in the backend's words if there are any; `has_error` reports whether
     /// there is one. It is the error of the run that the iteration ended with: if a limited backend was replaced
@@ -27,15 +27,15 @@ pub struct RuleFacts {
     /// Errors of the backends that refused the last run: those that were replaced, and those that the loop waits
     /// for. Conditions cannot use it; `on_error` of the schedule does.
     pub refused: Vec<String>,
-    /// `cost` (or `total_cost`): dollars that the loop has cost.
+    /// `cost` (or `total_cost`): cost of the loop, in dollars.
     pub cost: Money,
-    /// `cost_hour`: dollars of those in the last 60 minutes.
+    /// `cost_hour`: cost of the last 60 minutes, in dollars.
     pub cost_hour: Money,
     /// `tokens` (or `total_tokens`): tokens read and written by models.
     pub tokens: u64,
     /// `completion`: measured, 0 to 1.
     pub completion: f64,
-    /// `control_signal`: 0 to 1; 0 before there is one.
+    /// `control_signal`: 0 to 1; 0 before the first.
     pub control_signal: f64,
     /// `urgency`: normal, elevated, high or critical.
     pub urgency: Urgency,
@@ -43,9 +43,9 @@ pub struct RuleFacts {
     pub trend: Trend,
     /// `task_type`: test-fix, feature and so on.
     pub task_type: TaskType,
-    /// `backend`: the one that ran last, or is about to run.
+    /// `backend`: the last one, or the one that is about to run.
     pub backend: String,
-    /// `context_pct`: percent of the model's context that the last run filled, 0 to 100; 0 where it is not known.
+    /// `context_pct`: share of the model's context used by the last run, 0 to 100; 0 if unknown.
     pub context_pct: f64,
 }
 
@@ -86,9 +86,9 @@ pub(super) enum ValueKind {
 pub(super) struct Variable {
     pub(super) name: &'static str,
     pub(super) kind: ValueKind,
-    /// Most that the figure can be, where it has an end; its least is 0 then.
+    /// Maximum of the number, if it has one; its minimum is 0 then.
     pub(super) most: Option<f64>,
-    /// All that the text can be, where that is known.
+    /// All possible values of the text, if known.
     pub(super) words: &'static [&'static str],
 }
 
@@ -133,7 +133,7 @@ pub(super) const VARIABLES: &[Variable] = &[
 pub(super) const ALIASES: &[(&str, &str)] =
     &[("elapsed", "elapsed_minutes"), ("total_cost", "cost"), ("total_tokens", "tokens")];
 
-/// A variable by its name or another name for it.
+/// Returns a variable by its name or alias.
 pub(super) fn lookup(name: &str) -> Option<&'static Variable> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
     VARIABLES.iter().find(|variable| variable.name == name)
@@ -146,7 +146,7 @@ impl RuleFacts {
         (!told.is_empty()).then(|| told.join("\n"))
     }
 
-    /// The value of a variable; figures that are none or out of their range are brought into it.
+    /// Returns the value of a variable, clamped to its range; not-a-number counts as its minimum.
     pub(super) fn value(&self, name: &str) -> Option<Value> {
         let whole = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
         let decimal = |value: f64, most: f64| Value::Float(if value.is_nan() { 0.0 } else { value.clamp(0.0, most) });

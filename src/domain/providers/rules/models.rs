@@ -8,26 +8,26 @@ use super::{CompiledCondition, RuleFacts, RuleOutcome, RuleProblem};
 /// Longest name of a model, in characters.
 const NAME_MAX: usize = 120;
 
-/// A rule as a configuration writes it.
+/// Rule as written in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRule {
     /// A condition such as `consec_errors >= 2`.
     pub when: String,
-    /// The model that is asked for while it holds.
+    /// Model that is requested while the condition is true.
     pub model: String,
 }
 
 /// The model to run, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelChoice {
-    /// The model; `None` for the backend's own default.
+    /// Model; `None` for the backend's default.
     pub model: Option<String>,
     /// 0-based index of the rule; `None` if none matched.
     pub rule: Option<usize>,
     /// Reason, shown to people.
     pub why: String,
-    /// Rules that could not be computed, one sentence each; they count as not holding.
+    /// Rules that could not be evaluated, one sentence each; they count as false.
     pub broken: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl ModelRules {
         }
     }
 
-    /// The model for the next run: that of the first rule that holds, else the default.
+    /// Returns the model for the next run: that of the first rule whose condition is true, otherwise the default.
     pub fn choose(&self, facts: &RuleFacts) -> ModelChoice {
         let mut broken = Vec::new();
         for (index, (when, model)) in self.rules.iter().enumerate() {
@@ -92,7 +92,7 @@ impl ModelRules {
 pub(in crate::domain) const INVALID_NAME: &str =
     "is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first";
 
-/// Whether a name can be given to a program as an argument: nothing that a shell reads, and not an option.
+/// Whether a name can be passed to a program as an argument: no shell metacharacters, and not an option.
 pub fn valid_model_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-:/@+[]".contains(c);
     !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('-') && name.chars().all(allowed)

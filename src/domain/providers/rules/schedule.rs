@@ -1,7 +1,7 @@
 //! Schedule: triggers and their actions, evaluated after each iteration and by time.
 //!
-//! A trigger that stays true acts once, until it was false again. Moments of `cron` and iterations are not missed when
-//! nobody looks at them: what came since the last look counts, and counts for every rule.
+//! A condition that stays true fires once, until it was false again. Times of `cron` and iterations between two
+//! evaluations are not missed: every rule sees all changes since the last evaluation.
 
 mod cron;
 mod state;
@@ -54,7 +54,7 @@ pub enum ActionName {
     Escalate,
 }
 
-/// A rule of a schedule, as a configuration writes it.
+/// Rule of a schedule, as written in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleEntry {
@@ -90,7 +90,7 @@ pub enum ScheduledAction {
 }
 
 impl ScheduledAction {
-    /// Whether no iteration may begin after it.
+    /// Whether no further iteration may begin.
     pub fn stops(&self) -> bool {
         matches!(self, Self::Pause | Self::Abort)
     }
@@ -114,7 +114,7 @@ pub struct Firing {
 pub struct Look {
     /// Rules that act, in their order.
     pub firings: Vec<Firing>,
-    /// Rules that could not be computed, one sentence each; they change nothing.
+    /// Rules that could not be evaluated, one sentence each; they have no effect.
     pub broken: Vec<String>,
 }
 
@@ -132,7 +132,7 @@ struct CompiledEntry {
     reason: Option<String>,
 }
 
-/// Rules about when a loop is paused, ended or changed.
+/// Rules that pause, end or change a loop.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Schedule {
     entries: Vec<CompiledEntry>,

@@ -1,11 +1,11 @@
-//! An expression as a text: what is refused before it is parsed, places in it, and errors of the parser in our words.
+//! Text of an expression: validation before parsing, positions, and errors of the parser in plain terms.
 
 use cel::ParseErrors;
 
 use super::typing::ExpressionProblem;
 use super::{EXPRESSION_MAX, NESTING_MAX};
 
-/// Refuses what the parser is not to see: it recurses, and a stack that overflows ends the process.
+/// Rejects text that the parser must not see: it recurses, and a stack overflow ends the process.
 pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
     if text.trim().is_empty() {
         return Err(ExpressionProblem::whole("is empty; a condition such as `iteration > 5` is needed"));
@@ -31,7 +31,7 @@ pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
     Ok(())
 }
 
-/// The first error of the parser, with a hint where the mistake is a usual one.
+/// Returns the first error of the parser, with a hint for common mistakes.
 pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProblem {
     let first = errors.errors.first();
     let place = first.and_then(|error| {
@@ -70,7 +70,7 @@ fn hint(text: &str) -> &'static str {
     }
 }
 
-/// Line and column, both from 1 and in characters, of a byte of the text.
+/// Returns the 1-based line and column, in characters, of a byte offset.
 pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -78,7 +78,7 @@ pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// The byte at a line and column of the parser, both from 1; the end where there is none.
+/// Returns the byte offset of a 1-based line and column of the parser; the end if there is no such position.
 fn offset_of(text: &str, line: usize, column: usize) -> usize {
     let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
     let rest = text.get(start..).unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Types of an expression. The library finds out while it evaluates; a configuration has to be right before.
+//! Types of expressions. The library only finds type errors during evaluation, but a configuration has to be valid
+//! before.
 //!
-//! Whole numbers and decimals mix freely here, which they do in CEL only where they are compared: a whole number beside
-//! a decimal is made one, in the tree itself.
+//! Whole numbers and decimals can be mixed; CEL allows this only in comparisons. A whole number next to a decimal is
+//! converted, in the tree itself.
 
 mod words;
 
@@ -11,7 +12,7 @@ use super::DIVIDE;
 use super::facts::{ValueKind, lookup};
 use words::{impossible, number, refused_call, sign, unknown};
 
-/// Deepest tree, in nodes: what is typed is evaluated by recursion too.
+/// Maximum depth of the tree, in nodes; evaluation is recursive too.
 const DEPTH_MAX: usize = 32;
 
 /// Error in an expression, and its byte offset in the text.
@@ -59,7 +60,7 @@ impl<'a> Typing<'a> {
         Self { source, names: Vec::new(), depth: 0 }
     }
 
-    /// Types an expression that has to be true or false; the names that it uses.
+    /// Types a condition; returns the names that it uses.
     pub(super) fn condition(mut self, expr: &mut IdedExpr) -> Result<Vec<&'static str>, ExpressionProblem> {
         self.expect(expr, ValueKind::Truth, "a condition")?;
         Ok(self.names)
@@ -112,7 +113,7 @@ impl<'a> Typing<'a> {
         Err(self.wrong(expr, refused))
     }
 
-    /// Replaces another name by the variable's own.
+    /// Replaces an alias by the name of the variable.
     fn variable(&mut self, expr: &mut IdedExpr) -> Result<ValueKind, ExpressionProblem> {
         let Expr::Ident(name) = &mut expr.expr else { return Err(self.wrong(expr, "is not a name")) };
         if let Some(variable) = lookup(name) {
@@ -136,7 +137,7 @@ impl<'a> Typing<'a> {
         kind
     }
 
-    /// Types a call; `node` is where it stands.
+    /// Types a call; `node` has its position.
     fn call_of(&mut self, node: &IdedExpr, call: &mut CallExpr) -> Result<ValueKind, ExpressionProblem> {
         let name = call.func_name.clone();
         match (name.as_str(), call.target.as_deref_mut(), call.args.as_mut_slice()) {
@@ -289,7 +290,7 @@ impl<'a> Typing<'a> {
         self.wrong(node, message)
     }
 
-    /// Refuses to compare a variable with what it can never be.
+    /// Rejects a comparison of a variable with a value that it can never have.
     fn possible(&self, left: &IdedExpr, right: &IdedExpr) -> Result<(), ExpressionProblem> {
         for (name, value) in [(left, right), (right, left)] {
             let Expr::Ident(ident) = &name.expr else { continue };

@@ -1,7 +1,7 @@
-//! Text of agents, tools and outsiders as it may stand in our comments: readable, and without effect on anybody.
+//! Text of agents, tools and outsiders for our comments: readable, and without side effects.
 //!
-//! Markdown of the simple sort stays (lists, emphasis, code); everything that acts becomes code or plain text. The result
-//! is a fixed point: applied again it stays as it is.
+//! Simple Markdown is kept (lists, emphasis, code); everything with an effect becomes code or plain text. Sanitizing
+//! the result again does not change it.
 
 use std::sync::LazyLock;
 
@@ -32,13 +32,13 @@ fn constant(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a constant pattern")
 }
 
-/// Links within links that are read; deeper ones lose their meaning all the same.
+/// Maximum nesting of links that is read; deeper ones are made plain text.
 const NESTED_LINKS: usize = 4;
 
 /// A character that no text has any more.
 const CODE: char = '\u{1}';
 
-/// Longest text in bytes; what is beyond is left out.
+/// Maximum length of a text, in bytes; the rest is omitted.
 const LONGEST: usize = 64 * 1024;
 
 /// A stretch of a line.
@@ -47,9 +47,9 @@ enum Piece {
     Code(String),
 }
 
-/// Foreign text that may stand in our comments as Markdown, at the start of a line: mentions, references, addresses and
-/// other bots' commands become code, pictures their description, headings plain lines, HTML visible text; hidden
-/// characters and our own markers are gone. Fences are closed.
+/// Returns foreign text as Markdown for our comments, to be placed at the start of a line: mentions, references,
+/// addresses and other bots' commands become code, images their description, headings plain lines, HTML visible text;
+/// hidden characters and our own markers are removed. Fences are closed.
 pub fn for_people(text: &str) -> String {
     let text = characters::decoded(&text[..text.floor_char_boundary(LONGEST)]);
     let mut out: Vec<String> = Vec::new();
@@ -231,7 +231,7 @@ fn without_links(text: &str) -> String {
     text
 }
 
-/// Appends text of which everything that acts is made code and everything that is markup is escaped.
+/// Appends text: everything with an effect becomes code, all markup is escaped.
 fn push_text(out: &mut String, text: &str) {
     let mut rest = text;
     while let Some(found) = ACTIVE.find(rest) {

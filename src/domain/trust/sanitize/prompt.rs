@@ -1,7 +1,7 @@
-//! Text of a forge as a person sees it there, for a prompt: what is not shown is not told.
+//! Text of a forge for a prompt, as people see it on the forge; hidden text is removed.
 //!
-//! The Markdown is parsed and written anew from what is visible. Where forges differ in what they show, the text is left
-//! out: a task that lost a word is seen by its author, an order that nobody saw is not.
+//! The Markdown is parsed and written again from its visible parts. Text that only some forges show is omitted: the
+//! author notices a missing word, but nobody notices a hidden instruction.
 
 mod html;
 
@@ -13,15 +13,15 @@ use regex::Regex;
 use super::longest_run;
 use crate::domain::model::characters;
 
-/// Longest text that is read, in bytes; forges take less.
+/// Maximum length that is read, in bytes; forges allow less.
 const LONGEST: usize = 512 * 1024;
-/// Columns of a table that fit a screen somehow.
+/// Maximum number of columns of a table; more do not fit a screen.
 const COLUMNS: usize = 20;
 
-/// Nesting of quotes and lists that is shown as such.
+/// Maximum nesting of quotes and lists that is kept.
 const DEEPEST: usize = 20;
 
-/// White space that pushes what follows off the screen.
+/// Length of white space that moves the following text off the screen.
 static FAR_RIGHT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[^\S\n]{200,}[^\n]*").expect("a constant pattern"));
 /// Data in an address.
 static DATA_ADDRESS: LazyLock<Regex> =
@@ -30,14 +30,14 @@ static DATA_ADDRESS: LazyLock<Regex> =
 /// Visible part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompted {
-    /// The visible text, as simple Markdown, trimmed.
+    /// Visible text as simple Markdown, trimmed.
     pub text: String,
     /// Number of parts omitted because the forge hides or collapses them.
     pub hidden_removed: usize,
 }
 
-/// Keeps what the forge visibly renders of `markdown`: no comments, attributes, link targets, descriptions of pictures,
-/// definitions, footnotes, invisible characters, hidden elements, or text that is pushed off the screen.
+/// Returns the visible text of `markdown`: without comments, attributes, link targets, descriptions of images,
+/// definitions, footnotes, invisible characters, hidden elements, and text that is moved off the screen.
 pub fn for_prompt(markdown: &str) -> Prompted {
     let cut = markdown.floor_char_boundary(LONGEST);
     let (visible, runs) = characters::visible(&markdown[..cut]);

@@ -62,12 +62,12 @@ pattern!(
     r"^\s*(?:#!\[allow\((?:clippy::all|warnings|unused|clippy::pedantic)|//\s*@ts-nocheck|/\*\s*eslint-disable\s*\*/|#\s*(?:mypy:\s*ignore-errors|flake8:\s*noqa|ruff:\s*noqa|pylint:\s*skip-file|type:\s*ignore\s*$)|//\s*nolint\s*$)"
 );
 
-/// Whether every change of this file is a change of the checks.
+/// Whether every change of this file affects the checks.
 pub(super) fn is_check_config(path: &str) -> bool {
     WHOLE.is_match(path.rsplit('/').next().unwrap_or(path)) || WHOLE_PATH.is_match(path)
 }
 
-/// Whether this file is a script that checks may be run by.
+/// Whether checks may run this script.
 pub(super) fn is_check_script(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let script = matches!(name.rsplit_once('.').map(|(_, tail)| tail), None | Some("sh" | "bash" | "mk"));
@@ -79,7 +79,7 @@ fn is_makefile(path: &str) -> bool {
     matches!(name, "Makefile" | "makefile" | "GNUmakefile" | "justfile" | "Justfile" | "Taskfile.yml" | "Rakefile")
 }
 
-/// The change of a file in one line, for files whose every change matters.
+/// Returns the change of a file in one line, for files of which every change matters.
 pub(super) fn summary(file: &FileDiff) -> String {
     if file.is_deleted() {
         return "file deleted".to_owned();
@@ -97,7 +97,7 @@ pub(super) fn summary(file: &FileDiff) -> String {
     }
 }
 
-/// Looks for edited check configuration in one file.
+/// Searches one file for edited check configuration.
 pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
     if file.paths().any(is_check_config) {
         findings.add(file.path(), TamperKind::CheckConfigEdited, &summary(file));

@@ -1,4 +1,4 @@
-//! A tolerant reader of unified git diffs.
+//! Tolerant reader of unified git diffs.
 
 /// Role of a line in a hunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(super) enum LineChange {
     Removed,
 }
 
-/// One line of a hunk, without its mark and its end.
+/// Line of a hunk, without its prefix and line break.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DiffLine {
     pub change: LineChange,
@@ -34,7 +34,7 @@ pub(super) struct FileDiff {
 }
 
 impl FileDiff {
-    /// The path after the change, or before it where the file is gone.
+    /// Returns the path after the change; of a deleted file, the path before.
     pub fn path(&self) -> &str {
         self.new.as_deref().or(self.old.as_deref()).unwrap_or_default()
     }
@@ -62,8 +62,8 @@ impl FileDiff {
     }
 }
 
-/// Reads a diff as `git diff` prints it, with or without `diff --git` headers. Anything else is passed over. Lines
-/// inside a hunk are told from headers by the hunk's own line counts, so a removed line `-- x` is no header.
+/// Reads a diff as `git diff` prints it, with or without `diff --git` headers. Other text is ignored. Line counts of
+/// hunks distinguish their lines from headers, so that a removed line `-- x` is not read as a header.
 pub(super) fn parse(diff: &str) -> Vec<FileDiff> {
     let mut reader = DiffReader::default();
     for line in diff.split('\n') {
@@ -77,7 +77,7 @@ pub(super) fn parse(diff: &str) -> Vec<FileDiff> {
 struct DiffReader {
     files: Vec<FileDiff>,
     file: Option<FileDiff>,
-    /// Lines of the running hunk still to come, before and after.
+    /// Number of lines of the current hunk that follow, before and after.
     left: (usize, usize),
 }
 
@@ -115,7 +115,7 @@ impl DiffReader {
         }
     }
 
-    /// Takes a line of the running hunk; false when it is none and the hunk is cut short.
+    /// Reads a line of the current hunk; false if it does not belong to the hunk, which is then incomplete.
     fn take_hunk_line(&mut self, line: &str) -> bool {
         let (change, text) = match line.as_bytes().first() {
             Some(b'+') => (LineChange::Added, &line[1..]),

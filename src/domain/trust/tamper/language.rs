@@ -144,7 +144,7 @@ impl Language {
         }
     }
 
-    /// Whether a line switches a test off, or all others.
+    /// Whether a line disables a test, or all others.
     pub fn skips(self, line: &str) -> bool {
         if self.is_comment(line) && self != Self::Go {
             return false;
@@ -183,7 +183,7 @@ pub(super) fn excludes_others(line: &str) -> bool {
     ONLY.is_match(line)
 }
 
-/// Whether a line is an assertion that always holds.
+/// Whether a line is an assertion that cannot fail.
 pub(super) fn is_placeholder(line: &str) -> bool {
     PLACEHOLDER.is_match(line)
 }

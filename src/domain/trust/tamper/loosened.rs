@@ -1,4 +1,4 @@
-//! Bounds that a diff loosens, and scripts that it makes succeed whatever happens.
+//! Thresholds that a diff lowers, and scripts that it makes succeed always.
 
 use std::sync::LazyLock;
 
@@ -12,30 +12,30 @@ use super::{Findings, TamperKind};
 
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d+(?:\.\d+)?").expect("constant pattern"));
 
-/// Words beside a number that must not sink, wherever they stand outside of program code.
+/// Words next to a number that must not decrease, outside of program code.
 static AT_LEAST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)fail[_-]?under|(?:cov|coverage)[\w-]*|mutation[_-]?score|break_?at").expect("constant pattern")
 });
 
-/// Words beside a number that must not sink, in files that configure checks.
+/// Words next to a number that must not decrease, in files that configure checks.
 static AT_LEAST_IN_CONFIG: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?i)threshold|\bmin(?:imum)?\w*|\b(?:branches|functions|lines|statements)\b|\bscore\b|\btarget\b"#)
         .expect("constant pattern")
 });
 
-/// Words beside a number that must not rise.
+/// Words next to a number that must not increase.
 static AT_MOST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)max[_-]?(?:warnings?|errors?|failures?|complexity)|allowed[_-]?(?:failures|errors)|\bmaxfail\b|--retries?\b|--reruns?\b")
         .expect("constant pattern")
 });
 
-/// Endings of a command line that swallow its failure.
+/// Ends of a command line that ignore its failure.
 static SWALLOWED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^\s*(?:exit\s+0|true|:|set\s+\+e)\s*(?:#.*)?$|^\s*true\s*(?:#|&&)|\|\|\s*(?:true|:|exit\s+0|echo\b)|;\s*(?:true|exit\s+0)\s*$|--(?:passWithNoTests|exit-zero|allow-failure|deselect|no-fail)\b|^\s*-?\s*continue-on-error:\s*true|^\s*return\s+0\s*$")
         .expect("constant pattern")
 });
 
-/// Looks for loosened bounds and swallowed failures in one file.
+/// Searches one file for loosened thresholds and ignored failures.
 pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
     let config = file.paths().any(|path| is_check_config(path) || carries_checks(path));
     for hunk in &file.hunks {

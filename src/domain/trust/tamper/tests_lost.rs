@@ -1,4 +1,4 @@
-//! Tests that a diff removes, switches off or empties.
+//! Tests that a diff removes, disables or empties.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,20 +6,20 @@ use super::diff::{FileDiff, Hunk, LineChange};
 use super::language::{Language, excludes_others, is_placeholder, is_table, is_test_path};
 use super::{Findings, TamperKind};
 
-/// Lines that may stand between a mark such as `#[test]` and the function.
+/// Maximum number of lines between an attribute such as `#[test]` and the function.
 const MARK_REACH: usize = 6;
-/// Removed assertions from which on a few added ones are no replacement.
+/// Number of removed assertions from which a few added ones do not replace them.
 const MANY_ASSERTIONS: usize = 4;
-/// Likeness of two names from which on one is taken for the other, renamed.
+/// Minimum similarity of two names at which one counts as the other, renamed.
 const ALIKE: f64 = 0.85;
 
 /// Facts about all files of a diff, which distinguish a moved test from a lost one.
 pub(super) struct DiffSummary {
-    /// Names of tests that some file has after the change and had not before.
+    /// Names of tests that a file has only after the change.
     added_tests: HashSet<String>,
-    /// Names of tests that some file had before and has no more.
+    /// Names of tests that a file had only before the change.
     removed_tests: HashSet<String>,
-    /// Names of tests that were switched off already.
+    /// Names of tests that were already disabled.
     skipped_before: HashSet<String>,
     /// Added and removed lines without their indentation.
     added_text: HashSet<String>,
@@ -70,7 +70,7 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
     assertions(file, language, &tests, &renamed, whole, findings);
 }
 
-/// A test file that gets a name by which no runner finds it.
+/// Reports a test file that is renamed so that no runner finds it.
 fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bool {
     let (Some(old), Some(new)) = (&file.old, &file.new) else { return false };
     let lost = old != new && is_test_path(old) && !is_test_path(new) && Language::of(old) != Language::of(new);
@@ -80,7 +80,7 @@ fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bool {
     lost
 }
 
-/// Reports removed tests; gives the new names of those that were renamed.
+/// Reports removed tests; returns the new names of renamed ones.
 fn removed(
     file: &FileDiff,
     tests: &Tests<'_>,

@@ -1,4 +1,5 @@
-//! Moments by a cron pattern: whether one came between two others. Always in UTC, which has no hour twice and none left out.
+//! Cron patterns: whether one matches a time between two others. Always in UTC, which has no repeated and no skipped
+//! hours.
 
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
@@ -46,7 +47,7 @@ impl Cron {
         &self.text
     }
 
-    /// Whether a moment of the pattern came after `since` and not after `now`.
+    /// Whether the pattern matches a time after `since` and not after `now`.
     pub(super) fn came(&self, since: Timestamp, now: Timestamp) -> bool {
         if now <= since {
             return false;

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::super::RuleFacts;
 use crate::domain::model::ids::Timestamp;
 
-/// A clock that goes back by more than this was wrong before, and what was seen then is forgotten.
+/// Maximum step back of the clock; after a larger one, the state is discarded, as the clock was wrong before.
 const CLOCK_SLACK_MS: i64 = 24 * 3_600_000;
 
-/// Most characters of an error that are kept to know it again.
+/// Maximum length of a stored error, in characters.
 const ERROR_MAX: usize = 200;
 
 /// State at the last evaluation; the default is that of a schedule that was never evaluated.
@@ -21,7 +21,7 @@ pub struct ScheduleState {
     looked_at: Option<Timestamp>,
     /// The iteration that had ended.
     iteration: Option<u32>,
-    /// The error of that iteration, or of the run that was refused since, shortened.
+    /// Error of that iteration, or of a run that was refused since, shortened.
     error: Option<String>,
     /// Conditions that held.
     held: BTreeSet<String>,
@@ -30,13 +30,13 @@ pub struct ScheduleState {
 /// Changes since the last evaluation.
 #[derive(Debug)]
 pub(super) struct ElapsedSinceLook {
-    /// The moment of that look; moments of patterns come after it.
+    /// Time of the last evaluation; times of patterns must be later.
     pub(super) moment: Timestamp,
     /// This moment.
     pub(super) now: Timestamp,
     /// The iteration that had ended then.
     pub(super) iteration: u32,
-    /// Whether the last error is not the one that was seen then.
+    /// Whether the last error differs from that of the last evaluation.
     pub(super) new_error: bool,
 }
 
@@ -69,12 +69,12 @@ impl ScheduleState {
         self.error.is_some() && self.error != before
     }
 
-    /// Whether a condition held at the last look.
+    /// Whether a condition was true at the last evaluation.
     pub(super) fn holds(&self, key: &str) -> bool {
         self.held.contains(key)
     }
 
-    /// Keeps the conditions that hold now, and forgets all others.
+    /// Stores the conditions that are true now.
     pub(super) fn remember(&mut self, held: Vec<String>) {
         self.held = held.into_iter().collect();
     }

@@ -1,4 +1,4 @@
-//! Reads the HTML in a Markdown text just enough to know which text of it is shown.
+//! Minimal HTML reader for Markdown texts, which finds the visible text.
 
 /// Elements whose content is not shown as text, on any forge or on some.
 const HIDING: &[&str] = &[
@@ -54,7 +54,7 @@ pub(super) const BREAKS: &[&str] = &[
     "dd",
     "section",
 ];
-/// Attributes with text that is not shown, or not at once.
+/// Attributes with text that is hidden or collapsed.
 const SAYING: &[&str] =
     &["alt", "title", "placeholder", "value", "label", "content", "summary", "srcdoc", "srcset", "name", "id"];
 /// Styles that make text hard to see; forges drop styles, but not all and not always.
@@ -103,7 +103,7 @@ pub(super) struct OpenTag {
     empty: bool,
 }
 
-/// Splits HTML into its pieces. What is not closed reaches to the end.
+/// Splits HTML into its parts. An unclosed part reaches to the end.
 pub(super) fn parts(source: &str) -> Vec<HtmlPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = source;
@@ -230,7 +230,7 @@ fn attribute_says(name: &str, value: &str) -> bool {
         && (SAYING.contains(&name) || name.starts_with("aria-") || name.starts_with("data-") || name.starts_with("on"))
 }
 
-/// The elements that are open, from the first that hides on.
+/// Open elements, beginning with the first that hides its content.
 #[derive(Default)]
 pub(super) struct Elements {
     /// Name, and whether it ends with the block it was opened in.
