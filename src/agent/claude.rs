@@ -269,7 +269,7 @@ impl ClaudeStream {
         if of_provider {
             signals.learn(said);
         } else {
-            signals.hear(said);
+            signals.add_message(said);
         }
         if let Some(status) = result["api_error_status"].as_u64() {
             signals.status = http_error(status);

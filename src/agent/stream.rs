@@ -218,7 +218,7 @@ impl OutputAccumulator {
         if of_provider {
             self.signals.learn(message);
         } else {
-            self.signals.hear(message);
+            self.signals.add_message(message);
         }
         self.add_note(message.to_owned());
     }

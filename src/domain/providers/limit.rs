@@ -142,13 +142,13 @@ pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     let until = until.or_else(|| words.as_ref().and_then(|words| when::find(&words.message, now, zone.as_ref())));
     let evidence = match source {
         LimitSource::Headers => headers.map(|headers| headers.evidence),
-        _ => words.map(|words| words.message).or_else(|| said(signals)),
+        _ => words.map(|words| words.message).or_else(|| evidence_without_message(signals)),
     };
     Some(Limit { kind, until, source, evidence: evidence.unwrap_or_default().trim().chars().take(EVIDENCE).collect() })
 }
 
 /// Returns the code, status or exit code, for errors without a message.
-fn said(signals: &LimitSignals) -> Option<String> {
+fn evidence_without_message(signals: &LimitSignals) -> Option<String> {
     let code = signals.code.clone();
     let status = || signals.status.map(|status| format!("status {status}"));
     code.or_else(status).or_else(|| signals.exit_code.map(|code| format!("exit code {code}")))

@@ -42,7 +42,7 @@ impl UsageLedger {
     /// Removes entries older than a day and merges old ones. Future times, after the clock was set back, are
     /// clamped to now.
     pub(super) fn settle(&mut self, window_ms: i64, now: Timestamp) {
-        let mut kept: Vec<UsageEntry> = Vec::with_capacity(self.0.len());
+        let mut merged: Vec<UsageEntry> = Vec::with_capacity(self.0.len());
         let mut last = None;
         for mut entry in self.0.drain(..) {
             entry.at = entry.at.min(now);
@@ -56,17 +56,17 @@ impl UsageLedger {
                 _ => 15 * 60_000,
             };
             let place = (width, entry.at.0.div_euclid(width));
-            match kept.last_mut().filter(|_| last == Some(place)) {
+            match merged.last_mut().filter(|_| last == Some(place)) {
                 Some(into) => {
                     into.at = into.at.max(entry.at);
                     into.requests = into.requests.saturating_add(entry.requests);
                     into.cost = into.cost.plus(entry.cost);
                 }
-                None => kept.push(entry),
+                None => merged.push(entry),
             }
             last = Some(place);
         }
-        self.0 = kept;
+        self.0 = merged;
     }
 
     fn within(&self, window_ms: i64, now: Timestamp) -> impl Iterator<Item = &UsageEntry> {
@@ -95,13 +95,13 @@ impl UsageLedger {
     }
 
     fn falls_to(&self, most: i64, amount: impl Fn(&UsageEntry) -> i64, window_ms: i64, now: Timestamp) -> Timestamp {
-        let mut left = self.within(window_ms, now).fold(0_i64, |sum, entry| sum.saturating_add(amount(entry)));
+        let mut remaining = self.within(window_ms, now).fold(0_i64, |sum, entry| sum.saturating_add(amount(entry)));
         let mut free = now;
         for entry in self.within(window_ms, now) {
-            if left <= most.max(0) {
+            if remaining <= most.max(0) {
                 break;
             }
-            left = left.saturating_sub(amount(entry));
+            remaining = remaining.saturating_sub(amount(entry));
             free = entry.at.min(now).plus_ms(window_ms);
         }
         free

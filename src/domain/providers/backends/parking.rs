@@ -18,15 +18,15 @@ pub(super) const MAX_SETTLING_MS: i64 = 30 * 60_000;
 /// time; one in the past or beyond [`PLAUSIBLE_MS`] is ignored. The wait grows with consecutive cooldowns without a
 /// successful call between them, so that a provider that answers "in a second" is not called every second.
 pub(super) fn end(
-    told: Option<Timestamp>,
+    reported: Option<Timestamp>,
     step: u32,
     settings: &CooldownSettings,
     seed: u64,
     now: Timestamp,
 ) -> (Timestamp, bool) {
     let longest = settings.longest.as_millis();
-    let told = told.filter(|until| *until > now && until.since(now) <= PLAUSIBLE_MS);
-    let length = match told {
+    let reported = reported.filter(|until| *until > now && until.since(now) <= PLAUSIBLE_MS);
+    let length = match reported {
         Some(until) => {
             let length = until.since(now);
             let most = (length / 20).min(MAX_KNOWN_JITTER_MS);
@@ -35,7 +35,7 @@ pub(super) fn end(
         }
         None => backoff(step, settings, seed),
     };
-    (now.plus_ms(length.min(longest)), told.is_some())
+    (now.plus_ms(length.min(longest)), reported.is_some())
 }
 
 /// Returns `first · 2^step`, at most the longest back-off, minus up to 10 %.

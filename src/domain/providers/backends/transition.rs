@@ -238,15 +238,15 @@ impl PendingTransition<'_> {
             }
             LimitKind::Rate | LimitKind::Quota | LimitKind::Overload => {
                 self.backend(name).note_error(&limit.evidence, now);
-                let told = limit.until.filter(|until| *until > now);
+                let reported = limit.until.filter(|until| *until > now);
                 let kind = match limit.kind {
                     LimitKind::Quota => ParkedFor::Quota,
                     LimitKind::Overload => ParkedFor::Overload,
                     _ => ParkedFor::Rate,
                 };
                 // A limit of an older call without an end is over, as the backend became active since.
-                if ended.fresh || told.is_some() {
-                    self.park(name, kind, told, &limit.evidence, seed, ended.fresh);
+                if ended.fresh || reported.is_some() {
+                    self.park(name, kind, reported, &limit.evidence, seed, ended.fresh);
                 }
             }
         }
@@ -254,7 +254,7 @@ impl PendingTransition<'_> {
 
     /// Starts the cooldown of an active backend. A backend that cools down gets the later of two reported ends; a
     /// reported end replaces an estimated one.
-    fn park(&mut self, name: &str, kind: ParkedFor, told: Option<Timestamp>, reason: &str, seed: u64, fresh: bool) {
+    fn park(&mut self, name: &str, kind: ParkedFor, reported: Option<Timestamp>, reason: &str, seed: u64, fresh: bool) {
         let (now, settings) = (self.now, self.settings);
         let backend = self.backend(name);
         let again = match &backend.status {
@@ -264,7 +264,7 @@ impl PendingTransition<'_> {
         };
         // Concurrent calls that meet the same limit count once.
         let step = if again.is_none() && fresh { backend.backoff_step } else { 0 };
-        let (mut until, known) = parking::end(told, step, &settings.cooldown, seed, now);
+        let (mut until, known) = parking::end(reported, step, &settings.cooldown, seed, now);
         if let BackendStatus::Parked(own) = &backend.status
             && own.kind == ParkedFor::Threshold
         {

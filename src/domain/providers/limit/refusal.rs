@@ -44,7 +44,7 @@ const ANYWHERE: [(LimitKind, &[&str]); 3] = [
 
 impl LimitSignals {
     /// Adds an error message of any program.
-    pub fn hear(&mut self, message: &str) {
+    pub fn add_message(&mut self, message: &str) {
         if !message.is_empty()
             && self.messages.len() < MAX_MESSAGES
             && self.messages.last().is_none_or(|last| last != message)
@@ -56,7 +56,7 @@ impl LimitSignals {
     /// Adds an error message of a provider, with the status, code and end found in its text or in a JSON body
     /// within.
     pub fn learn(&mut self, message: &str) {
-        self.hear(message);
+        self.add_message(message);
         if let (Some(open), Some(close)) = (message.find('{'), message.rfind('}'))
             && open < close
             && let Ok(body) = serde_json::from_str::<Value>(&message[open..=close])

@@ -141,9 +141,9 @@ pub(super) fn lookup(name: &str) -> Option<&'static Variable> {
 
 impl RuleFacts {
     /// Returns the text in which `on_error` searches; `None` without an error.
-    pub(super) fn errors(&self) -> Option<String> {
-        let told: Vec<&str> = self.last_error.iter().chain(&self.refused).map(String::as_str).collect();
-        (!told.is_empty()).then(|| told.join("\n"))
+    pub(super) fn error_text(&self) -> Option<String> {
+        let errors: Vec<&str> = self.last_error.iter().chain(&self.refused).map(String::as_str).collect();
+        (!errors.is_empty()).then(|| errors.join("\n"))
     }
 
     /// Returns the value of a variable, clamped to its range; not-a-number counts as its minimum.
