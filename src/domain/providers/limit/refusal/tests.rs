@@ -72,7 +72,7 @@ fn words_of_anybody_s_error_count_where_a_refusal_begins() {
         let said = line["text"].as_str().unwrap();
         let mut signals = LimitSignals { code: line["code"].as_str().map(str::to_owned), ..LimitSignals::default() };
         signals.status = line["status"].as_u64().and_then(http_error);
-        signals.hear(said);
+        signals.add_message(said);
         signals.refusal(said)
     };
     let taken: Vec<_> = corpus("harmless").into_iter().filter(|line| heard(line).is_some()).collect();
