@@ -99,7 +99,7 @@ fn only_plain_lines_of_the_comment_are_commands() {
 }
 
 #[test]
-fn the_canonical_forms_fire() {
+fn canonical_forms_are_commands() {
     for comment in [
         "/ralph resume",
         "/ralph resume\n",
@@ -118,7 +118,7 @@ fn the_canonical_forms_fire() {
 }
 
 #[test]
-fn every_command_of_the_table_is_read() {
+fn every_command_of_the_table_is_parsed() {
     let table = [
         ("/ralph", LoopCommand::Help(Help)),
         ("/ralph help", LoopCommand::Help(Help)),
@@ -186,7 +186,7 @@ fn records_name_only_commands_that_change_the_loop() {
 }
 
 #[test]
-fn options_may_be_written_both_ways_and_quoted() {
+fn options_accept_both_forms_and_quotes() {
     let expected = RunOptions {
         checks: vec!["cargo test --all".into(), "npm run lint".into(), "say \"hi\" \\n".into()],
         max_iterations: Some(12),
@@ -205,7 +205,7 @@ fn options_may_be_written_both_ways_and_quoted() {
 }
 
 #[test]
-fn guidance_runs_to_the_next_command_or_the_end() {
+fn guidance_ends_at_the_next_command() {
     let comment = "/ralph resume --max-iterations 3 Mind the\nedge cases:\n\n- `a`\n- b\n\n> /ralph abort\n\n```\n/ralph abort\n```\n/ralph status\n\n/ralph guide last words";
     let options = RunOptions { max_iterations: Some(3), ..RunOptions::default() };
     let guidance = "Mind the\nedge cases:\n\n- `a`\n- b\n\n> /ralph abort\n\n```\n/ralph abort\n```".to_owned();
@@ -228,7 +228,7 @@ fn long_guidance_is_cut_at_a_character() {
 }
 
 #[test]
-fn errors_say_what_is_wrong_and_what_is_near() {
+fn errors_state_problem_and_nearest_command() {
     let table: [(&str, &str, Option<&str>); 40] = [
         ("/ralph rnu", "no command `rnu`", Some("/ralph run")),
         ("/ralph RUN", "no command `RUN`", Some("/ralph run")),
@@ -280,7 +280,7 @@ fn errors_say_what_is_wrong_and_what_is_near() {
 }
 
 #[test]
-fn values_are_held_to_their_ranges() {
+fn values_outside_their_range_are_rejected() {
     for (text, seconds) in [("45s", 45), ("90m", 5_400), ("2h", 7_200), ("1h30m", 5_400), ("1d2h3m4s", 93_784)] {
         assert_eq!(values::duration(text), Ok(seconds), "{text}");
     }
@@ -305,7 +305,7 @@ fn values_are_held_to_their_ranges() {
 }
 
 #[test]
-fn a_comment_holds_ten_commands_and_a_command_sixteen_checks() {
+fn numbers_of_commands_and_checks_are_limited() {
     let results = parse(&"/ralph status\n".repeat(500));
     assert_eq!(results.len(), 11);
     assert!(results[..10].iter().all(Result::is_ok) && results[10].is_err());
@@ -314,7 +314,7 @@ fn a_comment_holds_ten_commands_and_a_command_sixteen_checks() {
 }
 
 #[test]
-fn an_error_carries_no_markup_of_the_comment() {
+fn errors_contain_no_markup() {
     let error = problem(&format!("/ralph `@team`{}", "x".repeat(500)));
     assert!(!error.line.contains('`') && error.line.chars().count() <= 120);
 }

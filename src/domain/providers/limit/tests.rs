@@ -95,7 +95,7 @@ fn real_messages_are_read_with_kind_and_time() {
 }
 
 #[test]
-fn harmless_prose_of_failed_runs_is_no_limit() {
+fn prose_of_failed_runs_is_no_limit() {
     let harmless: Vec<Harmless> = lines(HARMLESS);
     assert!(harmless.len() >= 200, "{} lines", harmless.len());
     let faults: Vec<String> = harmless
@@ -106,7 +106,7 @@ fn harmless_prose_of_failed_runs_is_no_limit() {
 }
 
 #[test]
-fn nothing_is_a_limit_where_the_run_succeeded() {
+fn successful_run_has_no_limit() {
     let harmless = lines::<Harmless>(HARMLESS).into_iter().map(|line| failed(&line.text));
     for failed in lines::<Real>(REAL).iter().map(signals).chain(harmless) {
         let succeeded = LimitSignals { succeeded: true, ..failed };
@@ -173,7 +173,7 @@ fn times_are_read_in_every_form() {
 }
 
 #[test]
-fn times_that_cannot_be_are_none() {
+fn impossible_times_are_ignored() {
     let cases = [
         "resets at 2026-01-15T11:59:59Z",
         "resets at 1749924000",
@@ -197,7 +197,7 @@ fn times_that_cannot_be_are_none() {
 }
 
 #[test]
-fn clocks_that_are_put_forward_or_back_are_followed() {
+fn daylight_saving_changes_are_followed() {
     let cases = [
         // Rome, 2026-03-29: 02:30 does not exist, it is an hour later. 2026-10-25: 02:30 comes twice.
         ("2026-03-28T22:00:00Z", "resets 2:30am (Europe/Rome)", "2026-03-29T01:30:00Z"),
@@ -221,7 +221,7 @@ fn refused(status: u16, headers: &[(&str, &str)]) -> LimitSignals {
 }
 
 #[test]
-fn headers_say_until_when() {
+fn headers_state_the_end() {
     let cases: [(&[(&str, &str)], Option<&str>); 14] = [
         (&[("Retry-After", "30")], Some("2026-01-15T12:00:30Z")),
         (&[("retry-after", "Thu, 15 Jan 2026 12:05:00 GMT")], Some("2026-01-15T12:05:00Z")),
@@ -272,7 +272,7 @@ fn headers_say_until_when() {
 }
 
 #[test]
-fn the_most_trusted_place_is_the_source() {
+fn most_trusted_source_wins() {
     let words = "You've hit your 5-hour limit · resets 3pm (UTC)".to_owned();
     let all = LimitSignals {
         exit_code: Some(173),
@@ -298,7 +298,7 @@ fn the_most_trusted_place_is_the_source() {
 }
 
 #[test]
-fn what_a_person_must_mend_needs_words() {
+fn auth_and_billing_need_a_message() {
     for status in [400, 401, 402, 403, 404, 413] {
         assert_eq!(classify(&refused(status, &[]), moment(NOW)), None, "{status}");
     }
@@ -320,7 +320,7 @@ fn what_a_person_must_mend_needs_words() {
 }
 
 #[test]
-fn the_last_words_count_however_much_came_before() {
+fn last_message_counts_after_long_output() {
     let mut long = "test rate_limit_resets ... ok\n".repeat(40_000);
     long.push_str("You've hit your limit · resets 3pm (UTC)\n");
     let limit = classify(&failed(&long), moment(NOW)).expect("a limit");

@@ -22,7 +22,7 @@ fn ledger(of_loop: CostAccount, of_repository: CostAccount, of_service: CostAcco
 }
 
 #[test]
-fn a_run_begins_only_where_its_likely_cost_fits_into_every_limit() {
+fn run_begins_only_if_likely_cost_fits_every_limit() {
     let wide = account(1.0, 0.0, 50.0);
     let yes = |reserve, at_most| Permit::Yes { reserve: usd(reserve), at_most: Some(usd(at_most)) };
     for (name, ledger, likely, expected) in [
@@ -47,7 +47,7 @@ fn a_run_begins_only_where_its_likely_cost_fits_into_every_limit() {
 }
 
 #[test]
-fn a_refusal_says_which_limit_and_when_it_is_free() {
+fn refusal_names_limit_and_end() {
     let wide = account(0.0, 0.0, 100.0);
     let Permit::No(day) = ledger(wide, account(4.0, 0.5, 5.0), wide).permit(usd(1.0), NOON) else { panic!() };
     assert_eq!((day.scope, day.used, day.limit), (LimitScope::RepositoryDay, usd(4.5), usd(5.0)));
@@ -62,7 +62,7 @@ fn a_refusal_says_which_limit_and_when_it_is_free() {
 }
 
 #[test]
-fn midnight_is_that_of_the_next_day_in_utc() {
+fn next_midnight_is_in_utc() {
     for (moment, next) in [(0, DAY_MS), (DAY_MS - 1, DAY_MS), (DAY_MS, 2 * DAY_MS), (-1, 0)] {
         assert_eq!(next_midnight(Timestamp(moment)), Timestamp(next));
     }
@@ -70,7 +70,7 @@ fn midnight_is_that_of_the_next_day_in_utc() {
 }
 
 #[test]
-fn a_run_is_ended_by_the_turn_that_reaches_a_limit() {
+fn run_is_ended_by_turn_that_reaches_a_limit() {
     let wide = account(0.0, 0.0, 100.0);
     let ledger = ledger(account(8.0, 0.0, 10.0), wide, wide);
     assert_eq!(ledger.goes_on(usd(1.99), NOON), Ok(()));
@@ -83,7 +83,7 @@ fn a_run_is_ended_by_the_turn_that_reaches_a_limit() {
 }
 
 #[test]
-fn likely_costs_follow_the_runs_before() {
+fn likely_cost_follows_past_runs() {
     for (past, likely) in [
         (vec![], 0.5),
         (vec![2.0], 2.0),
@@ -97,7 +97,7 @@ fn likely_costs_follow_the_runs_before() {
 }
 
 #[test]
-fn a_lost_run_costs_what_was_shown_or_all_that_was_reserved() {
+fn lost_run_costs_reported_or_reserved_amount() {
     let quiet = Reservation::new(usd(1.0), NOON);
     let shown = quiet.showing(usd(0.3)).showing(usd(0.2));
     let much = quiet.showing(usd(1.7));
@@ -121,7 +121,7 @@ fn figures(input: u64, output: u64, dollars: Option<f64>) -> Cumulative {
 }
 
 #[test]
-fn sums_of_a_session_become_what_a_run_used() {
+fn session_totals_are_split_by_run() {
     let first = figures(100, 50, Some(0.5));
     for (name, before, after, seen, used) in [
         ("of the session", first, figures(300, 80, Some(0.8)), 230, figures(200, 30, Some(0.3))),
@@ -162,7 +162,7 @@ const LOOP_LIMIT: Money = Money(5_000);
 const DAY_LIMIT: Money = Money(12_000);
 
 #[test]
-fn a_purpose_has_a_share_of_its_own() {
+fn purpose_is_limited_to_its_share() {
     let wide = account(1.0, 0.0, 50.0);
     let with = |of_purpose| CostAccounts { of_purpose, ..ledger(wide, wide, wide) };
     assert!(matches!(with(account(0.02, 0.01, 0.05)).permit(usd(0.02), NOON), Permit::Yes { .. }));

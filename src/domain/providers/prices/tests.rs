@@ -10,7 +10,7 @@ fn input_price(model: &str) -> Option<f64> {
 }
 
 #[test]
-fn names_are_found_with_providers_before_and_dates_behind_them() {
+fn names_match_with_provider_prefix_and_date_suffix() {
     for (model, price) in [
         ("claude-opus-5-5", 4.0),
         ("anthropic/claude-opus-5-5", 4.0),
@@ -40,7 +40,7 @@ fn names_are_found_with_providers_before_and_dates_behind_them() {
 }
 
 #[test]
-fn an_unknown_model_has_no_price_rather_than_none_to_pay() {
+fn unknown_model_has_no_price() {
     let usage = TokenUsage { input: 1_000, ..TokenUsage::default() };
     for model in [
         "",
@@ -68,7 +68,7 @@ fn an_unknown_model_has_no_price_rather_than_none_to_pay() {
 }
 
 #[test]
-fn every_row_finds_itself_and_is_sound() {
+fn every_published_row_is_found_and_plausible() {
     for (name, [input, output, cache_read, cache_write]) in published::rows() {
         assert_eq!(name::canonical(name), *name);
         assert_eq!(input_price(name), Some(*input), "{name}");
@@ -78,7 +78,7 @@ fn every_row_finds_itself_and_is_sound() {
 }
 
 #[test]
-fn each_sort_of_token_has_its_price() {
+fn each_kind_of_token_has_its_price() {
     let table = PriceTable::published();
     let million = 1_000_000;
     let usage = TokenUsage { input: million, output: million, cache_read: million, cache_write: million };
@@ -92,7 +92,7 @@ fn each_sort_of_token_has_its_price() {
 }
 
 #[test]
-fn cached_tokens_are_not_paid_twice() {
+fn cached_tokens_are_charged_once() {
     let usage = TokenUsage::with_cache_in_input(1_000, 10, 800);
     assert_eq!(usage, TokenUsage { input: 200, output: 10, cache_read: 800, cache_write: 0 });
     assert_eq!(TokenUsage::with_cache_in_input(5, 0, 9), TokenUsage { cache_read: 5, ..TokenUsage::default() });
@@ -104,7 +104,7 @@ fn entries(value: serde_json::Value) -> BTreeMap<String, PriceEntry> {
 }
 
 #[test]
-fn a_configuration_stands_over_what_is_published() {
+fn configured_prices_override_published_ones() {
     let entries = entries(json!({
         "gpt-6.2-sol": { "input": 1, "output": 2 },
         "gpt-*": { "input": 7, "output": 8, "cache_read": 0.5 },
@@ -125,7 +125,7 @@ fn a_configuration_stands_over_what_is_published() {
 }
 
 #[test]
-fn a_wrong_price_is_told_with_its_place() {
+fn invalid_price_is_reported_with_path() {
     let entries =
         entries(json!({ "a": { "input": -1, "output": 1e9, "cache_read": 0.1 }, "": { "input": 1, "output": 1 } }));
     let problems = PriceTable::with_entries(&entries, "prices").unwrap_err();
@@ -171,7 +171,7 @@ proptest! {
 }
 
 #[test]
-fn usage_adds_up_and_saturates() {
+fn usage_sums_saturate() {
     let one = TokenUsage { input: 1, output: 2, cache_read: 3, cache_write: 4 };
     assert_eq!((one.read(), one.total()), (8, 10));
     assert_eq!(one.plus(one), TokenUsage { input: 2, output: 4, cache_read: 6, cache_write: 8 });

@@ -229,7 +229,7 @@ impl CompiledEntry {
         if let Some(every) = self.every_iterations.filter(|every| facts.iteration / every > since.iteration / every) {
             return Some(format!("every {every} iterations"));
         }
-        if let Some(trigger) = facts.errors().filter(|_| since.new_error).and_then(|errors| self.is_in(&errors)) {
+        if let Some(trigger) = facts.error_text().filter(|_| since.new_error).and_then(|errors| self.is_in(&errors)) {
             return Some(trigger);
         }
         let cron = self.cron.as_ref().filter(|cron| cron.came(since.moment, since.now))?;

@@ -43,7 +43,7 @@ fn problem(text: &str) -> RuleProblem {
 }
 
 #[test]
-fn conditions_hold_as_they_are_written() {
+fn valid_conditions_are_evaluated() {
     for (text, holds) in [
         // As the first designs wrote them.
         ("consec_errors >= 2", true),
@@ -96,7 +96,7 @@ fn conditions_hold_as_they_are_written() {
 }
 
 #[test]
-fn a_division_by_zero_is_told_and_does_not_hold() {
+fn division_by_zero_is_reported_and_counts_as_false() {
     for (text, reason) in [
         ("iteration / (iteration - 20) > 1", "it divides by 0"),
         ("iteration % (max_iterations - 50) == 0", "it takes a remainder by 0"),
@@ -110,7 +110,7 @@ fn a_division_by_zero_is_told_and_does_not_hold() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn invalid_expressions_are_reported_with_position() {
     let long = "x".repeat(EXPRESSION_MAX + 1);
     for (text, column, message) in [
         ("costs > 8", Some(1), "there is no `costs`; did you mean `cost`?"),
@@ -169,7 +169,7 @@ fn what_is_wrong_is_told_with_its_place() {
 }
 
 #[test]
-fn deep_and_long_expressions_are_refused_or_evaluated_on_a_small_stack() {
+fn deep_expressions_are_rejected_or_fit_a_small_stack() {
     let deep = |open: &str, close: &str, n: usize| format!("{}1{} > 0", open.repeat(n), close.repeat(n));
     let mut texts: Vec<String> = (1..240).step_by(7).map(|n| deep("(", ")", n)).collect();
     texts.push(deep("[", "]", 30));
@@ -203,7 +203,7 @@ fn deep_and_long_expressions_are_refused_or_evaluated_on_a_small_stack() {
 }
 
 #[test]
-fn names_of_task_types_are_all_there() {
+fn facts_know_every_task_type() {
     for kind in TaskType::ALL {
         let facts = RuleFacts { task_type: kind, ..RuleFacts::default() };
         assert_eq!(evaluate(&format!("task_type == '{}'", kind.as_str()), &facts), RuleOutcome::Holds);
@@ -215,7 +215,7 @@ fn model_rule(when: &str, model: &str) -> ModelRule {
 }
 
 #[test]
-fn the_first_rule_that_holds_names_the_model() {
+fn first_matching_rule_selects_model() {
     let rules = [
         model_rule("iteration % (iteration - 20) == 0", "broken"),
         model_rule("consec_errors >= 2", "opus"),
@@ -233,7 +233,7 @@ fn the_first_rule_that_holds_names_the_model() {
 }
 
 #[test]
-fn rules_of_models_are_told_with_their_paths() {
+fn invalid_model_rules_are_reported_with_path() {
     let rules = [model_rule("has_error", "opus"), model_rule("costs > 8", "--yolo"), model_rule("cost", "a b")];
     let problems = ModelRules::compile(Some(""), &rules, "models").unwrap_err();
     let keys: Vec<&str> = problems.iter().map(|problem| problem.key.as_str()).collect();

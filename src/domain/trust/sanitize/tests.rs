@@ -179,7 +179,7 @@ fn hidden_text_never_reaches_a_prompt() {
 }
 
 #[test]
-fn what_people_see_is_what_is_prompted() {
+fn visible_text_reaches_the_prompt() {
     let table = [
         ("", ""),
         ("plain text", "plain text"),
@@ -248,7 +248,7 @@ fn acting(markdown: &str) -> Vec<String> {
 
 /// I6, I8.
 #[test]
-fn text_of_others_does_nothing_in_our_comments() {
+fn foreign_text_has_no_effect_in_comments() {
     let table = [
         ("ask @octocat and @org/team.", "ask `@octocat` and `@org/team`."),
         ("fixes &commat;*a*", "fixes `@*a`*"),
@@ -287,7 +287,7 @@ fn text_of_others_does_nothing_in_our_comments() {
 }
 
 #[test]
-fn cells_and_code_hold_their_content() {
+fn cells_and_code_contain_foreign_text() {
     assert_eq!(table_cell("a | b\nc \\| d @x"), "a \\| b c \\| d `@x`");
     assert_eq!(table_cell("ends with \\"), "ends with ");
     assert_eq!(inline_code(""), "");
@@ -314,14 +314,14 @@ fn long_output_keeps_its_end() {
 
 /// I8.
 #[test]
-fn titles_refer_to_nobody() {
+fn titles_contain_no_references() {
     assert_eq!(title("Fix #12 for @octocat\n[skip ci] now"), "Fix no. 12 for octocat now");
     assert_eq!(title(&"x".repeat(200)).chars().count(), 121);
     assert_eq!(title("C# 5 and a@ b"), "C# 5 and a@ b");
 }
 
 #[test]
-fn hostile_sizes_take_no_time() {
+fn hostile_sizes_are_processed_quickly() {
     let big = |part: &str| part.repeat(100_000 / part.len());
     for part in [
         "&amp;",

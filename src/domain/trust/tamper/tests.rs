@@ -634,7 +634,7 @@ fn odd_diffs_are_read() {
 }
 
 #[test]
-fn places_can_be_configured_and_findings_are_bounded() {
+fn protected_paths_are_configurable_and_findings_bounded() {
     let context = TamperContext {
         check_config: vec!["ops/*.yml".into(), "[".into()],
         ralph_files: vec!["bot.yml".into()],

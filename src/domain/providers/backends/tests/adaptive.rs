@@ -36,7 +36,7 @@ fn judge(
 }
 
 #[test]
-fn draws_have_the_mean_and_the_spread_of_the_distribution() {
+fn draws_have_mean_and_deviation_of_distribution() {
     for (a, b) in [(1.0, 1.0), (0.3, 0.7), (2.0, 5.0), (40.0, 160.0)] {
         let mut rng = luck(7, "test");
         let draws: Vec<f64> = (0..8_000).map(|_| beta(a, b, &mut rng)).collect();
@@ -53,7 +53,7 @@ fn draws_have_the_mean_and_the_spread_of_the_distribution() {
 }
 
 #[test]
-fn the_one_that_gets_on_for_less_is_used_more_and_all_are_tried_at_first() {
+fn cheaper_progress_is_preferred_after_trying_all() {
     let mut scene = scene();
     let even = shares(&scene, &request(None));
     assert!(even.iter().all(|share| (0.22..0.45).contains(share)), "{even:?}");
@@ -72,7 +72,7 @@ fn the_one_that_gets_on_for_less_is_used_more_and_all_are_tried_at_first() {
 }
 
 #[test]
-fn unknown_costs_count_as_the_usual_ones_and_free_models_have_to_get_on() {
+fn unknown_costs_count_as_average_and_free_models_need_progress() {
     let mut scene = scene();
     judge(&mut scene, "a", TaskType::TestFix, 0.2, None, 60);
     judge(&mut scene, "b", TaskType::TestFix, 0.2, Some(1.0), 60);
@@ -86,7 +86,7 @@ fn unknown_costs_count_as_the_usual_ones_and_free_models_have_to_get_on() {
 }
 
 #[test]
-fn what_cannot_be_does_no_harm() {
+fn implausible_statistics_are_ignored() {
     let mut scene = scene();
     for progress in [f64::NAN, f64::INFINITY, -5.0, 1e300] {
         judge(&mut scene, "a", TaskType::Other, progress, Some(-3.0), 300);
@@ -99,7 +99,7 @@ fn what_cannot_be_does_no_harm() {
 }
 
 #[test]
-fn work_drifts_to_a_backend_that_got_better() {
+fn improved_backend_is_preferred_again() {
     let mut scene = scene();
     judge(&mut scene, "a", TaskType::TestFix, 0.5, Some(1.0), 1_000);
     judge(&mut scene, "b", TaskType::TestFix, 0.1, Some(1.0), 1_000);

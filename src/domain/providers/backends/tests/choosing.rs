@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn each_role_has_its_own_order_and_the_rest_follows() {
+fn each_role_has_its_own_order() {
     let mut scene = BackendsFixture::new(settings());
     scene.settings.priority = BackendPriority { agent: vec!["c".to_owned()], assistant: vec!["b".to_owned()] };
     scene.settings.backends.get_mut("b").unwrap().roles = vec![BackendRole::Assistant];
@@ -17,7 +17,7 @@ fn each_role_has_its_own_order_and_the_rest_follows() {
 }
 
 #[test]
-fn one_that_is_to_be_avoided_is_taken_where_no_other_is_free() {
+fn avoided_backend_is_used_if_no_other_is_free() {
     let mut scene = BackendsFixture::new(only(&["a", "b"]));
     let chosen = |scene: &BackendsFixture| {
         let avoiding = CallRequest { avoid: vec!["a".to_owned()], ..request(None) };
@@ -32,7 +32,7 @@ fn one_that_is_to_be_avoided_is_taken_where_no_other_is_free() {
 }
 
 #[test]
-fn never_says_why() {
+fn never_lists_obstacles() {
     let scene = BackendsFixture::new(only(&[]));
     assert_eq!(scene.choose(None, at(0)), BackendChoice::Never { reasons: Vec::new() });
     let mut scene = BackendsFixture::new(settings());
@@ -49,7 +49,7 @@ fn never_says_why() {
 }
 
 #[test]
-fn one_loop_tries_what_came_back_and_the_others_stay_until_it_answered() {
+fn one_loop_tries_a_recovered_backend() {
     let mut scene = BackendsFixture::new(settings());
     scene.limited("a", LimitKind::Rate, Some(at(5)), at(0));
     assert_eq!(scene.chosen(Some("b"), at(4)), "b");
@@ -72,7 +72,7 @@ fn one_loop_tries_what_came_back_and_the_others_stay_until_it_answered() {
 }
 
 #[test]
-fn a_trial_that_hangs_or_is_abandoned_holds_nobody_up() {
+fn hanging_trial_does_not_block_other_calls() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     scene.limited("a", LimitKind::Rate, None, at(0));
     let back = scene.until("a");
@@ -86,7 +86,7 @@ fn a_trial_that_hangs_or_is_abandoned_holds_nobody_up() {
 }
 
 #[test]
-fn each_answer_lets_one_more_call_wait_for_an_answer() {
+fn each_answer_allows_one_more_call_on_probation() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     scene.limited("a", LimitKind::Rate, None, at(0));
     let back = scene.until("a");
@@ -107,7 +107,7 @@ fn each_answer_lets_one_more_call_wait_for_an_answer() {
 }
 
 #[test]
-fn a_backend_that_is_parked_again_and_again_is_left_alone_while_there_is_another() {
+fn repeated_cooldowns_prefer_another_backend() {
     let mut scene = BackendsFixture::new(settings());
     let (mut now, mut tries) = (at(0), 0);
     while now < at(8 * 60) {
@@ -127,7 +127,7 @@ fn a_backend_that_is_parked_again_and_again_is_left_alone_while_there_is_another
 }
 
 #[test]
-fn round_robin_goes_round_and_skips_what_is_parked() {
+fn round_robin_skips_cooling_backends() {
     let mut scene = BackendsFixture::new(settings());
     scene.settings.rotation.mode = RotationMode::RoundRobin;
     let round = |scene: &mut BackendsFixture, prefer: Option<&str>| {
@@ -148,7 +148,7 @@ fn round_robin_goes_round_and_skips_what_is_parked() {
 }
 
 #[test]
-fn slices_of_time_follow_the_clock_and_outlast_a_restart() {
+fn time_slices_follow_the_clock() {
     let mut scene = BackendsFixture::new(settings());
     scene.settings.rotation.mode = RotationMode::TimeSliced;
     let slices: Vec<_> = (0..6).map(|slice| scene.chosen(Some("a"), at(slice * 30))).collect();

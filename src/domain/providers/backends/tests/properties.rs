@@ -235,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn an_empty_store_is_a_new_one_and_a_broken_park_ends() {
+fn empty_and_damaged_states_are_usable() {
     assert_eq!(serde_json::from_str::<Backends>("{}").unwrap(), Backends::default());
     let text = r#"{"backends":{"a":{"status":{"is":"parked","since":9000000000000000,"until":9223372036854775807,"kind":"rate"}}}}"#;
     let mut scene = BackendsFixture::new(only(&["a"]));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn d1_a_backend_that_was_disabled_in_the_configuration_is_used_once_it_is_enabled() {
+fn d1_backend_enabled_in_configuration_is_used() {
     let mut scene = BackendsFixture::new(settings());
     scene.settings.backends.get_mut("a").unwrap().enabled = false;
     scene.see(BackendObservation::Elapsed, at(0));
@@ -23,7 +23,7 @@ fn d1_a_backend_that_was_disabled_in_the_configuration_is_used_once_it_is_enable
 }
 
 #[test]
-fn d2_errors_in_a_row_are_forgotten_when_the_park_ends() {
+fn d2_cooldown_end_clears_consecutive_errors() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     for minute in 0..3 {
         scene.start("x", "a", at(minute));
@@ -50,7 +50,7 @@ fn d2_errors_in_a_row_are_forgotten_when_the_park_ends() {
 }
 
 #[test]
-fn d3_a_prompt_that_is_too_long_is_not_waited_for_and_not_sent_again() {
+fn d3_too_long_prompt_is_neither_awaited_nor_repeated() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     let mut resumed = call("x", "a");
     resumed.resumed = true;
@@ -77,7 +77,7 @@ fn d3_a_prompt_that_is_too_long_is_not_waited_for_and_not_sent_again() {
 }
 
 #[test]
-fn d12_an_error_of_one_backend_is_none_of_the_one_that_answered() {
+fn d12_error_of_one_backend_does_not_affect_another() {
     let mut scene = BackendsFixture::new(settings());
     scene.limited("a", LimitKind::Rate, Some(at(5)), at(0));
     scene.start("x", "b", at(0));
@@ -92,7 +92,7 @@ fn d12_an_error_of_one_backend_is_none_of_the_one_that_answered() {
 }
 
 #[test]
-fn d14_one_wait_ends_at_the_earliest_reactivation_or_when_a_person_acts() {
+fn d14_wait_ends_at_earliest_reactivation_or_person() {
     let mut scene = BackendsFixture::new(settings());
     scene.limited("a", LimitKind::Quota, Some(at(300)), at(0));
     scene.limited("b", LimitKind::Rate, Some(at(20)), at(0));
@@ -107,7 +107,7 @@ fn d14_one_wait_ends_at_the_earliest_reactivation_or_when_a_person_acts() {
 }
 
 #[test]
-fn d16_an_iteration_in_which_every_backend_fails_is_a_wait_and_no_end() {
+fn d16_iteration_without_backend_waits() {
     let mut scene = BackendsFixture::new(settings());
     for name in ["a", "b", "c"] {
         for _ in 0..3 {

@@ -5,7 +5,7 @@ use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::settings::lines;
 
 #[test]
-fn settings_are_read_as_people_write_them_and_written_as_they_are_read() {
+fn settings_survive_a_round_trip() {
     let text = r#"{
         "backends": {
             "claude": { "roles": ["agent", "assistant"], "thresholds": {
@@ -30,7 +30,7 @@ fn settings_are_read_as_people_write_them_and_written_as_they_are_read() {
 }
 
 #[test]
-fn what_cannot_be_read_says_what_is_needed() {
+fn unreadable_settings_state_expected_form() {
     let cases = [
         (r#"{"rotation":{"mode":"robin"}}"#, "unknown variant `robin`"),
         (r#"{"rotation":{"interval":"1w"}}"#, "a duration such as 90s, 30m, 2h or 1h30m, at most a year"),
@@ -47,7 +47,7 @@ fn what_cannot_be_read_says_what_is_needed() {
 }
 
 #[test]
-fn everything_wrong_is_told_with_its_key() {
+fn invalid_settings_are_reported_with_key() {
     let text = r#"{
         "backends": {
             "claude": { "roles": [], "thresholds": { "max_requests_per_window": 0, "window": "2d", "max_cost_per_hour": 0,
@@ -78,7 +78,7 @@ fn everything_wrong_is_told_with_its_key() {
 }
 
 #[test]
-fn every_key_is_described_and_the_numbers_of_the_schema_are_those_that_hold() {
+fn schema_describes_every_key_and_range() {
     fn keys(schema: &serde_json::Value, path: &str, missing: &mut Vec<String>) {
         for (key, property) in schema["properties"].as_object().into_iter().flatten() {
             if property["description"].as_str().is_none_or(str::is_empty) {

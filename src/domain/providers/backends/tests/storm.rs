@@ -292,7 +292,7 @@ const AMPLE: Weather = Weather { quotas: [350, 260, 2_000], overloads: 6, outage
 const TOLD: Weather = Weather { quotas: [350, 260, 2_000], overloads: 0, outages: 0 };
 
 #[test]
-fn fifty_loops_come_through_a_storm_of_limits() {
+fn fifty_loops_finish_in_a_storm_of_limits() {
     // How many times as long as those who know the truth loops wait at most. With limits of unknown length it can be twice
     // as long: the back-off doubles.
     let storms = [(1, TIGHT, 1.1), (1, AMPLE, 2.5), (2, AMPLE, 2.5), (1, TOLD, 1.5)];
@@ -310,7 +310,7 @@ fn fifty_loops_come_through_a_storm_of_limits() {
 }
 
 #[test]
-fn the_other_rotations_come_through_too() {
+fn other_rotations_finish_in_the_storm() {
     for mode in [RotationMode::RoundRobin, RotationMode::TimeSliced, RotationMode::Adaptive] {
         let ours = Storm::run(3, AMPLE, mode, false);
         println!("{mode:?}: {ours:?}");

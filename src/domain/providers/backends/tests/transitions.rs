@@ -4,7 +4,7 @@ use super::*;
 use crate::domain::model::quantity::{Duration, Usd};
 
 #[test]
-fn a_told_end_is_kept_with_a_little_jitter() {
+fn reported_end_is_used_with_jitter() {
     for (kind, minutes) in [(LimitKind::Rate, 1), (LimitKind::Quota, 5 * 60), (LimitKind::Overload, 10)] {
         let mut scene = BackendsFixture::new(settings());
         let changes = scene.limited("a", kind, Some(at(minutes)), at(0));
@@ -17,7 +17,7 @@ fn a_told_end_is_kept_with_a_little_jitter() {
 }
 
 #[test]
-fn unknown_ends_double_from_one_minute_to_sixty_and_a_success_begins_anew() {
+fn unknown_ends_double_until_a_success() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     let mut now = at(0);
     for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
@@ -33,7 +33,7 @@ fn unknown_ends_double_from_one_minute_to_sixty_and_a_success_begins_anew() {
 }
 
 #[test]
-fn ends_in_the_past_in_ten_years_and_out_of_range_are_taken_for_none() {
+fn implausible_ends_are_ignored() {
     let now = at(0);
     let ends = [at(-1), now, Timestamp(-5), Timestamp(i64::MIN), at(10 * 366 * 24 * 60), Timestamp(i64::MAX)];
     for until in ends {
@@ -47,7 +47,7 @@ fn ends_in_the_past_in_ten_years_and_out_of_range_are_taken_for_none() {
 }
 
 #[test]
-fn a_provider_that_says_in_a_second_each_time_is_not_asked_each_second() {
+fn repeated_short_ends_do_not_cause_rapid_calls() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     let (mut now, mut calls) = (at(0), 0);
     while now < at(4 * 60) {
@@ -58,7 +58,7 @@ fn a_provider_that_says_in_a_second_each_time_is_not_asked_each_second() {
 }
 
 #[test]
-fn calls_under_way_together_meet_one_limit() {
+fn concurrent_calls_count_one_limit() {
     let mut scene = BackendsFixture::new(settings());
     for key in 0..50 {
         scene.start(&key.to_string(), "a", at(0));
@@ -82,7 +82,7 @@ fn calls_under_way_together_meet_one_limit() {
 }
 
 #[test]
-fn a_call_from_before_the_park_does_not_bring_it_back_nor_end_the_probation() {
+fn older_calls_do_not_end_cooldown_or_probation() {
     let mut scene = BackendsFixture::new(settings());
     scene.start("old", "a", at(0));
     scene.start("late", "a", at(0));
@@ -101,7 +101,7 @@ fn a_call_from_before_the_park_does_not_bring_it_back_nor_end_the_probation() {
 }
 
 #[test]
-fn auth_and_billing_disable_until_somebody_acts() {
+fn auth_and_billing_errors_disable_until_a_person_acts() {
     for kind in [LimitKind::Auth, LimitKind::Billing] {
         let mut scene = BackendsFixture::new(only(&["a"]));
         let changes = scene.limited("a", kind, Some(at(1)), at(0));
@@ -124,7 +124,7 @@ fn auth_and_billing_disable_until_somebody_acts() {
 }
 
 #[test]
-fn a_person_disables_until_a_person_enables() {
+fn disabled_by_person_until_enabled_by_person() {
     let mut scene = BackendsFixture::new(settings());
     let configured =
         |text: &str| BackendObservation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
@@ -141,7 +141,7 @@ fn a_person_disables_until_a_person_enables() {
 }
 
 #[test]
-fn a_missing_model_is_remembered_for_a_day() {
+fn missing_model_is_remembered_for_a_day() {
     let mut scene = BackendsFixture::new(settings());
     let mut asked = call("x", "a");
     asked.model = Some("m-9".to_owned());
@@ -154,7 +154,7 @@ fn a_missing_model_is_remembered_for_a_day() {
 }
 
 #[test]
-fn clocks_that_jump_leave_no_park_behind() {
+fn clock_jumps_do_not_extend_cooldowns() {
     for jump in [-10 * 365 * 24 * HOUR, -HOUR, HOUR, 10 * 365 * 24 * HOUR] {
         let mut scene = BackendsFixture::new(only(&["a"]));
         scene.limited("a", LimitKind::Rate, Some(at(10)), at(0));
@@ -180,7 +180,7 @@ fn clocks_that_jump_leave_no_park_behind() {
 }
 
 #[test]
-fn thresholds_hold_back_before_the_call_and_say_until_when() {
+fn thresholds_block_calls_until_capacity_returns() {
     let of = |change: fn(&mut BackendThresholds)| {
         let mut scene = BackendsFixture::new(settings());
         change(&mut scene.settings.backends.get_mut("a").unwrap().thresholds);
@@ -221,7 +221,7 @@ fn thresholds_hold_back_before_the_call_and_say_until_when() {
 }
 
 #[test]
-fn the_ledger_is_exact_enough_and_small() {
+fn ledger_is_accurate_and_bounded() {
     let mut ledger = UsageLedger::default();
     let mut times = Vec::new();
     for second in 0..48 * 3600 / 7 {

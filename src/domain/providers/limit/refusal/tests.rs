@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn the_words_of_an_error_are_taken_apart() {
+fn error_text_is_split_into_evidence() {
     for (message, status, code) in [
         ("unexpected status 503 Service Unavailable: x", Some(503), None),
         ("exceeded retry limit, last status: 429 Too Many Requests", Some(429), None),
@@ -30,7 +30,7 @@ fn the_words_of_an_error_are_taken_apart() {
 }
 
 #[test]
-fn an_error_on_which_a_call_was_given_up_says_whose_fault_it_is() {
+fn final_error_names_its_origin() {
     let with = |status: Option<u16>, code: &str| LimitSignals {
         status,
         code: Some(code.to_owned()).filter(|code| !code.is_empty()),
@@ -62,7 +62,7 @@ fn an_error_on_which_a_call_was_given_up_says_whose_fault_it_is() {
 
 /// The corpus as errors that a program gave up on, which need not be its provider's.
 #[test]
-fn words_of_anybody_s_error_count_where_a_refusal_begins() {
+fn error_of_any_program_counts_at_its_beginning() {
     let corpus = |name: &str| -> Vec<Value> {
         let file = format!("{}/tests/fixtures/limits/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(file).unwrap();

@@ -56,7 +56,7 @@ impl ScheduleState {
         let last = self.iteration.filter(|last| *last <= facts.iteration);
         let iteration = last.unwrap_or(facts.iteration.saturating_sub(1));
         let another = self.iteration != Some(facts.iteration);
-        let new_error = self.meets(facts.errors().as_deref()) || (another && self.error.is_some());
+        let new_error = self.meets(facts.error_text().as_deref()) || (another && self.error.is_some());
         self.looked_at = Some(moment.max(now));
         self.iteration = Some(facts.iteration);
         ElapsedSinceLook { moment, now, iteration, new_error }

@@ -34,7 +34,7 @@ fn iteration(iteration: u32) -> RuleFacts {
 }
 
 #[test]
-fn the_cost_cap_of_the_shipped_example_stops_the_loop() {
+fn cost_cap_of_shipped_example_stops_loop() {
     let schedule = schedule(json!([
         { "trigger": { "when": "total_cost > 1.0" }, "action": "pause", "reason": "Cost limit reached" },
     ]));
@@ -48,7 +48,7 @@ fn the_cost_cap_of_the_shipped_example_stops_the_loop() {
 }
 
 #[test]
-fn a_condition_acts_once_until_it_was_false_again() {
+fn condition_fires_once_until_false_again() {
     let schedule = schedule(json!([{ "trigger": { "when": "cost > 10" }, "action": "escalate" }]));
     let cost = |cost: f64| RuleFacts { cost: Money::from_usd(cost), ..RuleFacts::default() };
     let costs = [9.0, 10.5, 11.0, 30.0, 2.0, 12.0, 12.0].map(cost);
@@ -57,7 +57,7 @@ fn a_condition_acts_once_until_it_was_false_again() {
 }
 
 #[test]
-fn a_condition_that_cannot_be_computed_is_told_and_changes_nothing() {
+fn failed_condition_is_reported_and_has_no_effect() {
     let schedule = schedule(json!([{ "trigger": { "when": "10 % iteration == 0" }, "action": "escalate" }]));
     let mut state = ScheduleState::default();
     let mut look = |n: u32| schedule.look(&iteration(n), START, &mut state);
@@ -74,7 +74,7 @@ fn a_condition_that_cannot_be_computed_is_told_and_changes_nothing() {
 }
 
 #[test]
-fn iterations_are_not_missed_and_count_once() {
+fn iterations_between_evaluations_fire_once() {
     let schedule = schedule(json!([
         { "trigger": { "at_iteration": 3 }, "action": "escalate" },
         { "trigger": { "every_iterations": 4 }, "action": "switch_backend" },
@@ -90,7 +90,7 @@ fn iterations_are_not_missed_and_count_once() {
 }
 
 #[test]
-fn errors_are_found_in_the_backends_words_and_each_once() {
+fn on_error_matches_each_error_once() {
     let schedule =
         schedule(json!([{ "trigger": { "on_error": "Rate_Limit" }, "action": "switch_backend", "backend": "codex" }]));
     let failed = |n: u32, error: Option<&str>| RuleFacts { last_error: error.map(str::to_owned), ..iteration(n) };
@@ -110,7 +110,7 @@ fn errors_are_found_in_the_backends_words_and_each_once() {
 }
 
 #[test]
-fn what_refused_backends_say_is_an_error_for_on_error_alone() {
+fn refusals_fire_only_on_error_rules() {
     let schedule = schedule(json!([
         { "trigger": { "on_error": "rate_limit" }, "action": "escalate" },
         { "trigger": { "when": "has_error" }, "action": "pause" },
@@ -132,7 +132,7 @@ fn what_refused_backends_say_is_an_error_for_on_error_alone() {
 }
 
 #[test]
-fn moments_between_looks_are_not_lost_and_rules_do_not_take_them_from_each_other() {
+fn cron_times_between_evaluations_fire_every_rule() {
     let schedule = schedule(json!([
         { "trigger": { "cron": "30 * * * *" }, "action": "escalate", "reason": "half past" },
         { "trigger": { "cron": "*/30 * * * *" }, "action": "switch_backend" },
@@ -163,7 +163,7 @@ fn moments_between_looks_are_not_lost_and_rules_do_not_take_them_from_each_other
 }
 
 #[test]
-fn a_loop_that_was_not_looked_at_has_no_moments_behind_it() {
+fn new_loop_ignores_earlier_cron_times() {
     let schedule = schedule(json!([{ "trigger": { "cron": "* * * * *" }, "action": "escalate" }]));
     let mut state = ScheduleState::default();
     assert_eq!(schedule.look(&iteration(1), START, &mut state).firings, []);
@@ -172,7 +172,7 @@ fn a_loop_that_was_not_looked_at_has_no_moments_behind_it() {
 }
 
 #[test]
-fn what_was_seen_survives_being_stored() {
+fn schedule_state_survives_serialization() {
     let schedule = schedule(json!([
         { "trigger": { "when": "has_error" }, "action": "escalate" },
         { "trigger": { "on_error": "mismatched" }, "action": "escalate" },
@@ -185,7 +185,7 @@ fn what_was_seen_survives_being_stored() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_path() {
+fn invalid_schedules_are_reported_with_path() {
     let long = "x".repeat(301);
     let entries = entries(json!([
         { "trigger": {}, "action": "pause" },
@@ -227,7 +227,7 @@ fn what_is_wrong_is_told_with_its_path() {
 }
 
 #[test]
-fn leap_days_come() {
+fn leap_days_match() {
     let schedule = schedule(json!([{ "trigger": { "cron": "0 0 29 2 *" }, "action": "escalate" }]));
     let mut state = ScheduleState::begun(START);
     assert_eq!(schedule.look(&iteration(1), START.plus_ms(365 * 24 * HOUR), &mut state).firings, []);
