@@ -178,7 +178,7 @@ pub struct BackendConfig {
 pub struct MoneyLimits {
     /// Per repository.
     pub per_repository_day: Option<Money>,
-    /// Of the whole service.
+    /// Per service.
     pub per_service_day: Option<Money>,
 }
 

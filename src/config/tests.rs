@@ -41,7 +41,7 @@ schedule: []
 escalation: { channels: [] }
 "#;
 
-/// What every other file is made from: one forge and one backend.
+/// Minimal file from which the tests make others: one forge and one backend.
 const SMALL: &str = "\
 forges:
   - { name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }

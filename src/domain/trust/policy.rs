@@ -85,12 +85,12 @@ pub const CHECK_NAME_MAX: usize = 60;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Floor {
-    /// May push.
+    /// Can push.
     #[default]
     Write,
-    /// May manage some settings.
+    /// Can manage some settings.
     Maintain,
-    /// May do everything.
+    /// Can do everything.
     Admin,
 }
 
@@ -101,7 +101,7 @@ pub enum ProgressReport {
     /// A comment per iteration, and the status comment.
     #[default]
     Comments,
-    /// The status comment alone.
+    /// Only the status comment.
     StatusOnly,
 }
 
@@ -111,7 +111,7 @@ pub enum ProgressReport {
 pub enum ProtectedPolicy {
     /// The change is kept, and the pull request lists it among the changes to review first.
     Allow,
-    /// It is put back before the commit.
+    /// The change is reverted before the commit.
     #[default]
     Restore,
     /// The loop pauses and asks a person.
@@ -145,24 +145,24 @@ impl Default for Protected {
 /// Limits of loops and of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyLimits {
-    /// Iterations of one loop.
+    /// Maximum number of iterations of one loop.
     pub iterations: u32,
     /// Running time of one loop, in seconds.
     pub timeout_s: u64,
-    /// Money of one loop; 0 for no limit.
+    /// Cost limit of one loop; 0 for no limit.
     pub cost: Money,
     /// Cost limit per day of the whole service; of one repository if its file sets a lower one. 0 for no limit.
     pub cost_per_day: Money,
-    /// Loops that run at the same time.
+    /// Maximum number of concurrent loops.
     pub loops: u32,
     /// Maximum number of concurrent loops on one forge; that of the service if not set.
     #[serde(default)]
     pub loops_per_forge: Option<u32>,
-    /// The same in one repository.
+    /// Maximum number of concurrent loops in one repository.
     pub loops_per_repository: u32,
-    /// Comments on one issue, a day.
+    /// Maximum number of comments on one issue per day.
     pub comments_per_day: u32,
-    /// Comments on one issue, an hour.
+    /// Maximum number of comments on one issue per hour.
     pub comments_per_hour: u32,
 }
 
@@ -293,7 +293,7 @@ impl Default for Policy {
 /// Limits of a repository; `None` keeps the operator's.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LimitOverrides {
-    /// Iterations of one loop.
+    /// Maximum number of iterations of one loop.
     pub iterations: Option<u32>,
     /// Running time of one loop, in seconds.
     pub timeout_s: Option<u64>,
@@ -303,9 +303,9 @@ pub struct LimitOverrides {
     pub cost_per_day: Option<Money>,
     /// Maximum number of concurrent loops of this repository.
     pub loops: Option<u32>,
-    /// Comments on one issue, a day.
+    /// Maximum number of comments on one issue per day.
     pub comments_per_day: Option<u32>,
-    /// Comments on one issue, an hour.
+    /// Maximum number of comments on one issue per hour.
     pub comments_per_hour: Option<u32>,
 }
 
