@@ -913,7 +913,7 @@ fn remembered_rule_is_also_guidance() {
             (told.remember, told.text.as_str(), told.source),
             (remember, "keep it pure", GuidanceSource::Command)
         );
-        assert_eq!(run.reasons.iter().any(|reason| reason.contains("to be remembered")), remember, "{:?}", run.reasons);
+        assert_eq!(run.reasons.iter().any(|reason| reason.contains("it is remembered")), remember, "{:?}", run.reasons);
     }
     // Guidance that an older version stored has no such field.
     let old = r#"{"who":"olaf","source":"command","text":"shorter","path":null}"#;

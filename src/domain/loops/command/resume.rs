@@ -37,7 +37,7 @@ impl CommandDefinition for Resume {
         ) {
             let reason = match current.state {
                 LoopState::Running | LoopState::Queued => {
-                    "The loop is already running or queued. `/ralph guide TEXT` gives guidance to the next iteration."
+                    "The loop is running or queued; there is nothing to resume. `/ralph guide TEXT` gives guidance to the next iteration."
                 }
                 LoopState::Review => "The loop is in review: request changes on the pull request, or `/ralph guide TEXT`.",
                 _ => "The loop waits for `/ralph run`; see its last comment.",
