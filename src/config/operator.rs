@@ -25,7 +25,7 @@ use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::{
-    AgentLimits, Floor, PROTECTED_PATHS, PolicyLimits, ProgressReport, ProtectedPolicy,
+    RunLimits, Floor, PROTECTED_PATHS, PolicyLimits, ProgressReport, ProtectedPolicy,
 };
 
 config_section! {
@@ -202,11 +202,11 @@ config_section! {
         /// Maximum running time of a loop.
         pub timeout: Duration = Duration::seconds(PolicyLimits::default().timeout_s), in Duration::seconds(1)..;
         /// Maximum running time of an agent run.
-        pub agent_timeout: Duration = Duration::seconds(AgentLimits::default().wall_s), in Duration::seconds(1)..;
+        pub agent_timeout: Duration = Duration::seconds(RunLimits::default().wall_s), in Duration::seconds(1)..;
         /// Maximum time without output before an agent is stopped.
-        pub agent_idle: Duration = Duration::seconds(AgentLimits::default().idle_s), in Duration::seconds(1)..;
+        pub agent_idle: Duration = Duration::seconds(RunLimits::default().idle_s), in Duration::seconds(1)..;
         /// Maximum turns of an agent run, for agents that count them; the agent's own limit if omitted.
-        pub agent_turns: Option<u32> = AgentLimits::default().turns, in 1..;
+        pub agent_turns: Option<u32> = RunLimits::default().turns, in 1..;
         /// Maximum cost of a loop. Runs of claude, opencode, aider, `internal` and `jsonl` are stopped at the limit, as these report
         /// their use during a run; codex, gemini and kimi report it at the end only.
         pub cost_usd: Usd = Usd(PolicyLimits::default().cost), in Usd::MIN.., at_most cost_usd_per_day, at_most cost_usd_per_repository_per_day;

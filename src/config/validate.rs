@@ -27,7 +27,7 @@ use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::Preset;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::TeamRef;
-use crate::domain::trust::policy::{AgentLimits, Policy, PolicyLimits, Protected};
+use crate::domain::trust::policy::{RunLimits, Policy, PolicyLimits, Protected};
 
 /// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(
@@ -475,7 +475,7 @@ impl Validator<'_> {
             protected: Protected { policy: file.protected.policy, paths: file.protected.paths.clone() },
             branch_prefix: file.branch_prefix.clone(),
             delete_branch: file.delete_branch,
-            agent: AgentLimits {
+            agent: RunLimits {
                 wall_s: file.limits.agent_timeout.as_seconds(),
                 idle_s: file.limits.agent_idle.as_seconds(),
                 turns: file.limits.agent_turns,

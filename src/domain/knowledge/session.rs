@@ -21,7 +21,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 pub use answer::{
     Hit, SearchResults, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder,
 };
-pub use query::{Form, Iterations, MAX_LIMIT, Patterns, SessionQuery, SessionTier, forms, terms};
+pub use query::{Form, IterationFilter, MAX_LIMIT, Patterns, SessionQuery, SessionTier, forms, terms};
 pub use step_events::step_events;
 pub use summary::{due, extract};
 

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Loop;
 use crate::domain::model::ids::{Timestamp, User};
-use arguments::{Arguments, Problem};
+use arguments::{CommandArguments, Problem};
 
 pub use options::RunOptions;
 
@@ -67,7 +67,7 @@ trait CommandDefinition: Sized {
     const ROW: CommandRow;
 
     /// Parses the arguments.
-    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem>;
+    fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem>;
 
     /// Changes the loop and answers the author.
     fn apply(self, target: &mut dyn CommandTarget);
@@ -140,7 +140,7 @@ macro_rules! commands {
 
         impl LoopCommand {
             /// Parses the arguments of the command with that name; `None` if there is no such command.
-            fn parse(name: &str, arguments: &mut Arguments<'_>) -> Option<Result<Self, Problem>> {
+            fn parse(name: &str, arguments: &mut CommandArguments<'_>) -> Option<Result<Self, Problem>> {
                 $(if name == <$Command as CommandDefinition>::ROW.name {
                     return Some($Command::parse(arguments).map(Self::$Command));
                 })+
@@ -231,7 +231,7 @@ pub fn parse(comment: &str) -> Vec<Result<LoopCommand, CommandError>> {
 
 /// Parses a line that begins with the prefix; `after` is the text up to the next command or the end of the comment.
 fn parse_one(line: &str, after: &str) -> Result<LoopCommand, CommandError> {
-    let mut arguments = Arguments::new(line.get(PREFIX.len()..).unwrap_or_default(), after);
+    let mut arguments = CommandArguments::new(line.get(PREFIX.len()..).unwrap_or_default(), after);
     let name = match arguments.word() {
         "" => Help::ROW.name,
         name => name,

@@ -184,7 +184,7 @@ impl Default for PolicyLimits {
 
 /// Limits of one run of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentLimits {
+pub struct RunLimits {
     /// Whole run, in seconds.
     pub wall_s: u64,
     /// Without output, in seconds.
@@ -194,7 +194,7 @@ pub struct AgentLimits {
     pub turns: Option<u32>,
 }
 
-impl Default for AgentLimits {
+impl Default for RunLimits {
     fn default() -> Self {
         Self { wall_s: 30 * 60, idle_s: 10 * 60, turns: None }
     }
@@ -243,7 +243,7 @@ pub struct Policy {
     #[serde(default = "off")]
     pub intelligence: Intelligence,
     /// Limits of one run of an agent.
-    pub agent: AgentLimits,
+    pub agent: RunLimits,
     /// Time after which an unanswered escalation is repeated once, in seconds.
     #[serde(default = "remind_after_default")]
     pub remind_after_s: u64,
@@ -283,7 +283,7 @@ impl Default for Policy {
             task_type: None,
             schedule: Vec::new(),
             intelligence: Intelligence::Off,
-            agent: AgentLimits::default(),
+            agent: RunLimits::default(),
             remind_after_s: remind_after_default(),
             thresholds: Map::new(),
         }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::knowledge::session::{
-    EventKind, Hit, Iterations, SearchResults, SessionQuery, SessionTier, extract,
+    EventKind, Hit, IterationFilter, SearchResults, SessionQuery, SessionTier, extract,
 };
 use crate::store::migrate;
 
@@ -345,7 +345,7 @@ proptest! {
         let c = SHARED.lock().expect("no panic");
         let globs = |wanted: bool| if wanted { vec![glob.clone()] } else { Vec::new() };
         let tier = (!narrow.0).then_some(SessionTier::Raw);
-        let iterations = Iterations { from, to: None };
+        let iterations = IterationFilter { from, to: None };
         let query = SessionQuery { query, tier, iterations, event_types: Vec::new(), tools: globs(narrow.0 && narrow.1),
             paths: globs(narrow.1), has_error, limit };
         let found = search(&c, &own(), &query);

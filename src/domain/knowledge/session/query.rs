@@ -40,7 +40,7 @@ pub enum SessionTier {
 /// Range of iterations, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Iterations {
+pub struct IterationFilter {
     /// First iteration; the first of all if missing.
     pub from: Option<u32>,
     /// Last iteration; the newest if missing.
@@ -57,7 +57,7 @@ pub struct SessionQuery {
     /// Part to search; all if missing.
     pub tier: Option<SessionTier>,
     /// Only these iterations.
-    pub iterations: Iterations,
+    pub iterations: IterationFilter,
     /// Only events of these types.
     pub event_types: Vec<EventKind>,
     /// Only events of these tools or checks; globs such as mcp__* work.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem, with_reason};
+use super::arguments::{CommandArguments, Problem, with_reason};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 
 /// Ends the loop and stops the agent.
@@ -20,7 +20,7 @@ impl CommandDefinition for Abort {
         record: CommandRecord::SessionAndAudit,
     };
 
-    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+    fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         Ok(Self { reason: arguments.line() })
     }
 

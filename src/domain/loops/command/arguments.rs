@@ -8,14 +8,14 @@ pub(super) type Problem = (String, Option<String>);
 /// Maximum length of a reason or guidance, in bytes; longer texts are cut.
 const TEXT_BYTES: usize = 16 * 1024;
 
-/// Arguments that have not been read yet.
+/// Arguments of a command that have not been read yet.
 #[derive(Debug)]
-pub(super) struct Arguments<'a> {
+pub(super) struct CommandArguments<'a> {
     rest: &'a str,
     after: &'a str,
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> CommandArguments<'a> {
     /// Starts at the beginning of `line`; `after` is the text between the line and the next command.
     pub fn new(line: &'a str, after: &'a str) -> Self {
         Self { rest: line.trim(), after }

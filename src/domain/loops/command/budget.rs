@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem};
+use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, values};
 use crate::domain::model::ids::Money;
 
@@ -21,7 +21,7 @@ impl CommandDefinition for Budget {
         record: CommandRecord::SessionAndAudit,
     };
 
-    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+    fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         let value = arguments.value()?.unwrap_or_default();
         let limit = values::money(&value).map_err(|problem| (problem, Some(Self::ROW.usage.to_owned())))?;
         Ok(Self { limit })

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem};
+use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::{Guidance, GuidanceSource, LoopState};
 
@@ -23,7 +23,7 @@ impl CommandDefinition for Guide {
         record: CommandRecord::SessionAndAudit,
     };
 
-    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+    fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         let remember = arguments.flag("--remember")?;
         match arguments.text() {
             text if text.is_empty() => Err(("`/ralph guide` needs the guidance as text after it.".into(), None)),

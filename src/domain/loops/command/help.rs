@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem};
+use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 
 /// Posts the commands, the settings and who may use them.
@@ -17,7 +17,7 @@ impl CommandDefinition for Help {
         record: CommandRecord::None,
     };
 
-    fn parse(_: &mut Arguments<'_>) -> Result<Self, Problem> {
+    fn parse(_: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         Ok(Self)
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem, unknown_option};
+use super::arguments::{CommandArguments, Problem, unknown_option};
 use super::{nearest, shown, values};
 use crate::domain::checks::criteria;
 use crate::domain::loops::Loop;
@@ -39,7 +39,7 @@ pub struct RunOptions {
 
 impl RunOptions {
     /// Parses options up to the first word that is none.
-    pub(super) fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+    pub(super) fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         let mut options = Self::default();
         while let Some(name) = arguments.option()? {
             if !NAMES.contains(&name) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem, with_reason};
+use super::arguments::{CommandArguments, Problem, with_reason};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::{LoopState, LoopStep};
 
@@ -23,7 +23,7 @@ impl CommandDefinition for Pause {
         record: CommandRecord::SessionAndAudit,
     };
 
-    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+    fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         Ok(Self { now: arguments.flag("--now")?, reason: arguments.line() })
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem};
+use super::arguments::{CommandArguments, Problem};
 use super::guide::add_guidance;
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, RunOptions};
 use crate::domain::loops::LoopState;
@@ -24,7 +24,7 @@ impl CommandDefinition for Resume {
         record: CommandRecord::Session,
     };
 
-    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+    fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         Ok(Self { options: RunOptions::parse(arguments)?, guidance: arguments.text() })
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem};
+use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::LoopState;
 
@@ -18,7 +18,7 @@ impl CommandDefinition for Retry {
         record: CommandRecord::SessionAndAudit,
     };
 
-    fn parse(_: &mut Arguments<'_>) -> Result<Self, Problem> {
+    fn parse(_: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         Ok(Self)
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem};
+use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, RunOptions};
 use crate::domain::loops::LoopState;
 
@@ -21,7 +21,7 @@ impl CommandDefinition for Run {
         record: CommandRecord::Session,
     };
 
-    fn parse(arguments: &mut Arguments<'_>) -> Result<Self, Problem> {
+    fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         Ok(Self { options: RunOptions::parse(arguments)? })
     }
 

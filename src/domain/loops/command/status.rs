@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Arguments, Problem};
+use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 
 /// Posts a fresh status comment.
@@ -17,7 +17,7 @@ impl CommandDefinition for Status {
         record: CommandRecord::None,
     };
 
-    fn parse(_: &mut Arguments<'_>) -> Result<Self, Problem> {
+    fn parse(_: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         Ok(Self)
     }
 
