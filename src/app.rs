@@ -370,7 +370,7 @@ struct SandboxFound {
 
 async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
     if config.sandbox.required == SandboxRequired::None {
-        let words = "none, as the operator wants it (tier C)".to_owned();
+        let words = "none (disabled by the operator)".to_owned();
         return SandboxFound { on: false, words, refusal: None };
     }
     let found = match &options.sandbox {

@@ -133,6 +133,8 @@ pub struct NewIssue {
     pub body: String,
     /// Names of existing labels.
     pub labels: Vec<String>,
+    /// Logins of the people to assign. A login that cannot be assigned fails the call on some forges.
+    pub assignees: Vec<String>,
 }
 
 /// Pull request to be opened, from a branch of the same repository.

@@ -1,7 +1,6 @@
-//! Views to Markdown: escaping, size cap, marker, footer.
+//! Renders views as Markdown: escaping, size limit, marker, footer.
 //!
-//! Templates escape by default: whatever a view holds is made harmless on its way into the text, by the sort of template
-//! it stands in. Only the filters of `filters` put Markdown of ours around it.
+//! Templates escape every value by default; only the filters of `filters` add Markdown around values.
 
 mod chart;
 mod filters;
@@ -19,43 +18,45 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 
 use crate::domain::knowledge::prompt::PromptView;
 use crate::domain::model::settings::did_you_mean;
-use crate::domain::report::view::{EscalationView, PullView, Severity, View};
+use crate::domain::report::view::{EscalationSeverity, EscalationView, PullView, View};
 use crate::domain::trust::sanitize;
 
 pub use marker::{Marker, MarkerKey, find_marker};
 
-/// Most bytes of a text that we post; both forges take more.
+/// Maximum size of a posted text, in bytes; both forges accept more.
 pub const MAX_BYTES: usize = 60_000;
 
-/// Name of the template of an iteration's prompt.
+/// Name of the prompt's template.
 const PROMPT: &str = "prompt/iteration.md";
 
-/// A template that cannot be used.
+/// Error of a template.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// An operator's template does not parse.
+    /// Syntax error in an operator's template.
     #[error("template {name} is not valid: {detail}")]
     Invalid { name: String, detail: String },
-    /// An operator's template has no name that is used.
-    #[error("there is no template {name}{near}; the names are {known}")]
+    /// Unknown name of an operator's template.
+    #[error("there is no template {name}{near}; known templates: {known}")]
     Unknown { name: String, near: String, known: String },
-    /// A template failed on what it was given.
-    #[error("template {name} failed: {detail}")]
+    /// Failure to render a template with its values.
+    #[error("could not render template {name}: {detail}")]
     Failed { name: String, detail: String },
 }
 
-/// Turns views into Markdown.
+/// Renders views as Markdown.
 #[derive(Debug)]
 pub struct Renderer {
-    /// Built-in templates with the operator's in their places.
+    /// Built-in templates, replaced by the operator's where there are any.
     chosen: Environment<'static>,
-    /// Built-in templates only: what is used where an operator's fails.
+    /// Built-in templates only, used if an operator's template fails.
     built_in: Environment<'static>,
 }
 
 impl Renderer {
-    /// Takes the built-in templates, and the operator's (name such as `comment/status.md`, text) in their places. Errors
-    /// name the first override that is unknown or does not parse.
+    /// Loads the built-in templates and the operator's `overrides` (name such as `comment/status.md`, text).
+    ///
+    /// # Errors
+    /// Names the first override that is unknown or does not parse.
     pub fn new(overrides: Vec<(String, String)>) -> Result<Self, RenderError> {
         let built_in = templates::environment()?;
         let mut chosen = built_in.clone();
@@ -72,8 +73,8 @@ impl Renderer {
         Ok(Self { chosen, built_in })
     }
 
-    /// The view as Markdown with its footer, at most `MAX_BYTES` less the room for a marker. Outputs are shortened first,
-    /// then lists and rows; nothing is cut in the middle of a block.
+    /// Renders a view with its footer, in at most `MAX_BYTES` minus the size of a marker. Outputs are shortened first,
+    /// then lists and rows; no block is cut.
     pub fn render(&self, view: &View) -> String {
         let name = templates::of(view);
         let Ok(context) = serde_json::to_value(view) else {
@@ -92,28 +93,31 @@ impl Renderer {
         unrenderable(view)
     }
 
-    /// The view as a comment or body: `render`, and the marker that it is found again by.
+    /// Renders a view as a comment or body, with the marker by which it is found again.
     pub fn comment(&self, view: &View, marker: &Marker) -> String {
         format!("{}\n\n{}\n", self.render(view), marker.text())
     }
 
-    /// Title of a pull request: that of the issue, referring to nobody.
+    /// Title of a pull request: the issue's title without mentions and references.
     pub fn pull_title(&self, view: &PullView) -> String {
         let title = sanitize::title(&view.title);
         if title.is_empty() { format!("Work on issue {}", view.closes) } else { title }
     }
 
-    /// Title of an escalation issue.
+    /// Title of an escalation issue: the action needed, the loop's issue, and the cause.
     pub fn escalation_title(&self, view: &EscalationView) -> String {
-        let severity = match view.severity {
-            Severity::Critical => "CRITICAL",
-            Severity::Emergency => "EMERGENCY",
+        let action = match view.severity {
+            EscalationSeverity::Critical => "ralph needs a decision on",
+            EscalationSeverity::Emergency => "ralph stopped work on",
         };
-        sanitize::title(&format!("[ralph] {severity}: {} in {}", filters::cause(&view.cause), view.loop_id))
+        let issue: String = view.issue.text.chars().filter(char::is_ascii_digit).collect();
+        format!("{action} #{issue}: {}", sanitize::title(&view.headline))
     }
 
-    /// The prompt of an iteration. Every text in it is stripped of what is not visible and of anything like our own
-    /// tags. Errors only where neither the operator's template nor the built-in one can take the view.
+    /// Renders the prompt of an iteration. Invisible characters and the prompt's own tags are removed from every value.
+    ///
+    /// # Errors
+    /// Fails if neither the operator's template nor the built-in one can render the view.
     pub fn prompt(&self, view: &PromptView) -> Result<String, RenderError> {
         let failed = |error: serde_json::Error| RenderError::Failed { name: PROMPT.into(), detail: error.to_string() };
         self.fill(PROMPT, &serde_json::to_value(view).map_err(failed)?)
@@ -124,7 +128,7 @@ impl Renderer {
         let filled = |environment: &Environment<'_>| environment.get_template(name)?.render(&context);
         filled(&self.chosen)
             .or_else(|error| {
-                tracing::warn!(name, error = format!("{error:#}"), "a template failed; the built-in one is used");
+                tracing::warn!(name, error = format!("{error:#}"), "could not render the operator's template; using the built-in one");
                 filled(&self.built_in)
             })
             .map(|text| tidy(&text))
@@ -132,7 +136,7 @@ impl Renderer {
     }
 }
 
-/// JSON as a template's value.
+/// Converts JSON into a template value.
 fn value(json: &serde_json::Value) -> Value {
     match json {
         serde_json::Value::Null => Value::from(()),
@@ -147,12 +151,12 @@ fn value(json: &serde_json::Value) -> Value {
     }
 }
 
-/// What is said where a view cannot be rendered; a test shows that every built-in template renders.
+/// Text in place of a view that cannot be rendered; tests render every built-in template.
 fn unrenderable(view: &View) -> String {
-    format!("The text of kind `{}` could not be rendered. The operator finds the reason in the log.", view.kind())
+    format!("The text `{}` could not be rendered. The service's log has the reason.", view.kind())
 }
 
-/// At most one empty line between blocks outside of fences, none at the end of lines or of the text.
+/// Collapses empty lines outside of code fences and removes trailing whitespace.
 fn tidy(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut fence: Option<usize> = None;
@@ -173,7 +177,7 @@ fn tidy(text: &str) -> String {
     out.trim_end().to_owned()
 }
 
-/// Settings that all environments share; `templates` adds the templates.
+/// Returns an environment with all settings and filters, without templates.
 fn configured() -> Environment<'static> {
     let mut environment = Environment::new();
     if let Ok(syntax) =

@@ -50,7 +50,9 @@ const FILES: &[(&str, &str, bool)] = &[
 ];
 const ISSUE_TITLE: &str = "The statistics script fails its own tests";
 const ISSUE_BODY: &str = include_str!("../../templates/demo/issue.md");
-/// What the maintainer answers when the loop asks for help.
+/// Beginning of an escalation issue's title.
+const ESCALATION: &str = "ralph needs a decision";
+/// Reply of the maintainer to the escalation.
 const ANSWER: &str = "/ralph resume `sort` compares text, so 9 comes after 10: sort by number.";
 const AGENT: &str = include_str!("../../templates/demo/agent.sh");
 
@@ -239,7 +241,7 @@ impl Viewer<'_> {
     async fn answer(&mut self, screen: &Screen) -> anyhow::Result<()> {
         let escalation = self.forge.with(|state| {
             let repo = state.repo(self.repo).ok()?;
-            repo.issues.values().find(|i| i.open && i.title.starts_with("[ralph]")).map(|i| i.number)
+            repo.issues.values().find(|i| i.open && i.title.starts_with(ESCALATION)).map(|i| i.number)
         });
         let Some(number) = escalation else { return Ok(()) };
         self.answered = true;
@@ -266,7 +268,7 @@ impl Viewer<'_> {
         });
         for (number, title, body) in numbers {
             // Ids of comments are above 0, so issues take the numbers below.
-            if title.starts_with("[ralph]") && self.seen.insert(-(number.0 as i64), String::new()).is_none() {
+            if title.starts_with(ESCALATION) && self.seen.insert(-(number.0 as i64), String::new()).is_none() {
                 screen.say("escalated", &format!("ralph-bot opened #{number}: {title}"), json!({ "issue": number.0 }));
                 screen.comment(number, "ralph-bot", &body, false);
             }

@@ -193,7 +193,7 @@ impl Engine {
     /// loop, is always said.
     pub(super) async fn over_budget(&self, claimed: &ClaimedEffect, view: &View) -> Result<Option<String>, Failure> {
         let spare = match view {
-            View::Iteration(_) | View::Reply(_) | View::Started(_) | View::Help(_) | View::Status(_) => true,
+            View::Iteration(_) | View::Reply(_) | View::Help(_) | View::Status(_) => true,
             View::Waiting(view) => view.mention.is_none(),
             _ => false,
         };

@@ -247,7 +247,7 @@ impl Engine {
         let hash = super::intake::text_hash(&issue.title, &issue.body);
         let view = crate::domain::report::view::View::NeedsConfirm(crate::domain::report::view::NeedsConfirmView {
             loop_id: None,
-            reason: crate::domain::report::view::Confirm::MissedEvent,
+            reason: crate::domain::report::view::ConfirmReason::MissedEvent,
             text: format!("{}\n\n{}", issue.title, issue.body),
             hash: hash.get(..8).unwrap_or_default().to_owned(),
             editor: None,

@@ -1,7 +1,5 @@
 //! Effects on the forge: comments, labels, reactions, pull requests, escalation issues.
 
-use std::borrow::Cow;
-
 use failpoint::kill_point;
 
 use super::comments::digest;
@@ -12,7 +10,7 @@ use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState}
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::report;
-use crate::domain::report::view::{Severity, View};
+use crate::domain::report::view::{EscalationSeverity, EscalationView, View};
 use crate::forge::{CiState, ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
 use crate::store::forge_posts::{self, ForgePost};
@@ -46,7 +44,7 @@ impl Engine {
         let issue = claimed.place.issue;
         match &claimed.effect {
             Effect::Comment { on, view, .. } => {
-                let receipt = self.comment_once(seat, claimed, &repo, *on, &self.naming_backend(view)).await?;
+                let receipt = self.comment_once(seat, claimed, &repo, *on, view).await?;
                 if let View::Iteration(iteration) = &**view {
                     self.fold_earlier(seat, &repo, claimed, iteration.n).await?;
                 }
@@ -110,18 +108,6 @@ impl Engine {
         self.store.read(move |c| loops::get(c, &id)).await?.ok_or_else(missing)
     }
 
-    /// The first comment names the agent; a loop that was not told one leaves it to the operator.
-    fn naming_backend<'a>(&self, view: &'a View) -> Cow<'a, View> {
-        match view {
-            View::Started(started) if started.backend.is_empty() => {
-                let mut named = started.clone();
-                named.backend.clone_from(&self.settings.default_backend);
-                Cow::Owned(View::Started(named))
-            }
-            other => Cow::Borrowed(other),
-        }
-    }
-
     /// Backend that a loop uses.
     pub(super) fn backend_of<'a>(&'a self, current: &'a Loop) -> &'a str {
         current.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
@@ -146,7 +132,12 @@ impl Engine {
         if let (Some((_, new)), Some(old)) = (&receipt.posted, &old)
             && new.forge_id != old.forge_id
         {
-            self.fold(seat, repo, old).await?;
+            let mut outdated = view.clone();
+            if let View::Status(inner) = &mut outdated {
+                inner.superseded = true;
+            }
+            let body = self.text(claimed, &format!("{key}/superseded"), &outdated);
+            self.fold(seat, repo, old, &body).await?;
         }
         if let Some((key, new)) = receipt.posted.take() {
             // Under its own key it counts against the budget of comments; as the status it is kept up to date.
@@ -158,7 +149,7 @@ impl Engine {
         Ok(receipt)
     }
 
-    /// Folds away the comment of the iteration before `n` that has one: the newest is what people read.
+    /// Folds the comment of the last iteration before `n` that has one.
     async fn fold_earlier(
         &self,
         seat: &ForgeSeat,
@@ -167,17 +158,23 @@ impl Engine {
         n: u32,
     ) -> Result<(), Failure> {
         for earlier in (1..n).rev() {
-            if let Some(old) = self.posted(&claimed.subject, &format!("iteration/{earlier}")).await? {
-                return self.fold(seat, repo, &old).await;
-            }
+            let key = format!("iteration/{earlier}");
+            let Some(old) = self.posted(&claimed.subject, &key).await? else { continue };
+            let Some(view) = report::folded_iteration(&self.current(claimed).await?, earlier) else { return Ok(()) };
+            return self.fold(seat, repo, &old, &self.text(claimed, &key, &view)).await;
         }
         Ok(())
     }
 
-    /// Folds a comment of ours away, where the forge can; one that is gone, or may not be, stays as it is.
-    async fn fold(&self, seat: &ForgeSeat, repo: &RepoRef, old: &ForgePost) -> Result<(), Failure> {
-        let Some(minimizing) = seat.forge.minimizing() else { return Ok(()) };
-        match minimizing.minimize_comment(repo, CommentId(old.forge_id)).await {
+    /// Minimises a comment of the bot, or replaces it by `folded` on a forge that cannot minimise. A comment that was
+    /// deleted or cannot be changed is left alone.
+    async fn fold(&self, seat: &ForgeSeat, repo: &RepoRef, old: &ForgePost, folded: &str) -> Result<(), Failure> {
+        let id = CommentId(old.forge_id);
+        let result = match seat.forge.minimizing() {
+            Some(minimizing) => minimizing.minimize_comment(repo, id).await,
+            None => seat.forge.edit_comment(repo, id, folded).await,
+        };
+        match result {
             Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => Ok(()),
             other => Ok(other?),
         }
@@ -330,22 +327,42 @@ impl Engine {
         let View::Escalation(inner) = view else {
             return Err(Failure::Never { why: "not an escalation".into() });
         };
-        let labels = match inner.severity {
-            Severity::Emergency => ["emergency", "blocking"],
-            Severity::Critical => ["critical", "needs-review"],
-        };
         seat.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
-        let issue = NewIssue {
-            title: self.renderer.escalation_title(inner),
-            body: body.clone(),
-            labels: [label.as_str(), labels[0], labels[1]].map(str::to_owned).to_vec(),
-        };
-        let created = seat.forge.create_issue(repo, &issue).await?;
+        let created = self.open_escalation(seat, repo, &label, inner, &body).await?;
         kill_point("K29");
         let posted = ForgePost { forge_id: created.number.0 as i64, digest: digest(&body) };
         let mut receipt = Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) };
         receipt.number = Some((created.number, IssueRole::Escalation));
         Ok(receipt)
+    }
+
+    /// Opens an escalation issue, assigned to the person who asked for the loop; to nobody if the forge refuses that.
+    async fn open_escalation(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        label: &str,
+        view: &EscalationView,
+        body: &str,
+    ) -> Result<IssueSnapshot, Failure> {
+        let labels = match view.severity {
+            EscalationSeverity::Emergency => ["emergency", "blocking"],
+            EscalationSeverity::Critical => ["critical", "needs-review"],
+        };
+        let mut issue = NewIssue {
+            title: self.renderer.escalation_title(view),
+            body: body.to_owned(),
+            labels: [label, labels[0], labels[1]].map(str::to_owned).to_vec(),
+            assignees: view.assignee.iter().cloned().collect(),
+        };
+        match seat.forge.create_issue(repo, &issue).await {
+            Err(e) if matches!(e.kind, ForgeErrorKind::Bug | ForgeErrorKind::NotFound) && !issue.assignees.is_empty() => {
+                tracing::warn!(%repo, error = %e, "could not assign the escalation issue; opening it without assignee");
+                issue.assignees.clear();
+                Ok(seat.forge.create_issue(repo, &issue).await?)
+            }
+            other => Ok(other?),
+        }
     }
 
     /// A further finding of the same cause is a comment on the issue that is open for it; the same one is nothing.

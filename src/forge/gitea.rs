@@ -234,7 +234,7 @@ impl Forge for Gitea {
     async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
         let what = format!("open an issue in {repo}");
         let labels = self.label_ids(repo, &issue.labels).await?;
-        let body = json!({ "title": issue.title, "body": issue.body, "labels": labels });
+        let body = json!({ "title": issue.title, "body": issue.body, "labels": labels, "assignees": issue.assignees });
         let answer = self.client.send(&what, Method::POST, &under(repo, &["issues"])?, &body).await?;
         Ok(read::<WireIssue>(&what, &answer)?.snapshot())
     }

@@ -205,8 +205,10 @@ impl Forge for GitHub {
     }
 
     async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
-        let call = ApiCall::on(repo, Method::POST, &["issues"], "open an issue on")
-            .json(json!({ "title": issue.title, "body": issue.body, "labels": issue.labels }));
+        let body = json!({
+            "title": issue.title, "body": issue.body, "labels": issue.labels, "assignees": issue.assignees,
+        });
+        let call = ApiCall::on(repo, Method::POST, &["issues"], "open an issue on").json(body);
         let created: wire::GitHubIssue = self.client.read(&call).await?;
         parsed("open an issue", created.snapshot())
     }

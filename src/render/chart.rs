@@ -1,21 +1,21 @@
-//! Pictures made of text: a progress bar, and a Mermaid chart of the iterations.
+//! Progress bar and Mermaid chart of the iterations.
 
 use minijinja::{Error, Value};
 
-/// Cells of a progress bar.
+/// Number of cells of a progress bar.
 const CELLS: u32 = 20;
-/// Iterations that a chart shows at most: the last ones.
+/// Maximum number of iterations in a chart; the last ones are shown.
 const POINTS: usize = 40;
 
-/// `` `██████░░░░░░░░░░░░░░` `` for a percentage.
+/// Formats a percentage as a bar, such as `` `██████░░░░░░░░░░░░░░` ``.
 pub(super) fn bar(percent: u32) -> String {
     let percent = percent.min(100);
     let full = (percent * CELLS / 100) as usize;
     format!("`{}{}`", "█".repeat(full), "░".repeat(CELLS as usize - full))
 }
 
-/// Completion of the last iterations that were measured, and the control signal of those that were judged. Empty for less
-/// than two, of which no line can be drawn.
+/// Draws the completion of the last measured iterations as bars and their control signal as a line; empty for fewer than
+/// two iterations. Mermaid draws no legend, so the title names both.
 pub(super) fn completion(rows: &Value) -> Result<String, Error> {
     let mut all: Vec<Value> = rows.try_iter()?.collect();
     all.retain(|row| row.get_attr("completion_percent").is_ok_and(|percent| !percent.is_none()));
@@ -29,11 +29,12 @@ pub(super) fn completion(rows: &Value) -> Result<String, Error> {
     let mut lines = vec![
         "```mermaid".to_owned(),
         "xychart-beta".to_owned(),
+        String::new(),
         format!("    x-axis \"Iteration\" [{}]", whole(column("n")?)),
         "    y-axis \"Percent\" 0 --> 100".to_owned(),
-        format!("    line [{}]", whole(column("completion_percent")?)),
+        format!("    bar \"Completion\" [{}]", whole(column("completion_percent")?)),
     ];
-    // The newest iteration is measured before it is judged: then its point is missing at the end of the line.
+    // The newest iteration is measured before it is judged; its signal is missing until then.
     let signals = column("control_signal")?.into_iter().map_while(|v| f64::try_from(v).ok());
     let signals = Some(signals.collect::<Vec<f64>>()).filter(|known| known.len() > 1 && known.len() + 1 >= shown.len());
     let both = signals.is_some();
@@ -42,9 +43,10 @@ pub(super) fn completion(rows: &Value) -> Result<String, Error> {
             .iter()
             .map(|s| format!("{:.0}", if s.is_finite() { s.clamp(0.0, 1.0) * 100.0 } else { 0.0 }))
             .collect();
-        lines.push(format!("    line [{}]", percent.join(", ")));
+        lines.push(format!("    line \"Control signal\" [{}]", percent.join(", ")));
     }
     lines.push("```".to_owned());
-    let legend = if both { "First line: completion. Second line: control signal." } else { "Completion by iteration." };
-    Ok(format!("{}\n\n{legend}", lines.join("\n")))
+    let names = if both { "Bars: completion. Line: control signal." } else { "Bars: completion." };
+    lines[2] = format!("    title \"{names}\"");
+    Ok(lines.join("\n"))
 }

@@ -1,11 +1,11 @@
-//! What templates may do with values: each filter makes the value harmless and gives Markdown of ours.
+//! Filters of the templates: each escapes its value and returns Markdown.
 
 use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::chart;
 use crate::domain::trust::sanitize;
 
-/// Adds all filters and functions.
+/// Registers all filters.
 pub(super) fn register(environment: &mut Environment<'static>) {
     environment.add_filter("block", |text: &str| safe(sanitize::for_people(text)));
     environment.add_filter("cell", |text: &str| safe(sanitize::table_cell(text)));
@@ -24,23 +24,13 @@ pub(super) fn register(environment: &mut Environment<'static>) {
     environment.add_filter("chart", |rows: &Value| chart::completion(rows).map(safe));
     environment.add_filter("sentence", |text: &str| safe(sentence(&sanitize::inline(text))));
     environment.add_filter("tampering", tampering);
-    environment.add_filter("cause", |name: &str| safe(plain(&cause(name))));
-}
-
-/// Why a loop needs a person, in a word or two.
-pub(super) fn cause(name: &str) -> String {
-    match name.strip_prefix("limit_") {
-        Some("outlook") => "not worth its likely cost".to_owned(),
-        Some(what) => format!("limit of {what} reached"),
-        None => name.replace('_', " "),
-    }
 }
 
 fn safe(text: String) -> Value {
     Value::from_safe_string(text)
 }
 
-/// For prompts: visible characters only, and nothing that opens or closes our own frame.
+/// Escapes a text for a prompt: removes invisible characters and the tags of the prompt's frame.
 pub(super) fn frame(text: &str) -> String {
     let mut text = sanitize::visible(text);
     for tag in ["<ralph-", "</ralph-"] {
@@ -51,7 +41,7 @@ pub(super) fn frame(text: &str) -> String {
     text
 }
 
-/// Code for a cell: a pipe would end the cell even within code.
+/// Formats inline code for a table cell, where a pipe would end the cell even within code.
 fn code_cell(text: &str) -> String {
     let code = sanitize::inline_code(text);
     let mut cell = String::with_capacity(code.len());
@@ -65,7 +55,7 @@ fn code_cell(text: &str) -> String {
     cell
 }
 
-/// One line of plain words, also within HTML, where nothing can be made code.
+/// Formats one line of plain text that is also safe within HTML.
 fn plain(text: &str) -> String {
     let title = sanitize::title(text)
         .replace("://", ": ")
@@ -84,7 +74,7 @@ fn plain(text: &str) -> String {
     })
 }
 
-/// Tells the person of that login. What no forge has as a login is only words.
+/// Mentions a person; a text that cannot be a login becomes plain text.
 fn mention(login: &str) -> String {
     let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_login = login.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -94,13 +84,13 @@ fn mention(login: &str) -> String {
     if is_login { format!("@{login}") } else { plain(login) }
 }
 
-/// Text in a quotation, made harmless.
+/// Formats an escaped quotation.
 fn quote(text: &str) -> String {
     let text = sanitize::for_people(text);
     text.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// A link of ours: an http(s) address without anything that could end it; otherwise only its text.
+/// Formats a link; only its text if the address is not http(s) or contains characters that could end the link.
 fn link(link: &Value) -> Result<Value, Error> {
     let part = |name: &str| link.get_attr(name).map(|value| value.as_str().unwrap_or_default().to_owned());
     let (text, address) = (part("text")?, part("url")?);
@@ -113,7 +103,7 @@ fn link(link: &Value) -> Result<Value, Error> {
     Ok(safe(if http && address.chars().all(plain) { format!("[{text}]({address})") } else { sanitize::inline(&text) }))
 }
 
-/// Seconds for people: `45 s`, `3 min`, `1 h 30 min`, `2 d 4 h`.
+/// Formats seconds for people: `45 s`, `3 min`, `1 h 30 min`, `2 d 4 h`.
 fn duration(seconds: u64) -> Value {
     let with = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
         0 => format!("{large} {unit}"),
@@ -128,7 +118,7 @@ fn duration(seconds: u64) -> Value {
     })
 }
 
-/// Millionths of a dollar for people; cents, or more digits where it is less than one; `–` where nothing is known.
+/// Formats millionths of a dollar for people, with four decimals below a cent; `–` if the amount is unknown.
 fn money(amount: &Value) -> Result<Value, Error> {
     if amount.is_none() {
         return Ok(safe("–".to_owned()));
@@ -144,24 +134,24 @@ fn money(amount: &Value) -> Result<Value, Error> {
     }))
 }
 
-/// With a full stop, where there is none.
+/// Adds a full stop if there is no final punctuation.
 fn sentence(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() || text.ends_with(['.', '!', '?', '…', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// A kind of tampering in words.
+/// Describes a kind of tampering.
 fn tampering(kind: &str) -> Value {
     safe(
         match kind {
             "test_deleted" => "a test was removed",
-            "test_skipped" => "a test was switched off",
+            "test_skipped" => "a test was disabled",
             "assertion_removed" => "assertions were removed",
             "check_config_edited" => "the configuration of a check was edited",
             "workflow_edited" => "a CI workflow was edited",
-            "ralph_file_edited" => "the bot's own file was edited",
+            "ralph_file_edited" => "the bot's configuration was edited",
             "threshold_lowered" => "a threshold was lowered",
-            _ => "something that measures the work was changed",
+            _ => "a check was changed",
         }
         .to_owned(),
     )

@@ -1,4 +1,4 @@
-//! The hidden line by which one of our texts is found again after a crash, signed so that nobody else can write it.
+//! Hidden, signed line by which a text of the bot is found again after a crash.
 
 use std::fmt::Write as _;
 
@@ -6,17 +6,17 @@ use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Room that a marker and the empty lines around it take at most.
+/// Maximum size of a marker with the empty lines around it, in bytes.
 pub(super) const MAX_BYTES: usize = 1_024;
 
 const BEGIN: &str = "<!-- ralph:1 ";
 const END: &str = " -->";
-/// Bytes of the code: 128 bits.
+/// Length of the code, in bytes.
 const CODE_BYTES: usize = 16;
-/// Longest field as it is written; subjects, keys and places are far shorter.
+/// Maximum length of an encoded field, in bytes.
 const FIELD_BYTES: usize = 300;
 
-/// The service's secret that markers are signed with.
+/// Secret of the service that signs markers.
 #[derive(Clone)]
 pub struct MarkerKey(Hmac<Sha256>);
 
@@ -27,9 +27,9 @@ impl std::fmt::Debug for MarkerKey {
 }
 
 impl MarkerKey {
-    /// Takes a secret of any length; it must stay the same over restarts, or own comments are not found again.
+    /// Derives the key from a secret of any length. Comments are found again only while the secret stays the same.
     pub fn new(secret: &[u8]) -> Self {
-        // A code of this sort takes a key of any length, so the other arm is never taken.
+        // HMAC accepts keys of any length, so the fallback is never used.
         Self(Hmac::new_from_slice(secret).unwrap_or_else(|_| Hmac::new(&Default::default())))
     }
 
@@ -41,7 +41,7 @@ impl MarkerKey {
     }
 }
 
-/// Which text of ours it is: whose, which, and where. Two are equal when all three are.
+/// Identity of a text of the bot: subject, key and place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     fields: String,
@@ -49,25 +49,25 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// The marker of the text `key` of `subject` (a loop, or whatever else has texts) on the issue whose key is `place`.
+    /// Signs the marker of the text `key` of `subject` (such as a loop's id) on the issue with the key `place`.
     pub fn new(subject: &str, key: &str, place: &str, secret: &MarkerKey) -> Self {
         let fields = format!("{} {} {}", field(subject), field(key), field(place));
         let code = HEXLOWER.encode(&secret.over(&fields).finalize().into_bytes()[..CODE_BYTES]);
         Self { fields, code }
     }
 
-    /// Whose text it is, as it is written there: that of a loop is its id.
+    /// Encoded subject of the text; for a loop, its id.
     pub fn subject(&self) -> &str {
         self.fields.split(' ').next().unwrap_or_default()
     }
 
-    /// The hidden line.
+    /// Returns the hidden line.
     pub fn text(&self) -> String {
         format!("{BEGIN}{} {}{END}", self.fields, self.code)
     }
 }
 
-/// A field without anything that ends it or the comment around it; what is plain stays readable, the rest is encoded.
+/// Percent-encodes every character of a field that could end it or the HTML comment around it.
 fn field(text: &str) -> String {
     let mut field = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -82,8 +82,8 @@ fn field(text: &str) -> String {
     if field.is_empty() { "%".to_owned() } else { field }
 }
 
-/// The marker at the end of a text, if we signed it. Anything before the last line is somebody's quotation. That it
-/// belongs to this place is for the caller to see, by comparing it with the marker that is looked for.
+/// Returns the marker on the last line of a text, if its signature is valid. Markers on other lines are quotations. The
+/// caller compares it with the expected marker, because a valid one may have been copied from another place.
 pub fn find_marker(body: &str, secret: &MarkerKey) -> Option<Marker> {
     let line = body.trim_end().lines().next_back()?.trim_end();
     let (fields, code) = line.strip_prefix(BEGIN)?.strip_suffix(END)?.rsplit_once(' ')?;

@@ -1,4 +1,4 @@
-//! Views for the tests: one of each kind as it usually is, and all text of one replaced by something hostile.
+//! Sample views of each kind, and replacement of all their text by hostile text.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn checks() -> Vec<CheckLine> {
             name: "tests".into(),
             command: "cargo test --all".into(),
             holds: false,
-            why: "exited with 101".into(),
+            why: "exit code 101".into(),
             tests: Some(TestCounts { passing: 41, failing: 2, skipped: 1 }),
             duration_s: 38,
             output: "test parse::empty_input ... FAILED\ntest parse::trailing_comma ... FAILED\n\ntest result: FAILED. 41 passed; 2 failed".into(),
@@ -80,8 +80,11 @@ pub(super) fn rows(count: u32) -> Vec<IterationRow> {
 pub(super) fn status(count: u32) -> StatusView {
     StatusView {
         loop_id: loop_id(),
+        superseded: false,
         state: "running".into(),
-        headline: "Two tests of the parser still fail".into(),
+        headline: "Running the checks of iteration 4".into(),
+        next_action: "no action is needed".into(),
+        needs_person: false,
         iteration: count,
         max_iterations: 10,
         completion_percent: 62,
@@ -93,6 +96,7 @@ pub(super) fn status(count: u32) -> StatusView {
         elapsed_s: 1_260,
         timeout_s: 7_200,
         branch: Some(link("ralph/42-parse-empty-input", "src/branch/ralph/42-parse-empty-input")),
+        base_branch: "main".into(),
         pull: Some(link("#43", "pulls/43")),
         dashboard: Some(link("dashboard", "r-42")),
         course: Some(CourseLine {
@@ -101,19 +105,32 @@ pub(super) fn status(count: u32) -> StatusView {
             trend: "improving".into(),
             profile: "recovery".into(),
             forecast: Some(3),
-            strategy: "in another way, smallest reproduction".into(),
+            strategy: "different approach: minimal reproduction".into(),
         }),
         detections: vec![detection()],
-        notes: vec!["It pauses after this iteration: mona wants to look.".into()],
+        notes: vec!["The loop pauses after this iteration: mona wants to look.".into()],
+        learnings: vec!["The tokenizer is shared with the formatter".into()],
         commands: vec![
-            hint("/ralph guide TEXT", "guidance for the next iteration"),
-            hint("/ralph pause", "pauses after this iteration"),
-            hint("/ralph abort", "ends the loop"),
+            hint("/ralph guide TEXT", "add guidance for the next iteration"),
+            hint("/ralph pause", "pause after this iteration"),
+            hint("/ralph abort", "end the loop and keep the branch"),
         ],
-        sandbox: "bubblewrap (tier A)".into(),
-        backend: "claude".into(),
-        checks: vec!["cargo test --all".into(), "cargo clippy -- -D warnings".into()],
+        sandbox: "bubblewrap 0.8.0, with listed hosts only".into(),
+        backend: "claude (sonnet)".into(),
+        checks: ["cargo test --all", "cargo clippy -- -D warnings"].map(planned_check).to_vec(),
+        detected: true,
+        started_by: "mona".into(),
+        who_may: "people with write access".into(),
         hidden_removed: 1,
+    }
+}
+
+fn planned_check(command: &str) -> PlannedCheck {
+    PlannedCheck {
+        name: "tests".into(),
+        command: command.into(),
+        rule: "exit code 0".into(),
+        source: "detected from the repository's files".into(),
     }
 }
 
@@ -129,6 +146,7 @@ fn detection() -> DetectionLine {
 pub(super) fn iteration() -> IterationView {
     IterationView {
         loop_id: loop_id(),
+        folded: false,
         n: 3,
         max: 10,
         approach: "pivot: rewrite the tokenizer".into(),
@@ -139,12 +157,14 @@ pub(super) fn iteration() -> IterationView {
         ],
         more_files: 3,
         checks: checks(),
+        checks_held: 1,
+        checks_total: 2,
         completion_percent: 62,
         previous_percent: Some(48),
         learnings: vec!["The tokenizer is shared with the formatter".into()],
         blockers: vec!["`Span` has no `Default`".into()],
-        next: "the two failing tests of the parser".into(),
-        strategy: "in another way, smallest reproduction, because the loop is stuck".into(),
+        next: "fix the failing check `tests`".into(),
+        strategy: "different approach: minimal reproduction (reason: the loop is stuck)".into(),
         detections: vec![detection()],
         findings: findings(),
         restored_paths: vec![".github/workflows/ci.yml".into()],
@@ -153,31 +173,6 @@ pub(super) fn iteration() -> IterationView {
         agent_problem: None,
         duration_s: 271,
         cost: Some(Money::from_usd(0.21)),
-    }
-}
-
-pub(super) fn started() -> StartedView {
-    StartedView {
-        loop_id: loop_id(),
-        task_title: "Parser fails on empty input".into(),
-        started_by: "mona".into(),
-        checks: vec![DetectedCheck {
-            name: "tests".into(),
-            command: "cargo test".into(),
-            rule: "exits with 0".into(),
-            source: "found from Cargo.toml".into(),
-        }],
-        detected: true,
-        max_iterations: 10,
-        timeout_s: 7_200,
-        cost_limit: Some(Money::from_usd(10.0)),
-        backend: "claude".into(),
-        sandbox: "bubblewrap (tier A)".into(),
-        base_branch: "main".into(),
-        branch: "ralph/42-parser-fails-on-empty-input".into(),
-        who_may: "people with write access".into(),
-        hidden_removed: 2,
-        commands: vec![hint("/ralph status", "a fresh status comment"), hint("/ralph abort", "ends the loop")],
     }
 }
 
@@ -210,9 +205,9 @@ pub(super) fn pull() -> PullView {
 pub(super) fn completion() -> CompletionView {
     CompletionView {
         loop_id: loop_id(),
-        outcome: Outcome::LimitReached,
+        outcome: LoopOutcome::LimitReached,
         reason: "10 of 10 iterations were used".into(),
-        task_title: "Parser fails on empty input".into(),
+        next_action: String::new(),
         iterations: 10,
         max_iterations: 10,
         elapsed_s: 5_400,
@@ -227,8 +222,8 @@ pub(super) fn completion() -> CompletionView {
         branch: Some(link("ralph/42-parse-empty-input", "src/branch/ralph/42-parse-empty-input")),
         pull: Some(link("#43", "pulls/43")),
         options: vec![
-            hint("/ralph resume --max-iterations 15", "five more iterations"),
-            hint("/ralph abort", "ends the loop"),
+            hint("/ralph resume --max-iterations 15", "continue with 5 more iterations"),
+            hint("/ralph abort", "end the loop and keep the branch"),
         ],
     }
 }
@@ -236,50 +231,53 @@ pub(super) fn completion() -> CompletionView {
 pub(super) fn escalation() -> EscalationView {
     EscalationView {
         loop_id: loop_id(),
-        severity: Severity::Critical,
+        severity: EscalationSeverity::Critical,
         cause: "stuck".into(),
+        headline: "the same error in 5 of the last 5 iterations".into(),
+        state: "is paused".into(),
+        assignee: Some("mona".into()),
         issue: link("#42", "issues/42"),
-        what_happened: "The same error came up in 5 of the last 5 iterations, and completion grew by 1 % in all".into(),
+        what_happened: "The loop is stuck".into(),
         evidence: vec![
-            "error: `expected expression, found end of input` in iterations 4, 5, 6, 7, 8".into(),
-            "completion 61 %, 62 %, 62 %, 62 %, 62 %".into(),
+            "the same error in 5 of the last 5 iterations: `expected expression, found end of input`".into(),
+            "1 % gained in 5 iterations".into(),
+            "`cargo test --all` fails: exit code 101".into(),
         ],
-        intervention: "The loop was paused; the work is on its branch".into(),
+        intervention: "The loop is stopped; nothing runs and nothing is spent".into(),
         recommendations: vec!["Say whether an empty document may have a root node".into(), "Narrow the checks".into()],
         recent: (6..9)
             .map(|n| RecentIteration {
                 n,
-                approach: "persist".into(),
-                outcome: "two tests fail as before".into(),
+                approach: "add a check for the end of input".into(),
+                outcome: "still failing: tests".into(),
                 checks_held: 1,
                 checks_total: 2,
                 completion_percent: 62,
             })
             .collect(),
         replies: vec![
-            hint("/ralph resume GUIDANCE", "goes on, with what you write as guidance"),
-            hint("/ralph abort", "ends the loop"),
+            hint("/ralph resume GUIDANCE", "continue; guidance is optional"),
+            hint("/ralph abort", "end the loop and keep the branch"),
         ],
         dashboard: Some(link("dashboard", "r-42")),
         at_home: false,
     }
 }
 
-/// One view of each kind.
+/// Returns one view of each kind.
 pub(super) fn all() -> Vec<View> {
     vec![
         View::Status(Box::new(status(4))),
         View::Iteration(Box::new(iteration())),
-        View::Started(Box::new(started())),
         View::NeedsCriteria(NeedsCriteriaView {
             loop_id: loop_id(),
-            looked_at: vec!["a fenced `ralph` block in the issue".into(), "Cargo.toml, package.json, go.mod".into()],
+            looked_at: vec!["this issue: no `ralph` block or completion criteria".into(), "Cargo.toml, package.json, go.mod: no known test command".into()],
             repository_file: ".github/ralph.yml".into(),
             who_may: "people with write access".into(),
         }),
         View::NeedsConfirm(NeedsConfirmView {
             loop_id: None,
-            reason: Confirm::EditedBefore,
+            reason: ConfirmReason::EditedBefore,
             text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
             hash: "9f86d081".into(),
             editor: Some("visitor".into()),
@@ -297,15 +295,15 @@ pub(super) fn all() -> Vec<View> {
         }),
         View::Waiting(WaitingView {
             loop_id: loop_id(),
-            reason: "no backend serves now: claude: parked for used-up quota (You've hit your 5-hour limit)".into(),
+            reason: "no backend is available: claude: quota used up (You've hit your 5-hour limit)".into(),
             until: "2026-11-23 05:00 UTC".into(),
             wait_s: 8_100,
             mention: Some("mona".into()),
-            commands: vec![hint("/ralph abort", "end the loop; the branch stays")],
+            commands: vec![hint("/ralph abort", "end the loop and keep the branch")],
         }),
         View::Help(HelpView {
             commands: vec![hint("/ralph run [--check \"CMD\"]", "Starts a loop on this issue.")],
-            settings: vec![HelpSetting { name: "iterations at most".into(), value: "10".into() }],
+            settings: vec![HelpSetting { name: "Maximum iterations".into(), value: "10".into() }],
             who_may: "people with write access".into(),
             version: "ralph-bot 0.1.0".into(),
         }),
@@ -320,7 +318,7 @@ pub(super) fn all() -> Vec<View> {
     ]
 }
 
-/// The same view with `text` in the place of all free text; what the code itself decides on stays.
+/// Replaces all free text of a view by `text`; values that the templates branch on stay.
 pub(super) fn with_text(view: &View, text: &str) -> View {
     fn replace(name: &str, value: &mut Value, text: &str) {
         match value {
@@ -339,7 +337,7 @@ pub(super) fn with_text(view: &View, text: &str) -> View {
     serde_json::from_value(json).unwrap()
 }
 
-/// The same view with every list repeated to `length` entries.
+/// Repeats every list of a view to `length` entries.
 pub(super) fn with_lists(view: &View, length: usize) -> View {
     fn lengthen(value: &mut Value, length: usize) {
         match value {

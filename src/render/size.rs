@@ -1,35 +1,35 @@
-//! Keeps texts within what is posted: values are shortened before they are rendered, so no block is ever cut.
+//! Shortens values before rendering so that texts fit into a comment and no block is cut.
 
 use serde_json::Value;
 
 use crate::domain::trust::sanitize;
 
-/// How much of each sort of value is shown.
-pub(super) struct Limits {
-    /// Lines of one check's output.
+/// Limits per kind of value.
+pub(super) struct SizeLimits {
+    /// Maximum lines of one check's output.
     output_lines: usize,
-    /// Bytes of one check's output.
+    /// Maximum bytes of one check's output.
     output_bytes: usize,
-    /// Rows of the table of iterations: the last ones.
+    /// Maximum rows of a table of iterations; the last ones stay.
     rows: usize,
-    /// Entries of any other list: the first ones.
+    /// Maximum entries of any other list; the first ones stay.
     items: usize,
-    /// Bytes of any other text.
+    /// Maximum bytes of any other text.
     text_bytes: usize,
 }
 
-/// Outputs give way first, then rows, then the rest. The last level fits whatever it is given.
-pub(super) const LEVELS: &[Limits] = &[
-    Limits { output_lines: 60, output_bytes: 8_000, rows: 200, items: 100, text_bytes: 4_000 },
-    Limits { output_lines: 30, output_bytes: 3_000, rows: 200, items: 100, text_bytes: 4_000 },
-    Limits { output_lines: 10, output_bytes: 1_000, rows: 100, items: 50, text_bytes: 4_000 },
-    Limits { output_lines: 0, output_bytes: 0, rows: 50, items: 25, text_bytes: 1_500 },
-    Limits { output_lines: 0, output_bytes: 0, rows: 20, items: 10, text_bytes: 300 },
-    Limits { output_lines: 0, output_bytes: 0, rows: 10, items: 5, text_bytes: 100 },
+/// Levels in the order in which they are tried: outputs shrink first, then rows, then the rest. The last one always fits.
+pub(super) const LEVELS: &[SizeLimits] = &[
+    SizeLimits { output_lines: 60, output_bytes: 8_000, rows: 200, items: 100, text_bytes: 4_000 },
+    SizeLimits { output_lines: 30, output_bytes: 3_000, rows: 200, items: 100, text_bytes: 4_000 },
+    SizeLimits { output_lines: 10, output_bytes: 1_000, rows: 100, items: 50, text_bytes: 4_000 },
+    SizeLimits { output_lines: 0, output_bytes: 0, rows: 50, items: 25, text_bytes: 1_500 },
+    SizeLimits { output_lines: 0, output_bytes: 0, rows: 20, items: 10, text_bytes: 300 },
+    SizeLimits { output_lines: 0, output_bytes: 0, rows: 10, items: 5, text_bytes: 100 },
 ];
 
-/// Applies limits to every value. A list that was shortened has `<name>_left_out` beside it.
-pub(super) fn shrink(value: Value, limits: &Limits) -> Value {
+/// Applies limits to every value and adds `<name>_left_out`, the number of removed entries, beside each list.
+pub(super) fn shrink(value: Value, limits: &SizeLimits) -> Value {
     match value {
         Value::Object(map) => {
             let mut shrunk = serde_json::Map::new();
@@ -49,28 +49,28 @@ pub(super) fn shrink(value: Value, limits: &Limits) -> Value {
     }
 }
 
-/// Whether rendering can be spared because the values alone are far too long.
+/// Whether the values are too large to be worth rendering.
 pub(super) fn is_hopeless(value: &Value) -> bool {
-    /// Names and punctuation make JSON up to thrice as long as the text that is made of it.
+    /// Factor above which JSON cannot fit: names and punctuation make it up to three times as long as its text.
     const TIMES: usize = 4;
     value.to_string().len() > TIMES * super::MAX_BYTES
 }
 
-fn most(name: &str, limits: &Limits) -> usize {
+fn most(name: &str, limits: &SizeLimits) -> usize {
     if is_history(name) { limits.rows } else { limits.items }
 }
 
-/// Lists of which the last entries matter.
+/// Whether the last entries of a list matter, not the first.
 fn is_history(name: &str) -> bool {
     matches!(name, "rows" | "recent")
 }
 
-fn named(name: &str, value: Value, limits: &Limits) -> Value {
+fn named(name: &str, value: Value, limits: &SizeLimits) -> Value {
     match value {
         Value::String(text) if name == "output" => {
             Value::String(sanitize::truncate_lines(&sanitize::visible(&text), limits.output_lines, limits.output_bytes))
         }
-        // Addresses are short or wrong, and worth nothing when cut.
+        // A cut address is useless.
         Value::String(text) if name == "url" => Value::String(if text.len() > 500 { String::new() } else { text }),
         Value::Array(mut items) => {
             let most = most(name, limits);
@@ -84,7 +84,7 @@ fn named(name: &str, value: Value, limits: &Limits) -> Value {
     }
 }
 
-/// At most `bytes`, cut at a character, with a sign that it goes on.
+/// Cuts a text at a character boundary to at most `bytes`, and appends an ellipsis.
 fn shortened(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
         text.truncate(text.floor_char_boundary(bytes));

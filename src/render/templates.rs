@@ -1,4 +1,4 @@
-//! The built-in templates, by the names an operator's folder can override them with.
+//! Built-in templates, by the names under which an operator can override them.
 
 use minijinja::Environment;
 
@@ -16,7 +16,6 @@ pub(super) const ALL: &[(&str, &str)] = embedded![
     "parts.md",
     "comment/status.md",
     "comment/iteration.md",
-    "comment/started.md",
     "comment/needs_criteria.md",
     "comment/needs_confirm.md",
     "comment/who_may.md",
@@ -30,12 +29,11 @@ pub(super) const ALL: &[(&str, &str)] = embedded![
     "prompt/iteration.md",
 ];
 
-/// The template of a view.
+/// Returns the name of a view's template.
 pub(super) fn of(view: &View) -> &'static str {
     match view {
         View::Status(_) => "comment/status.md",
         View::Iteration(_) => "comment/iteration.md",
-        View::Started(_) => "comment/started.md",
         View::NeedsCriteria(_) => "comment/needs_criteria.md",
         View::NeedsConfirm(_) => "comment/needs_confirm.md",
         View::WhoMay(_) => "comment/who_may.md",
@@ -49,7 +47,7 @@ pub(super) fn of(view: &View) -> &'static str {
     }
 }
 
-/// An environment with all of them.
+/// Returns an environment with all built-in templates.
 pub(super) fn environment() -> Result<Environment<'static>, RenderError> {
     let mut environment = configured();
     for (name, text) in ALL {

@@ -273,7 +273,7 @@ async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
         );
         let body = &before[0].body;
         assert!(
-            body["what_happened"].to_string().contains("the loop goes on") && body["escalation_url"].is_null(),
+            body["what_happened"].to_string().contains("the loop continues") && body["escalation_url"].is_null(),
             "{body}"
         );
         assert_eq!(receiver.heard("usual").len(), 1, "who does not ask for warnings gets none");

@@ -188,7 +188,7 @@ async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
         let says = world.bot_comments().join("\n");
         assert!(says.contains("with listed hosts only"), "{says}");
         assert!(
-            says.contains("🔒 The agent was kept from `registry.example:443`: not in `sandbox.network`."),
+            says.contains("🔒 Network access blocked: `registry.example:443`. Allow hosts in `sandbox.network`."),
             "{says}"
         );
     })

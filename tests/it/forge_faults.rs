@@ -91,7 +91,7 @@ fn undisturbed() -> Outcome {
         state: LoopState::Review,
         labels: vec!["review".into()],
         // Comments: status, start, one iteration, completion.
-        comments: 4,
+        comments: 3,
         pulls: 1,
         draft: false,
         asked: 1,

@@ -150,7 +150,7 @@ async fn loop_waits_while_all_backends_cool_down(dialect: Dialect) {
     world.settle().await;
     let waiting = world.the_loop().await;
     assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 0), "{}", waiting.why);
-    assert!(world.bot_commented("goes on by itself"), "{:#?}", world.bot_comments());
+    assert!(world.bot_commented("continues by itself"), "{:#?}", world.bot_comments());
     assert!(
         world.bot_commented("Waiting until 2026-09-21 14:14 UTC"),
         "refused at 14:13:20 for 90s: {:#?}",
@@ -230,7 +230,7 @@ async fn estimated_cost_is_marked(dialect: Dialect) {
     story(Setup::new(dialect).config(&config), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.cost), (LoopState::Review, Money::from_usd(0.15)), "{}", done.why);
-        for told in ["second (small)", "Its cost is an estimate by published prices"] {
+        for told in ["second (small)", "The cost is estimated from published prices"] {
             assert!(world.bot_commented(told), "{told}: {:#?}", world.bot_comments());
         }
         let pull = world.the_pull().await;
@@ -304,7 +304,7 @@ async fn session_events_are_searchable(dialect: Dialect) {
             (EventKind::FileChange, "notes.txt"),
             (EventKind::BackendSwitch, "second ran; claude was left"),
             (EventKind::ModelSwitch, "second ran with large instead of small"),
-            (EventKind::Check, "exited with 1: the answer is #"),
+            (EventKind::Check, "exit code 1: the answer is #"),
             (EventKind::Detection, "The loop is stuck"),
             (EventKind::Intervention, "REDIRECT"),
             (EventKind::Command, "mira: /ralph guide Mind the line feed and ***"),
@@ -355,7 +355,7 @@ async fn spent_daily_budget_resumes_next_day(dialect: Dialect) {
         assert!(waiting.why.contains("it goes on by itself at 2026-09-22 00:00 UTC"), "{}", waiting.why);
         assert!(
             world.bot_commented("Waiting until 2026-09-22 00:00 UTC")
-                && world.bot_commented("nobody has to do anything")
+                && world.bot_commented("no action is needed")
         );
         assert!(world.escalations().is_empty(), "nobody is asked for anything");
         assert_eq!(world.state_labels(), ["waiting"]);
@@ -701,7 +701,7 @@ async fn agent_queries_session_memory(dialect: Dialect) {
         // It named neither a cost nor a model for its tokens.
         let unpriced: Vec<_> = done.iterations.iter().map(|iteration| iteration.served.unpriced).collect();
         assert_eq!(unpriced, [true, false]);
-        assert!(world.bot_commented("What it costs is not known"), "{:#?}", world.bot_comments());
+        assert!(world.bot_commented("The cost is unknown"), "{:#?}", world.bot_comments());
     })
     .await;
 }

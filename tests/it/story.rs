@@ -333,10 +333,11 @@ async fn iteration_limit_ends_the_loop(dialect: Dialect) {
         assert_eq!(world.state_labels(), ["limit-reached"]);
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         let text = world.issue_of(escalation);
-        assert_eq!(text.title, format!("[ralph] CRITICAL: limit of iterations reached in {}", stopped.id));
+        assert_eq!(text.title, format!("ralph needs a decision on #{}: all 2 iterations are used", world.issue));
         let mut labels = world.forge.labels(world.repo, escalation);
         labels.sort();
         assert_eq!(labels, ["critical", "needs-review", "ralph:escalation"]);
+        assert_eq!(text.assignees, [world.maintainer.id]);
         for wanted in ["/ralph resume --max-iterations", "/ralph abort", "Evidence"] {
             assert!(text.body.contains(wanted), "{wanted} is missing: {}", text.body);
         }

@@ -70,15 +70,15 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
         // People see it where they look.
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         let issue = world.issue_of(escalation);
-        assert!(issue.title.starts_with("[ralph] CRITICAL: stuck in r-"), "{}", issue.title);
+        assert!(issue.title.starts_with(&format!("ralph needs a decision on #{}: ", world.issue)), "{}", issue.title);
         assert_eq!(labels(world, escalation), ["critical", "needs-review", "ralph:escalation"]);
-        for part in ["the answer is # wrong", "/ralph resume GUIDANCE", "### Last iterations", "### What might help"] {
+        for part in ["the answer is # wrong", "/ralph resume GUIDANCE", "### Last iterations", "**Recommendations**"] {
             assert!(issue.body.contains(part), "{part}: {}", issue.body);
         }
         let status =
-            world.bot_comments().into_iter().find(|text| text.contains("**Course**")).expect("a status comment");
+            world.bot_comments().into_iter().find(|text| text.contains("**Settings**")).expect("a status comment");
         assert!(status.contains("control signal") && status.contains("| The loop is stuck | "), "{status}");
-        assert!(world.bot_comments().iter().any(|text| text.contains("**Strategy**")), "{:#?}", world.bot_comments());
+        assert!(world.bot_comments().iter().any(|text| text.contains("**Strategy:**")), "{:#?}", world.bot_comments());
         // Nobody is paged twice, and nothing runs.
         world.advance(Duration::from_secs(3600)).await;
         assert_eq!((world.prompts().await.len(), world.escalations().len()), (prompts.len(), 1));
@@ -196,7 +196,7 @@ async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
         let [reminder] = &world.bot_comments_on(escalation)[..] else {
             panic!("one: {:#?}", world.bot_comments_on(escalation))
         };
-        assert!(reminder.contains("Nobody has answered yet. "), "{reminder}");
+        assert!(reminder.contains("No reply yet. "), "{reminder}");
         world.advance(3 * day).await;
         assert_eq!(world.bot_comments_on(escalation).len(), 1, "once");
         // What comes of the same cause while it is open comes there as well.
@@ -210,7 +210,7 @@ async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
         assert_eq!(world.escalations(), [escalation], "no other issue");
         let said = world.bot_comments_on(escalation);
         let again = said.last().expect("a comment");
-        assert!(again.contains("stands still and needs a person:** stuck") && !again.contains("Nobody"), "{said:#?}");
+        assert!(again.contains("is paused and needs a decision:** ") && !again.contains("No reply"), "{said:#?}");
     })
     .await;
 }
@@ -219,7 +219,7 @@ async fn manually_closed_escalation_stays_closed(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         let held = world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-        assert!(world.issue_of(escalation).body.contains("Closing this issue by hand changes nothing for the loop."));
+        assert!(world.issue_of(escalation).body.contains("Closing this issue does not change the loop."));
         world.forge.close_issue(&world.maintainer, world.repo, escalation).await.expect("closed");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Paused);
@@ -228,7 +228,7 @@ async fn manually_closed_escalation_stays_closed(dialect: Dialect) {
         assert!(world.bot_comments_on(escalation).is_empty());
         // Who closed it may think that all is well: the reminder comes where the loop is at home.
         let reminders: Vec<_> =
-            world.bot_comments().into_iter().filter(|text| text.contains("Nobody has answered yet. ")).collect();
+            world.bot_comments().into_iter().filter(|text| text.contains("No reply yet. ")).collect();
         let [reminder] = &reminders[..] else { panic!("one: {:#?}", world.bot_comments()) };
         assert!(reminder.contains("/ralph resume GUIDANCE") && !reminder.contains("Closing this issue"), "{reminder}");
         world.advance(Duration::from_secs(3 * 24 * 3600)).await;
@@ -260,7 +260,7 @@ async fn best_iteration_is_restored(dialect: Dialect) {
     story(worse(dialect), async |world| {
         let held = world.run().await;
         assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-        assert!(held.why.contains("What held before holds no more"), "{}", held.why);
+        assert!(held.why.contains("A check that passed now fails"), "{}", held.why);
         assert_eq!(held.current().and_then(|last| last.restored_to), Some(1), "{:?}", held.current());
         // The forge's branch has the best files, and every commit that led there.
         assert_eq!(world.file(&held.branch, "work.txt").await.as_deref(), Some("good\n"));
@@ -270,7 +270,7 @@ async fn best_iteration_is_restored(dialect: Dialect) {
         assert!(log.starts_with("ralph: back to the state of iteration 1\n"), "{log}");
         assert!(log.matches("ralph: iteration").count() >= 2, "{log}");
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-        assert!(world.issue_of(escalation).body.contains("The files of iteration 1, the best one, were put back"));
+        assert!(world.issue_of(escalation).body.contains("the files of iteration 1, the best one, were restored"));
         world.write_agent("test -f kept.txt && echo 42 >answer.txt\n");
         world.comment("/ralph resume").await;
         world.settle().await;
@@ -341,7 +341,7 @@ async fn hopeless_loop_ends(dialect: Dialect) {
         let found = ended.judged().and_then(|judged| judged.found.first()).map(|found| (found.kind, found.level));
         assert_eq!(found, Some((Kind::Regression, Level::Abort)));
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-        assert!(world.issue_of(escalation).title.starts_with("[ralph] EMERGENCY: regression in r-"));
+        assert!(world.issue_of(escalation).title.starts_with(&format!("ralph stopped work on #{}: ", world.issue)));
         assert_eq!(labels(world, escalation), ["blocking", "emergency", "ralph:escalation"]);
         assert!(world.file(&ended.branch, "work.txt").await.is_some(), "the work is saved");
     })

@@ -113,6 +113,12 @@ impl FakeCall {
         self.body.get(name).and_then(Value::as_str)
     }
 
+    /// Returns the strings of a list in the body; empty if it is absent.
+    pub fn list(&self, name: &str) -> Vec<String> {
+        let list = self.body.get(name).and_then(Value::as_array);
+        list.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
+    }
+
     /// Returns a required string field of the body.
     pub fn needed(&self, name: &str) -> Result<&str, FakeRefusal> {
         self.text(name).ok_or_else(|| FakeRefusal::Invalid(format!("[{name}]: Required")))

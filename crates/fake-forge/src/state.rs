@@ -132,6 +132,8 @@ pub struct FakeIssue {
     pub author: Option<UserId>,
     /// Ids of its labels.
     pub labels: Vec<i64>,
+    /// Assigned accounts.
+    pub assignees: Vec<UserId>,
     /// Whether it is open.
     pub open: bool,
     /// Whether only people with write access may comment.

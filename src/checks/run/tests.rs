@@ -55,7 +55,7 @@ async fn outcomes_come_in_order_and_a_failure_does_not_stop_the_next() {
     assert_eq!(
         why,
         [
-            "exited with 3",
+            "exit code 3",
             "",
             "found 79.5 %, needs 80 %",
             "printed 2 lines, must print nothing",

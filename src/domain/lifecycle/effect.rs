@@ -9,7 +9,7 @@ use crate::domain::loops::LoopState;
 use crate::domain::loops::TimerKind;
 use crate::domain::model::ids::{CommentId, Number, Sha, Timestamp};
 use crate::domain::report::notice::Notice;
-use crate::domain::report::view::{Severity, View};
+use crate::domain::report::view::{EscalationSeverity, View};
 use crate::domain::supervision::oversight::{AuditEntry, EscalationLevel};
 
 /// Queue of an effect. Effects of the same loop and queue run one at a time, in order; queues do not wait for each
@@ -144,7 +144,7 @@ impl Effect {
     /// An escalation that is as urgent as what people are to see of it.
     pub fn escalate(cause: &str, view: View) -> Self {
         let level = match &view {
-            View::Escalation(inner) if inner.severity == Severity::Emergency => EscalationLevel::Emergency,
+            View::Escalation(inner) if inner.severity == EscalationSeverity::Emergency => EscalationLevel::Emergency,
             _ => EscalationLevel::Critical,
         };
         Self::Escalate { cause: cause.to_owned(), view: Box::new(view), level, reminder: false }

@@ -444,7 +444,7 @@ pub(super) fn pause(turn: &mut Turn) {
     };
     let why = format!("{}: {}", found.kind.title(), found.evidence);
     turn.stop(LoopState::Paused, &why);
-    let view = report::intervention(&turn.next, &found, view::Severity::Critical);
+    let view = report::intervention(&turn.next, &found, view::EscalationSeverity::Critical);
     if escalates {
         turn.tell_escalation(found.kind.name(), view);
     } else {
@@ -463,7 +463,7 @@ fn abort(turn: &mut Turn, why: &str) {
     let found =
         turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= Level::Pause).cloned();
     let (cause, view) = match found {
-        Some(found) => (found.kind.name(), report::intervention(&turn.next, &found, view::Severity::Emergency)),
+        Some(found) => (found.kind.name(), report::intervention(&turn.next, &found, view::EscalationSeverity::Emergency)),
         None => ("emergency", report::emergency(&turn.next, "emergency")),
     };
     turn.effects.push(Effect::escalate(cause, view));

@@ -13,7 +13,7 @@ use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
 };
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
-use crate::domain::report::view::{Severity, View};
+use crate::domain::report::view::{EscalationSeverity, View};
 use crate::domain::supervision::experience::Experience;
 use crate::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::domain::trust::policy::Policy;
@@ -757,7 +757,7 @@ fn reminder_goes_to_open_escalation() {
     assert!(run.escalates("limit_iterations"));
     run.tell(LoopInput::TimerDue { timer: TimerKind::Remind });
     assert!(run.escalates("limit_iterations"), "{:?}", run.effects);
-    let reminds = |e: &Effect| matches!(e, Effect::Escalate { view, .. } if matches!(&**view, View::Escalation(inner) if inner.severity == Severity::Critical));
+    let reminds = |e: &Effect| matches!(e, Effect::Escalate { view, .. } if matches!(&**view, View::Escalation(inner) if inner.severity == EscalationSeverity::Critical));
     assert!(run.has(reminds), "it stands still as before: {:?}", run.effects);
     run.command(resume_with(|o| o.max_iterations = Some(5)));
     assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));

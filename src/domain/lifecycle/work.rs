@@ -143,8 +143,6 @@ fn prepared(turn: &mut Turn, tree: PreparedTree) {
         return turn.comment(&format!("criteria/{}", turn.next.version), view);
     }
     if turn.next.baseline.is_none() {
-        let view = report::started(&turn.next);
-        turn.comment("started", view);
         turn.effects.push(Effect::Status { fresh: false });
         turn.work(LoopStep::Baseline, |ticket| Effect::Check {
             ticket,

@@ -84,7 +84,7 @@ pub struct CheckOutcome {
     pub command: String,
     /// Whether it passed.
     pub holds: bool,
-    /// Reason of the failure, in one sentence ("exited with 1", "timed out after 300 s", "found 79.5 %, needs 80 %");
+    /// Reason of the failure, in one sentence ("exit code 1", "timed out after 300 s", "found 79.5 %, needs 80 %");
     /// empty if it passed.
     pub why: String,
     /// Exit code; `None` after a signal or a timeout.

@@ -1,4 +1,4 @@
-//! What people are told about a loop: from its state to the views of what they see.
+//! Fills the views of a loop from its state.
 
 mod ending;
 
@@ -8,20 +8,20 @@ use crate::domain::loops::{Iteration, IterationJudgement, JudgedDetection, Loop,
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::view::{
-    CheckLine, CommandHint, CommandReply, Confirm, CourseLine, DetectedCheck, DetectionLine, FileLine, HelpSetting,
-    HelpView, IterationRow, IterationView, Link, NeedsConfirmView, NeedsCriteriaView, RepositoryFileErrorView,
-    StartedView, StatusView, View, WaitingView,
+    CheckLine, CommandHint, CommandReply, ConfirmReason, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView,
+    IterationRow, IterationView, Link, NeedsConfirmView, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView,
+    StatusView, View, WaitingView,
 };
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::loops::command::TABLE;
 use crate::domain::trust::policy::{Floor, Policy};
 
-/// Files listed in a comment; the rest is counted.
+/// Maximum number of files listed in a comment; the rest is counted.
 const FILES_SHOWN: usize = 20;
-/// Longest part of a branch's name that comes from the title, in characters.
+/// Maximum length of the title's part of a branch name, in characters.
 const SLUG_LENGTH: usize = 40;
 
-/// A title as part of a branch's name: `[a-z0-9-]`, never empty, never with a dash at an end.
+/// Returns a title as part of a branch name: `[a-z0-9-]+`, without a dash at either end.
 pub fn slug(title: &str) -> String {
     let mut slug = String::new();
     for c in title.chars().flat_map(char::to_lowercase) {
@@ -38,7 +38,7 @@ pub fn slug(title: &str) -> String {
     if slug.is_empty() { "task".into() } else { slug.into() }
 }
 
-/// Whether a state waits for a person to do something.
+/// Whether a loop in this state needs a reply from a person.
 pub fn wants_person(state: LoopState) -> bool {
     matches!(
         state,
@@ -50,16 +50,16 @@ pub fn wants_person(state: LoopState) -> bool {
     )
 }
 
-/// Who may give commands, in words.
+/// Returns the people who may give commands, in words.
 pub fn who_may(policy: &Policy) -> String {
     let floor = match policy.floor {
         Floor::Write => "people with write access",
-        Floor::Maintain => "people who maintain or administer this repository",
-        Floor::Admin => "people who administer this repository",
+        Floor::Maintain => "people with the maintain or admin role",
+        Floor::Admin => "people with the admin role",
     };
     match policy.allow.is_empty() && policy.teams.is_empty() {
         true => floor.into(),
-        false => format!("{floor}, and accounts that the operator named"),
+        false => format!("{floor}, and accounts that the operator allowed"),
     }
 }
 
@@ -67,46 +67,45 @@ fn hint(usage: impl Into<String>, what: &str) -> CommandHint {
     CommandHint { usage: usage.into(), what: what.into() }
 }
 
-/// Commands that make sense in the loop's state.
+/// Returns the commands that are valid in the loop's state.
 pub fn commands(current: &Loop) -> Vec<CommandHint> {
-    let guide = || hint("/ralph guide TEXT", "tell the next iteration something");
-    let abort = || hint("/ralph abort", "end the loop; the branch stays");
+    let guide = || hint("/ralph guide TEXT", "add guidance for the next iteration");
+    let retry = || hint("/ralph retry", "discard the last iteration and repeat it");
+    let abort = || hint("/ralph abort", "end the loop and keep the branch");
     match current.state {
-        LoopState::NeedsCriteria => vec![hint("/ralph run --check \"COMMAND\"", "name a check and start"), abort()],
+        LoopState::NeedsCriteria => vec![hint("/ralph run --check \"COMMAND\"", "start with this check"), abort()],
         LoopState::NeedsConfirm => {
             let short = current.task.hash.get(..8).unwrap_or_default();
-            vec![hint(format!("/ralph run --confirm {short}"), "work on the text as shown"), abort()]
+            vec![hint(format!("/ralph run --confirm {short}"), "start with the text as shown"), abort()]
         }
-        LoopState::Queued | LoopState::Waiting => vec![hint("/ralph pause", "hold it back"), guide(), abort()],
+        LoopState::Queued | LoopState::Waiting => vec![hint("/ralph pause", "pause the loop"), guide(), abort()],
         LoopState::Running => vec![guide(), hint("/ralph pause", "pause after this iteration"), abort()],
         LoopState::Paused | LoopState::Failed => {
-            vec![hint("/ralph resume GUIDANCE", "go on"), hint("/ralph retry", "do the last iteration again"), abort()]
+            vec![hint("/ralph resume GUIDANCE", "continue; guidance is optional"), retry(), abort()]
         }
-        LoopState::LimitReached => {
-            vec![limit_hint(current), hint("/ralph retry", "do the last iteration again"), abort()]
-        }
-        LoopState::Review => vec![hint("/ralph guide TEXT", "ask for a change"), abort()],
+        LoopState::LimitReached => vec![limit_hint(current), retry(), abort()],
+        LoopState::Review => vec![hint("/ralph guide TEXT", "request a change"), abort()],
         LoopState::Merged | LoopState::Closed | LoopState::Aborted => Vec::new(),
     }
 }
 
-/// The resume command that raises the limit that was reached.
+/// Returns the resume command that raises the limit that was reached.
 fn limit_hint(current: &Loop) -> CommandHint {
     let (spent, limits) = (&current.spent, &current.limits);
     let of_money = current.escalated.as_deref() == Some("limit_money");
     if limits.cost > Money(0) && (of_money || spent.cost >= limits.cost) {
         let more = limits.cost.plus(limits.cost).usd();
-        return hint(format!("/ralph resume --budget {more:.2}"), "go on with more money");
+        return hint(format!("/ralph resume --budget {more:.2}"), "continue with a higher budget");
     }
     if spent.iterations >= limits.iterations {
         let more = limits.iterations.saturating_add(5);
-        return hint(format!("/ralph resume --max-iterations {more}"), "go on with 5 more iterations");
+        return hint(format!("/ralph resume --max-iterations {more}"), "continue with 5 more iterations");
     }
     if current.escalated.as_deref() == Some("limit_outlook") {
         let more = limits.iterations.saturating_add(10);
-        return hint(format!("/ralph resume --max-iterations {more}"), "go on all the same, with 10 more iterations");
+        return hint(format!("/ralph resume --max-iterations {more}"), "continue anyway, with 10 more iterations");
     }
-    hint(format!("/ralph resume --timeout {}m", limits.time_ms / 60_000 + 60), "go on for another hour")
+    hint(format!("/ralph resume --timeout {}m", limits.time_ms / 60_000 + 60), "continue for another hour")
 }
 
 fn known(cost: Money) -> Option<Money> {
@@ -117,7 +116,7 @@ fn link(text: impl Into<String>, url: impl Into<String>) -> Link {
     Link { text: text.into(), url: url.into() }
 }
 
-/// The repository's page, from the page of the issue.
+/// Returns the repository's page, derived from the issue's page; empty if there is none.
 fn repository_page(current: &Loop) -> &str {
     current.task.url.rsplit_once("/issues/").map_or("", |(page, _)| page)
 }
@@ -165,14 +164,18 @@ fn file_lines(stat: &DiffStat) -> (Vec<FileLine>, usize) {
     (lines, files.len().saturating_sub(FILES_SHOWN))
 }
 
-/// How an iteration went about it, in a few words.
+/// Returns the approach of an iteration in a few words: as the agent reported it, else its failure, else its changes.
 pub fn approach(iteration: &Iteration) -> String {
-    let own = [&iteration.report.approach, &iteration.report.summary];
-    match own.into_iter().find(|text| !text.trim().is_empty()) {
+    let reported = [&iteration.report.approach, &iteration.report.summary];
+    match reported.into_iter().find(|text| !text.trim().is_empty()) {
         Some(text) => text.lines().next().unwrap_or_default().to_owned(),
         None if !iteration.agent_problem.is_empty() => iteration.agent_problem.clone(),
-        None if iteration.ended_at.is_none() => "under way".into(),
-        None => "no word from the agent".into(),
+        None if iteration.ended_at.is_none() => "in progress".into(),
+        None => match &iteration.stat.files[..] {
+            [] => "no changes".into(),
+            [file] => format!("changed `{}`", file.path),
+            files => format!("changed {} files", files.len()),
+        },
     }
 }
 
@@ -180,12 +183,12 @@ fn duration_s(iteration: &Iteration, now: Timestamp) -> u64 {
     seconds(iteration.ended_at.unwrap_or(now).since(iteration.started_at))
 }
 
-/// Whether it is known how far an iteration came.
+/// Whether the completion of an iteration was measured.
 fn measured(iteration: &Iteration) -> bool {
     iteration.ended_at.is_some() || !iteration.checks.outcomes.is_empty()
 }
 
-/// The status comment.
+/// Fills the status comment.
 pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     let (checks_held, checks_total) = counts(current.latest_checks(), current);
     let rows = current.kept().map(|i| {
@@ -203,35 +206,36 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     });
     let mut notes = Vec::new();
     if let Some(why) = &current.pause_wanted {
-        notes.push(format!("It pauses after this iteration: {why}."));
+        notes.push(format!("The loop pauses after this iteration: {why}."));
     }
     let switched = current.current().map(|last| last.served.switched.iter().map(String::as_str).collect::<Vec<_>>());
     notes.extend(switched.filter(|words| !words.is_empty()).map(|words| format!("{}.", words.join("; "))));
     if current.kept().any(|i| i.served.estimated) {
-        notes.push("Its cost is an estimate by published prices: the backend does not say what it charges.".into());
+        notes.push("The cost is estimated from published prices because the backend does not report it.".into());
     }
     if current.kept().any(|i| i.served.unpriced) {
-        notes.push(
-            "What it costs is not known: the backend does not say it, nor is there a price for its model.".into(),
-        );
+        notes.push("The cost is unknown: the backend does not report it, and its model has no published price.".into());
     }
     if !current.guidance.is_empty() {
         let waits = match current.guidance.len() {
-            1 => "1 piece of guidance waits".to_owned(),
-            many => format!("{many} pieces of guidance wait"),
+            1 => "1 piece of guidance is".to_owned(),
+            many => format!("{many} pieces of guidance are"),
         };
-        notes.push(format!("{waits} for the next iteration."));
+        notes.push(format!("{waits} queued for the next iteration."));
     }
-    notes.extend(current.overruled.iter().map(|note| format!("Of the repository's file, {note}.")));
+    notes.extend(current.overruled.iter().map(|note| format!("Repository file: {note}.")));
     let findings = current.findings().len();
     if findings > 0 {
         let changes = if findings == 1 { "1 change".to_owned() } else { format!("{findings} changes") };
-        notes.push(format!("{changes} may weaken what measures the work; see the pull request."));
+        notes.push(format!("{changes} may weaken the checks; see the pull request."));
     }
     View::Status(Box::new(StatusView {
         loop_id: current.id.clone(),
+        superseded: false,
         state: current.state.as_str().into(),
         headline: headline(current),
+        next_action: next_action(current),
+        needs_person: wants_person(current.state),
         iteration: current.current().map_or(0, |i| i.number),
         max_iterations: current.limits.iterations,
         completion_percent: current.completion().whole_percent(),
@@ -243,20 +247,36 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         elapsed_s: seconds(current.spent.time_at(now)),
         timeout_s: seconds(current.limits.time_ms),
         branch: branch_link(current),
+        base_branch: current.base_branch.clone(),
         pull: pull_link(current),
         dashboard: None,
         course: current.judged().map(course_line),
         detections: open_detections(current),
         notes,
+        learnings: learnings(current),
         commands: commands(current),
         sandbox: current.sandbox.clone(),
         backend: served_words(current, backend),
-        checks: current.checks.iter().map(|c| c.command.clone()).collect(),
+        checks: current.checks.iter().map(planned_check).collect(),
+        detected: current.checks_from == Some(CheckSource::Detected),
+        started_by: current.requested_by.login.clone(),
+        who_may: who_may(&current.policy),
         hidden_removed: current.hidden_removed as usize,
     }))
 }
 
-/// Who works on it: the backend of the last run with its model, before the first the one that comes first.
+/// Returns the learnings of all iterations, without repetitions.
+fn learnings(current: &Loop) -> Vec<String> {
+    let mut learnings: Vec<String> = Vec::new();
+    for learning in current.kept().flat_map(|i| &i.report.learnings) {
+        if !learnings.contains(learning) {
+            learnings.push(learning.clone());
+        }
+    }
+    learnings
+}
+
+/// Returns the backend of the last run with its model; before the first run, the configured backend.
 fn served_words(current: &Loop, first: &str) -> String {
     let served = current.kept().rev().map(|i| &i.served).find(|served| !served.backend.is_empty());
     match served {
@@ -277,19 +297,22 @@ fn course_line(judged: &IterationJudgement) -> CourseLine {
     }
 }
 
-/// How the next iteration goes at the task, in a few words.
+/// Returns the strategy of the next iteration in a few words; empty if it does not change.
 fn strategy_words(judged: &IterationJudgement) -> String {
-    let way = if judged.way.is_empty() { String::new() } else { format!(", {}", judged.way) };
     let approach = match judged.approach {
-        Approach::Persist => "on as before",
-        Approach::Pivot => "in another way",
-        Approach::Simplify => "in smaller steps",
-        Approach::Escalate => "not without a person",
+        Approach::Persist => "",
+        Approach::Pivot => "different approach",
+        Approach::Simplify => "smaller steps",
+        Approach::Escalate => "a person decides",
     };
-    format!("{approach}{way}")
+    match (approach.is_empty(), judged.way.is_empty()) {
+        (_, true) => approach.to_owned(),
+        (true, false) => judged.way.clone(),
+        (false, false) => format!("{approach}: {}", judged.way),
+    }
 }
 
-/// What supervision found last, where the loop has not ended.
+/// Returns the detections of the last iteration, if the loop still works on the task.
 fn open_detections(current: &Loop) -> Vec<DetectionLine> {
     let judged = current.judged().filter(|_| current.state.is_open() && current.state != LoopState::Review);
     judged.map_or_else(Vec::new, |judged| judged.found.iter().map(detection_line).collect())
@@ -304,6 +327,7 @@ fn detection_line(found: &JudgedDetection) -> DetectionLine {
     }
 }
 
+/// Returns the reason of the loop's state; of a running loop, its current step.
 fn headline(current: &Loop) -> String {
     if current.state != LoopState::Running {
         return sentence(&current.why);
@@ -311,15 +335,39 @@ fn headline(current: &Loop) -> String {
     let n = current.spent.iterations;
     match current.step {
         LoopStep::Idle => "Between two steps.".into(),
-        LoopStep::Prepare => "Getting the work tree ready.".into(),
+        LoopStep::Prepare => "Preparing the work tree.".into(),
         LoopStep::Baseline => "Running the checks before the first change.".into(),
-        LoopStep::Merge => "Merging the other side.".into(),
-        LoopStep::Agent => format!("The agent works on iteration {n}."),
-        LoopStep::Commit | LoopStep::Push => format!("Recording iteration {n}."),
+        LoopStep::Merge => "Merging commits that other people pushed.".into(),
+        LoopStep::Agent => format!("The agent is working on iteration {n}."),
+        LoopStep::Commit | LoopStep::Push => format!("Committing and pushing iteration {n}."),
         LoopStep::Check => format!("Running the checks of iteration {n}."),
-        LoopStep::Restore => "Putting the best iteration's files back.".into(),
+        LoopStep::Restore => "Restoring the files of the best iteration.".into(),
         LoopStep::Verify => "Every check passed; running them again in a fresh checkout.".into(),
     }
+}
+
+/// Returns the next action, of a person or of the bot; empty after the end, and if one of `commands` is the next action.
+pub(super) fn next_action(current: &Loop) -> String {
+    match current.state {
+        LoopState::NeedsCriteria
+        | LoopState::NeedsConfirm
+        | LoopState::Paused
+        | LoopState::Failed
+        | LoopState::LimitReached => String::new(),
+        LoopState::Queued => "the loop starts when a slot is free; no action is needed.".into(),
+        LoopState::Waiting => "the loop continues by itself; no action is needed.".into(),
+        LoopState::Running => "no action is needed.".into(),
+        LoopState::Review => "review the pull request.".into(),
+        LoopState::Closed if nothing_to_do(current) => {
+            "close the issue, or reply with `/ralph run --check \"COMMAND\"` to name a check that fails.".into()
+        }
+        LoopState::Merged | LoopState::Closed | LoopState::Aborted => String::new(),
+    }
+}
+
+/// Whether every check passed before the first iteration.
+fn nothing_to_do(current: &Loop) -> bool {
+    current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold)
 }
 
 fn sentence(text: &str) -> String {
@@ -331,18 +379,18 @@ fn sentence(text: &str) -> String {
 
 fn source_words(source: CheckSource) -> &'static str {
     match source {
-        CheckSource::Command => "the command",
+        CheckSource::Command => "command",
         CheckSource::Issue => "this issue",
         CheckSource::RepositoryFile => "the repository's file",
-        CheckSource::Detected => "found from the tree",
+        CheckSource::Detected => "detected from the repository's files",
     }
 }
 
-/// A check's rule in words.
+/// Returns the condition under which a check passes, in words.
 pub fn rule_words(rule: &CheckRule) -> String {
     match rule {
-        CheckRule::ExitCode => "exits with 0".into(),
-        CheckRule::EmptyOutput => "exits with 0 and prints nothing".into(),
+        CheckRule::ExitCode => "exit code 0".into(),
+        CheckRule::EmptyOutput => "exit code 0 and no output".into(),
         CheckRule::Coverage { min, .. } => format!("coverage of at least {} %", min.0),
         CheckRule::Count { at_least, at_most, .. } => match (at_least, at_most) {
             (Some(low), Some(high)) => format!("a count from {low} to {high}"),
@@ -353,8 +401,8 @@ pub fn rule_words(rule: &CheckRule) -> String {
     }
 }
 
-fn named_check(check: &Check) -> DetectedCheck {
-    DetectedCheck {
+fn planned_check(check: &Check) -> PlannedCheck {
+    PlannedCheck {
         name: check.name.clone(),
         command: check.command.clone(),
         rule: rule_words(&check.rule),
@@ -362,39 +410,18 @@ fn named_check(check: &Check) -> DetectedCheck {
     }
 }
 
-/// The first comment.
-pub fn started(current: &Loop) -> View {
-    View::Started(Box::new(StartedView {
-        loop_id: current.id.clone(),
-        task_title: current.task.title.clone(),
-        started_by: current.requested_by.login.clone(),
-        checks: current.checks.iter().map(named_check).collect(),
-        detected: current.checks_from == Some(CheckSource::Detected),
-        max_iterations: current.limits.iterations,
-        timeout_s: seconds(current.limits.time_ms),
-        cost_limit: known(current.limits.cost),
-        backend: current.options.backend.clone().unwrap_or_default(),
-        sandbox: current.sandbox.clone(),
-        base_branch: current.base_branch.clone(),
-        branch: current.branch.clone(),
-        who_may: who_may(&current.policy),
-        hidden_removed: current.hidden_removed as usize,
-        commands: commands(current),
-    }))
-}
-
-/// The question for something to verify by; `problems` say what was found and does not hold.
+/// Fills the request for a check; `problems` are the errors in the criteria that were found.
 pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
     let mut looked_at = problems.to_vec();
     if problems.is_empty() {
         if !current.task.author_trusted {
-            looked_at.push("this issue's text (its author has no write access, so checks in it do not count)".into());
+            looked_at.push("the text of this issue: ignored, because its author has no write access".into());
         } else {
-            looked_at.push("a `ralph` block or completion criteria in this issue".into());
+            looked_at.push("this issue: no `ralph` block or completion criteria".into());
         }
-        looked_at.push("the repository's file on the default branch".into());
+        looked_at.push("the repository's file on the default branch: no checks".into());
         if current.policy.detect_checks {
-            looked_at.push("Cargo.toml, package.json, pyproject.toml, go.mod, Makefile".into());
+            looked_at.push("Cargo.toml, package.json, pyproject.toml, go.mod, Makefile: no known test command".into());
         }
     }
     View::NeedsCriteria(NeedsCriteriaView {
@@ -405,40 +432,40 @@ pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
     })
 }
 
-/// The question to confirm a text.
+/// Fills the request to confirm the task text.
 pub fn needs_confirm(current: &Loop) -> View {
     View::NeedsConfirm(NeedsConfirmView {
         loop_id: Some(current.id.clone()),
-        reason: Confirm::EditedBefore,
+        reason: ConfirmReason::EditedBefore,
         text: format!("{}\n\n{}", current.task.title, current.task.body),
         hash: current.task.hash.get(..8).unwrap_or_default().into(),
         editor: current.task.unconfirmed_editor.clone(),
     })
 }
 
-/// The answer to a command.
+/// Fills the reply to a command.
 pub fn reply(ok: bool, lines: Vec<String>) -> View {
     View::Reply(CommandReply { command: String::new(), ok, lines, nearest: None })
 }
 
-/// The commands and who may use them.
+/// Fills the help.
 pub fn help(policy: &Policy) -> View {
     let limits = &policy.limits;
     let setting = |name: &str, value: String| HelpSetting { name: name.into(), value };
     View::Help(HelpView {
         commands: TABLE.iter().map(|row| hint(row.usage, row.help)).collect(),
         settings: vec![
-            setting("iterations at most", limits.iterations.to_string()),
-            setting("time at most", format!("{} min", limits.timeout_s / 60)),
-            setting("money at most", limits.cost.to_string()),
-            setting("loops at the same time", limits.loops.to_string()),
+            setting("Maximum iterations", limits.iterations.to_string()),
+            setting("Maximum working time", format!("{} min", limits.timeout_s / 60)),
+            setting("Maximum cost", limits.cost.to_string()),
+            setting("Maximum concurrent loops", limits.loops.to_string()),
         ],
         who_may: who_may(policy),
         version: concat!("ralph-bot ", env!("CARGO_PKG_VERSION")).into(),
     })
 }
 
-/// The repository's file does not hold.
+/// Fills the report of errors in the repository's file.
 pub fn repository_file(current: &Loop, path: &str, problems: &[String]) -> View {
     View::RepositoryFileError(RepositoryFileErrorView {
         loop_id: Some(current.id.clone()),
@@ -447,9 +474,9 @@ pub fn repository_file(current: &Loop, path: &str, problems: &[String]) -> View 
     })
 }
 
-/// Nothing can run until a moment; `tells` says whether whoever started the loop is to know.
-pub fn waiting(current: &Loop, until: Timestamp, tells: bool) -> View {
-    let who = Some(&current.requested_by).filter(|who| tells && who.kind == AccountKind::User);
+/// Fills the notice that no backend is available until a time; `mention` mentions the person who started the loop.
+pub fn waiting(current: &Loop, until: Timestamp, mention: bool) -> View {
+    let who = Some(&current.requested_by).filter(|who| mention && who.kind == AccountKind::User);
     View::Waiting(WaitingView {
         loop_id: current.id.clone(),
         reason: sentence(&current.why),
@@ -460,23 +487,35 @@ pub fn waiting(current: &Loop, until: Timestamp, tells: bool) -> View {
     })
 }
 
-/// A moment for people, to the minute.
+/// Formats a time for people, in UTC, to the minute.
 pub fn moment(at: Timestamp) -> String {
     let utc = jiff::Timestamp::from_millisecond(at.0).map(|at| at.strftime("%Y-%m-%d %H:%M UTC").to_string());
     utc.unwrap_or_else(|_| at.0.to_string())
 }
 
-/// The comment of the newest iteration.
+/// Fills the comment of the newest iteration; `None` before the first.
 pub fn iteration(current: &Loop) -> Option<View> {
-    let last = current.current()?;
+    current.current().map(|last| View::Iteration(Box::new(iteration_view(current, last))))
+}
+
+/// Fills the comment of an earlier iteration, folded to one line; `None` if there is no such iteration.
+pub fn folded_iteration(current: &Loop, number: u32) -> Option<View> {
+    let found = current.iterations.iter().rev().find(|i| i.number == number)?;
+    let view = IterationView { folded: true, next: String::new(), strategy: String::new(), ..iteration_view(current, found) };
+    Some(View::Iteration(Box::new(view)))
+}
+
+fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
     let before =
         current.measured().rev().find(|i| i.number < last.number && i.ended_at.is_some()).map(|i| i.completion);
     let before = before.or_else(|| current.baseline.as_ref().map(|_| current.completion_at_start()));
     let (files, more_files) = file_lines(&last.stat);
     let summary = if last.report.summary.trim().is_empty() { &last.message } else { &last.report.summary };
     let page = repository_page(current);
-    Some(View::Iteration(Box::new(IterationView {
+    let (checks_held, checks_total) = counts(Some(&last.checks), current);
+    IterationView {
         loop_id: current.id.clone(),
+        folded: false,
         n: last.number,
         max: current.limits.iterations,
         approach: last.report.approach.clone(),
@@ -484,6 +523,8 @@ pub fn iteration(current: &Loop) -> Option<View> {
         files,
         more_files,
         checks: check_lines(&last.checks),
+        checks_held,
+        checks_total,
         completion_percent: last.completion.whole_percent(),
         previous_percent: before.map(|c| c.whole_percent()),
         learnings: last.report.learnings.clone(),
@@ -492,8 +533,8 @@ pub fn iteration(current: &Loop) -> Option<View> {
         strategy: last
             .judged
             .as_ref()
-            .filter(|_| goes_on(current, last))
-            .map_or_else(String::new, |judged| format!("{}, because {}", strategy_words(judged), judged.reasoning)),
+            .filter(|judged| continues(current, last) && !strategy_words(judged).is_empty())
+            .map_or_else(String::new, |judged| format!("{} (reason: {})", strategy_words(judged), judged.reasoning)),
         detections: last.judged.iter().flat_map(|judged| &judged.found).map(detection_line).collect(),
         findings: last.findings.clone(),
         restored_paths: last.restored.clone(),
@@ -502,10 +543,10 @@ pub fn iteration(current: &Loop) -> Option<View> {
         agent_problem: Some(last.agent_problem.clone()).filter(|text| !text.is_empty()),
         duration_s: duration_s(last, current.updated_at),
         cost: known(last.cost),
-    })))
+    }
 }
 
-/// Hosts that the agent was kept from for the first time in this loop.
+/// Returns the hosts that the sandbox refused for the first time in this loop.
 fn refused_hosts(current: &Loop, last: &Iteration) -> Vec<String> {
     let before = |host: &&String| {
         current.iterations.iter().filter(|i| i.number < last.number).any(|i| i.refused_hosts.contains(host))
@@ -514,30 +555,32 @@ fn refused_hosts(current: &Loop, last: &Iteration) -> Vec<String> {
 }
 
 /// Whether another iteration may follow.
-fn goes_on(current: &Loop, last: &Iteration) -> bool {
+fn continues(current: &Loop, last: &Iteration) -> bool {
     last.number < current.limits.iterations && (!last.checks.all_hold() || !current.guidance.is_empty())
 }
 
+/// Returns the next step after an iteration.
 fn next_words(current: &Loop, last: &Iteration) -> String {
-    if last.checks.all_hold() && current.guidance.is_empty() {
-        return "Every check holds; they run once more in a fresh checkout.".into();
-    }
-    if last.checks.all_hold() {
-        return "Every check holds; what people asked for meanwhile comes next.".into();
-    }
-    if last.number >= current.limits.iterations {
-        return "That was the last iteration of its limit.".into();
+    match (last.checks.all_hold(), current.guidance.is_empty()) {
+        (true, true) => return "run the checks again in a fresh checkout.".into(),
+        (true, false) => return "follow the guidance that arrived meanwhile.".into(),
+        (false, _) if last.number >= current.limits.iterations => return "none; this was the last iteration.".into(),
+        (false, _) => {}
     }
     let failing: Vec<_> = last.checks.outcomes.iter().filter(|o| !o.holds).map(|o| format!("`{}`", o.name)).collect();
-    format!("Make {} hold.", failing.join(", "))
+    match failing.len() {
+        0 => "run the checks, which did not run in this iteration.".into(),
+        1 => format!("fix the failing check {}.", failing[0]),
+        _ => format!("fix the failing checks {}.", failing.join(", ")),
+    }
 }
 
-/// What came of an iteration, in a few words.
+/// Returns the result of an iteration's checks, in a few words.
 pub fn outcome_words(iteration: &Iteration) -> String {
     let failing: Vec<_> = iteration.checks.outcomes.iter().filter(|o| !o.holds).map(|o| o.name.as_str()).collect();
     match (iteration.checks.outcomes.is_empty(), failing.is_empty()) {
-        (true, _) => "its checks did not run".into(),
-        (false, true) => "every check held".into(),
+        (true, _) => "checks did not run".into(),
+        (false, true) => "every check passed".into(),
         (false, false) => format!("still failing: {}", failing.join(", ")),
     }
 }

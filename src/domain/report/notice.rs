@@ -1,7 +1,7 @@
-//! News of an escalation for channels outside of the forge: who is told what, and the body that each service takes.
+//! Notices of escalations for channels outside the forge, and their bodies per service.
 //!
-//! Foreign text (titles, output of checks) reaches rooms full of people here: in every body it can ping nobody and link
-//! to nothing, and stays within what the service takes.
+//! Foreign text (titles, output of checks) is escaped in every body: it mentions nobody, links to nothing, and stays
+//! within the service's limits.
 
 mod discord;
 mod generic;
@@ -24,17 +24,17 @@ use crate::domain::supervision::oversight::EscalationLevel;
 pub use generic::VERSION as GENERIC_VERSION;
 pub use text::level as level_name;
 
-/// Services that news can go to.
+/// Services that accept notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChannelKind {
-    /// An incoming webhook of Slack, or of what speaks like it.
+    /// Incoming webhook of Slack or a compatible service.
     Slack,
-    /// A webhook of Discord.
+    /// Webhook of Discord.
     Discord,
-    /// Events API, version 2.
+    /// PagerDuty Events API, version 2.
     PagerDuty,
-    /// Our own signed JSON.
+    /// Signed JSON of this project.
     Generic,
 }
 
@@ -49,32 +49,32 @@ impl ChannelKind {
         }
     }
 
-    /// Whether it keeps incidents, which have to be ended; the others are told what happened, and that is that.
+    /// Whether the service keeps incidents, which must be resolved.
     pub fn keeps_incidents(self) -> bool {
         self == Self::PagerDuty
     }
 }
 
-/// A configured channel, as far as it matters for who is told what.
+/// Configured channel and the levels it receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audience {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub channel: String,
-    /// Its service.
+    /// Service.
     pub kind: ChannelKind,
-    /// What it wants to hear of.
+    /// Levels that the channel receives.
     pub levels: Vec<EscalationLevel>,
 }
 
-/// What a notice tells.
+/// Occasion of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Occasion {
-    /// A person is needed.
+    /// The loop needs a person.
     Raised,
-    /// Nobody has answered yet.
+    /// No reply yet.
     Reminder,
-    /// The loop goes on or has ended; for services that keep incidents.
+    /// The loop continues or has ended; sent only to services that keep incidents.
     Resolved,
 }
 
@@ -88,58 +88,58 @@ impl Occasion {
     }
 }
 
-/// News of an escalation. Every text is raw: making the body makes it harmless.
+/// Notice of an escalation. Its texts are unescaped; `body` escapes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// What it tells.
+    /// Occasion.
     pub occasion: Occasion,
-    /// How urgent it is.
+    /// Level.
     pub level: EscalationLevel,
-    /// The loop.
+    /// Loop.
     pub loop_id: LoopId,
-    /// Its repository.
+    /// Repository.
     pub repo: RepoRef,
-    /// Its issue.
+    /// Issue.
     pub issue: Number,
     /// Title of the issue.
     pub title: String,
     /// Address of the issue.
     pub issue_url: String,
-    /// Cause in a word (`stuck`, `limit_time`, …).
+    /// Name of the cause (`stuck`, `limit_time`, …).
     pub cause: String,
-    /// What happened, in a sentence or two.
+    /// Cause in a sentence or two.
     pub what_happened: String,
-    /// What shows it, a line each.
+    /// Evidence, one phrase each.
     pub evidence: Vec<String>,
-    /// What a person might do, a sentence each.
+    /// Recommended actions, one sentence each.
     pub recommendations: Vec<String>,
     /// Exact replies that continue or end the loop.
     pub replies: Vec<CommandHint>,
-    /// When it happened.
+    /// Time of the event.
     pub at: Timestamp,
 }
 
 impl Notice {
-    /// What all news of one cause of a loop have in common, in this installation and over all others.
+    /// Globally unique key shared by all notices of one cause of a loop.
     pub fn dedup_key(&self) -> String {
         let repo = &self.repo;
         let key = format!("ralph-bot/{}/{}/{}/{}", repo.forge, repo.id, self.loop_id, self.cause);
         text::fitted(&key, pagerduty::KEY_MAX, text::plain)
     }
 
-    /// Natural key of its effect within the loop.
+    /// Natural key of the effect within the loop.
     pub fn key(&self, channel: &str) -> String {
         format!("notify/{channel}/{}/{}", self.occasion.as_str(), self.cause)
     }
 
-    /// The agent of a loop is to take another approach. The cause is one of its own: where the loop has to be stopped for
-    /// the same thing, that is another incident, and not one that people have been told of.
+    /// Returns the warning that a loop was redirected. It has a cause of its own, so that a later pause for the same
+    /// detection is a new incident.
     pub fn redirected(current: &Loop, found: &JudgedDetection, at: Timestamp) -> Self {
         let cause = format!("redirect_{}", found.kind.name());
         let JudgedDetection { kind, evidence, recommendations, .. } = found;
         Self {
             what_happened: format!(
-                "{}: {evidence}. The agent is told to take another approach; the loop goes on.",
+                "{}: {evidence}. The agent was told to try a different approach; the loop continues.",
                 kind.title()
             ),
             recommendations: recommendations.clone(),
@@ -181,7 +181,7 @@ impl Notice {
     }
 }
 
-/// The causes that are open after notices with these keys, oldest first.
+/// Returns the causes that are open after notices with these keys, oldest first.
 pub fn open_causes<'k>(keys: impl IntoIterator<Item = &'k str>) -> Vec<String> {
     let mut open: Vec<String> = Vec::new();
     for key in keys {
@@ -195,8 +195,8 @@ pub fn open_causes<'k>(keys: impl IntoIterator<Item = &'k str>) -> Vec<String> {
     open
 }
 
-/// The body that a service takes. `delivery` is the same however often it is sent; `answer` is the address of the
-/// escalation issue, where it is known. PagerDuty's routing key is added by whoever sends it.
+/// Returns the body for a service. `delivery` identifies the notice across retries; `answer` is the address of the
+/// escalation issue, if known. The sender adds PagerDuty's routing key.
 pub fn body(kind: ChannelKind, notice: &Notice, delivery: &str, answer: Option<&str>) -> Value {
     match kind {
         ChannelKind::Slack => slack::body(notice, answer),

@@ -1,7 +1,8 @@
-//! What people see, one struct a text. The lifecycle fills them, `render` turns them into Markdown.
+//! Data of every text that people see, one struct per template. `compose` fills them from a loop, `render` turns them
+//! into Markdown.
 //!
-//! Every text in a view is raw: rendering makes it harmless, whoever wrote it. Percentages are whole, 0..=100; durations
-//! are in seconds; money is `None` where nothing is known about it.
+//! Texts in a view are unescaped; rendering escapes them, whoever wrote them. Percentages are integers, 0..=100;
+//! durations are in seconds; money is `None` if unknown.
 
 mod ask;
 mod ending;
@@ -10,71 +11,72 @@ mod progress;
 use serde::{Deserialize, Serialize};
 
 pub use ask::{
-    CommandReply, Confirm, DetectedCheck, HelpSetting, HelpView, NeedsConfirmView, NeedsCriteriaView,
-    RepositoryFileErrorView, StartedView, WaitingView, WhoMayView,
+    CommandReply, ConfirmReason, HelpSetting, HelpView, NeedsConfirmView, NeedsCriteriaView, RepositoryFileErrorView,
+    WaitingView, WhoMayView,
 };
-pub use ending::{CompletionView, EscalationView, Outcome, PullState, PullView, RecentIteration, Severity, SpentLine};
-pub use progress::{CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, StatusView};
+pub use ending::{
+    CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView, RecentIteration, SpentLine,
+};
+pub use progress::{
+    CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PlannedCheck, StatusView,
+};
 
 use crate::domain::model::ids::LoopId;
 
-/// A link that we made ourselves: a branch, a commit, a pull request, a page of the dashboard.
+/// Link to a page of the forge or the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// What is shown.
+    /// Text of the link.
     pub text: String,
-    /// `http` or `https` address; anything else is shown without a link.
+    /// `http` or `https` address; with any other scheme only the text is shown.
     pub url: String,
 }
 
-/// A command that makes sense now, and what it would do.
+/// Command that is valid in the current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandHint {
-    /// Exact text to send, with capital words where a value belongs.
+    /// Exact text to send; words in capitals stand for values.
     pub usage: String,
-    /// What it does, in a few words.
+    /// Effect of the command, in a few words.
     pub what: String,
 }
 
-/// Every text that the bot writes on a forge.
+/// Any text that the bot writes on a forge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "view", rename_all = "snake_case")]
 pub enum View {
-    /// The one status comment of a loop.
+    /// Status comment of a loop, one per loop.
     Status(Box<StatusView>),
-    /// The comment of one iteration.
+    /// Comment of one iteration.
     Iteration(Box<IterationView>),
-    /// The first comment: what will be done, and by what measure.
-    Started(Box<StartedView>),
-    /// Nothing verifiable was found.
+    /// Request for a check, if none was found.
     NeedsCriteria(NeedsCriteriaView),
-    /// The text changed around the label; it must be confirmed.
+    /// Request to confirm the task text, if it was edited around the time of the label.
     NeedsConfirm(NeedsConfirmView),
-    /// Who may start loops, to somebody who may not.
+    /// Refusal of a label, with the people who may set it.
     WhoMay(WhoMayView),
-    /// The answer to a command.
+    /// Reply to a command.
     Reply(CommandReply),
-    /// Nothing can run for a while.
+    /// Notice that no backend is available for a while.
     Waiting(WaitingView),
-    /// The commands, the settings, and who may use them.
+    /// Commands, settings and permissions.
     Help(HelpView),
-    /// The body of the pull request.
+    /// Body of the pull request.
     Pull(Box<PullView>),
-    /// The end of a loop, or of its limits.
+    /// Result of a loop that ended or reached a limit.
     Completion(Box<CompletionView>),
-    /// The body of an escalation issue, or a further comment there.
+    /// Body of an escalation issue, or a comment on it.
     Escalation(Box<EscalationView>),
-    /// The repository's file is wrong.
+    /// Errors in the repository's file.
     RepositoryFileError(RepositoryFileErrorView),
 }
 
 impl View {
-    /// Short name of its kind, `[a-z_]`: part of the marker, and the stem of the template's name.
+    /// Name of the kind, `[a-z_]`, as in the comment's marker.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Status(_) => "status",
             Self::Iteration(_) => "iteration",
-            Self::Started(_) => "started",
             Self::NeedsCriteria(_) => "needs_criteria",
             Self::NeedsConfirm(_) => "needs_confirm",
             Self::WhoMay(_) => "who_may",
@@ -88,12 +90,11 @@ impl View {
         }
     }
 
-    /// The loop it is about, where it is about one.
+    /// Loop that the text is about; `None` for refusals, replies and help.
     pub fn loop_id(&self) -> Option<&LoopId> {
         match self {
             Self::Status(view) => Some(&view.loop_id),
             Self::Iteration(view) => Some(&view.loop_id),
-            Self::Started(view) => Some(&view.loop_id),
             Self::Waiting(view) => Some(&view.loop_id),
             Self::NeedsCriteria(view) => Some(&view.loop_id),
             Self::NeedsConfirm(view) => view.loop_id.as_ref(),

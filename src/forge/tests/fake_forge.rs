@@ -199,9 +199,17 @@ async fn issues(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef) -> Numb
     let made = fake.with(|state| state.repo(world.repo).unwrap().labels.len());
     assert_eq!(made, 2, "labels that are there are not made again");
 
-    let new =
-        NewIssue { title: "Broken".to_owned(), body: "Mend it".to_owned(), labels: vec!["ralph:done".to_owned()] };
+    let mut new = NewIssue {
+        title: "Broken".to_owned(),
+        body: "Mend it".to_owned(),
+        labels: vec!["ralph:done".to_owned()],
+        assignees: vec![world.outsider.login.clone()],
+    };
+    assert_eq!(forge.create_issue(repo, &new).await.unwrap_err().kind, ForgeErrorKind::Bug);
+    new.assignees = vec![world.maintainer.login.clone()];
     let issue = forge.create_issue(repo, &new).await.unwrap();
+    let assigned = fake.with(|state| state.issue(world.repo, issue.number).unwrap().assignees.clone());
+    assert_eq!(assigned, [world.maintainer.id]);
     assert_eq!((issue.title.as_str(), issue.author.as_ref(), issue.is_pull), ("Broken", Some(&world.bot), false));
     let number = issue.number;
     forge.add_labels(repo, number, &["ralph:run".to_owned()]).await.unwrap();

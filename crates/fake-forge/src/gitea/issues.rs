@@ -127,7 +127,10 @@ fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
         let body = call.text("body").unwrap_or_default();
         let created = core.act(|state| {
             let labels = label_ids(state, call, repo);
-            state.open_issue(actor, repo, title, body, &labels)
+            let assignees = state.assignable(repo, &call.list("assignees"))?;
+            let number = state.open_issue(actor, repo, title, body, &labels)?;
+            state.assign(repo, number, assignees)?;
+            Ok(number)
         })?;
         return issue_json(core, repo, 201, created);
     }

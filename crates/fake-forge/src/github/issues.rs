@@ -132,7 +132,10 @@ fn open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
             Ok(()) => label_ids(state, call, actor, repo)?,
             Err(_) => Vec::new(),
         };
-        state.open_issue(actor, repo, title, body, &labels)
+        let assignees = state.assignable(repo, &call.list("assignees"))?;
+        let number = state.open_issue(actor, repo, title, body, &labels)?;
+        state.assign(repo, number, assignees)?;
+        Ok(number)
     })?;
     issue_json(core, repo, 201, created)
 }

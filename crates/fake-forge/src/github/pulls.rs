@@ -149,9 +149,7 @@ async fn merge(core: &Arc<Core>, call: &FakeCall, repo: RepoId, number: Number) 
 
 fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> FakeAnswer {
     let actor = call.actor()?;
-    let list = call.body.get("reviewers").and_then(Value::as_array);
-    let logins: Vec<String> =
-        list.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default();
+    let logins = call.list("reviewers");
     let pull = |status| {
         answer_with(core, repo, status, |shape, entry| {
             let (issue, pull) = shape.state.pull(repo, number)?;

@@ -54,6 +54,22 @@ impl FakeState {
         Ok(number)
     }
 
+    /// Finds the accounts to assign to an issue; fails if one is unknown or has no write access.
+    pub fn assignable(&self, repo: RepoId, logins: &[String]) -> Result<Vec<UserId>, FakeRefusal> {
+        let refused = |login: &String| FakeRefusal::Invalid(format!("{login} cannot be assigned"));
+        let find = |login: &String| {
+            let user = self.account_named(login).ok_or_else(|| refused(login))?.user.id;
+            self.require(repo, user, Access::Write).map(|()| user).map_err(|_| refused(login))
+        };
+        logins.iter().map(find).collect()
+    }
+
+    /// Assigns accounts to an issue, in place of those before.
+    pub fn assign(&mut self, repo: RepoId, number: Number, users: Vec<UserId>) -> Result<(), FakeRefusal> {
+        self.issue_mut(repo, number)?.assignees = users;
+        Ok(())
+    }
+
     pub(super) fn insert_issue(
         &mut self,
         actor: UserId,
@@ -73,6 +89,7 @@ impl FakeState {
             body: body.to_owned(),
             author: Some(actor),
             labels: Vec::new(),
+            assignees: Vec::new(),
             open: true,
             locked: false,
             created_at: now,

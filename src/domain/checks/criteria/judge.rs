@@ -42,8 +42,8 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict 
     let code = exit.unwrap_or(-1);
     match rule {
         CheckRule::ExitCode if code == 0 => yes(None),
-        CheckRule::ExitCode => no(format!("exited with {code}")),
-        CheckRule::EmptyOutput if code != 0 => no(format!("exited with {code}")),
+        CheckRule::ExitCode => no(format!("exit code {code}")),
+        CheckRule::EmptyOutput if code != 0 => no(format!("exit code {code}")),
         CheckRule::EmptyOutput if output.trim().is_empty() => yes(None),
         CheckRule::EmptyOutput => {
             let lines = output.lines().filter(|line| !line.trim().is_empty()).count();

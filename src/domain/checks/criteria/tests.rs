@@ -210,7 +210,7 @@ fn outcome_is_judged_by_rule() {
     let errors = CheckRule::Count { pattern: r"Found ([\d,]+) error".into(), at_least: None, at_most: Some(2.0) };
     let cases: &[(&CheckRule, Option<i32>, &str, bool, &str, Option<f64>)] = &[
         (&CheckRule::ExitCode, Some(0), "anything", true, "", None),
-        (&CheckRule::ExitCode, Some(1), "", false, "exited with 1", None),
+        (&CheckRule::ExitCode, Some(1), "", false, "exit code 1", None),
         (&CheckRule::ExitCode, None, "", false, "was ended by a signal", None),
         (&CheckRule::ExitCode, Some(127), "sh: 1: jest: not found\n", false, "command not found: jest", None),
         (
@@ -226,7 +226,7 @@ fn outcome_is_judged_by_rule() {
         (&CheckRule::EmptyOutput, Some(0), " \n\t\n", true, "", None),
         (&CheckRule::EmptyOutput, Some(0), "a\n\nb\n", false, "printed 2 lines, must print nothing", Some(2.0)),
         (&CheckRule::EmptyOutput, Some(0), "a", false, "printed 1 line, must print nothing", Some(1.0)),
-        (&CheckRule::EmptyOutput, Some(2), "", false, "exited with 2", None),
+        (&CheckRule::EmptyOutput, Some(2), "", false, "exit code 2", None),
         (&coverage, Some(0), "TOTAL 10 1 80%\nmore", true, "", Some(80.0)),
         (&coverage, Some(0), "TOTAL 1 99%\nTOTAL 2 79.5%\n", false, "found 79.5 %, needs 80 %", Some(79.5)),
         (&coverage, Some(0), "TOTAL n/a%", false, "not a number", None),

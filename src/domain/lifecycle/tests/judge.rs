@@ -122,7 +122,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
             assert!(told.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", told.strategy);
             assert!(run.audit().contains(&AuditEvent::Intervened));
             let next =
-                "in another way, find the cause first, because the overseer redirected the loop: The loop is stuck: ";
+                "different approach: find the cause first (reason: the overseer redirected the loop: The loop is stuck: ";
             assert!(run.next_by_comment().starts_with(next), "{}", run.next_by_comment());
             assert_eq!(run.current.session, None, "a long session decays");
             let warns = |e: &Effect| matches!(e, Effect::Warn { notice } if notice.cause == "redirect_stuck" && notice.what_happened.contains("mismatched types"));
@@ -488,7 +488,7 @@ fn warning_is_reported_once_with_evidence() {
     });
     let [none, one, again] = &warnings;
     assert!(none.is_empty() && again.is_empty(), "{warnings:?}");
-    let evidence = "Nothing was changed while checks fail. Evidence: nothing was changed in the last 2 iterations.\n- ";
+    let evidence = "Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n- ";
     assert!(one.len() == 1 && one[0].starts_with(evidence), "{one:?}");
     assert!(run.levels().contains(&Level::Warn), "it stands");
 }

@@ -1,18 +1,20 @@
-//! What people are told where a loop hands in its work, ends, or needs them.
+//! Fills the views of pull requests, of results, and of escalations.
 
 use super::{
-    approach, branch_link, check_lines, commands, file_lines, known, link, outcome_words, pull_link, seconds, sentence,
+    approach, branch_link, check_lines, commands, file_lines, known, learnings, link, next_action, nothing_to_do,
+    outcome_words, pull_link, seconds, sentence,
 };
 use crate::domain::loops::{JudgedDetection, Loop, LoopState};
-use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::model::task::{CheckReport, DiffStat};
+use crate::domain::model::ids::{AccountKind, Money, Timestamp};
+use crate::domain::model::task::DiffStat;
 use crate::domain::report::view::{
-    CompletionView, EscalationView, Outcome, PullState, PullView, RecentIteration, Severity, SpentLine, View,
+    CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView, RecentIteration, SpentLine,
+    View,
 };
 use crate::domain::trust::policy::ProtectedPolicy;
 use crate::domain::trust::tamper;
 
-/// The pull request.
+/// Fills the pull request.
 pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     let report = current.latest_checks().cloned().unwrap_or_default();
     let state = match current.state {
@@ -47,8 +49,8 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     }
 }
 
-/// What each backend's iterations cost, also those that were thrown away; nothing where one backend did all and said what it
-/// charged, as the sum says it all then.
+/// Returns the cost per backend, including discarded iterations; empty if one backend did everything and reported its
+/// cost, because the total is enough then.
 fn spent_on(current: &Loop) -> Vec<SpentLine> {
     let mut lines: Vec<SpentLine> = Vec::new();
     for iteration in current.iterations.iter().filter(|iteration| iteration.cost > Money(0)) {
@@ -65,58 +67,48 @@ fn spent_on(current: &Loop) -> Vec<SpentLine> {
         }
     }
     lines.sort_by(|a, b| b.cost.cmp(&a.cost).then_with(|| a.backend.cmp(&b.backend)));
-    let tells = lines.len() > 1 || lines.iter().any(|line| line.estimated);
-    if tells { lines } else { Vec::new() }
+    let needed = lines.len() > 1 || lines.iter().any(|line| line.estimated);
+    if needed { lines } else { Vec::new() }
 }
 
 fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     let mut lines = Vec::new();
     let touched = current.policy.protected.touched(stat);
     if current.policy.protected.policy == ProtectedPolicy::Allow && !touched.is_empty() {
-        lines.push(format!("Protected files were changed, which the settings allow: {}.", touched.join(", ")));
+        lines.push(format!("Protected files were changed; the settings allow it: {}.", touched.join(", ")));
     }
     let restored: Vec<_> = current.kept().flat_map(|i| i.restored.clone()).collect();
     if !restored.is_empty() {
-        lines.push(format!("The agent changed protected files, which were put back: {}.", restored.join(", ")));
+        lines.push(format!("Changes of the agent to protected files were reverted: {}.", restored.join(", ")));
     }
     let (files, more) = file_lines(stat);
     if let Some(largest) = files.first() {
         lines.push(format!("The largest change is in `{}` (+{} −{}).", largest.path, largest.added, largest.removed));
     }
     if files.len() + more > 1 {
-        lines.push(format!("{} files changed in all.", files.len() + more));
+        lines.push(format!("{} files changed in total.", files.len() + more));
     }
     lines
 }
 
-/// The report at the end, or at a limit.
+/// Fills the result of a loop that ended or reached a limit.
 pub fn completion(current: &Loop, now: Timestamp) -> View {
     let outcome = match current.state {
-        LoopState::Review => Outcome::Success,
-        LoopState::Merged => Outcome::Merged,
-        LoopState::LimitReached => Outcome::LimitReached,
-        LoopState::Aborted => Outcome::Aborted,
-        LoopState::Closed
-            if current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold) =>
-        {
-            Outcome::NothingToDo
-        }
-        LoopState::Closed => Outcome::Closed,
-        _ => Outcome::Failed,
+        LoopState::Review => LoopOutcome::Success,
+        LoopState::Merged => LoopOutcome::Merged,
+        LoopState::LimitReached => LoopOutcome::LimitReached,
+        LoopState::Aborted => LoopOutcome::Aborted,
+        LoopState::Closed if nothing_to_do(current) => LoopOutcome::NothingToDo,
+        LoopState::Closed => LoopOutcome::Closed,
+        _ => LoopOutcome::Failed,
     };
     let (files, more_files) = file_lines(&current.whole().cloned().unwrap_or_default());
     let report = current.latest_checks().cloned().unwrap_or_default();
-    let mut learnings: Vec<String> = Vec::new();
-    for learning in current.kept().flat_map(|i| &i.report.learnings) {
-        if !learnings.contains(learning) {
-            learnings.push(learning.clone());
-        }
-    }
     View::Completion(Box::new(CompletionView {
         loop_id: current.id.clone(),
         outcome,
         reason: sentence(&current.why),
-        task_title: current.task.title.clone(),
+        next_action: next_action(current),
         iterations: current.kept().count() as u32,
         max_iterations: current.limits.iterations,
         elapsed_s: seconds(current.spent.time_at(now)),
@@ -126,19 +118,19 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         checks: check_lines(&report),
         files,
         more_files,
-        learnings,
+        learnings: learnings(current),
         findings: current.findings(),
         branch: branch_link(current),
         pull: pull_link(current),
-        options: commands(current),
+        options: if current.state == LoopState::LimitReached { commands(current) } else { Vec::new() },
     }))
 }
 
-/// An escalation.
+/// Fills an escalation.
 pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
     let evidence = current.latest_checks().map_or_else(Vec::new, |report| {
         let failing = report.outcomes.iter().filter(|o| !o.holds);
-        failing.map(|o| format!("`{}`: {}", o.command, o.why)).collect()
+        failing.map(|o| format!("`{}` fails: {}", o.command, o.why)).collect()
     });
     let recent = current.kept().rev().take(3).map(|i| RecentIteration {
         n: i.number,
@@ -150,14 +142,18 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
     });
     let mut recent: Vec<_> = recent.collect();
     recent.reverse();
+    let requester = &current.requested_by;
     View::Escalation(Box::new(EscalationView {
         loop_id: current.id.clone(),
-        severity: Severity::Critical,
+        severity: EscalationSeverity::Critical,
         cause: cause.into(),
+        headline: cause_words(cause, current),
+        state: state_words(current.state).into(),
+        assignee: (requester.kind == AccountKind::User).then(|| requester.login.clone()),
         issue: link(format!("#{}", current.place.issue), current.task.url.clone()),
         what_happened: sentence(&current.why),
         evidence,
-        intervention: "The loop stands still; nothing runs and nothing is spent.".into(),
+        intervention: action_words(current).into(),
         recommendations: vec![sentence(advice)],
         recent,
         replies: commands(current),
@@ -166,47 +162,103 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
     }))
 }
 
-/// What is said to have been done where a loop was ended.
-const ENDED: &str = "The loop was ended; its work is on its branch.";
+/// Returns the cause of an escalation in a few words.
+fn cause_words(cause: &str, current: &Loop) -> String {
+    match cause {
+        "limit_iterations" => format!("all {} iterations are used", current.limits.iterations),
+        "limit_time" => "the time limit is reached".into(),
+        "limit_money" => "the cost limit is reached".into(),
+        "limit_outlook" => "continuing is probably not worth its cost".into(),
+        "failed" => "an error stopped the loop".into(),
+        "authority" => "the person who started it has lost access".into(),
+        "blocked_change" => "a change to protected files was blocked".into(),
+        "branch_moved" => "other commits are on the branch".into(),
+        "no_way_forward" => "no promising approach is left".into(),
+        "emergency" => "supervision found an emergency".into(),
+        "schedule" => "a rule of the schedule asks for a review".into(),
+        other => other.replace('_', " "),
+    }
+}
 
-/// An escalation because of a detection.
-pub fn intervention(current: &Loop, found: &JudgedDetection, severity: Severity) -> View {
+/// Returns the state of a loop as the predicate of a sentence.
+fn state_words(state: LoopState) -> &'static str {
+    match state {
+        LoopState::Paused => "is paused",
+        LoopState::LimitReached => "reached a limit",
+        LoopState::Failed => "failed",
+        LoopState::Aborted => "was aborted",
+        _ => "is still running",
+    }
+}
+
+/// Returns the action that the bot took, by the loop's state.
+fn action_words(current: &Loop) -> &'static str {
+    match current.state {
+        LoopState::Aborted => "The loop was ended; its work is on its branch.",
+        LoopState::Paused | LoopState::LimitReached | LoopState::Failed => {
+            "The loop is stopped; nothing runs and nothing is spent."
+        }
+        _ => "None; the loop continues.",
+    }
+}
+
+/// Maximum length of a headline that is taken from the evidence, in characters.
+const HEADLINE_LENGTH: usize = 80;
+
+/// Returns the first phrase of the evidence without its quotation; the detection's title if that is too long.
+fn detection_headline(found: &JudgedDetection) -> String {
+    const NUMBERS: [&str; 8] = ["two", "three", "four", "five", "six", "seven", "eight", "nine"];
+    let phrase = found.evidence.split([';', ':']).next().unwrap_or_default().trim().replace('`', "");
+    if !(1..=HEADLINE_LENGTH).contains(&phrase.chars().count()) {
+        return found.kind.title().to_lowercase();
+    }
+    let number = phrase.split_once(' ').and_then(|(digit, rest)| Some((digit.parse::<usize>().ok()?, rest)));
+    match number.and_then(|(number, rest)| Some((NUMBERS.get(number.checked_sub(2)?)?, rest))) {
+        Some((word, rest)) => format!("{word} {rest}"),
+        None => phrase,
+    }
+}
+
+/// Fills an escalation because of a detection.
+pub fn intervention(current: &Loop, found: &JudgedDetection, severity: EscalationSeverity) -> View {
     let advice = found.recommendations.first().cloned().unwrap_or_default();
     let mut view = escalation(current, found.kind.name(), &advice);
     if let View::Escalation(inner) = &mut view {
         inner.severity = severity;
-        inner.what_happened = format!("{}. {}", found.kind.title(), sentence(&found.evidence));
+        inner.headline = detection_headline(found);
+        inner.what_happened = sentence(found.kind.title());
+        let own = found.evidence.split("; ").map(str::to_owned);
         let others = current.judged().into_iter().flat_map(|judged| &judged.found).filter(|f| f.kind != found.kind);
-        let lines = others.map(|f| format!("also {}: {}", f.kind, f.evidence));
+        let others = others.map(|f| format!("also detected: {} ({})", f.kind.title().to_lowercase(), f.evidence));
+        let lines: Vec<String> = own.chain(others).collect();
         inner.evidence.splice(0..0, lines);
-        inner.evidence.insert(0, found.evidence.clone());
         inner.recommendations = found.recommendations.iter().map(|text| sentence(text)).collect();
         let restored = current.current().and_then(|last| last.restored_to);
-        inner.intervention = match (severity, restored) {
-            (Severity::Emergency, _) => ENDED.into(),
-            (Severity::Critical, Some(0)) => {
-                "The files are as they were before the first iteration; the loop stands still.".into()
+        match (severity, restored) {
+            (EscalationSeverity::Emergency, _) | (_, None) => {}
+            (EscalationSeverity::Critical, Some(0)) => {
+                inner.intervention =
+                    "The loop is stopped; the files are as they were before the first iteration.".into();
             }
-            (Severity::Critical, Some(best)) => {
-                format!("The files of iteration {best}, the best one, were put back; the loop stands still.")
+            (EscalationSeverity::Critical, Some(best)) => {
+                inner.intervention =
+                    format!("The loop is stopped; the files of iteration {best}, the best one, were restored.");
             }
-            (Severity::Critical, None) => "The loop stands still; nothing runs and nothing is spent.".into(),
-        };
+        }
     }
     view
 }
 
-/// An escalation because control ended the loop by itself.
+/// Fills an escalation because control ended the loop.
 pub fn emergency(current: &Loop, cause: &str) -> View {
-    let mut view = escalation(current, cause, "look at the work that is saved; another label begins anew");
+    let mut view = escalation(current, cause, "Review the saved work; set the label again to start a new loop");
     if let View::Escalation(inner) = &mut view {
-        inner.severity = Severity::Emergency;
-        inner.intervention = ENDED.into();
+        inner.severity = EscalationSeverity::Emergency;
     }
     view
 }
 
-/// An escalation as a comment on the loop's own issue.
+/// Marks an escalation as a comment on the loop's own issue.
 pub fn at_home(mut view: View) -> View {
     if let View::Escalation(inner) = &mut view {
         inner.at_home = true;
@@ -214,11 +266,11 @@ pub fn at_home(mut view: View) -> View {
     view
 }
 
-/// The one reminder of an escalation that nobody answered.
+/// Fills the reminder of an escalation without a reply.
 pub fn reminder(current: &Loop, cause: &str) -> View {
-    let mut view = escalation(current, cause, "answer with one of the commands above");
+    let mut view = escalation(current, cause, "Reply with one of the commands above");
     if let View::Escalation(inner) = &mut view {
-        inner.what_happened = format!("Nobody has answered yet. {}", inner.what_happened);
+        inner.what_happened = format!("No reply yet. {}", inner.what_happened);
     }
     view
 }

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::text::{address, fitted, headline, line, list, moment, place, plain, ways_on};
+use super::text::{address, fitted, headline, line, list, moment, place, plain, next_actions};
 use super::{Notice, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
@@ -26,7 +26,7 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
     if !evidence.is_empty() {
         fields.push(field("Evidence", evidence));
     }
-    let ways = list(ways_on(notice), "• ", LINES, VALUE_MAX, escape);
+    let ways = list(next_actions(notice), "• ", LINES, VALUE_MAX, escape);
     if !ways.is_empty() {
         fields.push(field("What to do", ways));
     }

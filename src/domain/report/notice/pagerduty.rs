@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::text::{address, fitted, headline, level, line, moment, place, plain, ways_on};
+use super::text::{address, fitted, headline, level, line, moment, place, plain, next_actions};
 use super::{Notice, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
@@ -52,7 +52,7 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
                 "title": short(&notice.title),
                 "what_happened": short(&notice.what_happened),
                 "evidence": lines(notice.evidence.iter().map(|text| line(text)).collect()),
-                "what_to_do": lines(ways_on(notice)),
+                "what_to_do": lines(next_actions(notice)),
             },
         },
     });

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::text::{address, fitted, headline, line, list, moment, place, plain, ways_on};
+use super::text::{address, fitted, headline, line, list, moment, place, plain, next_actions};
 use super::{Notice, Occasion};
 
 const HEADER_MAX: usize = 150;
@@ -27,7 +27,7 @@ pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
     if !evidence.is_empty() {
         blocks.push(section(format!("*Evidence*\n{evidence}")));
     }
-    let ways = list(ways_on(notice), "• ", LINES, SECTION_MAX, escape);
+    let ways = list(next_actions(notice), "• ", LINES, SECTION_MAX, escape);
     if !ways.is_empty() {
         blocks.push(section(format!("*What to do*\n{ways}")));
     }

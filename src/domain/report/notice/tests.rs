@@ -13,7 +13,7 @@ use crate::domain::lifecycle;
 use crate::domain::loops::{LoopStart, LoopState, LoopTask};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, RepoId, User, UserId};
-use crate::domain::report::view::Severity;
+use crate::domain::report::view::EscalationSeverity;
 use crate::domain::supervision::oversight::{self, Kind, Level};
 use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::policy::Policy;
@@ -261,7 +261,7 @@ fn reminder_belongs_to_same_incident() {
     assert_eq!(of(&notice()), of(&reminder));
     assert_eq!(of(&notice()), "ralph-bot/work/7/r-42-k7m2qa/limit_iterations");
     for kind in KINDS {
-        assert!(body(kind, &reminder, "d", None).to_string().contains("reminder"), "{kind:?}");
+        assert!(body(kind, &reminder, "d", None).to_string().to_lowercase().contains("reminder"), "{kind:?}");
     }
 }
 
@@ -269,7 +269,7 @@ fn reminder_belongs_to_same_incident() {
 fn escalation_level_matches_severity() {
     let current = a_loop();
     for (severity, wanted) in
-        [(Severity::Critical, EscalationLevel::Critical), (Severity::Emergency, EscalationLevel::Emergency)]
+        [(EscalationSeverity::Critical, EscalationLevel::Critical), (EscalationSeverity::Emergency, EscalationLevel::Emergency)]
     {
         let mut view = crate::domain::report::escalation(&current, "stuck", "look at it");
         if let View::Escalation(inner) = &mut view {

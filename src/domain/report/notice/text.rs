@@ -1,18 +1,18 @@
-//! Words and escapes that the services share.
+//! Wording and escaping shared by the services.
 
 use super::{Notice, Occasion};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::sanitize::visible;
 
-/// Foreign text on one line: no invisible characters, and no address that a program would make a link of.
+/// Escapes foreign text to one line without invisible characters and without automatic links.
 pub(super) fn line(text: &str) -> String {
     let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
     line.replace("://", "[:]//")
 }
 
-/// Puts `text` together, each character in the `form` that the service wants, and cuts it so that it has at most `most`
-/// characters. Services do not say what they count; UTF-16 units are the most that it could be.
+/// Escapes each character of `text` by `form` and cuts the result to at most `most` UTF-16 units. Services do not document
+/// the unit of their limits; UTF-16 is the strictest.
 pub(super) fn fitted(text: &str, most: usize, form: impl Fn(char, &mut String)) -> String {
     let (mut out, mut length, mut cut) = (String::new(), 0, 0);
     let mut piece = String::new();
@@ -33,12 +33,12 @@ pub(super) fn fitted(text: &str, most: usize, form: impl Fn(char, &mut String)) 
     out
 }
 
-/// As it is.
+/// Leaves a character unescaped.
 pub(super) fn plain(c: char, out: &mut String) {
     out.push(c);
 }
 
-/// At most `count` foreign texts, each on a line of its own after `mark`, in at most `most` characters.
+/// Lists at most `count` foreign texts, one per line after `mark`, in at most `most` characters.
 pub(super) fn list(
     items: impl IntoIterator<Item = String>,
     mark: &str,
@@ -46,7 +46,7 @@ pub(super) fn list(
     most: usize,
     form: impl Fn(char, &mut String) + Copy,
 ) -> String {
-    /// Longest line, in characters before they are escaped.
+    /// Maximum length of a line before escaping, in characters.
     const LINE_MAX: usize = 300;
     let mut out = String::new();
     for item in items.into_iter().take(count) {
@@ -62,19 +62,25 @@ pub(super) fn list(
     out
 }
 
-/// The first words: how urgent, why, and in which loop. All of it is ours.
+/// Returns the headline: action needed, cause and loop. It contains no foreign text.
 pub(super) fn headline(notice: &Notice) -> String {
-    let reminder = if notice.occasion == Occasion::Reminder { "reminder, " } else { "" };
-    let level = level(notice.level).to_uppercase();
-    format!("[ralph] {reminder}{level}: {} in {}", word(&notice.cause), word(notice.loop_id.as_str()))
+    let reminder = if notice.occasion == Occasion::Reminder { "Reminder: " } else { "" };
+    let action = match notice.level {
+        EscalationLevel::Info => "ralph reports",
+        EscalationLevel::Warning => "ralph warns",
+        EscalationLevel::Critical => "ralph needs a decision",
+        EscalationLevel::Emergency => "ralph stopped work",
+    };
+    let cause = word(&notice.cause).replace('_', " ");
+    format!("{reminder}{action}: {cause} (loop {})", word(notice.loop_id.as_str()))
 }
 
-/// Nothing but letters, digits, hyphens and underscores.
+/// Removes everything but ASCII letters, digits, hyphens and underscores.
 fn word(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(60).collect()
 }
 
-/// A level in a word.
+/// Returns the name of a level.
 pub fn level(level: EscalationLevel) -> &'static str {
     match level {
         EscalationLevel::Info => "info",
@@ -84,14 +90,14 @@ pub fn level(level: EscalationLevel) -> &'static str {
     }
 }
 
-/// `owner/name#42`.
+/// Formats the issue as `owner/name#42`.
 pub(super) fn place(notice: &Notice) -> String {
     line(&format!("{}#{}", notice.repo.full_name(), notice.issue))
 }
 
-/// An address of the forge that ends no link of any service early; `None` for what is none.
+/// Escapes an address so that it cannot end a link early; `None` if it is no http(s) address or too long.
 pub(super) fn address(url: &str) -> Option<String> {
-    /// Longest address that is linked to; services cut or refuse longer ones.
+    /// Maximum length of a linked address; services cut or refuse longer ones.
     const LONGEST: usize = 1_000;
     if !(url.starts_with("https://") || url.starts_with("http://")) || url.len() > LONGEST {
         return None;
@@ -107,13 +113,13 @@ pub(super) fn address(url: &str) -> Option<String> {
     Some(out)
 }
 
-/// A moment as RFC 3339 has it.
+/// Formats a time as RFC 3339.
 pub(super) fn moment(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
 }
 
-/// What a person may do: advice, then the replies.
-pub(super) fn ways_on(notice: &Notice) -> Vec<String> {
+/// Lists the recommendations, then the replies.
+pub(super) fn next_actions(notice: &Notice) -> Vec<String> {
     let advice = notice.recommendations.iter().map(|text| line(text));
     advice.chain(notice.replies.iter().map(|reply| line(&format!("{} — {}", reply.usage, reply.what)))).collect()
 }

@@ -1,4 +1,4 @@
-//! What people see when a loop hands in its work, ends, or needs them.
+//! Views of pull requests, of results, and of escalations.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,40 +6,40 @@ use super::{CheckLine, CommandHint, FileLine, Link};
 use crate::domain::model::ids::{LoopId, Money, Number};
 use crate::domain::model::task::TamperFinding;
 
-/// The pull request: title and body.
+/// Pull request: title and body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullView {
-    /// Which loop.
+    /// Loop.
     pub loop_id: LoopId,
-    /// Title of the issue; the pull request's title is made of it.
+    /// Title of the issue, used as title of the pull request.
     pub title: String,
-    /// The issue that it closes when merged.
+    /// Issue that a merge closes.
     pub closes: Number,
-    /// How far the work is.
+    /// State of the work.
     pub state: PullState,
-    /// What was done, in the agent's words.
+    /// Summary of the changes, written by the agent.
     pub what: String,
-    /// What it was done for, from the issue.
+    /// Text of the issue.
     pub why: String,
-    /// The checks and how they went last.
+    /// Latest results of the checks.
     pub checks: Vec<CheckLine>,
-    /// Iterations done.
+    /// Number of iterations done.
     pub iterations: u32,
-    /// Limit of iterations.
+    /// Maximum number of iterations.
     pub max_iterations: u32,
-    /// Completion, whole percent.
+    /// Completion in percent.
     pub completion_percent: u8,
     /// Working time.
     pub elapsed_s: u64,
-    /// Money spent.
+    /// Total cost.
     pub cost: Option<Money>,
-    /// What it was spent on, the most first.
+    /// Cost per backend, highest first.
     pub spent_on: Vec<SpentLine>,
-    /// What a reviewer should look at first, a sentence each.
+    /// Points to review first, one sentence each.
     pub look_first: Vec<String>,
-    /// Changes that weaken what measures them.
+    /// Changes that may weaken the checks.
     pub findings: Vec<TamperFinding>,
-    /// Manifests and lock files that changed.
+    /// Changed dependency manifests and lock files.
     pub manifests: Vec<String>,
     /// Login of the person who started the loop.
     pub started_by: String,
@@ -47,143 +47,153 @@ pub struct PullView {
     pub dashboard: Option<Link>,
 }
 
-/// What the iterations of one backend cost.
+/// Cost of the iterations of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpentLine {
-    /// The backend.
+    /// Name of the backend.
     pub backend: String,
-    /// How much.
+    /// Total cost.
     pub cost: Money,
-    /// Whether it, or a part of it, is an estimate by published prices.
+    /// Whether any part of the cost is estimated from published prices.
     pub estimated: bool,
 }
 
-/// How far a pull request's work is.
+/// State of a pull request's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullState {
-    /// The loop works on it.
+    /// Work in progress.
     Working,
     /// Every check passed in a fresh checkout.
     Ready,
-    /// The loop ended before every check passed; this is its best iteration.
+    /// Best iteration of a loop that ended before every check passed.
     Partial,
 }
 
-/// How a loop ended.
+/// Result of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum LoopOutcome {
     /// Every check passed.
     Success,
-    /// Every check passed before anything was done.
+    /// Every check passed before the first iteration.
     NothingToDo,
-    /// Iterations, time or money were spent.
+    /// Limit of iterations, time or money reached.
     LimitReached,
     /// Ended by a person or by the overseer.
     Aborted,
-    /// The service could not go on.
+    /// Ended by an error of the service or its environment.
     Failed,
-    /// The pull request was merged.
+    /// Pull request merged.
     Merged,
-    /// The pull request was closed without being merged.
+    /// Pull request closed without a merge.
     Closed,
 }
 
-/// The report at the end of a loop.
+/// Result of a loop that ended or reached a limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompletionView {
-    /// Which loop.
+    /// Loop.
     pub loop_id: LoopId,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Why, in a sentence ("10 of 10 iterations were used"; who aborted and for what reason).
+    /// Result.
+    pub outcome: LoopOutcome,
+    /// Reason, in a sentence ("10 of 10 iterations were used").
     pub reason: String,
-    /// Title of the issue.
-    pub task_title: String,
-    /// Iterations done.
+    /// Next action of a person, in a sentence; empty if there is none.
+    #[serde(default)]
+    pub next_action: String,
+    /// Number of iterations done.
     pub iterations: u32,
-    /// Limit of iterations.
+    /// Maximum number of iterations.
     pub max_iterations: u32,
     /// Working time.
     pub elapsed_s: u64,
-    /// Money spent.
+    /// Total cost.
     pub cost: Option<Money>,
-    /// What it was spent on, the most first.
+    /// Cost per backend, highest first.
     pub spent_on: Vec<SpentLine>,
-    /// Completion, whole percent.
+    /// Completion in percent.
     pub completion_percent: u8,
-    /// The checks and how they went last.
+    /// Latest results of the checks.
     pub checks: Vec<CheckLine>,
-    /// Files changed, the most important first.
+    /// Changed files, largest change first.
     pub files: Vec<FileLine>,
-    /// Files changed beyond those listed.
+    /// Number of changed files beyond `files`.
     pub more_files: usize,
-    /// What was learnt.
+    /// Learnings of all iterations.
     pub learnings: Vec<String>,
-    /// Changes that weaken what measures them.
+    /// Changes that may weaken the checks.
     pub findings: Vec<TamperFinding>,
-    /// Branch of the work, where it still exists.
+    /// Branch, if anything was pushed.
     pub branch: Option<Link>,
     /// Pull request.
     pub pull: Option<Link>,
-    /// Ways to go on.
+    /// Commands that continue or end the loop.
     pub options: Vec<CommandHint>,
 }
 
-/// How urgent an escalation is.
+/// Severity of an escalation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// The loop waits for a person.
+pub enum EscalationSeverity {
+    /// The loop needs a decision.
     Critical,
     /// The loop was ended.
     Emergency,
 }
 
-/// An escalation: the body of the issue, or of a comment there or on the loop's own issue.
+/// Body of an escalation issue, or of a comment there or on the loop's issue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EscalationView {
-    /// Which loop.
+    /// Loop.
     pub loop_id: LoopId,
-    /// How urgent.
-    pub severity: Severity,
-    /// Cause in a word (`stuck`, `test_tampering`, …).
+    /// Severity.
+    pub severity: EscalationSeverity,
+    /// Name of the cause (`stuck`, `test_tampering`, …).
     pub cause: String,
-    /// The loop's issue.
+    /// Cause in a few words, without a full stop ("three iterations changed nothing").
+    #[serde(default)]
+    pub headline: String,
+    /// State of the loop, in words ("is paused").
+    #[serde(default)]
+    pub state: String,
+    /// Login of the person who asked for the loop; `None` if that is not a user.
+    #[serde(default)]
+    pub assignee: Option<String>,
+    /// Issue of the loop.
     pub issue: Link,
-    /// What happened, in a sentence or two.
+    /// Cause in a sentence or two.
     pub what_happened: String,
-    /// What shows it, a line each.
+    /// Evidence, one phrase each.
     pub evidence: Vec<String>,
-    /// What the bot did about it, in a sentence.
+    /// Action that the bot took, in a sentence.
     pub intervention: String,
-    /// What a person might do, a sentence each.
+    /// Recommended actions, one sentence each.
     pub recommendations: Vec<String>,
-    /// The last iterations, oldest first; the last three are shown.
+    /// Last iterations, oldest first; three are shown.
     pub recent: Vec<RecentIteration>,
     /// Exact replies that continue or end the loop.
     pub replies: Vec<CommandHint>,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
-    /// Whether it stands on the loop's own issue, which ends the loop where it is closed.
+    /// Whether the text is on the loop's own issue, which ends the loop if it is closed.
     #[serde(default)]
     pub at_home: bool,
 }
 
-/// One of the last iterations, in an escalation.
+/// Iteration in the table of an escalation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecentIteration {
-    /// Number, from 1.
+    /// 1-based number.
     pub n: u32,
-    /// How it was gone about.
+    /// Approach, in a few words.
     pub approach: String,
-    /// What came of it, in a sentence.
+    /// Result, in a phrase.
     pub outcome: String,
-    /// Checks that held after it.
+    /// Number of checks that passed.
     pub checks_held: u32,
-    /// Checks in all.
+    /// Number of checks.
     pub checks_total: u32,
-    /// Completion after it, whole percent.
+    /// Completion in percent.
     pub completion_percent: u8,
 }

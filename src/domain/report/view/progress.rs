@@ -1,4 +1,4 @@
-//! What people see while a loop runs: the status comment and the comment of each iteration.
+//! Views of a loop in progress: the status comment and the comment of each iteration.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,185 +6,223 @@ use super::{CommandHint, Link};
 use crate::domain::model::ids::{LoopId, Money};
 use crate::domain::model::task::{TamperFinding, TestCounts};
 
-/// The status comment, edited in place.
+/// Status comment: the first comment of a loop, edited in place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusView {
-    /// Which loop.
+    /// Loop.
     pub loop_id: LoopId,
+    /// Whether a newer status comment exists; then only a note is shown.
+    pub superseded: bool,
     /// Name of the state (`running`, `paused`, …).
     pub state: String,
-    /// One sentence that says where things stand.
+    /// Reason of the state, or the current step, in a sentence.
     pub headline: String,
-    /// Iteration under way or last ended; 0 before the first.
+    /// Next action, in a sentence: of a person, or of the bot.
+    pub next_action: String,
+    /// Whether the loop needs a reply from a person.
+    pub needs_person: bool,
+    /// Iteration in progress or last ended; 0 before the first.
     pub iteration: u32,
-    /// Limit of iterations.
+    /// Maximum number of iterations.
     pub max_iterations: u32,
-    /// Completion as measured, whole percent.
+    /// Measured completion in percent.
     pub completion_percent: u8,
-    /// Checks that hold.
+    /// Number of checks that pass.
     pub checks_held: u32,
-    /// Checks in all.
+    /// Number of checks.
     pub checks_total: u32,
-    /// One row an iteration, oldest first.
+    /// Iterations, oldest first.
     pub rows: Vec<IterationRow>,
-    /// Spent so far.
+    /// Cost so far.
     pub cost: Option<Money>,
-    /// Limit of money.
+    /// Maximum cost.
     pub cost_limit: Option<Money>,
     /// Working time so far.
     pub elapsed_s: u64,
-    /// Limit of working time.
+    /// Maximum working time.
     pub timeout_s: u64,
-    /// Branch of the work.
+    /// Branch, if anything was pushed.
     pub branch: Option<Link>,
+    /// Branch that the work is based on.
+    pub base_branch: String,
     /// Pull request.
     pub pull: Option<Link>,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
-    /// How it is going, once an iteration was judged.
+    /// Assessment of the last iteration.
     pub course: Option<CourseLine>,
-    /// What is wrong with it now, the most severe first.
+    /// Open detections, most severe first.
     pub detections: Vec<DetectionLine>,
-    /// Pauses asked for, waits: a sentence each.
+    /// Pending pause, guidance and other notes, one sentence each.
     pub notes: Vec<String>,
-    /// Commands that make sense now.
+    /// Learnings of all iterations.
+    pub learnings: Vec<String>,
+    /// Commands that are valid now.
     pub commands: Vec<CommandHint>,
-    /// What the agent is kept in, in a few words ("bubblewrap (tier A)").
+    /// Sandbox of the agent, in a few words ("bubblewrap 0.8.0").
     pub sandbox: String,
-    /// Backend that works.
+    /// Backend, with its model once one has run.
     pub backend: String,
-    /// Commands of the checks.
-    pub checks: Vec<String>,
-    /// Pieces of text that the forge does not show and the agent did not get.
+    /// Checks and their sources.
+    pub checks: Vec<PlannedCheck>,
+    /// Whether the checks were detected from the repository's files because none were configured.
+    pub detected: bool,
+    /// Login of the person who started the loop.
+    pub started_by: String,
+    /// People who may give commands, in words ("people with write access").
+    pub who_may: String,
+    /// Number of hidden pieces of text that were removed from the issue for the agent.
     pub hidden_removed: usize,
 }
 
-/// How a loop is going, in figures.
+/// Check and its source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedCheck {
+    /// Short name.
+    pub name: String,
+    /// Shell command.
+    pub command: String,
+    /// Condition to pass, in words ("exit code 0", "coverage of at least 80 %").
+    pub rule: String,
+    /// Source, in words ("this issue", "the repository's file", "detected").
+    pub source: String,
+}
+
+/// Assessment of a loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CourseLine {
     /// Control signal, 0..=1.
     pub signal: f64,
-    /// Its band.
+    /// Band of the control signal.
     pub urgency: String,
-    /// Where it is going.
+    /// Trend of the completion.
     pub trend: String,
     /// Gain profile.
     pub profile: String,
-    /// Iterations still needed; `None` where there is no telling.
+    /// Estimated number of iterations to completion; `None` if it cannot be estimated.
     pub forecast: Option<u64>,
-    /// How the next iteration goes at it.
+    /// Strategy of the next iteration; empty if it does not change.
     pub strategy: String,
 }
 
-/// Something that is wrong with a loop, and what was done about it.
+/// Detection and the action taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DetectionLine {
-    /// What, without a full stop.
+    /// Title, without a full stop.
     pub title: String,
-    /// How bad.
+    /// Severity.
     pub severity: String,
-    /// What was done: LOG, WARN, REDIRECT, PAUSE or ABORT.
+    /// Action taken: LOG, WARN, REDIRECT, PAUSE or ABORT.
     pub level: String,
-    /// What shows it.
+    /// Evidence.
     pub evidence: String,
 }
 
-/// One iteration in the status comment's table.
+/// Iteration in the table of the status comment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IterationRow {
-    /// Number, from 1.
+    /// 1-based number.
     pub n: u32,
-    /// How it was gone about.
+    /// Approach, in a few words.
     pub approach: String,
-    /// Checks that held after it; 0 until they have run.
+    /// Number of checks that passed; 0 until they have run.
     pub checks_held: u32,
-    /// Checks in all.
+    /// Number of checks.
     pub checks_total: u32,
-    /// Completion after it, whole percent; `None` until its checks have run.
+    /// Completion in percent; `None` until the checks have run.
     pub completion_percent: Option<u8>,
-    /// Control signal, 0..=1, once it was judged.
+    /// Control signal, 0..=1; `None` until the iteration was judged.
     pub control_signal: Option<f64>,
-    /// How long it took.
+    /// Duration.
     pub duration_s: u64,
-    /// What it cost.
+    /// Cost.
     pub cost: Option<Money>,
 }
 
-/// The comment of one iteration.
+/// Comment of one iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IterationView {
-    /// Which loop.
+    /// Loop.
     pub loop_id: LoopId,
-    /// Number, from 1.
+    /// Whether to fold the comment to one line, because a later iteration has one.
+    #[serde(default)]
+    pub folded: bool,
+    /// 1-based number.
     pub n: u32,
-    /// Limit of iterations.
+    /// Maximum number of iterations.
     pub max: u32,
-    /// How it was gone about.
+    /// Approach, in a few words.
     pub approach: String,
-    /// What was done, by the agent's own words.
+    /// Summary written by the agent.
     pub summary: String,
-    /// Files changed, the most important first.
+    /// Changed files, largest change first.
     pub files: Vec<FileLine>,
-    /// Files changed beyond those listed.
+    /// Number of changed files beyond `files`.
     pub more_files: usize,
-    /// The checks and how they went.
+    /// Results of the checks.
     pub checks: Vec<CheckLine>,
-    /// Completion after it, whole percent.
+    /// Number of checks that passed.
+    #[serde(default)]
+    pub checks_held: u32,
+    /// Number of checks.
+    #[serde(default)]
+    pub checks_total: u32,
+    /// Completion after the iteration, in percent.
     pub completion_percent: u8,
-    /// Completion before it, whole percent, where known.
+    /// Completion before the iteration, in percent, if known.
     pub previous_percent: Option<u8>,
-    /// What was learnt.
+    /// Learnings that the agent reported.
     pub learnings: Vec<String>,
-    /// What stands in the way.
+    /// Blockers that the agent reported.
     pub blockers: Vec<String>,
-    /// What comes next, in a sentence.
+    /// Next step, in a sentence.
     pub next: String,
-    /// How the next iteration goes at it, and why; empty where there is nothing to tell.
+    /// Strategy of the next iteration and its reason; empty if it does not change.
     pub strategy: String,
-    /// What was found, and done about it, in this iteration.
+    /// Detections of this iteration and the actions taken.
     pub detections: Vec<DetectionLine>,
-    /// Changes that weaken what measures them.
+    /// Changes that may weaken the checks.
     pub findings: Vec<TamperFinding>,
-    /// Protected paths that were put back.
+    /// Protected paths whose changes were reverted.
     pub restored_paths: Vec<String>,
-    /// Hosts that the agent was kept from and that no iteration before named.
+    /// Hosts that the sandbox refused for the first time in this loop.
     pub refused_hosts: Vec<String>,
-    /// The commit, where something changed.
+    /// Commit, if anything changed.
     pub commit: Option<Link>,
-    /// What went wrong with the agent, in a sentence.
+    /// Failure of the agent, in a sentence.
     pub agent_problem: Option<String>,
-    /// How long it took.
+    /// Duration.
     pub duration_s: u64,
-    /// What it cost.
+    /// Cost.
     pub cost: Option<Money>,
 }
 
-/// One changed file.
+/// Changed file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLine {
-    /// Path from the top of the tree.
+    /// Path relative to the repository's root.
     pub path: String,
-    /// Lines added.
+    /// Number of lines added.
     pub added: u64,
-    /// Lines removed.
+    /// Number of lines removed.
     pub removed: u64,
 }
 
-/// One check and how it went.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckLine {
     /// Short name.
     pub name: String,
     /// Shell command.
     pub command: String,
-    /// Whether its rule held.
+    /// Whether the check passed.
     pub holds: bool,
-    /// Why not, in a sentence; empty when it held.
+    /// Reason of the failure, in a sentence; empty if the check passed.
     pub why: String,
-    /// The runner's counts, where recognised.
+    /// Test counts, if the runner's output was recognised.
     pub tests: Option<TestCounts>,
-    /// How long it took.
+    /// Duration.
     pub duration_s: u64,
-    /// Last part of the output, secrets masked; empty where there is none to show.
+    /// Last part of the output, secrets masked; may be empty.
     pub output: String,
 }

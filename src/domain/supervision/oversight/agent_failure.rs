@@ -12,7 +12,7 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     if failed < settings.iterations {
         return None;
     }
-    let text = format!("the backend failed in {failed} of the last {} iterations, now: {}", window.len(), line(newest));
+    let text = format!("the backend failed in {failed} of the last {} iterations: {}", window.len(), line(newest));
     Detection::of(
         Kind::AgentFailure,
         Severity::High,

@@ -45,13 +45,13 @@ impl Kind {
     pub fn title(self) -> &'static str {
         match self {
             Self::Stuck => "The loop is stuck",
-            Self::Oscillation => "The loop goes to and fro",
-            Self::Deviation => "The work leaves the objective",
-            Self::ResourceBurn => "The loop spends much for little",
-            Self::Regression => "What held before holds no more",
+            Self::Oscillation => "The loop oscillates between approaches",
+            Self::Deviation => "The changes leave the scope of the task",
+            Self::ResourceBurn => "High cost for little progress",
+            Self::Regression => "A check that passed now fails",
             Self::TestTampering => "Checks were weakened",
-            Self::NoChange => "Nothing was changed while checks fail",
-            Self::AgentFailure => "The backend fails",
+            Self::NoChange => "Iterations changed nothing while checks fail",
+            Self::AgentFailure => "The backend keeps failing",
         }
     }
 
@@ -60,7 +60,7 @@ impl Kind {
         match self {
             Self::Stuck => &[
                 "Take a different approach; what was tried does not work.",
-                "Find the cause in a smallest example before changing more.",
+                "Find the cause with a minimal reproduction before changing more.",
                 "Split the task and do its smallest part first.",
             ],
             Self::Oscillation => &[
@@ -76,7 +76,7 @@ impl Kind {
                 "Split what remains into smaller tasks, or raise the limits if it is worth it.",
             ],
             Self::Regression => &[
-                "Mend what used to hold before going on.",
+                "Fix the check that used to pass before anything else.",
                 "Compare with the best iteration and take back the change that broke it.",
             ],
             Self::TestTampering => &[

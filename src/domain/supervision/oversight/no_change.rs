@@ -13,7 +13,7 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
         return None;
     }
     let severity = if run >= settings.high_iterations { Severity::High } else { Severity::Medium };
-    let text = format!("nothing was changed in the last {run} iterations");
+    let text = format!("{run} iterations changed nothing");
     Detection::of(Kind::NoChange, severity, vec![Evidence::new("unchanged", run, settings.iterations, text)])
 }
 

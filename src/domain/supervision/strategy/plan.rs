@@ -90,7 +90,7 @@ pub fn plan(state: &mut StrategyState, situation: &Situation<'_>, settings: &Str
     let rules = [no_progress, redirected, blocked, stuck, oscillating, nearly_done];
     let first = rules.iter().find_map(|rule| rule(state, situation, settings));
     let mut plan = first.unwrap_or_else(|| {
-        StrategyPlan::new(Approach::Persist, "", "the loop makes progress or has only begun".to_owned(), &[])
+        StrategyPlan::new(Approach::Persist, "", "the loop makes progress or has just started".to_owned(), &[])
     });
     plan.priorities = priorities(situation);
     if plan.approach == Approach::Persist && situation.assessment.progress > settings.near_completion {
@@ -137,7 +137,7 @@ fn stuck(state: &mut StrategyState, situation: &Situation<'_>, settings: &Strate
 
 fn oscillating(_: &mut StrategyState, situation: &Situation<'_>, _: &StrategySettings) -> Answer {
     let step = "Make one change at a time, and run the first failing check after each.";
-    let reasoning = "the loop goes to and fro".to_owned();
+    let reasoning = "the loop oscillates".to_owned();
     situation.oscillating.then(|| StrategyPlan::new(Approach::Simplify, "one change at a time", reasoning, &[step]))
 }
 

@@ -121,7 +121,7 @@ fn blockers_are_counted_whatever_their_numbers() {
 #[test]
 fn the_first_rule_that_holds_decides() {
     // Everything holds at once; from the top, each rule is taken away in turn.
-    let redirect = redirected("The loop goes to and fro: 2 returns");
+    let redirect = redirected("The loop oscillates between approaches: 2 returns");
     let mut all = history(&[0.85; 8]);
     blocked(&mut all, 3, "no database");
     let at_rest = assessed(&all);
@@ -133,7 +133,7 @@ fn the_first_rule_that_holds_decides() {
     let assessment = assessed(&moving);
     let full = Situation { assessment: &assessment, ..full };
     let found = planned(&full);
-    let reasoning = "the overseer redirected the loop: The loop goes to and fro: 2 returns";
+    let reasoning = "the overseer redirected the loop: The loop oscillates between approaches: 2 returns";
     assert_eq!((found.approach, found.reasoning.as_str()), (Approach::Pivot, reasoning));
 
     let found = planned(&Situation { redirect: None, ..full });

@@ -27,9 +27,9 @@ fn advice_question_matches_snapshot() {
     Control: P 0.40 (what is open), I 1.20 (what stays open), D +0.05 (above 0 is getting worse), signal 0.90, urgency critical, trend stable.
     Strategy: pivot, find the cause first, because the same error in 3 of the last 5 iterations.
     The agent's claimed completion is 83 points too high on average (Brier score 0.75); 2 of 2 claims to be done were wrong.
-    Criteria, all of which have to hold:
-    - tests: `pytest -q` exits with 0
-    - types: `mypy src` exits with 0
+    Criteria, all of which have to pass:
+    - tests: `pytest -q`, passes with exit code 0
+    - types: `mypy src`, passes with exit code 0
     Failing:
     - tests: E IndexError: list index out of range
     In the way, in the agent's words:

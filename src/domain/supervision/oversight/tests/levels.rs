@@ -205,7 +205,7 @@ fn the_next_prompt_says_it_once_a_cause() {
     insta::assert_snapshot!(verdicts[2].directives.join("\n\n"), @r#"
         OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error in 3 of the last 5 iterations: error: no such table.
         - Take a different approach; what was tried does not work.
-        - Find the cause in a smallest example before changing more.
+        - Find the cause with a minimal reproduction before changing more.
         - Split the task and do its smallest part first.
         "#);
     assert_eq!((verdicts[3].decision, verdicts[3].directives.len()), (Decision::Continue, 0));
@@ -214,8 +214,8 @@ fn the_next_prompt_says_it_once_a_cause() {
     let falling = trace(&[0.6, 0.58, 0.56, 0.54], |_, r| r.coverage = None);
     let verdicts = Loop::default().run(&falling);
     insta::assert_snapshot!(verdicts[2].directives.join("\n\n"), @r#"
-        WARNING: What held before holds no more. Evidence: completion fell by 4 % in 2 iterations in a row.
-        - Mend what used to hold before going on.
+        WARNING: A check that passed now fails. Evidence: completion fell by 4 % in 2 iterations in a row.
+        - Fix the check that used to pass before anything else.
         - Compare with the best iteration and take back the change that broke it.
         "#);
     assert!(verdicts[3].directives.is_empty());
