@@ -128,7 +128,11 @@ impl Renderer {
         let filled = |environment: &Environment<'_>| environment.get_template(name)?.render(&context);
         filled(&self.chosen)
             .or_else(|error| {
-                tracing::warn!(name, error = format!("{error:#}"), "could not render the operator's template; using the built-in one");
+                tracing::warn!(
+                    name,
+                    error = format!("{error:#}"),
+                    "could not render the operator's template; using the built-in one"
+                );
                 filled(&self.built_in)
             })
             .map(|text| tidy(&text))

@@ -356,7 +356,9 @@ impl Engine {
             assignees: view.assignee.iter().cloned().collect(),
         };
         match seat.forge.create_issue(repo, &issue).await {
-            Err(e) if matches!(e.kind, ForgeErrorKind::Bug | ForgeErrorKind::NotFound) && !issue.assignees.is_empty() => {
+            Err(e)
+                if matches!(e.kind, ForgeErrorKind::Bug | ForgeErrorKind::NotFound) && !issue.assignees.is_empty() =>
+            {
                 tracing::warn!(%repo, error = %e, "could not assign the escalation issue; opening it without assignee");
                 issue.assignees.clear();
                 Ok(seat.forge.create_issue(repo, &issue).await?)

@@ -271,7 +271,10 @@ pub(super) fn all() -> Vec<View> {
         View::Iteration(Box::new(iteration())),
         View::NeedsCriteria(NeedsCriteriaView {
             loop_id: loop_id(),
-            looked_at: vec!["this issue: no `ralph` block or completion criteria".into(), "Cargo.toml, package.json, go.mod: no known test command".into()],
+            looked_at: vec![
+                "this issue: no `ralph` block or completion criteria".into(),
+                "Cargo.toml, package.json, go.mod: no known test command".into(),
+            ],
             repository_file: ".github/ralph.yml".into(),
             who_may: "people with write access".into(),
         }),

@@ -146,7 +146,9 @@ fn iteration_in_progress_shows_no_figures() {
     let mut rows = status(3).rows;
     rows[2].control_signal = None;
     let measured = shown(&rows);
-    let lines = |text: &str| text.lines().filter(|line| ["bar ", "line "].iter().any(|kind| line.trim().starts_with(kind))).count();
+    let lines = |text: &str| {
+        text.lines().filter(|line| ["bar ", "line "].iter().any(|kind| line.trim().starts_with(kind))).count()
+    };
     assert_eq!(lines(&measured), 2, "the signal's line ends before the other one: {measured}");
     rows[2].completion_percent = None;
     let under_way = shown(&rows);
@@ -307,7 +309,10 @@ fn marker_contains_no_comment_end() {
 fn titles_mention_nobody() {
     assert_eq!(renderer().pull_title(&pull()), "Parser fails on empty input (no. 42) for mona");
     assert_eq!(renderer().pull_title(&PullView { title: "\u{200b}".into(), ..pull() }), "Work on issue 42");
-    assert_eq!(renderer().escalation_title(&escalation()), "ralph needs a decision on #42: the same error in 5 of the last 5 iterations");
+    assert_eq!(
+        renderer().escalation_title(&escalation()),
+        "ralph needs a decision on #42: the same error in 5 of the last 5 iterations"
+    );
 }
 
 #[test]

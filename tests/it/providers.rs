@@ -354,8 +354,7 @@ async fn spent_daily_budget_resumes_next_day(dialect: Dialect) {
         assert!(waiting.why.contains("the service's budget for the day is $0.60"), "{}", waiting.why);
         assert!(waiting.why.contains("it goes on by itself at 2026-09-22 00:00 UTC"), "{}", waiting.why);
         assert!(
-            world.bot_commented("Waiting until 2026-09-22 00:00 UTC")
-                && world.bot_commented("no action is needed")
+            world.bot_commented("Waiting until 2026-09-22 00:00 UTC") && world.bot_commented("no action is needed")
         );
         assert!(world.escalations().is_empty(), "nobody is asked for anything");
         assert_eq!(world.state_labels(), ["waiting"]);

@@ -463,7 +463,9 @@ fn abort(turn: &mut Turn, why: &str) {
     let found =
         turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= Level::Pause).cloned();
     let (cause, view) = match found {
-        Some(found) => (found.kind.name(), report::intervention(&turn.next, &found, view::EscalationSeverity::Emergency)),
+        Some(found) => {
+            (found.kind.name(), report::intervention(&turn.next, &found, view::EscalationSeverity::Emergency))
+        }
         None => ("emergency", report::emergency(&turn.next, "emergency")),
     };
     turn.effects.push(Effect::escalate(cause, view));

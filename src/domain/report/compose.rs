@@ -501,7 +501,8 @@ pub fn iteration(current: &Loop) -> Option<View> {
 /// Fills the comment of an earlier iteration, folded to one line; `None` if there is no such iteration.
 pub fn folded_iteration(current: &Loop, number: u32) -> Option<View> {
     let found = current.iterations.iter().rev().find(|i| i.number == number)?;
-    let view = IterationView { folded: true, next: String::new(), strategy: String::new(), ..iteration_view(current, found) };
+    let view =
+        IterationView { folded: true, next: String::new(), strategy: String::new(), ..iteration_view(current, found) };
     Some(View::Iteration(Box::new(view)))
 }
 

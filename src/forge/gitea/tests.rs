@@ -397,7 +397,12 @@ async fn labels_of_repository_and_organisation_are_found_by_name() {
         one_page(&server, REPO_LABELS, vec![label(4, "bug"), label(5, "both")]);
         one_page(&server, ORG_LABELS, vec![label(90, "ralph:run"), label(91, "both")]);
         server.on("POST", "/repos/acme/app/issues", 201, issue(9, &["bug"]));
-        let new = NewIssue { title: "T".into(), body: "B".into(), labels: vec!["ralph:run".into(), "both".into()], assignees: vec!["ada".into()] };
+        let new = NewIssue {
+            title: "T".into(),
+            body: "B".into(),
+            labels: vec!["ralph:run".into(), "both".into()],
+            assignees: vec!["ada".into()],
+        };
         assert_eq!(forge.create_issue(&repo(), &new).await.unwrap().number, Number(9));
         let sent = server.bodies("POST", "/repos/acme/app/issues");
         assert_eq!(sent, [json!({ "title": "T", "body": "B", "labels": [90, 5], "assignees": ["ada"] })]);

@@ -105,7 +105,8 @@ fn facts(current: &Loop) -> String {
             out.push_str(&format!("{title}:\n{lines}"));
         }
     };
-    let checks = current.checks.iter().map(|c| format!("{}: `{}`, passes with {}", c.name, c.command, rule_words(&c.rule)));
+    let checks =
+        current.checks.iter().map(|c| format!("{}: `{}`, passes with {}", c.name, c.command, rule_words(&c.rule)));
     section("Criteria, all of which have to pass", text::list(&checks.collect::<Vec<_>>(), ITEMS, 200));
     let failing = assessment.failing.iter().map(|c| format!("{}: {}", c.name, c.error.as_deref().unwrap_or("fails")));
     section("Failing", text::list(&failing.collect::<Vec<_>>(), ITEMS, 240));

@@ -121,8 +121,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
             assert_eq!(run.current.judged().map(|judged| judged.approach), Some(Approach::Pivot));
             assert!(told.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", told.strategy);
             assert!(run.audit().contains(&AuditEvent::Intervened));
-            let next =
-                "different approach: find the cause first (reason: the overseer redirected the loop: The loop is stuck: ";
+            let next = "different approach: find the cause first (reason: the overseer redirected the loop: The loop is stuck: ";
             assert!(run.next_by_comment().starts_with(next), "{}", run.next_by_comment());
             assert_eq!(run.current.session, None, "a long session decays");
             let warns = |e: &Effect| matches!(e, Effect::Warn { notice } if notice.cause == "redirect_stuck" && notice.what_happened.contains("mismatched types"));

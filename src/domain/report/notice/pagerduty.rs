@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::text::{address, fitted, headline, level, line, moment, place, plain, next_actions};
+use super::text::{address, fitted, headline, level, line, moment, next_actions, place, plain};
 use super::{Notice, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::text::{address, fitted, headline, line, list, moment, place, plain, next_actions};
+use super::text::{address, fitted, headline, line, list, moment, next_actions, place, plain};
 use super::{Notice, Occasion};
 
 const HEADER_MAX: usize = 150;

@@ -268,9 +268,10 @@ fn reminder_belongs_to_same_incident() {
 #[test]
 fn escalation_level_matches_severity() {
     let current = a_loop();
-    for (severity, wanted) in
-        [(EscalationSeverity::Critical, EscalationLevel::Critical), (EscalationSeverity::Emergency, EscalationLevel::Emergency)]
-    {
+    for (severity, wanted) in [
+        (EscalationSeverity::Critical, EscalationLevel::Critical),
+        (EscalationSeverity::Emergency, EscalationLevel::Emergency),
+    ] {
         let mut view = crate::domain::report::escalation(&current, "stuck", "look at it");
         if let View::Escalation(inner) = &mut view {
             inner.severity = severity;

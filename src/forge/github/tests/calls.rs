@@ -246,7 +246,12 @@ async fn issues_are_opened_and_closed() {
     let created = json!({ "number": 50, "title": "t", "labels": [{ "name": "critical" }], "user": null });
     let template = "/repos/{owner}/{repo}/issues";
     transport.on("POST", "/repos/acme/app/issues", 201, answer("POST", template, 201, created));
-    let new = NewIssue { title: "t".into(), body: "b".into(), labels: vec!["critical".into()], assignees: vec!["ada".into()] };
+    let new = NewIssue {
+        title: "t".into(),
+        body: "b".into(),
+        labels: vec!["critical".into()],
+        assignees: vec!["ada".into()],
+    };
     let issue = github.create_issue(&repo(), &new).await.unwrap();
     assert_eq!((issue.number, issue.author, issue.labels), (Number(50), None, vec!["critical".to_owned()]));
     let sent = json!({ "title": "t", "body": "b", "labels": ["critical"], "assignees": ["ada"] });
