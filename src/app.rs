@@ -25,9 +25,9 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::egress::Egress;
 use crate::embed::StaticModel;
 use crate::engine::{
-    self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Shares, Wake,
+    self, Engine, EngineSettings, ForgeAccount, ChannelRetrySettings, LeaseOwner, RepositoryPattern, Role, ForgeCallLimits, Wake,
 };
-use crate::escalate::{Channel, ChannelSettings};
+use crate::channels::{Channel, ChannelSettings};
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};
@@ -82,7 +82,7 @@ impl Default for Options {
 }
 
 /// A running service.
-pub struct App {
+pub struct Application {
     /// What does the work.
     pub engine: Arc<Engine>,
     /// Where it listens, where it takes webhooks.
@@ -92,7 +92,7 @@ pub struct App {
     deaf: CancellationToken,
 }
 
-impl App {
+impl Application {
     /// Starts the service: database, adapters, what was left over, then the ears.
     pub async fn start(config: &Config, env: &Env, options: Options) -> anyhow::Result<Self> {
         failpoint::arm(|variable| env.get(variable)).map_err(anyhow::Error::msg)?;
@@ -198,7 +198,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             Some(id) => id,
             None => own_id(&*forge, &store).await?,
         };
-        forges.insert(forge.name().clone(), ForgeSeat { forge, own });
+        forges.insert(forge.name().clone(), ForgeAccount { forge, user_id: own });
     }
     let sandbox = sandbox(config, options).await;
     let (path, tools) = programs(env);
@@ -249,7 +249,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         owner: owner(),
         instance,
         wake: Wake::default(),
-        hands: Shares::default(),
+        call_limits: ForgeCallLimits::default(),
         watch: tokio::sync::Mutex::new(ClockWatch::new(options.clock.clone())),
         metrics: Arc::new(Metrics::new()),
         stopping: CancellationToken::new(),
@@ -444,7 +444,7 @@ fn settings(
     config: &Config,
     data: &Path,
     sandbox: &SandboxFound,
-    forges: &HashMap<ForgeName, ForgeSeat>,
+    forges: &HashMap<ForgeName, ForgeAccount>,
     built: &Built,
 ) -> EngineSettings {
     let mut choice = config.backends_settings();
@@ -491,11 +491,11 @@ fn settings(
         ambiguity_wait: Duration::from_millis(u64::from(config.engine.ambiguity_wait_ms)),
         retry_first: Duration::from_millis(u64::from(config.engine.retry_first_ms)),
         retry_most: Duration::from_secs(300),
-        notify: NotifySettings::default(),
+        channel_retry: ChannelRetrySettings::default(),
         stop_grace: Duration::from_secs(config.engine.stop_grace.as_seconds()),
         reconcile_live: Duration::from_secs(60),
         reconcile_idle: Duration::from_secs(15 * 60),
-        event_patience_ms: 60_000,
+        missed_event_after_ms: 60_000,
         sandboxed: sandbox.on,
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
@@ -511,9 +511,9 @@ pub(crate) fn embedder(config: &Config) -> anyhow::Result<Option<Arc<StaticModel
     Ok(Some(Arc::new(model)))
 }
 
-fn owner() -> Owner {
+fn owner() -> LeaseOwner {
     let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
-    Owner {
+    LeaseOwner {
         host: read("/proc/sys/kernel/hostname"),
         boot: read("/proc/sys/kernel/random/boot_id"),
         pid: std::process::id(),

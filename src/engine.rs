@@ -1,23 +1,24 @@
-//! Turns deliveries into steps, and effects into events.
+//! Event loop of the service: turns deliveries into steps of loops, and effects into events.
 //!
-//! `intake` reads deliveries and asks who may; the store steps loops inside its write transaction; `executor` does what
-//! they decided; `timer` and `reconcile` make events of time and of what the world looks like. Each has a `…_step` that
-//! does one piece and says whether there was any, which is what tests and the simulation call; `supervisor` runs them.
+//! `intake` reads deliveries and checks permissions; the store steps loops inside its write transaction; `executor`
+//! executes the effects that they return; `timer` and `reconcile` create inputs from due times and from the state of
+//! the world. Each module has a `…_step` function that processes one item and returns whether there was one; tests
+//! and the simulation call these. `supervisor` runs them as tasks.
 
 mod assist;
 mod comments;
 mod executor;
-mod hands;
+mod concurrency_limits;
 mod intake;
 mod logs;
 mod memory;
-mod notify;
+mod channel_effects;
 mod providers;
-mod recall;
+mod prompt_memory;
 mod reconcile;
 mod settings;
 mod supervisor;
-mod talk;
+mod forge_effects;
 mod timer;
 mod work;
 
@@ -27,9 +28,9 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use hands::Hands;
-pub use notify::NotifySettings;
-pub use recall::Recalled;
+use concurrency_limits::ConcurrencyLimits;
+pub use channel_effects::ChannelRetrySettings;
+pub use prompt_memory::PromptMemory;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
 
@@ -37,7 +38,7 @@ use crate::agent::Backend;
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::domain::model::ids::{ForgeName, UserId};
-use crate::escalate::Channel;
+use crate::channels::Channel;
 use crate::forge::Forge;
 use crate::provider::assistant::Assistant;
 use crate::render::{MarkerKey, Renderer};
@@ -45,141 +46,141 @@ use crate::store::Store;
 use crate::telemetry::Metrics;
 use crate::workspace::Workspaces;
 
-/// Tells loops in this process that there is something to do; other processes find out by polling.
+/// Wakes the tasks of this process when work is available; other processes poll.
 #[derive(Debug, Default)]
 pub struct Wake {
-    /// Deliveries wait.
+    /// Deliveries are due.
     pub intake: Notify,
-    /// Inputs wait, or slots may be free.
+    /// Inputs of loops are pending, or slots may be free.
     pub step: Notify,
     /// A timer was set.
     pub timer: Notify,
-    /// Effects for the forge wait.
+    /// Effects on a forge are pending.
     pub talk: Notify,
-    /// Comments wait to be told that they were seen.
+    /// Acknowledgements of comments are pending.
     pub seen: Notify,
-    /// Messages for channels wait.
+    /// Messages for channels are pending.
     pub notify: Notify,
-    /// Work waits, or should be stopped.
+    /// Work is pending or was cancelled.
     pub work: Notify,
-    /// The world should be looked at.
+    /// A reconciliation is wanted.
     pub reconcile: Notify,
 }
 
 impl Wake {
-    /// Something is to be said to a forge.
-    pub fn said(&self) {
+    /// Signals that effects on a forge were queued.
+    pub fn effects_queued(&self) {
         self.seen.notify_one();
         self.talk.notify_one();
     }
 
-    /// After a step: whatever it decided may be waiting.
-    pub fn decided(&self) {
-        self.said();
+    /// Signals that a loop has taken a step: effects, messages and work may be pending.
+    pub fn loop_stepped(&self) {
+        self.effects_queued();
         self.notify.notify_waiters();
         self.work.notify_one();
         self.step.notify_one();
     }
 }
 
-/// Calls to forges under way, by what they are for.
+/// Limits on concurrent calls to forges, by purpose.
 #[derive(Debug)]
-pub struct Shares {
-    /// Handling deliveries.
-    intake: Hands,
-    /// Saying that a comment was seen.
-    seen: Hands,
-    /// All else that is said.
-    talk: Hands,
+pub struct ForgeCallLimits {
+    /// Processing of deliveries.
+    intake: ConcurrencyLimits,
+    /// Acknowledgements of comments.
+    seen: ConcurrencyLimits,
+    /// All other effects on the forge.
+    talk: ConcurrencyLimits,
 }
 
-impl Default for Shares {
+impl Default for ForgeCallLimits {
     fn default() -> Self {
         let [intake, seen, talk] =
-            [supervisor::INTAKE, supervisor::SEERS, supervisor::TALKERS].map(|most| Hands::new(most, most.div_ceil(2)));
+            [supervisor::INTAKE, supervisor::SEERS, supervisor::TALKERS].map(|most| ConcurrencyLimits::new(most, most.div_ceil(2)));
         Self { intake, seen, talk }
     }
 }
 
-/// A forge and our account there.
-pub struct ForgeSeat {
+/// A configured account on a forge.
+pub struct ForgeAccount {
     /// The adapter.
     pub forge: Arc<dyn Forge>,
-    /// Our own numeric id: what it does is never an event.
-    pub own: UserId,
+    /// Numeric id of the account; its own actions are never handled as events.
+    pub user_id: UserId,
 }
 
-/// Everything that the loops of the service share.
+/// State and adapters that the tasks of the service share.
 pub struct Engine {
-    /// Durable state.
+    /// Database.
     pub store: Store,
-    /// Time.
+    /// Clock.
     pub clock: Clock,
-    /// Servers by configured name.
-    pub forges: HashMap<ForgeName, ForgeSeat>,
-    /// Channels outside of the forges.
+    /// Forge accounts by configured name.
+    pub forges: HashMap<ForgeName, ForgeAccount>,
+    /// Notification channels such as Slack or PagerDuty.
     pub channels: Vec<Channel>,
-    /// Git.
+    /// Git mirrors and work trees.
     pub workspaces: Workspaces,
-    /// Agents by configured name.
+    /// Agent backends by configured name.
     pub backends: HashMap<String, Arc<dyn Backend>>,
-    /// What answers questions, by configured name.
+    /// Backends that answer questions of the service, by configured name.
     pub assistants: HashMap<String, Arc<dyn Assistant>>,
-    /// Checks.
+    /// Runner of checks.
     pub checks: CheckRunner,
-    /// Texts.
+    /// Renderer of templates.
     pub renderer: Renderer,
-    /// What the tokens of the session memory's servers are made with.
+    /// Key from which the tokens of session memory servers are derived.
     pub mcp_key: String,
-    /// What the markers in our texts are signed with.
+    /// Key that signs the markers in the bot's comments.
     pub marker_key: MarkerKey,
-    /// Settings.
+    /// Engine settings.
     pub settings: EngineSettings,
-    /// This process in leases.
-    pub owner: Owner,
-    /// Random name of this installation: in the environment of every process that it starts.
+    /// Identity of this process as an owner of leases.
+    pub owner: LeaseOwner,
+    /// Random name of this installation; in the environment of every process that it starts.
     pub instance: String,
-    /// Wakers.
+    /// Wake-up signals between tasks.
     pub wake: Wake,
-    /// Calls to forges under way.
-    pub hands: Shares,
-    /// Notices when the clock is set anew.
+    /// Limits on concurrent calls to forges.
+    pub call_limits: ForgeCallLimits,
+    /// Detects changes of the system clock.
     pub watch: tokio::sync::Mutex<ClockWatch>,
-    /// Counters.
+    /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Set when the service stops: no new work.
+    /// Cancelled when the service stops; no new work is started.
     pub stopping: CancellationToken,
 }
 
-/// A process in leases. Where host and boot are the same, its life can be looked up.
+/// Process that owns leases. For owners on the same host and boot, whether it is alive can be looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
-    /// Name of the machine.
+pub struct LeaseOwner {
+    /// Host name.
     pub host: String,
-    /// Which start of the machine.
+    /// Boot id of the host.
     pub boot: String,
     /// Process id.
     pub pid: u32,
-    /// Tells two processes of the same id apart.
+    /// Random value that distinguishes processes with the same id.
     pub nonce: String,
 }
 
-impl Owner {
-    /// `host/boot/pid/nonce`.
+impl LeaseOwner {
+    /// Returns `host/boot/pid/nonce`.
     pub fn name(&self) -> String {
         format!("{}/{}/{}/{}", self.host, self.boot, self.pid, self.nonce)
     }
 
-    /// Reads a name back.
+    /// Parses a name; `None` if it is malformed.
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.splitn(4, '/');
         let (host, boot, pid, nonce) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         Some(Self { host: host.into(), boot: boot.into(), pid: pid.parse().ok()?, nonce: nonce.into() })
     }
 
-    /// Whether the owner is known to be gone: an earlier start of this machine, or a process of it that has ended.
-    /// `alive` says whether a process of this machine runs and is one of ours.
-    pub fn is_gone(&self, here: &Owner, alive: impl Fn(u32) -> bool) -> bool {
+    /// Whether the owner is known to have ended: it belongs to an earlier boot of this host, or its process has
+    /// exited. `alive` reports whether a process id belongs to a running process of this installation.
+    pub fn is_gone(&self, here: &LeaseOwner, alive: impl Fn(u32) -> bool) -> bool {
         self.host == here.host
             && (self.boot != here.boot
                 || (self.pid != here.pid && !alive(self.pid))

@@ -10,7 +10,7 @@ pub mod config;
 pub mod domain;
 pub mod embed;
 pub mod engine;
-pub mod escalate;
+pub mod channels;
 pub mod forge;
 pub mod http;
 pub mod mcp;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::f32::consts::FRAC_1_SQRT_2;
 use std::path::Path;
 
-use ralph_bot::app::{App, Options};
+use ralph_bot::app::{Application, Options};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::checks::criteria::TaskType;
 use ralph_bot::domain::knowledge::memory::{
@@ -169,7 +169,7 @@ async fn missing_and_broken_model_files_are_reported() {
     std::fs::write(model.join("tokenizer.json"), "{").expect("written");
     let config = config(folder.path()).expect("its files are there");
     let env = Env::of([("PATH", "/usr/bin:/bin")]);
-    let error = App::start(&config, &env, Options::default()).await.err().expect("it does not start").to_string();
+    let error = Application::start(&config, &env, Options::default()).await.err().expect("it does not start").to_string();
     assert!(
         error.starts_with("`memory.embeddings`: ") && error.contains("tokenizer.json: it is no tokenizer"),
         "{error}"
@@ -204,7 +204,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
     write(&model, &[table()]);
     let env = Env::of([("PATH", "/usr/bin:/bin")]);
     let options = Options { role: Role::Ingest, ..Options::default() };
-    let app = App::start(&config(folder.path()).expect("a model"), &env, options).await.expect("it starts");
+    let app = Application::start(&config(folder.path()).expect("a model"), &env, options).await.expect("it starts");
     let now = app.engine.clock.now();
     let learnt = learnings(now);
     app.engine.store.write(move |c| import(c, &learnt, &MemorySettings::default(), now)).await.expect("imported");
@@ -233,7 +233,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
         now,
     );
     // Without vectors nothing would be found: no word is shared. The first look makes them.
-    let recalled = app.engine.recall(&begun.next).await;
+    let recalled = app.engine.prompt_memory(&begun.next).await;
     let told: Vec<_> = recalled.learnings.iter().map(|learning| learning.text.as_str()).collect();
     assert!(told.first().is_some_and(|text| text.contains("Feed the marmot")), "{told:?}");
     app.stop().await;

@@ -72,7 +72,7 @@ async fn iterate(world: &World) -> anyhow::Result<Vec<Duration>> {
         let watch = Stopwatch::start();
         let stepped = engine.loop_step().await?;
         let mut spent = watch.elapsed();
-        while engine.talk_step().await? {}
+        while engine.forge_effect_step().await? {}
         let before = world.newest().await?;
         let watch = Stopwatch::start();
         let worked = !stepped && engine.work_step().await?;

@@ -197,7 +197,7 @@ async fn context(run: &mut Run, world: &World, ended: Loop) -> anyhow::Result<()
     let mut tokens = 0;
     for _ in 0..if run.size == Size::Brief { 3 } else { 100 } {
         let watch = Stopwatch::start();
-        let recalled = engine.recall(&current).await;
+        let recalled = engine.prompt_memory(&current).await;
         let of = current.id.clone();
         let summaries = engine.store.read(move |c| session::summaries(c, &of, 0)).await?;
         let mut context = Context::of(&current, engine.clock.now());

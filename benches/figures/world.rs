@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fake_forge::{Access, Dialect, FakeForge, FakeRefusal};
-use ralph_bot::app::{App, Options};
+use ralph_bot::app::{Application, Options};
 use ralph_bot::clock::{Clock, Stopwatch};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::Loop;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct World {
     pub forge: FakeForge,
     pub repo: RepoId,
-    pub app: App,
+    pub app: Application,
     /// Whether agents and checks run in bubblewrap.
     pub sandboxed: bool,
     maintainer: User,
@@ -76,7 +76,7 @@ impl World {
             settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
         };
         let options = Options { role, rates, sandbox: Some(sandbox), tune, ..Options::default() };
-        let app = App::start(&config, &env, options).await?;
+        let app = Application::start(&config, &env, options).await?;
         let address = app.address.context("the service does not listen")?;
         let url = format!("http://{address}/webhooks/forge");
         forge.add_hook(repo, &url, SECRET).await.map_err(refused)?;

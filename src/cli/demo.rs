@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{CliError, CliResult, Global};
-use crate::app::{App, Options};
+use crate::app::{Application, Options};
 use crate::clock::Clock;
 use crate::config::{Config, Env};
 use crate::domain::loops::{Loop, LoopState};
@@ -121,7 +121,7 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn start(folder: &Path, forge: &FakeForge, bot: &User, args: &DemoArgs, env: &Env) -> anyhow::Result<App> {
+async fn start(folder: &Path, forge: &FakeForge, bot: &User, args: &DemoArgs, env: &Env) -> anyhow::Result<Application> {
     let agent = folder.join("agent.sh");
     std::fs::write(&agent, AGENT).context("the demo's agent could not be written")?;
     let sandbox = probe().await;
@@ -157,7 +157,7 @@ backends:
         tune,
         ..Options::default()
     };
-    App::start(&config, &env, options).await
+    Application::start(&config, &env, options).await
 }
 
 /// Prints what happens: for people, or one JSON line an event.
@@ -206,7 +206,7 @@ struct Viewer<'a> {
 
 impl Viewer<'_> {
     /// Shows what happens until the pull request is ready for review.
-    async fn watch(&mut self, app: &App, screen: &Screen) -> anyhow::Result<Loop> {
+    async fn watch(&mut self, app: &Application, screen: &Screen) -> anyhow::Result<Loop> {
         loop {
             self.look(screen);
             let newest = app.engine.store.read(|c| loops::list(c, false, 1)).await?.into_iter().next();

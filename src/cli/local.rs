@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::serve::Signals;
 use super::{CliError, CliResult, Global, block_on, print};
-use crate::app::{self, App, Options};
+use crate::app::{self, Application, Options};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env, FILE_VARIABLE, PRESETS, operator_file};
 use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
@@ -95,7 +95,7 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     let forge = Arc::new(forge.map_err(CliError::Usage)?);
     let options =
         Options { listen: false, extra_forges: vec![forge.clone()], tune: say_everything, ..Options::default() };
-    let started = App::start(&config, env, options).await;
+    let started = Application::start(&config, env, options).await;
     let app = started.map_err(|error| CliError::Failed(format!("it did not start: {error:#}")))?;
     let wishes = RunOptions {
         checks: args.check.clone(),
@@ -183,7 +183,7 @@ fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliEr
 
 /// Begins the loop; loops that an earlier run left in the same folder end.
 async fn begin(
-    app: &App,
+    app: &Application,
     config: &Config,
     forge: &Local,
     (title, body): (&str, &str),
@@ -221,7 +221,7 @@ async fn begin(
     });
     match begun.await.map_err(|e| failed(&e))? {
         true => {
-            app.engine.wake.decided();
+            app.engine.wake.loop_stepped();
             Ok(id)
         }
         false => Err(failed(&"another run in the same folder is at it; use another --data")),
@@ -243,7 +243,7 @@ fn given(issue: IssueSnapshot) -> LoopTask {
 }
 
 /// Prints what happens until the loop comes to rest; `None` where a signal came before.
-async fn follow(app: &App, id: &LoopId, signals: &mut Signals, json: bool) -> Result<Option<Loop>, CliError> {
+async fn follow(app: &Application, id: &LoopId, signals: &mut Signals, json: bool) -> Result<Option<Loop>, CliError> {
     let mut progress = Progress::default();
     loop {
         let known = id.clone();

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{CliError, CliResult, Global, block_on_with, load, print};
-use crate::app::{App, Options};
+use crate::app::{Application, Options};
 use crate::config::{Config, ConfigScope, Env};
 use crate::engine::Role;
 use crate::forge::http::RateSettings;
@@ -69,7 +69,7 @@ async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult 
     let mut signals = Signals::new()?;
     let rates =
         RateSettings { mutation_interval_ms: i64::from(config.engine.mutation_interval_ms), ..RateSettings::default() };
-    let app = App::start(config, env, Options { role, rates, ..Options::default() })
+    let app = Application::start(config, env, Options { role, rates, ..Options::default() })
         .await
         .map_err(|error| CliError::Failed(format!("the service did not start: {error:#}")))?;
     print(&announcement(config, app.address, json))?;

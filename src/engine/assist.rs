@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
-use super::providers::{CallEnd, Used, Wish, reasons_words};
+use super::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
 use crate::clock::Stopwatch;
 use crate::domain::knowledge::intelligence::{Ask, AssistantJob, ask};
 use crate::domain::knowledge::session;
@@ -38,7 +38,7 @@ pub(super) struct Questions<'a> {
     pub ticket: u64,
     /// Ends all waiting.
     pub cancel: &'a CancellationToken,
-    seats: Semaphore,
+    slots: Semaphore,
     so_far: Mutex<SoFar>,
 }
 
@@ -52,17 +52,17 @@ struct SoFar {
     /// Whether one that waits for a person was given another chance.
     tried_disabled: bool,
     /// What they used together.
-    used: Used,
+    used: CallUsage,
 }
 
 impl<'a> Questions<'a> {
     /// None were asked yet.
     pub fn of(current: &'a Loop, ticket: u64, cancel: &'a CancellationToken) -> Self {
-        Self { current, ticket, cancel, seats: Semaphore::new(AT_ONCE), so_far: Mutex::default() }
+        Self { current, ticket, cancel, slots: Semaphore::new(AT_ONCE), so_far: Mutex::default() }
     }
 
     /// What they used together.
-    pub fn used(&self) -> Used {
+    pub fn used(&self) -> CallUsage {
         self.so_far().used
     }
 
@@ -72,7 +72,7 @@ impl<'a> Questions<'a> {
 }
 
 /// An assistant that was chosen, and the call.
-struct Call {
+struct QuestionCall {
     /// Which of the questions of its work it is, from 1.
     number: u32,
     key: String,
@@ -111,7 +111,7 @@ impl Engine {
             prompt: self.checks.masker.mask(&asked.prompt).into_owned(),
             schema: AnswerSchema { name: J::KIND.as_str().to_owned(), schema: asked.schema.clone() },
         };
-        let _seat = questions.seats.acquire().await.ok()?;
+        let _slot = questions.slots.acquire().await.ok()?;
         let patience = self.settings.answer_timeout.unwrap_or(Duration::from_secs(asked.timeout_s));
         let watch = Stopwatch::start();
         for _ in 0..self.assistants.len() {
@@ -163,7 +163,7 @@ impl Engine {
     }
 
     /// Chooses whom to ask and holds the money; `None` where nobody is there now, which is not waited for.
-    async fn begin_question(&self, questions: &Questions<'_>, asked: &Ask) -> Option<Call> {
+    async fn begin_question(&self, questions: &Questions<'_>, asked: &Ask) -> Option<QuestionCall> {
         let current = questions.current;
         let (purpose, now) = (asked.kind.as_str(), self.clock.now());
         let (number, failed) = {
@@ -188,7 +188,7 @@ impl Engine {
             self.estimated(name, wanted.as_ref().or(own.first()).map(String::as_str), &usage)
         };
         let likely = open.filter_map(estimated).max();
-        let wish = Wish {
+        let planned = PlannedCall {
             key: key.clone(),
             purpose,
             role: BackendRole::Assistant,
@@ -198,18 +198,18 @@ impl Engine {
             share: asked.kind.budget_share(),
             left: None,
         };
-        let mut begun = self.begin_call(current, wish.clone()).await;
+        let mut begun = self.begin_call(current, planned.clone()).await;
         // When a loop begins, somebody may have mended or paid what kept it from serving; as for agents.
         if let Ok(CallDecision::Never { reasons }) = &begun
             && current.spent.iterations <= 1
             && !std::mem::replace(&mut questions.so_far().tried_disabled, true)
             && self.enable_one(reasons).await
         {
-            begun = self.begin_call(current, wish).await;
+            begun = self.begin_call(current, planned).await;
         }
         let why = match begun {
             Ok(CallDecision::Call { backend, model, .. }) => {
-                return Some(Call { number, key, backend, model: model.unwrap_or_default(), started: now });
+                return Some(QuestionCall { number, key, backend, model: model.unwrap_or_default(), started: now });
             }
             Ok(CallDecision::Wait { reasons, .. } | CallDecision::Never { reasons }) => reasons_words(&reasons),
             Ok(CallDecision::NoMoney(reached)) => reached.to_string(),
@@ -223,7 +223,7 @@ impl Engine {
     async fn put<T: serde::de::DeserializeOwned>(
         &self,
         questions: &Questions<'_>,
-        call: &Call,
+        call: &QuestionCall,
         question: &Question,
         asked: &Ask,
         timeout: Duration,
@@ -260,19 +260,19 @@ impl Engine {
     }
 
     /// What a question used, at the price of the model that was asked for.
-    fn used_by_question(&self, call: &Call, spent: &Spent) -> Used {
+    fn used_by_question(&self, call: &QuestionCall, spent: &Spent) -> CallUsage {
         let usage = spent.usage;
         let cost = self.estimated(&call.backend, Some(&call.model), &usage);
-        Used { usage, cost, estimated: cost.is_some() || spent.estimated }
+        CallUsage { usage, cost, estimated: cost.is_some() || spent.estimated }
     }
 
     /// The question as a turn of the session memory; a full disk loses it, not the answer.
     async fn keep_answer<T: Serialize>(
         &self,
         questions: &Questions<'_>,
-        call: &Call,
+        call: &QuestionCall,
         prompt: String,
-        used: Used,
+        used: CallUsage,
         outcome: &Result<AssistantAnswer<T>, AssistantFailure>,
     ) {
         let current = questions.current;

@@ -1,12 +1,12 @@
-//! Comments of ours on a forge: written once, found again by their marker, edited in place, within a budget.
+//! The bot's comments: created once, found again by their marker, edited in place, limited by a budget.
 
 use sha2::{Digest, Sha256};
 
 use failpoint::kill_point;
 
-use super::executor::{Failure, Receipt};
-use super::intake::Trouble;
-use super::{Engine, ForgeSeat};
+use super::executor::{EffectError, Receipt};
+use super::intake::IntakeError;
+use super::{Engine, ForgeAccount};
 use crate::domain::model::event::CommentSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report::view::View;
@@ -17,161 +17,161 @@ use crate::store::outbox::ClaimedEffect;
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// Lists of comments are read from a little before the intent: clocks differ.
+/// Margin before the intent from which comments are listed, in milliseconds; clocks differ.
 const LOOK_BACK_MS: i64 = 120_000;
-/// From this age on a comment is in every list of the forge, and what is known of it in the store.
+/// Age from which a comment is in every list of the forge and in the store, in milliseconds.
 const LATE_MS: i64 = 60_000;
 
-/// Digest of a text, to see whether it has to be sent again.
+/// Returns a digest of a text, used to skip updates that change nothing.
 pub(super) fn digest(text: &str) -> String {
     data_encoding::HEXLOWER.encode(&Sha256::digest(text)[..16])
 }
 
 impl Engine {
-    /// Writes a comment once.
+    /// Creates a comment unless it exists or the budget is used up.
     pub(super) async fn comment_once(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         claimed: &ClaimedEffect,
         repo: &RepoRef,
         on: Number,
         view: &View,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         if self.posted(&claimed.subject, &claimed.key).await?.is_some() {
-            return Ok(Receipt::text("it is there already"));
+            return Ok(Receipt::text("already exists"));
         }
         if let Some(why) = self.over_budget(claimed, view).await? {
             return Ok(Receipt::text(why));
         }
-        self.comment_under(seat, claimed, repo, on, &claimed.key, view).await
+        self.comment_under(account, claimed, repo, on, &claimed.key, view).await
     }
 
-    /// Writes a comment under a key, or finds the one that an earlier try wrote.
+    /// Creates a comment under a key, or finds the one that an earlier attempt created.
     pub(super) async fn comment_under(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         claimed: &ClaimedEffect,
         repo: &RepoRef,
         on: Number,
         key: &str,
         view: &View,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let (key, marker) = (key.to_owned(), self.marker(claimed, key));
         if claimed.attempts > 0
-            && let Some(found) = self.find_comment(seat, repo, on, claimed, &marker).await?
+            && let Some(found) = self.find_comment(account, repo, on, claimed, &marker).await?
         {
             let posted = ForgePost { forge_id: found.id.0, digest: String::new() };
-            return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found again by its marker") });
+            return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found by its marker") });
         }
         let body = self.renderer.comment(view, &marker);
-        let created = seat.forge.create_comment(repo, on, &body).await?;
+        let created = account.forge.create_comment(repo, on, &body).await?;
         kill_point("K10");
-        let kept = self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
-        let digest = if kept == created.id { digest(&body) } else { String::new() };
-        let posted = ForgePost { forge_id: kept.0, digest };
+        let remaining = self.delete_duplicate(account, repo, on, claimed, &marker, created.id).await?;
+        let digest = if remaining == created.id { digest(&body) } else { String::new() };
+        let posted = ForgePost { forge_id: remaining.0, digest };
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }
 
-    /// Brings a comment that is edited in place up to date, or writes it where it is not there (any more).
+    /// Updates the comment that is edited in place; creates it if it is missing.
     pub(super) async fn comment_in_place(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         claimed: &ClaimedEffect,
         repo: &RepoRef,
         on: Number,
         view: &View,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let key = "status".to_owned();
         let marker = self.marker(claimed, &key);
         let body = self.renderer.comment(view, &marker);
         let digest = digest(&body);
         let known = self.posted(&claimed.subject, &key).await?;
         if known.as_ref().is_some_and(|known| known.digest == digest) {
-            return Ok(Receipt::text("it says so already"));
+            return Ok(Receipt::text("unchanged"));
         }
         let mut there = known.map(|known| CommentId(known.forge_id));
         for looked in [false, true] {
             if looked && claimed.attempts > 0 {
-                // What was known is gone; an earlier try may have written it anew.
-                there = self.find_comment(seat, repo, on, claimed, &marker).await?.map(|found| found.id);
+                // The known comment was deleted; an earlier attempt may have created a new one.
+                there = self.find_comment(account, repo, on, claimed, &marker).await?.map(|found| found.id);
             }
             let Some(id) = there.take() else { continue };
             let posted = ForgePost { forge_id: id.0, digest: digest.clone() };
-            match seat.forge.edit_comment(repo, id, &body).await {
+            match account.forge.edit_comment(repo, id, &body).await {
                 Ok(()) => return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("edited") }),
                 Err(e) if e.kind == ForgeErrorKind::NotFound => {}
                 Err(e) => return Err(e.into()),
             }
         }
-        let created = seat.forge.create_comment(repo, on, &body).await?;
+        let created = account.forge.create_comment(repo, on, &body).await?;
         kill_point("K10");
-        let kept = self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
-        let digest = if kept == created.id { digest } else { String::new() };
-        let posted = ForgePost { forge_id: kept.0, digest };
+        let remaining = self.delete_duplicate(account, repo, on, claimed, &marker, created.id).await?;
+        let digest = if remaining == created.id { digest } else { String::new() };
+        let posted = ForgePost { forge_id: remaining.0, digest };
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }
 
-    pub(super) async fn posted(&self, subject: &str, key: &str) -> Result<Option<ForgePost>, Failure> {
+    pub(super) async fn posted(&self, subject: &str, key: &str) -> Result<Option<ForgePost>, EffectError> {
         let (subject, key) = (subject.to_owned(), key.to_owned());
         Ok(self.store.read(move |c| forge_posts::get(c, &subject, &key)).await?)
     }
 
-    /// The marker of the text that an effect writes under a key.
+    /// Returns the marker of the text that an effect writes under a key.
     pub(super) fn marker(&self, claimed: &ClaimedEffect, key: &str) -> Marker {
         Marker::new(&claimed.subject, key, &claimed.place.key(), &self.marker_key)
     }
 
-    /// A view as the text that an effect writes under a key.
+    /// Renders a view as the text that an effect writes under a key.
     pub(super) fn text(&self, claimed: &ClaimedEffect, key: &str, view: &View) -> String {
         self.renderer.comment(view, &self.marker(claimed, key))
     }
 
-    /// Our oldest comment that bears the marker, where there is one. Other people's copies of it do not count.
+    /// Returns the bot's oldest comment with the marker; copies by other users are ignored.
     pub(super) async fn find_comment(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         on: Number,
         claimed: &ClaimedEffect,
         marker: &Marker,
-    ) -> Result<Option<CommentSnapshot>, Failure> {
+    ) -> Result<Option<CommentSnapshot>, EffectError> {
         let since = claimed.created_at;
-        let comments = seat.forge.comments(repo, on, Some(since.plus_ms(-LOOK_BACK_MS))).await?;
-        let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == seat.own);
+        let comments = account.forge.comments(repo, on, Some(since.plus_ms(-LOOK_BACK_MS))).await?;
+        let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == account.user_id);
         let marked = |c: &CommentSnapshot| find_marker(&c.body, &self.marker_key).as_ref() == Some(marker);
         Ok(comments.into_iter().find(|c| ours(c) && marked(c)))
     }
 
-    /// A call that seemed lost may have arrived after all: the newer twin goes. The one that stays.
-    async fn sweep_twins(
+    /// Deletes the new comment if an earlier attempt had created one; returns the id of the one that remains.
+    async fn delete_duplicate(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         on: Number,
         claimed: &ClaimedEffect,
         marker: &Marker,
         ours: CommentId,
-    ) -> Result<CommentId, Failure> {
+    ) -> Result<CommentId, EffectError> {
         if claimed.attempts > 0
-            && let Some(first) = self.find_comment(seat, repo, on, claimed, marker).await?
+            && let Some(first) = self.find_comment(account, repo, on, claimed, marker).await?
             && first.id != ours
         {
-            seat.forge.delete_comment(repo, ours).await?;
+            account.forge.delete_comment(repo, ours).await?;
             return Ok(first.id);
         }
         Ok(ours)
     }
 
-    /// Removes a comment of ours that is not the one that we know under its key. Where lists of the forge lag behind, an
-    /// earlier try is found neither before it is made again nor right after. Only one that has been there for a while is
-    /// looked at: what is known of younger ones may be on its way into the store.
-    pub(super) async fn remove_late_twin(
+    /// Deletes a duplicate of a bot comment. If lists of the forge lag, the comment of an earlier attempt is found
+    /// neither before nor right after the retry. Young comments are ignored, because the store may not have recorded
+    /// them yet.
+    pub(super) async fn delete_late_duplicate(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         comment: &CommentSnapshot,
-    ) -> Result<(), Trouble> {
-        let ours = comment.author.as_ref().is_some_and(|author| author.id == seat.own);
+    ) -> Result<(), IntakeError> {
+        let ours = comment.author.as_ref().is_some_and(|author| author.id == account.user_id);
         let old = self.clock.now().since(comment.created_at) >= LATE_MS;
         let Some(marker) = find_marker(&comment.body, &self.marker_key).filter(|_| ours && old) else { return Ok(()) };
         let subject = marker.subject().to_owned();
@@ -182,16 +182,16 @@ impl Engine {
         if !known.iter().any(same) {
             return Ok(());
         }
-        tracing::info!(%repo, comment = comment.id.0, "a comment stood twice; the one that is not known goes");
-        match seat.forge.delete_comment(repo, comment.id).await {
+        tracing::info!(%repo, comment = comment.id.0, "deleting a duplicate comment");
+        match account.forge.delete_comment(repo, comment.id).await {
             Err(error) if error.kind != ForgeErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
     }
 
-    /// Why a comment is left out, where the issue has had enough of them. What people have to answer to, and what ends a
-    /// loop, is always said.
-    pub(super) async fn over_budget(&self, claimed: &ClaimedEffect, view: &View) -> Result<Option<String>, Failure> {
+    /// Returns the reason a comment is omitted if the issue's budget is used up. Requests for an answer and final
+    /// comments are always written.
+    pub(super) async fn over_budget(&self, claimed: &ClaimedEffect, view: &View) -> Result<Option<String>, EffectError> {
         let spare = match view {
             View::Iteration(_) | View::Reply(_) | View::Help(_) | View::Status(_) => true,
             View::Waiting(view) => view.mention.is_none(),
@@ -201,7 +201,7 @@ impl Engine {
             return Ok(None);
         }
         let limits = match claimed.loop_id {
-            // The repository's file may have set less.
+            // The repository's file may lower the limits.
             Some(_) => self.current(claimed).await?.policy.limits,
             None => self.settings.policy(&claimed.place.repo.forge).limits,
         };
@@ -214,6 +214,6 @@ impl Engine {
             })
             .await?;
         let full = hour >= limits.comments_per_hour || day >= limits.comments_per_day;
-        Ok(full.then(|| format!("left out: {hour} comments in an hour, {day} in a day; the status comment has it all")))
+        Ok(full.then(|| format!("omitted: {hour} comments in the last hour, {day} in the last day; see the status comment")))
     }
 }

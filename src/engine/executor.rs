@@ -1,15 +1,15 @@
-//! Takes effects on, has them done, and records what came of it. It makes no choices of its own: what to do is in the
-//! effect, and what follows from the outcome is decided by the loop's next step.
+//! Claims effects, executes them and records their outcomes. It decides nothing: the effect says what to do, and the
+//! loop's next step handles the outcome.
 //!
-//! Protocol: the row is the intent; `attempts` above 0 says that it may have happened already, so it is looked up by its
-//! natural key first; the receipt and the outcome's input are committed together, under the fence of our lease.
+//! Protocol: the row is the intent. If `attempts` is above 0 the effect may have happened already, so it is looked up
+//! by its natural key first. The receipt and the outcome's input are committed together, fenced by the lease.
 
 use std::time::Duration;
 
 use failpoint::kill_point;
 
 use super::Engine;
-use super::hands::Hands;
+use super::concurrency_limits::ConcurrencyLimits;
 use crate::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
 use crate::domain::loops::LoopInput;
 use crate::domain::model::ids::IssueRef;
@@ -20,16 +20,16 @@ use crate::store::loops::{IssueRole, Slots};
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
 use crate::store::{StoreError, forge_posts, loops};
 
-/// What came of an effect.
+/// Result of a completed effect.
 #[derive(Debug, Default)]
 pub(super) struct Receipt {
-    /// For people and the audit.
+    /// Result as text, for people and the audit log.
     pub text: String,
-    /// What the loop is told.
+    /// Input for the loop.
     pub input: Option<LoopInput>,
-    /// What now exists on the forge, by key and text digest.
+    /// Object that now exists on the forge, by key and text digest.
     pub posted: Option<(String, forge_posts::ForgePost)>,
-    /// An issue or pull request that now belongs to the loop.
+    /// Issue or pull request that now belongs to the loop.
     pub number: Option<(crate::domain::model::ids::Number, IssueRole)>,
 }
 
@@ -38,48 +38,49 @@ impl Receipt {
         Self { text: text.into(), ..Self::default() }
     }
 
-    pub(super) fn telling(text: impl Into<String>, input: LoopInput) -> Self {
+    pub(super) fn with_input(text: impl Into<String>, input: LoopInput) -> Self {
         Self { input: Some(input), ..Self::text(text) }
     }
 }
 
-/// Why an effect is not done.
+/// Reason an effect did not complete.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// Try again, not before so many milliseconds from now where known; `began` says whether it may have happened.
-    Later { after_ms: Option<i64>, began: bool, why: String },
-    /// It will never be done.
-    Never { why: String },
-    /// It was stopped before its end.
+pub(super) enum EffectError {
+    /// Transient failure: retry after `after_ms` milliseconds, or after the default backoff if `None`. `ambiguous`
+    /// means that the effect may have happened.
+    Retry { after_ms: Option<i64>, ambiguous: bool, why: String },
+    /// Permanent failure.
+    Permanent { why: String },
+    /// The effect was cancelled.
     Stopped { why: String },
 }
 
-impl From<ForgeError> for Failure {
+impl From<ForgeError> for EffectError {
     fn from(error: ForgeError) -> Self {
         let why = error.to_string();
         match error.kind {
-            ForgeErrorKind::Transient { after_ms, ambiguous } => Self::Later { after_ms, began: ambiguous, why },
-            ForgeErrorKind::RateLimited { after_ms } => Self::Later { after_ms: Some(after_ms), began: false, why },
-            // A credential may be mended by the operator without a restart.
-            ForgeErrorKind::Unauthorized => Self::Later { after_ms: Some(60_000), began: false, why },
-            _ => Self::Never { why },
+            ForgeErrorKind::Transient { after_ms, ambiguous } => Self::Retry { after_ms, ambiguous, why },
+            ForgeErrorKind::RateLimited { after_ms } => Self::Retry { after_ms: Some(after_ms), ambiguous: false, why },
+            // The operator may replace a credential without a restart.
+            ForgeErrorKind::Unauthorized => Self::Retry { after_ms: Some(60_000), ambiguous: false, why },
+            _ => Self::Permanent { why },
         }
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for EffectError {
     fn from(error: StoreError) -> Self {
-        Self::Later { after_ms: None, began: false, why: error.to_string() }
+        Self::Retry { after_ms: None, ambiguous: false, why: error.to_string() }
     }
 }
 
 impl Engine {
-    /// Takes one piece of work on, where one is due.
+    /// Claims the next due work effect.
     pub(super) async fn claim_work(&self) -> Result<Option<ClaimedEffect>, StoreError> {
         self.claim(Lane::Work.as_str().to_owned(), |_| true).await
     }
 
-    /// Takes on the oldest effect of a queue, of what may be done where it goes.
+    /// Claims the oldest due effect of a queue whose issue satisfies `may`.
     pub(super) async fn claim(
         &self,
         queue: String,
@@ -95,44 +96,44 @@ impl Engine {
         Ok(claimed)
     }
 
-    /// Does one effect for the forge, what says that a comment was seen first; `true` where there was one.
-    pub async fn talk_step(&self) -> Result<bool, StoreError> {
-        Ok(self.seen_step().await? || self.say_step().await?)
+    /// Executes one effect on a forge, acknowledgements first; returns `true` if there was one.
+    pub async fn forge_effect_step(&self) -> Result<bool, StoreError> {
+        Ok(self.acknowledgement_step().await? || self.ordinary_effect_step().await?)
     }
 
-    /// Says that a comment was seen; `true` where there was one.
-    pub(super) async fn seen_step(&self) -> Result<bool, StoreError> {
-        self.talk_of(SEEN_QUEUE, &self.hands.seen).await
+    /// Executes one acknowledgement of a comment; returns `true` if there was one.
+    pub(super) async fn acknowledgement_step(&self) -> Result<bool, StoreError> {
+        self.forge_effect_of(SEEN_QUEUE, &self.call_limits.seen).await
     }
 
-    /// Does one other effect for the forge; `true` where there was one.
-    pub(super) async fn say_step(&self) -> Result<bool, StoreError> {
-        self.talk_of(Lane::Talk.as_str(), &self.hands.talk).await
+    /// Executes one other effect on a forge; returns `true` if there was one.
+    pub(super) async fn ordinary_effect_step(&self) -> Result<bool, StoreError> {
+        self.forge_effect_of(Lane::Talk.as_str(), &self.call_limits.talk).await
     }
 
-    async fn talk_of(&self, queue: &'static str, hands: &Hands) -> Result<bool, StoreError> {
-        let choosing = hands.choosing().await;
-        let full = hands.full();
-        let claimed = self.claim(queue.to_owned(), move |place| full.admits(&place.repo)).await?;
+    async fn forge_effect_of(&self, queue: &'static str, call_limits: &ConcurrencyLimits) -> Result<bool, StoreError> {
+        let selection = call_limits.lock_selection().await;
+        let saturated = call_limits.saturated();
+        let claimed = self.claim(queue.to_owned(), move |place| saturated.admits(&place.repo)).await?;
         let Some(claimed) = claimed else { return Ok(false) };
-        let _under_way = hands.begin(&claimed.place.repo);
-        drop(choosing);
+        let _under_way = call_limits.acquire(&claimed.place.repo);
+        drop(selection);
         if claimed.abandoned {
-            // Whoever began it is gone, but its call may be under way still, and lists lag behind.
-            let why = "its outcome is not known; it is looked up after a while".to_owned();
-            self.record(claimed, Err(Failure::Later { after_ms: Some(0), began: true, why })).await?;
+            // Its previous owner has ended, but the call may still be in progress and lists of the forge lag.
+            let why = "the outcome of an earlier attempt is unknown; looked up after a wait".to_owned();
+            self.record(claimed, Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why })).await?;
             return Ok(true);
         }
-        let outcome = self.talk(&claimed).await;
+        let outcome = self.forge_effect(&claimed).await;
         self.record(claimed, outcome).await?;
         Ok(true)
     }
 
-    /// Records what came of an effect, and tells the loop.
+    /// Records the outcome of an effect and enqueues its input for the loop.
     pub(super) async fn record(
         &self,
         claimed: ClaimedEffect,
-        outcome: Result<Receipt, Failure>,
+        outcome: Result<Receipt, EffectError>,
     ) -> Result<(), StoreError> {
         self.mind_the_clock().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());
@@ -159,17 +160,17 @@ impl Engine {
                     })
                     .await
             }
-            Err(Failure::Later { after_ms, began, why }) => {
+            Err(EffectError::Retry { after_ms, ambiguous, why }) => {
                 self.metrics.effect(&kind, "retried");
                 let tries = claimed.tries + 1;
-                tracing::warn!(subject = claimed.subject, key = claimed.key, tries, why, "an effect is put off");
-                let waiting = if began { self.settings.ambiguity_wait } else { Duration::ZERO };
+                tracing::warn!(subject = claimed.subject, key = claimed.key, tries, why, "effect failed; will be retried");
+                let waiting = if ambiguous { self.settings.ambiguity_wait } else { Duration::ZERO };
                 let least = i64::try_from(waiting.as_millis()).unwrap_or(i64::MAX);
                 let wait = after_ms.unwrap_or_else(|| self.settings.backoff_ms(tries)).max(least);
                 let at = now.plus_ms(wait);
                 self.store
                     .write(move |c| {
-                        outbox::reschedule(c, &claimed, &owner, at, began, &why)?;
+                        outbox::reschedule(c, &claimed, &owner, at, ambiguous, &why)?;
                         let Some((id, ticket)) = claimed.loop_id.as_ref().zip(claimed.effect.ticket()) else {
                             return Ok(());
                         };
@@ -177,29 +178,29 @@ impl Engine {
                     })
                     .await
             }
-            Err(Failure::Never { why }) => {
+            Err(EffectError::Permanent { why }) => {
                 self.metrics.effect(&kind, "rejected");
-                tracing::warn!(subject = claimed.subject, key = claimed.key, why, "an effect was refused for good");
+                tracing::warn!(subject = claimed.subject, key = claimed.key, why, "effect failed permanently");
                 self.store.write(move |c| outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, &why, now)).await
             }
-            Err(Failure::Stopped { why }) => {
+            Err(EffectError::Stopped { why }) => {
                 self.store
                     .write(move |c| outbox::finish(c, &claimed, &owner, EffectOutcome::Cancelled, &why, now))
                     .await
             }
         };
-        self.wake.decided();
+        self.wake.loop_stepped();
         match recorded {
-            // Somebody else has taken over and will do what is to be done.
+            // Another process has taken over the lease and executes the effect.
             Err(StoreError::Fenced { name }) => {
-                tracing::warn!(name, "an outcome came under an old lease and is dropped");
+                tracing::warn!(name, "discarded the outcome of an expired lease; another process has taken over");
                 Ok(())
             }
             other => other,
         }
     }
 
-    /// Lets loops take their steps; `true` where any did.
+    /// Steps one loop that has a pending input, or grants free slots; returns `true` if anything changed.
     pub async fn loop_step(&self) -> Result<bool, StoreError> {
         self.mind_the_clock().await?;
         let now = self.clock.now();
@@ -207,7 +208,7 @@ impl Engine {
         let decision = match self.store.write(move |c| loops::step_next(c, &audiences, &memory, now)).await {
             Err(StoreError::Bug { detail }) => {
                 let origin = self.store.write(loops::discard_next_input).await?;
-                tracing::error!(origin, detail, "an input was set aside: no step could be made of it");
+                tracing::error!(origin, detail, "discarded an input that could not be processed; please report this bug");
                 return Ok(true);
             }
             other => other?,
@@ -218,7 +219,7 @@ impl Engine {
                 kill_point("held");
             }
             tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");
-            self.wake.decided();
+            self.wake.loop_stepped();
             self.summarise(next).await;
             if decision.effects.iter().any(|effect| matches!(effect, Effect::SetTimer { .. })) {
                 self.wake.timer.notify_one();
@@ -230,7 +231,7 @@ impl Engine {
 
     async fn grant_slots(&self) -> Result<bool, StoreError> {
         let now = self.clock.now();
-        // The limits over all forges are the operator's; the lowest of the configured policies holds.
+        // Limits across forges are the operator's: the lowest of the configured policies applies.
         let lowest =
             |of: fn(&PolicyLimits) -> u32| self.settings.policies.values().map(|p| of(&p.limits)).min().unwrap_or(1);
         let slots = Slots {

@@ -4,13 +4,13 @@
 
 mod comments;
 mod labels;
-mod places;
+mod delivery_queues;
 mod pulls;
 
 use sha2::{Digest, Sha256};
 
 use self::pulls::Reviewed;
-use super::{Engine, ForgeSeat};
+use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::LoopInput;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent};
@@ -66,7 +66,7 @@ impl Origin {
 }
 
 /// What became of a delivery.
-pub(super) enum Outcome {
+pub(super) enum IntakeOutcome {
     Done(String),
     Ignored(String),
     /// It tells of a label that is off again, or on again: of how things were, not of how they are.
@@ -75,75 +75,75 @@ pub(super) enum Outcome {
 
 /// Why a delivery cannot be handled now, or ever.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum IntakeError {
     /// Try again, not before so many milliseconds from now where known.
-    Later { after_ms: Option<i64>, why: String },
+    Retry { after_ms: Option<i64>, why: String },
     /// The store failed.
     Store(StoreError),
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for IntakeError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<ForgeError> for Trouble {
+impl From<ForgeError> for IntakeError {
     fn from(error: ForgeError) -> Self {
         let after_ms = match error.kind {
             ForgeErrorKind::RateLimited { after_ms } => Some(after_ms),
             ForgeErrorKind::Transient { after_ms, .. } => after_ms,
             _ => None,
         };
-        Self::Later { after_ms, why: error.to_string() }
+        Self::Retry { after_ms, why: error.to_string() }
     }
 }
 
-pub(super) type Intake = Result<Outcome, Trouble>;
+pub(super) type IntakeResult = Result<IntakeOutcome, IntakeError>;
 
-fn ignored(why: impl Into<String>) -> Intake {
-    Ok(Outcome::Ignored(why.into()))
+fn ignored(why: impl Into<String>) -> IntakeResult {
+    Ok(IntakeOutcome::Ignored(why.into()))
 }
 
-fn done(what: impl Into<String>) -> Intake {
-    Ok(Outcome::Done(what.into()))
+fn done(what: impl Into<String>) -> IntakeResult {
+    Ok(IntakeOutcome::Done(what.into()))
 }
 
 impl Engine {
     /// What a delivery tells; an error says why it tells us nothing.
-    fn told(&self, waiting: &WaitingDelivery) -> Result<(&ForgeSeat, Box<ForgeEvent>), String> {
-        let Some(seat) = self.forges.get(&waiting.delivery.forge) else {
+    fn parse_delivery(&self, waiting: &WaitingDelivery) -> Result<(&ForgeAccount, Box<ForgeEvent>), String> {
+        let Some(account) = self.forges.get(&waiting.delivery.forge) else {
             return Err("no such forge is configured any more".into());
         };
         let body = waiting.delivery.body.unpack().map_err(|error| format!("not understood: {error}"))?;
-        let webhooks = seat.forge.webhooks().ok_or("this forge has no webhooks")?;
+        let webhooks = account.forge.webhooks().ok_or("this forge has no webhooks")?;
         match webhooks.parse(&waiting.delivery.event, &body) {
-            ParsedDelivery::Event(event) => Ok((seat, event)),
+            ParsedDelivery::Event(event) => Ok((account, event)),
             ParsedDelivery::Ignored(why) => Err(why),
             ParsedDelivery::Malformed(why) => Err(format!("not understood: {why}")),
         }
     }
 
     /// `false` where the delivery was put off.
-    async fn handle(&self, waiting: &WaitingDelivery, seat: &ForgeSeat, event: ForgeEvent) -> Result<bool, StoreError> {
+    async fn handle(&self, waiting: &WaitingDelivery, account: &ForgeAccount, event: ForgeEvent) -> Result<bool, StoreError> {
         let id = waiting.id;
-        let outcome = self.event(seat, event, &Origin::delivery(waiting)).await;
+        let outcome = self.event(account, event, &Origin::delivery(waiting)).await;
         let now = self.clock.now();
         match outcome {
-            Ok(Outcome::Done(what)) => {
+            Ok(IntakeOutcome::Done(what)) => {
                 self.store.write(move |c| inbox::finish(c, id, DeliveryOutcome::Done, &what)).await?;
-                self.wake.decided();
+                self.wake.loop_stepped();
             }
-            Ok(Outcome::Ignored(why) | Outcome::Stale(why)) => {
+            Ok(IntakeOutcome::Ignored(why) | IntakeOutcome::Stale(why)) => {
                 tracing::debug!(delivery = waiting.delivery.delivery, why, "delivery ignored");
                 self.store.write(move |c| inbox::finish(c, id, DeliveryOutcome::Ignored, &why)).await?;
             }
-            Err(Trouble::Store(error)) => return Err(error),
-            Err(Trouble::Later { why, .. }) if waiting.attempts >= MAX_TRIES => {
+            Err(IntakeError::Store(error)) => return Err(error),
+            Err(IntakeError::Retry { why, .. }) if waiting.attempts >= MAX_TRIES => {
                 tracing::error!(delivery = waiting.delivery.delivery, why, "delivery given up");
                 self.store.write(move |c| inbox::finish(c, id, DeliveryOutcome::Dead, &why)).await?;
             }
-            Err(Trouble::Later { after_ms, why }) => {
+            Err(IntakeError::Retry { after_ms, why }) => {
                 tracing::warn!(delivery = waiting.delivery.delivery, why, "delivery put off");
                 let at = now.plus_ms(after_ms.unwrap_or_else(|| self.settings.backoff_ms(waiting.attempts + 1)));
                 self.store.write(move |c| inbox::postpone(c, id, at, &why)).await?;
@@ -153,7 +153,7 @@ impl Engine {
         Ok(true)
     }
 
-    async fn event(&self, seat: &ForgeSeat, event: ForgeEvent, origin: &Origin) -> Intake {
+    async fn event(&self, account: &ForgeAccount, event: ForgeEvent, origin: &Origin) -> IntakeResult {
         let Some(repo) = event.repo().cloned() else {
             self.wake.reconcile.notify_one();
             return done("what is installed has changed");
@@ -164,49 +164,49 @@ impl Engine {
         let now = self.clock.now();
         let seen = repo.clone();
         self.store.write(move |c| forge_state::save_repository(c, &seen, now)).await?;
-        let own = event.sender().is_some_and(|sender| sender.id == seat.own);
+        let own = event.sender().is_some_and(|sender| sender.id == account.user_id);
         match event {
-            ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(seat, repo, issue, sender, origin).await,
+            ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(account, repo, issue, sender, origin).await,
             _ if own => ignored("our own doing"),
             ForgeEvent::Labeled { repo, issue, label, sender } => {
                 if label != self.run_label(&repo) {
                     return ignored(format!("the label {label} means nothing here"));
                 }
-                self.label_changed(seat, repo, issue, sender, true, origin).await
+                self.label_changed(account, repo, issue, sender, true, origin).await
             }
             ForgeEvent::Unlabeled { repo, issue, label, sender } => {
                 if label != self.run_label(&repo) {
                     return ignored(format!("the label {label} means nothing here"));
                 }
-                self.label_changed(seat, repo, issue, sender, false, origin).await
+                self.label_changed(account, repo, issue, sender, false, origin).await
             }
             ForgeEvent::IssueOpened { repo, issue, sender } => {
                 // Where label events name their label, one follows by itself.
-                if seat.forge.server_info().await?.label_deltas {
+                if account.forge.server_info().await?.label_deltas {
                     return ignored("a new issue; its labels come by themselves");
                 }
-                self.label_set(seat, repo, issue, sender, origin).await
+                self.label_set(account, repo, issue, sender, origin).await
             }
             ForgeEvent::IssueEdited { repo, issue, sender } => {
                 let at = issue.updated_at;
                 self.store.write(move |c| forge_state::add_edit(c, &repo, issue.number, at, &sender)).await?;
                 done("the edit is noted")
             }
-            ForgeEvent::IssueClosed { repo, issue, .. } => self.issue_closed(seat, &repo, issue.number, origin).await,
+            ForgeEvent::IssueClosed { repo, issue, .. } => self.issue_closed(account, &repo, issue.number, origin).await,
             ForgeEvent::IssueReopened { .. } => ignored("reopened; the label starts a loop"),
             ForgeEvent::IssueGone { repo, number, .. } => {
                 let input = LoopInput::IssueEnded { how: "deleted or moved away".into() };
-                self.tell_open(&repo, number, IssueRole::Issue, input, origin).await
+                self.enqueue_for_open_loop(&repo, number, IssueRole::Issue, input, origin).await
             }
             ForgeEvent::CommentCreated { repo, issue, comment, sender } => {
-                self.comment(seat, repo, issue, comment, sender, origin.received_at).await
+                self.comment(account, repo, issue, comment, sender, origin.received_at).await
             }
             ForgeEvent::PullChanged { repo, pull, .. } => self.pull_changed(&repo, &pull, origin).await,
             ForgeEvent::ReviewSubmitted { repo, pull, id, verdict, body, sender, at } => {
-                self.review(seat, repo, pull, Reviewed { id, verdict, body, sender, at }, origin).await
+                self.review(account, repo, pull, Reviewed { id, verdict, body, sender, at }, origin).await
             }
             ForgeEvent::ReviewCommented { repo, pull, comment, path, sender } => {
-                self.remark(seat, repo, pull, comment, path, sender, origin).await
+                self.remark(account, repo, pull, comment, path, sender, origin).await
             }
             ForgeEvent::ChecksChanged { repo, sha, .. } => {
                 self.inspect_where(&repo, |l| l.pushed.as_ref() == Some(&sha)).await
@@ -228,24 +228,24 @@ impl Engine {
     /// What the actor may do, asked of the forge now.
     pub(super) async fn permitted_now(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         actor: &User,
     ) -> Result<Authorization, ForgeError> {
         let policy = self.settings.policy(&repo.forge);
-        let level = level(seat.forge.permission(repo, actor).await?);
+        let level = level(account.forge.permission(repo, actor).await?);
         let mut facts = PermitFacts {
             floor: floor(&policy),
             allowed: &policy.allow,
             in_allowed_team: false,
             allowed_bots: &policy.allow_bots,
-            own: seat.own,
+            own: account.user_id,
         };
         let verdict = permit::may(actor, level, &facts);
         if !matches!(verdict, Authorization::Deny { answer: DenyAnswer::ThumbsDown, .. }) {
             return Ok(verdict);
         }
-        if let Some(teams) = seat.forge.teams() {
+        if let Some(teams) = account.forge.teams() {
             for team in &policy.teams {
                 facts.in_allowed_team |= teams.is_team_member(repo, team, actor).await?;
             }
@@ -253,19 +253,19 @@ impl Engine {
         Ok(permit::may(actor, level, &facts))
     }
 
-    async fn permitted(&self, seat: &ForgeSeat, repo: &RepoRef, actor: &User) -> Result<Authorization, Trouble> {
-        Ok(self.permitted_now(seat, repo, actor).await?)
+    async fn permitted(&self, account: &ForgeAccount, repo: &RepoRef, actor: &User) -> Result<Authorization, IntakeError> {
+        Ok(self.permitted_now(account, repo, actor).await?)
     }
 
     /// Asks for an effect on an issue that needs no loop.
-    pub(super) async fn say(&self, place: &IssueRef, effect: Effect) -> Result<(), Trouble> {
+    pub(super) async fn enqueue_effect(&self, place: &IssueRef, effect: Effect) -> Result<(), IntakeError> {
         let (place, now) = (place.clone(), self.clock.now());
         self.store.write(move |c| outbox::enqueue(c, &place.key(), None, &place, &effect, now)).await?;
-        self.wake.said();
+        self.wake.effects_queued();
         Ok(())
     }
 
-    async fn issue_closed(&self, seat: &ForgeSeat, repo: &RepoRef, number: Number, origin: &Origin) -> Intake {
+    async fn issue_closed(&self, account: &ForgeAccount, repo: &RepoRef, number: Number, origin: &Origin) -> IntakeResult {
         let Some(current) = self.open_loop(repo, number).await? else {
             return ignored("no loop is open there");
         };
@@ -274,14 +274,14 @@ impl Engine {
             return ignored("it is not the loop's own issue");
         }
         let merged = match &current.pull {
-            Some(pull) => seat.forge.pull(repo, pull.number).await?.merged,
+            Some(pull) => account.forge.pull(repo, pull.number).await?.merged,
             None => false,
         };
         let input = if merged { LoopInput::PullMerged } else { LoopInput::IssueEnded { how: "closed".into() } };
-        self.tell(&current.id, input, origin, 0).await
+        self.enqueue_input(&current.id, input, origin, 0).await
     }
 
-    async fn open_loop(&self, repo: &RepoRef, number: Number) -> Result<Option<crate::domain::loops::Loop>, Trouble> {
+    async fn open_loop(&self, repo: &RepoRef, number: Number) -> Result<Option<crate::domain::loops::Loop>, IntakeError> {
         let repo = repo.clone();
         let found = self
             .store
@@ -293,23 +293,23 @@ impl Engine {
         Ok(found)
     }
 
-    async fn tell_open(
+    async fn enqueue_for_open_loop(
         &self,
         repo: &RepoRef,
         number: Number,
         role: IssueRole,
         input: LoopInput,
         origin: &Origin,
-    ) -> Intake {
+    ) -> IntakeResult {
         let at = repo.clone();
         match self.store.read(move |c| loops::find(c, &at, number)).await? {
-            Some((id, found, true)) if found == role => self.tell(&id, input, origin, 0).await,
+            Some((id, found, true)) if found == role => self.enqueue_input(&id, input, origin, 0).await,
             _ => ignored("no loop is open there"),
         }
     }
 
     /// Leaves an input for a loop; the same origin again is a no-op.
-    async fn tell(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> Intake {
+    async fn enqueue_input(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> IntakeResult {
         let origin = origin.part(part);
         let (to, now) = (id.clone(), self.clock.now());
         self.store.write(move |c| loops::enqueue_input(c, &to, &origin, &input, now)).await?;

@@ -1,5 +1,4 @@
-//! What is kept of agents' runs on disk (prompts and output, sessions): a folder for each loop, removed when nobody needs it
-//! any more.
+//! Retention of the per-loop folders with prompts, output and sessions of agent runs.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,8 +8,8 @@ use std::time::UNIX_EPOCH;
 
 use crate::domain::model::ids::{LoopId, Timestamp};
 
-/// Removes the folders of loops that are not live and in which nothing was written since `before`. Gives their number and
-/// what could not be removed, a sentence each; it is tried again next time.
+/// Removes folders of loops that are not in `live` and were last written before `before`. Returns the number of
+/// removed folders and one sentence per failure; failures are retried by the next call.
 pub(super) fn forget(logs: &Path, live: &HashSet<LoopId>, before: Timestamp) -> (usize, Vec<String>) {
     let live: HashSet<&str> = live.iter().map(LoopId::as_str).collect();
     let (mut removed, mut failures) = (0, Vec::new());
@@ -31,7 +30,7 @@ pub(super) fn forget(logs: &Path, live: &HashSet<LoopId>, before: Timestamp) -> 
     (removed, failures)
 }
 
-/// When anything was last written in a folder.
+/// Returns the time of the last write to a folder or its entries.
 fn last_written(folder: &Path) -> io::Result<Timestamp> {
     let mut latest = written(folder)?;
     for file in fs::read_dir(folder)? {
@@ -50,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_old_folders_of_loops_that_ended_go() {
+    fn forget_removes_only_old_folders_of_ended_loops() {
         let logs = tempfile::tempdir().unwrap();
         for name in ["live", "ended"] {
             fs::create_dir(logs.path().join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! What the service does about memory beside its loops' steps: summaries, and what is kept no longer.
+//! Maintenance of memory: summaries and retention.
 
 use super::Engine;
 use crate::domain::knowledge::session;
@@ -8,55 +8,56 @@ use crate::store::memory::{self, StepMemory};
 use crate::store::session as sessions;
 use crate::store::{StoreError, installation, loops};
 
-/// Time between two looks for what is kept no longer.
+/// Interval of the maintenance, in milliseconds.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Calls of one look at most; what is left then waits for the next day.
+/// Maximum number of batches per maintenance; the rest waits for the next one.
 const ROUNDS: usize = 1_000;
-/// Ended loops without their last summary that are looked at in one go.
+/// Maximum number of ended loops that are summarised per maintenance.
 const LOOPS: usize = 100;
 
 impl Engine {
-    /// What the store needs to learn.
+    /// Returns the settings that the store needs to record learnings.
     pub(super) fn memory(&self) -> StepMemory {
         StepMemory { settings: self.settings.memory.clone(), masker: self.checks.masker.clone() }
     }
 
-    /// Sums a loop's iterations up where enough have ended, or the loop has. What fails is told in the log: the next step,
-    /// or the daily look, makes up for it.
+    /// Summarises a loop's iterations if enough have ended or the loop has. Failures are logged; the next step or the
+    /// daily maintenance tries again.
     pub(super) async fn summarise(&self, current: &Loop) {
         let ended = current.iterations.iter().rev().find(|iteration| iteration.ended_at.is_some());
         let done = ended.map_or(0, |iteration| iteration.number);
         let interval = self.settings.memory.summary_interval.max(1);
-        // Most steps end no iteration: those are not worth a look at the database.
+        // Most steps end no iteration; skip the query.
         if current.state.is_open() && done < interval {
             return;
         }
-        let summed = self.sum_up(current.id.clone(), done, !current.state.is_open()).await;
+        let summed = self.store_summary(current.id.clone(), done, !current.state.is_open()).await;
         if let Err(error) = summed {
-            tracing::warn!(loop_id = %current.id, %error, "iterations could not be summed up");
+            tracing::warn!(loop_id = %current.id, %error, "could not summarise iterations; the daily maintenance tries again");
         }
     }
 
-    async fn sum_up(&self, id: LoopId, done: u32, ended: bool) -> Result<(), StoreError> {
+    async fn store_summary(&self, id: LoopId, done: u32, ended: bool) -> Result<(), StoreError> {
         let (interval, now) = (self.settings.memory.summary_interval, self.clock.now());
         let of = id.clone();
         let read = self.store.read(move |c| {
-            // Of a loop that ended, also the runs that did not count have their place in a summary.
+            // The summary of an ended loop includes runs that were not counted.
             let done = if ended { done.max(sessions::last_iteration(c, &of)?) } else { done };
             let Some(range) = session::due(done, sessions::summarised_to(c, &of)?, interval, ended) else {
                 return Ok(None);
             };
             let (turns, events) = (sessions::turns(c, &of, range.clone())?, sessions::events(c, &of, range.clone())?);
-            // A loop of which nothing is recorded has nothing to be summed up.
-            let told = !turns.is_empty() || !events.is_empty();
-            Ok(told.then(|| session::extract(*range.start(), *range.end(), &turns, &events, now)))
+            // Without recorded turns or events there is nothing to summarise.
+            let recorded = !turns.is_empty() || !events.is_empty();
+            Ok(recorded.then(|| session::extract(*range.start(), *range.end(), &turns, &events, now)))
         });
         let Some(summary) = read.await? else { return Ok(()) };
         self.store.write(move |c| sessions::add_summary(c, &id, &summary)).await
     }
 
-    /// Once a day: last summaries that are missing, turns and events that are kept no longer, learnings that nobody used.
-    pub(super) async fn keep_memory(&self) -> Result<(), StoreError> {
+    /// Performs the daily maintenance: missing final summaries, retention of turns and events, decay of unused
+    /// learnings, embeddings.
+    pub(super) async fn maintain_memory(&self) -> Result<(), StoreError> {
         const LOOKED: &str = "memory_kept_at";
         let now = self.clock.now();
         let last =

@@ -48,7 +48,7 @@ impl CallEnd {
 
 /// A call that is to be made.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wish {
+pub(super) struct PlannedCall {
     /// Unique over all calls, and begins as those of its work do.
     pub key: String,
     /// What for: `agent`, or the sort of question.
@@ -69,7 +69,7 @@ pub(super) struct Wish {
 
 /// What a call used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Used {
+pub(super) struct CallUsage {
     /// Tokens.
     pub usage: TokenUsage,
     /// What it cost, where that is known or can be estimated.
@@ -78,9 +78,9 @@ pub(super) struct Used {
     pub estimated: bool,
 }
 
-impl Used {
+impl CallUsage {
     /// Adds what another call used.
-    pub fn add(&mut self, other: Used) {
+    pub fn add(&mut self, other: CallUsage) {
         self.usage = self.usage.plus(other.usage);
         self.cost = [self.cost, other.cost].into_iter().flatten().reduce(Money::plus);
         self.estimated |= other.estimated;
@@ -89,8 +89,8 @@ impl Used {
 
 impl Engine {
     /// Chooses a backend for a call of a loop, reserves the money and books that the call begins.
-    pub(super) async fn begin_call(&self, current: &Loop, wish: Wish) -> Result<CallDecision, StoreError> {
-        let Wish { key, purpose, role, mut exclude, model: wanted, likely, share, left } = wish;
+    pub(super) async fn begin_call(&self, current: &Loop, planned: PlannedCall) -> Result<CallDecision, StoreError> {
+        let PlannedCall { key, purpose, role, mut exclude, model: wanted, likely, share, left } = planned;
         let of_loop = (current.limits.cost > Money(0)).then_some(current.limits.cost);
         let limits = CallLimits {
             of_loop,
@@ -140,7 +140,7 @@ impl Engine {
         let begun = begun.await?;
         kill_point("K15c");
         if let CallDecision::Call { changes, .. } = &begun {
-            self.tell_changes(changes);
+            self.report_changes(changes);
         }
         Ok(begun)
     }
@@ -187,7 +187,7 @@ impl Engine {
         key: &str,
         (backend, role): (&str, BackendRole),
         end: &CallEnd,
-        used: Used,
+        used: CallUsage,
     ) -> Result<Option<CallAdvice>, StoreError> {
         let usd = used.cost.unwrap_or_default().usd();
         self.metrics.call((backend, role.word()), end.word(), used.usage.by_kind(), usd);
@@ -220,7 +220,7 @@ impl Engine {
             Ok(observed)
         });
         let BackendChanges { changes, advice } = observed.await?;
-        self.tell_changes(&changes);
+        self.report_changes(&changes);
         Ok(advice)
     }
 
@@ -228,7 +228,7 @@ impl Engine {
     pub(super) async fn answered(&self, key: &str) {
         let (key, now, settings) = (key.to_owned(), self.clock.now(), self.settings.backends.clone());
         match self.store.write(move |c| calls::answered(c, &key, &settings, now)).await {
-            Ok(observed) => self.tell_changes(&observed.changes),
+            Ok(observed) => self.report_changes(&observed.changes),
             Err(error) => tracing::warn!(%error, "the answer of a backend could not be noted"),
         }
         kill_point("K16b");
@@ -261,12 +261,12 @@ impl Engine {
     pub(super) async fn observe(&self, observation: BackendObservation) {
         let (now, settings) = (self.clock.now(), self.settings.backends.clone());
         match self.store.write(move |c| calls::observe(c, &observation, &settings, now)).await {
-            Ok(observed) => self.tell_changes(&observed.changes),
+            Ok(observed) => self.report_changes(&observed.changes),
             Err(error) => tracing::warn!(%error, "what was seen of a backend could not be stored"),
         }
     }
 
-    fn tell_changes(&self, changes: &[BackendChange]) {
+    fn report_changes(&self, changes: &[BackendChange]) {
         for change in changes {
             match change {
                 BackendChange::Parked { backend, kind, until, reason } => {

@@ -10,8 +10,8 @@ use failpoint::kill_point;
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, Trouble};
-use super::{Engine, ForgeSeat, Owner, logs};
+use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, IntakeError};
+use super::{Engine, ForgeAccount, LeaseOwner, logs};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{Loop, LoopInput, LoopState};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
@@ -73,7 +73,7 @@ impl Engine {
                 outbox::cap_delay(c, now, LONGEST_WAIT_MS)
             })
             .await?;
-        let forges = self.forges.values().map(|seat| self.reconcile_forge(seat, everything));
+        let forges = self.forges.values().map(|account| self.reconcile_forge(account, everything));
         join_all(forges).await.into_iter().collect::<Result<(), _>>()?;
         // No list of the forge tells what CI came to, or that an issue is gone.
         for id in self.store.read(|c| loops::open_ids(c, Some(LoopState::Review))).await? {
@@ -111,11 +111,11 @@ impl Engine {
     }
 
     /// Looks at the repositories of a forge, some at a time: one that does not answer holds up no other.
-    async fn reconcile_forge(&self, seat: &ForgeSeat, everything: bool) -> Result<(), StoreError> {
-        let looks = self.repositories(seat, everything).await?.into_iter().map(async |repo| {
-            match self.reconcile_repository(seat, &repo).await {
+    async fn reconcile_forge(&self, account: &ForgeAccount, everything: bool) -> Result<(), StoreError> {
+        let looks = self.repositories(account, everything).await?.into_iter().map(async |repo| {
+            match self.reconcile_repository(account, &repo).await {
                 Ok(()) => Ok(()),
-                Err(Trouble::Store(error)) => Err(error),
+                Err(IntakeError::Store(error)) => Err(error),
                 Err(trouble) => {
                     tracing::warn!(%repo, ?trouble, "this repository could not be looked at");
                     Ok(())
@@ -133,13 +133,13 @@ impl Engine {
         }
     }
 
-    async fn repositories(&self, seat: &ForgeSeat, everything: bool) -> Result<Vec<RepoRef>, StoreError> {
-        let name = seat.forge.name();
+    async fn repositories(&self, account: &ForgeAccount, everything: bool) -> Result<Vec<RepoRef>, StoreError> {
+        let name = account.forge.name();
         let of = name.clone();
         let mut all = self.store.read(move |c| loops::open_repositories(c, &of)).await?;
         let mut seen: HashSet<i64> = all.iter().map(|repo| repo.id.0).collect();
         if everything {
-            match seat.forge.repositories().await {
+            match account.forge.repositories().await {
                 Ok(found) => {
                     let found = found.into_iter().filter(|r| !r.archived && !r.empty).map(|r| r.repo);
                     let found: Vec<_> = found.filter(|r| self.settings.watches(r)).collect();
@@ -161,11 +161,11 @@ impl Engine {
     /// What happened in a repository since the last look without our having heard of it: labels that were set, comments
     /// that were written, issues and pull requests that were closed, reviews that were handed in. Three requests, however
     /// many loops it has, and a few for each loop whose issue or pull request changed.
-    async fn reconcile_repository(&self, seat: &ForgeSeat, repo: &RepoRef) -> Result<(), Trouble> {
+    async fn reconcile_repository(&self, account: &ForgeAccount, repo: &RepoRef) -> Result<(), IntakeError> {
         let repo = &self.present_name(repo).await.unwrap_or_else(|_| repo.clone());
         let begun = self.clock.now();
-        self.missed_labels(seat, repo).await?;
-        let Some(polling) = seat.forge.polling() else { return Ok(()) };
+        self.missed_labels(account, repo).await?;
+        let Some(polling) = account.forge.polling() else { return Ok(()) };
         let (looked_at, r) = (format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
         let key = looked_at.clone();
         let last = self.store.read(move |c| Ok((installation::get(c, &key)?, loops::oldest_open(c, &r)?))).await?;
@@ -181,8 +181,8 @@ impl Engine {
             other => other?,
         };
         for (number, comment) in comments {
-            self.remove_late_twin(seat, repo, &comment).await?;
-            self.missed_comment(seat, repo, number, comment, since).await?;
+            self.remove_late_twin(account, repo, &comment).await?;
+            self.missed_comment(account, repo, number, comment, since).await?;
         }
         for issue in polling.issues_changed_since(repo, since).await? {
             let r = repo.clone();
@@ -190,7 +190,7 @@ impl Engine {
             if let Some((id, role, true)) = found {
                 self.reconcile_loop(id.clone()).await?;
                 if role == IssueRole::Pull && issue.open {
-                    self.missed_reviews(seat, repo, &id, issue.number, since).await?;
+                    self.missed_reviews(account, repo, &id, issue.number, since).await?;
                 }
             }
         }
@@ -199,19 +199,19 @@ impl Engine {
     }
 
     /// Labels that were set without our having heard of it.
-    async fn missed_labels(&self, seat: &ForgeSeat, repo: &RepoRef) -> Result<(), Trouble> {
+    async fn missed_labels(&self, account: &ForgeAccount, repo: &RepoRef) -> Result<(), IntakeError> {
         let run = self.run_label(repo);
-        for issue in seat.forge.open_issues_with_label(repo, &run).await? {
+        for issue in account.forge.open_issues_with_label(repo, &run).await? {
             let (r, n) = (repo.clone(), issue.number);
             let known = self.store.read(move |c| Ok((loops::find(c, &r, n)?, forge_state::labels(c, &r, n)?)));
             let (found, labels) = known.await?;
             let heard = labels.is_some_and(|labels| labels.contains(&run));
-            let late = self.clock.now().since(issue.updated_at) >= self.settings.event_patience_ms;
+            let late = self.clock.now().since(issue.updated_at) >= self.settings.missed_event_after_ms;
             // A loop that has ended took the label off; that it is there again is a wish for another.
             let open = found.is_some_and(|(_, _, open)| open);
             if !open && !heard && late {
                 tracing::info!(%repo, issue = %issue.number, "a label whose event never came");
-                if !self.missed_label(seat, repo, &issue, &run).await? {
+                if !self.missed_label(account, repo, &issue, &run).await? {
                     self.ask_about(repo, &issue, &run).await;
                 }
             }
@@ -223,12 +223,12 @@ impl Engine {
     /// the one that was labelled; `false` where it does not.
     async fn missed_label(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         issue: &IssueSnapshot,
         run: &str,
-    ) -> Result<bool, Trouble> {
-        let Some(history) = seat.forge.history() else { return Ok(false) };
+    ) -> Result<bool, IntakeError> {
+        let Some(history) = account.forge.history() else { return Ok(false) };
         let Some(label) = history.label_assignment(repo, issue.number, run).await? else { return Ok(false) };
         let edits = history.issue_edits(repo, issue.number).await?;
         let changed = edits.iter().map(|edit| edit.at).chain(label.renamed_at);
@@ -236,7 +236,7 @@ impl Engine {
             return Ok(false);
         }
         let origin = Origin::missed_label(repo, issue.number, label.at);
-        self.label_set(seat, repo.clone(), issue.clone(), label.by, &origin).await?;
+        self.label_set(account, repo.clone(), issue.clone(), label.by, &origin).await?;
         Ok(true)
     }
 
@@ -266,7 +266,7 @@ impl Engine {
         if let Err(error) = kept {
             tracing::warn!(%error, "the question about a missed label could not be stored");
         }
-        self.wake.said();
+        self.wake.effects_queued();
     }
 
     /// Looks at some open loops one by one, at others the next time.
@@ -291,7 +291,7 @@ impl Engine {
             Ok(true)
         });
         if asked.await? {
-            self.wake.said();
+            self.wake.effects_queued();
         }
         Ok(())
     }
@@ -299,7 +299,7 @@ impl Engine {
     /// What became of an open loop's issue and pull request.
     async fn reconcile_loop(&self, id: LoopId) -> Result<(), StoreError> {
         let Some(current) = self.store.read(move |c| loops::get(c, &id)).await? else { return Ok(()) };
-        let Some(seat) = self.forges.get(&current.place.repo.forge) else { return Ok(()) };
+        let Some(account) = self.forges.get(&current.place.repo.forge) else { return Ok(()) };
         let repo = match self.present_name(&current.place.repo).await {
             Ok(repo) => repo,
             Err(_) => return Ok(()),
@@ -312,7 +312,7 @@ impl Engine {
             self.wake.step.notify_one();
             told.map(drop)
         };
-        let issue = match seat.forge.issue(&repo, current.place.issue).await {
+        let issue = match account.forge.issue(&repo, current.place.issue).await {
             Err(e) if e.kind == ForgeErrorKind::NotFound => {
                 return tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await;
             }
@@ -324,7 +324,7 @@ impl Engine {
         };
         let closed = LoopInput::IssueEnded { how: "closed".into() };
         if let Some(pull) = &current.pull {
-            match seat.forge.pull(&repo, pull.number).await {
+            match account.forge.pull(&repo, pull.number).await {
                 // A merge may close the issue as well.
                 Ok(now) if now.merged => return tell("merged", LoopInput::PullMerged).await,
                 Ok(now) if !now.open => return tell("pull-closed", LoopInput::PullClosed).await,
@@ -346,7 +346,7 @@ impl Engine {
     /// pauses the loop is the safe side of it.
     async fn missed_removal(&self, current: &Loop, repo: &RepoRef, issue: IssueSnapshot) -> Result<(), StoreError> {
         let (run, now) = (self.run_label(repo), self.clock.now());
-        if issue.labels.contains(&run) || now.since(issue.updated_at) < self.settings.event_patience_ms {
+        if issue.labels.contains(&run) || now.since(issue.updated_at) < self.settings.missed_event_after_ms {
             return Ok(());
         }
         let (id, repo) = (current.id.clone(), repo.clone());
@@ -372,13 +372,13 @@ impl Engine {
     /// nothing is done twice.
     async fn missed_comment(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         number: Number,
         comment: CommentSnapshot,
         since: Timestamp,
-    ) -> Result<(), Trouble> {
-        let own = comment.author.as_ref().is_none_or(|author| author.id == seat.own);
+    ) -> Result<(), IntakeError> {
+        let own = comment.author.as_ref().is_none_or(|author| author.id == account.user_id);
         // What it said when it was written is not known any more, and an edited comment is never a command.
         if own
             || comment.edited
@@ -388,8 +388,8 @@ impl Engine {
             return Ok(());
         }
         let Some(sender) = comment.author.clone() else { return Ok(()) };
-        let issue = seat.forge.issue(repo, number).await?;
-        self.comment(seat, repo.clone(), issue, comment, sender, self.clock.now()).await.map(drop)
+        let issue = account.forge.issue(repo, number).await?;
+        self.comment(account, repo.clone(), issue, comment, sender, self.clock.now()).await.map(drop)
     }
 
     /// Ends the leases of processes that are gone, and what they left running.
@@ -401,7 +401,7 @@ impl Engine {
         let own = here.name();
         let owners = self.store.read(move |c| leases::owners(c, now)).await?;
         for name in owners.into_iter().filter(|name| *name != own) {
-            let gone = Owner::parse(&name).is_some_and(|o| o.is_gone(&here, process::is_alive));
+            let gone = LeaseOwner::parse(&name).is_some_and(|o| o.is_gone(&here, process::is_alive));
             if gone {
                 tracing::info!(owner = name, "a process is gone; its work is taken over");
                 self.store.write(move |c| leases::end_all(c, &name)).await?;

@@ -1,4 +1,4 @@
-//! What the engine has to know of the operator's configuration.
+//! Settings of the engine, taken from the operator's configuration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use globset::GlobMatcher;
 
-use super::notify::NotifySettings;
+use super::channel_effects::ChannelRetrySettings;
 use crate::config::MoneyLimits;
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
@@ -19,7 +19,7 @@ use crate::domain::trust::egress::Egress;
 use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
 
-/// Repositories that are watched: `forge:owner/name` with globs.
+/// Pattern of watched repositories: `forge:owner/name` with globs.
 #[derive(Debug, Clone)]
 pub struct RepositoryPattern {
     /// Forge.
@@ -31,73 +31,73 @@ pub struct RepositoryPattern {
 /// Settings of the engine.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
-    /// Watched repositories; empty for all.
+    /// Watched repositories; empty watches all.
     pub repositories: Vec<RepositoryPattern>,
     /// Policy by forge.
     pub policies: HashMap<ForgeName, Policy>,
-    /// Backend that is used where a loop names none.
+    /// Backend of loops that name none.
     pub default_backend: String,
     /// Models of a backend, by its name.
     pub models: HashMap<String, BackendModels>,
-    /// What the choice of a backend depends on; one that cannot be used here is switched off.
+    /// Settings for selecting a backend; backends that cannot be used here are disabled.
     pub backends: BackendsSettings,
-    /// For each backend a text that changes when its settings, its program or its key do.
+    /// Digest per backend that changes with its settings, program or key.
     pub fingerprints: BTreeMap<String, String>,
-    /// Which model a backend is asked for, by its name.
+    /// Rules that select a backend's model, by backend name.
     pub rules: HashMap<String, ModelRules>,
-    /// What a backend's tokens cost, by its name.
+    /// Token prices, by backend name.
     pub prices: HashMap<String, PriceTable>,
-    /// Tokens that fit into a backend's context, by its name; those of which nobody said it are missing.
+    /// Context window in tokens, by backend name; unknown ones are missing.
     pub context_windows: HashMap<String, u64>,
-    /// Longest wait for an assistant's answer; that of the sort of question where there is none.
+    /// Maximum wait for an assistant's answer; `None` uses the default of the kind of question.
     pub answer_timeout: Option<Duration>,
-    /// How long context blocks are, and who writes them and the summaries.
+    /// Settings of context blocks and summaries.
     pub context: ContextSettings,
-    /// What loops learn, and how much of it a prompt carries.
+    /// Settings of memory.
     pub memory: MemorySettings,
-    /// The embedding model that learnings are found by, beside their words.
+    /// Embedding model for looking up learnings, in addition to full-text search.
     pub embedder: Option<Arc<StaticModel>>,
-    /// Money that is spent at most within a day.
+    /// Daily spending limits.
     pub money: MoneyLimits,
-    /// This program, as agents can call it; `None` where that is not known.
+    /// Path of this program for agents; `None` if unknown.
     pub program: Option<PathBuf>,
-    /// Where prompts, reports and agents' output are kept.
+    /// Folder of prompts and agent output.
     pub logs: PathBuf,
-    /// How long they are kept after a loop's end, and handled deliveries against replays.
+    /// Retention of these files after a loop's end, and of processed deliveries.
     pub keep: Duration,
-    /// Scratch space of runs.
+    /// Folder of temporary files of runs.
     pub scratch: PathBuf,
-    /// Where what agents need to go on with their sessions is kept, a folder for each loop.
+    /// Folder of agent sessions, with one subfolder per loop.
     pub sessions: PathBuf,
-    /// Lease of a piece of work; renewed at a third of it.
+    /// Duration of a lease; renewed after a third of it.
     pub lease: Duration,
-    /// Longest sleep between two looks for work of other processes.
+    /// Interval of polling for work from other processes.
     pub poll: Duration,
-    /// Wait after a call whose outcome is unknown, before it is looked up: lists lag behind.
+    /// Wait before the outcome of an ambiguous call is looked up; lists of forges lag.
     pub ambiguity_wait: Duration,
-    /// First wait after a failed call; doubles up to `retry_most`.
+    /// Wait after the first failed call; doubles up to `retry_most`.
     pub retry_first: Duration,
-    /// Longest wait between two tries.
+    /// Maximum wait between attempts.
     pub retry_most: Duration,
-    /// How messages to channels are tried.
-    pub notify: NotifySettings,
-    /// How long agents get when the service stops.
+    /// Retry settings for messages to channels.
+    pub channel_retry: ChannelRetrySettings,
+    /// Time that running agents get when the service stops.
     pub stop_grace: Duration,
-    /// Time between two reconciliations where loops live.
+    /// Interval of reconciliation of repositories with open loops.
     pub reconcile_live: Duration,
-    /// Time between two reconciliations where none live.
+    /// Interval of reconciliation of all watched repositories.
     pub reconcile_idle: Duration,
-    /// How long an event may be under way before it counts as missed, milliseconds.
-    pub event_patience_ms: i64,
+    /// Age from which an event without a delivery counts as missed, in milliseconds.
+    pub missed_event_after_ms: i64,
     /// Whether agents and checks run in bubblewrap.
     pub sandboxed: bool,
-    /// Sandbox for people.
+    /// Description of the sandbox for people.
     pub sandbox_words: String,
-    /// Why no loop may run, where the sandbox is not what is required.
+    /// Reason no loop may run if the required sandbox is missing.
     pub sandbox_refusal: Option<String>,
-    /// What agents may reach.
+    /// Network destinations that agents may reach.
     pub agent_egress: Egress,
-    /// Whether fetches leave blobs out where the forge can.
+    /// Whether fetches omit blobs if the forge supports it.
     pub partial_clone: bool,
 }
 
@@ -109,12 +109,12 @@ impl EngineSettings {
             || self.repositories.iter().any(|p| p.forge == repo.forge && p.name.is_match(&name))
     }
 
-    /// The operator's policy for a forge.
+    /// Returns the operator's policy for a forge.
     pub fn policy(&self, forge: &ForgeName) -> Policy {
         self.policies.get(forge).cloned().unwrap_or_default()
     }
 
-    /// Wait before try number `attempts` (from 1).
+    /// Returns the wait before attempt number `attempts` (from 1), in milliseconds.
     pub fn backoff_ms(&self, attempts: u32) -> i64 {
         let first = i64::try_from(self.retry_first.as_millis()).unwrap_or(i64::MAX);
         let most = i64::try_from(self.retry_most.as_millis()).unwrap_or(i64::MAX);

@@ -62,13 +62,13 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         start(&mut tasks, e, "step", |e| &e.wake.step, |e| async move { e.loop_step().await });
         start(&mut tasks, e, "timer", |e| &e.wake.timer, |e| async move { e.timer_step().await });
         for _ in 0..SEERS * e.forges.len() {
-            start(&mut tasks, e, "seen", |e| &e.wake.seen, |e| async move { e.seen_step().await });
+            start(&mut tasks, e, "seen", |e| &e.wake.seen, |e| async move { e.acknowledgement_step().await });
         }
         for _ in 0..TALKERS * e.forges.len() {
-            start(&mut tasks, e, "talk", |e| &e.wake.talk, |e| async move { e.say_step().await });
+            start(&mut tasks, e, "talk", |e| &e.wake.talk, |e| async move { e.ordinary_effect_step().await });
         }
         for at in 0..engine.channels.len() {
-            let step = move |e: Arc<Engine>| async move { e.notify_channel(&e.channels[at]).await };
+            let step = move |e: Arc<Engine>| async move { e.send_next_notice(&e.channels[at]).await };
             start(&mut tasks, e, "notify", |e| &e.wake.notify, step);
         }
         spawn(&mut tasks, super::reconcile::run(engine.clone()));
@@ -192,9 +192,9 @@ async fn workers(engine: Arc<Engine>) {
     }
 }
 
-type Ended = Result<(i64, Result<(), StoreError>), tokio::task::JoinError>;
+type FinishedWork = Result<(i64, Result<(), StoreError>), tokio::task::JoinError>;
 
-fn settle(ended: Ended, cancels: &mut HashMap<i64, CancellationToken>) {
+fn settle(ended: FinishedWork, cancels: &mut HashMap<i64, CancellationToken>) {
     match ended {
         Ok((id, outcome)) => {
             cancels.remove(&id);

@@ -1,4 +1,4 @@
-//! Due times in the store become inputs of their loops.
+//! Turns due timers into inputs of their loops.
 
 use super::Engine;
 use crate::domain::loops::TimerKind;
@@ -6,9 +6,9 @@ use crate::domain::loops::{LoopInput, LoopState};
 use crate::store::{StoreError, leases, loops, timers};
 
 impl Engine {
-    /// Turns timers that are due into inputs; `true` where there were any.
+    /// Turns due timers into inputs; returns `true` if there were any.
     pub async fn timer_step(&self) -> Result<bool, StoreError> {
-        self.mind_the_clock().await?;
+        self.follow_clock_changes().await?;
         let now = self.clock.now();
         let due = self
             .store
@@ -29,31 +29,31 @@ impl Engine {
         Ok(due)
     }
 
-    /// Where the clock was set anew, our leases go with it (else they would be over, or held for as long), and loops that
-    /// run do not count that. Called before whatever goes by either.
-    pub(super) async fn mind_the_clock(&self) -> Result<(), StoreError> {
+    /// Adjusts leases and running loops after a change of the system clock, so that leases neither expire early nor
+    /// last too long and loops do not count the difference. Called before anything that depends on either.
+    pub(super) async fn follow_clock_changes(&self) -> Result<(), StoreError> {
         let mut watch = self.watch.lock().await;
         let before = watch.clone();
         let Some(by_ms) = watch.set_by_ms() else { return Ok(()) };
         let (owner, now, tells) = (self.owner.name(), self.clock.now(), watch.tells);
         let follow = move |c: &_| {
             leases::shift(c, &owner, by_ms, now)?;
-            // Of several processes one tells the loops.
+            // Only one of several processes informs the loops.
             let running = if tells { loops::open_ids(c, Some(LoopState::Running))? } else { Vec::new() };
-            let tell = |id| {
+            let enqueue = |id| {
                 loops::enqueue_input(c, id, &format!("clock/{id}/{}", now.0), &LoopInput::ClockSet { by_ms }, now)
                     .map(drop)
             };
-            running.iter().try_for_each(tell)
+            running.iter().try_for_each(enqueue)
         };
         if let Err(error) = self.store.write(follow).await {
-            // Not followed yet: it is noticed again.
+            // Restore the state so that the change is detected again.
             *watch = before;
             return Err(error);
         }
-        tracing::warn!(by_ms, "the machine's clock was set anew");
+        tracing::warn!(by_ms, "the system clock was changed; leases and timers were adjusted");
         if watch.is_doubtful() && !before.is_doubtful() {
-            tracing::warn!("by days: nothing is removed for its age until the service is started anew");
+            tracing::warn!("the system clock was changed by days; nothing is deleted by age until the service restarts");
         }
         Ok(())
     }

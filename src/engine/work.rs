@@ -1,10 +1,10 @@
 //! Work effects: trees, agents, checks, commits, pushes. Long, stoppable, and safe to begin again after a crash.
 
 mod agent;
-mod aids;
-mod ended;
+mod prompt_inputs;
+mod run_outcome;
 mod git;
-mod hearing;
+mod run_monitor;
 mod project;
 
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use std::time::Duration;
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
-use super::executor::{Failure, Receipt};
-use super::{Engine, ForgeSeat};
+use super::executor::{EffectError, Receipt};
+use super::{Engine, ForgeAccount};
 use crate::checks::ChecksError;
 use crate::config;
 use crate::config::repository::REPOSITORY_FILES;
@@ -38,16 +38,16 @@ const SURVIVOR_GRACE: Duration = Duration::from_secs(1);
 const SETUP_TIMEOUT_S: u64 = 1800;
 
 /// Work that runs in this process.
-pub(super) struct Running {
+pub(super) struct RunningWork {
     pub claimed: ClaimedEffect,
     pub cancel: CancellationToken,
 }
 
 impl Engine {
     /// Takes work on, where some is due.
-    pub(super) async fn take_work(&self) -> Result<Option<Running>, StoreError> {
+    pub(super) async fn take_work(&self) -> Result<Option<RunningWork>, StoreError> {
         let claimed = self.claim_work().await?;
-        Ok(claimed.map(|claimed| Running { claimed, cancel: CancellationToken::new() }))
+        Ok(claimed.map(|claimed| RunningWork { claimed, cancel: CancellationToken::new() }))
     }
 
     /// Does one piece of work to its end and records it; `true` where there was one. For tests and simulation.
@@ -58,8 +58,8 @@ impl Engine {
     }
 
     /// Does a piece of work and records what came of it.
-    pub(super) async fn do_work(&self, running: Running) -> Result<(), StoreError> {
-        let Running { claimed, cancel } = running;
+    pub(super) async fn do_work(&self, running: RunningWork) -> Result<(), StoreError> {
+        let RunningWork { claimed, cancel } = running;
         let outcome = self.work(&claimed, &cancel).await;
         if self.stopping.is_cancelled() && cancel.is_cancelled() {
             return self.hand_over(claimed).await;
@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    async fn work(&self, claimed: &ClaimedEffect, cancel: &CancellationToken) -> Result<Receipt, Failure> {
+    async fn work(&self, claimed: &ClaimedEffect, cancel: &CancellationToken) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
         if claimed.abandoned {
             self.end_processes(&current).await;
@@ -94,15 +94,15 @@ impl Engine {
                 // What a run cost that died with its process is booked, whoever waits for it.
                 Effect::Agent { ticket, .. } if claimed.attempts > 0 => {
                     let cost = self.settle_lost(&current, ticket).await?;
-                    Ok(Receipt::telling(why, LoopInput::AgentLost { ticket, salvaged: None, cost }))
+                    Ok(Receipt::with_input(why, LoopInput::AgentLost { ticket, salvaged: None, cost }))
                 }
-                _ => Err(Failure::Stopped { why }),
+                _ => Err(EffectError::Stopped { why }),
             };
         }
-        let seat = self.seat(&claimed.place.repo)?;
+        let account = self.account(&claimed.place.repo)?;
         let repo = self.present_name(&claimed.place.repo).await?;
         let outcome = match &claimed.effect {
-            Effect::Prepare { ticket } => self.prepare(seat, &repo, &current, *ticket, cancel).await,
+            Effect::Prepare { ticket } => self.prepare(account, &repo, &current, *ticket, cancel).await,
             Effect::Check { ticket, purpose, commit } => {
                 self.check(&repo, &current, *ticket, *purpose, commit, cancel).await
             }
@@ -111,14 +111,14 @@ impl Engine {
                 self.agent(claimed, &repo, &current, run, cancel).await
             }
             Effect::Commit { ticket, iteration } => self.commit(&repo, &current, *ticket, *iteration).await,
-            Effect::Push { ticket, commit } => self.push(seat, &repo, &current, *ticket, commit).await,
-            Effect::Merge { ticket, other } => self.merge(seat, &repo, &current, *ticket, other.as_ref()).await,
+            Effect::Push { ticket, commit } => self.push(account, &repo, &current, *ticket, commit).await,
+            Effect::Merge { ticket, other } => self.merge(account, &repo, &current, *ticket, other.as_ref()).await,
             Effect::Restore { ticket, iteration, to } => self.restore(&repo, &current, *ticket, *iteration, to).await,
             Effect::Release { delete_branch } => {
                 self.end_processes(&current).await;
                 let asked = self.last_questions(&current, cancel).await?;
                 if let Some(tip) = current.pushed.as_ref().filter(|_| *delete_branch) {
-                    let access = self.git_url(seat, &repo, true).await?;
+                    let access = self.git_url(account, &repo, true).await?;
                     self.workspaces.delete_branch(&repo, &access, &current.branch, tip).await?;
                 }
                 self.forget_sessions(&current);
@@ -126,16 +126,16 @@ impl Engine {
                 let input = (asked > Money(0)).then_some(LoopInput::AskedAtEnd { cost: asked });
                 Ok(Receipt { input, ..Receipt::text("tree released") })
             }
-            other => Err(Failure::Never { why: format!("{other:?} is no work") }),
+            other => Err(EffectError::Permanent { why: format!("{other:?} is no work") }),
         };
         match outcome {
             // What will never work is told to the loop; a loop must not wait for ever.
-            Err(Failure::Never { why }) => match claimed.effect.ticket() {
+            Err(EffectError::Permanent { why }) => match claimed.effect.ticket() {
                 Some(ticket) => {
                     let advice = "mend the cause, then `/ralph resume`".to_owned();
-                    Ok(Receipt::telling(why.clone(), LoopInput::WorkFailed { ticket, reason: why, advice }))
+                    Ok(Receipt::with_input(why.clone(), LoopInput::WorkFailed { ticket, reason: why, advice }))
                 }
-                None => Err(Failure::Never { why }),
+                None => Err(EffectError::Permanent { why }),
             },
             other => other,
         }
@@ -144,49 +144,49 @@ impl Engine {
     /// What the loop is told where the person whose authority it runs on may not start one any more.
     async fn authority_lost(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         current: &Loop,
-    ) -> Result<Option<Receipt>, Failure> {
-        match self.permitted_now(seat, repo, &current.authority).await? {
+    ) -> Result<Option<Receipt>, EffectError> {
+        match self.permitted_now(account, repo, &current.authority).await? {
             Authorization::Allow => Ok(None),
             Authorization::Deny { reason, .. } => {
                 let who = current.authority.login.clone();
-                Ok(Some(Receipt::telling(reason, LoopInput::AuthorityLost { who })))
+                Ok(Some(Receipt::with_input(reason, LoopInput::AuthorityLost { who })))
             }
         }
     }
 
-    async fn git_url(&self, seat: &ForgeSeat, repo: &RepoRef, push: bool) -> Result<GitUrl, Failure> {
-        let access = seat.forge.git_access(repo, push).await?;
+    async fn git_url(&self, account: &ForgeAccount, repo: &RepoRef, push: bool) -> Result<GitUrl, EffectError> {
+        let access = account.forge.git_access(repo, push).await?;
         Ok(GitUrl { url: access.url, credential: access.credential })
     }
 
     async fn prepare(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         current: &Loop,
         ticket: u64,
         cancel: &CancellationToken,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         if let Some(why) = &self.settings.sandbox_refusal {
-            return Err(Failure::Never { why: why.clone() });
+            return Err(EffectError::Permanent { why: why.clone() });
         }
-        if let Some(lost) = self.authority_lost(seat, repo, current).await? {
+        if let Some(lost) = self.authority_lost(account, repo, current).await? {
             return Ok(lost);
         }
         self.end_processes(current).await;
-        let facts = seat.forge.repository(repo).await?;
+        let facts = account.forge.repository(repo).await?;
         if facts.archived {
-            return Err(Failure::Never { why: format!("{} is archived and takes no changes", repo.full_name()) });
+            return Err(EffectError::Permanent { why: format!("{} is archived and takes no changes", repo.full_name()) });
         }
         if facts.empty {
-            return Err(Failure::Never { why: format!("{} is empty; push a first commit to it", repo.full_name()) });
+            return Err(EffectError::Permanent { why: format!("{} is empty; push a first commit to it", repo.full_name()) });
         }
         let operator = self.settings.policy(&repo.forge);
-        let access = self.git_url(seat, repo, false).await?;
-        let partial = self.settings.partial_clone && seat.forge.server_info().await?.partial_clone;
+        let access = self.git_url(account, repo, false).await?;
+        let partial = self.settings.partial_clone && account.forge.server_info().await?.partial_clone;
         let prepare = |base_branch: String, resume_at: Option<Sha>| {
             let access = access.clone();
             async move {
@@ -209,7 +209,7 @@ impl Engine {
             FileReading::Read(path, settings) => Some((path, *settings)),
             FileReading::Broken(path, problems) => {
                 let input = LoopInput::RepositoryFileBroken { ticket, path, problems };
-                return Ok(Receipt::telling("the repository's file does not hold", input));
+                return Ok(Receipt::with_input("the repository's file does not hold", input));
             }
         };
         let policy = settings.as_ref().map_or_else(|| operator.clone(), |(_, file)| operator.with_repository(file));
@@ -236,11 +236,11 @@ impl Engine {
             sandbox: self.settings.sandbox_words.clone(),
         };
         kill_point("K14");
-        Ok(Receipt::telling("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))
+        Ok(Receipt::with_input("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))
     }
 
     /// Reads and checks the repository's file at a commit.
-    async fn repository_file(&self, repo: &RepoRef, at: &Sha, operator: &Policy) -> Result<FileReading, Failure> {
+    async fn repository_file(&self, repo: &RepoRef, at: &Sha, operator: &Policy) -> Result<FileReading, EffectError> {
         let Some((path, bytes)) = self.workspaces.base_file(repo, at, REPOSITORY_FILES).await? else {
             return Ok(FileReading::None);
         };
@@ -257,7 +257,7 @@ impl Engine {
         policy: &Policy,
         tree: &Path,
         cancel: &CancellationToken,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EffectError> {
         if policy.setup.is_empty() {
             return Ok(());
         }
@@ -274,7 +274,7 @@ impl Engine {
         let report = self.run_checks(current, tree, &[], &commands, cancel).await?;
         match report.outcomes.iter().find(|o| !o.holds) {
             None => Ok(()),
-            Some(o) => Err(Failure::Never {
+            Some(o) => Err(EffectError::Permanent {
                 why: format!(
                     "the setup command `{}` {}: {}",
                     o.command,
@@ -293,11 +293,11 @@ impl Engine {
         repo: &RepoRef,
         at: &Sha,
         cancel: &CancellationToken,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<String>, EffectError> {
         self.workspaces.reset(&current.id, repo, at).await?;
         let tree = self.workspaces.agent_view(&current.id, repo).tree;
         match self.setup(current, &current.policy, &tree, cancel).await {
-            Err(Failure::Never { why }) => Ok(Some(format!("In the work tree as it is, {why}"))),
+            Err(EffectError::Permanent { why }) => Ok(Some(format!("In the work tree as it is, {why}"))),
             other => other.map(|()| None),
         }
     }
@@ -309,7 +309,7 @@ impl Engine {
         read_only: &[PathBuf],
         checks: &[Check],
         cancel: &CancellationToken,
-    ) -> Result<crate::domain::model::task::CheckReport, Failure> {
+    ) -> Result<crate::domain::model::task::CheckReport, EffectError> {
         let mut runner = self.checks.clone();
         runner.read_only.extend_from_slice(read_only);
         runner.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));
@@ -317,11 +317,11 @@ impl Engine {
         let report = runner.run_all(tree, &scratch, checks, cancel).await;
         remove_folder(&scratch);
         report.map_err(|error| match error {
-            ChecksError::Cancelled { .. } => Failure::Stopped { why: error.to_string() },
+            ChecksError::Cancelled { .. } => EffectError::Stopped { why: error.to_string() },
             ChecksError::NoTree(_) | ChecksError::Scratch { .. } => {
-                Failure::Later { after_ms: None, began: true, why: error.to_string() }
+                EffectError::Retry { after_ms: None, ambiguous: true, why: error.to_string() }
             }
-            ChecksError::Start { .. } => Failure::Never { why: error.to_string() },
+            ChecksError::Start { .. } => EffectError::Permanent { why: error.to_string() },
         })
     }
 
@@ -333,7 +333,7 @@ impl Engine {
         purpose: CheckPurpose,
         commit: &Sha,
         cancel: &CancellationToken,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let report = if purpose == CheckPurpose::Clean {
             let checkout = self.workspaces.clean_checkout(repo, commit).await?;
             kill_point("K22");
@@ -356,7 +356,7 @@ impl Engine {
             self.judge_backend(current, &report).await;
         }
         let text = format!("{} of {} hold", report.held(), report.outcomes.len());
-        Ok(Receipt::telling(text, LoopInput::Checked { ticket, report }))
+        Ok(Receipt::with_input(text, LoopInput::Checked { ticket, report }))
     }
 
     /// What the marks of all processes of a loop begin with.
@@ -391,10 +391,10 @@ enum FileReading {
     Broken(String, Vec<String>),
 }
 
-impl From<WorkspaceError> for Failure {
+impl From<WorkspaceError> for EffectError {
     fn from(error: WorkspaceError) -> Self {
         let why = error.to_string();
-        if error.is_transient() { Self::Later { after_ms: None, began: true, why } } else { Self::Never { why } }
+        if error.is_transient() { Self::Retry { after_ms: None, ambiguous: true, why } } else { Self::Permanent { why } }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fake_forge::{Access, Dialect, FakeComment, FakeForge, FakeIssue};
-use ralph_bot::app::{App, Options};
+use ralph_bot::app::{Application, Options};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
@@ -43,7 +43,7 @@ pub struct World {
     pub folder: TempDir,
     pub setup: Setup,
     pub(super) live: bool,
-    pub(super) app: Option<App>,
+    pub(super) app: Option<Application>,
 }
 
 impl World {
@@ -150,9 +150,9 @@ impl World {
             settings.ambiguity_wait = Duration::from_millis(10);
             settings.retry_first = Duration::from_millis(10);
             settings.stop_grace = Duration::from_secs(5);
-            settings.notify.patience = Duration::from_millis(500);
-            settings.notify.first = Duration::from_millis(50);
-            settings.notify.most = Duration::from_secs(1);
+            settings.channel_retry.request_timeout = Duration::from_millis(500);
+            settings.channel_retry.first_wait = Duration::from_millis(50);
+            settings.channel_retry.max_wait = Duration::from_secs(1);
         };
         let options = Options {
             role: if self.live { Role::All } else { Role::Ingest },
@@ -167,7 +167,7 @@ impl World {
             tune,
             ..Options::default()
         };
-        self.app = Some(App::start(&config, &env, options).await.expect("the service starts"));
+        self.app = Some(Application::start(&config, &env, options).await.expect("the service starts"));
     }
 
     /// Sandbox that the service finds.
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// Running service.
-    pub fn app(&self) -> &App {
+    pub fn app(&self) -> &Application {
         self.app.as_ref().expect("the service runs")
     }
 
@@ -208,12 +208,12 @@ impl World {
             let mut any = engine.intake_step().await.expect("intake");
             any |= engine.timer_step().await.expect("timer");
             any |= engine.loop_step().await.expect("loop");
-            any |= engine.talk_step().await.expect("talk");
+            any |= engine.forge_effect_step().await.expect("talk");
             if !any {
                 any = engine.work_step().await.expect("work");
             }
             if !any {
-                any = engine.notify_step().await.expect("notify");
+                any = engine.channel_step().await.expect("notify");
             }
             if !any {
                 return;
@@ -394,7 +394,7 @@ impl World {
             if let Some(found) = self.newest().await.filter(|l| holds(l)) {
                 return found;
             }
-            any |= engine.talk_step().await.expect("talk");
+            any |= engine.forge_effect_step().await.expect("talk");
             if !any {
                 any = engine.work_step().await.expect("work");
             }
@@ -491,7 +491,7 @@ impl World {
             let mut any = engine.intake_step().await.expect("intake");
             any |= engine.timer_step().await.expect("timer");
             any |= engine.loop_step().await.expect("loop");
-            any |= engine.talk_step().await.expect("talk");
+            any |= engine.forge_effect_step().await.expect("talk");
             if any {
                 continue;
             }

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use fake_forge::Dialect;
 use ralph_bot::domain::loops;
-use ralph_bot::escalate;
+use ralph_bot::channels;
 use ralph_bot::store::outbox;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -100,11 +100,11 @@ impl Receiver {
 async fn hear(State(inside): State<Arc<Mutex<Inside>>>, headers: HeaderMap, uri: Uri, body: Bytes) -> Response {
     let path = uri.path().trim_start_matches('/').to_owned();
     let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-    let (timestamp, signature) = (header(escalate::TIMESTAMP_HEADER), header(escalate::SIGNATURE_HEADER));
+    let (timestamp, signature) = (header(channels::TIMESTAMP_HEADER), header(channels::SIGNATURE_HEADER));
     let echoed = String::from_utf8_lossy(&body).into_owned();
     let message = Message {
-        delivery: header(escalate::DELIVERY_HEADER),
-        signed: escalate::verify(&SecretString::from(SECRET), &timestamp, &body, &signature),
+        delivery: header(channels::DELIVERY_HEADER),
+        signed: channels::verify(&SecretString::from(SECRET), &timestamp, &body, &signature),
         timestamp,
         body: serde_json::from_slice(&body).expect("JSON"),
     };

@@ -896,7 +896,7 @@ async fn many_labels_respect_the_slots(dialect: Dialect) {
             world.forge.flush().await;
             let mut any = engine.intake_step().await.expect("intake");
             any |= engine.loop_step().await.expect("loop");
-            any |= engine.talk_step().await.expect("talk");
+            any |= engine.forge_effect_step().await.expect("talk");
             if !any {
                 any = engine.work_step().await.expect("work");
             }

@@ -32,7 +32,7 @@ async fn command_is_acknowledged_before_other_effects(dialect: Dialect) {
         world.forge.flush().await;
         engine.intake_step().await.expect("intake");
         assert!(world.bot_comments().is_empty() && changes(world).is_empty(), "{:?}", changes(world));
-        engine.talk_step().await.expect("talk");
+        engine.forge_effect_step().await.expect("talk");
         assert_eq!(world.reactions(comment), ["eyes"]);
         assert!(world.bot_comments().is_empty(), "{:?}", world.bot_comments());
         world.settle().await;

@@ -55,7 +55,7 @@ async fn repository_limits_are_enforced(dialect: Dialect) {
             let engine = world.engine();
             let mut any = engine.intake_step().await.expect("intake");
             any |= engine.loop_step().await.expect("loop");
-            any |= engine.talk_step().await.expect("talk");
+            any |= engine.forge_effect_step().await.expect("talk");
             if !any && !engine.work_step().await.expect("work") {
                 break;
             }

@@ -114,7 +114,7 @@ async fn issue_has_one_state_label_at_a_time(dialect: Dialect) {
             let mut any = engine.intake_step().await.expect("intake");
             any |= engine.timer_step().await.expect("timer");
             any |= engine.loop_step().await.expect("loop");
-            any |= engine.talk_step().await.expect("talk");
+            any |= engine.forge_effect_step().await.expect("talk");
             if !any {
                 any = engine.work_step().await.expect("work");
             }

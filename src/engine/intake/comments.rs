@@ -2,7 +2,7 @@
 
 use failpoint::kill_point;
 
-use super::{Intake, Origin, Trouble, done, ignored, text_hash};
+use super::{IntakeResult, Origin, IntakeError, done, ignored, text_hash};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{CommentRef, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
@@ -12,7 +12,7 @@ use crate::domain::report;
 use crate::domain::report::view::{CommandReply, View};
 use crate::domain::loops::command::{self, LoopCommand, CommandError, Run};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
-use crate::engine::{Engine, ForgeSeat};
+use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
@@ -21,13 +21,13 @@ impl Engine {
     /// A new comment: its commands, in order. Told of twice, or found by the reconciler as well, it is read once.
     pub(in crate::engine) async fn comment(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: RepoRef,
         issue: IssueSnapshot,
         comment: CommentSnapshot,
         sender: User,
         received_at: Timestamp,
-    ) -> Intake {
+    ) -> IntakeResult {
         let commands = command::parse(&comment.body);
         if commands.is_empty() {
             return ignored("no command in it");
@@ -37,7 +37,7 @@ impl Engine {
         if self.store.read(move |c| forge_state::is_processed(c, &key)).await? {
             return ignored("this comment was read already");
         }
-        let outcome = self.commands(seat, repo, issue, comment, sender, commands, &origin).await?;
+        let outcome = self.commands(account, repo, issue, comment, sender, commands, &origin).await?;
         kill_point("K30");
         let (key, now) = (origin.key, self.clock.now());
         self.store.write(move |c| forge_state::mark_processed(c, &key, now)).await?;
@@ -47,29 +47,29 @@ impl Engine {
     #[expect(clippy::too_many_arguments, reason = "one comment and all that it came with")]
     pub(super) async fn commands(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: RepoRef,
         issue: IssueSnapshot,
         comment: CommentSnapshot,
         sender: User,
         commands: Vec<Result<LoopCommand, CommandError>>,
         origin: &Origin,
-    ) -> Intake {
+    ) -> IntakeResult {
         if comment.author.as_ref().is_some_and(|author| author.id != sender.id) {
             return ignored("not sent by its author");
         }
         let place = IssueRef { repo, issue: issue.number };
         let at = CommentRef { on: issue.number, id: Some(comment.id) };
-        if let Authorization::Deny { reason, answer } = self.permitted(seat, &place.repo, &sender).await? {
+        if let Authorization::Deny { reason, answer } = self.permitted(account, &place.repo, &sender).await? {
             if answer == DenyAnswer::ThumbsDown {
-                self.say(&place, Effect::React { comment: comment.id, mark: Mark::Refused }).await?;
+                self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Refused }).await?;
             }
             return ignored(format!("{} may not command: {reason}", sender.login));
         }
-        self.say(&place, Effect::React { comment: comment.id, mark: Mark::Seen }).await?;
+        self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Seen }).await?;
         let count = commands.len();
         for (part, parsed) in commands.into_iter().enumerate() {
-            self.command(seat, &place, &issue, parsed, &sender, at, origin, part).await?;
+            self.command(account, &place, &issue, parsed, &sender, at, origin, part).await?;
         }
         done(format!("{count} command(s) of {}", sender.login))
     }
@@ -77,7 +77,7 @@ impl Engine {
     #[expect(clippy::too_many_arguments, reason = "one command and all that it came with")]
     pub(super) async fn command(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         place: &IssueRef,
         issue: &IssueSnapshot,
         parsed: Result<LoopCommand, CommandError>,
@@ -85,10 +85,10 @@ impl Engine {
         at: CommentRef,
         origin: &Origin,
         part: usize,
-    ) -> Intake {
+    ) -> IntakeResult {
         let key = format!("reply/{}/{part}", at.id.map_or(0, |id| id.0));
         let Some(command) = self.understood(place, parsed, at, &key).await? else { return done("answered") };
-        let refuse = async |problem: String, nearest: Option<String>| -> Intake {
+        let refuse = async |problem: String, nearest: Option<String>| -> IntakeResult {
             let reply = CommandReply { command: String::new(), ok: false, lines: vec![problem], nearest };
             self.refuse(place, at, &key, reply).await?;
             done("answered")
@@ -98,7 +98,7 @@ impl Engine {
         let mut open = issue.open;
         if matches!(command, LoopCommand::Run(_)) && !matches!(found, Some((_, _, true))) {
             // The delivery tells how the issue was when the comment was written.
-            match seat.forge.issue(&place.repo, place.issue).await {
+            match account.forge.issue(&place.repo, place.issue).await {
                 Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
                 now => open = now?.open,
             }
@@ -106,13 +106,13 @@ impl Engine {
         match (found, command) {
             (Some((id, _, true)), command) => {
                 let input = LoopInput::Command { by: sender.clone(), command, comment: Some(at) };
-                self.tell(&id, input, origin, part).await
+                self.enqueue_input(&id, input, origin, part).await
             }
             (_, LoopCommand::Help(_)) => {
                 let view = report::help(&self.settings.policy(&place.repo.forge));
-                self.say(place, Effect::Comment { key: key.clone(), on: at.on, view: Box::new(view) }).await?;
+                self.enqueue_effect(place, Effect::Comment { key: key.clone(), on: at.on, view: Box::new(view) }).await?;
                 if let Some(comment) = at.id {
-                    self.say(place, Effect::React { comment, mark: Mark::Done }).await?;
+                    self.enqueue_effect(place, Effect::React { comment, mark: Mark::Done }).await?;
                 }
                 done("help")
             }
@@ -124,7 +124,7 @@ impl Engine {
                     let problem = format!("`{typed}` is not the hash of the text as it is now; nothing was started.");
                     return refuse(problem, None).await;
                 }
-                self.begin(seat, place, issue.clone(), by, options, Some(at), origin).await
+                self.begin(account, place, issue.clone(), by, options, Some(at), origin).await
             }
             (Some((id, _, false)), _) => {
                 let problem = format!(
@@ -150,7 +150,7 @@ impl Engine {
         parsed: Result<LoopCommand, CommandError>,
         at: CommentRef,
         key: &str,
-    ) -> Result<Option<LoopCommand>, Trouble> {
+    ) -> Result<Option<LoopCommand>, IntakeError> {
         let (command, problem, nearest) = match parsed {
             Err(CommandError { line, problem, nearest }) => (line, problem, nearest),
             Ok(command) => match self.unknown_backend(&command) {
@@ -164,11 +164,11 @@ impl Engine {
     }
 
     /// Answers a command that cannot be carried out.
-    async fn refuse(&self, place: &IssueRef, at: CommentRef, key: &str, reply: CommandReply) -> Result<(), Trouble> {
+    async fn refuse(&self, place: &IssueRef, at: CommentRef, key: &str, reply: CommandReply) -> Result<(), IntakeError> {
         let view = Box::new(View::Reply(reply));
-        self.say(place, Effect::Comment { key: key.to_owned(), on: at.on, view }).await?;
+        self.enqueue_effect(place, Effect::Comment { key: key.to_owned(), on: at.on, view }).await?;
         match at.id {
-            Some(comment) => self.say(place, Effect::React { comment, mark: Mark::Wrong }).await,
+            Some(comment) => self.enqueue_effect(place, Effect::React { comment, mark: Mark::Wrong }).await,
             None => Ok(()),
         }
     }

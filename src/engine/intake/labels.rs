@@ -2,7 +2,7 @@
 
 use failpoint::kill_point;
 
-use super::{Intake, Origin, Outcome, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored, level, text_hash};
+use super::{IntakeResult, Origin, IntakeOutcome, QUIET_BEFORE_LABEL_MS, IntakeError, done, ignored, level, text_hash};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{CommentRef, LoopInput, LoopStart, LoopTask};
 use crate::domain::model::event::IssueSnapshot;
@@ -13,7 +13,7 @@ use crate::domain::report::view::{View, WhoMayView};
 use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::permit::{AccessLevel, Authorization};
 use crate::domain::trust::sanitize;
-use crate::engine::{Engine, ForgeSeat};
+use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
@@ -22,12 +22,12 @@ impl Engine {
     /// A set of labels: what changed is found by comparing with the set seen before.
     pub(in crate::engine) async fn label_set(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: RepoRef,
         issue: IssueSnapshot,
         sender: User,
         origin: &Origin,
-    ) -> Intake {
+    ) -> IntakeResult {
         let run = self.run_label(&repo);
         let (seen_in, labels, at) = (repo.clone(), issue.labels.clone(), issue.updated_at);
         let number = issue.number;
@@ -35,11 +35,11 @@ impl Engine {
         let peek = repo.clone();
         let before = self.store.read(move |c| forge_state::labels(c, &peek, number)).await?;
         let had = before.is_some_and(|labels| labels.contains(&run));
-        let own = sender.id == seat.own;
+        let own = sender.id == account.user_id;
         let outcome = match (had, has) {
             _ if own => ignored("our own doing"),
-            (false, true) => self.label_added(seat, repo, issue, sender, origin).await,
-            (true, false) => self.label_removed(seat, repo, number, sender, origin).await,
+            (false, true) => self.label_added(account, repo, issue, sender, origin).await,
+            (true, false) => self.label_removed(account, repo, number, sender, origin).await,
             _ => ignored(format!("{run} did not change")),
         };
         self.seen(&seen_in, number, labels, at, outcome).await
@@ -48,21 +48,21 @@ impl Engine {
     /// The run label was set or taken off, by a forge that says which label it was.
     pub(super) async fn label_changed(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: RepoRef,
         issue: IssueSnapshot,
         sender: User,
         on: bool,
         origin: &Origin,
-    ) -> Intake {
+    ) -> IntakeResult {
         let (seen_in, labels, at, number) = (repo.clone(), issue.labels.clone(), issue.updated_at, issue.number);
         if !on {
-            let outcome = self.label_removed(seat, repo, number, sender, origin).await;
+            let outcome = self.label_removed(account, repo, number, sender, origin).await;
             return self.seen(&seen_in, number, labels, at, outcome).await;
         }
-        match self.label_added(seat, repo, issue, sender, origin).await {
+        match self.label_added(account, repo, issue, sender, origin).await {
             // What came to nothing may be tried again by the reconciler, by the forge's own record.
-            Ok(Outcome::Ignored(why)) => ignored(why),
+            Ok(IntakeOutcome::Ignored(why)) => ignored(why),
             outcome => self.seen(&seen_in, number, labels, at, outcome).await,
         }
     }
@@ -76,9 +76,9 @@ impl Engine {
         number: Number,
         labels: Vec<String>,
         at: Timestamp,
-        outcome: Intake,
-    ) -> Intake {
-        if matches!(outcome, Ok(Outcome::Done(_) | Outcome::Ignored(_))) {
+        outcome: IntakeResult,
+    ) -> IntakeResult {
+        if matches!(outcome, Ok(IntakeOutcome::Done(_) | IntakeOutcome::Ignored(_))) {
             let repo = repo.clone();
             self.store.write(move |c| forge_state::save_labels(c, &repo, number, &labels, at)).await?;
         }
@@ -87,54 +87,54 @@ impl Engine {
 
     async fn label_added(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: RepoRef,
         issue: IssueSnapshot,
         sender: User,
         origin: &Origin,
-    ) -> Intake {
+    ) -> IntakeResult {
         if issue.is_pull {
             return ignored("a pull request; loops start on issues");
         }
-        match seat.forge.issue(&repo, issue.number).await {
+        match account.forge.issue(&repo, issue.number).await {
             Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
             Err(e) => return Err(e.into()),
             Ok(now) if !now.open => return ignored("stale: the issue is closed"),
             Ok(now) if !now.labels.contains(&self.run_label(&repo)) => {
-                return Ok(Outcome::Stale("stale: the label is off again".into()));
+                return Ok(IntakeOutcome::Stale("stale: the label is off again".into()));
             }
             Ok(_) => {}
         }
         let place = IssueRef { repo: repo.clone(), issue: issue.number };
-        if let Authorization::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
-            self.tell_who_may(&place, &sender).await?;
+        if let Authorization::Deny { reason, .. } = self.permitted(account, &repo, &sender).await? {
+            self.reply_who_may_start(&place, &sender).await?;
             return ignored(format!("{} may not start a loop: {reason}", sender.login));
         }
         kill_point("K08");
         let (r, n) = (repo.clone(), issue.number);
         if let Some((id, IssueRole::Issue, true)) = self.store.read(move |c| loops::find(c, &r, n)).await? {
-            return self.tell(&id, LoopInput::RunLabelAdded { by: sender }, origin, 0).await;
+            return self.enqueue_input(&id, LoopInput::RunLabelAdded { by: sender }, origin, 0).await;
         }
-        self.begin(seat, place, issue, sender, RunOptions::default(), None, origin).await
+        self.begin(account, place, issue, sender, RunOptions::default(), None, origin).await
     }
 
     /// Begins a loop for somebody who may, on the text as the signed payload has it.
     #[expect(clippy::too_many_arguments, reason = "a start and all that it came with")]
     pub(super) async fn begin(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         place: IssueRef,
         issue: IssueSnapshot,
         by: User,
         options: RunOptions,
         comment: Option<CommentRef>,
         origin: &Origin,
-    ) -> Intake {
+    ) -> IntakeResult {
         let author_trusted = match &issue.author {
-            Some(author) => level(seat.forge.permission(&place.repo, author).await?) >= AccessLevel::Write,
+            Some(author) => level(account.forge.permission(&place.repo, author).await?) >= AccessLevel::Write,
             None => false,
         };
-        let unconfirmed_editor = self.outside_editor(seat, &place, &issue, origin.received_at).await?;
+        let unconfirmed_editor = self.outside_editor(account, &place, &issue, origin.received_at).await?;
         let (r, n) = (place.repo.clone(), place.issue);
         let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
         let hidden =
@@ -172,11 +172,11 @@ impl Engine {
     /// Login of somebody without write access who changed the text shortly before it was labelled.
     pub(super) async fn outside_editor(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         place: &IssueRef,
         issue: &IssueSnapshot,
         received_at: Timestamp,
-    ) -> Result<Option<String>, Trouble> {
+    ) -> Result<Option<String>, IntakeError> {
         let labelled_at = issue.updated_at.min(received_at);
         let from = labelled_at.plus_ms(-QUIET_BEFORE_LABEL_MS);
         let (repo, number) = (place.repo.clone(), place.issue);
@@ -188,13 +188,13 @@ impl Engine {
             .filter(|(at, _)| *at <= labelled_at)
             .map(|(_, editor)| editor)
             .collect();
-        if let Some(history) = seat.forge.history() {
+        if let Some(history) = account.forge.history() {
             let edits = history.issue_edits(&place.repo, place.issue).await?;
             let recent = edits.into_iter().filter(|e| e.at >= from && e.at <= labelled_at);
             editors.extend(recent.filter_map(|e| e.editor));
         }
         for editor in editors {
-            if level(seat.forge.permission(&place.repo, &editor).await?) < AccessLevel::Write {
+            if level(account.forge.permission(&place.repo, &editor).await?) < AccessLevel::Write {
                 return Ok(Some(editor.login));
             }
         }
@@ -202,35 +202,35 @@ impl Engine {
     }
 
     /// One comment an issue that says who may, to somebody who may not.
-    pub(super) async fn tell_who_may(&self, place: &IssueRef, sender: &User) -> Result<(), Trouble> {
+    pub(super) async fn reply_who_may_start(&self, place: &IssueRef, sender: &User) -> Result<(), IntakeError> {
         let policy = self.settings.policy(&place.repo.forge);
         let view = View::WhoMay(WhoMayView {
             who: sender.login.clone(),
             label: self.run_label(&place.repo),
             who_may: report::who_may(&policy),
         });
-        self.say(place, Effect::Comment { key: "who-may".into(), on: place.issue, view: Box::new(view) }).await
+        self.enqueue_effect(place, Effect::Comment { key: "who-may".into(), on: place.issue, view: Box::new(view) }).await
     }
 
     async fn label_removed(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: RepoRef,
         number: Number,
         sender: User,
         origin: &Origin,
-    ) -> Intake {
-        match seat.forge.issue(&repo, number).await {
+    ) -> IntakeResult {
+        match account.forge.issue(&repo, number).await {
             Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
             Err(e) => return Err(e.into()),
             Ok(now) if now.labels.contains(&self.run_label(&repo)) => {
-                return Ok(Outcome::Stale("stale: the label is on again".into()));
+                return Ok(IntakeOutcome::Stale("stale: the label is on again".into()));
             }
             Ok(_) => {}
         }
-        if let Authorization::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
+        if let Authorization::Deny { reason, .. } = self.permitted(account, &repo, &sender).await? {
             return ignored(format!("{} may not pause a loop: {reason}", sender.login));
         }
-        self.tell_open(&repo, number, IssueRole::Issue, LoopInput::RunLabelRemoved { by: Some(sender) }, origin).await
+        self.enqueue_for_open_loop(&repo, number, IssueRole::Issue, LoopInput::RunLabelRemoved { by: Some(sender) }, origin).await
     }
 }

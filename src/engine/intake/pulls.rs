@@ -1,6 +1,6 @@
 //! Pull requests: merged, closed, reviewed, remarked upon.
 
-use super::{Intake, Origin, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored};
+use super::{IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, IntakeError, done, ignored};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState};
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
@@ -8,30 +8,30 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::loops::command;
 use crate::domain::trust::permit::Authorization;
-use crate::engine::{Engine, ForgeSeat};
+use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ReviewComment;
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox;
 
 impl Engine {
-    pub(super) async fn pull_changed(&self, repo: &RepoRef, pull: &PullSnapshot, origin: &Origin) -> Intake {
+    pub(super) async fn pull_changed(&self, repo: &RepoRef, pull: &PullSnapshot, origin: &Origin) -> IntakeResult {
         if pull.merged {
-            return self.tell_open(repo, pull.number, IssueRole::Pull, LoopInput::PullMerged, origin).await;
+            return self.enqueue_for_open_loop(repo, pull.number, IssueRole::Pull, LoopInput::PullMerged, origin).await;
         }
         if !pull.open {
-            return self.tell_open(repo, pull.number, IssueRole::Pull, LoopInput::PullClosed, origin).await;
+            return self.enqueue_for_open_loop(repo, pull.number, IssueRole::Pull, LoopInput::PullClosed, origin).await;
         }
         let number = pull.number;
         let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
         if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
             let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
-            return self.tell_open(repo, number, IssueRole::Pull, input, origin).await;
+            return self.enqueue_for_open_loop(repo, number, IssueRole::Pull, input, origin).await;
         }
         self.inspect_where(repo, |l| l.pull.as_ref().is_some_and(|p| p.number == number)).await
     }
 
     /// Asks for a look at CI and mergeability of the loops in review that the event may concern.
-    pub(super) async fn inspect_where(&self, repo: &RepoRef, concerns: impl Fn(&Loop) -> bool) -> Intake {
+    pub(super) async fn inspect_where(&self, repo: &RepoRef, concerns: impl Fn(&Loop) -> bool) -> IntakeResult {
         let open = self.store.read(|c| loops::in_state(c, LoopState::Review)).await?;
         let mut asked = 0;
         for current in open.into_iter().filter(|l| l.place.repo.forge == repo.forge && l.place.repo.id == repo.id) {
@@ -51,16 +51,16 @@ impl Engine {
 
     pub(super) async fn review(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: RepoRef,
         pull: PullSnapshot,
         review: Reviewed,
         origin: &Origin,
-    ) -> Intake {
+    ) -> IntakeResult {
         let Some(current) = self.open_loop(&repo, pull.number).await? else {
             return ignored("no loop is open there");
         };
-        if let Authorization::Deny { reason, .. } = self.permitted(seat, &repo, &review.sender).await? {
+        if let Authorization::Deny { reason, .. } = self.permitted(account, &repo, &review.sender).await? {
             return ignored(format!("{} may not ask for changes: {reason}", review.sender.login));
         }
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
@@ -72,12 +72,12 @@ impl Engine {
         }
         let id = match review.id {
             Some(id) => id,
-            None => self.newest_review(seat, &repo, pull.number, &review).await?,
+            None => self.newest_review(account, &repo, pull.number, &review).await?,
         };
         let said = asked_for(&review.body, changes, commanded);
         let mut items: Vec<_> =
             said.map(|text| (format!("review/{id}"), word(&review.sender, text, None))).into_iter().collect();
-        let mut remarks = match seat.forge.reviews() {
+        let mut remarks = match account.forge.reviews() {
             Some(reviews) => reviews.review_comments(&repo, pull.number).await?,
             None => Vec::new(),
         };
@@ -94,21 +94,21 @@ impl Engine {
         if items.is_empty() && commanded {
             return done("commands of a review");
         }
-        self.tell(&current.id, LoopInput::Reviewed { by: review.sender, items }, origin, told).await
+        self.enqueue_input(&current.id, LoopInput::Reviewed { by: review.sender, items }, origin, told).await
     }
 
     /// Reviews of an open loop's pull request since a moment whose deliveries may never have come. What they ask for is
     /// heard; commands in them are not, because no forge tells of every review whether it was edited since.
     pub(in crate::engine) async fn missed_reviews(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         id: &LoopId,
         number: Number,
         since: Timestamp,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), IntakeError> {
         let asks = |verdict| matches!(verdict, ReviewVerdict::ChangesRequested | ReviewVerdict::Commented);
-        let Some(forge) = seat.forge.reviews() else { return Ok(()) };
+        let Some(forge) = account.forge.reviews() else { return Ok(()) };
         let mut reviews = forge.submitted_reviews(repo, number).await?;
         reviews.retain(|review| review.submitted_at >= since && asks(review.verdict));
         let of = id.clone();
@@ -118,7 +118,7 @@ impl Engine {
         let remarks = forge.review_comments(repo, number).await?;
         let mut known = current.reviews_seen;
         for review in reviews {
-            let Some(sender) = review.author.filter(|author| author.id != seat.own) else { continue };
+            let Some(sender) = review.author.filter(|author| author.id != account.user_id) else { continue };
             let changes = review.verdict == ReviewVerdict::ChangesRequested;
             let said = asked_for(&review.body, changes, holds_commands(&review.body));
             let said = said.map(|text| (format!("review/{}", review.id), word(&sender, text, None)));
@@ -126,12 +126,12 @@ impl Engine {
             let theirs = theirs.filter(|remark| !holds_commands(&remark.comment.body)).cloned();
             let mut items: Vec<_> = said.into_iter().chain(theirs.map(|remark| item(remark, &sender))).collect();
             items.retain(|(key, _)| !known.contains(key));
-            if items.is_empty() || matches!(self.permitted(seat, repo, &sender).await?, Authorization::Deny { .. }) {
+            if items.is_empty() || matches!(self.permitted(account, repo, &sender).await?, Authorization::Deny { .. }) {
                 continue;
             }
             known.extend(items.iter().map(|(key, _)| key.clone()));
             let origin = Origin::missed_review(repo, review.id, self.clock.now());
-            self.tell(id, LoopInput::Reviewed { by: sender, items }, &origin, 0).await?;
+            self.enqueue_input(id, LoopInput::Reviewed { by: sender, items }, &origin, 0).await?;
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Engine {
         text: &str,
         by: &User,
         origin: &Origin,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, IntakeError> {
         let commands = command::parse(text);
         let count = commands.len();
         // Nothing of a review can be reacted to, so there is no comment to name.
@@ -152,7 +152,7 @@ impl Engine {
         for (part, parsed) in commands.into_iter().enumerate() {
             let key = format!("reply/{}/{part}", origin.key);
             if let Some(command) = self.understood(place, parsed, at, &key).await? {
-                self.tell(id, LoopInput::Command { by: by.clone(), command, comment: Some(at) }, origin, part).await?;
+                self.enqueue_input(id, LoopInput::Command { by: by.clone(), command, comment: Some(at) }, origin, part).await?;
             }
         }
         Ok(count)
@@ -162,12 +162,12 @@ impl Engine {
     /// that was edited since; 0 where there is none.
     async fn newest_review(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         number: Number,
         review: &Reviewed,
-    ) -> Result<i64, Trouble> {
-        let Some(reviews) = seat.forge.reviews() else { return Ok(0) };
+    ) -> Result<i64, IntakeError> {
+        let Some(reviews) = account.forge.reviews() else { return Ok(0) };
         let mut theirs = reviews.submitted_reviews(repo, number).await?;
         theirs.retain(|known| known.author.as_ref().is_some_and(|author| author.id == review.sender.id));
         let same = theirs.iter().rev().find(|known| known.body == review.body);
@@ -177,18 +177,18 @@ impl Engine {
     #[expect(clippy::too_many_arguments, reason = "one remark and all that it came with")]
     pub(super) async fn remark(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: RepoRef,
         pull: PullSnapshot,
         comment: CommentSnapshot,
         path: Option<String>,
         sender: User,
         origin: &Origin,
-    ) -> Intake {
+    ) -> IntakeResult {
         let Some(current) = self.open_loop(&repo, pull.number).await? else {
             return ignored("no loop is open there");
         };
-        if let Authorization::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
+        if let Authorization::Deny { reason, .. } = self.permitted(account, &repo, &sender).await? {
             return ignored(format!("{} may not ask for changes: {reason}", sender.login));
         }
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
@@ -197,7 +197,7 @@ impl Engine {
             return done("commands of a remark");
         }
         let items = vec![(format!("remark/{}", comment.id), word(&sender, comment.body, path))];
-        self.tell(&current.id, LoopInput::Reviewed { by: sender, items }, origin, 0).await
+        self.enqueue_input(&current.id, LoopInput::Reviewed { by: sender, items }, origin, 0).await
     }
 }
 

@@ -8,9 +8,9 @@ use failpoint::kill_point;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::aids::Aids;
-use super::ended::{add, charge, files_name, limit_of, limit_words, outcome_word, warm_up};
-use super::hearing::{Hearing, MOST_WAITING, Server, Sieve};
+use super::prompt_inputs::PromptInputs;
+use super::run_outcome::{add, charge, files_name, limit_of, limit_words, outcome_word, warm_up};
+use super::run_monitor::{RunMonitor, EVENT_QUEUE_CAPACITY, RunMemoryServer, EventFilter};
 use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
 use crate::domain::knowledge::prompt::{self, Extras};
@@ -22,8 +22,8 @@ use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::egress::Egress;
 use crate::engine::Engine;
 use crate::engine::assist::Questions;
-use crate::engine::executor::{Failure, Receipt};
-use crate::engine::providers::{CallEnd, Used, Wish, reasons_words};
+use crate::engine::executor::{EffectError, Receipt};
+use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
 use crate::mcp;
 use crate::process::Cookie;
 use crate::process::sandbox::{EgressSettings, Network, RefusedHosts};
@@ -37,20 +37,20 @@ use crate::workspace::AgentView;
 const MOST_CALLS: usize = 8;
 
 /// What a run is made of, the same for each backend that it is tried with.
-struct Task<'a> {
+struct RunContext<'a> {
     current: &'a Loop,
     repo: &'a RepoRef,
     head: &'a Sha,
     ticket: u64,
     iteration: u32,
     attempt: u32,
-    aids: Aids,
+    prompt_inputs: PromptInputs,
     /// Hosts that it asked for and was kept from.
     refused: RefusedHosts,
 }
 
 /// A backend that was chosen for a call, and the call.
-pub(super) struct Chosen {
+pub(super) struct SelectedBackend {
     pub(super) caller: CallContext,
     pub(super) backend: String,
     pub(super) model: Option<String>,
@@ -62,7 +62,7 @@ pub(super) struct Chosen {
 }
 
 /// What was said to an agent, and what was heard of it.
-struct Said {
+struct RunTranscript {
     prompt: String,
     learnings: Vec<String>,
     events: Vec<session::SessionEvent>,
@@ -77,32 +77,32 @@ impl Engine {
         current: &Loop,
         attempt: Attempt,
         cancel: &CancellationToken,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         self.end_processes(current).await;
         let Attempt { ticket, iteration, attempt } = attempt;
         if claimed.attempts > 0 {
             let cost = self.settle_lost(current, ticket).await?;
             let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
-            return Ok(Receipt::telling("the run was lost", LoopInput::AgentLost { ticket, salvaged, cost }));
+            return Ok(Receipt::with_input("the run was lost", LoopInput::AgentLost { ticket, salvaged, cost }));
         }
         let Some(head) = &current.head else {
-            return Err(Failure::Never { why: "the loop has no commit to work on".into() });
+            return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
         };
         let note = self.put_tree_back(current, repo, head, cancel).await?;
         self.mended(current).await;
         let questions = Questions::of(current, ticket, cancel);
         let tree = self.workspaces.agent_view(&current.id, repo).tree;
-        let mut aids = self.aids(&questions, repo, &tree).await;
-        let failed = std::mem::take(&mut aids.failed);
+        let mut prompt_inputs = self.prompt_inputs(&questions, repo, &tree).await;
+        let failed = std::mem::take(&mut prompt_inputs.failed);
         kill_point("K39");
         let refused = RefusedHosts::default();
-        let task = Task { current, repo, head, ticket, iteration, attempt, aids, refused: refused.clone() };
+        let task = RunContext { current, repo, head, ticket, iteration, attempt, prompt_inputs, refused: refused.clone() };
         let mut run = self.run(task, note, cancel).await?;
         run.refused_hosts = refused.names();
         self.read_message(&questions, &mut run).await;
         charge(&mut run, questions.used());
         run.failed_elsewhere = failed;
-        Ok(Receipt::telling(format!("{:?}", run.end), LoopInput::AgentEnded { ticket, run: Box::new(run) }))
+        Ok(Receipt::with_input(format!("{:?}", run.end), LoopInput::AgentEnded { ticket, run: Box::new(run) }))
     }
 
     /// Settles the calls of a run whose process died; what the run cost in all. Calls that had ended by then were booked, but
@@ -127,7 +127,7 @@ impl Engine {
         repo: &RepoRef,
         head: &Sha,
         cancel: &CancellationToken,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<String>, EffectError> {
         let note = self.fresh_tree(current, repo, head, cancel).await?;
         if let Some(merging) = &current.merging {
             self.workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
@@ -138,16 +138,16 @@ impl Engine {
     /// Runs the agent with one backend after the other until one was not refused.
     async fn run(
         &self,
-        mut task: Task<'_>,
+        mut task: RunContext<'_>,
         mut note: Option<String>,
         cancel: &CancellationToken,
-    ) -> Result<AgentRunFacts, Failure> {
+    ) -> Result<AgentRunFacts, EffectError> {
         let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
         let (mut exclude, mut lacking, mut asked_disabled) = (Vec::new(), Vec::new(), false);
         let mut left = self.session_left(task.current);
         for number in 0..MOST_CALLS {
             let key = format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket));
-            let wish = Wish {
+            let planned = PlannedCall {
                 key,
                 purpose: "agent",
                 role: BackendRole::Agent,
@@ -157,10 +157,10 @@ impl Engine {
                 share: 1.0,
                 left: left.clone(),
             };
-            let chosen = match self.begin_call(task.current, wish).await? {
+            let chosen = match self.begin_call(task.current, planned).await? {
                 CallDecision::Call { backend, model, at_most, session, caller, .. } => {
                     let session = left.take().filter(|_| session == SessionUse::Resume);
-                    Chosen { caller: *caller, backend, model, at_most, session, number }
+                    SelectedBackend { caller: *caller, backend, model, at_most, session, number }
                 }
                 CallDecision::Wait { until, reasons } => {
                     let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
@@ -214,7 +214,7 @@ impl Engine {
                 sum.served.switched.push(format!("{} was left{kind}: {why}", chosen.backend));
             }
             let helpless = match advice {
-                Some(CallAdvice::ShorterPrompt { .. }) => !task.aids.shorten(),
+                Some(CallAdvice::ShorterPrompt { .. }) => !task.prompt_inputs.shorten(),
                 Some(CallAdvice::OtherModel { .. }) => {
                     lacking.push((chosen.backend.clone(), chosen.model.clone()));
                     let all = self.models_of(&chosen.backend, task.current, BackendRole::Agent, self.clock.now());
@@ -235,10 +235,10 @@ impl Engine {
     /// anything else is put back.
     async fn after_refusal(
         &self,
-        task: &Task<'_>,
+        task: &RunContext<'_>,
         sum: &AgentRunFacts,
         cancel: &CancellationToken,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<String>, EffectError> {
         if sum.tool_calls == 0 || sum.tool_errors * 2 > sum.tool_calls {
             return self.put_tree_back(task.current, task.repo, task.head, cancel).await;
         }
@@ -252,12 +252,12 @@ impl Engine {
     /// One call of a backend, to its end, and the tools that it called; what it said is kept.
     async fn call(
         &self,
-        task: &Task<'_>,
-        chosen: &Chosen,
+        task: &RunContext<'_>,
+        chosen: &SelectedBackend,
         note: Option<String>,
         cancel: &CancellationToken,
-    ) -> Result<(AgentOutcome, Vec<String>), Failure> {
-        let Task { current, iteration, attempt, .. } = *task;
+    ) -> Result<(AgentOutcome, Vec<String>), EffectError> {
+        let RunContext { current, iteration, attempt, .. } = *task;
         let Some(backend) = self.backends.get(&chosen.backend) else {
             let reason = format!("the backend `{}` cannot be used here", chosen.backend);
             return Ok((AgentOutcome::only(AgentStatus::Unavailable { reason }), Vec::new()));
@@ -270,7 +270,7 @@ impl Engine {
         self.carried(current, iteration, &carried).await;
         let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
         let run = self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref());
-        let mut hearing = Hearing {
+        let mut run_monitor = RunMonitor {
             caller: chosen.caller.clone(),
             backend: chosen.backend.clone(),
             model: chosen.model.clone(),
@@ -286,10 +286,10 @@ impl Engine {
         let ready = tokio::task::spawn_blocking(warm_up);
         kill_point("K15");
         let stop = cancel.child_token();
-        let (heard, mut events) = mpsc::channel(MOST_WAITING);
-        let mut sieve = Sieve::default();
+        let (heard, mut events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
+        let mut event_filter = EventFilter::default();
         let mut on_event = |event| {
-            if sieve.lets_pass(&event) {
+            if event_filter.accepts(&event) {
                 // Of a flood of what it has cost so far, some are enough; what it cost in the end is counted at its end.
                 drop(heard.try_send(event));
             }
@@ -307,11 +307,11 @@ impl Engine {
             let outcome = loop {
                 tokio::select! {
                     outcome = &mut running => break outcome,
-                    Some(event) = events.recv() => hearing.hear(self, event, &stop).await,
+                    Some(event) = events.recv() => run_monitor.handle(self, event, &stop).await,
                 }
             };
             while let Ok(event) = events.try_recv() {
-                hearing.hear(self, event, &stop).await;
+                run_monitor.handle(self, event, &stop).await;
             }
             served.cancel();
             outcome
@@ -319,14 +319,14 @@ impl Engine {
         let (mut outcome, ()) = tokio::join!(running, serving);
         drop(ready);
         kill_point("K18");
-        if hearing.over_budget && outcome.status == AgentStatus::Cancelled {
+        if run_monitor.over_budget && outcome.status == AgentStatus::Cancelled {
             outcome.status = AgentStatus::OverBudget;
         }
         self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0);
         self.keep_log(task, chosen, &prompt, &outcome);
-        let tools = hearing.tools();
-        let said = Said { prompt, learnings: carried, events: hearing.events, started };
-        self.keep_turn(task, chosen, said, &outcome).await;
+        let tools = run_monitor.tools();
+        let transcript = RunTranscript { prompt, learnings: carried, events: run_monitor.events, started };
+        self.keep_turn(task, chosen, transcript, &outcome).await;
         remove_folder(&scratch);
         Ok((outcome, tools))
     }
@@ -334,13 +334,13 @@ impl Engine {
     /// How the agent is run: within what is left of the loop's time and money.
     fn agent_run(
         &self,
-        task: &Task<'_>,
-        chosen: &Chosen,
+        task: &RunContext<'_>,
+        chosen: &SelectedBackend,
         (prompt, scratch): (&str, &Path),
         seen: AgentView,
-        server: Option<&Server>,
+        server: Option<&RunMemoryServer>,
     ) -> AgentRun {
-        let Task { current, iteration, attempt, .. } = *task;
+        let RunContext { current, iteration, attempt, .. } = *task;
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
         let limits = current.policy.agent;
         let course = current.course.as_ref();
@@ -389,11 +389,11 @@ impl Engine {
     /// The prompt, and the ids of the learnings that it carries.
     fn prompt(
         &self,
-        task: &Task<'_>,
-        chosen: &Chosen,
+        task: &RunContext<'_>,
+        chosen: &SelectedBackend,
         note: Option<String>,
         scratch: &Path,
-    ) -> Result<(String, Vec<String>), Failure> {
+    ) -> Result<(String, Vec<String>), EffectError> {
         let current = task.current;
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let intelligence = current.policy.intelligence;
@@ -401,15 +401,15 @@ impl Engine {
         let fresh = chosen.session.is_none();
         let window = self.settings.context_windows.get(&chosen.backend).copied();
         let block = fresh
-            .then(|| task.aids.block(&self.settings.context, &chosen.backend, chosen.model.as_deref(), window))
+            .then(|| task.prompt_inputs.block(&self.settings.context, &chosen.backend, chosen.model.as_deref(), window))
             .flatten();
-        let Aids { model_advice, tools, .. } = &task.aids;
+        let PromptInputs { model_advice, tools, .. } = &task.prompt_inputs;
         let (model_advice, tools) = (model_advice.clone(), tools.clone());
         let extras = Extras { intelligence, context: block.clone(), model_advice, tools };
         let report = agent::report_path(scratch).display().to_string();
         let mut view = prompt::view_with(current, &nonce, &report, &extras);
         view.warnings.extend(note);
-        let prompt = self.renderer.prompt(&view).map_err(|e| Failure::Never { why: e.to_string() })?;
+        let prompt = self.renderer.prompt(&view).map_err(|e| EffectError::Permanent { why: e.to_string() })?;
         Ok((prompt, block.map(|block| block.learnings).unwrap_or_default()))
     }
 
@@ -435,18 +435,18 @@ impl Engine {
     }
 
     /// What a run used; where the backend says no cost, by the price table.
-    fn used(&self, chosen: &Chosen, outcome: &AgentOutcome) -> Used {
+    fn used(&self, chosen: &SelectedBackend, outcome: &AgentOutcome) -> CallUsage {
         let usage =
             TokenUsage::with_cached_in(outcome.tokens_in, outcome.tokens_out, outcome.cache_read, outcome.cache_write);
         let mut models = [chosen.model.as_deref(), outcome.model.as_deref()].into_iter();
         let estimate = || models.find_map(|model| self.estimated(&chosen.backend, model, &usage));
         let cost = outcome.cost.or_else(estimate);
-        Used { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() }
+        CallUsage { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() }
     }
 
     /// The run as a turn of the session memory, with its events; a full disk loses them, not the run.
-    async fn keep_turn(&self, task: &Task<'_>, chosen: &Chosen, said: Said, outcome: &AgentOutcome) {
-        let Said { prompt, learnings, events, started } = said;
+    async fn keep_turn(&self, task: &RunContext<'_>, chosen: &SelectedBackend, transcript: RunTranscript, outcome: &AgentOutcome) {
+        let RunTranscript { prompt, learnings, events, started } = transcript;
         let used = self.used(chosen, outcome);
         let failed = !matches!(outcome.status, AgentStatus::Finished);
         let turn = session::SessionTurn {
@@ -482,7 +482,7 @@ impl Engine {
     }
 
     /// Prompt and output of a run stay on disk, for people; a full disk loses them, not the run.
-    fn keep_log(&self, task: &Task<'_>, chosen: &Chosen, prompt: &str, outcome: &AgentOutcome) {
+    fn keep_log(&self, task: &RunContext<'_>, chosen: &SelectedBackend, prompt: &str, outcome: &AgentOutcome) {
         let folder = self.settings.logs.join(task.current.id.as_str());
         // What a backend said that was left is kept beside what the next one said.
         let again = if chosen.number == 0 { String::new() } else { format!("-{}", chosen.number + 1) };
@@ -498,6 +498,6 @@ impl Engine {
     }
 }
 
-fn io_failure(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Later { after_ms: None, began: true, why: format!("could not {what} {}: {error}", path.display()) }
+fn io_failure(what: &str, path: &Path, error: &std::io::Error) -> EffectError {
+    EffectError::Retry { after_ms: None, ambiguous: true, why: format!("could not {what} {}: {error}", path.display()) }
 }

@@ -6,8 +6,8 @@ use crate::domain::loops::{IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::policy::{Protected, ProtectedPolicy};
 use crate::domain::trust::tamper;
-use crate::engine::executor::{Failure, Receipt};
-use crate::engine::{Engine, ForgeSeat};
+use crate::engine::executor::{EffectError, Receipt};
+use crate::engine::{Engine, ForgeAccount};
 use crate::process::Masker;
 use crate::workspace::{CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest};
 
@@ -21,9 +21,9 @@ impl Engine {
         current: &Loop,
         ticket: u64,
         iteration: u32,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let (Some(parent), Some(base)) = (&current.head, &current.base) else {
-            return Err(Failure::Never { why: "the loop has no commit to work on".into() });
+            return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
         };
         let message = self.commit_message(repo, current, iteration).await;
         let protected = &current.policy.protected;
@@ -56,7 +56,7 @@ impl Engine {
             blocked,
         };
         let text = change.commit.as_ref().map_or("nothing changed".to_owned(), ToString::to_string);
-        Ok(Receipt::telling(text, LoopInput::Committed { ticket, change: Box::new(change) }))
+        Ok(Receipt::with_input(text, LoopInput::Committed { ticket, change: Box::new(change) }))
     }
 
     /// Puts the files of an earlier commit back, as a commit on top of all others.
@@ -67,9 +67,9 @@ impl Engine {
         ticket: u64,
         iteration: u32,
         to: &Sha,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let Some(head) = &current.head else {
-            return Err(Failure::Never { why: "the loop has no commit to go back from".into() });
+            return Err(EffectError::Permanent { why: "the loop has no commit to go back from".into() });
         };
         self.workspaces.reset(&current.id, repo, to).await?;
         let what = match iteration {
@@ -88,7 +88,7 @@ impl Engine {
             extra_protected: &[],
         };
         let info = self.workspaces.commit(request).await?;
-        Ok(Receipt::telling(what, LoopInput::Restored { ticket, commit: info.commit }))
+        Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit }))
     }
 
     async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> String {
@@ -111,42 +111,42 @@ impl Engine {
 
     pub(super) async fn push(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         current: &Loop,
         ticket: u64,
         commit: &Sha,
-    ) -> Result<Receipt, Failure> {
-        if let Some(lost) = self.authority_lost(seat, repo, current).await? {
+    ) -> Result<Receipt, EffectError> {
+        if let Some(lost) = self.authority_lost(account, repo, current).await? {
             return Ok(lost);
         }
-        let access = self.git_url(seat, repo, true).await?;
+        let access = self.git_url(account, repo, true).await?;
         let request =
             PushRequest { repo, access: &access, branch: &current.branch, commit, expected: current.pushed.as_ref() };
         match self.workspaces.push(request).await? {
             PushOutcome::Pushed | PushOutcome::AlreadyThere => {
                 kill_point("K24");
-                Ok(Receipt::telling("pushed", LoopInput::Pushed { ticket, commit: commit.clone() }))
+                Ok(Receipt::with_input("pushed", LoopInput::Pushed { ticket, commit: commit.clone() }))
             }
             PushOutcome::Rejected { remote, reason } => {
                 let reason = format!("`{}`: {reason}", current.branch);
-                Ok(Receipt::telling(reason.clone(), LoopInput::PushRejected { ticket, remote, reason }))
+                Ok(Receipt::with_input(reason.clone(), LoopInput::PushRejected { ticket, remote, reason }))
             }
         }
     }
 
     pub(super) async fn merge(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         current: &Loop,
         ticket: u64,
         other: Option<&Sha>,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let Some(head) = &current.head else {
-            return Err(Failure::Never { why: "the loop has no commit to merge with".into() });
+            return Err(EffectError::Permanent { why: "the loop has no commit to merge with".into() });
         };
-        let access = self.git_url(seat, repo, false).await?;
+        let access = self.git_url(account, repo, false).await?;
         let request = PrepareTree {
             loop_id: &current.id,
             repo,
@@ -154,7 +154,7 @@ impl Engine {
             base_branch: &current.base_branch,
             branch: &current.branch,
             resume_at: Some(head),
-            partial: self.settings.partial_clone && seat.forge.server_info().await?.partial_clone,
+            partial: self.settings.partial_clone && account.forge.server_info().await?.partial_clone,
         };
         let tree = self.workspaces.prepare(request).await?;
         // Where people pushed again meanwhile, their newest commit holds the one that was seen.
@@ -168,7 +168,7 @@ impl Engine {
             MergeOutcome::Clean { .. } => (Vec::new(), false),
             MergeOutcome::Conflict { files } => (files, false),
         };
-        Ok(Receipt::telling("merged into the tree", LoopInput::Merged { ticket, other, conflicts, up_to_date }))
+        Ok(Receipt::with_input("merged into the tree", LoopInput::Merged { ticket, other, conflicts, up_to_date }))
     }
 }
 

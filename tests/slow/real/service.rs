@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fake_forge::Dialect;
-use ralph_bot::app::{App, Options};
+use ralph_bot::app::{Application, Options};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::engine::{EngineSettings, Role};
@@ -22,7 +22,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 /// The service, its folder, and an agent that gets there in its first run.
 pub struct Service {
-    app: App,
+    app: Application,
     folder: TempDir,
 }
 
@@ -58,7 +58,7 @@ impl Service {
         };
         let rates = RateSettings { mutation_interval_ms: 0, ..RateSettings::default() };
         let options = Options { role: Role::All, pace, sandbox: Some(sandbox), tune, ..Options::default() };
-        let app = App::start(&config, &env, options).await.expect("the service starts");
+        let app = Application::start(&config, &env, options).await.expect("the service starts");
         Self { app, folder }
     }
 

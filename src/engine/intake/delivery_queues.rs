@@ -1,4 +1,4 @@
-//! Which delivery is handled when: those of one place in order, those of many places at the same time, so that a place
+//! Which delivery is handled when: those of one place in order, those of many queues at the same time, so that a place
 //! that takes long, or a repository that does not answer, holds up nobody else's.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -13,7 +13,7 @@ use futures::{FutureExt, StreamExt};
 use crate::domain::model::event::ForgeEvent;
 use crate::domain::model::ids::RepoRef;
 use crate::engine::Engine;
-use crate::engine::hands::Hands;
+use crate::engine::concurrency_limits::ConcurrencyLimits;
 use crate::engine::supervisor::REST;
 use crate::store::StoreError;
 use crate::store::inbox::{self, DeliveryOutcome};
@@ -22,46 +22,46 @@ use crate::store::inbox::{self, DeliveryOutcome};
 const BATCH: usize = 64;
 
 /// A delivery that waits, and where its turn is.
-struct Found {
+struct DueDelivery {
     id: i64,
     place: String,
     repo: Option<RepoRef>,
 }
 
 /// Deliveries of a place.
-struct Queue {
+struct DeliveryQueue {
     repo: Option<RepoRef>,
     waiting: BTreeSet<i64>,
     under_way: Vec<i64>,
 }
 
-/// Places with deliveries that were found and not yet handled.
+/// DeliveryQueues with deliveries that were found and not yet handled.
 #[derive(Default)]
-struct Places {
-    queues: HashMap<String, Queue>,
-    /// Places with nothing under way; the one that has waited longest comes first.
+struct DeliveryQueues {
+    queues: HashMap<String, DeliveryQueue>,
+    /// DeliveryQueues with nothing under way; the one that has waited longest comes first.
     idle: VecDeque<String>,
     /// Every delivery of the queues.
     known: HashSet<i64>,
 }
 
-impl Places {
-    fn add(&mut self, found: Vec<Found>) {
-        for Found { id, place, repo } in found {
+impl DeliveryQueues {
+    fn add(&mut self, found: Vec<DueDelivery>) {
+        for DueDelivery { id, place, repo } in found {
             self.known.insert(id);
             let queue = self.queues.entry(place.clone()).or_insert_with(|| {
                 self.idle.push_back(place);
-                Queue { repo, waiting: BTreeSet::new(), under_way: Vec::new() }
+                DeliveryQueue { repo, waiting: BTreeSet::new(), under_way: Vec::new() }
             });
             queue.waiting.insert(id);
         }
     }
 
     /// The next deliveries of a place whose turn it is.
-    fn next(&mut self, hands: &Hands) -> Option<(String, Option<RepoRef>, Vec<i64>)> {
-        let full = hands.full();
+    fn next(&mut self, call_limits: &ConcurrencyLimits) -> Option<(String, Option<RepoRef>, Vec<i64>)> {
+        let saturated = call_limits.saturated();
         let free = |place: &String| {
-            self.queues.get(place).is_some_and(|queue| queue.repo.as_ref().is_none_or(|repo| full.admits(repo)))
+            self.queues.get(place).is_some_and(|queue| queue.repo.as_ref().is_none_or(|repo| saturated.admits(repo)))
         };
         let at = self.idle.iter().position(free)?;
         let place = self.idle.remove(at)?;
@@ -89,29 +89,29 @@ impl Places {
 }
 
 /// What came to an end.
-enum Ended {
+enum FinishedTask {
     /// A look at what waits; `None` where there was nothing new.
-    Look(Result<Option<Vec<Found>>, StoreError>),
+    Lookup(Result<Option<Vec<DueDelivery>>, StoreError>),
     /// Deliveries of a place; `false` where one was put off.
-    Place(String, Result<bool, StoreError>),
+    Deliveries(String, Result<bool, StoreError>),
 }
 
 impl Engine {
     /// Handles the deliveries that wait; `true` where there were any.
     pub async fn intake_step(&self) -> Result<bool, StoreError> {
         let Some(found) = self.look(HashSet::new()).await? else { return Ok(false) };
-        let mut places = Places::default();
-        places.add(found);
+        let mut queues = DeliveryQueues::default();
+        queues.add(found);
         let mut under_way = FuturesUnordered::new();
         let mut outcome = Ok(true);
         loop {
-            self.set_off(&mut places, &under_way);
+            self.set_off(&mut queues, &under_way);
             match under_way.next().await {
-                Some(Ended::Place(place, went)) => {
-                    places.over(place, matches!(went, Ok(true)));
+                Some(FinishedTask::Deliveries(place, went)) => {
+                    queues.over(place, matches!(went, Ok(true)));
                     outcome = outcome.and(went.map(|_| true));
                 }
-                Some(Ended::Look(_)) => {}
+                Some(FinishedTask::Lookup(_)) => {}
                 None => return outcome,
             }
         }
@@ -123,7 +123,7 @@ impl Engine {
     }
 
     async fn take_in(&self) {
-        let mut places = Places::default();
+        let mut queues = DeliveryQueues::default();
         let mut under_way = FuturesUnordered::new();
         let (mut looking, mut again, mut rest) = (false, true, self.settings.poll);
         loop {
@@ -131,21 +131,21 @@ impl Engine {
             if open {
                 if again && !looking {
                     (looking, again) = (true, false);
-                    under_way.push(self.look(places.known.clone()).map(Ended::Look).boxed());
+                    under_way.push(self.look(queues.known.clone()).map(FinishedTask::Lookup).boxed());
                 }
-                self.set_off(&mut places, &under_way);
+                self.set_off(&mut queues, &under_way);
             } else if under_way.is_empty() {
                 return;
             }
             tokio::select! {
                 Some(ended) = under_way.next() => match ended {
-                    Ended::Look(found) => {
+                    FinishedTask::Lookup(found) => {
                         looking = false;
                         let found = self.or_rest(found, &mut rest).flatten();
                         again |= found.is_some();
-                        places.add(found.unwrap_or_default());
+                        queues.add(found.unwrap_or_default());
                     }
-                    Ended::Place(place, went) => places.over(place, self.or_rest(went, &mut rest) == Some(true)),
+                    FinishedTask::Deliveries(place, went) => queues.over(place, self.or_rest(went, &mut rest) == Some(true)),
                 },
                 () = self.wake.intake.notified(), if open => again = true,
                 () = tokio::time::sleep(rest), if open => again = true,
@@ -160,21 +160,21 @@ impl Engine {
         outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be handled")).ok()
     }
 
-    /// Begins with the places whose turn it is.
-    fn set_off<'a>(&'a self, places: &mut Places, under_way: &FuturesUnordered<BoxFuture<'a, Ended>>) {
-        while let Some((place, repo, ids)) = places.next(&self.hands.intake) {
-            let hand = repo.map(|repo| self.hands.intake.begin(&repo));
+    /// Begins with the queues whose turn it is.
+    fn set_off<'a>(&'a self, queues: &mut DeliveryQueues, under_way: &FuturesUnordered<BoxFuture<'a, FinishedTask>>) {
+        while let Some((place, repo, ids)) = queues.next(&self.call_limits.intake) {
+            let permit = repo.map(|repo| self.call_limits.intake.acquire(&repo));
             let handled = async move {
                 let outcome = self.handle_all(ids).await;
-                drop(hand);
-                Ended::Place(place, outcome)
+                drop(permit);
+                FinishedTask::Deliveries(place, outcome)
             };
             under_way.push(handled.boxed());
         }
     }
 
     /// Looks for deliveries that wait and are not known; those that tell us nothing are done with at once.
-    async fn look(&self, known: HashSet<i64>) -> Result<Option<Vec<Found>>, StoreError> {
+    async fn look(&self, known: HashSet<i64>) -> Result<Option<Vec<DueDelivery>>, StoreError> {
         let now = self.clock.now();
         let due = self.store.read(move |c| inbox::due(c, now)).await?;
         let new: Vec<i64> = due.into_iter().filter(|id| !known.contains(id)).take(BATCH).collect();
@@ -185,10 +185,10 @@ impl Engine {
         let mut found = Vec::new();
         let mut meaningless = Vec::new();
         for waiting in self.store.read(move |c| inbox::waiting(c, &new)).await? {
-            match self.told(&waiting) {
+            match self.parse_delivery(&waiting) {
                 Ok((_, event)) => {
                     let (place, repo) = (place_of(&event), event.repo().cloned());
-                    found.push(Found { id: waiting.id, place, repo });
+                    found.push(DueDelivery { id: waiting.id, place, repo });
                 }
                 Err(why) => {
                     tracing::debug!(delivery = waiting.delivery.delivery, why, "delivery ignored");
@@ -211,7 +211,7 @@ impl Engine {
         let mut last_label = None;
         for waiting in self.store.read(move |c| inbox::waiting(c, &ids)).await? {
             // It told something when it was found.
-            let Ok((seat, event)) = self.told(&waiting) else { continue };
+            let Ok((account, event)) = self.parse_delivery(&waiting) else { continue };
             let label = label_event(&event);
             if label.is_some() && label == last_label {
                 let again = "the same as the delivery before it";
@@ -219,7 +219,7 @@ impl Engine {
                 continue;
             }
             last_label = label.or(last_label);
-            if !self.handle(&waiting, seat, *event).await? {
+            if !self.handle(&waiting, account, *event).await? {
                 return Ok(false);
             }
         }
@@ -259,60 +259,60 @@ mod tests {
     use super::*;
     use crate::domain::model::ids::{ForgeName, RepoId};
 
-    fn found(id: i64, place: &str, repo: i64) -> Found {
+    fn found(id: i64, place: &str, repo: i64) -> DueDelivery {
         let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(repo), owner: "o".into(), name: "n".into() };
-        Found { id, place: place.into(), repo: Some(repo) }
+        DueDelivery { id, place: place.into(), repo: Some(repo) }
     }
 
-    fn next(places: &mut Places, hands: &Hands) -> Option<(String, Vec<i64>)> {
-        places.next(hands).map(|(place, _, ids)| (place, ids))
+    fn next(queues: &mut DeliveryQueues, call_limits: &ConcurrencyLimits) -> Option<(String, Vec<i64>)> {
+        queues.next(call_limits).map(|(place, _, ids)| (place, ids))
     }
 
     #[test]
     fn a_place_is_under_way_once_and_in_order() {
-        let (mut places, hands) = (Places::default(), Hands::new(9, 9));
-        places.add(vec![found(3, "a", 1), found(1, "a", 1), found(2, "b", 1)]);
-        assert_eq!(next(&mut places, &hands), Some(("a".into(), vec![1, 3])));
-        assert_eq!(next(&mut places, &hands), Some(("b".into(), vec![2])));
-        places.add(vec![found(4, "a", 1)]);
-        assert_eq!(next(&mut places, &hands), None, "both are under way");
-        places.over("a".into(), true);
-        assert_eq!(next(&mut places, &hands), Some(("a".into(), vec![4])));
-        places.over("a".into(), true);
-        places.over("b".into(), true);
-        assert!(places.queues.is_empty() && places.known.is_empty() && places.idle.is_empty());
+        let (mut queues, call_limits) = (DeliveryQueues::default(), ConcurrencyLimits::new(9, 9));
+        queues.add(vec![found(3, "a", 1), found(1, "a", 1), found(2, "b", 1)]);
+        assert_eq!(next(&mut queues, &call_limits), Some(("a".into(), vec![1, 3])));
+        assert_eq!(next(&mut queues, &call_limits), Some(("b".into(), vec![2])));
+        queues.add(vec![found(4, "a", 1)]);
+        assert_eq!(next(&mut queues, &call_limits), None, "both are under way");
+        queues.over("a".into(), true);
+        assert_eq!(next(&mut queues, &call_limits), Some(("a".into(), vec![4])));
+        queues.over("a".into(), true);
+        queues.over("b".into(), true);
+        assert!(queues.queues.is_empty() && queues.known.is_empty() && queues.idle.is_empty());
     }
 
     #[test]
     fn what_follows_a_delivery_that_was_put_off_is_looked_up_anew() {
-        let (mut places, hands) = (Places::default(), Hands::new(9, 9));
-        places.add(vec![found(1, "a", 1)]);
-        assert!(next(&mut places, &hands).is_some());
-        places.add(vec![found(2, "a", 1)]);
-        places.over("a".into(), false);
-        assert!(places.known.is_empty() && places.queues.is_empty());
-        places.add(vec![found(2, "a", 1)]);
-        assert_eq!(next(&mut places, &hands), Some(("a".into(), vec![2])));
+        let (mut queues, call_limits) = (DeliveryQueues::default(), ConcurrencyLimits::new(9, 9));
+        queues.add(vec![found(1, "a", 1)]);
+        assert!(next(&mut queues, &call_limits).is_some());
+        queues.add(vec![found(2, "a", 1)]);
+        queues.over("a".into(), false);
+        assert!(queues.known.is_empty() && queues.queues.is_empty());
+        queues.add(vec![found(2, "a", 1)]);
+        assert_eq!(next(&mut queues, &call_limits), Some(("a".into(), vec![2])));
     }
 
     #[test]
     fn a_repository_with_its_share_lets_others_pass() {
-        let (mut places, hands) = (Places::default(), Hands::new(9, 1));
-        places.add(vec![found(1, "a", 1), found(2, "b", 1), found(3, "c", 2)]);
-        let (place, repo, _) = places.next(&hands).expect("one");
-        let hand = hands.begin(&repo.expect("its repository"));
-        assert_eq!((place.as_str(), next(&mut places, &hands)), ("a", Some(("c".into(), vec![3]))));
-        assert_eq!(next(&mut places, &hands), None);
-        drop(hand);
-        assert_eq!(next(&mut places, &hands), Some(("b".into(), vec![2])));
+        let (mut queues, call_limits) = (DeliveryQueues::default(), ConcurrencyLimits::new(9, 1));
+        queues.add(vec![found(1, "a", 1), found(2, "b", 1), found(3, "c", 2)]);
+        let (place, repo, _) = queues.next(&call_limits).expect("one");
+        let permit = call_limits.acquire(&repo.expect("its repository"));
+        assert_eq!((place.as_str(), next(&mut queues, &call_limits)), ("a", Some(("c".into(), vec![3]))));
+        assert_eq!(next(&mut queues, &call_limits), None);
+        drop(permit);
+        assert_eq!(next(&mut queues, &call_limits), Some(("b".into(), vec![2])));
     }
 
     #[test]
     fn a_long_queue_is_taken_in_parts() {
-        let (mut places, hands) = (Places::default(), Hands::new(9, 9));
-        places.add((0..100).map(|id| found(id, "a", 1)).collect());
-        assert_eq!(next(&mut places, &hands).map(|(_, ids)| ids.len()), Some(BATCH));
-        places.over("a".into(), true);
-        assert_eq!(next(&mut places, &hands).map(|(_, ids)| ids.len()), Some(100 - BATCH));
+        let (mut queues, call_limits) = (DeliveryQueues::default(), ConcurrencyLimits::new(9, 9));
+        queues.add((0..100).map(|id| found(id, "a", 1)).collect());
+        assert_eq!(next(&mut queues, &call_limits).map(|(_, ids)| ids.len()), Some(BATCH));
+        queues.over("a".into(), true);
+        assert_eq!(next(&mut queues, &call_limits).map(|(_, ids)| ids.len()), Some(100 - BATCH));
     }
 }

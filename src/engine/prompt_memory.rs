@@ -1,4 +1,4 @@
-//! What a prompt carries of earlier loops and iterations.
+//! Looks up the learnings, reflections and summaries that a prompt includes.
 
 use std::collections::HashSet;
 
@@ -12,46 +12,47 @@ use crate::domain::trust::sanitize;
 use crate::store::memory::{self as store, vectors};
 use crate::store::{StoreError, session};
 
-/// Learnings that get their vectors in one round; the rest have their turn with the next prompt, or in the daily look.
+/// Maximum number of learnings that are embedded per call; the rest follow with the next prompt or the daily
+/// maintenance.
 const EMBEDDED: usize = 256;
 
-/// Most changed files, and most that failing checks name, that learnings are looked up by.
+/// Maximum number of changed files, and of files named by failing checks, in a query for learnings.
 const PATHS: usize = 12;
 
-/// What is remembered for the next prompt of a loop.
+/// Memory for the next prompt of a loop.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Recalled {
-    /// What earlier loops learnt, best first.
+pub struct PromptMemory {
+    /// Learnings of earlier loops, most relevant first.
     pub learnings: Vec<PromptLearning>,
-    /// Approaches that they say failed.
+    /// Approaches that failed according to these learnings.
     pub failed: Vec<String>,
-    /// What the loop's newest iterations said to the next ones, oldest first.
+    /// Reflections of the loop's latest iterations, oldest first.
     pub reflections: Vec<String>,
-    /// What earlier stretches of the loop came to, oldest first.
+    /// Summaries of earlier ranges of iterations, oldest first.
     pub summaries: Vec<SummarySoFar>,
-    /// What was decided in them and still holds, oldest first.
+    /// Decisions of those iterations that are still valid, oldest first.
     pub decisions: Vec<String>,
 }
 
 impl Engine {
-    /// What is remembered for the iteration under way; nothing where memory is off. What cannot be read is told in the log
-    /// and left out.
-    pub async fn recall(&self, current: &Loop) -> Recalled {
+    /// Returns the memory for the current iteration; empty if memory is disabled. Parts that cannot be read are
+    /// logged and left out.
+    pub async fn prompt_memory(&self, current: &Loop) -> PromptMemory {
         let settings = &self.settings.memory;
         if !settings.enabled {
-            return Recalled::default();
+            return PromptMemory::default();
         }
         let now = self.clock.now();
         let mut query = query(current);
         if let Some(model) = &self.settings.embedder {
             if let Err(error) = self.embed_learnings().await {
-                tracing::warn!(loop_id = %current.id, %error, "learnings could not be given their vectors");
+                tracing::warn!(loop_id = %current.id, %error, "could not embed learnings; lookup uses words only");
             }
             query.embedding = Some(model.embed(&query.text));
         }
         let learnings = store::recall(&self.store, query, settings.clone(), now).await;
         let learnings = learnings.unwrap_or_else(|error| {
-            tracing::warn!(loop_id = %current.id, %error, "what was learnt cannot be looked up");
+            tracing::warn!(loop_id = %current.id, %error, "could not look up learnings; the prompt has none");
             Vec::new()
         });
         let failed = learnings.iter().filter_map(|recalled| match &recalled.learning.content {
@@ -61,14 +62,14 @@ impl Engine {
         let failed = failed.collect();
         let learnings = learnings.into_iter().map(|recalled| {
             let confidence = recalled.learning.confidence_at(now, settings);
-            told(recalled.learning, confidence)
+            prompt_learning(recalled.learning, confidence)
         });
         let (summaries, decisions) = self.summaries(current).await;
         let learnings = learnings.collect();
-        Recalled { learnings, failed, reflections: self.reflections(current).await, summaries, decisions }
+        PromptMemory { learnings, failed, reflections: self.reflections(current).await, summaries, decisions }
     }
 
-    /// Gives learnings without one a vector of the configured model, as many as one round takes; how many there were.
+    /// Embeds learnings that have no vector of the configured model, up to one batch. Returns their number.
     pub(super) async fn embed_learnings(&self) -> Result<usize, StoreError> {
         let Some(model) = self.settings.embedder.clone() else { return Ok(0) };
         let name = model.name().to_owned();
@@ -82,35 +83,35 @@ impl Engine {
         Ok(count)
     }
 
-    /// Notes which learnings the prompt of an iteration carries, so that they get what comes of it.
+    /// Records which learnings the prompt of an iteration includes, so that its outcome is attributed to them.
     pub async fn carried(&self, current: &Loop, iteration: u32, learnings: &[String]) {
         if learnings.is_empty() || !self.settings.memory.enabled {
             return;
         }
         let (id, ids, now) = (current.id.clone(), learnings.to_vec(), self.clock.now());
         if let Err(error) = self.store.write(move |c| store::carried(c, &id, iteration, &ids, now)).await {
-            tracing::warn!(loop_id = %current.id, iteration, %error, "what the prompt carries could not be noted");
+            tracing::warn!(loop_id = %current.id, iteration, %error, "could not record the learnings in the prompt");
         }
     }
 
-    /// The loop's summaries, and the decisions that a model found in its iterations.
+    /// Returns the loop's summaries and the decisions that a model extracted from its iterations.
     async fn summaries(&self, current: &Loop) -> (Vec<SummarySoFar>, Vec<String>) {
         let id = current.id.clone();
         let read = self.store.read(move |c| session::summaries(c, &id, 0)).await;
         let found = read.unwrap_or_else(|error| {
-            tracing::warn!(loop_id = %current.id, %error, "summaries cannot be read");
+            tracing::warn!(loop_id = %current.id, %error, "could not read summaries; the prompt has none");
             Vec::new()
         });
         let decisions = found.iter().filter(|one| !one.extractive).flat_map(|one| one.decisions.clone()).collect();
-        let told = found.into_iter().map(|SessionSummary { from, to, text, extractive, .. }| {
-            // The first line of one that was put together says again which iterations it is of.
+        let summaries = found.into_iter().map(|SessionSummary { from, to, text, extractive, .. }| {
+            // The first line of an extractive summary repeats its range of iterations.
             let text = if extractive { text.split_once('\n').map_or("", |(_, rest)| rest).to_owned() } else { text };
             SummarySoFar { from, to, text }
         });
-        (told.filter(|one| !one.text.is_empty()).collect(), decisions)
+        (summaries.filter(|one| !one.text.is_empty()).collect(), decisions)
     }
 
-    /// Reflections of the iterations that count, as many as the task's sort looks back.
+    /// Returns reflections of completed iterations, limited to the window of the task type.
     async fn reflections(&self, current: &Loop) -> Vec<String> {
         let files: HashSet<&str> =
             current.kept().flat_map(|it| &it.stat.files).map(|file| file.path.as_str()).collect();
@@ -118,7 +119,7 @@ impl Engine {
         let (id, all) = (current.id.clone(), current.iterations.len());
         let read = self.store.read(move |c| store::reflections(c, &id, all)).await;
         let mut reflections: Vec<Reflection> = read.unwrap_or_else(|error| {
-            tracing::warn!(loop_id = %current.id, %error, "reflections cannot be read");
+            tracing::warn!(loop_id = %current.id, %error, "could not read reflections; the prompt has none");
             Vec::new()
         });
         reflections.retain(|one| current.kept().any(|iteration| iteration.number == one.iteration));
@@ -126,12 +127,12 @@ impl Engine {
     }
 }
 
-fn told(learning: memory::Learning, confidence: f64) -> PromptLearning {
+fn prompt_learning(learning: memory::Learning, confidence: f64) -> PromptLearning {
     PromptLearning { kind: learning.kind(), text: learning.line(), confidence, id: learning.id }
 }
 
-/// What a loop's task is looked up by: its title, the checks that fail and their first errors, the files that were changed
-/// or that failing checks name, and its text. Of a long text the end is not looked at, so it comes last.
+/// Builds the query for learnings: title, failing checks and their first errors, changed files, files named by
+/// failing checks, and the task text. Long queries are cut, so the text comes last.
 fn query(current: &Loop) -> LearningQuery {
     let clean = |text: &str| sanitize::for_prompt(text).text;
     let mut text = clean(&current.task.title);

@@ -62,16 +62,16 @@ pub struct ChannelSettings {
 
 /// What came of a try.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SendOutcome {
     /// It was taken.
     Delivered {
         /// Status of the answer.
         status: u16,
     },
     /// It may be taken later; not before so many milliseconds where the channel says so.
-    Later { after_ms: Option<i64>, why: String },
+    Retry { after_ms: Option<i64>, why: String },
     /// It will never be taken.
-    Never { why: String },
+    Rejected { why: String },
 }
 
 /// A channel that messages can be sent to.
@@ -174,14 +174,14 @@ impl Channel {
         answer: Option<&str>,
         patience: Duration,
         now: Timestamp,
-    ) -> Outcome {
+    ) -> SendOutcome {
         if notice.occasion == Occasion::Resolved && !self.audience.kind.keeps_incidents() {
-            return Outcome::Never { why: "the channel keeps no incidents".to_owned() };
+            return SendOutcome::Rejected { why: "the channel keeps no incidents".to_owned() };
         }
         if !matches!(self.url.host(), Some(Host::Domain(_)))
             && let Err(refused) = self.literal()
         {
-            return Outcome::Never { why: refused.to_string() };
+            return SendOutcome::Rejected { why: refused.to_string() };
         }
         let mut body = notice::body(self.audience.kind, notice, delivery, answer);
         if let (ChannelKind::PagerDuty, Some(key)) = (self.audience.kind, &self.secret) {
@@ -196,7 +196,7 @@ impl Channel {
         let exchange = self.exchange(headers, body, now);
         match tokio::time::timeout(patience, exchange).await {
             Ok(outcome) => outcome,
-            Err(_) => Outcome::Later { after_ms: None, why: format!("no answer within {} s", patience.as_secs_f32()) },
+            Err(_) => SendOutcome::Retry { after_ms: None, why: format!("no answer within {} s", patience.as_secs_f32()) },
         }
     }
 
@@ -215,7 +215,7 @@ impl Channel {
         }
     }
 
-    async fn exchange(&self, headers: HeaderMap, body: String, now: Timestamp) -> Outcome {
+    async fn exchange(&self, headers: HeaderMap, body: String, now: Timestamp) -> SendOutcome {
         let request = self.client.post(self.url.clone()).headers(headers).body(body);
         let mut response = match request.send().await {
             Ok(response) => response,
@@ -223,15 +223,15 @@ impl Channel {
                 let error = error.without_url();
                 let why = self.masked(&error_chain(&error));
                 return if is_refused(&error) {
-                    Outcome::Never { why }
+                    SendOutcome::Rejected { why }
                 } else {
-                    Outcome::Later { after_ms: None, why }
+                    SendOutcome::Retry { after_ms: None, why }
                 };
             }
         };
         let status = response.status();
         if status.is_success() {
-            return Outcome::Delivered { status: status.as_u16() };
+            return SendOutcome::Delivered { status: status.as_u16() };
         }
         let mut said = Vec::new();
         while let Ok(Some(chunk)) = response.chunk().await {
@@ -243,16 +243,16 @@ impl Channel {
         }
         let why = self.complaint(status.as_u16(), &said);
         match status.as_u16() {
-            300..=399 => Outcome::Never { why: format!("{why}; redirects are not followed") },
+            300..=399 => SendOutcome::Rejected { why: format!("{why}; redirects are not followed") },
             408 | 429 | 500..=599 => {
                 let after_ms = response.headers().get(RETRY_AFTER).and_then(|value| retry_after_ms(value, now));
                 if let Some(after_ms) = after_ms {
                     let until = Some(now.plus_ms(after_ms));
                     *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
                 }
-                Outcome::Later { after_ms, why }
+                SendOutcome::Retry { after_ms, why }
             }
-            _ => Outcome::Never { why },
+            _ => SendOutcome::Rejected { why },
         }
     }
 

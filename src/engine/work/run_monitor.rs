@@ -23,14 +23,14 @@ use crate::store::calls::{self, CallContext};
 use crate::store::{Store, memory};
 
 /// Events of one run that are kept.
-const MOST_EVENTS: usize = 2_000;
+const MAX_EVENTS: usize = 2_000;
 /// Events of one run that may wait to be heard.
-pub(super) const MOST_WAITING: usize = 2 * MOST_EVENTS;
+pub(super) const EVENT_QUEUE_CAPACITY: usize = 2 * MAX_EVENTS;
 /// Names of tools of one run that are kept.
-const MOST_TOOLS: usize = 20;
+const MAX_TOOLS: usize = 20;
 
 /// The ear at one run.
-pub(super) struct Hearing {
+pub(super) struct RunMonitor {
     /// The call.
     pub caller: CallContext,
     /// Its backend.
@@ -54,29 +54,29 @@ pub(super) struct Hearing {
 /// What of a run's events is heard: the first word, what things cost, and no more of the rest than is kept. A flood, which
 /// is read faster than it is heard, would pile up.
 #[derive(Debug, Default)]
-pub(super) struct Sieve {
+pub(super) struct EventFilter {
     spoke: bool,
     passed: usize,
 }
 
-impl Sieve {
+impl EventFilter {
     /// Whether this event, of all that come in turn, is to be heard.
-    pub fn lets_pass(&mut self, event: &AgentEvent) -> bool {
+    pub fn accepts(&mut self, event: &AgentEvent) -> bool {
         match event {
             AgentEvent::Session { .. } => false,
             AgentEvent::Text { .. } => !std::mem::replace(&mut self.spoke, true),
             AgentEvent::Used { .. } => true,
             _ => {
                 self.passed = self.passed.saturating_add(1);
-                self.passed <= MOST_EVENTS
+                self.passed <= MAX_EVENTS
             }
         }
     }
 }
 
-impl Hearing {
+impl RunMonitor {
     /// Takes an event. Ends the run by `stop` once it has cost more than it may.
-    pub async fn hear(&mut self, engine: &Engine, event: AgentEvent, stop: &CancellationToken) {
+    pub async fn handle(&mut self, engine: &Engine, event: AgentEvent, stop: &CancellationToken) {
         let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });
         if speaks && !self.answered {
             self.answered = true;
@@ -128,7 +128,7 @@ impl Hearing {
         let mut tools = Vec::new();
         let called = self.events.iter().filter(|event| event.kind == EventKind::ToolCall);
         for tool in called.filter_map(|event| event.tool.as_ref()) {
-            if !tools.contains(tool) && tools.len() < MOST_TOOLS {
+            if !tools.contains(tool) && tools.len() < MAX_TOOLS {
                 tools.push(tool.clone());
             }
         }
@@ -136,7 +136,7 @@ impl Hearing {
     }
 
     fn keep(&mut self, at: Timestamp, kind: EventKind, tool: String, path: Option<String>, text: String, failed: bool) {
-        if self.events.len() < MOST_EVENTS {
+        if self.events.len() < MAX_EVENTS {
             let tool = Some(tool).filter(|tool| !tool.is_empty());
             self.events.push(SessionEvent { iteration: self.iteration, kind, tool, path, text, failed, at });
         }
@@ -167,7 +167,7 @@ impl mcp::Learnings for RepositoryLearnings {
 }
 
 /// The MCP server of one run.
-pub(super) struct Server {
+pub(super) struct RunMemoryServer {
     /// What it listens on.
     pub listener: tokio::net::UnixListener,
     /// Whose memory it tells.
@@ -180,7 +180,7 @@ pub(super) struct Server {
 
 impl Engine {
     /// The session memory's server for a run with this scratch folder; `None` where memory is off or it cannot be.
-    pub(super) fn memory_server(&self, current: &Loop, run: &str, scratch: &std::path::Path) -> Option<Server> {
+    pub(super) fn memory_server(&self, current: &Loop, run: &str, scratch: &std::path::Path) -> Option<RunMemoryServer> {
         let program = self.settings.program.as_ref().filter(|_| self.settings.memory.enabled)?;
         let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);
         let made = mcp::listen(scratch).and_then(|(listener, socket)| {
@@ -211,6 +211,6 @@ impl Engine {
             answer_tokens: mcp::ANSWER_TOKENS,
         };
         let read_only = vec![socket, config.clone(), program.clone()];
-        Some(Server { listener, session, config, read_only })
+        Some(RunMemoryServer { listener, session, config, read_only })
     }
 }

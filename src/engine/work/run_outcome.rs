@@ -1,12 +1,12 @@
 //! What came of one call of an agent's backend, and what it adds to the run.
 
-use super::agent::Chosen;
+use super::agent::SelectedBackend;
 use crate::agent::{AgentOutcome, AgentStatus};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSignals, LimitSource, classify};
 use crate::domain::providers::prices::TokenUsage;
-use crate::engine::providers::Used;
+use crate::engine::providers::CallUsage;
 
 /// Makes what reads refusals ready.
 pub(super) fn warm_up() {
@@ -54,8 +54,8 @@ pub(super) fn limit_words(kind: LimitKind) -> &'static str {
 pub(super) fn add(
     sum: &mut AgentRunFacts,
     outcome: AgentOutcome,
-    chosen: &Chosen,
-    used: Used,
+    chosen: &SelectedBackend,
+    used: CallUsage,
     window: Option<u64>,
     ticket: u64,
 ) {
@@ -101,7 +101,7 @@ pub(super) fn add(
 }
 
 /// What was asked beside a run is paid with it.
-pub(super) fn charge(run: &mut AgentRunFacts, used: Used) {
+pub(super) fn charge(run: &mut AgentRunFacts, used: CallUsage) {
     let TokenUsage { input, output, cache_read, cache_write } = used.usage;
     run.cost = [run.cost, used.cost].into_iter().flatten().reduce(Money::plus);
     run.tokens_in = run.tokens_in.saturating_add(input).saturating_add(cache_read).saturating_add(cache_write);
@@ -115,7 +115,7 @@ fn filled_pct(tokens: u64, window: u64) -> f64 {
 }
 
 /// Name of the folder for the session that a call leaves.
-pub(super) fn files_name(ticket: u64, chosen: &Chosen) -> String {
+pub(super) fn files_name(ticket: u64, chosen: &SelectedBackend) -> String {
     format!("{ticket}-{}", chosen.number)
 }
 

@@ -29,7 +29,7 @@ const CHANGE_BYTES: usize = 64 * 1024;
 
 /// What helps a run, the same for each backend that it is tried with.
 #[derive(Default)]
-pub(super) struct Aids {
+pub(super) struct PromptInputs {
     /// What the context block is made of; `None` where the loop has none.
     context: Option<Context>,
     /// It as a model put it.
@@ -42,7 +42,7 @@ pub(super) struct Aids {
     pub failed: Vec<String>,
 }
 
-impl Aids {
+impl PromptInputs {
     /// The context block for a backend and its model, within its budget.
     pub fn block(
         &self,
@@ -67,10 +67,10 @@ impl Aids {
 
 impl Engine {
     /// Gathers what helps the run of the iteration under way, in its tree.
-    pub(super) async fn aids(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path) -> Aids {
+    pub(super) async fn prompt_inputs(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path) -> PromptInputs {
         let current = questions.current;
         if !current.policy.intelligence.adapts() {
-            return Aids::default();
+            return PromptInputs::default();
         }
         let about = format!(
             "iteration {} at {}",
@@ -79,19 +79,19 @@ impl Engine {
         );
         // Advice is asked for by what the loop is; it waits for nothing that is put together here.
         let job = Analysis::of(current);
-        let (analysis, aids) =
+        let (analysis, prompt_inputs) =
             tokio::join!(self.consult(questions, &job, &about), self.context(questions, repo, tree, &about));
         let tools = self.look_up(current, "how its tools did", session::tools).await;
-        Aids { model_advice: analysis.as_ref().and_then(ModelAdvice::of), tools, ..aids }
+        PromptInputs { model_advice: analysis.as_ref().and_then(ModelAdvice::of), tools, ..prompt_inputs }
     }
 
     /// What the context block is made of, and it as a model put it.
-    async fn context(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path, about: &str) -> Aids {
+    async fn context(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path, about: &str) -> PromptInputs {
         let current = questions.current;
         let ended = last_ended(current).map_or(0, |last| last.number);
         // What is recalled has in it what these two write.
         tokio::join!(self.reflect(questions, repo), self.sum_up_in_words(questions, |newest| newest.to == ended));
-        let recalled = self.recall(current).await;
+        let recalled = self.prompt_memory(current).await;
         let mut context = Context::of(current, self.clock.now());
         context.history.reflections = recalled.reflections;
         context.history.summaries = recalled.summaries;
@@ -106,7 +106,7 @@ impl Engine {
             0 => None,
             _ => self.consult(questions, &Compression::of(&context, room, &count), about).await,
         };
-        Aids { context: Some(context), compressed, failed: recalled.failed, ..Aids::default() }
+        PromptInputs { context: Some(context), compressed, failed: recalled.failed, ..PromptInputs::default() }
     }
 
     /// What a run's last message says by a model's reading, where the agent wrote no report.

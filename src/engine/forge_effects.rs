@@ -3,8 +3,8 @@
 use failpoint::kill_point;
 
 use super::comments::digest;
-use super::executor::{Failure, Receipt};
-use super::{Engine, ForgeSeat};
+use super::executor::{EffectError, Receipt};
+use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState};
 use crate::domain::model::event::IssueSnapshot;
@@ -19,34 +19,34 @@ use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::ClaimedEffect;
 
 impl Engine {
-    pub(super) async fn talk(&self, claimed: &ClaimedEffect) -> Result<Receipt, Failure> {
-        match self.talk_once(claimed).await {
-            // Refused under a name that the repository no longer has: nothing was done, the new name is tried.
-            Err(Failure::Never { why }) if self.was_renamed(&claimed.place.repo).await => {
-                Err(Failure::Later { after_ms: Some(0), began: false, why })
+    pub(super) async fn forge_effect(&self, claimed: &ClaimedEffect) -> Result<Receipt, EffectError> {
+        match self.perform_forge_effect(claimed).await {
+            // The repository was renamed: the call had no effect, retry under the new name.
+            Err(EffectError::Permanent { why }) if self.was_renamed(&claimed.place.repo).await => {
+                Err(EffectError::Retry { after_ms: Some(0), ambiguous: false, why })
             }
             outcome => outcome,
         }
     }
 
-    /// Whether the repository has another name than we knew; from now on we know it.
+    /// Whether the repository was renamed; stores the new name.
     async fn was_renamed(&self, repo: &RepoRef) -> bool {
-        let (Ok(seat), Ok(known)) = (self.seat(repo), self.present_name(repo).await) else { return false };
-        let Ok(found) = seat.forge.repository(&known).await else { return false };
+        let (Ok(account), Ok(known)) = (self.account(repo), self.present_name(repo).await) else { return false };
+        let Ok(found) = account.forge.repository(&known).await else { return false };
         let renamed = found.repo.id == known.id && found.repo.full_name() != known.full_name();
         let now = self.clock.now();
         renamed && self.store.write(move |c| forge_state::save_repository(c, &found.repo, now)).await.is_ok()
     }
 
-    async fn talk_once(&self, claimed: &ClaimedEffect) -> Result<Receipt, Failure> {
-        let seat = self.seat(&claimed.place.repo)?;
+    async fn perform_forge_effect(&self, claimed: &ClaimedEffect) -> Result<Receipt, EffectError> {
+        let account = self.account(&claimed.place.repo)?;
         let repo = self.present_name(&claimed.place.repo).await?;
         let issue = claimed.place.issue;
         match &claimed.effect {
             Effect::Comment { on, view, .. } => {
-                let receipt = self.comment_once(seat, claimed, &repo, *on, view).await?;
+                let receipt = self.comment_once(account, claimed, &repo, *on, view).await?;
                 if let View::Iteration(iteration) = &**view {
-                    self.fold_earlier(seat, &repo, claimed, iteration.n).await?;
+                    self.minimize_earlier(account, &repo, claimed, iteration.n).await?;
                 }
                 Ok(receipt)
             }
@@ -54,18 +54,18 @@ impl Engine {
                 let current = self.current(claimed).await?;
                 let view = report::status(&current, self.backend_of(&current), self.clock.now());
                 if *fresh {
-                    self.fresh_status(seat, &repo, issue, claimed, &view).await
+                    self.fresh_status(account, &repo, issue, claimed, &view).await
                 } else {
-                    self.comment_in_place(seat, claimed, &repo, issue, &view).await
+                    self.comment_in_place(account, claimed, &repo, issue, &view).await
                 }
             }
-            Effect::StateLabel { state } => self.state_label(seat, &repo, issue, *state).await,
+            Effect::StateLabel { state } => self.state_label(account, &repo, issue, *state).await,
             Effect::DropRunLabel => {
                 let run = self.run_label(&repo);
-                seat.forge.remove_label(&repo, issue, &run).await?;
-                // Were this event lost, the label set again would look like no change.
+                account.forge.remove_label(&repo, issue, &run).await?;
+                // Without this, a lost event would make setting the label again look like no change.
                 self.store.write(move |c| forge_state::drop_label(c, &repo, issue, &run)).await?;
-                Ok(Receipt::text("label taken off"))
+                Ok(Receipt::text("label removed"))
             }
             Effect::React { comment, mark } => {
                 let reaction = match mark {
@@ -74,36 +74,36 @@ impl Engine {
                     Mark::Wrong => Reaction::Confused,
                     Mark::Refused => Reaction::ThumbsDown,
                 };
-                if let Some(reactions) = seat.forge.reactions() {
+                if let Some(reactions) = account.forge.reactions() {
                     reactions.react(&repo, *comment, reaction).await?;
                 }
                 Ok(Receipt::text("reacted"))
             }
-            Effect::Pull { ready, reviewers } => self.pull(seat, &repo, claimed, *ready, reviewers).await,
+            Effect::Pull { ready, reviewers } => self.pull(account, &repo, claimed, *ready, reviewers).await,
             Effect::Escalate { cause, view, reminder, .. } => {
-                self.escalate(seat, &repo, claimed, cause, view, *reminder).await
+                self.escalate(account, &repo, claimed, cause, view, *reminder).await
             }
-            Effect::CloseEscalations { why } => self.close_escalations(seat, &repo, claimed, why).await,
-            Effect::Inspect { commit } => self.inspect(seat, &repo, claimed, commit).await,
-            other => Err(Failure::Never { why: format!("{other:?} is no effect for the forge") }),
+            Effect::CloseEscalations { why } => self.close_escalations(account, &repo, claimed, why).await,
+            Effect::Inspect { commit } => self.inspect(account, &repo, claimed, commit).await,
+            other => Err(EffectError::Permanent { why: format!("{other:?} is not an effect on the forge") }),
         }
     }
 
-    pub(super) fn seat(&self, repo: &RepoRef) -> Result<&ForgeSeat, Failure> {
-        let why = || format!("no forge named {} is configured; name it again or abort the loop", repo.forge);
-        self.forges.get(&repo.forge).ok_or_else(|| Failure::Later { after_ms: Some(60_000), began: false, why: why() })
+    pub(super) fn account(&self, repo: &RepoRef) -> Result<&ForgeAccount, EffectError> {
+        let why = || format!("no forge named {} is configured; add it to the configuration or abort the loop", repo.forge);
+        self.forges.get(&repo.forge).ok_or_else(|| EffectError::Retry { after_ms: Some(60_000), ambiguous: false, why: why() })
     }
 
-    /// The repository under the name that it has now; the numeric id is what it is known by.
-    pub(super) async fn present_name(&self, repo: &RepoRef) -> Result<RepoRef, Failure> {
+    /// Returns the repository under its current name; it is identified by its numeric id.
+    pub(super) async fn present_name(&self, repo: &RepoRef) -> Result<RepoRef, EffectError> {
         let (forge, id) = (repo.forge.clone(), repo.id);
         let known = self.store.read(move |c| forge_state::repository(c, &forge, id)).await?;
         Ok(known.unwrap_or_else(|| repo.clone()))
     }
 
-    /// The loop of an effect as it is now.
-    pub(super) async fn current(&self, claimed: &ClaimedEffect) -> Result<Loop, Failure> {
-        let missing = || Failure::Never { why: "its loop is not there".into() };
+    /// Returns the current state of the effect's loop.
+    pub(super) async fn current(&self, claimed: &ClaimedEffect) -> Result<Loop, EffectError> {
+        let missing = || EffectError::Permanent { why: "the loop of the effect does not exist".into() };
         let id = claimed.loop_id.clone().ok_or_else(missing)?;
         self.store.read(move |c| loops::get(c, &id)).await?.ok_or_else(missing)
     }
@@ -113,21 +113,22 @@ impl Engine {
         current.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
     }
 
-    /// Writes a new status comment, which is the one kept up to date from now on; the old one is folded away.
+    /// Writes a new status comment, which replaces the old one as the comment that is kept up to date; minimises the
+    /// old one.
     async fn fresh_status(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         on: Number,
         claimed: &ClaimedEffect,
         view: &View,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         if self.over_budget(claimed, view).await?.is_some() {
-            return self.comment_in_place(seat, claimed, repo, on, view).await;
+            return self.comment_in_place(account, claimed, repo, on, view).await;
         }
-        // The key bears the row, so that one asked for twice by a lost answer is one, and one asked for again is another.
+        // The key contains the row id: a retry finds its comment, and a second request creates a new one.
         let key = format!("status/{}", claimed.id);
-        let mut receipt = self.comment_under(seat, claimed, repo, on, &key, view).await?;
+        let mut receipt = self.comment_under(account, claimed, repo, on, &key, view).await?;
         let old = self.posted(&claimed.subject, "status").await?;
         if let (Some((_, new)), Some(old)) = (&receipt.posted, &old)
             && new.forge_id != old.forge_id
@@ -137,10 +138,11 @@ impl Engine {
                 inner.superseded = true;
             }
             let body = self.text(claimed, &format!("{key}/superseded"), &outdated);
-            self.fold(seat, repo, old, &body).await?;
+            self.fold(account, repo, old, &body).await?;
         }
         if let Some((key, new)) = receipt.posted.take() {
-            // Under its own key it counts against the budget of comments; as the status it is kept up to date.
+            // The entry under its own key counts against the budget of comments; the entry `status` is kept up to
+            // date.
             let (subject, counted_on, now) = (claimed.subject.clone(), claimed.place.key(), self.clock.now());
             let counted = new.clone();
             self.store.write(move |c| forge_posts::put(c, &subject, &key, &counted, &counted_on, now)).await?;
@@ -152,27 +154,27 @@ impl Engine {
     /// Folds the comment of the last iteration before `n` that has one.
     async fn fold_earlier(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         claimed: &ClaimedEffect,
         n: u32,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EffectError> {
         for earlier in (1..n).rev() {
             let key = format!("iteration/{earlier}");
             let Some(old) = self.posted(&claimed.subject, &key).await? else { continue };
             let Some(view) = report::folded_iteration(&self.current(claimed).await?, earlier) else { return Ok(()) };
-            return self.fold(seat, repo, &old, &self.text(claimed, &key, &view)).await;
+            return self.fold(account, repo, &old, &self.text(claimed, &key, &view)).await;
         }
         Ok(())
     }
 
     /// Minimises a comment of the bot, or replaces it by `folded` on a forge that cannot minimise. A comment that was
     /// deleted or cannot be changed is left alone.
-    async fn fold(&self, seat: &ForgeSeat, repo: &RepoRef, old: &ForgePost, folded: &str) -> Result<(), Failure> {
+    async fn fold(&self, account: &ForgeAccount, repo: &RepoRef, old: &ForgePost, folded: &str) -> Result<(), EffectError> {
         let id = CommentId(old.forge_id);
-        let result = match seat.forge.minimizing() {
+        let result = match account.forge.minimizing() {
             Some(minimizing) => minimizing.minimize_comment(repo, id).await,
-            None => seat.forge.edit_comment(repo, id, folded).await,
+            None => account.forge.edit_comment(repo, id, folded).await,
         };
         match result {
             Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => Ok(()),
@@ -182,23 +184,23 @@ impl Engine {
 
     async fn state_label(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         issue: Number,
         state: Option<LoopState>,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let prefix = self.settings.policy(&repo.forge).label_prefix;
         let wanted = state.map(|s| format!("{prefix}{}", s.label()));
         let all: Vec<String> = LoopState::ALL.iter().map(|s| format!("{prefix}{}", s.label())).collect();
-        let present = seat.forge.issue(repo, issue).await?.labels;
+        let present = account.forge.issue(repo, issue).await?.labels;
         kill_point("K28");
         let stale = present.iter().filter(|l| all.contains(*l) && wanted.as_ref() != Some(*l));
         for label in stale {
-            seat.forge.remove_label(repo, issue, label).await?;
+            account.forge.remove_label(repo, issue, label).await?;
         }
         if let Some(wanted) = wanted.filter(|w| !present.contains(w)) {
-            seat.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
-            seat.forge.add_labels(repo, issue, &[wanted]).await?;
+            account.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
+            account.forge.add_labels(repo, issue, &[wanted]).await?;
         }
         kill_point("K28b");
         Ok(Receipt::text("label set"))
@@ -206,12 +208,12 @@ impl Engine {
 
     async fn pull(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         claimed: &ClaimedEffect,
         ready: bool,
         reviewers: &[String],
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
         if current.pushed.is_none() {
             return Ok(Receipt::text("nothing was pushed yet"));
@@ -223,11 +225,11 @@ impl Engine {
         let number = match &current.pull {
             Some(pull) => pull.number,
             None => {
-                let pull = match seat.forge.find_pull(repo, &current.branch).await? {
+                let pull = match account.forge.find_pull(repo, &current.branch).await? {
                     Some(pull) if pull.open => pull,
-                    _ => self.open_pull(seat, repo, &current, &title, &body).await?,
+                    _ => self.open_pull(account, repo, &current, &title, &body).await?,
                 };
-                receipt = Receipt::telling(
+                receipt = Receipt::with_input(
                     pull.url.clone(),
                     LoopInput::PullOpened { number: pull.number, url: pull.url.clone() },
                 );
@@ -238,14 +240,14 @@ impl Engine {
         let digest = digest(&format!("{title}\n{body}"));
         let known = self.posted(&claimed.subject, "pull").await?.map(|p| p.digest);
         if known.as_ref() != Some(&digest) {
-            seat.forge.update_pull(repo, number, &title, &body).await?;
+            account.forge.update_pull(repo, number, &title, &body).await?;
         }
         receipt.posted = Some(("pull".into(), ForgePost { forge_id: number.0 as i64, digest }));
         if ready && current.state == LoopState::Review {
-            if let Some(drafts) = seat.forge.drafts() {
+            if let Some(drafts) = account.forge.drafts() {
                 drafts.set_pull_ready(repo, number).await?;
             }
-            if let Some(reviews) = seat.forge.reviews().filter(|_| !reviewers.is_empty()) {
+            if let Some(reviews) = account.forge.reviews().filter(|_| !reviewers.is_empty()) {
                 reviews.request_reviewers(repo, number, reviewers).await?;
             }
         }
@@ -254,12 +256,12 @@ impl Engine {
 
     async fn open_pull(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         current: &Loop,
         title: &str,
         body: &str,
-    ) -> Result<crate::domain::model::event::PullSnapshot, Failure> {
+    ) -> Result<crate::domain::model::event::PullSnapshot, EffectError> {
         let new = NewPull {
             title: title.to_owned(),
             body: body.to_owned(),
@@ -268,14 +270,14 @@ impl Engine {
             draft: seat.forge.drafts().is_some(),
         };
         kill_point("K25");
-        let created = seat.forge.create_pull(repo, &new).await;
+        let created = account.forge.create_pull(repo, &new).await;
         if created.is_err() {
             kill_point("K26");
         }
         kill_point("K27");
         match created {
-            // It may have been opened by a call whose answer was lost.
-            Err(e) if e.kind == ForgeErrorKind::Conflict => match seat.forge.find_pull(repo, &current.branch).await? {
+            // An earlier call whose response was lost may have opened it.
+            Err(e) if e.kind == ForgeErrorKind::Conflict => match account.forge.find_pull(repo, &current.branch).await? {
                 Some(pull) if pull.open => Ok(pull),
                 _ => Err(e.into()),
             },
@@ -285,13 +287,13 @@ impl Engine {
 
     async fn escalate(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         claimed: &ClaimedEffect,
         cause: &str,
         view: &View,
         reminder: bool,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let key = format!("escalation/{cause}");
         let marker = self.marker(claimed, &key);
         let body = self.text(claimed, &key, view);
@@ -299,36 +301,36 @@ impl Engine {
         let label = format!("{prefix}escalation");
         if let Some(posted) = self.posted(&claimed.subject, &key).await? {
             let number = Number(posted.forge_id as u64);
-            let open = match seat.forge.issue(repo, number).await {
+            let open = match account.forge.issue(repo, number).await {
                 Ok(issue) => issue.open,
                 Err(e) if e.kind == ForgeErrorKind::NotFound => false,
                 Err(e) => return Err(e.into()),
             };
             if open {
                 let same = posted.digest == digest(&body);
-                return self.escalate_again(seat, repo, claimed, number, &key, view, same).await;
+                return self.escalate_again(account, repo, claimed, number, &key, view, same).await;
             }
             if reminder {
-                // Who closed it by hand does not want it back, and may think that the loop goes on.
+                // A person closed the escalation issue, so the reminder goes to the loop's own issue.
                 let (key, view) = (format!("again/{}", claimed.id), report::at_home(view.clone()));
-                return self.comment_under(seat, claimed, repo, claimed.place.issue, &key, &view).await;
+                return self.comment_under(account, claimed, repo, claimed.place.issue, &key, &view).await;
             }
         }
         if claimed.attempts > 0 {
-            let open = seat.forge.open_issues_with_label(repo, &label).await?;
+            let open = account.forge.open_issues_with_label(repo, &label).await?;
             let ours = |i: &&IssueSnapshot| {
-                i.author.as_ref().is_some_and(|author| author.id == seat.own)
+                i.author.as_ref().is_some_and(|author| author.id == account.user_id)
                     && find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker)
             };
             if let Some(number) = open.iter().find(ours).map(|i| i.number) {
-                return self.escalate_again(seat, repo, claimed, number, &key, view, true).await;
+                return self.escalate_again(account, repo, claimed, number, &key, view, true).await;
             }
         }
         let View::Escalation(inner) = view else {
-            return Err(Failure::Never { why: "not an escalation".into() });
+            return Err(EffectError::Permanent { why: "not an escalation".into() });
         };
-        seat.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
-        let created = self.open_escalation(seat, repo, &label, inner, &body).await?;
+        account.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
+        let created = self.open_escalation(account, repo, &label, inner, &body).await?;
         kill_point("K29");
         let posted = ForgePost { forge_id: created.number.0 as i64, digest: digest(&body) };
         let mut receipt = Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) };
@@ -339,12 +341,12 @@ impl Engine {
     /// Opens an escalation issue, assigned to the person who asked for the loop; to nobody if the forge refuses that.
     async fn open_escalation(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         label: &str,
         view: &EscalationView,
         body: &str,
-    ) -> Result<IssueSnapshot, Failure> {
+    ) -> Result<IssueSnapshot, EffectError> {
         let labels = match view.severity {
             EscalationSeverity::Emergency => ["emergency", "blocking"],
             EscalationSeverity::Critical => ["critical", "needs-review"],
@@ -355,13 +357,13 @@ impl Engine {
             labels: [label, labels[0], labels[1]].map(str::to_owned).to_vec(),
             assignees: view.assignee.iter().cloned().collect(),
         };
-        match seat.forge.create_issue(repo, &issue).await {
+        match account.forge.create_issue(repo, &issue).await {
             Err(e)
                 if matches!(e.kind, ForgeErrorKind::Bug | ForgeErrorKind::NotFound) && !issue.assignees.is_empty() =>
             {
                 tracing::warn!(%repo, error = %e, "could not assign the escalation issue; opening it without assignee");
                 issue.assignees.clear();
-                Ok(seat.forge.create_issue(repo, &issue).await?)
+                Ok(account.forge.create_issue(repo, &issue).await?)
             }
             other => Ok(other?),
         }
@@ -371,16 +373,16 @@ impl Engine {
     #[expect(clippy::too_many_arguments, reason = "an escalation and where it stands")]
     async fn escalate_again(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         claimed: &ClaimedEffect,
         number: Number,
         key: &str,
         view: &View,
         same: bool,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         if !same {
-            self.comment_under(seat, claimed, repo, number, &format!("again/{}", claimed.id), view).await?;
+            self.comment_under(account, claimed, repo, number, &format!("again/{}", claimed.id), view).await?;
         }
         let digest = digest(&self.text(claimed, key, view));
         let posted = ForgePost { forge_id: number.0 as i64, digest };
@@ -391,22 +393,22 @@ impl Engine {
 
     async fn close_escalations(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         claimed: &ClaimedEffect,
         why: &str,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let Some(id) = claimed.loop_id.clone() else { return Ok(Receipt::text("no loop")) };
         let numbers = self.store.read(move |c| loops::numbers(c, &id, IssueRole::Escalation)).await?;
         let mut closed = 0;
         for number in numbers {
-            match seat.forge.issue(repo, number).await {
+            match account.forge.issue(repo, number).await {
                 Ok(issue) if issue.open => {
                     let key = format!("closed/{}", claimed.id);
                     let view = report::reply(true, vec![format!("Closed: {why}.")]);
-                    self.comment_under(seat, claimed, repo, number, &key, &view).await?;
+                    self.comment_under(account, claimed, repo, number, &key, &view).await?;
                     kill_point("K29b");
-                    seat.forge.set_issue_open(repo, number, false).await?;
+                    account.forge.set_issue_open(repo, number, false).await?;
                     closed += 1;
                 }
                 Ok(_) => {}
@@ -419,23 +421,23 @@ impl Engine {
 
     async fn inspect(
         &self,
-        seat: &ForgeSeat,
+        account: &ForgeAccount,
         repo: &RepoRef,
         claimed: &ClaimedEffect,
         commit: &Sha,
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, EffectError> {
         let current = self.current(claimed).await?;
         let Some(pull) = &current.pull else { return Ok(Receipt::text("there is no pull request")) };
-        let pull = seat.forge.pull(repo, pull.number).await?;
+        let pull = account.forge.pull(repo, pull.number).await?;
         let end = match (pull.merged, pull.open) {
             (true, _) => Some(LoopInput::PullMerged),
             (false, false) => Some(LoopInput::PullClosed),
             _ => None,
         };
         if let Some(input) = end {
-            return Ok(Receipt::telling("the pull request has ended", input));
+            return Ok(Receipt::with_input("the pull request has ended", input));
         }
-        let ci = match seat.forge.ci() {
+        let ci = match account.forge.ci() {
             Some(ci) => ci.ci_results(repo, commit).await?,
             None => CiState::default(),
         };
@@ -452,11 +454,11 @@ impl Engine {
             pending: ci.pending,
             conflict: pull.mergeable == Some(false),
         };
-        Ok(Receipt::telling("looked", input))
+        Ok(Receipt::with_input("looked", input))
     }
 }
 
-/// Labels that the bot makes where they are missing.
+/// Labels that the bot creates if they are missing.
 pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
     let spec = |name: String, color: &str, description: &str| LabelSpec {
         name,

@@ -62,12 +62,12 @@ fn channel(kind: ChannelKind, url: &str, allow_private: bool) -> Channel {
     Channel::new(ChannelSettings { name: "one".into(), kind, url, secret, levels, allow_private }).expect("a channel")
 }
 
-async fn send(channel: &Channel) -> Outcome {
+async fn send(channel: &Channel) -> SendOutcome {
     channel.send(&notice(), "d-1", None, PATIENCE, NOW).await
 }
 
 /// What comes of a try at a path of the server.
-async fn at(server: &Server, path: &str) -> Outcome {
+async fn at(server: &Server, path: &str) -> SendOutcome {
     send(&channel(ChannelKind::Generic, &format!("http://{}{path}", server.address), true)).await
 }
 
@@ -75,7 +75,7 @@ async fn at(server: &Server, path: &str) -> Outcome {
 async fn a_receiver_can_verify_what_it_gets() {
     let mut server = server().await;
     let url = format!("http://{}/in/200", server.address);
-    assert_eq!(send(&channel(ChannelKind::Generic, &url, true)).await, Outcome::Delivered { status: 200 });
+    assert_eq!(send(&channel(ChannelKind::Generic, &url, true)).await, SendOutcome::Delivered { status: 200 });
     let (headers, _, body) = server.seen.recv().await.expect("a request");
     let value = |name: &str| headers[name].to_str().expect("text").to_owned();
     let (timestamp, signature) = (value(TIMESTAMP_HEADER), value(SIGNATURE_HEADER));
@@ -92,7 +92,7 @@ async fn each_service_gets_its_own_and_nothing_else() {
     let mut server = server().await;
     let url = format!("http://{}/in/204", server.address);
     for kind in [ChannelKind::Slack, ChannelKind::Discord, ChannelKind::PagerDuty] {
-        assert_eq!(send(&channel(kind, &url, true)).await, Outcome::Delivered { status: 204 });
+        assert_eq!(send(&channel(kind, &url, true)).await, SendOutcome::Delivered { status: 204 });
         let (headers, _, body) = server.seen.recv().await.expect("a request");
         assert!(headers.get(SIGNATURE_HEADER).is_none() && headers[CONTENT_TYPE] == "application/json", "{kind:?}");
         let body: Value = serde_json::from_slice(&body).expect("JSON");
@@ -101,7 +101,7 @@ async fn each_service_gets_its_own_and_nothing_else() {
     }
     let resolved = Notice { occasion: Occasion::Resolved, ..notice() };
     let outcome = channel(ChannelKind::Slack, &url, true).send(&resolved, "d", None, PATIENCE, NOW).await;
-    assert!(matches!(outcome, Outcome::Never { .. }), "{outcome:?}");
+    assert!(matches!(outcome, SendOutcome::Rejected { .. }), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -109,16 +109,16 @@ async fn answers_say_whether_to_try_again() {
     let server = server().await;
     for status in [408, 429, 500, 502, 503] {
         let outcome = at(&server, &format!("/in/{status}")).await;
-        assert_eq!(outcome, Outcome::Later { after_ms: None, why: format!("HTTP {status}") });
+        assert_eq!(outcome, SendOutcome::Retry { after_ms: None, why: format!("HTTP {status}") });
     }
     for status in [400, 401, 403, 404, 410, 422] {
         let outcome = at(&server, &format!("/in/{status}")).await;
-        assert_eq!(outcome, Outcome::Never { why: format!("HTTP {status}") });
+        assert_eq!(outcome, SendOutcome::Rejected { why: format!("HTTP {status}") });
     }
     let hangs = at(&server, "/hang").await;
-    assert!(matches!(&hangs, Outcome::Later { after_ms: None, why } if why.contains("no answer")), "{hangs:?}");
+    assert!(matches!(&hangs, SendOutcome::Retry { after_ms: None, why } if why.contains("no answer")), "{hangs:?}");
     let nobody = send(&channel(ChannelKind::Generic, "http://127.0.0.1:1/", true)).await;
-    assert!(matches!(nobody, Outcome::Later { after_ms: None, .. }), "{nobody:?}");
+    assert!(matches!(nobody, SendOutcome::Retry { after_ms: None, .. }), "{nobody:?}");
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn a_channel_that_asks_for_a_pause_gets_it() {
     let server = server().await;
     let channel = channel(ChannelKind::Generic, &format!("http://{}/wait/429", server.address), true);
     assert!(!channel.is_paused(NOW));
-    assert_eq!(send(&channel).await, Outcome::Later { after_ms: Some(7_500), why: "HTTP 429".into() });
+    assert_eq!(send(&channel).await, SendOutcome::Retry { after_ms: Some(7_500), why: "HTTP 429".into() });
     assert!(channel.is_paused(NOW.plus_ms(7_499)) && !channel.is_paused(NOW.plus_ms(7_500)));
     let value = |text: &str| retry_after_ms(&HeaderValue::from_str(text).expect("a value"), NOW);
     assert_eq!(value("Mon, 21 Sep 2026 14:13:30 GMT"), Some(9_877));
@@ -139,7 +139,7 @@ async fn redirects_are_not_followed() {
     let mut server = server().await;
     for status in [301, 302, 303, 307, 308] {
         let outcome = at(&server, &format!("/away/{status}")).await;
-        assert!(matches!(&outcome, Outcome::Never { why } if why.contains("redirect")), "{outcome:?}");
+        assert!(matches!(&outcome, SendOutcome::Rejected { why } if why.contains("redirect")), "{outcome:?}");
         let (_, uri, _) = server.seen.recv().await.expect("a request");
         assert!(uri.path().starts_with("/away/") && server.seen.try_recv().is_err(), "it went on to {uri}");
     }
@@ -152,11 +152,11 @@ async fn what_is_not_public_is_not_connected_to() {
     let hosts = ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "0.0.0.0"];
     for host in hosts {
         let outcome = send(&channel(ChannelKind::Generic, &format!("http://{host}:{port}/in/200"), false)).await;
-        assert!(matches!(&outcome, Outcome::Never { why } if why.contains("not public")), "{host}: {outcome:?}");
+        assert!(matches!(&outcome, SendOutcome::Rejected { why } if why.contains("not public")), "{host}: {outcome:?}");
         assert!(server.seen.try_recv().is_err(), "{host} was connected to");
     }
     let url = format!("http://localhost:{port}/in/200");
-    assert_eq!(send(&channel(ChannelKind::Generic, &url, true)).await, Outcome::Delivered { status: 200 });
+    assert_eq!(send(&channel(ChannelKind::Generic, &url, true)).await, SendOutcome::Delivered { status: 200 });
     assert!(channel(ChannelKind::Generic, &url, false).addresses().await.is_err());
     assert!(channel(ChannelKind::Generic, &url, true).addresses().await.is_ok_and(|found| !found.is_empty()));
 }
@@ -165,14 +165,14 @@ async fn what_is_not_public_is_not_connected_to() {
 async fn what_is_secret_is_not_told() {
     let server = server().await;
     let part = format!("http://{}/part/xoxSECRETxox/400", server.address);
-    assert_eq!(send(&channel(ChannelKind::Slack, &part, true)).await, Outcome::Never { why: "HTTP 400: ***".into() });
+    assert_eq!(send(&channel(ChannelKind::Slack, &part, true)).await, SendOutcome::Rejected { why: "HTTP 400: ***".into() });
     let url = format!("http://{}/echo/T0001/B0002/xoxSECRETxox/400", server.address);
     for kind in [ChannelKind::Slack, ChannelKind::PagerDuty, ChannelKind::Generic] {
         let channel = channel(kind, &url, true);
-        let Outcome::Never { why } = send(&channel).await else { panic!("it was taken") };
+        let SendOutcome::Rejected { why } = send(&channel).await else { panic!("it was taken") };
         assert!(why.contains("what is") && !why.contains("xoxSECRETxox") && !why.contains(KEY), "{why}");
         let gone = self::channel(kind, "http://127.0.0.1:1/T0001/xoxSECRETxox", true);
-        let Outcome::Later { why, .. } = send(&gone).await else { panic!("it was taken") };
+        let SendOutcome::Retry { why, .. } = send(&gone).await else { panic!("it was taken") };
         assert!(!why.contains("xoxSECRETxox"), "{why}");
         assert!(!format!("{channel:?}").contains("SECRET") && !channel.host().contains("SECRET"));
     }

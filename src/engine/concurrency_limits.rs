@@ -1,0 +1,118 @@
+//! Limits on concurrent calls per forge and per repository, so that a slow forge or repository cannot occupy every
+//! worker.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::domain::model::ids::{ForgeName, RepoId, RepoRef};
+
+/// Forge, and one of its repositories or `None` for the whole forge.
+type Key = (ForgeName, Option<RepoId>);
+
+/// Limits on concurrent calls and the calls in progress.
+#[derive(Debug)]
+pub struct ConcurrencyLimits {
+    per_forge: usize,
+    per_repository: usize,
+    under_way: Mutex<HashMap<Key, usize>>,
+    /// Held from reading the saturated keys until the next call is counted.
+    claiming: tokio::sync::Mutex<()>,
+}
+
+/// Permit for one call; released when dropped.
+#[derive(Debug)]
+pub(super) struct CallPermit<'a> {
+    call_limits: &'a ConcurrencyLimits,
+    keys: [Key; 2],
+}
+
+/// Forges and repositories that have reached their limit.
+#[derive(Debug)]
+pub(super) struct Saturated(HashSet<Key>);
+
+impl Saturated {
+    /// Whether another call to the repository may start.
+    pub(super) fn admits(&self, repo: &RepoRef) -> bool {
+        !keys(repo).iter().any(|key| self.0.contains(key))
+    }
+}
+
+impl ConcurrencyLimits {
+    /// Creates limits per forge and per repository; each is at least 1.
+    pub fn new(per_forge: usize, per_repository: usize) -> Self {
+        Self {
+            per_forge: per_forge.max(1),
+            per_repository: per_repository.max(1),
+            under_way: Mutex::default(),
+            claiming: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Locks the selection of the next call until the guard is dropped.
+    pub(super) async fn lock_selection(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.claiming.lock().await
+    }
+
+    /// Returns the forges and repositories that have reached their limit.
+    pub(super) fn saturated(&self) -> Saturated {
+        let most = |key: &Key| if key.1.is_some() { self.per_repository } else { self.per_forge };
+        Saturated(self.counts().iter().filter(|(key, count)| **count >= most(key)).map(|(key, _)| key.clone()).collect())
+    }
+
+    /// Counts a call as started until the permit is dropped.
+    pub(super) fn acquire(&self, repo: &RepoRef) -> CallPermit<'_> {
+        let keys = keys(repo);
+        let mut counts = self.counts();
+        keys.iter().for_each(|key| *counts.entry(key.clone()).or_default() += 1);
+        drop(counts);
+        CallPermit { call_limits: self, keys }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, HashMap<Key, usize>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CallPermit<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.call_limits.counts();
+        for key in &self.keys {
+            if let Some(count) = counts.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(key);
+                }
+            }
+        }
+    }
+}
+
+fn keys(repo: &RepoRef) -> [Key; 2] {
+    [(repo.forge.clone(), None), (repo.forge.clone(), Some(repo.id))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repo(forge: &str, id: i64) -> RepoRef {
+        RepoRef { forge: ForgeName::new(forge), id: RepoId(id), owner: "o".into(), name: "n".into() }
+    }
+
+    #[test]
+    fn limits_apply_per_forge_and_repository_and_are_released_on_drop() {
+        let call_limits = ConcurrencyLimits::new(3, 2);
+        let first = call_limits.acquire(&repo("a", 1));
+        assert!(call_limits.saturated().admits(&repo("a", 1)));
+        let second = call_limits.acquire(&repo("a", 1));
+        assert!(!call_limits.saturated().admits(&repo("a", 1)), "the repository has reached its limit of two");
+        assert!(call_limits.saturated().admits(&repo("a", 2)), "another repository of the forge has not");
+        let third = call_limits.acquire(&repo("a", 2));
+        assert!(!call_limits.saturated().admits(&repo("a", 2)), "the forge has reached its limit of three");
+        assert!(call_limits.saturated().admits(&repo("b", 2)), "another forge has not");
+        drop((first, second));
+        assert!(call_limits.saturated().admits(&repo("a", 1)));
+        drop(third);
+        assert!(call_limits.counts().is_empty(), "released permits leave no entries");
+    }
+}
