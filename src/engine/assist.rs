@@ -1,9 +1,8 @@
-//! Questions to assistants, from the choice of one to the answer that is used.
+//! Questions to assistants, from selecting a backend to the checked answer.
 //!
-//! A question holds nobody up: it has its time over all assistants together, nobody is waited for, and whatever goes wrong
-//! is an answer that is missing. Questions that do not need each other's answers are asked at the same time, a few at most;
-//! the money for each is held before it is put. What was answered is kept with the session memory, so that after a restart nothing is
-//! asked, and paid, a second time.
+//! Questions never block a loop: there is one time limit across all assistants, and any failure results in no answer.
+//! Independent questions are asked concurrently, with a limit; the money for each is reserved first. Answers are
+//! stored in the session memory, so that a question is not paid twice after a restart.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,41 +26,41 @@ use crate::provider::assistant::{self, AskLimits, AssistantAnswer, AssistantFail
 use crate::store::calls::{self, CallDecision};
 use crate::store::session as turns;
 
-/// Most questions that a loop has under way at the same time.
+/// Maximum number of concurrent questions per loop.
 const AT_ONCE: usize = 2;
 
-/// The questions of one piece of work of a loop.
+/// Questions of one work effect of a loop.
 pub(super) struct Questions<'a> {
-    /// Whose.
+    /// Loop that the questions are about.
     pub current: &'a Loop,
-    /// Of the piece of work; 0 for one that has none.
+    /// Ticket of the work effect; 0 if it has none.
     pub ticket: u64,
-    /// Ends all waiting.
+    /// Cancels all questions.
     pub cancel: &'a CancellationToken,
     slots: Semaphore,
     so_far: Mutex<SoFar>,
 }
 
-/// What came of the questions so far.
+/// State shared by the questions.
 #[derive(Default)]
 struct SoFar {
-    /// Assistants that failed and are left alone for the rest of this work.
+    /// Assistants that failed and are not asked again.
     failed: Vec<String>,
-    /// How many were asked.
+    /// Number of questions asked.
     asked: u32,
-    /// Whether one that waits for a person was given another chance.
+    /// Whether a disabled backend was retried.
     tried_disabled: bool,
-    /// What they used together.
+    /// Total usage.
     used: CallUsage,
 }
 
 impl<'a> Questions<'a> {
-    /// None were asked yet.
+    /// Creates an empty set of questions.
     pub fn of(current: &'a Loop, ticket: u64, cancel: &'a CancellationToken) -> Self {
         Self { current, ticket, cancel, slots: Semaphore::new(AT_ONCE), so_far: Mutex::default() }
     }
 
-    /// What they used together.
+    /// Total usage.
     pub fn used(&self) -> CallUsage {
         self.so_far().used
     }
@@ -71,9 +70,9 @@ impl<'a> Questions<'a> {
     }
 }
 
-/// An assistant that was chosen, and the call.
+/// Call of a selected assistant.
 struct QuestionCall {
-    /// Which of the questions of its work it is, from 1.
+    /// 1-based index of the question within the work effect.
     number: u32,
     key: String,
     backend: String,
@@ -82,14 +81,13 @@ struct QuestionCall {
 }
 
 impl Engine {
-    /// Whether a loop asks models, and there are any.
+    /// Whether the loop asks models and any is available.
     pub(super) fn asks(&self, current: &Loop) -> bool {
         current.policy.intelligence.asks() && !self.assistants.is_empty()
     }
 
-    /// Asks a model. `None` where the loop asks none, nobody can be asked now, there is no money for it, or no answer can be
-    /// used: the caller goes on without. `about` says what of the loop is asked about; an answer about the same is found
-    /// again and not asked for twice.
+    /// Asks a model. Returns `None` if the loop asks no models, none is available, money is missing, or no answer is
+    /// usable. `about` identifies the subject; a stored answer about the same subject is reused.
     pub(super) async fn consult<J: AssistantJob + Sync>(
         &self,
         questions: &Questions<'_>,
@@ -149,7 +147,7 @@ impl Engine {
         None
     }
 
-    /// What a model answered to the same question before, as it was kept.
+    /// Returns the stored answer to the same question.
     async fn answered_before(&self, current: &Loop, head: &str) -> Option<String> {
         let (id, now) = (current.id.clone(), current.spent.iterations);
         let kept = self.store.read(move |c| turns::turns(c, &id, now..=now)).await;
@@ -162,7 +160,7 @@ impl Engine {
         kept.find(same).map(|turn| turn.response)
     }
 
-    /// Chooses whom to ask and holds the money; `None` where nobody is there now, which is not waited for.
+    /// Selects an assistant and reserves the money; `None` if no assistant is available; does not wait.
     async fn begin_question(&self, questions: &Questions<'_>, asked: &Ask) -> Option<QuestionCall> {
         let current = questions.current;
         let (purpose, now) = (asked.kind.as_str(), self.clock.now());
@@ -172,7 +170,7 @@ impl Engine {
             (so_far.asked, so_far.failed.clone())
         };
         let start = calls::key_prefix(&current.id, questions.ticket);
-        // Work that was put off is done again under its ticket.
+        // Postponed work runs again under the same ticket.
         let key = format!("{start}{purpose}-{number}-{:08x}", self.random());
         let read = asked.prompt.len() + asked.schema.to_string().len();
         let usage = TokenUsage {
@@ -182,7 +180,7 @@ impl Engine {
         };
         let models = self.models(current, BackendRole::Assistant, now);
         let open = models.iter().filter(|(name, _)| self.assistants.contains_key(*name) && !failed.contains(*name));
-        // Who will be asked is not known yet: the dearest counts. One without a price costs nothing that we know of.
+        // The backend is not known yet, so the highest price counts; one without a price costs nothing.
         let wanted = self.settings.context.model_for(asked.kind).map(str::to_owned);
         let estimated = |(name, own): (&String, &Vec<String>)| {
             self.estimated(name, wanted.as_ref().or(own.first()).map(String::as_str), &usage)
@@ -199,7 +197,7 @@ impl Engine {
             left: None,
         };
         let mut begun = self.begin_call(current, planned.clone()).await;
-        // When a loop begins, somebody may have mended or paid what kept it from serving; as for agents.
+        // At the start of a loop, retry a disabled backend, as for agents.
         if let Ok(CallDecision::Never { reasons }) = &begun
             && current.spent.iterations <= 1
             && !std::mem::replace(&mut questions.so_far().tried_disabled, true)
@@ -219,7 +217,7 @@ impl Engine {
         None
     }
 
-    /// Puts the question to the assistant that was chosen, until the work is stopped.
+    /// Sends the question to the selected assistant, until the work is cancelled.
     async fn put<T: serde::de::DeserializeOwned>(
         &self,
         questions: &Questions<'_>,
@@ -246,7 +244,7 @@ impl Engine {
         }
     }
 
-    /// What a failure says of the backend.
+    /// Classifies a failure for the state of the backend.
     fn end_of(&self, questions: &Questions<'_>, failure: &AssistantFailure) -> CallEnd {
         match &failure.fault {
             AssistantFault::Answer => CallEnd::Unusable,
@@ -259,14 +257,14 @@ impl Engine {
         }
     }
 
-    /// What a question used, at the price of the model that was asked for.
+    /// Returns the usage of a question at the price of the requested model.
     fn used_by_question(&self, call: &QuestionCall, spent: &Spent) -> CallUsage {
         let usage = spent.usage;
         let cost = self.estimated(&call.backend, Some(&call.model), &usage);
         CallUsage { usage, cost, estimated: cost.is_some() || spent.estimated }
     }
 
-    /// The question as a turn of the session memory; a full disk loses it, not the answer.
+    /// Stores the question as a turn of the session memory; failures are logged.
     async fn keep_answer<T: Serialize>(
         &self,
         questions: &Questions<'_>,

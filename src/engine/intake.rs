@@ -1,6 +1,6 @@
-//! From a delivery to inputs of loops: who did it, may they, and what does it mean here.
+//! Turns deliveries into inputs of loops, after checking the sender's permission.
 //!
-//! Fails closed: where the forge cannot be asked for somebody's permission, the delivery waits and is tried again.
+//! Fails closed: if the forge cannot be asked for a permission, the delivery is retried later.
 
 mod comments;
 mod labels;
@@ -23,13 +23,13 @@ use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};
 use crate::store::loops::{self, IssueRole};
 use crate::store::{StoreError, forge_state, outbox};
 
-/// An edit by somebody without write access this short before the label makes the text need confirmation:
-/// the person who labelled may have read the text before.
+/// Time before the label within which an edit by a user without write access makes the text need confirmation, in
+/// milliseconds: the person who set the label may have read the text before the edit.
 pub(super) const QUIET_BEFORE_LABEL_MS: i64 = 120_000;
-/// How often a delivery is tried before a person has to look at it.
+/// Maximum number of attempts per delivery.
 const MAX_TRIES: u32 = 20;
 
-/// Where an input came from: makes a repeated one a no-op.
+/// Origin of an input; an input with a known origin is ignored.
 pub(super) struct Origin {
     key: String,
     received_at: Timestamp,
@@ -40,22 +40,22 @@ impl Origin {
         Self { key: format!("delivery/{}", waiting.id), received_at: waiting.received_at }
     }
 
-    /// A comment is the same whichever delivery told of it, or whether the reconciler found it.
+    /// Origin of a comment, independent of the delivery or reconciliation that reported it.
     fn comment(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
         Self { key: format!("comment/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
     }
 
-    /// A remark on a line is the same whether it was told of by itself or came with its review.
+    /// Origin of a review remark, whether delivered alone or with its review.
     fn remark(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
         Self { key: format!("remark/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
     }
 
-    /// A label that the reconciler found: the same as long as it is not set anew.
+    /// Origin of a label found by the reconciler; the same until the label is set again.
     pub(super) fn missed_label(repo: &RepoRef, issue: Number, at: Timestamp) -> Self {
         Self { key: format!("label/{}/{}/{issue}/{}", repo.forge, repo.id, at.0), received_at: at }
     }
 
-    /// A review that the reconciler found.
+    /// Origin of a review found by the reconciler.
     fn missed_review(repo: &RepoRef, id: i64, at: Timestamp) -> Self {
         Self { key: format!("review/{}/{}/{id}", repo.forge, repo.id), received_at: at }
     }
@@ -65,18 +65,18 @@ impl Origin {
     }
 }
 
-/// What became of a delivery.
+/// Result of a delivery.
 pub(super) enum IntakeOutcome {
     Done(String),
     Ignored(String),
-    /// It tells of a label that is off again, or on again: of how things were, not of how they are.
+    /// The reported state of a label is outdated.
     Stale(String),
 }
 
-/// Why a delivery cannot be handled now, or ever.
+/// Reason a delivery could not be processed.
 #[derive(Debug)]
 pub(super) enum IntakeError {
-    /// Try again, not before so many milliseconds from now where known.
+    /// Retry after `after_ms` milliseconds, or after the default backoff if `None`.
     Retry { after_ms: Option<i64>, why: String },
     /// The store failed.
     Store(StoreError),
@@ -110,7 +110,7 @@ fn done(what: impl Into<String>) -> IntakeResult {
 }
 
 impl Engine {
-    /// What a delivery tells; an error says why it tells us nothing.
+    /// Parses a delivery; the error is the reason to ignore it.
     fn parse_delivery(&self, waiting: &WaitingDelivery) -> Result<(&ForgeAccount, Box<ForgeEvent>), String> {
         let Some(account) = self.forges.get(&waiting.delivery.forge) else {
             return Err("no such forge is configured any more".into());
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// `false` where the delivery was put off.
+    /// Processes a delivery; returns `false` if it was postponed.
     async fn handle(&self, waiting: &WaitingDelivery, account: &ForgeAccount, event: ForgeEvent) -> Result<bool, StoreError> {
         let id = waiting.id;
         let outcome = self.event(account, event, &Origin::delivery(waiting)).await;
@@ -220,12 +220,12 @@ impl Engine {
         }
     }
 
-    /// Name of the label that starts a loop.
+    /// Returns the name of the label that starts a loop.
     pub(super) fn run_label(&self, repo: &RepoRef) -> String {
         format!("{}run", self.settings.policy(&repo.forge).label_prefix)
     }
 
-    /// What the actor may do, asked of the forge now.
+    /// Asks the forge for the actor's current permission and returns the decision.
     pub(super) async fn permitted_now(
         &self,
         account: &ForgeAccount,
@@ -257,7 +257,7 @@ impl Engine {
         Ok(self.permitted_now(account, repo, actor).await?)
     }
 
-    /// Asks for an effect on an issue that needs no loop.
+    /// Enqueues an effect on an issue without a loop.
     pub(super) async fn enqueue_effect(&self, place: &IssueRef, effect: Effect) -> Result<(), IntakeError> {
         let (place, now) = (place.clone(), self.clock.now());
         self.store.write(move |c| outbox::enqueue(c, &place.key(), None, &place, &effect, now)).await?;
@@ -270,7 +270,7 @@ impl Engine {
             return ignored("no loop is open there");
         };
         if current.place.issue != number {
-            // Closing an escalation or the pull request's issue side by hand ends nothing.
+            // Closing an escalation issue by hand does not end the loop.
             return ignored("it is not the loop's own issue");
         }
         let merged = match &current.pull {
@@ -308,7 +308,7 @@ impl Engine {
         }
     }
 
-    /// Leaves an input for a loop; the same origin again is a no-op.
+    /// Enqueues an input for a loop; an input with a known origin is ignored.
     async fn enqueue_input(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> IntakeResult {
         let origin = origin.part(part);
         let (to, now) = (id.clone(), self.clock.now());
@@ -318,7 +318,7 @@ impl Engine {
     }
 }
 
-/// SHA-256 over title and body, hexadecimal; what `--confirm` names.
+/// Returns the SHA-256 of title and body in hexadecimal, as used by `--confirm`.
 pub(super) fn text_hash(title: &str, body: &str) -> String {
     let digest = Sha256::digest(format!("{title}\0{body}"));
     data_encoding::HEXLOWER.encode(&digest)

@@ -1,4 +1,4 @@
-//! Calls of backends, from the choice to the booking: the same for agents and assistants.
+//! Calls of backends, from selection to settlement; shared by agents and assistants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,18 +19,18 @@ use crate::domain::supervision::control::ModelTier;
 use crate::store::StoreError;
 use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
 
-/// How a call ended, as far as its backend is concerned.
+/// End of a call from the point of view of its backend.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CallEnd {
-    /// It came to its end.
+    /// The call succeeded.
     Succeeded,
-    /// It failed, and not for a limit.
+    /// The call failed for a reason other than a limit.
     Failed(String),
-    /// It met a limit.
+    /// The provider's limit was reached.
     Limited(Limit),
-    /// It came to its end, and the answer is of no use.
+    /// The call succeeded with an unusable answer.
     Unusable,
-    /// We ended it; says nothing about the backend.
+    /// The service ended the call; the backend's state is unaffected.
     Ended,
 }
 
@@ -46,40 +46,40 @@ impl CallEnd {
     }
 }
 
-/// A call that is to be made.
+/// Call to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PlannedCall {
-    /// Unique over all calls, and begins as those of its work do.
+    /// Unique key that starts with the prefix of its work effect.
     pub key: String,
-    /// What for: `agent`, or the sort of question.
+    /// Purpose of the call: `agent`, or the kind of question.
     pub purpose: &'static str,
-    /// Who is to serve it.
+    /// Role of the backend.
     pub role: BackendRole,
-    /// Backends that must not be used for it.
+    /// Backends to exclude.
     pub exclude: Vec<String>,
-    /// The model that is asked for, whoever serves; that of the backend, where left open.
+    /// Requested model; `None` uses the backend's own.
     pub model: Option<String>,
-    /// What it is likely to cost; by calls before it, where that is left open.
+    /// Expected cost; `None` estimates it from earlier calls.
     pub likely: Option<Money>,
-    /// Most of the loop's money that all calls for the purpose may cost together, 0..1.
+    /// Maximum share of the loop's money for all calls of this purpose, 0 to 1.
     pub share: f64,
-    /// The session that the call before left.
+    /// Session left by the previous call.
     pub left: Option<AgentSession>,
 }
 
-/// What a call used.
+/// Usage of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CallUsage {
     /// Tokens.
     pub usage: TokenUsage,
-    /// What it cost, where that is known or can be estimated.
+    /// Cost, if known or estimated.
     pub cost: Option<Money>,
-    /// Whether that is an estimate of ours.
+    /// Whether the cost is an estimate.
     pub estimated: bool,
 }
 
 impl CallUsage {
-    /// Adds what another call used.
+    /// Adds the usage of another call.
     pub fn add(&mut self, other: CallUsage) {
         self.usage = self.usage.plus(other.usage);
         self.cost = [self.cost, other.cost].into_iter().flatten().reduce(Money::plus);
@@ -88,7 +88,7 @@ impl CallUsage {
 }
 
 impl Engine {
-    /// Chooses a backend for a call of a loop, reserves the money and books that the call begins.
+    /// Selects a backend for a call, reserves the money and records the start.
     pub(super) async fn begin_call(&self, current: &Loop, planned: PlannedCall) -> Result<CallDecision, StoreError> {
         let PlannedCall { key, purpose, role, mut exclude, model: wanted, likely, share, left } = planned;
         let of_loop = (current.limits.cost > Money(0)).then_some(current.limits.cost);
@@ -145,8 +145,8 @@ impl Engine {
         Ok(begun)
     }
 
-    /// The models that each backend may be asked for, the first that it has: what the schedule set, what the first rule that
-    /// holds says, the tier that control wants, the usual one, the others.
+    /// Returns the models of each backend, most preferred first: set by the schedule, by the first matching rule, the
+    /// tier chosen by control, the default, the others.
     pub(super) fn models(&self, current: &Loop, role: BackendRole, now: Timestamp) -> BTreeMap<String, Vec<String>> {
         self.settings
             .backends
@@ -156,7 +156,7 @@ impl Engine {
             .collect()
     }
 
-    /// The models that a backend may be asked for.
+    /// Returns the models of a backend, most preferred first.
     pub(super) fn models_of(&self, backend: &str, current: &Loop, role: BackendRole, now: Timestamp) -> Vec<String> {
         let mut models = Vec::new();
         let tiers = match role {
@@ -181,7 +181,7 @@ impl Engine {
         models
     }
 
-    /// Books the end of a call; what to do about it, where waiting does not help.
+    /// Records the end of a call. Returns advice if waiting does not help.
     pub(super) async fn end_call(
         &self,
         key: &str,
@@ -197,7 +197,7 @@ impl Engine {
                 (CallEnd::Limited(_) | CallEnd::Failed(_), None) if used.usage == TokenUsage::default() => {
                     Ending::NeverRan
                 }
-                // A backend without a price costs nothing that we know of.
+                // A backend without a price has no known cost.
                 (_, None) => Ending::Cost(Money(0)),
             },
             estimated: used.estimated,
@@ -208,7 +208,7 @@ impl Engine {
         let (now, seed, tokens) = (self.clock.now(), u64::from(self.random()), used.usage.total());
         let observed = self.store.write(move |c| {
             let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end {
-                // It served us, whatever it said.
+                // The backend served the call, whatever the answer.
                 CallEnd::Succeeded | CallEnd::Unusable => {
                     BackendObservation::CallSucceeded { call, tokens, cost, progress: None }
                 }
@@ -224,7 +224,7 @@ impl Engine {
         Ok(advice)
     }
 
-    /// The first words of a call's model came.
+    /// Records that a call received its first output.
     pub(super) async fn answered(&self, key: &str) {
         let (key, now, settings) = (key.to_owned(), self.clock.now(), self.settings.backends.clone());
         match self.store.write(move |c| calls::answered(c, &key, &settings, now)).await {
@@ -234,7 +234,7 @@ impl Engine {
         kill_point("K16b");
     }
 
-    /// Gives the first backend that waits for a person another chance; whether there is one.
+    /// Enables the first disabled backend among the reasons; returns whether there was one.
     pub(super) async fn enable_one(&self, reasons: &[Blocked]) -> bool {
         let waits = reasons.iter().find(|blocked| matches!(blocked.by, BlockedBy::Disabled(..)));
         let Some(blocked) = waits else { return false };
@@ -242,7 +242,7 @@ impl Engine {
         true
     }
 
-    /// Somebody let a loop go on whose runs had failed: its backend is not left alone for these errors any longer.
+    /// Enables a backend that was parked for errors after a person resumed the loop.
     pub(super) async fn mended(&self, current: &Loop) {
         let last = current.kept().rev().find(|iteration| iteration.ended_at.is_some());
         let failed = last.filter(|last| current.agent_failures == 0 && !last.agent_problem.is_empty());
@@ -257,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// Takes something into account that was seen of backends; what cannot be stored is told in the log.
+    /// Records an observation of backends; failures are logged.
     pub(super) async fn observe(&self, observation: BackendObservation) {
         let (now, settings) = (self.clock.now(), self.settings.backends.clone());
         match self.store.write(move |c| calls::observe(c, &observation, &settings, now)).await {
@@ -288,7 +288,7 @@ impl Engine {
         }
     }
 
-    /// What the iteration's backend was worth, where backends are chosen by that. A run that failed was counted then.
+    /// Records the iteration's progress for adaptive selection. Failed runs were recorded earlier.
     pub(super) async fn judge_backend(&self, current: &Loop, report: &CheckReport) {
         let adaptive = self.settings.backends.rotation.mode == RotationMode::Adaptive;
         let worked = |last: &&Iteration| !last.served.backend.is_empty() && current.agent_failures == 0;
@@ -302,14 +302,14 @@ impl Engine {
         self.observe(judged).await;
     }
 
-    /// What tokens of a backend's model cost by the price table.
+    /// Returns the cost of tokens by the price table; `None` if the price is unknown.
     pub(super) fn estimated(&self, backend: &str, model: Option<&str>, usage: &TokenUsage) -> Option<Money> {
         let model = model.or_else(|| self.settings.models.get(backend)?.default.as_deref())?;
         self.settings.prices.get(backend)?.estimate(usage, model).map(|cost| cost.money)
     }
 }
 
-/// What holds the backends back, for people.
+/// Describes why backends are unavailable, for people.
 pub(super) fn reasons_words(reasons: &[Blocked]) -> String {
     let words: Vec<_> = reasons.iter().map(|blocked| format!("{}: {}", blocked.backend, blocked.by)).collect();
     if words.is_empty() { "no backend is configured for it".to_owned() } else { words.join("; ") }

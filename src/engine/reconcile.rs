@@ -1,5 +1,5 @@
-//! Compares store, forge, processes and trees, and makes events of what differs. Takes no input: a webhook is a hint,
-//! this is the truth. Runs at start, on a nudge, and at intervals that follow live work.
+//! Compares store, forge, processes and work trees, and creates inputs for the differences. Webhooks are hints; the
+//! state read here is authoritative. Runs at start, on request, and at intervals.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -23,16 +23,16 @@ use crate::process;
 use crate::store::loops::{self, IssueRole};
 use crate::store::{StoreError, forge_state, inbox, installation, leases, outbox};
 
-/// Bytes of write-ahead log that are told of: four times the size at which it is copied into the database.
+/// Size of the write-ahead log above which a warning is logged, in bytes; four times the checkpoint size.
 const LARGE_LOG: u64 = 256 << 20;
-/// Open loops that are looked at one by one in a round over everything.
+/// Maximum number of open loops checked individually per full round.
 const LOOKS: usize = 50;
-/// Repositories of a forge, and loops, that are looked at at the same time.
+/// Maximum number of repositories per forge, and of loops, checked concurrently.
 const AT_ONCE: usize = 4;
-/// Longest that anything is put off: what is to wait for longer was put off by a clock that has been set back since. No
-/// forge's pause is longer than an hour.
+/// Maximum postponement, in milliseconds. Longer ones result from a clock that was set back; no forge pauses for more
+/// than an hour.
 const LONGEST_WAIT_MS: i64 = 2 * 3_600_000;
-/// Comments are read again from a little before the last look.
+/// Overlap with the previous listing of comments, in milliseconds.
 const LOOK_BACK_MS: i64 = 120_000;
 
 pub(super) async fn run(engine: Arc<Engine>) {
@@ -40,7 +40,7 @@ pub(super) async fn run(engine: Arc<Engine>) {
     while !engine.stopping.is_cancelled() {
         let now = engine.clock.now();
         let idle_ms = i64::try_from(engine.settings.reconcile_idle.as_millis()).unwrap_or(i64::MAX);
-        // A clock that was set back must not hold the next look off until it is there again.
+        // A clock that was set back must not delay the next round.
         let everything = last_idle.is_none_or(|at| now < at || now.since(at) >= idle_ms);
         if let Some(Err(error)) = engine.until_stopped(engine.reconcile_step(everything)).await {
             tracing::error!(%error, "reconciling failed; the next round begins anew");
@@ -57,7 +57,7 @@ pub(super) async fn run(engine: Arc<Engine>) {
 }
 
 impl Engine {
-    /// One round: repositories with open loops, or all that are watched.
+    /// Performs one round over repositories with open loops, or over all watched repositories.
     pub async fn reconcile_step(&self, everything: bool) -> Result<(), StoreError> {
         let (_, log) = self.store.sizes();
         if log > LARGE_LOG {
@@ -75,7 +75,7 @@ impl Engine {
             .await?;
         let forges = self.forges.values().map(|account| self.reconcile_forge(account, everything));
         join_all(forges).await.into_iter().collect::<Result<(), _>>()?;
-        // No list of the forge tells what CI came to, or that an issue is gone.
+        // Lists of the forge contain neither CI results nor deleted issues.
         for id in self.store.read(|c| loops::open_ids(c, Some(LoopState::Review))).await? {
             self.look_at_ci(&id).await?;
         }
@@ -110,7 +110,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks at the repositories of a forge, some at a time: one that does not answer holds up no other.
+    /// Checks repositories of a forge concurrently; one that does not respond delays no other.
     async fn reconcile_forge(&self, account: &ForgeAccount, everything: bool) -> Result<(), StoreError> {
         let looks = self.repositories(account, everything).await?.into_iter().map(async |repo| {
             match self.reconcile_repository(account, &repo).await {
@@ -158,9 +158,8 @@ impl Engine {
         Ok(all)
     }
 
-    /// What happened in a repository since the last look without our having heard of it: labels that were set, comments
-    /// that were written, issues and pull requests that were closed, reviews that were handed in. Three requests, however
-    /// many loops it has, and a few for each loop whose issue or pull request changed.
+    /// Processes missed events of a repository: labels, comments, closed issues and pull requests, reviews. Takes
+    /// three requests, and a few for each loop whose issue or pull request changed.
     async fn reconcile_repository(&self, account: &ForgeAccount, repo: &RepoRef) -> Result<(), IntakeError> {
         let repo = &self.present_name(repo).await.unwrap_or_else(|_| repo.clone());
         let begun = self.clock.now();
@@ -173,7 +172,7 @@ impl Engine {
             (Some(text), _) => text.parse().map_or(begun, Timestamp),
             (None, oldest) => oldest.unwrap_or(begun),
         };
-        // By a clock that has been set back since, the last look is still to come.
+        // If the clock was set back, the last round lies in the future.
         let since = last.min(begun).plus_ms(-LOOK_BACK_MS);
         let comments = match polling.comments_changed_since(repo, since).await {
             // Servers that are only like the forge lack this list; their deliveries have to do.
@@ -198,7 +197,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Labels that were set without our having heard of it.
+    /// Processes run labels whose event was missed.
     async fn missed_labels(&self, account: &ForgeAccount, repo: &RepoRef) -> Result<(), IntakeError> {
         let run = self.run_label(repo);
         for issue in account.forge.open_issues_with_label(repo, &run).await? {
@@ -207,7 +206,7 @@ impl Engine {
             let (found, labels) = known.await?;
             let heard = labels.is_some_and(|labels| labels.contains(&run));
             let late = self.clock.now().since(issue.updated_at) >= self.settings.missed_event_after_ms;
-            // A loop that has ended took the label off; that it is there again is a wish for another.
+            // An ended loop removed the label, so its presence requests another loop.
             let open = found.is_some_and(|(_, _, open)| open);
             if !open && !heard && late {
                 tracing::info!(%repo, issue = %issue.number, "a label whose event never came");
@@ -219,8 +218,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes by the forge's own record of who set the label, where the forge has one and it shows that the text is still
-    /// the one that was labelled; `false` where it does not.
+    /// Uses the forge's history to find who set the label, if it also shows that the text has not changed since;
+    /// otherwise returns `false`.
     async fn missed_label(
         &self,
         account: &ForgeAccount,
@@ -240,8 +239,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// A label whose event was missed: who set it and what the text was then is not known, so nothing starts; the bot
-    /// asks to be told by a command.
+    /// Asks for confirmation by a command, because it is unknown who set the label and on which text.
     async fn ask_about(&self, repo: &RepoRef, issue: &IssueSnapshot, run: &str) {
         let place = IssueRef { repo: repo.clone(), issue: issue.number };
         let hash = super::intake::text_hash(&issue.title, &issue.body);
@@ -269,7 +267,7 @@ impl Engine {
         self.wake.effects_queued();
     }
 
-    /// Looks at some open loops one by one, at others the next time.
+    /// Checks a limited number of open loops; the next round continues with the others.
     async fn reconcile_some(&self, open: &[LoopId]) -> Result<(), StoreError> {
         const CURSOR: &str = "reconciled_loop";
         let last = self.store.read(|c| installation::get(c, CURSOR)).await?.unwrap_or_default();
@@ -281,7 +279,7 @@ impl Engine {
         self.store.write(move |c| installation::set(c, CURSOR, &looked)).await
     }
 
-    /// Has somebody look at what CI says of a loop's commit.
+    /// Enqueues an inspection of the CI of a loop's commit.
     async fn look_at_ci(&self, id: &LoopId) -> Result<(), StoreError> {
         let (id, now) = (id.clone(), self.clock.now());
         let asked = self.store.write(move |c| {
@@ -296,7 +294,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What became of an open loop's issue and pull request.
+    /// Checks the issue and pull request of an open loop.
     async fn reconcile_loop(&self, id: LoopId) -> Result<(), StoreError> {
         let Some(current) = self.store.read(move |c| loops::get(c, &id)).await? else { return Ok(()) };
         let Some(account) = self.forges.get(&current.place.repo.forge) else { return Ok(()) };
@@ -325,7 +323,7 @@ impl Engine {
         let closed = LoopInput::IssueEnded { how: "closed".into() };
         if let Some(pull) = &current.pull {
             match account.forge.pull(&repo, pull.number).await {
-                // A merge may close the issue as well.
+                // A merge may also close the issue.
                 Ok(now) if now.merged => return tell("merged", LoopInput::PullMerged).await,
                 Ok(now) if !now.open => return tell("pull-closed", LoopInput::PullClosed).await,
                 Ok(_) if !issue.open => return tell("closed", closed).await,
@@ -342,8 +340,8 @@ impl Engine {
         self.missed_removal(&current, &repo, issue).await
     }
 
-    /// The run label was known to be on and is off, and no delivery told of it. Nobody knows who took it off; that it
-    /// pauses the loop is the safe side of it.
+    /// Pauses the loop if the run label was removed without a delivery. It is unknown who removed it; pausing is the
+    /// safe choice.
     async fn missed_removal(&self, current: &Loop, repo: &RepoRef, issue: IssueSnapshot) -> Result<(), StoreError> {
         let (run, now) = (self.run_label(repo), self.clock.now());
         if issue.labels.contains(&run) || now.since(issue.updated_at) < self.settings.missed_event_after_ms {
@@ -359,7 +357,7 @@ impl Engine {
                 return Ok(false);
             }
             forge_state::save_labels(c, &repo, issue.number, &issue.labels, issue.updated_at)?;
-            // What was read is older than what has been heard since, where that stays.
+            // If the stored set stays, it is newer than the one read here.
             Ok(!knows(c)? && loops::enqueue_input(c, &id, &origin, &LoopInput::RunLabelRemoved { by: None }, now)?)
         });
         if told.await? {
@@ -368,8 +366,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A comment whose delivery may never have come. It takes the way of a delivery, so that permission is asked and
-    /// nothing is done twice.
+    /// Processes a comment whose delivery may have been missed, in the same way as a delivery: the permission is
+    /// checked and nothing is executed twice.
     async fn missed_comment(
         &self,
         account: &ForgeAccount,
@@ -379,7 +377,7 @@ impl Engine {
         since: Timestamp,
     ) -> Result<(), IntakeError> {
         let own = comment.author.as_ref().is_none_or(|author| author.id == account.user_id);
-        // What it said when it was written is not known any more, and an edited comment is never a command.
+        // The original text is unknown, and edited comments are never executed.
         if own
             || comment.edited
             || comment.created_at < since
@@ -392,7 +390,7 @@ impl Engine {
         self.comment(account, repo.clone(), issue, comment, sender, self.clock.now()).await.map(drop)
     }
 
-    /// Ends the leases of processes that are gone, and what they left running.
+    /// Ends the leases of processes that have exited, and the processes that they left running.
     pub async fn recover(&self) -> Result<(), StoreError> {
         self.forget_channels().await?;
         self.observe(BackendObservation::Configured { fingerprints: self.settings.fingerprints.clone() }).await;
@@ -408,7 +406,7 @@ impl Engine {
                 kill_point("K37");
             }
         }
-        // What the lost left running is ended now: nobody may come for their work for a long time, or ever.
+        // End leftover processes now; their work may not be resumed for a long time.
         let lost = self.store.read(move |c| outbox::lost_work(c, now)).await?;
         let ended = lost.iter().map(async |id| {
             let left = process::end_survivors(&self.cookie_of(id), Duration::ZERO).await;

@@ -1,4 +1,4 @@
-//! Starts the loops of the service, keeps them going, and stops them in order. The only place that spawns tasks.
+//! Starts, supervises and stops the tasks of the service. The only module that spawns tasks.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -13,46 +13,46 @@ use tokio_util::sync::CancellationToken;
 use super::Engine;
 use crate::store::{StoreError, leases, outbox};
 
-/// What a process does of the service.
+/// Role of a process in the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Role {
-    /// Takes webhooks in.
+    /// Receives webhooks.
     Ingest,
-    /// Decides, and talks to the forges.
+    /// Steps loops and calls the forges.
     Control,
     /// Runs agents, checks and git.
     Runner,
-    /// Everything.
+    /// All roles.
     All,
 }
 
 impl Role {
-    /// Whether it takes webhooks in.
+    /// Whether the role receives webhooks.
     pub fn ingests(self) -> bool {
         matches!(self, Self::Ingest | Self::All)
     }
-    /// Whether it decides and talks to the forges.
+    /// Whether the role steps loops and calls the forges.
     pub fn controls(self) -> bool {
         matches!(self, Self::Control | Self::All)
     }
-    /// Whether it runs agents, checks and git.
+    /// Whether the role runs agents, checks and git.
     pub fn runs(self) -> bool {
         matches!(self, Self::Runner | Self::All)
     }
 }
 
-/// Issues of a forge whose deliveries are handled at the same time.
+/// Maximum number of issues per forge whose deliveries are processed concurrently.
 pub(super) const INTAKE: usize = 16;
-/// Calls to a forge under way at the same time, over all loops.
+/// Maximum number of concurrent effects per forge.
 pub(super) const TALKERS: usize = 8;
-/// Calls to a forge under way at the same time that say that a comment was seen.
+/// Maximum number of concurrent acknowledgements of comments per forge.
 pub(super) const SEERS: usize = 2;
-/// Work under way at the same time beyond the slots of running loops: releases, late cancels.
+/// Workers in addition to the slots of running loops, for releases and cancellations.
 const SPARE_WORKERS: usize = 4;
-/// Rest after a loop failed, so that a broken store is not hammered.
+/// Wait after a failed step, so that a failing store is not called in a tight loop.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
-/// Runs the loops of a role until `engine.stopping` is set; then lets agents end within the grace and returns.
+/// Runs the tasks of a role until `engine.stopping` is cancelled, then waits for agents within the grace period.
 pub async fn run(engine: Arc<Engine>, role: Role) {
     let mut tasks = JoinSet::new();
     engine.watch.lock().await.tells = role != Role::Runner;
@@ -86,7 +86,7 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
             engine.stopping.cancel();
         }
     }
-    // Nothing of ours runs any more: whoever comes next need not wait for our leases to end.
+    // All tasks have ended; release the leases for the next process.
     let owner = engine.owner.name();
     if let Err(error) = engine.store.write(move |c| leases::end_all(c, &owner)).await {
         tracing::debug!(%error, "our leases end by themselves");
@@ -124,7 +124,7 @@ fn start<F, Fut>(
 }
 
 impl Engine {
-    /// Waits until there may be something to do. What failed is left alone for a while, whoever wakes it: else those that
+    /// Waits until work may be available. After a failure, wake-ups are ignored for a while; otherwise tasks that
     /// fail for the same reason would wake each other.
     async fn rest(&self, failed: bool, wake: &Notify) {
         let rest = if failed { REST } else { self.settings.poll };
@@ -135,8 +135,8 @@ impl Engine {
         }
     }
 
-    /// What comes of it; `None` where the service stops and it does not end within the grace: what is not recorded as done
-    /// is looked up and done by whoever comes next.
+    /// Runs a future; returns `None` if the service stops and it does not finish within the grace period. Work that
+    /// was not recorded as done is looked up and completed by the next process.
     pub(super) async fn until_stopped<T>(&self, what: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             outcome = what => Some(outcome),
@@ -148,7 +148,7 @@ impl Engine {
     }
 }
 
-/// Takes work on while there are hands, stops what should be stopped, and at the end waits for what runs.
+/// Starts work while slots are free, stops cancelled work, and waits for running work at shutdown.
 async fn workers(engine: Arc<Engine>) {
     let slots = engine.settings.policies.values().map(|p| p.limits.loops as usize).max().unwrap_or(1);
     let mut running: JoinSet<(i64, Result<(), StoreError>)> = JoinSet::new();
@@ -216,8 +216,7 @@ async fn stop_cancelled(engine: &Engine, cancels: &HashMap<i64, CancellationToke
     }
 }
 
-/// Ends the service once its database has failed: what is not on disk cannot be gone by, and whoever starts it anew finds
-/// out what is.
+/// Stops the service after the database has failed; the next start reads what is on disk.
 async fn watch(engine: Arc<Engine>) {
     tokio::select! {
         () = engine.store.failed() => {
@@ -228,7 +227,8 @@ async fn watch(engine: Arc<Engine>) {
     }
 }
 
-/// Prolongs our leases. An owner that cannot kills its own work: somebody else may have taken over.
+/// Renews the leases. If renewal fails for a whole lease, the service stops, because another process may have taken
+/// over.
 async fn heartbeat(engine: Arc<Engine>) {
     let lease = engine.settings.lease;
     let mut missed = Duration::ZERO;

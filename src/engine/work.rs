@@ -1,4 +1,5 @@
-//! Work effects: trees, agents, checks, commits, pushes. Long, stoppable, and safe to begin again after a crash.
+//! Work effects: trees, agents, checks, commits and pushes. They take long, can be cancelled, and can be repeated
+//! after a crash.
 
 mod agent;
 mod prompt_inputs;
@@ -30,34 +31,34 @@ use crate::store::outbox::{self, ClaimedEffect};
 use crate::store::{StoreError, leases, loops};
 use crate::workspace::{GitUrl, PrepareTree, WorkspaceError};
 
-/// Files that checks are found from.
+/// Maximum size of a file that checks are detected from, in bytes.
 const DETECTED_FROM: usize = 256 * 1024;
-/// How long processes of a lost run get before they are killed.
+/// Grace period of processes of a lost run before SIGKILL.
 const SURVIVOR_GRACE: Duration = Duration::from_secs(1);
-/// Limit of one setup command, in seconds.
+/// Time limit of one setup command, in seconds.
 const SETUP_TIMEOUT_S: u64 = 1800;
 
-/// Work that runs in this process.
+/// Work effect that runs in this process.
 pub(super) struct RunningWork {
     pub claimed: ClaimedEffect,
     pub cancel: CancellationToken,
 }
 
 impl Engine {
-    /// Takes work on, where some is due.
+    /// Claims the next due work effect.
     pub(super) async fn take_work(&self) -> Result<Option<RunningWork>, StoreError> {
         let claimed = self.claim_work().await?;
         Ok(claimed.map(|claimed| RunningWork { claimed, cancel: CancellationToken::new() }))
     }
 
-    /// Does one piece of work to its end and records it; `true` where there was one. For tests and simulation.
+    /// Executes one work effect and records its outcome; returns `true` if there was one. For tests and simulation.
     pub async fn work_step(&self) -> Result<bool, StoreError> {
         let Some(running) = self.take_work().await? else { return Ok(false) };
         self.do_work(running).await?;
         Ok(true)
     }
 
-    /// Does a piece of work and records what came of it.
+    /// Executes a work effect and records its outcome.
     pub(super) async fn do_work(&self, running: RunningWork) -> Result<(), StoreError> {
         let RunningWork { claimed, cancel } = running;
         let outcome = self.work(&claimed, &cancel).await;
@@ -67,7 +68,7 @@ impl Engine {
         self.record(claimed, outcome).await
     }
 
-    /// The service stops: whoever comes next finds the work begun, and begins it again.
+    /// Releases the work at shutdown; the next process starts it again.
     async fn hand_over(&self, claimed: ClaimedEffect) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         let given = self
@@ -91,7 +92,7 @@ impl Engine {
         if claimed.effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
             let why = "nobody waits for it any more".to_owned();
             return match claimed.effect {
-                // What a run cost that died with its process is booked, whoever waits for it.
+                // The cost of a lost run is recorded even if no loop waits for it.
                 Effect::Agent { ticket, .. } if claimed.attempts > 0 => {
                     let cost = self.settle_lost(&current, ticket).await?;
                     Ok(Receipt::with_input(why, LoopInput::AgentLost { ticket, salvaged: None, cost }))
@@ -129,7 +130,7 @@ impl Engine {
             other => Err(EffectError::Permanent { why: format!("{other:?} is no work") }),
         };
         match outcome {
-            // What will never work is told to the loop; a loop must not wait for ever.
+            // The loop is informed of a permanent failure, so that it does not wait forever.
             Err(EffectError::Permanent { why }) => match claimed.effect.ticket() {
                 Some(ticket) => {
                     let advice = "mend the cause, then `/ralph resume`".to_owned();
@@ -141,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// What the loop is told where the person whose authority it runs on may not start one any more.
+    /// Returns the input for the loop if the person who authorised it lost the permission.
     async fn authority_lost(
         &self,
         account: &ForgeAccount,
@@ -202,7 +203,7 @@ impl Engine {
                 self.workspaces.prepare(request).await.map(|tree| (tree, base_branch))
             }
         };
-        // The repository's file counts only as the default branch has it, whatever branch the work starts from.
+        // The repository's file is read from the default branch, whatever branch the work starts from.
         let (mut tree, mut base_branch) = prepare(facts.default_branch.clone(), current.head.clone()).await?;
         let settings = match self.repository_file(repo, &tree.base, &operator).await? {
             FileReading::None => None,
@@ -239,7 +240,7 @@ impl Engine {
         Ok(Receipt::with_input("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))
     }
 
-    /// Reads and checks the repository's file at a commit.
+    /// Reads and validates the repository's file at a commit.
     async fn repository_file(&self, repo: &RepoRef, at: &Sha, operator: &Policy) -> Result<FileReading, EffectError> {
         let Some((path, bytes)) = self.workspaces.base_file(repo, at, REPOSITORY_FILES).await? else {
             return Ok(FileReading::None);
@@ -250,7 +251,7 @@ impl Engine {
         })
     }
 
-    /// Setup commands of operator and repository, in a tree that was just made.
+    /// Runs the setup commands of operator and repository in a new tree.
     async fn setup(
         &self,
         current: &Loop,
@@ -285,8 +286,8 @@ impl Engine {
         }
     }
 
-    /// Puts the tree as it is at a commit, with what the setup commands make there. They held when work began: what broke
-    /// them since is the agent's to mend, and is told.
+    /// Resets the tree to a commit and runs the setup commands. They succeeded at the start, so a failure is returned
+    /// as a note for the agent.
     async fn fresh_tree(
         &self,
         current: &Loop,
@@ -359,12 +360,12 @@ impl Engine {
         Ok(Receipt::with_input(text, LoopInput::Checked { ticket, report }))
     }
 
-    /// What the marks of all processes of a loop begin with.
+    /// Returns the prefix of the cookies of all processes of a loop.
     pub(super) fn cookie_of(&self, id: &LoopId) -> String {
         format!("{}-{id}", self.instance)
     }
 
-    /// Ends what earlier runs of the loop left behind.
+    /// Ends processes left by earlier runs of the loop.
     async fn end_processes(&self, current: &Loop) {
         let left = process::end_survivors(&self.cookie_of(&current.id), SURVIVOR_GRACE).await;
         if left > 0 {
@@ -372,13 +373,13 @@ impl Engine {
         }
     }
 
-    /// 32 random bits, for ids and nonces.
+    /// Returns 32 random bits for ids and nonces.
     pub(super) fn random(&self) -> u32 {
         (uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX)) as u32
     }
 }
 
-/// Which run of the agent.
+/// Identifies a run of the agent.
 struct Attempt {
     ticket: u64,
     iteration: u32,
@@ -398,7 +399,7 @@ impl From<WorkspaceError> for EffectError {
     }
 }
 
-/// A small text file; `None` where there is none, or a link, or a large one.
+/// Reads a small text file; `None` if it is missing, a link, or too large.
 fn small_file(path: &Path) -> Option<String> {
     let facts = std::fs::symlink_metadata(path).ok()?;
     let plain = facts.is_file() && facts.len() <= DETECTED_FROM as u64;

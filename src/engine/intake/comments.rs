@@ -1,4 +1,4 @@
-//! Comments: which commands are in them, and whether their author may give them.
+//! Commands in comments and the permission of their authors.
 
 use failpoint::kill_point;
 
@@ -18,7 +18,8 @@ use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
 
 impl Engine {
-    /// A new comment: its commands, in order. Told of twice, or found by the reconciler as well, it is read once.
+    /// Executes the commands of a new comment in order. A comment that was delivered twice or also found by the
+    /// reconciler is processed once.
     pub(in crate::engine) async fn comment(
         &self,
         account: &ForgeAccount,
@@ -143,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// A command that can be carried out; of another one it is said what is wrong with it.
+    /// Returns the command if it is valid; otherwise replies with the problem and returns `None`.
     pub(super) async fn understood(
         &self,
         place: &IssueRef,
@@ -163,7 +164,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// Answers a command that cannot be carried out.
+    /// Replies that a command cannot be executed.
     async fn refuse(&self, place: &IssueRef, at: CommentRef, key: &str, reply: CommandReply) -> Result<(), IntakeError> {
         let view = Box::new(View::Reply(reply));
         self.enqueue_effect(place, Effect::Comment { key: key.to_owned(), on: at.on, view }).await?;

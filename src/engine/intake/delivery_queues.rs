@@ -1,5 +1,5 @@
-//! Which delivery is handled when: those of one place in order, those of many queues at the same time, so that a place
-//! that takes long, or a repository that does not answer, holds up nobody else's.
+//! Schedules deliveries: those of one issue in order, those of different issues concurrently, so that a slow issue or
+//! repository delays no other.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::engine::supervisor::REST;
 use crate::store::StoreError;
 use crate::store::inbox::{self, DeliveryOutcome};
 
-/// Deliveries that are read at a time.
+/// Maximum number of deliveries per batch.
 const BATCH: usize = 64;
 
-/// A delivery that waits, and where its turn is.
+/// Due delivery and the queue that it belongs to.
 struct DueDelivery {
     id: i64,
     place: String,
     repo: Option<RepoRef>,
 }
 
-/// Deliveries of a place.
+/// Queue of the deliveries of one issue.
 struct DeliveryQueue {
     repo: Option<RepoRef>,
     waiting: BTreeSet<i64>,
@@ -41,7 +41,7 @@ struct DeliveryQueues {
     queues: HashMap<String, DeliveryQueue>,
     /// DeliveryQueues with nothing under way; the one that has waited longest comes first.
     idle: VecDeque<String>,
-    /// Every delivery of the queues.
+    /// Ids of all deliveries in the queues.
     known: HashSet<i64>,
 }
 
@@ -57,7 +57,7 @@ impl DeliveryQueues {
         }
     }
 
-    /// The next deliveries of a place whose turn it is.
+    /// Returns the next batch of a queue whose repository is below its limit.
     fn next(&mut self, call_limits: &ConcurrencyLimits) -> Option<(String, Option<RepoRef>, Vec<i64>)> {
         let saturated = call_limits.saturated();
         let free = |place: &String| {
@@ -74,7 +74,7 @@ impl DeliveryQueues {
         Some((place, queue.repo.clone(), queue.under_way.clone()))
     }
 
-    /// What was under way of a place is over. Where it did not go through, all of the place is looked up anew.
+    /// Ends a batch. If it failed, the queue is dropped and its deliveries are read again.
     fn over(&mut self, place: String, went_through: bool) {
         let Some(queue) = self.queues.get_mut(&place) else { return };
         for id in std::mem::take(&mut queue.under_way) {
@@ -88,16 +88,16 @@ impl DeliveryQueues {
     }
 }
 
-/// What came to an end.
+/// Result of a finished task.
 enum FinishedTask {
-    /// A look at what waits; `None` where there was nothing new.
+    /// Lookup of due deliveries; `None` if there were no new ones.
     Lookup(Result<Option<Vec<DueDelivery>>, StoreError>),
-    /// Deliveries of a place; `false` where one was put off.
+    /// Batch of a queue; `false` if a delivery was postponed.
     Deliveries(String, Result<bool, StoreError>),
 }
 
 impl Engine {
-    /// Handles the deliveries that wait; `true` where there were any.
+    /// Processes all due deliveries; returns `true` if there were any.
     pub async fn intake_step(&self) -> Result<bool, StoreError> {
         let Some(found) = self.look(HashSet::new()).await? else { return Ok(false) };
         let mut queues = DeliveryQueues::default();
@@ -117,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Handles deliveries as they come until the service stops.
+    /// Processes deliveries until the service stops.
     pub(in crate::engine) async fn intake(self: Arc<Self>) {
         self.until_stopped(self.take_in()).await;
     }
@@ -154,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// What came of it. Where the store failed there is a rest, so that it is not hammered.
+    /// Returns the value of a successful task. After a failure of the store the next lookup is delayed.
     fn or_rest<T>(&self, outcome: Result<T, StoreError>, rest: &mut Duration) -> Option<T> {
         *rest = if outcome.is_ok() { self.settings.poll } else { REST };
         outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be handled")).ok()
@@ -173,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Looks for deliveries that wait and are not known; those that tell us nothing are done with at once.
+    /// Returns due deliveries that are not queued yet; deliveries without a meaning are finished immediately.
     async fn look(&self, known: HashSet<i64>) -> Result<Option<Vec<DueDelivery>>, StoreError> {
         let now = self.clock.now();
         let due = self.store.read(move |c| inbox::due(c, now)).await?;
@@ -205,12 +205,13 @@ impl Engine {
         Ok(Some(found))
     }
 
-    /// Handles deliveries of one place in order; `false` where one was put off, and what follows waits with it.
+    /// Processes deliveries of one queue in order; stops and returns `false` if one was postponed.
     async fn handle_all(&self, ids: Vec<i64>) -> Result<bool, StoreError> {
-        // In a burst the same label is told of again and again; each time the forge would be asked who set it.
+        // In a burst the same label is reported repeatedly; without this check each report would ask the forge who
+        // set it.
         let mut last_label = None;
         for waiting in self.store.read(move |c| inbox::waiting(c, &ids)).await? {
-            // It told something when it was found.
+            // It was parsed successfully when it was queued.
             let Ok((account, event)) = self.parse_delivery(&waiting) else { continue };
             let label = label_event(&event);
             if label.is_some() && label == last_label {
@@ -227,7 +228,7 @@ impl Engine {
     }
 }
 
-/// What has to be handled in order: the events of one issue or pull request; the rest of a repository as a whole.
+/// Returns the queue of an event: its issue or pull request, otherwise its repository.
 fn place_of(event: &ForgeEvent) -> String {
     let number = match event {
         ForgeEvent::Labeled { issue, .. }
@@ -247,7 +248,7 @@ fn place_of(event: &ForgeEvent) -> String {
     event.repo().map_or_else(String::new, |repo| format!("{}/{}#{number}", repo.forge, repo.id))
 }
 
-/// What a delivery tells of labels.
+/// Returns the event if it reports labels.
 fn label_event(event: &ForgeEvent) -> Option<ForgeEvent> {
     let labels =
         matches!(event, ForgeEvent::Labeled { .. } | ForgeEvent::Unlabeled { .. } | ForgeEvent::LabelSet { .. });

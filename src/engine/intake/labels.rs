@@ -1,4 +1,4 @@
-//! The label that starts a loop: who set it, on whose text, and who took it off.
+//! Handling of the label that starts and pauses loops.
 
 use failpoint::kill_point;
 
@@ -19,7 +19,7 @@ use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
 
 impl Engine {
-    /// A set of labels: what changed is found by comparing with the set seen before.
+    /// Handles an event with the full set of labels by comparing it with the previous set.
     pub(in crate::engine) async fn label_set(
         &self,
         account: &ForgeAccount,
@@ -45,7 +45,7 @@ impl Engine {
         self.seen(&seen_in, number, labels, at, outcome).await
     }
 
-    /// The run label was set or taken off, by a forge that says which label it was.
+    /// Handles an event that names the added or removed run label.
     pub(super) async fn label_changed(
         &self,
         account: &ForgeAccount,
@@ -61,15 +61,15 @@ impl Engine {
             return self.seen(&seen_in, number, labels, at, outcome).await;
         }
         match self.label_added(account, repo, issue, sender, origin).await {
-            // What came to nothing may be tried again by the reconciler, by the forge's own record.
+            // The reconciler may retry an ignored label by the forge's history.
             Ok(IntakeOutcome::Ignored(why)) => ignored(why),
             outcome => self.seen(&seen_in, number, labels, at, outcome).await,
         }
     }
 
-    /// Remembers a set of labels after what came of it: a delivery that has to wait must find the same difference again.
-    /// Forges tell times by the second, so a set that is known to be old must not take the place of a newer one of the
-    /// same second.
+    /// Stores a set of labels once its event was processed; a postponed delivery must find the same difference again.
+    /// Timestamps of forges have a resolution of seconds, so a stale set must not replace a newer one of the same
+    /// second.
     async fn seen(
         &self,
         repo: &RepoRef,
@@ -118,7 +118,7 @@ impl Engine {
         self.begin(account, place, issue, sender, RunOptions::default(), None, origin).await
     }
 
-    /// Begins a loop for somebody who may, on the text as the signed payload has it.
+    /// Starts a loop for an authorised user on the text of the signed payload.
     #[expect(clippy::too_many_arguments, reason = "a start and all that it came with")]
     pub(super) async fn begin(
         &self,
@@ -169,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// Login of somebody without write access who changed the text shortly before it was labelled.
+    /// Returns the login of a user without write access who edited the text shortly before it was labelled.
     pub(super) async fn outside_editor(
         &self,
         account: &ForgeAccount,
@@ -201,7 +201,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// One comment an issue that says who may, to somebody who may not.
+    /// Comments once per issue who may start loops, in reply to a user without permission.
     pub(super) async fn reply_who_may_start(&self, place: &IssueRef, sender: &User) -> Result<(), IntakeError> {
         let policy = self.settings.policy(&place.repo.forge);
         let view = View::WhoMay(WhoMayView {

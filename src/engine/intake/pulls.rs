@@ -1,4 +1,4 @@
-//! Pull requests: merged, closed, reviewed, remarked upon.
+//! Events of pull requests: merge, close, reviews and review comments.
 
 use super::{IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, IntakeError, done, ignored};
 use crate::domain::lifecycle::effect::Effect;
@@ -30,7 +30,7 @@ impl Engine {
         self.inspect_where(repo, |l| l.pull.as_ref().is_some_and(|p| p.number == number)).await
     }
 
-    /// Asks for a look at CI and mergeability of the loops in review that the event may concern.
+    /// Enqueues an inspection of CI and mergeability for matching loops in review.
     pub(super) async fn inspect_where(&self, repo: &RepoRef, concerns: impl Fn(&Loop) -> bool) -> IntakeResult {
         let open = self.store.read(|c| loops::in_state(c, LoopState::Review)).await?;
         let mut asked = 0;
@@ -83,7 +83,7 @@ impl Engine {
         };
         remarks.retain(|remark| belongs(remark, &review.sender, review.at));
         for remark in remarks {
-            // An edited one is never a command.
+            // Edited comments are never executed as commands.
             if !remark.comment.edited || !holds_commands(&remark.comment.body) {
                 let (text, from) = (&remark.comment.body, Origin::remark(&repo, &remark.comment, origin.received_at));
                 if self.commands_of_review(&current.id, &place, text, &review.sender, &from).await? == 0 {
@@ -97,8 +97,8 @@ impl Engine {
         self.enqueue_input(&current.id, LoopInput::Reviewed { by: review.sender, items }, origin, told).await
     }
 
-    /// Reviews of an open loop's pull request since a moment whose deliveries may never have come. What they ask for is
-    /// heard; commands in them are not, because no forge tells of every review whether it was edited since.
+    /// Processes reviews since a given time whose deliveries may have been missed. Commands in them are ignored,
+    /// because forges do not always report edits of reviews.
     pub(in crate::engine) async fn missed_reviews(
         &self,
         account: &ForgeAccount,
@@ -136,7 +136,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells a loop the commands in a review or in one of its remarks, in order; how many there are.
+    /// Enqueues the commands of a review or remark in order; returns their number.
     async fn commands_of_review(
         &self,
         id: &LoopId,
@@ -147,7 +147,7 @@ impl Engine {
     ) -> Result<usize, IntakeError> {
         let commands = command::parse(text);
         let count = commands.len();
-        // Nothing of a review can be reacted to, so there is no comment to name.
+        // Reviews accept no reactions, so there is no comment to name.
         let at = CommentRef { on: place.issue, id: None };
         for (part, parsed) in commands.into_iter().enumerate() {
             let key = format!("reply/{}/{part}", origin.key);
@@ -158,8 +158,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// The id of a review, for forges whose events leave it out: of their newest with this text, or of their newest where
-    /// that was edited since; 0 where there is none.
+    /// Returns the id of a review for forges whose events omit it: the sender's latest review with this text, else
+    /// their latest; 0 if there is none.
     async fn newest_review(
         &self,
         account: &ForgeAccount,
@@ -201,7 +201,7 @@ impl Engine {
     }
 }
 
-/// A review as an event brought it.
+/// Review from an event.
 pub(super) struct Reviewed {
     pub(super) id: Option<i64>,
     pub(super) verdict: ReviewVerdict,
@@ -210,8 +210,8 @@ pub(super) struct Reviewed {
     pub(super) at: Timestamp,
 }
 
-/// What a review says to the agent beside its remarks. Of a text with commands, what stands before the first, and that
-/// only where changes are asked for.
+/// Returns the guidance in a review's body. In a body with commands, only the text before the first command counts,
+/// and only if changes are requested.
 fn asked_for(body: &str, changes: bool, commanded: bool) -> Option<String> {
     let before = || body.lines().take_while(|line| !line.trim_start().starts_with("/ralph"));
     let prose = match commanded {
@@ -229,7 +229,7 @@ fn holds_commands(text: &str) -> bool {
     !command::parse(text).is_empty()
 }
 
-/// Whether a remark was made with a review of this moment, or after it.
+/// Whether a remark belongs to a review submitted at this time.
 fn belongs(remark: &ReviewComment, by: &User, at: Timestamp) -> bool {
     let theirs = remark.comment.author.as_ref().is_some_and(|author| author.id == by.id);
     theirs && remark.comment.created_at >= at.plus_ms(-QUIET_BEFORE_LABEL_MS)

@@ -1,5 +1,5 @@
-//! One run of an agent, from the prompt to what came of it. Where a provider refuses, the run goes on with the next
-//! backend; the loop waits only where none is left.
+//! One run of an agent, from the prompt to its outcome. If a provider refuses, the run continues with the next
+//! backend; the loop waits only if none is left.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,10 +33,10 @@ use crate::store::outbox::ClaimedEffect;
 use crate::store::session as turns;
 use crate::workspace::AgentView;
 
-/// Backends that one run tries at most; each refusal parks one, so more would go in a circle.
+/// Maximum number of calls per run; each refusal parks a backend.
 const MOST_CALLS: usize = 8;
 
-/// What a run is made of, the same for each backend that it is tried with.
+/// Inputs of a run, shared by all backends that are tried.
 struct RunContext<'a> {
     current: &'a Loop,
     repo: &'a RepoRef,
@@ -45,23 +45,23 @@ struct RunContext<'a> {
     iteration: u32,
     attempt: u32,
     prompt_inputs: PromptInputs,
-    /// Hosts that it asked for and was kept from.
+    /// Hosts that the run requested and was denied.
     refused: RefusedHosts,
 }
 
-/// A backend that was chosen for a call, and the call.
+/// Backend selected for a call.
 pub(super) struct SelectedBackend {
     pub(super) caller: CallContext,
     pub(super) backend: String,
     pub(super) model: Option<String>,
     pub(super) at_most: Option<Money>,
-    /// The session that it goes on with.
+    /// Session to resume.
     pub(super) session: Option<AgentSession>,
-    /// Calls of the same run before it.
+    /// Number of earlier calls of the run.
     pub(super) number: usize,
 }
 
-/// What was said to an agent, and what was heard of it.
+/// Prompt of a call and the recorded events.
 struct RunTranscript {
     prompt: String,
     learnings: Vec<String>,
@@ -105,8 +105,8 @@ impl Engine {
         Ok(Receipt::with_input(format!("{:?}", run.end), LoopInput::AgentEnded { ticket, run: Box::new(run) }))
     }
 
-    /// Settles the calls of a run whose process died; what the run cost in all. Calls that had ended by then were booked, but
-    /// the loop was never told.
+    /// Settles the calls of a lost run and returns the run's total cost. Calls that had ended were recorded, but the
+    /// loop was not informed.
     pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<Money, StoreError> {
         let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
         let ended = self.store.write(move |c| {
@@ -120,7 +120,7 @@ impl Engine {
         Ok(cost)
     }
 
-    /// Puts the tree as it is at `head`, with the merge that is under way; what the agent is to know of it, if anything.
+    /// Resets the tree to `head` with the pending merge; returns a note for the agent, if any.
     async fn put_tree_back(
         &self,
         current: &Loop,
@@ -135,7 +135,7 @@ impl Engine {
         Ok(note)
     }
 
-    /// Runs the agent with one backend after the other until one was not refused.
+    /// Runs the agent with one backend after another until a provider does not refuse.
     async fn run(
         &self,
         mut task: RunContext<'_>,
@@ -166,7 +166,7 @@ impl Engine {
                     let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
                     return Ok(AgentRunFacts { end, ..sum });
                 }
-                // Somebody may have logged in or paid meanwhile, and whoever resumes the loop expects a try.
+                // The cause may have been fixed meanwhile, and a person who resumes the loop expects an attempt.
                 CallDecision::Never { reasons } if !asked_disabled && self.enable_one(&reasons).await => {
                     asked_disabled = true;
                     continue;
@@ -199,7 +199,7 @@ impl Engine {
             kill_point("K18c");
             let refused = limit.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
             let why = limit.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
-            // The same iteration goes on, with a fresh session of whichever backend comes first now.
+            // The iteration continues with a fresh session of the next backend.
             let fresh = outcome.session_unknown || advice == Some(CallAdvice::FreshSession);
             if fresh {
                 tracing::info!(loop_id = %task.current.id, backend = chosen.backend, why, "a fresh session is begun");
@@ -231,8 +231,8 @@ impl Engine {
         Ok(AgentRunFacts { end: AgentEnd::Limited { until: None, reason }, ..sum })
     }
 
-    /// The tree that a refused run leaves: work that went well so far stays for the next backend, which is told of it;
-    /// anything else is put back.
+    /// Handles the tree of a refused run: successful work is kept for the next backend with a note; otherwise the
+    /// tree is reset.
     async fn after_refusal(
         &self,
         task: &RunContext<'_>,
@@ -249,7 +249,7 @@ impl Engine {
         ))
     }
 
-    /// One call of a backend, to its end, and the tools that it called; what it said is kept.
+    /// Performs one call of a backend and stores its transcript; returns the outcome and the tools used.
     async fn call(
         &self,
         task: &RunContext<'_>,
@@ -282,7 +282,7 @@ impl Engine {
             events: Vec::new(),
         };
         let started = self.clock.now();
-        // The first reading of a refusal takes a moment; that is now, and not when another backend waits to take over.
+        // Compile the patterns for refusals now, not when another backend waits to take over.
         let ready = tokio::task::spawn_blocking(warm_up);
         kill_point("K15");
         let stop = cancel.child_token();
@@ -290,7 +290,7 @@ impl Engine {
         let mut event_filter = EventFilter::default();
         let mut on_event = |event| {
             if event_filter.accepts(&event) {
-                // Of a flood of what it has cost so far, some are enough; what it cost in the end is counted at its end.
+                // Intermediate costs may be dropped; the total is counted at the end.
                 drop(heard.try_send(event));
             }
         };
@@ -331,7 +331,7 @@ impl Engine {
         Ok((outcome, tools))
     }
 
-    /// How the agent is run: within what is left of the loop's time and money.
+    /// Builds the run within the loop's remaining time and money.
     fn agent_run(
         &self,
         task: &RunContext<'_>,
@@ -373,7 +373,7 @@ impl Engine {
         }
     }
 
-    /// What of the network agents have. Without the program that opens the way to single hosts, there is none.
+    /// Returns the agents' network access; none if single hosts are allowed but the helper program is unknown.
     fn network(&self, refused: &RefusedHosts) -> Network {
         match (&self.settings.agent_egress, &self.settings.program) {
             (Egress::Everything, _) => Network::Host,
@@ -386,7 +386,7 @@ impl Engine {
         }
     }
 
-    /// The prompt, and the ids of the learnings that it carries.
+    /// Renders the prompt; also returns the ids of its learnings.
     fn prompt(
         &self,
         task: &RunContext<'_>,
@@ -397,7 +397,7 @@ impl Engine {
         let current = task.current;
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let intelligence = current.policy.intelligence;
-        // A session that goes on knows what the block would tell it.
+        // A resumed session already contains the block.
         let fresh = chosen.session.is_none();
         let window = self.settings.context_windows.get(&chosen.backend).copied();
         let block = fresh
@@ -413,12 +413,12 @@ impl Engine {
         Ok((prompt, block.map(|block| block.learnings).unwrap_or_default()))
     }
 
-    /// Where the files of a loop's sessions are kept.
+    /// Returns the folder of a loop's sessions.
     fn sessions_of(&self, current: &Loop) -> PathBuf {
         self.settings.sessions.join(current.id.as_str())
     }
 
-    /// The session that a run can go on with, as far as we know. What was kept of others goes.
+    /// Returns the session that a run can resume; deletes the files of others.
     fn session_left(&self, current: &Loop) -> Option<AgentSession> {
         let left = current.session.clone();
         for entry in std::fs::read_dir(self.sessions_of(current)).into_iter().flatten().flatten() {
@@ -429,12 +429,12 @@ impl Engine {
         left.filter(|left| self.backends.get(&left.backend).is_some_and(|backend| backend.resumes()))
     }
 
-    /// Nobody goes on with a session of this loop any more.
+    /// Deletes the sessions of a loop.
     pub(super) fn forget_sessions(&self, current: &Loop) {
         remove_folder(&self.sessions_of(current));
     }
 
-    /// What a run used; where the backend says no cost, by the price table.
+    /// Returns the usage of a run; without a reported cost, estimated by the price table.
     fn used(&self, chosen: &SelectedBackend, outcome: &AgentOutcome) -> CallUsage {
         let usage =
             TokenUsage::with_cached_in(outcome.tokens_in, outcome.tokens_out, outcome.cache_read, outcome.cache_write);
@@ -444,7 +444,7 @@ impl Engine {
         CallUsage { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() }
     }
 
-    /// The run as a turn of the session memory, with its events; a full disk loses them, not the run.
+    /// Stores the run as a turn of the session memory, with its events; failures are logged.
     async fn keep_turn(&self, task: &RunContext<'_>, chosen: &SelectedBackend, transcript: RunTranscript, outcome: &AgentOutcome) {
         let RunTranscript { prompt, learnings, events, started } = transcript;
         let used = self.used(chosen, outcome);
@@ -453,7 +453,7 @@ impl Engine {
             iteration: task.iteration,
             attempt: task.attempt,
             role: session::TurnRole::Agent,
-            // What the agent said is masked as it comes; what it was told has people's words in it.
+            // Agent output is masked when it is read; the prompt contains text by people.
             prompt: self.checks.masker.mask(&prompt).into_owned(),
             response: outcome.final_message.clone(),
             backend: chosen.backend.clone(),
@@ -481,10 +481,10 @@ impl Engine {
         }
     }
 
-    /// Prompt and output of a run stay on disk, for people; a full disk loses them, not the run.
+    /// Stores prompt and output of a run on disk; failures are logged.
     fn keep_log(&self, task: &RunContext<'_>, chosen: &SelectedBackend, prompt: &str, outcome: &AgentOutcome) {
         let folder = self.settings.logs.join(task.current.id.as_str());
-        // What a backend said that was left is kept beside what the next one said.
+        // The output of each backend of a run has its own file.
         let again = if chosen.number == 0 { String::new() } else { format!("-{}", chosen.number + 1) };
         let name = format!("{:03}-{}{again}", task.iteration, task.attempt);
         let write = || -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! Commits, pushes, merges, and files that are put back.
+//! Commits, pushes, merges and restores.
 
 use failpoint::kill_point;
 
@@ -11,7 +11,7 @@ use crate::engine::{Engine, ForgeAccount};
 use crate::process::Masker;
 use crate::workspace::{CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest};
 
-/// Files of a change above which a person has to look before it is pushed.
+/// Maximum number of changed files that are pushed without a review by a person.
 const MAX_CHANGED_FILES: usize = 100;
 
 impl Engine {
@@ -36,7 +36,7 @@ impl Engine {
             parent,
             merge_parent: merging,
             message: &message,
-            // Once the base is merged, it is the new one that counts.
+            // After a merge of the base, the merged commit is the new base.
             base: merging.filter(|_| current.merge_wanted == Some(MergeWith::Base)).unwrap_or(base),
             protected_base: merging.unwrap_or(base),
             extra_protected: extra,
@@ -59,7 +59,7 @@ impl Engine {
         Ok(Receipt::with_input(text, LoopInput::Committed { ticket, change: Box::new(change) }))
     }
 
-    /// Puts the files of an earlier commit back, as a commit on top of all others.
+    /// Restores the files of an earlier commit as a new commit.
     pub(super) async fn restore(
         &self,
         repo: &RepoRef,
@@ -157,7 +157,7 @@ impl Engine {
             partial: self.settings.partial_clone && account.forge.server_info().await?.partial_clone,
         };
         let tree = self.workspaces.prepare(request).await?;
-        // Where people pushed again meanwhile, their newest commit holds the one that was seen.
+        // If people pushed again, their latest commit contains the recorded one.
         let other = match other {
             Some(seen) => tree.remote_branch.unwrap_or_else(|| seen.clone()),
             None => tree.base,
@@ -172,7 +172,7 @@ impl Engine {
     }
 }
 
-/// Why a change must not be pushed before a person has looked at it, if so.
+/// Returns the reason a change must not be pushed before a person has reviewed it.
 fn blocked(info: &CommitInfo, protected: &Protected) -> Option<String> {
     if info.changed_files > MAX_CHANGED_FILES {
         return Some(format!("the change touches {} files, more than {MAX_CHANGED_FILES}", info.changed_files));

@@ -1,4 +1,4 @@
-//! What a work tree tells of its project, for the context of a prompt.
+//! Facts about the project in a work tree, for the context of a prompt.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use crate::domain::knowledge::intelligence::Project;
 
-/// Files in which projects speak to agents, the first that is there counts.
+/// Files with instructions for agents; the first that exists is used.
 const GUIDES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md"];
-/// Bytes of such a file that are read.
+/// Maximum number of bytes read from such a file.
 const GUIDE_BYTES: u64 = 4 * 1024;
-/// Entries of the outline.
+/// Maximum number of entries in the outline.
 const ENTRIES: usize = 40;
-/// Files by which a build and its tests are known.
+/// Files that identify a build system: file, name, test command.
 const BUILDS: [(&str, &str, &str); 9] = [
     ("Cargo.toml", "cargo", "cargo test"),
     ("package.json", "npm", "npm test"),
@@ -25,7 +25,8 @@ const BUILDS: [(&str, &str, &str); 9] = [
     ("CMakeLists.txt", "cmake", "ctest"),
 ];
 
-/// Looks at a tree; what cannot be read is left out. Links are not followed: an agent may have made them.
+/// Reads the facts about a tree; unreadable files are skipped. Links are not followed, because an agent may have
+/// created them.
 pub(super) fn look(tree: &Path, branch: &str) -> Project {
     let known = BUILDS.iter().find(|(file, ..)| is_file(&tree.join(file)));
     let mut entries: Vec<String> = std::fs::read_dir(tree)

@@ -1,5 +1,5 @@
-//! What helps a run beside its task: what the loop taught and came to so far, the context block, a model's advice. Models
-//! are asked where the loop wants that; without them, or without their answers, all of it is there but the advice.
+//! Inputs of a prompt in addition to the task: memory, the context block and a model's advice. Without models or
+//! their answers, only the advice is missing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,28 +22,28 @@ use crate::engine::Engine;
 use crate::engine::assist::Questions;
 use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 
-/// Tokens of the context block that are left for the names of backend and model, which are not known yet when a model writes it.
+/// Tokens reserved in the context block for the names of backend and model.
 const NAMES_TOKENS: usize = 40;
-/// Bytes of a change that a question about it is made of.
+/// Maximum number of bytes of a diff in a question.
 const CHANGE_BYTES: usize = 64 * 1024;
 
-/// What helps a run, the same for each backend that it is tried with.
+/// Inputs of a prompt, shared by all backends that are tried.
 #[derive(Default)]
 pub(super) struct PromptInputs {
-    /// What the context block is made of; `None` where the loop has none.
+    /// Content of the context block; `None` if the loop has none.
     context: Option<Context>,
-    /// It as a model put it.
+    /// Context block as compressed by a model.
     compressed: Option<Compressed>,
-    /// A model's advice.
+    /// Advice of a model.
     pub model_advice: Option<ModelAdvice>,
-    /// How the agent's tools did so far.
+    /// Statistics of the agent's tools.
     pub tools: Vec<ToolUse>,
-    /// Approaches that earlier loops failed with.
+    /// Approaches that failed in earlier loops.
     pub failed: Vec<String>,
 }
 
 impl PromptInputs {
-    /// The context block for a backend and its model, within its budget.
+    /// Returns the context block for a backend and model, within its token budget.
     pub fn block(
         &self,
         settings: &ContextSettings,
@@ -59,14 +59,14 @@ impl PromptInputs {
         Some(written.filter(|block| block.tokens <= tokens).unwrap_or_else(|| context.block(tokens, &count)))
     }
 
-    /// Leaves out what a run can do without, for a model to which the prompt was too long; whether there was any.
+    /// Removes optional content after the prompt was too long for a model; returns whether there was any.
     pub fn shorten(&mut self) -> bool {
         self.context.take().is_some()
     }
 }
 
 impl Engine {
-    /// Gathers what helps the run of the iteration under way, in its tree.
+    /// Gathers the inputs for the prompt of the current iteration.
     pub(super) async fn prompt_inputs(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path) -> PromptInputs {
         let current = questions.current;
         if !current.policy.intelligence.adapts() {
@@ -77,7 +77,7 @@ impl Engine {
             current.spent.iterations,
             current.head.as_ref().map_or("its beginning", |head| head.short())
         );
-        // Advice is asked for by what the loop is; it waits for nothing that is put together here.
+        // Advice depends only on the loop, so both run concurrently.
         let job = Analysis::of(current);
         let (analysis, prompt_inputs) =
             tokio::join!(self.consult(questions, &job, &about), self.context(questions, repo, tree, &about));
@@ -85,11 +85,11 @@ impl Engine {
         PromptInputs { model_advice: analysis.as_ref().and_then(ModelAdvice::of), tools, ..prompt_inputs }
     }
 
-    /// What the context block is made of, and it as a model put it.
+    /// Builds the content of the context block and asks a model to compress it.
     async fn context(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path, about: &str) -> PromptInputs {
         let current = questions.current;
         let ended = last_ended(current).map_or(0, |last| last.number);
-        // What is recalled has in it what these two write.
+        // The prompt memory includes the results of these two.
         tokio::join!(self.reflect(questions, repo), self.sum_up_in_words(questions, |newest| newest.to == ended));
         let recalled = self.prompt_memory(current).await;
         let mut context = Context::of(current, self.clock.now());
@@ -100,7 +100,7 @@ impl Engine {
         context.project = project::look(tree, &current.branch);
         let settings = &self.settings.context;
         let room = (settings.max_output_tokens as usize).saturating_sub(NAMES_TOKENS);
-        // What fits as it is needs nobody to choose from it.
+        // Content that fits needs no compression.
         let compressed = match context.block(room, &count).left_out {
             _ if !settings.enabled => None,
             0 => None,
@@ -109,7 +109,7 @@ impl Engine {
         PromptInputs { context: Some(context), compressed, failed: recalled.failed, ..PromptInputs::default() }
     }
 
-    /// What a run's last message says by a model's reading, where the agent wrote no report.
+    /// Has a model extract a report from the run's last message if the agent wrote none.
     pub(super) async fn read_message(&self, questions: &Questions<'_>, run: &mut AgentRunFacts) {
         let over = matches!(run.end, AgentEnd::Finished | AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. });
         if over && run.report.is_none() && !run.message.trim().is_empty() {
@@ -119,7 +119,7 @@ impl Engine {
         }
     }
 
-    /// Has a model say what the last iteration taught, where it failed; what was noted without one is replaced.
+    /// Has a model write the reflection on a failed iteration; replaces the extractive one.
     async fn reflect(&self, questions: &Questions<'_>, repo: &RepoRef) {
         let current = questions.current;
         let failed = |last: &&Iteration| !last.checks.all_hold() || !last.agent_problem.is_empty();
@@ -148,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// Has a model write the newest summary, where that is wanted and none has.
+    /// Has a model write the latest summary if it is wanted and still extractive.
     async fn sum_up_in_words(&self, questions: &Questions<'_>, wanted: impl Fn(&SessionSummary) -> bool) {
         let current = questions.current;
         if !self.asks(current) {
@@ -162,7 +162,7 @@ impl Engine {
         let Some(answer) = self.consult(questions, &job, &about).await else { return };
         let decisions = if answer.key_decisions.is_empty() { newest.decisions } else { answer.key_decisions };
         let made_at = self.clock.now();
-        // Files and errors are counted, not told.
+        // Files and errors stay as counted.
         let summary = SessionSummary { text: answer.summary, decisions, extractive: false, made_at, ..newest };
         let id = current.id.clone();
         if let Err(error) = self.store.write(move |c| session::add_summary(c, &id, &summary)).await {
@@ -170,18 +170,18 @@ impl Engine {
         }
     }
 
-    /// What is left to be asked when a loop has ended; gives what it cost, also where it was asked before and the answer
-    /// was not told. Calls that nobody will end any more are settled.
+    /// Asks the final questions of an ended loop and returns their cost, including earlier attempts. Abandoned calls
+    /// are settled.
     pub(super) async fn last_questions(&self, current: &Loop, cancel: &CancellationToken) -> Result<Money, StoreError> {
         self.settle_lost(current, 0).await?;
-        // The step that ended the loop may not have summed it up yet.
+        // The final summary may not exist yet.
         self.summarise(current).await;
         self.sum_up_in_words(&Questions::of(current, 0, cancel), |_| true).await;
         let asked = calls::key_prefix(&current.id, 0);
         self.store.read(move |c| calls::cost_of(c, &asked)).await
     }
 
-    /// What loops of a repository took; nothing where memory is off.
+    /// Returns estimates from earlier loops of the repository; empty if memory is disabled.
     pub(super) async fn estimates(&self, repo: &RepoRef) -> BTreeMap<TaskType, Estimate> {
         if !self.settings.memory.enabled {
             return BTreeMap::new();
@@ -193,7 +193,7 @@ impl Engine {
         })
     }
 
-    /// What earlier loops of a repository were like; nothing where memory is off.
+    /// Returns the experience of earlier loops of the repository; empty if memory is disabled.
     pub(super) async fn experience(&self, repo: &RepoRef) -> Experience {
         if !self.settings.memory.enabled {
             return Experience::default();
@@ -205,7 +205,7 @@ impl Engine {
         })
     }
 
-    /// Something of a loop from the store; what cannot be read is told in the log and is nothing.
+    /// Reads data of a loop; on failure logs a warning and returns the default.
     async fn look_up<T: Default + Send + 'static>(
         &self,
         current: &Loop,
@@ -220,7 +220,7 @@ impl Engine {
     }
 }
 
-/// The iteration that ended last of those that count.
+/// Returns the last completed iteration.
 fn last_ended(current: &Loop) -> Option<&Iteration> {
     current.kept().rev().find(|iteration| iteration.ended_at.is_some())
 }

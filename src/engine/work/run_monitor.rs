@@ -1,5 +1,5 @@
-//! What is heard of a run while it lasts: kept for the session memory, shown to the money limits, and the sign that its
-//! provider answers. Beside it the run's own MCP server.
+//! Consumes the event stream of a run: stores events in the session memory and enforces the cost limit. Also starts
+//! the run's MCP server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,37 +22,37 @@ use crate::mcp;
 use crate::store::calls::{self, CallContext};
 use crate::store::{Store, memory};
 
-/// Events of one run that are kept.
+/// Maximum number of stored events per run.
 const MAX_EVENTS: usize = 2_000;
-/// Events of one run that may wait to be heard.
+/// Capacity of the queue of unprocessed events of a run.
 pub(super) const EVENT_QUEUE_CAPACITY: usize = 2 * MAX_EVENTS;
-/// Names of tools of one run that are kept.
+/// Maximum number of stored tool names per run.
 const MAX_TOOLS: usize = 20;
 
-/// The ear at one run.
+/// Consumer of the events of one run.
 pub(super) struct RunMonitor {
-    /// The call.
+    /// Call of the backend.
     pub caller: CallContext,
-    /// Its backend.
+    /// Backend of the call.
     pub backend: String,
-    /// Its model.
+    /// Model of the call.
     pub model: Option<String>,
     /// Number of the iteration.
     pub iteration: u32,
-    /// What it may cost, where the limits cannot be asked.
+    /// Maximum cost if the limits cannot be read from the store.
     pub at_most: Option<Money>,
-    /// Whether it was heard yet.
+    /// Whether any output was received.
     pub answered: bool,
-    /// Whether it was ended because it cost more.
+    /// Whether the run was stopped for exceeding its cost limit.
     pub over_budget: bool,
-    /// The tool that was called last; empty before the first.
+    /// Last tool called; empty before the first call.
     pub tool: String,
-    /// What was kept of it.
+    /// Stored events.
     pub events: Vec<SessionEvent>,
 }
 
-/// What of a run's events is heard: the first word, what things cost, and no more of the rest than is kept. A flood, which
-/// is read faster than it is heard, would pile up.
+/// Filter that bounds the events of a run: the first text, all costs, and a limited number of others. Without it,
+/// events would accumulate faster than they are processed.
 #[derive(Debug, Default)]
 pub(super) struct EventFilter {
     spoke: bool,
@@ -60,7 +60,7 @@ pub(super) struct EventFilter {
 }
 
 impl EventFilter {
-    /// Whether this event, of all that come in turn, is to be heard.
+    /// Whether the event is to be processed.
     pub fn accepts(&mut self, event: &AgentEvent) -> bool {
         match event {
             AgentEvent::Session { .. } => false,
@@ -75,7 +75,7 @@ impl EventFilter {
 }
 
 impl RunMonitor {
-    /// Takes an event. Ends the run by `stop` once it has cost more than it may.
+    /// Processes an event; cancels `stop` once the run exceeds its cost limit.
     pub async fn handle(&mut self, engine: &Engine, event: AgentEvent, stop: &CancellationToken) {
         let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });
         if speaks && !self.answered {
@@ -88,7 +88,7 @@ impl RunMonitor {
                 self.keep(engine.clock.now(), EventKind::ToolCall, name, None, input, false);
             }
             AgentEvent::ToolFailed { text } => {
-                // Of calls side by side it is not told which one failed; it counts against the last of them.
+                // With parallel calls the failed tool is unknown; the last one called is recorded.
                 let tool = self.tool.clone();
                 self.keep(engine.clock.now(), EventKind::ToolResult, tool, None, text, true);
             }
@@ -100,7 +100,7 @@ impl RunMonitor {
             }
             AgentEvent::Used { tokens_in, tokens_out, cache_read, cache_write, cost, model } => {
                 let usage = TokenUsage::with_cached_in(tokens_in, tokens_out, cache_read, cache_write);
-                // Whoever chose it may have a name for it that has no price.
+                // The configured name of the model may be an alias without a price.
                 let mut models = [self.model.as_deref(), model.as_deref()].into_iter();
                 let estimate = || models.find_map(|model| engine.estimated(&self.backend, model, &usage));
                 let cost = cost.or_else(estimate);
@@ -123,7 +123,7 @@ impl RunMonitor {
         }
     }
 
-    /// The tools that were called, in order, each once.
+    /// Returns the distinct tools in the order of their first call.
     pub fn tools(&self) -> Vec<String> {
         let mut tools = Vec::new();
         let called = self.events.iter().filter(|event| event.kind == EventKind::ToolCall);
@@ -143,7 +143,7 @@ impl RunMonitor {
     }
 }
 
-/// What loops of a repository learnt, for the agent of one.
+/// Search over the learnings of a repository.
 struct RepositoryLearnings {
     store: Store,
     settings: MemorySettings,
@@ -166,20 +166,21 @@ impl mcp::Learnings for RepositoryLearnings {
     }
 }
 
-/// The MCP server of one run.
+/// MCP server of one run.
 pub(super) struct RunMemoryServer {
-    /// What it listens on.
+    /// Socket of the server.
     pub listener: tokio::net::UnixListener,
-    /// Whose memory it tells.
+    /// Session memory that it serves.
     pub session: mcp::Session,
-    /// The file that tells the agent of it.
+    /// MCP configuration file for the agent.
     pub config: PathBuf,
-    /// What the agent has to be able to read for it.
+    /// Paths that the sandbox must make readable.
     pub read_only: Vec<PathBuf>,
 }
 
 impl Engine {
-    /// The session memory's server for a run with this scratch folder; `None` where memory is off or it cannot be.
+    /// Creates the session memory server of a run in its scratch folder; `None` if memory is disabled or the socket
+    /// cannot be created.
     pub(super) fn memory_server(&self, current: &Loop, run: &str, scratch: &std::path::Path) -> Option<RunMemoryServer> {
         let program = self.settings.program.as_ref().filter(|_| self.settings.memory.enabled)?;
         let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);

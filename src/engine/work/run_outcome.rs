@@ -1,4 +1,4 @@
-//! What came of one call of an agent's backend, and what it adds to the run.
+//! Outcome of one call of an agent's backend and its contribution to the run.
 
 use super::agent::SelectedBackend;
 use crate::agent::{AgentOutcome, AgentStatus};
@@ -8,7 +8,7 @@ use crate::domain::providers::limit::{Limit, LimitKind, LimitSignals, LimitSourc
 use crate::domain::providers::prices::TokenUsage;
 use crate::engine::providers::CallUsage;
 
-/// Makes what reads refusals ready.
+/// Compiles the patterns that recognise refusals.
 pub(super) fn warm_up() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -18,7 +18,7 @@ pub(super) fn warm_up() {
     });
 }
 
-/// The limit that a run met, if any. The words of a run that came to its end are never looked at.
+/// Returns the limit that a run reached, if any. The output of a finished run is never searched for limits.
 pub(super) fn limit_of(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> {
     match &outcome.status {
         AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. } => classify(&outcome.signals, now),
@@ -36,7 +36,7 @@ pub(super) fn limit_of(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> 
     }
 }
 
-/// What a limit is, as it follows "was left"; the provider's own words may not say it.
+/// Returns the description of a limit that follows "was left".
 pub(super) fn limit_words(kind: LimitKind) -> &'static str {
     match kind {
         LimitKind::Rate => " for its rate limit",
@@ -49,8 +49,8 @@ pub(super) fn limit_words(kind: LimitKind) -> &'static str {
     }
 }
 
-/// Adds a call to what the run is made of; its end and words are those of the run as long as none follows. `window` is the
-/// number of tokens that fit into the context.
+/// Adds a call to the run; its end and message are the run's until another call follows. `window` is the size of the
+/// context window in tokens.
 pub(super) fn add(
     sum: &mut AgentRunFacts,
     outcome: AgentOutcome,
@@ -100,7 +100,7 @@ pub(super) fn add(
     };
 }
 
-/// What was asked beside a run is paid with it.
+/// Adds the usage of questions to a run.
 pub(super) fn charge(run: &mut AgentRunFacts, used: CallUsage) {
     let TokenUsage { input, output, cache_read, cache_write } = used.usage;
     run.cost = [run.cost, used.cost].into_iter().flatten().reduce(Money::plus);
@@ -109,12 +109,12 @@ pub(super) fn charge(run: &mut AgentRunFacts, used: CallUsage) {
     run.served.estimated |= used.estimated;
 }
 
-/// Percent of a context window that so many tokens fill, 0 to 100.
+/// Returns the percentage of a context window that is used, 0 to 100.
 fn filled_pct(tokens: u64, window: u64) -> f64 {
     (tokens as f64 / window.max(1) as f64 * 100.0).min(100.0)
 }
 
-/// Name of the folder for the session that a call leaves.
+/// Returns the folder name of a call's session.
 pub(super) fn files_name(ticket: u64, chosen: &SelectedBackend) -> String {
     format!("{ticket}-{}", chosen.number)
 }
