@@ -1,4 +1,4 @@
-//! Composition root: builds the adapters, starts the service in order and stops it in order.
+//! Composition root: builds the adapters; starts and stops the service in order.
 
 mod backends;
 #[cfg(test)]
@@ -45,25 +45,25 @@ use backends::Built;
 
 pub use backends::{api, backend};
 
-/// Lease of a piece of work.
+/// Duration of a lease on a work effect.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// What a start depends on besides the configuration.
+/// Start options in addition to the configuration.
 #[derive(Clone)]
 pub struct Options {
-    /// What this process does.
+    /// Role of this process.
     pub role: Role,
-    /// Time.
+    /// Clock.
     pub clock: Clock,
-    /// How fast forges are called.
+    /// Rates of calls to forges.
     pub rates: RateSettings,
-    /// Further forges, made by the caller: the local one.
+    /// Additional forges created by the caller, such as the local one.
     pub extra_forges: Vec<Arc<dyn Forge>>,
-    /// Last word on the engine's settings.
+    /// Final adjustment of the engine's settings.
     pub tune: fn(&mut EngineSettings),
-    /// Sandbox as it was found, where somebody has looked already.
+    /// Result of the sandbox probe, if the caller has run it.
     pub sandbox: Option<SandboxProbe>,
-    /// Whether a role that takes webhooks in listens for them; without forges there is nothing to listen for.
+    /// Whether to listen for webhooks; without forges there are none.
     pub listen: bool,
 }
 
@@ -83,9 +83,9 @@ impl Default for Options {
 
 /// A running service.
 pub struct Application {
-    /// What does the work.
+    /// Engine.
     pub engine: Arc<Engine>,
-    /// Where it listens, where it takes webhooks.
+    /// Listening address, if webhooks are received.
     pub address: Option<SocketAddr>,
     loops: JoinHandle<()>,
     listener: Option<JoinHandle<std::io::Result<()>>>,
@@ -93,7 +93,7 @@ pub struct Application {
 }
 
 impl Application {
-    /// Starts the service: database, adapters, what was left over, then the ears.
+    /// Starts the service: opens the database, builds adapters, recovers after a crash, then starts listening.
     pub async fn start(config: &Config, env: &Env, options: Options) -> anyhow::Result<Self> {
         failpoint::arm(|variable| env.get(variable)).map_err(anyhow::Error::msg)?;
         let engine = Arc::new(build(config, env, &options).await?);
@@ -116,7 +116,7 @@ impl Application {
         Ok(Self { engine, address, loops, listener, deaf })
     }
 
-    /// Stops in order: no new deliveries, no new work, agents get their grace, leases go back, the database closes.
+    /// Stops the service in order: deliveries, new work, agents with their grace period, leases, database.
     pub async fn stop(self) {
         self.deaf.cancel();
         self.engine.stopping.cancel();
@@ -132,13 +132,13 @@ impl Application {
         self.engine.store.close().await;
     }
 
-    /// Waits until the service stops by itself, which it does when it cannot go on.
+    /// Waits until the service stops because of a failure.
     pub async fn stopped(&self) {
         self.engine.stopping.cancelled().await;
     }
 }
 
-/// After an unclean stop the file is looked over beside the work; what is found stops the service.
+/// Checks the database's integrity in the background after an unclean stop; damage stops the service.
 fn check_integrity(engine: &Arc<Engine>) {
     let engine = engine.clone();
     #[expect(clippy::disallowed_methods, reason = "one look beside the start, which must not wait for it")]
@@ -181,9 +181,9 @@ async fn listen(
     Ok((address, handle))
 }
 
-/// Builds everything that the service shares.
+/// Builds the engine with all adapters.
 pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Result<Engine> {
-    // Another part of the process may have chosen a provider already; either is fine.
+    // Another part of the process may have installed a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let data = std::path::absolute(&config.data_dir).context("the data folder's path cannot be made absolute")?;
     make_lasting(&data).with_context(|| format!("cannot create the data folder {}", data.display()))?;
@@ -256,13 +256,12 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     })
 }
 
-/// Makes a folder that is still there after a loss of power: its name, which its parent holds, is synced like what is in
-/// it, and so are those of the folders above that were missing too.
+/// Creates a folder durably: syncs the parents of all created folders, so that they survive a power loss.
 fn make_lasting(folder: &Path) -> std::io::Result<()> {
     let missing = folder.ancestors().take_while(|above| !above.exists()).count().max(1);
     std::fs::create_dir_all(folder)?;
     for parent in folder.ancestors().skip(1).take(missing) {
-        // A folder of others may be closed to us; then its name is theirs to keep.
+        // The parent may belong to another user and be inaccessible.
         if let Err(error) = std::fs::File::open(parent).and_then(|parent| parent.sync_all()) {
             tracing::warn!(folder = %parent.display(), %error, "not synced; a loss of power may take what was made in it");
         }
@@ -274,7 +273,7 @@ fn configured_id(config: &Config, name: &ForgeName) -> Option<crate::domain::mod
     config.forge(name).and_then(|forge| forge.own_id)
 }
 
-/// Our own account: asked of the forge, and remembered for starts while the forge is down.
+/// Asks the forge for the bot's account id; stores it for starts while the forge is unavailable.
 async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domain::model::ids::UserId> {
     let key = format!("own/{}", forge.name());
     match forge.own_account().await {
@@ -300,7 +299,7 @@ async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domai
     }
 }
 
-/// The adapter of a configured forge.
+/// Creates the adapter of a configured forge.
 pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn Forge>> {
     let own = forge.own_id.map(|id| User { id, login: String::new(), kind: AccountKind::Bot });
     Ok(match (forge.kind, &forge.auth) {
@@ -334,7 +333,7 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
     })
 }
 
-/// Address of the API of a GitHub server: github.com has a host of its own for it, Enterprise Server a path.
+/// Returns the API URL of a GitHub server: a separate host for github.com, a path for Enterprise Server.
 fn github_api(web: &url::Url) -> anyhow::Result<url::Url> {
     let address = match web.host_str() {
         Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
@@ -343,13 +342,13 @@ fn github_api(web: &url::Url) -> anyhow::Result<url::Url> {
     url::Url::parse(&address).with_context(|| format!("{web} is no address of a GitHub server"))
 }
 
-/// The channels that are told of escalations.
+/// Creates the configured channels.
 fn channels(config: &Config) -> anyhow::Result<Vec<Channel>> {
     let one = |channel: &ChannelConfig| self::channel(channel).map_err(|why| anyhow!("{}: {why}", channel.name));
     config.channels.iter().map(one).collect()
 }
 
-/// A configured channel; the error is a sentence without secrets.
+/// Creates a configured channel; the error is a sentence without secrets.
 pub fn channel(channel: &ChannelConfig) -> Result<Channel, String> {
     Channel::new(ChannelSettings {
         name: channel.name.clone(),
@@ -361,7 +360,7 @@ pub fn channel(channel: &ChannelConfig) -> Result<Channel, String> {
     })
 }
 
-/// How agents and checks are kept in.
+/// Result of the sandbox probe.
 struct SandboxFound {
     on: bool,
     words: String,
@@ -405,12 +404,12 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
     }
 }
 
-/// What agents may reach; nothing where the list cannot be read, which validation has told.
+/// Returns the agents' permitted network destinations; none if the list is invalid, which validation reports.
 fn egress(config: &Config) -> Egress {
     config.sandbox.network.egress().unwrap_or(Egress::Nothing)
 }
 
-/// Where programs are looked up, and the folders of tools that agents and checks may read.
+/// Returns the search path for programs and the tool folders that agents and checks may read.
 fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
     let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
     let home = PathBuf::from(env.get("HOME").unwrap_or("/"));
@@ -418,7 +417,7 @@ fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
     (path, tools)
 }
 
-/// Name of this installation and key of its markers; made up once.
+/// Returns the installation's name and marker key; generated once.
 async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     let random = || format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::now_v7().simple());
     let (instance, key) = (random(), random());
@@ -434,7 +433,7 @@ async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     Ok(identity)
 }
 
-/// What tokens of the session memory's servers are made with; made up once.
+/// Returns the key of session memory tokens; generated once.
 async fn mcp_key(store: &Store) -> anyhow::Result<String> {
     let made = format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::new_v4().simple());
     Ok(store.write(move |c| installation::get_or_insert(c, "mcp_key", &made)).await?)
@@ -449,7 +448,7 @@ fn settings(
 ) -> EngineSettings {
     let mut choice = config.backends_settings();
     for (name, backend) in &mut choice.backends {
-        // One that cannot be used here must not be chosen.
+        // Backends that cannot be used here are disabled.
         backend.roles.retain(|role| built.can(name, *role));
         backend.enabled &= !backend.roles.is_empty();
     }
@@ -504,7 +503,7 @@ fn settings(
     }
 }
 
-/// The embedding model that the configuration names.
+/// Loads the configured embedding model.
 pub(crate) fn embedder(config: &Config) -> anyhow::Result<Option<Arc<StaticModel>>> {
     let Some(folder) = config.memory.embeddings.as_ref().filter(|_| config.memory.enabled) else { return Ok(None) };
     let model = StaticModel::load(folder).map_err(|why| anyhow::anyhow!("`memory.embeddings`: {why}"))?;

@@ -1,9 +1,9 @@
-//! Sends news of escalations to chat rooms, on-call services and other programs.
+//! Sends escalations to chat rooms, on-call services and other programs.
 //!
-//! One call is one try: when to try again, and for how long, is the engine's. A message may arrive twice (its answer was
-//! lost, or the service was killed in between); `X-Ralph-Delivery` is the same then. Invariant: nothing is sent to an
-//! address that is not public, unless the operator allowed it for that channel; what counts is the address that is
-//! connected to, so redirects and proxies are not followed.
+//! Each call is one attempt; the engine schedules retries. A message may arrive twice (its response was lost, or the
+//! service was killed); `X-Ralph-Delivery` is then the same. Invariant: nothing is sent to an address that is not
+//! public unless the operator allows it for the channel. The check applies to the connected address, so redirects and
+//! proxies are not followed.
 
 mod resolver;
 mod sign;
@@ -32,49 +32,49 @@ use crate::net::client;
 use crate::process::Masker;
 use resolver::{Refused, Resolver};
 
-/// Header with the id of a delivery.
+/// Header with the id of the delivery.
 pub const DELIVERY_HEADER: &str = "x-ralph-delivery";
 /// Time to connect, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Shortest part of an address that is taken for a secret, in bytes.
+/// Minimum length of a URL segment that is treated as a secret, in bytes.
 const SECRET_MIN: usize = 12;
-/// What of an answer is read, in bytes; enough for a complaint.
+/// Maximum number of bytes read from a response.
 const ANSWER_MAX: usize = 2_048;
-/// What of a complaint is kept for people, in characters.
+/// Maximum length of an error message for people, in characters.
 const DETAIL_CHARS: usize = 200;
 
-/// A channel as configured.
+/// Configuration of a channel.
 #[derive(Debug, Clone)]
 pub struct ChannelSettings {
-    /// Its name.
+    /// Configured name.
     pub name: String,
-    /// Its service.
+    /// Kind of service.
     pub kind: ChannelKind,
-    /// Where it is; the addresses of some services are secrets themselves.
+    /// URL; secret for some services.
     pub url: SecretString,
-    /// Key of the signature, or routing key.
+    /// Signing key or routing key.
     pub secret: Option<SecretString>,
-    /// What it wants to hear of.
+    /// Levels that the channel receives.
     pub levels: Vec<EscalationLevel>,
-    /// Whether it may be at an address that is not public.
+    /// Whether addresses that are not public are allowed.
     pub allow_private: bool,
 }
 
-/// What came of a try.
+/// Result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// It was taken.
+    /// The message was accepted.
     Delivered {
-        /// Status of the answer.
+        /// HTTP status of the response.
         status: u16,
     },
-    /// It may be taken later; not before so many milliseconds where the channel says so.
+    /// Transient failure: retry after `after_ms` milliseconds if the channel asks for it.
     Retry { after_ms: Option<i64>, why: String },
-    /// It will never be taken.
+    /// Permanent failure.
     Rejected { why: String },
 }
 
-/// A channel that messages can be sent to.
+/// Client of a channel.
 pub struct Channel {
     audience: Audience,
     url: Url,
@@ -86,7 +86,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel with connections of its own.
+    /// Creates a channel with its own HTTP client.
     ///
     /// # Errors
     /// When the address is none, or the TLS roots of the system cannot be used; a sentence without secrets.
@@ -95,9 +95,9 @@ impl Channel {
         let client = client()
             .connect_timeout(CONNECT_TIMEOUT)
             .dns_resolver(Arc::new(Resolver { allow_private: settings.allow_private }))
-            // A proxy would connect where it likes.
+            // A proxy would bypass the address check.
             .no_proxy()
-            // Messages are rare; each is sent to an address that was looked at just now.
+            // Without pooling, the address is checked for every message.
             .pool_max_idle_per_host(0)
             .build()
             .map_err(|error| error_chain(&error.without_url()))?;
@@ -105,7 +105,7 @@ impl Channel {
         if url.path().len() > 1 {
             secrets.push(url.path().to_owned());
         }
-        // Of an address that is a secret, each long part is one.
+        // Long segments of a secret URL are masked individually.
         secrets.extend(url.path_segments().into_iter().flatten().filter(|s| s.len() >= SECRET_MIN).map(str::to_owned));
         secrets.extend(url.query().map(str::to_owned));
         secrets.extend(settings.secret.as_ref().map(|secret| secret.expose_secret().to_owned()));
@@ -120,27 +120,27 @@ impl Channel {
         })
     }
 
-    /// Its name.
+    /// Configured name.
     pub fn name(&self) -> &str {
         &self.audience.channel
     }
 
-    /// Who listens there, and to what.
+    /// Returns the name and levels of the channel.
     pub fn audience(&self) -> &Audience {
         &self.audience
     }
 
-    /// Its host, which is no secret.
+    /// Returns the host, which is not secret.
     pub fn host(&self) -> &str {
         self.url.host_str().unwrap_or_default()
     }
 
-    /// Whether it asked to be left alone for now.
+    /// Whether the channel asked for a pause that has not ended.
     pub fn is_paused(&self, now: Timestamp) -> bool {
         self.paused_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| until > now)
     }
 
-    /// The public addresses that it has now, or all that it has where it may be at others.
+    /// Resolves the channel's addresses: public ones, or all if others are allowed.
     ///
     /// # Errors
     /// When it has none, in a sentence.
@@ -153,7 +153,7 @@ impl Channel {
         }
     }
 
-    /// The address that the URL itself names, which no resolver gets to see.
+    /// Returns the address of a URL with a literal IP, which is not resolved.
     fn literal(&self) -> Result<IpAddr, Refused> {
         let address = match self.url.host() {
             Some(Host::Ipv4(address)) => IpAddr::V4(address),
@@ -166,7 +166,8 @@ impl Channel {
         }
     }
 
-    /// Tries to deliver once. `delivery` is the same at every try; `answer` is the address of the escalation issue.
+    /// Performs one delivery attempt. `delivery` is the same for all attempts; `answer` is the URL of the escalation
+    /// issue.
     pub async fn send(
         &self,
         notice: &Notice,
@@ -192,7 +193,7 @@ impl Channel {
         if self.audience.kind == ChannelKind::Generic {
             self.signed(&mut headers, delivery, &body, now);
         }
-        // The whole exchange; the client's own limit would not count the time of the resolver.
+        // Covers the whole exchange; the client's timeout excludes name resolution.
         let exchange = self.exchange(headers, body, now);
         match tokio::time::timeout(patience, exchange).await {
             Ok(outcome) => outcome,
@@ -256,7 +257,7 @@ impl Channel {
         }
     }
 
-    /// The status and the channel's own words, without what it may have echoed of ours.
+    /// Formats the status and the response text, with secrets masked.
     fn complaint(&self, status: u16, said: &[u8]) -> String {
         let said = String::from_utf8_lossy(said);
         let words: String = self.masked(&said).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -276,7 +277,7 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// Whether it failed because of where the channel is, which another try does not mend.
+/// Whether the request failed because the address is not permitted, which is permanent.
 fn is_refused(error: &reqwest::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(inner) = cause {
@@ -288,9 +289,9 @@ fn is_refused(error: &reqwest::Error) -> bool {
     false
 }
 
-/// Seconds (Discord sends parts of them) or an HTTP date, as milliseconds from now.
+/// Parses seconds (fractional for Discord) or an HTTP date into milliseconds from now.
 fn retry_after_ms(value: &HeaderValue, now: Timestamp) -> Option<i64> {
-    /// Longer than any message is kept.
+    /// Upper bound, longer than any message is retried.
     const LONGEST_S: f64 = 7.0 * 24.0 * 3_600.0;
     let text = value.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<f64>() {

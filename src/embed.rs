@@ -1,8 +1,7 @@
-//! Vectors of texts, by a static embedding model in a folder that the operator names.
+//! Embeddings of texts by a static model in a folder named by the operator.
 //!
-//! Such a model is a table: each token has its vector, and a text's vector is the mean of its tokens'. There is no network
-//! to run, so that a text takes microseconds. Without the feature `embeddings` there are no models, and
-//! [`StaticModel::load`] says so.
+//! The model is a table with one vector per token; the vector of a text is the mean of its tokens' vectors, which
+//! takes microseconds. Without the feature `embeddings`, [`StaticModel::load`] returns an error.
 
 #[cfg(feature = "embeddings")]
 mod model;
@@ -18,12 +17,12 @@ mod absent {
 
     use crate::domain::knowledge::memory::{Embedding, NO_EMBEDDINGS};
 
-    /// A model, of which this build knows none.
+    /// Placeholder for builds without the feature `embeddings`.
     #[derive(Debug)]
     pub enum StaticModel {}
 
     impl StaticModel {
-        /// Refuses.
+        /// Returns an error.
         ///
         /// # Errors
         /// Always: says which build is needed.
@@ -31,12 +30,12 @@ mod absent {
             Err(NO_EMBEDDINGS.to_owned())
         }
 
-        /// What its vectors are known by.
+        /// Returns the name under which vectors are stored.
         pub fn name(&self) -> &str {
             match *self {}
         }
 
-        /// The vector of a text.
+        /// Returns the vector of a text.
         pub fn embed(&self, _: &str) -> Embedding {
             match *self {}
         }

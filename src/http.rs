@@ -1,5 +1,4 @@
-//! The HTTP side: webhooks in, health and metrics out. Takes deliveries and nothing else: what they mean is decided
-//! elsewhere, later.
+//! HTTP server: receives webhooks, serves health and metrics. Deliveries are only stored here and processed later.
 
 mod webhook;
 
@@ -23,46 +22,47 @@ use crate::forge::signature::SignatureStyle;
 use crate::store::{Store, calls, inbox, loops, outbox};
 use crate::telemetry::Metrics;
 
-/// Largest body that counts as a usual one, in bytes; most are a tenth of it.
+/// Maximum size of a small body, in bytes; most are a tenth of it.
 const USUAL_BODY: usize = 256 * 1024;
-/// What usual bodies take of the memory at the same time, in KiB.
+/// Memory for small bodies received concurrently, in KiB.
 const USUAL_BUDGET_KIB: usize = 32 * 1024;
-/// What larger bodies take of the memory at the same time, in KiB: two of the largest.
+/// Memory for large bodies received concurrently, in KiB: two of the maximum size.
 const LARGE_BUDGET_KIB: usize = 52 * 1024;
-/// Longest handling of a request, body included.
+/// Time limit of a request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A forge as its webhooks see it.
+/// Webhook endpoint of a forge.
 #[derive(Clone)]
 pub struct Hook {
-    /// Its configured name.
+    /// Configured name of the forge.
     pub name: ForgeName,
-    /// Whose headers it sends.
+    /// Kind of the forge, which determines the headers.
     pub style: SignatureStyle,
-    /// Any of these may have signed.
+    /// Secrets that may have signed a delivery.
     pub secrets: Vec<SecretString>,
 }
 
-/// What the handlers share.
+/// State shared by the handlers.
 pub struct Edge {
-    /// Where deliveries go.
+    /// Database for deliveries.
     pub store: Store,
-    /// When they came.
+    /// Clock.
     pub clock: Clock,
-    /// By the last part of the path.
+    /// Endpoints by the last segment of the path.
     pub hooks: HashMap<String, Hook>,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// Tells intake in this process.
+    /// Wakes intake in this process.
     pub wake: Arc<dyn Fn() + Send + Sync>,
-    /// Bounds what usual bodies take of the memory.
+    /// Limits the memory of small bodies.
     usual: Semaphore,
-    /// Bounds what larger ones take: those who announce much and send nothing hold up only their like.
+    /// Limits the memory of large bodies, so that clients that announce large bodies and send nothing delay only each
+    /// other.
     large: Semaphore,
 }
 
 impl Edge {
-    /// The edge for some hooks. Paths are their names, and their kinds where there is only one of a kind.
+    /// Creates the state. Paths are the forges' names, and their kinds if only one forge has the kind.
     pub fn new(
         store: Store,
         clock: Clock,
@@ -88,7 +88,7 @@ impl Edge {
     }
 }
 
-/// The routes.
+/// Returns the routes.
 pub fn router(edge: Arc<Edge>) -> Router {
     Router::new()
         .route("/webhooks/{forge}", post(webhook::take))
@@ -99,7 +99,7 @@ pub fn router(edge: Arc<Edge>) -> Router {
         .with_state(edge)
 }
 
-/// Whether deliveries can be taken.
+/// Reports whether deliveries can be accepted.
 async fn ready(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
     if !edge.store.healthy() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the database failed\n".to_owned());

@@ -1,9 +1,10 @@
-//! The session memory for agents: an MCP server of the service, one socket a run, and the bridge to it in the sandbox.
+//! Session memory for agents: an MCP server in the service with one socket per run, and the bridge to it in the
+//! sandbox.
 //!
-//! The agent's own process tree never sees the database. For each run the service listens on a Unix socket in the run's
-//! folder and answers about that loop alone; in the sandbox, `ralph-bot mcp` carries bytes between the agent's pipes and
-//! the socket. A connection begins with a line of its own, before the protocol: the run's [`Token`]. The service answers
-//! `ok`, or `refused: ` with the reason, and closes. Nothing can be written through it: there are only tools that read.
+//! Agents never access the database. For each run the service listens on a Unix socket in the run's folder and serves
+//! only that loop; in the sandbox, `ralph-bot mcp` copies bytes between the agent's pipes and the socket. Before the
+//! protocol a connection sends one line with the run's [`Token`]. The service answers `ok`, or `refused: ` with a
+//! reason, and closes. All tools are read-only.
 
 mod bridge;
 mod server;
@@ -28,38 +29,39 @@ use crate::store::Store;
 pub use bridge::{BridgeError, bridge};
 pub use server::serve;
 
-/// What agents call the server; its tools are `mcp__session_memory__…` there.
+/// Name of the server for agents; its tools are `mcp__session_memory__…`.
 pub const NAME: &str = "session_memory";
-/// Variable in which the bridge gets its token.
+/// Environment variable with the token of the bridge.
 pub const TOKEN_VARIABLE: &str = "RALPH_MCP_TOKEN";
-/// Length of an answer, in tokens, where nothing else is said: well below what agents cut off by themselves.
+/// Default maximum length of an answer, in tokens; below the limits of agents.
 pub const ANSWER_TOKENS: usize = 4_000;
-/// The socket's file in the run's folder.
+/// File name of the socket in the run's folder.
 const SOCKET: &str = "memory.sock";
-/// Longest path that a socket's address has room for, in bytes.
+/// Maximum length of a path in a socket address, in bytes.
 const LONGEST_ADDRESS: usize = 107;
-/// Longest first line of a connection, in bytes.
+/// Maximum length of the first line of a connection, in bytes.
 const MAX_TOKEN_LINE: u64 = 256;
-/// The service's answer to the right token.
+/// Response to a valid token.
 const ACCEPTED: &str = "ok";
 
-/// What opens the memory of one loop to one run of an agent: HMAC-SHA256 over both, by a secret of the service.
+/// Token that gives one run access to the memory of its loop: HMAC-SHA256 over both, keyed by a secret of the
+/// service.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// The token of a run (any text that is the run's own, such as `3-1`) of a loop. The key is the service's, of any
-    /// length, and used for nothing else.
+    /// Creates the token of a run. `run` is any text unique to the run, such as `3-1`; `key` is a secret of any
+    /// length that is used for nothing else.
     pub fn new(key: &[u8], id: &LoopId, run: &str) -> Self {
         Self(HEXLOWER.encode(&code(key, &format!("ralph session memory 1\n{id}\n{run}")).finalize().into_bytes()))
     }
 
-    /// As it goes into the environment of the bridge.
+    /// Returns the token as passed in the environment of the bridge.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this is it, in a time that does not tell how much of it is right.
+    /// Whether the given token is equal, compared in constant time.
     fn is(&self, given: &str) -> bool {
         let given = code(self.0.as_bytes(), given).finalize().into_bytes();
         code(self.0.as_bytes(), &self.0).verify_slice(&given).is_ok()
@@ -73,39 +75,39 @@ impl fmt::Debug for Token {
 }
 
 fn code(key: &[u8], text: &str) -> Hmac<Sha256> {
-    // A code of this sort takes a key of any length, so the other arm is never taken.
+    // HMAC accepts keys of any length, so this branch is never taken.
     let mut code = Hmac::<Sha256>::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default()));
     code.update(text.as_bytes());
     code
 }
 
-/// What is known of other loops: the tool `learnings` asks it.
+/// Search over learnings of other loops, used by the tool `learnings`.
 #[async_trait]
 pub trait Learnings: Send + Sync {
-    /// What fits the query, each learning a text, best first; only what this loop may see.
+    /// Returns matching learnings that this loop may see, most relevant first.
     ///
     /// # Errors
     /// A sentence for the agent.
     async fn search(&self, query: &str) -> Result<Vec<String>, String>;
 }
 
-/// What one run of an agent may ask.
+/// Data that one run of an agent can query.
 #[derive(Clone)]
 pub struct Session {
-    /// Where the memory is; only read.
+    /// Database, only read.
     pub store: Store,
-    /// Whose memory.
+    /// Loop whose memory is served.
     pub loop_id: LoopId,
-    /// What connections have to begin with.
+    /// Token required from connections.
     pub token: Token,
-    /// Where learnings are looked for; without it that tool is not listed.
+    /// Search over learnings; without it the tool is not listed.
     pub learnings: Option<Arc<dyn Learnings>>,
-    /// Longest answer, in tokens; see [`ANSWER_TOKENS`].
+    /// Maximum length of an answer in tokens; see [`ANSWER_TOKENS`].
     pub answer_tokens: usize,
 }
 
-/// Listens on a socket in `folder`, which exists and is the service's own; gives its path too. The socket is made anew
-/// and open to this account alone. Paths too long for a socket's address work as well.
+/// Listens on a new socket in `folder`, accessible only to this user; also returns its path. Paths longer than a
+/// socket address are supported.
 ///
 /// # Errors
 /// Where the folder cannot be written to.
@@ -121,13 +123,13 @@ pub fn listen(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
 }
 
 async fn connect(path: &Path) -> io::Result<UnixStream> {
-    // Connecting to a Unix socket never waits for more than room in the queue of the other side.
+    // Connecting to a Unix socket blocks only while the listener's queue is full.
     let stream = addressed(path, |path| std::os::unix::net::UnixStream::connect(path))?;
     stream.set_nonblocking(true)?;
     UnixStream::from_std(stream)
 }
 
-/// Uses a path as a socket's address; a long one by way of an open folder.
+/// Calls `f` with a path usable as a socket address; long ones go through an open folder.
 fn addressed<T>(path: &Path, used: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return used(path) };
     if path.as_os_str().len() <= LONGEST_ADDRESS {
@@ -137,8 +139,8 @@ fn addressed<T>(path: &Path, used: impl FnOnce(&Path) -> io::Result<T>) -> io::R
     used(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
 }
 
-/// The file that Claude Code takes by `--mcp-config`: the bridge `exe` (this program, at a path that the agent can see)
-/// as the server `session_memory`.
+/// Returns the configuration for Claude Code's `--mcp-config`: server `session_memory`, run by the bridge at `exe`,
+/// which must be visible to the agent.
 pub fn config(socket: &Path, token: &Token, exe: &Path) -> serde_json::Value {
     serde_json::json!({
         "mcpServers": {

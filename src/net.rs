@@ -1,4 +1,4 @@
-//! What clients and servers of HTTP have in common, whatever they are for.
+//! HTTP parts shared by clients and servers.
 
 pub mod serve;
 
@@ -8,25 +8,25 @@ use url::{Host, Url};
 
 /// Time to connect to a model, TLS included.
 const MODEL_CONNECTS: Duration = Duration::from_secs(10);
-/// Between probes of a silent connection: an answer takes minutes to be thought of.
+/// Interval of keep-alive probes; a response can take minutes.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// What every client of ours is made of: it follows nobody elsewhere, and says who it is.
+/// Returns the base configuration of all HTTP clients: no redirects, the service's user agent.
 pub fn client() -> reqwest::ClientBuilder {
-    // Fails when one is installed already, which is as good.
+    // An error means that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")))
 }
 
-/// The same for a model at this address; one on this machine is asked without a proxy.
+/// Returns the configuration for a model at this address; local addresses bypass the proxy.
 pub fn client_of_model(at: &Url) -> reqwest::ClientBuilder {
     let client = client().connect_timeout(MODEL_CONNECTS).tcp_keepalive(KEEPALIVE);
     if is_local(at) { client.no_proxy() } else { client }
 }
 
-/// Whether an address is one of this machine.
+/// Whether an address refers to this machine.
 fn is_local(address: &Url) -> bool {
     match address.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),

@@ -15,22 +15,22 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::Env;
 
-/// Variable with the filter (`info`, `ralph_bot=debug,warn`).
+/// Environment variable with the filter (`info`, `ralph_bot=debug,warn`).
 pub const FILTER_VARIABLE: &str = "RALPH_LOG";
 
-/// Variable with the format, `text` or `json`.
+/// Environment variable with the format, `text` or `json`.
 pub const FORMAT_VARIABLE: &str = "RALPH_LOG_FORMAT";
 
-/// What is logged where nothing is said: our own news, and others' only when something is wrong.
+/// Default filter: `info` for this program, warnings of dependencies.
 const FILTER_DEFAULT: &str = "warn,ralph_bot=info";
 
-/// Why logging could not be started.
+/// Reason logging could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is not one.
+    /// The filter is invalid.
     #[error("environment variable {FILTER_VARIABLE}: not a filter such as `info` or `ralph_bot=debug`: {0}")]
     Filter(String),
-    /// The format is not one.
+    /// The format is invalid.
     #[error("environment variable {FORMAT_VARIABLE}: it is `text` or `json`")]
     Format,
     /// Logging was started before.
@@ -38,7 +38,7 @@ pub enum TelemetryError {
     Started,
 }
 
-/// How lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Text,
@@ -80,13 +80,13 @@ fn settings(env: &Env, terminal: bool) -> Result<(EnvFilter, Format), TelemetryE
     Ok((filter, format))
 }
 
-/// Labels of a metric: names that are fixed, values from small sets (never text from outside, which has no end).
+/// Labels of a metric: fixed names, values from bounded sets, never external text.
 type Labels<const N: usize> = [(&'static str, String); N];
 
 /// Upper bounds of the buckets of durations, in seconds: from a quick call to a long agent run.
 const BUCKETS_S: [f64; 10] = [0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
 
-/// What the service counts. Cheap to clone; clones count into the same numbers.
+/// Metrics of the service. Clones share their values.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: std::sync::Arc<Registry>,
@@ -118,7 +118,7 @@ fn durations() -> Histogram {
 }
 
 impl Metrics {
-    /// All numbers at nothing.
+    /// Creates metrics with all values at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("ralph");
         let deliveries = Family::<Labels<2>, Counter>::default();
@@ -172,47 +172,47 @@ impl Metrics {
         }
     }
 
-    /// A delivery of `forge` was `accepted`, `repeated`, `refused`, ….
+    /// Counts a delivery of `forge` as `accepted`, `repeated`, `refused`, ….
     pub fn delivery(&self, forge: &str, outcome: &str) {
         self.deliveries.get_or_create(&[("forge", forge.to_owned()), ("outcome", outcome.to_owned())]).inc();
     }
 
-    /// There are `count` loops in `state` now.
+    /// Sets the number of loops in `state`.
     pub fn loops_in_state(&self, state: &str, count: i64) {
         self.loops.get_or_create(&[("state", state.to_owned())]).set(count);
     }
 
-    /// So many deliveries or effects are not done yet.
+    /// Sets the number of pending deliveries or effects.
     pub fn waiting(&self, what: &'static str, count: u64) {
         self.waiting.get_or_create(&[("what", what.to_owned())]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// The database's file and its write-ahead log have so many bytes.
+    /// Sets the sizes of the database and its write-ahead log, in bytes.
     pub fn stored(&self, database: u64, log: u64) {
         for (file, bytes) in [("database", database), ("log", log)] {
             self.stored.get_or_create(&[("file", file.to_owned())]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
     }
 
-    /// An iteration ended as `complete`, `incomplete`, `failed`, ….
+    /// Counts an iteration that ended as `complete`, `incomplete`, `failed`, ….
     pub fn iteration(&self, outcome: &str) {
         self.iterations.get_or_create(&[("outcome", outcome.to_owned())]).inc();
     }
 
-    /// A run of an agent ended after `seconds`.
+    /// Counts a run of an agent that took `seconds`.
     pub fn agent_run(&self, backend: &str, outcome: &str, seconds: f64) {
         let labels = [("backend", backend.to_owned()), ("outcome", outcome.to_owned())];
         self.agent_runs.get_or_create(&labels).inc();
         self.agent_seconds.get_or_create(&[("backend", backend.to_owned())]).observe(seconds);
     }
 
-    /// A question for `purpose` to an assistant was `finished`, `failed`, ….
+    /// Counts a question to an assistant as `finished`, `failed`, ….
     pub fn question(&self, purpose: &str, outcome: &str) {
         self.questions.get_or_create(&[("purpose", purpose.to_owned()), ("outcome", outcome.to_owned())]).inc();
     }
 
-    /// A call of a backend in a role ended as `finished`, `failed`, `limited`, `lost`, …, used so many tokens (by kind) and
-    /// cost `usd`: 0 where that is not known.
+    /// Counts a call of a backend that ended as `finished`, `failed`, `limited`, `lost`, …, with its tokens by kind
+    /// and its cost `usd` (0 if unknown).
     pub fn call(&self, (backend, role): (&str, &str), outcome: &str, tokens: [(&'static str, u64); 4], usd: f64) {
         let of = |more: (&'static str, String)| [("backend", backend.to_owned()), ("role", role.to_owned()), more];
         self.calls.get_or_create(&of(("outcome", outcome.to_owned()))).inc();
@@ -225,7 +225,7 @@ impl Metrics {
         }
     }
 
-    /// A backend is in this one of `states` now.
+    /// Sets the current state of a backend among `states`.
     pub fn backend_state(&self, backend: &str, states: &[&str], now: &str) {
         for state in states {
             let labels = [("backend", backend.to_owned()), ("state", (*state).to_owned())];
@@ -233,23 +233,23 @@ impl Metrics {
         }
     }
 
-    /// A backend was parked for a `reason`, or the end of its park was put off.
+    /// Counts that a backend was parked, or its park extended, for `reason`.
     pub fn parked(&self, backend: &str, reason: &str) {
         self.parks.get_or_create(&[("backend", backend.to_owned()), ("reason", reason.to_owned())]).inc();
     }
 
-    /// An effect of `kind` was `done`, is to be tried `again`, or `failed`.
+    /// Counts an effect of `kind` by outcome: `done`, `retried` or `rejected`.
     pub fn effect(&self, kind: &str, outcome: &str) {
         self.effects.get_or_create(&[("kind", kind.to_owned()), ("outcome", outcome.to_owned())]).inc();
     }
 
-    /// A request to `forge` was answered with `status`; `None` where there was no answer.
+    /// Counts a request to `forge` by class of `status`; `None` if there was no response.
     pub fn forge_request(&self, forge: &str, status: Option<u16>) {
         let class = status.map_or("none".to_owned(), |status| format!("{}xx", status / 100));
         self.forge_requests.get_or_create(&[("forge", forge.to_owned()), ("status", class)]).inc();
     }
 
-    /// All numbers in the OpenMetrics text format.
+    /// Returns all metrics in the OpenMetrics text format.
     pub fn encode(&self) -> String {
         let mut text = String::new();
         // Writing into a String cannot fail; what a metric could not write is missing from the text.

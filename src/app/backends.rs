@@ -1,4 +1,4 @@
-//! Builds what runs agents and answers questions, from the configuration.
+//! Builds agent backends and assistants from the configuration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -21,23 +21,23 @@ use crate::process::executable;
 use crate::provider::assistant::Assistant;
 use crate::provider::{ApiClient, ApiSettings, Wire};
 
-/// Longest wait for one answer of an HTTP interface; a local model on a processor needs minutes.
+/// Time limit of one response of an HTTP API; a local model on a CPU needs minutes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
-/// Bytes of a fingerprint.
+/// Length of a fingerprint, in bytes.
 const FINGERPRINT_BYTES: usize = 16;
 
-/// What was built of the configured backends. One that cannot be used is in none of the first two.
+/// Backends built from the configuration; unusable ones are in neither of the first two maps.
 pub(super) struct Built {
-    /// What runs agents, by name.
+    /// Agent backends by name.
     pub(super) agents: HashMap<String, Arc<dyn Backend>>,
-    /// What answers questions, by name.
+    /// Assistants by name.
     pub(super) assistants: HashMap<String, Arc<dyn Assistant>>,
-    /// For each backend a text that changes when its settings, its program or its key do.
+    /// Digest per backend that changes with its settings, program or key.
     pub(super) fingerprints: BTreeMap<String, String>,
 }
 
 impl Built {
-    /// Whether a backend can be used for this here.
+    /// Whether a backend is usable in a role.
     pub(super) fn can(&self, name: &str, role: BackendRole) -> bool {
         match role {
             BackendRole::Agent => self.agents.contains_key(name),
@@ -46,8 +46,8 @@ impl Built {
     }
 }
 
-/// Builds all of them. One that cannot be used is told of and left out. `key` makes fingerprints those of this
-/// installation, so that they tell nobody else anything.
+/// Builds all backends; unusable ones are logged and left out. `key` makes fingerprints specific to this
+/// installation.
 pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Built {
     let (path, tools) = programs(env);
     let mut built = Built { agents: HashMap::new(), assistants: HashMap::new(), fingerprints: BTreeMap::new() };
@@ -71,13 +71,13 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
     built
 }
 
-/// What runs the agent of one configured backend; the error is a sentence for the operator.
+/// Creates the agent of one configured backend; the error is a sentence for the operator.
 pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend>, String> {
     let (path, tools) = programs(env);
     agent(config, name, configured(config, name)?, (&path, &tools), &Clock::System)
 }
 
-/// The client of a backend that is an HTTP interface; the error is a sentence for the operator.
+/// Creates the client of an HTTP backend; the error is a sentence for the operator.
 pub fn api(config: &Config, name: &str) -> Result<Arc<ApiClient>, String> {
     client(name, configured(config, name)?, &Clock::System)
 }
@@ -104,13 +104,13 @@ fn agent(
         price: price(backend.prices.clone()),
         clock: clock.clone(),
         bounds,
-        // Whoever switches the sandbox off lets agents do whatever this account can.
+        // Without a sandbox agents have all rights of this user.
         commands_outside: config.sandbox.required == SandboxRequired::None,
     };
     agent::build_internal(name, setup, internal)
 }
 
-/// The bounds of our own agent; a small context leaves less room for an answer.
+/// Returns the bounds of the built-in agent; a small context leaves less room for an answer.
 fn bounds(context_window: Option<u64>) -> AgentLimits {
     let usual = AgentLimits::default();
     let Some(context_window) = context_window else { return usual };
@@ -118,7 +118,7 @@ fn bounds(context_window: Option<u64>) -> AgentLimits {
     AgentLimits { context_window, answer_tokens, ..usual }
 }
 
-/// Prices as a function.
+/// Returns the price table as a function.
 fn price(table: PriceTable) -> PriceFunction {
     Arc::new(move |model: &str, usage: &TokenUsage| table.estimate(usage, model).map(|cost| cost.money))
 }
@@ -167,7 +167,7 @@ fn setup(
     Ok(setup)
 }
 
-/// Every secret of the configuration but what single backends get by `env`.
+/// Returns all secrets of the configuration except those passed to single backends by `env`.
 pub(super) fn secrets(config: &Config) -> Vec<SecretString> {
     let mut secrets: Vec<_> = config.forges.iter().flat_map(|f| f.webhook_secrets.iter().cloned()).collect();
     for forge in &config.forges {
@@ -183,7 +183,7 @@ pub(super) fn secrets(config: &Config) -> Vec<SecretString> {
     secrets
 }
 
-/// Its program and first arguments; a program with a slash as an absolute path.
+/// Returns program and first arguments; a program with a slash becomes an absolute path.
 fn command(backend: &BackendConfig) -> Vec<String> {
     let mut command = backend.settings.command.clone();
     if let Some(program) = command.first_mut().filter(|program| program.contains('/'))
@@ -194,7 +194,7 @@ fn command(backend: &BackendConfig) -> Vec<String> {
     command
 }
 
-/// A text that changes when the settings of a backend, its program or its key do, and tells nothing of them.
+/// Returns a digest that changes with a backend's settings, program or key and reveals none of them.
 fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) -> String {
     let command = command(backend);
     let program = (!backend.settings.kind.is_some_and(BackendType::is_http))
@@ -219,7 +219,7 @@ fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) 
     let models = format!("{:?}", (&backend.settings.models, backend.settings.context_window, program, changed));
     let secrets = backend.env.iter().flat_map(|(name, value)| [name.as_str(), value.expose_secret()]);
     let secrets = secrets.chain(backend.api_key.as_ref().map(ExposeSecret::expose_secret));
-    // HMAC takes keys of any length.
+    // HMAC accepts keys of any length.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key.as_bytes()) else { return String::new() };
     for part in [settings.as_str(), models.as_str()].into_iter().chain(secrets) {
         mac.update(&(part.len() as u64).to_le_bytes());

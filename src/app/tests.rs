@@ -1,4 +1,4 @@
-//! What is built from a configuration.
+//! Tests of the backends and settings built from a configuration.
 
 use std::path::Path;
 

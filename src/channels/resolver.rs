@@ -1,4 +1,4 @@
-//! Looks names up and lets only those addresses through that may be connected to.
+//! Resolves names and filters addresses that must not be connected to.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,12 +7,12 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::domain::trust::address::not_public;
 
-/// A channel is where it must not be.
+/// Error: the address of a channel is not permitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused(pub(super) String);
 
 impl Refused {
-    /// It is at an address of its own sort.
+    /// Creates the error for an address of the given kind.
     pub(super) fn of(address: IpAddr, what: &str) -> Self {
         Self(format!("refused: {address} is not public ({what}); `allow_private: true` allows it"))
     }
@@ -28,7 +28,7 @@ impl std::error::Error for Refused {}
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Resolver of a client: what it gives back is what is connected to.
+/// DNS resolver of the HTTP client; returns only permitted addresses.
 pub(super) struct Resolver {
     pub(super) allow_private: bool,
 }
@@ -44,7 +44,7 @@ impl Resolve for Resolver {
     }
 }
 
-/// The addresses of a name that may be connected to; at least one.
+/// Returns the permitted addresses of a name; at least one.
 pub(super) async fn resolve(name: &str, allow_private: bool) -> Result<Vec<IpAddr>, BoxError> {
     let all: Vec<IpAddr> = tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect();
     if all.is_empty() {

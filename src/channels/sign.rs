@@ -1,4 +1,4 @@
-//! Signature of our own JSON: HMAC-SHA256 over the timestamp, a full stop, and the raw body.
+//! Signature of generic messages: HMAC-SHA256 over the timestamp, a full stop and the raw body.
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
@@ -7,25 +7,25 @@ use sha2::Sha256;
 
 /// Header with the signature, `sha256=<hex>`.
 pub const SIGNATURE_HEADER: &str = "x-ralph-signature-256";
-/// Header with the time of sending, in seconds since 1970.
+/// Header with the time of sending, in seconds since the Unix epoch.
 pub const TIMESTAMP_HEADER: &str = "x-ralph-timestamp";
 
 const PREFIX: &str = "sha256=";
 
-/// The value of the signature's header.
+/// Returns the value of the signature header.
 pub(super) fn sign(key: &SecretString, timestamp: &str, body: &[u8]) -> String {
     keyed(key, timestamp, body)
         .map_or_else(String::new, |mac| format!("{PREFIX}{}", HEXLOWER.encode(&mac.finalize().into_bytes())))
 }
 
-/// Whether a signature is good; what a receiver does, beside looking at how old the timestamp is.
+/// Whether a signature is valid. Receivers must also check the age of the timestamp.
 pub fn verify(key: &SecretString, timestamp: &str, body: &[u8], signature: &str) -> bool {
     let digest = signature.strip_prefix(PREFIX).and_then(|hex| HEXLOWER.decode(hex.as_bytes()).ok());
     let (Some(digest), Some(mac)) = (digest, keyed(key, timestamp, body)) else { return false };
     mac.verify_slice(&digest).is_ok()
 }
 
-/// HMAC takes keys of any length, so this is always `Some`.
+/// Returns the keyed HMAC; always `Some`, because HMAC accepts keys of any length.
 fn keyed(key: &SecretString, timestamp: &str, body: &[u8]) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key.expose_secret().as_bytes()).ok()?;
     mac.update(timestamp.as_bytes());

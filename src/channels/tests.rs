@@ -1,4 +1,4 @@
-//! One try of a delivery against a real server on loopback: what is sent, and what is made of the answer.
+//! Delivery attempts against a real server on loopback: request sent and response handled.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -19,11 +19,11 @@ const PATIENCE: Duration = Duration::from_millis(400);
 
 type Request = (HeaderMap, Uri, Bytes);
 
-/// A server whose paths say how it answers; every request is told of.
+/// Server whose response depends on the request path; records every request.
 struct Server {
     address: SocketAddr,
     seen: UnboundedReceiver<Request>,
-    /// Ends with the server.
+    /// Task of the server, aborted when dropped.
     _task: JoinSet<()>,
 }
 
@@ -66,7 +66,7 @@ async fn send(channel: &Channel) -> SendOutcome {
     channel.send(&notice(), "d-1", None, PATIENCE, NOW).await
 }
 
-/// What comes of a try at a path of the server.
+/// Performs one attempt against a path of the server.
 async fn at(server: &Server, path: &str) -> SendOutcome {
     send(&channel(ChannelKind::Generic, &format!("http://{}{path}", server.address), true)).await
 }

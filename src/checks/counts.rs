@@ -1,7 +1,7 @@
-//! Test counts out of the output of the known runners, JUnit files, or somebody's pattern.
+//! Parses test counts from the output of known runners, JUnit files, or a configured pattern.
 //!
-//! Only the runners' own closing forms count, whole lines at their usual place; a sentence that mentions "3 passed" does
-//! not. Several runners in one output, or one runner several times, are summed.
+//! Only complete summary lines of a runner count, not sentences that mention "3 passed". Several summaries in one
+//! output are added.
 
 mod compiled;
 mod javascript;
@@ -23,7 +23,7 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
-/// Reads the counts of every known runner in `output`; `None` when none of them closed with its summary.
+/// Parses the counts of every known runner in `output`; `None` if there is no summary.
 pub fn read(output: &str) -> Option<TestCounts> {
     let plain = strip_escapes(output);
     let readers = [
@@ -43,8 +43,8 @@ pub fn read(output: &str) -> Option<TestCounts> {
     sum(readers.iter().filter_map(|reader| reader(&plain))).or_else(|| scripted::tap(&plain))
 }
 
-/// Reads counts by a pattern with the named groups `passed`, `failed` and `skipped`, of which any may be missing; all
-/// matches are summed. `None` when it does not match or is no pattern.
+/// Parses counts by a pattern with the optional named groups `passed`, `failed` and `skipped`; all matches are added.
+/// `None` if it is invalid or does not match.
 pub fn read_pattern(pattern: &str, output: &str) -> Option<TestCounts> {
     let pattern = compile(pattern).ok()?;
     let plain = strip_escapes(output);
@@ -54,7 +54,8 @@ pub fn read_pattern(pattern: &str, output: &str) -> Option<TestCounts> {
     }))
 }
 
-/// The text without terminal escapes and with `\n` line ends.
+/// Removes terminal escapes and normalises line ends to `
+/// `.
 pub fn strip_escapes(text: &str) -> String {
     ESCAPES.replace_all(text, "").replace("\r\n", "\n")
 }
@@ -88,7 +89,7 @@ fn tally<'t>(items: impl Iterator<Item = &'t str>, place: impl Fn(&str) -> Optio
     counts
 }
 
-/// Which count a runner's word belongs to.
+/// Count that a runner's word belongs to.
 #[derive(Clone, Copy)]
 enum Outcome {
     Passing,
@@ -96,7 +97,7 @@ enum Outcome {
     Skipped,
 }
 
-/// The number in a group of a match; 0 where it is missing or too large to be one.
+/// Returns the number in a group of a match; 0 if missing or too large.
 fn number(found: &regex::Captures<'_>, group: usize) -> u64 {
     found.get(group).and_then(|text| text.as_str().parse().ok()).unwrap_or(0)
 }

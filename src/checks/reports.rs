@@ -1,6 +1,6 @@
-//! JUnit files that a check wrote into the tree.
+//! JUnit files written by a check.
 //!
-//! The tree is the agent's: links are never followed, and sizes and numbers are bounded.
+//! The tree is untrusted: links are never followed, sizes and numbers are bounded.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
@@ -15,19 +15,19 @@ use super::counts::read_junit;
 use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::task::TestCounts;
 
-/// Largest report that is read, in bytes.
+/// Maximum size of a report, in bytes.
 const MAX_REPORT: u64 = 16 << 20;
-/// Most reports that are read after one check.
+/// Maximum number of reports per check.
 const MAX_REPORTS: usize = 2000;
-/// Most folder entries that are looked at.
+/// Maximum number of folder entries visited.
 const MAX_ENTRIES: usize = 200_000;
-/// Folders that hold no reports of this repository.
+/// Folders that are skipped.
 const SKIPPED: [&str; 2] = [".git", "node_modules"];
 
-/// Tells one state of a file from another: inode, time of change in seconds and nanoseconds, size.
+/// Version of a file: inode, change time in seconds and nanoseconds, size.
 type Stamp = (u64, i64, i64, u64);
 
-/// Finds the reports that match a glob, relative to the top of the tree.
+/// Reports that match a glob relative to the top of the tree.
 #[derive(Debug, Clone)]
 pub(super) struct Reports {
     tree: PathBuf,
@@ -35,12 +35,12 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// `None` where the glob does not compile; whoever wrote it was told so.
+    /// Returns `None` if the glob is invalid, which validation reports.
     pub(super) fn new(tree: &Path, glob: &str) -> Option<Self> {
         Some(Self { tree: tree.to_owned(), globs: path_globs(&[glob]).ok()? })
     }
 
-    /// What is there now.
+    /// Returns the current versions of all reports.
     pub(super) fn stamps(&self) -> HashMap<PathBuf, Stamp> {
         let mut found = HashMap::new();
         let mut folders = vec![self.tree.clone()];
@@ -53,7 +53,7 @@ impl Reports {
                     return found;
                 }
                 let path = entry.path();
-                // Of the entry itself, not of what a link points to.
+                // Metadata of the entry itself, without following links.
                 let Ok(meta) = entry.metadata() else { continue };
                 if meta.is_dir() && !SKIPPED.iter().any(|name| entry.file_name() == *name) {
                     folders.push(path);
@@ -66,7 +66,7 @@ impl Reports {
         found
     }
 
-    /// Counts of the reports that are new or changed since `before`; reports of earlier runs do not count.
+    /// Returns the counts of reports that are new or changed since `before`.
     pub(super) fn counts_since(&self, before: &HashMap<PathBuf, Stamp>) -> Option<TestCounts> {
         let written = self.stamps().into_iter().filter(|(path, stamp)| before.get(path) != Some(stamp));
         written.filter_map(|(path, found)| read_junit(&read(&path, found)?)).reduce(TestCounts::plus)
@@ -77,7 +77,7 @@ fn stamp(meta: &Metadata) -> Stamp {
     (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size())
 }
 
-/// The text of the file that was found there. What took its place meanwhile is not read: it may lie elsewhere.
+/// Reads a file if it is still the version found; a replacement may point elsewhere.
 fn read(path: &Path, found: Stamp) -> Option<String> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path).ok()?;

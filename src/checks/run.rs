@@ -1,4 +1,4 @@
-//! Runs each check in a sandbox of its own and judges how it went.
+//! Runs each check in its own sandbox and judges its result.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -13,53 +13,53 @@ use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestCounts};
 use crate::process::sandbox::{Network, SandboxView, ScratchHome};
 use crate::process::{self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox};
 
-/// Bytes of a check's output that are judged, half from its beginning and half from its end.
+/// Maximum number of output bytes that are judged, half from each end.
 const JUDGED_BYTES: usize = 4 << 20;
-/// Bytes of the output's end that stay in the outcome.
+/// Maximum number of trailing output bytes in the outcome.
 const SHOWN_BYTES: usize = 16 * 1024;
-/// Time between asking a check to end and killing it.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How checks are run on this machine.
+/// Runner of checks on this machine.
 #[derive(Debug, Clone)]
 pub struct CheckRunner {
     /// The shell, called with `-c` and the command.
     pub shell: PathBuf,
-    /// Whether each check gets a sandbox; off only where the operator asks for none.
+    /// Whether checks run in a sandbox; off only if the operator disables it.
     pub sandboxed: bool,
-    /// Tool chains that checks may read inside the sandbox.
+    /// Tool folders readable in the sandbox.
     pub read_only: Vec<PathBuf>,
-    /// Longest run of a check that names no limit of its own.
+    /// Default time limit of a check.
     pub timeout: Duration,
-    /// Whether checks reach the host's network.
+    /// Whether checks have network access.
     pub network: bool,
-    /// Their whole environment, but for `HOME`, `TMPDIR` and `CI`, which are set here. Never a key or a token.
+    /// Environment of checks, in addition to `HOME`, `TMPDIR` and `CI`; contains no secrets.
     pub env: Vec<(OsString, OsString)>,
-    /// What is masked in their output.
+    /// Masks secrets in their output.
     pub masker: Masker,
-    /// Mark by which processes that left their group are found.
+    /// Cookie that identifies processes that left their process group.
     pub cookie: Option<Cookie>,
 }
 
-/// Why there is no report. How a check went is never an error, but an outcome.
+/// Reason there is no report. A failing check is an outcome, not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ChecksError {
-    /// There is no work tree.
+    /// The work tree is missing.
     #[error("the work tree {0:?} is missing or no folder; it has to be made again before checks can run")]
     NoTree(PathBuf),
     /// The scratch folder cannot be used.
     #[error("the scratch folder {folder:?} for checks could not be made: {source}; is the disk full?")]
     Scratch { folder: PathBuf, source: std::io::Error },
-    /// Nothing could be run: no shell, or no sandbox.
+    /// No check could be started: the shell or the sandbox is missing.
     #[error("check `{check}` could not be started: {source}")]
     Start { check: String, source: ProcessError },
-    /// The run was cancelled; what had ended by then is no report.
+    /// The run was cancelled.
     #[error("the checks were cancelled while `{check}` ran")]
     Cancelled { check: String },
 }
 
 impl CheckRunner {
-    /// A runner with `/bin/sh`, in a sandbox without network, with an empty environment.
+    /// Creates a runner with `/bin/sh`, a sandbox without network, and an empty environment.
     pub fn new() -> Self {
         Self {
             shell: PathBuf::from("/bin/sh"),
@@ -73,9 +73,9 @@ impl CheckRunner {
         }
     }
 
-    /// Runs the checks one after the other in `tree`, each with its own limit, and judges them. `scratch` is their home,
-    /// outside the tree; it is made when missing. One outcome a check, in their order; a check that fails, hangs or
-    /// prints without end does not keep the next from running.
+    /// Runs the checks sequentially in `tree`, each with its own time limit. `scratch` is their home folder outside
+    /// the tree, created if missing. Returns one outcome per check, in order; a failing check does not prevent the
+    /// next.
     ///
     /// # Errors
     /// Only where a check could not be run at all, or was cancelled.
@@ -129,7 +129,7 @@ impl CheckRunner {
     }
 
     fn spec(&self, tree: &Path, scratch: &Path, check: &Check) -> ProcessSpec {
-        // Both outputs in one, so that a message stands where it was printed.
+        // Merges stderr into stdout to keep the order of messages.
         let command = format!("exec 2>&1\n{}", check.command);
         let mut spec = ProcessSpec::new(&self.shell, tree).args(["-c".to_owned(), command]);
         let ours = ["HOME", "TMPDIR", "CI"].map(OsStr::new);
@@ -156,7 +156,7 @@ impl Default for CheckRunner {
     }
 }
 
-/// Runs `work` where it may block; `None` when it panicked.
+/// Runs blocking `work` on a thread; `None` if it panicked.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
 }
@@ -192,13 +192,13 @@ fn failed(why: String) -> CheckVerdict {
     CheckVerdict { holds: false, why, measured: None, wanted: None }
 }
 
-/// The last lines of a text, at most `bytes` of it.
+/// Returns the last complete lines of a text, at most `bytes` long.
 fn tail(text: &str, bytes: usize) -> &str {
     if text.len() <= bytes {
         return text;
     }
     let end = &text[text.ceil_char_boundary(text.len() - bytes)..];
-    // A line that was cut reads as nonsense; but a single line without end is better than nothing.
+    // Drop the cut first line, unless the text is a single line.
     end.split_once('\n').map(|(_, whole)| whole).filter(|whole| !whole.is_empty()).unwrap_or(end)
 }
 

@@ -11,26 +11,26 @@ use tokenizers::Tokenizer;
 
 use crate::domain::knowledge::memory::{EMBEDDING_FILES, Embedding};
 
-/// Largest file of a model, in bytes.
+/// Maximum size of a model file, in bytes.
 const MAX_FILE: u64 = 4 << 30;
-/// Longest text that is read, in bytes, and most of its tokens, as model2vec has it.
+/// Maximum length of an embedded text in bytes and in tokens, as in model2vec.
 const MAX_TEXT: usize = 16 * 1024;
 const MAX_TOKENS: usize = 512;
 /// Names of the table in files of model2vec, and of the sentence-transformers that have such a table alone.
 const TABLES: [&str; 3] = ["embeddings", "embedding.weight", "0"];
 
-/// A model, ready to be asked.
+/// Loaded embedding model.
 pub struct StaticModel {
     name: String,
     tokenizer: Tokenizer,
-    /// Vectors one after the other, `dimensions` numbers each.
+    /// Concatenated vectors of `dimensions` numbers each.
     table: Vec<f32>,
     dimensions: usize,
-    /// What a token counts; all the same where it is empty.
+    /// Weight per token; empty if all are equal.
     weights: Vec<f32>,
-    /// Which vector a token has; its own number where it is empty.
+    /// Index of the vector per token; empty if it equals the token's id.
     rows: Vec<f32>,
-    /// What the tokenizer gives for what it does not know.
+    /// Id of the unknown token.
     unknown: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Debug for StaticModel {
 }
 
 impl StaticModel {
-    /// Reads the model in a folder.
+    /// Loads the model in a folder.
     ///
     /// # Errors
     /// The file that is missing or broken, and why, in one sentence.
@@ -64,7 +64,7 @@ impl StaticModel {
         let name = HEXLOWER.encode(&hash.finalize()[..8]);
         let wrong = |file: usize, why: String| format!("{}: {why}", folder.join(EMBEDDING_FILES[file]).display());
         let tokenizer = tokenizer_of(tokenizer).map_err(|why| wrong(1, why))?;
-        // Vectors are compared by their angle, so that it does not matter whether the model makes them equally long.
+        // Vectors are compared by cosine, so normalisation by the model does not matter.
         serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(config)
             .map_err(|error| wrong(2, format!("it is no JSON object: {error}")))?;
         Self::of(name, tokenizer, table).map_err(|why| wrong(0, why))
@@ -103,16 +103,15 @@ impl StaticModel {
         Ok(Self { name, tokenizer, table, dimensions, weights, rows, unknown })
     }
 
-    /// What its vectors are known by: it changes with any of its files.
+    /// Returns the name under which vectors are stored; changes with any of the model's files.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The vector of a text, of length 1; empty where it knows none of the words. Of a longer text, its first 16 KiB and
-    /// 512 tokens count.
+    /// Returns the unit vector of a text; empty if no token is known. Only the first 16 KiB and 512 tokens are used.
     pub fn embed(&self, text: &str) -> Embedding {
         let text = &text[..text.floor_char_boundary(MAX_TEXT)];
-        // What cannot be cut into tokens has no vector; it is found by its words all the same.
+        // Text that cannot be tokenised has no vector; full-text search still finds it.
         let tokens = self.tokenizer.encode_fast(text, false).map(|found| found.get_ids().to_vec()).unwrap_or_default();
         let mut sum = vec![0.0f32; self.dimensions];
         for token in tokens.into_iter().filter(|token| Some(*token) != self.unknown).take(MAX_TOKENS) {
@@ -130,7 +129,7 @@ impl StaticModel {
     }
 }
 
-/// The tokenizer, without padding and cutting of its own.
+/// Loads the tokenizer with padding and truncation disabled.
 fn tokenizer_of(bytes: &[u8]) -> Result<Tokenizer, String> {
     let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| format!("it is no tokenizer: {error}"))?;
     tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
@@ -138,7 +137,7 @@ fn tokenizer_of(bytes: &[u8]) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-/// A tensor's numbers; whole ones are exact up to 2^24, which is more than any vocabulary has.
+/// Returns a tensor's numbers as `f32`; integers are exact up to 2^24.
 fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
     fn each<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f32) -> Vec<f32> {
         bytes.as_chunks::<N>().0.iter().map(|chunk| read(*chunk)).collect()
@@ -156,7 +155,7 @@ fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
     })
 }
 
-/// A number of IEEE 754 with 16 bits.
+/// Converts an IEEE 754 half-precision number.
 fn half(bits: u16) -> f32 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));

@@ -1,5 +1,5 @@
-//! `POST /webhooks/{forge}`: cap, verify, store, 202. The path decides which forge it is, never a header: a delivery of
-//! Gitea bears GitHub's headers too.
+//! `POST /webhooks/{forge}`: limits the size, verifies the signature, stores the delivery, answers 202. The path
+//! selects the forge, never a header, because Gitea also sends GitHub's headers.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::forge::signature::{SignatureStyle, verify_headers};
 use crate::store::StoreError;
 use crate::store::inbox::{self, Body as Packed, StoredDelivery};
 
-/// Largest body: GitHub sends at most 25 MB.
+/// Maximum size of a body; GitHub sends at most 25 MB.
 const BODY_MAX: usize = 26 * 1024 * 1024;
-/// Room that is made for a body before it comes, in bytes; most fit in.
+/// Initial capacity for a body, in bytes; most fit.
 const FIRST_ROOM: usize = 32 * 1024;
-/// Longest delivery id and event name, in bytes.
+/// Maximum length of a delivery id and event name, in bytes.
 const HEADER_MAX: usize = 200;
 
-/// Takes a delivery in.
+/// Handles a delivery.
 pub(super) async fn take(
     State(edge): State<Arc<Edge>>,
     Path(forge): Path<String>,
@@ -57,7 +57,7 @@ fn refuse(edge: &Edge, name: &str, status: StatusCode, why: &str) -> Response {
 
 type Refusal = (StatusCode, &'static str);
 
-/// `true` where the delivery is new.
+/// Verifies and stores a delivery; returns `true` if it is new.
 async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> Result<bool, Refusal> {
     check_form(headers)?;
     let (delivery_header, event_header) = match hook.style {
@@ -70,7 +70,7 @@ async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> R
     if announced.is_some_and(|length: usize| length > BODY_MAX) {
         return Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 26 MiB"));
     }
-    // The room is kept until the store has the body.
+    // The memory stays reserved until the body is stored.
     let (body, _room) = read(edge, body, announced).await?;
     let values = |name: &str| headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>();
     if !verify_headers(hook.style, &hook.secrets, values, &body) {
@@ -96,7 +96,8 @@ async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> R
     Ok(new)
 }
 
-/// Only JSON as it is: a form's signature is over something else than its body, and a packed body may be a bomb.
+/// Accepts only uncompressed JSON: a form's signature covers something else than its body, and a compressed body may
+/// be a decompression bomb.
 fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -110,16 +111,15 @@ fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The value of the first header that is there, if it is sensible.
+/// Returns the first present header if its value is valid.
 fn one_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
     let value = names.iter().find_map(|name| headers.get(*name))?.to_str().ok()?;
     let sensible = !value.is_empty() && value.len() <= HEADER_MAX && !value.contains(char::is_control);
     sensible.then(|| value.to_owned())
 }
 
-/// Reads a body within the memory that bodies may take. One that announces much has its whole size set aside before, one
-/// without a length the whole cap, so that many of them wait for each other instead of piling up; the usual ones pay as
-/// they come, so that nobody keeps them out by opening connections.
+/// Reads a body within the memory limits. A large announced body reserves its size in advance, one without a length
+/// the maximum; small bodies reserve as they arrive, so that open connections alone block nothing.
 async fn read(edge: &Edge, body: Body, announced: Option<usize>) -> Result<(Vec<u8>, SemaphorePermit<'_>), Refusal> {
     let stopping = |_| (StatusCode::SERVICE_UNAVAILABLE, "the service is stopping");
     let whole = announced.unwrap_or(BODY_MAX);

@@ -1,4 +1,4 @@
-//! The sandbox's side: carries bytes between an agent's pipes and the service's socket.
+//! Bridge in the sandbox: copies bytes between an agent's pipes and the service's socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,29 +8,29 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, 
 
 use super::{ACCEPTED, TOKEN_VARIABLE, connect};
 
-/// How long the service may take to look at the token.
+/// Maximum wait for the response to the token.
 const GREETING: Duration = Duration::from_secs(10);
-/// Longest answer to the token, in bytes.
+/// Maximum length of the response to the token, in bytes.
 const MAX_GREETING: u64 = 1024;
 
-/// Why the bridge ended.
+/// Reason the bridge ended.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
-    /// Nobody listens there.
+    /// No service listens on the socket.
     #[error("the session memory at {path} does not answer: {error}; it is there only while the agent's run lasts")]
     NotThere { path: PathBuf, error: io::Error },
-    /// The service does not know the token.
+    /// The service rejected the token.
     #[error("the session memory refused: {reason}; {TOKEN_VARIABLE} has to be the token of this very run")]
     Refused { reason: String },
     /// The service closed the connection.
     #[error("the session memory has gone: the service ended the run or stopped")]
     Gone,
-    /// The agent's side cannot be read or written.
+    /// Reading from or writing to the agent failed.
     #[error("the agent's side of the bridge failed: {0}")]
     Agent(io::Error),
 }
 
-/// Connects to the socket with the token, then carries what comes in to it and what it answers out, until `input` ends.
+/// Connects with the token, then copies bytes in both directions until `input` ends.
 ///
 /// # Errors
 /// When nobody listens, the token is refused, or the service goes away first.
@@ -43,7 +43,7 @@ pub async fn bridge(
     let not_there = |error| BridgeError::NotThere { path: socket.to_path_buf(), error };
     let (from_service, mut to_service) = connect(socket).await.map_err(not_there)?.into_split();
     let mut from_service = BufReader::new(from_service);
-    // A token is one line; what else it holds would be taken for the protocol.
+    // The token is one line; further lines would be read as protocol.
     let token = token.lines().next().unwrap_or_default();
     to_service.write_all(format!("{token}\n").as_bytes()).await.map_err(not_there)?;
     let mut greeting = String::new();
@@ -60,7 +60,7 @@ pub async fn bridge(
     }
     let inwards = async {
         let carried = tokio::io::copy(&mut input, &mut to_service).await;
-        // The service answers what it was asked and then closes.
+        // The service sends pending responses and closes.
         let _ = to_service.shutdown().await;
         carried
     };
@@ -75,11 +75,11 @@ pub async fn bridge(
     }
 }
 
-/// Carries answers until the service closes; each is passed on at once.
+/// Copies responses until the service closes; each is flushed immediately.
 async fn carry_out(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) -> Result<(), BridgeError> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        // A connection that was reset has ended too.
+        // A reset also ends the connection.
         let read = from.read(&mut buffer).await.unwrap_or(0);
         if read == 0 {
             return Ok(());

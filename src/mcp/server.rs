@@ -1,4 +1,4 @@
-//! The service's side: takes connections of one run in, looks at their token, and serves them.
+//! Server of one run: accepts connections, checks their token and serves them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,17 @@ use tokio_util::sync::CancellationToken;
 use super::tools::Tools;
 use super::{ACCEPTED, MAX_TOKEN_LINE, Session};
 
-/// Connections of a run at the same time; an agent with helpers of its own has some.
+/// Maximum number of concurrent connections per run; agents with subagents use several.
 const MAX_CONNECTIONS: usize = 8;
-/// How long a connection may take to say its token.
+/// Time limit for sending the token.
 const GREETING: Duration = Duration::from_secs(5);
-/// Longest request, in bytes; a longer one is passed over.
+/// Maximum length of a request, in bytes; longer ones are skipped.
 const MAX_REQUEST: usize = 256 * 1024;
-/// Rest after a connection could not be taken in.
+/// Wait after a connection could not be accepted.
 const REST: Duration = Duration::from_millis(100);
 
-/// Serves one run of an agent until `cancel`; open connections end with it. Nothing that a connection does ends it.
+/// Serves one run of an agent until `cancel`, which also closes open connections. Errors of a connection do not stop
+/// the server.
 pub async fn serve(listener: UnixListener, session: Session, cancel: CancellationToken) {
     let session = Arc::new(session);
     let mut connections = JoinSet::new();
@@ -57,7 +58,7 @@ async fn connection(stream: UnixStream, session: Arc<Session>, cancel: Cancellat
     let token = String::from_utf8_lossy(&line);
     if !matches!(said, Ok(Ok(_))) || !session.token.is(token.trim()) {
         tracing::warn!(loop_id = %session.loop_id, "somebody without the token asked for the session memory");
-        // It may have gone already.
+        // The client may have disconnected already.
         let _ = write.write_all(b"refused: the token is wrong\n").await;
         return;
     }

@@ -1,7 +1,7 @@
-//! The tools of the session memory: what they are called, what they take, what they answer.
+//! Tools of the session memory: names, arguments and answers.
 //!
-//! Wrong arguments and failures are answers for the agent to read, so that it can ask again; only a name that is no tool
-//! is an error of the protocol.
+//! Invalid arguments and failures are returned as tool results that the agent can read; only an unknown tool is a
+//! protocol error.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use super::{Learnings, Session};
 use crate::domain::knowledge::session::{self, SessionQuery};
 use crate::store::{self, StoreError};
 
-/// Questions of a connection that may wait for their answers.
+/// Maximum number of pending requests per connection.
 const MAX_WAITING: usize = 16;
-/// Longest query for learnings, in characters.
+/// Maximum length of a query for learnings, in characters.
 const MAX_LEARNINGS_QUERY: usize = 2_000;
-/// What the agent is told about all of it.
+/// Instructions of the server for the agent.
 const INSTRUCTIONS: &str = "What happened earlier in this task: your own previous iterations, their tool calls, errors, \
     checks and summaries. Look here before you repeat an approach that may have failed already.";
 
@@ -53,7 +53,7 @@ struct About {
     query: String,
 }
 
-/// The tools over one connection.
+/// Tools served on one connection.
 #[derive(Clone)]
 pub(super) struct Tools {
     session: Arc<Session>,
@@ -94,7 +94,7 @@ impl Tools {
         tools
     }
 
-    /// The answer of a tool, or what the agent has to know instead; `None` where there is no such tool.
+    /// Returns the answer of a tool or an error for the agent; `None` if there is no such tool.
     async fn answer(&self, name: &str, arguments: JsonObject) -> Option<Result<String, String>> {
         Some(match (name, &self.session.learnings) {
             ("search", _) => self.search(arguments).await,
@@ -161,7 +161,7 @@ impl ServerHandler for Tools {
             let told = format!("more than {MAX_WAITING} questions wait for an answer; ask them one after the other");
             return Ok(told_back(Err(told)));
         };
-        // One run reads the store once at a time, so that no agent keeps the service's readers busy.
+        // Requests of a run are serialised, so that one agent cannot occupy all readers of the store.
         let _turn = self.one_at_a_time.lock().await;
         match self.answer(&request.name, request.arguments.unwrap_or_default()).await {
             Some(answer) => Ok(told_back(answer)),
@@ -183,7 +183,7 @@ fn told_back(answer: Result<String, String>) -> CallToolResponse {
 
 fn tool<T: JsonSchema>(name: &'static str, description: &'static str) -> Tool {
     let schema = schemars::SchemaGenerator::from(schemars::generate::SchemaSettings::draft2020_12().with(|settings| {
-        // Some agents hand schemas to providers that know no references.
+        // Some agents pass schemas to providers that do not support references.
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     }))
@@ -195,14 +195,14 @@ fn tool<T: JsonSchema>(name: &'static str, description: &'static str) -> Tool {
     Tool::new(name, description, schema).with_annotations(hints)
 }
 
-/// Reads a tool's arguments; the error says which are wrong.
+/// Parses a tool's arguments; the error names the invalid ones.
 fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
-    // What is null is as if it was not there: agents fill in every field of a schema.
+    // Null counts as missing, because agents fill in every field of a schema.
     let given: JsonObject = arguments.into_iter().filter(|(_, value)| !value.is_null()).collect();
     serde_json::from_value(given.into()).map_err(|error| format!("the arguments are wrong: {error}"))
 }
 
-/// A failure of the store in words for an agent; the operator finds the reason in the log.
+/// Returns the message for the agent after a failure of the store; the cause is logged.
 fn told(error: StoreError) -> String {
     tracing::warn!(%error, "the session memory could not be read");
     "the session memory cannot be read just now; go on without it".to_owned()

@@ -1,4 +1,4 @@
-//! Takes connections in: so many at a time, and none for long that does not send a request's head.
+//! Accepts HTTP connections, with limits on their number and on the time for a request's head.
 
 use std::future::Future;
 use std::io;
@@ -15,28 +15,27 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Pause after a connection could not be accepted, as when all file descriptors are in use.
+/// Wait after a connection could not be accepted, for example because no file descriptors are free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest time for a request's head.
+/// Time limit for a request's head.
 const HEAD: Duration = Duration::from_secs(5);
-/// Most connections at a time, a few KiB each: thousands of idle ones keep nobody out.
+/// Maximum number of concurrent connections, at a few KiB each.
 const MOST_CONNECTIONS: u64 = 8_192;
-/// Open files that are kept for the database, git, agents and calls to forges.
+/// File descriptors reserved for the database, git, agents and calls to forges.
 const OTHER_FILES: u64 = 512;
 
-/// What connections may take.
+/// Limits on connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections at a time; further ones wait in the system's queue. Each costs a file descriptor.
+    /// Maximum number of concurrent connections, one file descriptor each; further ones wait in the listen queue.
     pub connections: usize,
-    /// Longest time for a request's head, also between two requests of one connection.
+    /// Time limit for a request's head, including idle time between requests.
     pub head: Duration,
 }
 
 impl Limits {
-    /// As many connections as the process may have open files, less those for everything else; its soft limit, often
-    /// 1,024, is raised as far as it may be.
+    /// Returns limits derived from the limit on open files, whose soft value is raised to the hard one.
     pub fn of_this_process() -> Self {
         let mut files = getrlimit(Resource::Nofile);
         let wanted =
@@ -53,7 +52,7 @@ impl Limits {
     }
 }
 
-/// Serves until `stop`, then lets the requests under way end.
+/// Serves until `stop`, then finishes the current requests.
 ///
 /// # Errors
 /// None now; the result is what a task that serves is expected to give.
@@ -85,12 +84,12 @@ pub async fn serve(
                 continue;
             }
         };
-        // Answers are small and wanted at once; without it they are only later.
+        // Responses are small and latency matters.
         let _ = stream.set_nodelay(true);
         let served = connection.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
         let served = graceful.watch(served);
         open.spawn(async move {
-            // Broken and silent connections are the other side's affair.
+            // Errors of a connection concern only its client.
             let _ = served.await;
             drop(permit);
         });

@@ -1,4 +1,4 @@
-//! Counts of cargo test, nextest, go test, CTest and Maven.
+//! Test counts of cargo test, nextest, go test, CTest and Maven.
 
 use std::sync::LazyLock;
 
@@ -15,8 +15,8 @@ static CARGO: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Each test binary says how many it runs and closes with one result. A result line whose sum is another number was
-/// printed by a test, not by the harness.
+/// Each test binary prints the number of its tests and one result line. A result line with another sum was printed by
+/// a test, not by the harness.
 pub(super) fn cargo(output: &str) -> Option<TestCounts> {
     let mut announced: Option<u64> = None;
     sum(CARGO.captures_iter(output).filter_map(|found| {
@@ -92,7 +92,7 @@ static CTEST: LazyLock<Regex> = LazyLock::new(|| {
 static CTEST_NOT_RUN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?m)^\s+\d+ - .+ \((Skipped|Disabled)\)$").expect("constant pattern"));
 
-/// CTest takes skipped tests into its total as passed, and leaves disabled ones out of it.
+/// CTest counts skipped tests as passed and omits disabled ones.
 pub(super) fn ctest(output: &str) -> Option<TestCounts> {
     let mut counts = sum(CTEST.captures_iter(output).map(|found| {
         let failing = number(&found, 1);

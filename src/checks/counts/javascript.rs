@@ -1,4 +1,4 @@
-//! Counts of jest, vitest, mocha and node's own runner.
+//! Test counts of jest, vitest, mocha and Node.js.
 
 use std::sync::LazyLock;
 

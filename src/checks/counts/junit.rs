@@ -1,4 +1,4 @@
-//! Counts of a JUnit XML file.
+//! Test counts of a JUnit XML file.
 
 use roxmltree::{Document, Node};
 
@@ -33,7 +33,7 @@ fn case(node: Node<'_, '_>) -> TestCounts {
     counts
 }
 
-/// What the outermost element with a total says.
+/// Returns the totals of the outermost element that has them.
 fn totals(node: Node<'_, '_>) -> TestCounts {
     let number = |name: &str| node.attribute(name).and_then(|text| text.trim().parse::<u64>().ok());
     let Some(tests) = number("tests") else {

@@ -1,4 +1,4 @@
-//! Counts of pytest, prove and plain TAP.
+//! Test counts of pytest, prove and plain TAP.
 
 use std::sync::LazyLock;
 

@@ -160,7 +160,7 @@ impl Engine {
         outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be handled")).ok()
     }
 
-    /// Begins with the queues whose turn it is.
+    /// Starts batches of all queues that are ready.
     fn set_off<'a>(&'a self, queues: &mut DeliveryQueues, under_way: &FuturesUnordered<BoxFuture<'a, FinishedTask>>) {
         while let Some((place, repo, ids)) = queues.next(&self.call_limits.intake) {
             let permit = repo.map(|repo| self.call_limits.intake.acquire(&repo));
