@@ -98,7 +98,7 @@ impl Engine {
         if everything {
             self.forget_folders(&self.settings.sessions, live.clone(), looked_at).await;
             self.forget_folders(&self.settings.logs, live, before).await;
-            self.keep_memory().await?;
+            self.maintain_memory().await?;
         }
         self.store
             .write(move |c| {
