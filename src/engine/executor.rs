@@ -86,7 +86,7 @@ impl Engine {
         queue: String,
         may: impl Fn(&IssueRef) -> bool + Send + 'static,
     ) -> Result<Option<ClaimedEffect>, StoreError> {
-        self.mind_the_clock().await?;
+        self.follow_clock_changes().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());
         let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
         let claimed = self.store.write(move |c| outbox::claim(c, &queue, may, &owner, now, lease)).await?;
@@ -135,7 +135,7 @@ impl Engine {
         claimed: ClaimedEffect,
         outcome: Result<Receipt, EffectError>,
     ) -> Result<(), StoreError> {
-        self.mind_the_clock().await?;
+        self.follow_clock_changes().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();
         let origin = format!("effect/{}/{}", claimed.id, claimed.fence);
@@ -202,7 +202,7 @@ impl Engine {
 
     /// Steps one loop that has a pending input, or grants free slots; returns `true` if anything changed.
     pub async fn loop_step(&self) -> Result<bool, StoreError> {
-        self.mind_the_clock().await?;
+        self.follow_clock_changes().await?;
         let now = self.clock.now();
         let (audiences, memory) = (self.audiences(), self.memory());
         let decision = match self.store.write(move |c| loops::step_next(c, &audiences, &memory, now)).await {

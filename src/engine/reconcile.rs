@@ -180,7 +180,7 @@ impl Engine {
             other => other?,
         };
         for (number, comment) in comments {
-            self.remove_late_twin(account, repo, &comment).await?;
+            self.delete_late_duplicate(account, repo, &comment).await?;
             self.missed_comment(account, repo, number, comment, since).await?;
         }
         for issue in polling.issues_changed_since(repo, since).await? {

@@ -233,7 +233,7 @@ async fn heartbeat(engine: Arc<Engine>) {
     let lease = engine.settings.lease;
     let mut missed = Duration::ZERO;
     while !engine.stopping.is_cancelled() {
-        if let Err(error) = engine.mind_the_clock().await {
+        if let Err(error) = engine.follow_clock_changes().await {
             tracing::error!(%error, "our leases could not follow the clock");
         }
         let (owner, now) = (engine.owner.name(), engine.clock.now());
