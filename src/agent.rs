@@ -1,29 +1,26 @@
-//! Backends: what runs a coding agent and reads its output.
+//! Backends: run coding agents and read their output.
 //!
-//! A backend is a command with a way to call it and a way to read what it prints. Both are a row of the table in
-//! `preset`; everything else (folders, environment, sandbox, limits, report) is the same for all, in `command`.
+//! A backend is a command, its arguments and a reader for its output. [`presets`] lists the known ones; folders, environment,
+//! sandbox, limits and report are the same for all and are in `command`. `internal` is the built-in agent on an HTTP API.
 
-mod aider;
 mod broker;
-mod claude;
-mod codex;
 mod command;
-mod gemini;
 mod internal;
 mod jsonl;
-mod kimi;
 mod mcp;
-mod opencode;
+mod output;
 mod placeholder;
 mod preset;
+pub mod presets;
 mod refusal;
 mod report;
 mod run_environment;
 mod script;
 mod session;
-mod stream;
+mod text;
 #[cfg(test)]
 mod transcript;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -43,116 +40,116 @@ use crate::domain::providers::money::Cumulative;
 use crate::process::Cookie;
 use crate::process::sandbox::Network;
 
-pub use claude::ClaudeStream;
-pub use internal::{AgentLimits, InternalSettings, ModelFunction, PriceFunction, build_internal};
-pub use preset::{OutputFormat, names as preset_names};
+pub use internal::{InternalAgentLimits, InternalSettings, ModelFunction, PriceFunction, build_internal};
+pub use preset::{AgentPackage, AgentProgram, UsageReport};
+pub use presets::OutputFormat;
 
 /// One run of an agent in a work tree.
 #[derive(Debug, Clone)]
 pub struct AgentRun {
-    /// What the agent is told.
+    /// Prompt.
     pub prompt: String,
-    /// The work tree, absolute; the agent runs in it and may change it.
+    /// Work tree, absolute; the agent runs in it and may change it.
     pub tree: PathBuf,
-    /// What it may read beside (and within) the tree, absolute.
+    /// Further paths that it may only read, outside or within the tree, absolute.
     pub read_only: Vec<PathBuf>,
-    /// A folder outside the tree for this attempt alone, absolute: prompt, report and home of the agent.
+    /// Folder of this attempt outside the tree, absolute: prompt, report and home of the agent.
     pub scratch: PathBuf,
-    /// The loop, for the agent's environment.
+    /// Id of the loop, for the agent's environment.
     pub loop_id: String,
-    /// Number of the iteration, from 1.
+    /// 1-based number of the iteration.
     pub iteration: u32,
-    /// Model by the operator's name; the settings' map turns it into the backend's. `None` for the backend's default.
+    /// Model by the operator's name; the setup maps it to the backend's name. `None` for the backend's default.
     pub model: Option<String>,
-    /// Longest run.
+    /// Maximum running time.
     pub wall: Duration,
-    /// Longest silence.
+    /// Maximum time without output.
     pub idle: Duration,
-    /// Turns that it may take; only agents that count them are held to it. `None` for the agent's own limit.
+    /// Maximum number of turns, for agents that count them; `None` for the agent's own limit.
     pub max_turns: Option<u32>,
-    /// What it may cost; only backends that count their cost themselves are held to it.
+    /// Maximum cost, for backends that measure their cost themselves.
     pub max_cost: Option<Money>,
-    /// The session that it goes on with; only agents that keep sessions do ([`Backend::resumes`]).
+    /// Session to resume, for agents that keep sessions ([`Backend::resumes`]).
     pub session: Option<ResumedSession>,
-    /// Where the files of its session are to be copied when it ends well: a folder outside the tree, absolute, that is not
-    /// there yet. Without one, nobody goes on with it.
+    /// Folder to which the session's files are copied after success: absolute, outside the tree, not yet existing. With
+    /// `None` the session cannot be resumed.
     pub keep: Option<PathBuf>,
-    /// MCP servers for it, in Claude Code's format (`{"mcpServers": {…}}`): a file, absolute, that it may read.
+    /// File with MCP servers in Claude Code's format (`{"mcpServers": {…}}`), absolute and readable by the agent.
     pub mcp_config: Option<PathBuf>,
-    /// Mark of its processes.
+    /// Mark in the environment of its processes.
     pub cookie: Cookie,
-    /// Whether it is shut in by bubblewrap.
+    /// Whether it runs in a bubblewrap sandbox.
     pub sandboxed: bool,
-    /// What it has of the network when shut in, beside the servers of its model.
+    /// Network access in the sandbox, in addition to the servers of its model.
     pub network: Network,
 }
 
-/// A session that a run goes on with.
+/// A session that a run resumes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResumedSession {
-    /// The backend's name for it.
+    /// Id of the session, given by the backend.
     pub id: String,
-    /// The folder that its files were kept in.
+    /// Folder that contains its files.
     pub files: PathBuf,
-    /// What it had used by then, by the backend's account.
+    /// Usage so far, as the backend reported it.
     pub account: Cumulative,
 }
 
-/// How a run of an agent went.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentOutcome {
-    /// In one word.
+    /// Status.
     pub status: AgentStatus,
-    /// What it reported; `None` where it wrote nothing that can be read.
+    /// Report of the agent; `None` if it wrote none or none that can be read.
     pub report: Option<AgentReport>,
-    /// What was wrong with the report, in a sentence; also where only a part of it was.
+    /// Problem with the report or with parts of it, as a sentence.
     pub report_problem: Option<String>,
-    /// The last thing it said, masked, at most 16 KiB.
+    /// Last message, masked, at most 16 KiB.
     pub final_message: String,
-    /// The backend's session.
+    /// Id of the session.
     pub session: Option<String>,
-    /// Whether a later run can go on with it: it ended well, and what is needed for that was kept.
+    /// Whether a later run can resume the session: the run succeeded and the session's files were copied.
     pub session_kept: bool,
-    /// Whether nothing was done because the backend does not know the session that was to go on.
+    /// Whether the run did nothing because the backend does not know the session to resume.
     pub session_unknown: bool,
-    /// Tokens of the last turn, read and written: how much of the context the session fills.
+    /// Input and output tokens of the last turn: the part of the context window that the session fills.
     pub context_tokens: Option<u64>,
-    /// Tokens that fit into the context, where the backend says it.
+    /// Size of the context window in tokens, if the backend reports it.
     pub context_window: Option<u64>,
-    /// Tokens and cost as the backend gave them, which may be those of the whole session.
+    /// Tokens and cost as the backend reported them, which can be those of the whole session.
     pub account: Cumulative,
-    /// Tokens read, cached ones included.
+    /// Input tokens, including cached ones.
     pub tokens_in: u64,
-    /// Tokens written, those of its thoughts included.
+    /// Output tokens, including reasoning.
     pub tokens_out: u64,
-    /// Of the tokens read, those that came from the provider's cache.
+    /// Input tokens read from the provider's cache; part of `tokens_in`.
     pub cache_read: u64,
-    /// Of the tokens read, those that were put into the provider's cache.
+    /// Input tokens written to the provider's cache; part of `tokens_in`.
     pub cache_write: u64,
-    /// Cost by the backend's own figure.
+    /// Cost, if the backend reports it.
     pub cost: Option<Money>,
-    /// The model that served it, by the backend's own name, where the backend says it.
+    /// Model that was used, by the backend's name, if the backend reports it.
     pub model: Option<String>,
-    /// Tools it called.
+    /// Number of tool calls.
     pub tool_calls: u32,
-    /// Calls that failed.
+    /// Number of tool calls that failed.
     pub tool_errors: u32,
-    /// What went wrong on the way, at most 50, masked.
+    /// Errors during the run, masked, at most 50.
     pub errors: Vec<String>,
-    /// Milliseconds it took.
+    /// Running time in milliseconds.
     pub duration_ms: u64,
-    /// What it printed on both outputs, masked, at most 16 MiB, its middle left out where there was more.
+    /// Output on both streams, masked, at most 16 MiB; the middle of longer output is left out.
     pub output: String,
-    /// Tools that it was not allowed to use.
+    /// Tools whose use was denied.
     pub denied: Vec<String>,
-    /// Why it stopped, in the backend's own word; empty where it says none.
+    /// Stop reason in the backend's words; empty if it reports none.
     pub stop_reason: String,
-    /// What can tell of a provider's limit; masked.
+    /// Signs of a provider's limit, masked.
     pub signals: LimitSignals,
 }
 
 impl AgentOutcome {
-    /// Of a run of which nothing but its end is known.
+    /// Creates the result of a run of which only the status is known.
     pub fn only(status: AgentStatus) -> Self {
         Self {
             status,
@@ -183,28 +180,28 @@ impl AgentOutcome {
     }
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum AgentStatus {
-    /// It came to its own end. What that is worth, the checks say.
+    /// It ended by itself. Whether the work is good is for the checks to decide.
     Finished,
-    /// It broke off.
+    /// It failed.
     Failed { reason: String },
-    /// It was ended: it ran or was silent for too long.
+    /// It was stopped because it ran or was silent for too long.
     TimedOut { what: String },
-    /// It was ended from outside.
+    /// It was cancelled.
     Cancelled,
-    /// It cannot run here until somebody acts: program missing, not logged in, model unknown, no sandbox.
+    /// It cannot run until a person acts: program missing, not logged in, model unknown, no sandbox.
     Unavailable { reason: String },
-    /// The provider does not serve us now (a limit, or trouble of its own). Not an iteration.
+    /// The provider does not serve requests now (a limit, or an outage). Does not count as an iteration.
     Limited { until_ms: Option<i64>, reason: String },
-    /// It stopped because it cost more than it may.
+    /// It stopped at its budget.
     OverBudget,
 }
 
 impl AgentStatus {
-    /// What went wrong, as a sentence without a full stop; for a run that went well, that it ended.
+    /// Describes the end as a sentence without a full stop.
     pub fn words(&self) -> String {
         match self {
             Self::Finished => "it ended".to_owned(),
@@ -216,57 +213,57 @@ impl AgentStatus {
     }
 }
 
-/// What an agent does while it runs; texts are masked and at most 4,000 characters.
+/// Event of a running agent; texts are masked and at most 4,000 characters long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum AgentEvent {
-    /// It has a session by this name.
+    /// It started or resumed a session.
     Session { id: String },
-    /// It said something, or printed a line that is not understood further.
+    /// It wrote a text, or printed a line that is not recognized.
     Text { text: String },
-    /// It called a tool; what the call was about (a command, a path), at most 500 characters.
+    /// It called a tool; `input` is a summary (a command, a path), at most 500 characters.
     ToolCalled { name: String, input: String },
     /// It changed a file.
     FileChanged { path: String },
-    /// A call failed.
+    /// A tool call failed.
     ToolFailed { text: String },
-    /// The provider was asked again.
+    /// A request to the provider was retried.
     Retried { reason: String },
-    /// What it has used so far. Tokens read include those from the provider's cache and those put into it.
+    /// Usage so far. Input tokens include those read from and written to the provider's cache.
     Used {
         tokens_in: u64,
         tokens_out: u64,
         cache_read: u64,
         cache_write: u64,
-        /// By the backend's own figure.
+        /// Cost, if the backend reports it.
         cost: Option<Money>,
-        /// The model that served it, where the backend says it.
+        /// Model that was used, if the backend reports it.
         model: Option<String>,
     },
 }
 
-/// Where a run with this scratch folder is told to leave its report.
+/// Returns the file in which a run with this scratch folder leaves its report.
 pub fn report_path(scratch: &std::path::Path) -> PathBuf {
     run_environment::report_path(scratch)
 }
 
-/// Something that can run a coding agent.
+/// Runs a coding agent.
 #[async_trait]
 pub trait Backend: Send + Sync {
-    /// The operator's name for it.
+    /// Name in the configuration.
     fn name(&self) -> &str;
 
-    /// Whether a later run can go on with the session of an earlier one.
+    /// Whether a run can resume the session of an earlier one.
     fn resumes(&self) -> bool {
         false
     }
 
-    /// Variables with keys that its agent does not get to see.
+    /// Environment variables with keys that are hidden from the agent.
     fn hidden_keys(&self) -> Vec<&str> {
         Vec::new()
     }
 
-    /// Runs the agent to its end. Never fails: whatever happens is in the outcome.
+    /// Runs the agent to its end. Never fails: errors are part of the outcome.
     async fn run(
         &self,
         run: AgentRun,
@@ -274,46 +271,46 @@ pub trait Backend: Send + Sync {
         on_event: &mut (dyn FnMut(AgentEvent) + Send),
     ) -> AgentOutcome;
 
-    /// Its version.
+    /// Returns the version of its program.
     ///
     /// # Errors
-    /// A sentence that says why it does not answer and what to do.
+    /// A sentence with the reason and what to do.
     async fn probe(&self) -> Result<String, String>;
 }
 
-/// What sort of backend it is.
+/// Kind of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackendKind {
     /// Any command.
     Script,
-    /// A coding agent that is known by name; see [`preset_names`].
+    /// A preset, by name; see [`presets`].
     Preset(String),
-    /// Our own agent on a model's HTTP interface; made by [`build_internal`].
+    /// The built-in agent on an HTTP API; created by [`build_internal`].
     Internal,
 }
 
-/// A backend's configuration, resolved for this machine: nothing is read from files or environment here.
+/// A backend's configuration, resolved for this machine; no files and no environment are read here.
 #[derive(Debug, Clone)]
 pub struct BackendSetup {
     /// Kind of the backend.
     pub kind: BackendKind,
-    /// Keys of the configuration. A relative path of a program is taken from `config_folder`.
+    /// Keys of the configuration. The path of a program can be relative to `config_folder`.
     pub config: BackendSettings,
     /// Folder of the operator's file, absolute.
     pub config_folder: PathBuf,
-    /// `PATH` of the agent, in which its program is looked up.
+    /// `PATH` of the agent; its program is looked up there.
     pub path: OsString,
     /// Tool folders that it may read in the sandbox (see `process::sandbox::SandboxView::tools`).
     pub tools: Vec<PathBuf>,
-    /// The backend's names of models by the operator's.
+    /// Backend's names of models by the operator's names.
     pub models: BTreeMap<String, String>,
-    /// Allowed environment variables with their values, which are masked in all output.
+    /// Environment variables that are passed on, with their values, which are masked in all output.
     pub env: Vec<(String, SecretString)>,
-    /// Format of its output; `None` for the preset's own, and text for a script.
+    /// Output format; `None` for the preset's own format, or text for a script.
     pub output: Option<OutputFormat>,
-    /// Whether the prompt is also given on standard input.
+    /// Whether the prompt is passed on standard input.
     pub prompt_on_stdin: bool,
-    /// Secrets of the service: never given to the agent, masked in all output.
+    /// Secrets of the service: never passed to the agent, masked in all output.
     pub masked: Vec<SecretString>,
 }
 
@@ -335,7 +332,7 @@ impl BackendSetup {
     }
 }
 
-/// Makes the backend `name` from its settings; its program is looked up now, once, and never in a work tree.
+/// Creates the backend `name`. Its program is looked up once, now, and never in a work tree.
 ///
 /// # Errors
 /// A sentence for the operator: unknown preset, no command, program missing or not executable.
@@ -343,10 +340,10 @@ pub fn build(name: &str, settings: BackendSetup) -> Result<Box<dyn Backend>, Str
     let preset = match &settings.kind {
         BackendKind::Script => &script::PRESET,
         BackendKind::Internal => {
-            return Err(format!("backend {name}: an internal agent needs a model: it is made of one"));
+            return Err(format!("backend {name}: an internal agent needs a model; create it with `build_internal`"));
         }
-        BackendKind::Preset(preset) => preset::find(preset).ok_or_else(|| {
-            format!("backend {name}: there is no preset {preset:?}; there are: {}", preset_names().join(", "))
+        BackendKind::Preset(preset) => presets::find(preset).ok_or_else(|| {
+            format!("backend {name}: there is no preset {preset:?}; there are: {}", presets::names().join(", "))
         })?,
     };
     command::CommandBackend::new(name, preset, settings)

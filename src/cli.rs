@@ -79,7 +79,7 @@ pub enum Command {
     Replay(replay::ReplayArgs),
     /// Answer an agent's questions about its loop: an MCP server over standard input and output
     Mcp(mcp::McpArgs),
-    /// Begin a program in a sandbox from which single hosts can be reached: the service calls this, people do not
+    /// Start a program in a sandbox with an egress proxy; called by the service only
     #[command(hide = true)]
     SandboxExec(sandbox_exec::SandboxExecArgs),
     /// Copy the database while the service runs

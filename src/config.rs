@@ -49,9 +49,6 @@ use problem::ProblemCollector;
 use schema_check::SchemaView;
 use yaml::YamlNode;
 
-/// Names of the built-in backends, which need only `enabled: true`.
-pub const PRESETS: &[&str] = &["claude", "codex", "gemini", "opencode", "kimi", "aider"];
-
 /// Maximum size of a configuration file, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 

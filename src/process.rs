@@ -1,12 +1,11 @@
 //! The only spawner of processes: argument lists, limits, group kill, capped and masked output.
 //!
-//! Invariants: the child sees descriptors 0, 1, 2 and the given ones, and exactly the given environment; it is the
-//! leader of a session of its own, without a terminal; when [`run`] returns or is dropped, its process group is dead,
-//! and with a [`Cookie`] everything else that still carries the cookie too; memory is bounded by `keep_bytes` whatever
-//! the child prints, and the child is never blocked by us.
+//! Invariants: the child gets descriptors 0, 1, 2 and the given ones, and exactly the given environment; it is the leader of
+//! its own session, without a terminal; when [`run`] returns or is dropped, its process group is dead, and with a [`Cookie`]
+//! also every other process that carries the cookie; memory is bounded by `keep_bytes`, and the child never blocks on output.
 //!
-//! Accepted: without a sandbox, a process that leaves the group *and* clears its environment is not found again; the
-//! process-id namespace of the bubblewrap tier is what closes that hole.
+//! Accepted: without a sandbox, a process that leaves the group *and* clears its environment is not found. In a bubblewrap
+//! sandbox the PID namespace prevents that.
 
 mod capture;
 mod egress_proxy;
@@ -32,34 +31,34 @@ use sandbox::{EgressSettings, Network, SandboxView};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 
-/// What to run, and within which bounds.
+/// Program to run, with its limits.
 #[derive(Debug, Clone)]
 pub struct ProcessSpec {
-    /// A path, or a name that is looked up in the `PATH` of `env`.
+    /// Path, or a name that is looked up in the `PATH` of `env`.
     pub program: PathBuf,
     /// Arguments, without the program's name; never a shell string, never a secret.
     pub args: Vec<OsString>,
-    /// Existing folder to run in.
+    /// Existing working directory.
     pub cwd: PathBuf,
-    /// The whole environment of the child; nothing is inherited.
+    /// Complete environment of the child; nothing is inherited.
     pub env: Vec<(OsString, OsString)>,
-    /// What the child reads on descriptor 0.
+    /// Standard input.
     pub stdin: Stdin,
-    /// Further descriptors: number in the child (3 to 63, each once) and what can be read there, at most 60 KiB.
-    /// This is how secrets get to a child: they are then in no argument, environment or file.
+    /// Further descriptors: unique number in the child (3 to 63), and the bytes to read from it, at most 60 KiB. Secrets are
+    /// passed this way, so that they are in no argument, environment or file.
     pub fds: Vec<(i32, Vec<u8>)>,
-    /// Bounds.
+    /// Limits of time and memory.
     pub limits: ProcessLimits,
-    /// What the child can see.
+    /// Sandbox of the child.
     pub sandbox: Sandbox,
-    /// Mark by which processes are found that left the group.
+    /// Mark that identifies processes that left the process group.
     pub cookie: Option<Cookie>,
-    /// What is masked in all output.
+    /// Secrets to mask in all output.
     pub secrets: Masker,
 }
 
 impl ProcessSpec {
-    /// A program without arguments in `cwd`: empty environment, no input, default limits, no sandbox, no cookie.
+    /// Creates a specification without arguments: empty environment, no input, default limits, no sandbox, no cookie.
     pub fn new(program: impl Into<PathBuf>, cwd: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -89,7 +88,7 @@ impl ProcessSpec {
 }
 
 impl ProcessSpec {
-    /// What lets single hosts be reached, where that is wanted.
+    /// Settings of the egress proxy, if the sandbox has one.
     fn egress(&self) -> Option<&EgressSettings> {
         match &self.sandbox {
             Sandbox::Bubblewrap(SandboxView { network: Network::Only(egress), .. }) => Some(egress),
@@ -98,13 +97,13 @@ impl ProcessSpec {
     }
 }
 
-/// What a child reads on descriptor 0.
+/// Standard input of a child.
 #[derive(Clone, Default)]
 pub enum Stdin {
     /// Nothing: `/dev/null`.
     #[default]
     Null,
-    /// These bytes, any number, then the end of input.
+    /// These bytes, followed by end of file.
     Bytes(Vec<u8>),
 }
 
@@ -117,27 +116,27 @@ impl std::fmt::Debug for Stdin {
     }
 }
 
-/// Bounds of a run.
+/// Limits of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessLimits {
-    /// Longest run.
+    /// Maximum running time.
     pub wall: Duration,
-    /// Longest silence on both outputs; `None` for no such limit.
+    /// Maximum time without output; `None` for no limit.
     pub idle: Option<Duration>,
-    /// Time between SIGTERM and SIGKILL; at most 3 s of it where the run is cancelled.
+    /// Time between SIGTERM and SIGKILL; at most 3 s when the run is cancelled.
     pub grace: Duration,
-    /// Bytes kept of each output stream, half from its beginning and half from its end.
+    /// Bytes that are kept of each output stream: half from its beginning and half from its end.
     pub keep_bytes: usize,
 }
 
 impl Default for ProcessLimits {
-    /// Ten minutes, no idle limit, 5 s of grace, 256 KiB a stream.
+    /// Ten minutes, no idle limit, 5 s of grace, 256 KiB per stream.
     fn default() -> Self {
         Self { wall: Duration::from_secs(600), idle: None, grace: Duration::from_secs(5), keep_bytes: 256 * 1024 }
     }
 }
 
-/// Which output a line came from.
+/// Output stream of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Descriptor 1.
@@ -146,78 +145,78 @@ pub enum Stream {
     Stderr,
 }
 
-/// What the reader of lines wants.
+/// Decision of the reader of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flow {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// End the process, for this reason.
+    /// Stop the process, for this reason.
     Stop(String),
 }
 
-/// Gets each line as it comes: masked, without its end, at most 1 MiB of it.
+/// Callback for each line: masked, without its line ending, cut at 1 MiB.
 pub type Lines<'a> = &'a mut (dyn FnMut(Stream, &str) -> Flow + Send);
 
-/// Why a run is over.
+/// End of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessEnd {
-    /// By itself, with this code. In a sandbox a signal shows as 128 + its number.
+    /// It exited with this code. In a sandbox, death by a signal appears as 128 + its number.
     Exited(i32),
-    /// By a signal that was not ours.
+    /// It was killed by a signal that was not sent by the service.
     Signalled(i32),
-    /// We ended it: it ran for too long.
+    /// It was stopped because it ran too long.
     WallLimit,
-    /// We ended it: it printed nothing for too long.
+    /// It was stopped because it printed nothing for too long.
     IdleLimit,
-    /// We ended it: the token was cancelled.
+    /// It was stopped because the token was cancelled.
     Cancelled,
-    /// We ended it: the reader of its lines asked for that, for this reason.
+    /// It was stopped because the reader of its lines asked for it, for this reason.
     Stopped(String),
 }
 
-/// A run that is over.
+/// Result of a run.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    /// Why it is over.
+    /// End of the process.
     pub ended: ProcessEnd,
-    /// Exit code, where there was one; also when we asked it to end and it did.
+    /// Exit code, if there is one; also if the process exited after SIGTERM.
     pub exit_code: Option<i32>,
-    /// What it printed on descriptor 1.
+    /// Standard output.
     pub stdout: Captured,
-    /// What it printed on descriptor 2.
+    /// Standard error.
     pub stderr: Captured,
-    /// Whether it was killed while the system ended processes for want of memory.
+    /// Whether it was killed while the kernel killed processes because memory ran out.
     pub out_of_memory: bool,
-    /// From start to end.
+    /// Running time.
     pub duration: Duration,
 }
 
 impl Finished {
-    /// Whether it ended by itself with code 0.
+    /// Whether it exited with code 0.
     pub fn success(&self) -> bool {
         self.ended == ProcessEnd::Exited(0)
     }
 }
 
-/// Why nothing was run.
+/// Error that prevented a run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// No such program.
+    /// The program does not exist.
     #[error("there is no program {program:?}: install it, or give its full path in the configuration")]
     NotFound { program: PathBuf },
-    /// A file, but not one to run.
+    /// The file cannot be executed.
     #[error("{program:?} cannot be executed: make it a regular file with the execute bit set (chmod +x)")]
     NotExecutable { program: PathBuf },
-    /// The folder to run in is missing.
-    #[error("{folder:?}, where {program:?} was to run, is not a folder that can be entered: {source}")]
+    /// The working directory is missing.
+    #[error("the working directory {folder:?} of {program:?} is not an accessible folder: {source}")]
     NoFolder { program: PathBuf, folder: PathBuf, source: std::io::Error },
-    /// The system refused.
+    /// The system refused to start it.
     #[error("{program:?} could not be started: {source}; {advice}")]
     Spawn { program: PathBuf, advice: &'static str, source: std::io::Error },
-    /// Input or a further descriptor could not be set up.
+    /// Standard input or a further descriptor could not be prepared.
     #[error("the input of {program:?} could not be prepared ({what}): {source}")]
     Input { program: PathBuf, what: &'static str, source: std::io::Error },
-    /// bubblewrap is missing, or could not build the view.
+    /// bubblewrap is missing or could not build the sandbox.
     #[error("the sandbox for {program:?} could not be built: {reason}")]
     Sandbox { program: PathBuf, reason: String },
     /// Waiting for the child failed.

@@ -1,8 +1,7 @@
-//! Models behind an HTTP interface: one neutral call, three wire formats.
+//! Client of models on an HTTP API: one neutral call, three wire formats.
 //!
-//! One call is one request. The only retry is of a connection that broke before a byte of the answer came, once; when
-//! to call again, and whom instead, is for the callers. The key is in one header and nowhere else: whatever a server
-//! says is masked before anybody sees it.
+//! A call is one request. Only a connection that breaks before the first byte of the answer is retried, once; other retries are
+//! left to the callers. The key is in one header only, and everything that a server sends is masked.
 
 pub mod assistant;
 mod shape;
@@ -36,35 +35,35 @@ use crate::process::Masker;
 use wire::Unread;
 use wire::fault::{self, ProviderError};
 
-/// Largest answer that is read, in bytes.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
-/// What is read of an answer that tells of an error, in bytes.
-const MAX_COMPLAINT: usize = 64 * 1024;
-/// Longest wait for a list of models.
+/// Maximum number of bytes that are read of an error.
+const MAX_ERROR_BODY: usize = 64 * 1024;
+/// Time limit for the list of models.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Version of the Messages interface.
+/// Version of the Messages API.
 const MESSAGES_VERSION: &str = "2023-06-01";
 
-/// An endpoint as configured; everything is resolved by the caller.
+/// Configuration of an endpoint, resolved by the caller.
 #[derive(Debug, Clone)]
 pub struct ApiSettings {
-    /// The operator's name for it, for messages.
+    /// Name in the configuration, for messages.
     pub name: String,
-    /// Its address: `https://api.anthropic.com`, `https://api.openai.com/v1`, `http://localhost:11434`. A version is
-    /// added where it has none: to any address for `Messages`, to one without a path for the others. An address that
-    /// ends with the interface's own path is taken as it is.
+    /// Address: `https://api.anthropic.com`, `https://api.openai.com/v1`, `http://localhost:11434`. If it has no version, one is
+    /// added: for `Messages` always, for the others if the address has no path. An address that ends with the API's own path
+    /// is not changed.
     pub url: String,
-    /// Its key; local servers mostly have none.
+    /// API key; most local servers need none.
     pub key: Option<SecretString>,
-    /// What it speaks.
+    /// Wire format.
     pub wire: Wire,
-    /// Its names of models by the operator's; others are sent as they are.
+    /// Provider's names of models by the operator's names; other names are sent unchanged.
     pub models: BTreeMap<String, String>,
-    /// Longest wait for an answer, whatever a request allows.
+    /// Time limit for an answer, even if a request allows more.
     pub timeout: Duration,
 }
 
-/// A client of one endpoint, with connections of its own.
+/// Client of one endpoint, with its own connections.
 pub struct ApiClient {
     name: String,
     host: String,
@@ -77,15 +76,15 @@ pub struct ApiClient {
     client: reqwest::Client,
     masker: Masker,
     clock: Clock,
-    /// It refused a request for its schema once; from then on it gets none.
-    knows_no_schemas: AtomicBool,
+    /// Whether it refused a request because of its schema; schemas are not sent any more.
+    rejects_schemas: AtomicBool,
 }
 
 impl ApiClient {
-    /// A client for the endpoint; nothing is sent yet.
+    /// Creates a client for the endpoint. Sends nothing.
     ///
     /// # Errors
-    /// A sentence for the operator, without secrets: the address is none, the key cannot be a header, no TLS roots.
+    /// A sentence for the operator, without secrets: invalid address, invalid characters in the key, no TLS root certificates.
     pub fn new(settings: ApiSettings, clock: Clock) -> Result<Self, String> {
         let ApiSettings { name, url, key, wire, models, timeout } = settings;
         let base = base(&url).map_err(|problem| format!("backend {name}: `url`: {problem}"))?;
@@ -96,7 +95,7 @@ impl ApiClient {
             .map_err(|error| format!("backend {name}: {}", error_chain(&error.without_url())))?;
         let host = base.host_str().unwrap_or_default().to_owned();
         let (calls, list) = addresses(&base, wire);
-        // A query may hold a key as well.
+        // A query may contain a key as well.
         let query = base.query_pairs().map(|(_, value)| value.into_owned()).collect::<Vec<_>>();
         let masker = Masker::new(key.iter().map(ExposeSecret::expose_secret).chain(query.iter().map(String::as_str)));
         let vendor = host == "api.openai.com" || host.ends_with(".openai.azure.com");
@@ -112,25 +111,25 @@ impl ApiClient {
             client,
             masker,
             clock,
-            knows_no_schemas: AtomicBool::new(false),
+            rejects_schemas: AtomicBool::new(false),
         })
     }
 
-    /// The operator's name for it.
+    /// Returns the name in the configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// One call. The request's model is the operator's name of one, or the provider's.
+    /// Sends one request. Its model is the operator's or the provider's name.
     ///
     /// # Errors
-    /// Whatever keeps an answer from us, with what can tell of a limit.
+    /// There is no valid answer; with signs of a limit.
     pub async fn complete(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
         let mut request = request.clone();
         if let Some(model) = self.models.get(&request.model) {
             request.model.clone_from(model);
         }
-        if self.knows_no_schemas.load(Ordering::Relaxed) {
+        if self.rejects_schemas.load(Ordering::Relaxed) {
             request.schema = None;
         }
         let answer = self.answer(&request).await;
@@ -138,42 +137,43 @@ impl ApiClient {
             && request.schema.is_some()
             && is_about_schemas(&error.signals)
         {
-            self.knows_no_schemas.store(true, Ordering::Relaxed);
+            self.rejects_schemas.store(true, Ordering::Relaxed);
         }
         answer
     }
 
     async fn answer(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
         let body = serde_json::to_vec(&self.wire.body(request, self.vendor))
-            .map_err(|error| self.failed(&format!("the request cannot be written: {error}"), false, None))?;
+            .map_err(|error| self.failed(&format!("the request cannot be encoded: {error}"), false, None))?;
         let post = || self.client.post(self.calls.clone()).header(CONTENT_TYPE, "application/json").body(body.clone());
         let wait = request.timeout.min(self.timeout);
         let bytes = self.bounded(wait, self.exchange(post)).await?;
         let document = serde_json::from_slice::<Value>(&bytes).map_err(|error| {
-            let start = fault::of_body(&bytes[..bytes.len().min(200)]).said();
-            self.failed(&format!("the answer is no JSON ({error}); it begins: {start}"), false, Some(200))
+            let start = fault::of_body(&bytes[..bytes.len().min(200)]).summary();
+            self.failed(&format!("the answer is not JSON ({error}); it begins: {start}"), false, Some(200))
         })?;
         self.wire.answer(request, &document).map_err(|unread| match unread {
-            Unread::Provider(fault) => self.complaint(200, &HeaderMap::new(), fault),
+            Unread::Provider(fault) => self.server_error(200, &HeaderMap::new(), fault),
             Unread::Foreign(problem) => {
-                let problem = format!("the answer is none of the interface `{}`: {problem}", self.wire.name());
+                let problem = format!("the answer does not have the format `{}`: {problem}", self.wire.name());
                 self.failed(&problem, false, Some(200))
             }
         })
     }
 
-    /// The models that it offers, by its own names.
+    /// Returns the names of the models that the endpoint offers.
     ///
     /// # Errors
-    /// Whatever keeps the list from us; a server may have none and still serve.
+    /// There is no list; such a server may still answer requests.
     pub async fn offered(&self) -> Result<Vec<String>, CallError> {
         let bytes = self.bounded(PROBE_TIMEOUT, self.exchange(|| self.client.get(self.list.clone()))).await?;
         let document = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
-        let list = document["data"].as_array().ok_or_else(|| self.failed("it gives no list of models", false, None))?;
+        let list =
+            document["data"].as_array().ok_or_else(|| self.failed("it returns no list of models", false, None))?;
         Ok(list.iter().filter_map(|model| model["id"].as_str()).map(str::to_owned).collect())
     }
 
-    /// [`complete`](Self::complete) as a function, for those who know nothing of clients.
+    /// Returns [`complete`](Self::complete) as a function, for callers that do not depend on clients.
     pub fn into_function(
         self: Arc<Self>,
     ) -> impl Fn(ChatRequest) -> BoxFuture<'static, Result<ChatAnswer, CallError>> + Send + Sync + 'static {
@@ -189,15 +189,15 @@ impl ApiClient {
         work: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
         tokio::time::timeout(wait, work).await.unwrap_or_else(|_| {
-            Err(self.failed(&format!("there was no whole answer in {} s", wait.as_secs_f64()), true, None))
+            Err(self.failed(&format!("there was no complete answer within {} s", wait.as_secs_f64()), true, None))
         })
     }
 
-    /// Sends a request and reads the body of its good answer.
+    /// Sends a request and reads the body of a successful answer.
     async fn exchange(&self, request: impl Fn() -> reqwest::RequestBuilder) -> Result<BytesMut, CallError> {
         let response = match request().send().await {
             Ok(response) => response,
-            // Not a byte came: the connection was refused, or an idle one was closed under us.
+            // No byte was received: the connection was refused, or an idle one was closed.
             Err(_) => request().send().await.map_err(|error| {
                 self.failed(&format!("no connection: {}", error_chain(&error.without_url())), true, None)
             })?,
@@ -208,11 +208,11 @@ impl ApiClient {
             return self.body(response, status.as_u16()).await;
         }
         if status.is_redirection() {
-            let problem = format!("HTTP {status}: it sends us elsewhere; give the address of the interface itself");
+            let problem = format!("HTTP {status}: it redirects; configure the address of the API itself");
             return Err(self.failed(&problem, false, Some(status.as_u16())));
         }
-        let complaint = beginning(response).await;
-        Err(self.complaint(status.as_u16(), &headers, fault::of_body(&complaint)))
+        let error_body = beginning(response).await;
+        Err(self.server_error(status.as_u16(), &headers, fault::of_body(&error_body)))
     }
 
     async fn body(&self, mut response: reqwest::Response, status: u16) -> Result<BytesMut, CallError> {
@@ -226,14 +226,14 @@ impl ApiClient {
                 }
                 Ok(Some(chunk)) => body.extend_from_slice(&chunk),
                 Err(error) => {
-                    let problem = format!("the answer broke off: {}", error_chain(&error.without_url()));
+                    let problem = format!("the answer is incomplete: {}", error_chain(&error.without_url()));
                     return Err(self.failed(&problem, true, Some(status)));
                 }
             }
         }
     }
 
-    /// An error of ours or of the connection.
+    /// Returns an error of the client or the connection.
     fn failed(&self, problem: &str, retryable: bool, status: Option<u16>) -> CallError {
         let what = self.masker.mask(&format!("{} ({}): {problem}", self.name, self.host)).into_owned();
         CallError {
@@ -243,11 +243,11 @@ impl ApiClient {
         }
     }
 
-    /// An error that the server tells of.
-    fn complaint(&self, status: u16, headers: &HeaderMap, fault: ProviderError) -> CallError {
-        let passes = matches!(status, 408 | 409 | 425 | 429 | 500..=599) || fault.is_trouble();
+    /// Returns an error that the server reported.
+    fn server_error(&self, status: u16, headers: &HeaderMap, fault: ProviderError) -> CallError {
+        let passes = matches!(status, 408 | 409 | 425 | 429 | 500..=599) || fault.is_temporary();
         let paid = |code: &str| code.contains("quota") || code.contains("billing");
-        let what = format!("{} ({}): HTTP {status}: {}", self.name, self.host, fault.said());
+        let what = format!("{} ({}): HTTP {status}: {}", self.name, self.host, fault.summary());
         let what = self.masker.mask(&what).into_owned();
         let in_ms = fault.resets_in.map(|seconds| (seconds * 1e3) as i64);
         let resets_at = fault
@@ -257,7 +257,7 @@ impl ApiClient {
         let signals = LimitSignals {
             status: Some(status),
             resets_at: resets_at.map(Timestamp),
-            headers: telling(headers, &self.masker),
+            headers: limit_headers(headers, &self.masker),
             messages: fault.messages.iter().map(|message| self.masker.mask(message).into_owned()).collect(),
             code: fault.code.as_deref().map(|code| self.masker.mask(code).into_owned()),
             ..LimitSignals::default()
@@ -267,29 +267,29 @@ impl ApiClient {
     }
 }
 
-/// Whether a request was refused because the server does not know the fields by which we ask for a schema.
+/// Whether a request was refused because the server does not support the fields for a schema.
 fn is_about_schemas(signals: &LimitSignals) -> bool {
     let fields = ["response_format", "json_schema", "text.format", "tool_choice"];
     matches!(signals.status, Some(400 | 422))
         && signals.messages.iter().any(|message| fields.iter().any(|field| message.contains(field)))
 }
 
-/// What an error's body begins with; what could be read of it, where it broke off.
+/// Reads the beginning of an error's body, or as much of it as is received.
 async fn beginning(mut response: reqwest::Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
-        let room = MAX_COMPLAINT.saturating_sub(body.len());
+        let room = MAX_ERROR_BODY.saturating_sub(body.len());
         body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if body.len() >= MAX_COMPLAINT {
+        if body.len() >= MAX_ERROR_BODY {
             break;
         }
     }
     body
 }
 
-/// The headers that can tell of a limit.
-fn telling(headers: &HeaderMap, masker: &Masker) -> Vec<(String, String)> {
-    let tells = |name: &str| {
+/// Returns the headers that can contain information about a limit.
+fn limit_headers(headers: &HeaderMap, masker: &Masker) -> Vec<(String, String)> {
+    let is_about_limits = |name: &str| {
         name.starts_with("retry-after")
             || name.contains("ratelimit")
             || name.contains("rate-limit")
@@ -298,7 +298,7 @@ fn telling(headers: &HeaderMap, masker: &Masker) -> Vec<(String, String)> {
     };
     headers
         .iter()
-        .filter(|(name, _)| tells(name.as_str()))
+        .filter(|(name, _)| is_about_limits(name.as_str()))
         .filter_map(|(name, value)| Some((name.as_str().to_owned(), masker.mask(value.to_str().ok()?).into_owned())))
         .collect()
 }
@@ -314,26 +314,26 @@ fn headers(wire: Wire, key: Option<&SecretString>) -> Result<HeaderMap, String> 
         Wire::Messages => (HeaderName::from_static("x-api-key"), key.to_owned()),
         Wire::Responses | Wire::Chat => (AUTHORIZATION, format!("Bearer {key}")),
     };
-    let mut value = HeaderValue::from_str(&value)
-        .map_err(|_| "the key holds characters that no key has (a line break?)".to_owned())?;
+    let mut value =
+        HeaderValue::from_str(&value).map_err(|_| "the key contains invalid characters (a line break?)".to_owned())?;
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(headers)
 }
 
-/// The configured address, checked. Its words are not repeated where they may hold a password.
+/// Parses and checks the configured address. Errors do not contain it, because it may include a password.
 fn base(url: &str) -> Result<Url, String> {
-    let base = Url::parse(url.trim()).map_err(|error| format!("it is no address ({error})"))?;
+    let base = Url::parse(url.trim()).map_err(|error| format!("it is not a valid address ({error})"))?;
     if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
         return Err("an address with http:// or https:// is needed".to_owned());
     }
     if !base.username().is_empty() || base.password().is_some() {
-        return Err("it holds a user or a password; give the key apart from it".to_owned());
+        return Err("it contains a user or a password; configure the key separately".to_owned());
     }
     Ok(base)
 }
 
-/// Where calls and the list of models are.
+/// Returns the addresses of calls and of the list of models.
 fn addresses(base: &Url, wire: Wire) -> (Url, Url) {
     let mut parts: Vec<&str> = base.path_segments().into_iter().flatten().filter(|part| !part.is_empty()).collect();
     let endpoint = wire.endpoint();
@@ -353,7 +353,7 @@ fn addresses(base: &Url, wire: Wire) -> (Url, Url) {
     let with = |tail: &[&str]| {
         let mut address = base.clone();
         address.set_fragment(None);
-        // Percent-encoded parts stay as they are.
+        // Percent-encoded parts stay unchanged.
         address.set_path(&parts.iter().chain(tail).copied().collect::<Vec<_>>().join("/"));
         address
     };

@@ -1,8 +1,7 @@
-//! Keeps the keys of models from agents.
+//! Hides the API keys of models from agents.
 //!
-//! In a key's place an agent gets a token that is good for one run, and in place of its model's address one of this machine's
-//! loopback. What it asks there goes on to its model, with the key where the token was. So whoever reads an agent's
-//! environment, files or memory finds nothing that is of use elsewhere, and once the run has ended nothing answers.
+//! An agent gets a token for one run in place of each key, and an address on loopback in place of the model's. Requests to that
+//! address are forwarded to the model with the token replaced by the key. The token is useless elsewhere and after the run.
 
 #[cfg(test)]
 mod tests;
@@ -31,40 +30,40 @@ use crate::domain::model::error_chain::error_chain;
 use crate::net::client_of_model;
 use crate::net::serve::{Limits, serve};
 
-/// Largest request that goes on, in bytes; models take 32 MB at most.
-const MOST_ASKED: usize = 64 * 1024 * 1024;
-/// Connections of a run to one model at the same time; more wait.
+/// Maximum size of a forwarded request, in bytes; models accept at most 32 MB.
+const MAX_REQUEST: usize = 64 * 1024 * 1024;
+/// Maximum number of concurrent connections of a run to one model; further ones wait.
 const MOST_CONNECTIONS: usize = 256;
-/// Longest time for a request's head; between two requests of one connection too.
-const HEAD: Duration = Duration::from_secs(120);
-/// Headers that are about a connection and not about what is asked.
-const OF_CONNECTION: [HeaderName; 8] =
+/// Time limit for a request's head, also between two requests of one connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// Headers that concern the connection and are not forwarded.
+const CONNECTION_HEADERS: [HeaderName; 8] =
     [CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// Where an agent looks for the key of its model, and for the model's address.
+/// Environment variables from which an agent reads the key and the address of a model.
 pub(super) struct ModelKey {
-    /// Variables that hold a key; any of them.
+    /// Variables that contain a key.
     pub(super) keys: &'static [&'static str],
-    /// Variables that say where the model is; the first that is given counts.
+    /// Variables that contain the model's address; the first that is set counts.
     pub(super) addresses: &'static [&'static str],
-    /// Where it is without them; `None` where the agent knows no such place.
-    pub(super) usual: Option<&'static str>,
-    /// Variables with which it goes by settings of its own, and not by these addresses.
-    pub(super) unless: &'static [&'static str],
+    /// Address if none of them is set; `None` if the agent has no default.
+    pub(super) default_address: Option<&'static str>,
+    /// Variables that make the agent ignore these addresses.
+    pub(super) unless_set: &'static [&'static str],
 }
 
-/// A model whose keys stay here.
+/// Keys of one model that are hidden from the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HiddenKey {
-    /// Variables that hold them.
+    /// Variables that contain the keys.
     pub(super) keys: Vec<String>,
-    /// Variables that are to name our address.
+    /// Variables that are set to the broker's address.
     addresses: Vec<String>,
-    /// Where the model is.
+    /// Address of the model.
     model: Url,
 }
 
-/// The keys that an agent does not get to see, by its settings and what is known of its program.
+/// Returns the keys to hide from an agent, from its configuration and the known variables of its program.
 pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<HiddenKey> {
     if !settings.config.hide_keys {
         return Vec::new();
@@ -76,64 +75,65 @@ pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Hi
     let address = |text: &str| {
         Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some())
     };
-    let mut kept: Vec<HiddenKey> = Vec::new();
+    let mut hidden: Vec<HiddenKey> = Vec::new();
     for (key, at) in settings.config.keys.iter().filter(|(key, _)| value(key).is_some()) {
-        match kept.iter_mut().find(|kept| kept.addresses.contains(at)) {
-            Some(kept) => kept.keys.push(key.clone()),
-            None => kept.extend(value(at).and_then(address).map(|model| HiddenKey {
+        match hidden.iter_mut().find(|hidden| hidden.addresses.contains(at)) {
+            Some(hidden) => hidden.keys.push(key.clone()),
+            None => hidden.extend(value(at).and_then(address).map(|model| HiddenKey {
                 keys: vec![key.clone()],
                 addresses: vec![at.clone()],
                 model,
             })),
         }
     }
-    for known in known.iter().filter(|known| !known.unless.iter().any(|name| value(name).is_some())) {
+    for known in known.iter().filter(|known| !known.unless_set.iter().any(|name| value(name).is_some())) {
         let keys = known.keys.iter().filter(|key| value(key).is_some() && !settings.config.keys.contains_key(**key));
         let keys: Vec<String> = keys.map(|key| (*key).to_owned()).collect();
-        let model = known.addresses.iter().find_map(|name| value(name)).or(known.usual).and_then(address);
+        let model = known.addresses.iter().find_map(|name| value(name)).or(known.default_address).and_then(address);
         if let Some(model) = model.filter(|_| !keys.is_empty()) {
-            kept.push(HiddenKey {
+            hidden.push(HiddenKey {
                 keys,
                 addresses: known.addresses.iter().map(|name| (*name).to_owned()).collect(),
                 model,
             });
         }
     }
-    kept
+    hidden
 }
 
-/// Answers an agent in place of its models, until it is dropped.
+/// Forwards an agent's requests to its models until it is dropped.
 pub(super) struct Broker {
-    /// The operator's variables, as the agent gets them.
+    /// Operator's variables with keys and addresses replaced.
     pub(super) variables: Vec<(String, SecretString)>,
     _serving: JoinSet<()>,
 }
 
 impl Broker {
-    /// Begins to answer in place of the models whose keys are kept.
+    /// Starts to listen for requests to the models whose keys are hidden.
     ///
     /// # Errors
-    /// A sentence for the operator: no port, no TLS roots.
-    pub(super) async fn open(settings: &BackendSetup, kept: &[HiddenKey]) -> Result<Self, String> {
+    /// A sentence for the operator: no free port, or no TLS root certificates.
+    pub(super) async fn open(settings: &BackendSetup, hidden: &[HiddenKey]) -> Result<Self, String> {
         let mut broker = Self { variables: settings.env.clone(), _serving: JoinSet::new() };
-        for kept in kept {
-            let model = BrokeredModel::of(kept, &settings.env)?;
+        for hidden in hidden {
+            let model = BrokeredModel::of(hidden, &settings.env)?;
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
             let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
-            let (at, listener) = bound.map_err(|error: io::Error| format!("no port for its model: {error}"))?;
-            let mut address = format!("http://{at}{}", kept.model.path().trim_end_matches('/'));
-            // A tool that puts paths together by hand may need what was there before.
-            if kept.model.path().len() > 1 && kept.model.path().ends_with('/') {
+            let (at, listener) =
+                bound.map_err(|error: io::Error| format!("no port could be opened for its model: {error}"))?;
+            let mut address = format!("http://{at}{}", hidden.model.path().trim_end_matches('/'));
+            // Tools that concatenate paths may rely on a trailing slash.
+            if hidden.model.path().len() > 1 && hidden.model.path().ends_with('/') {
                 address.push('/');
             }
-            for name in &kept.addresses {
+            for name in &hidden.addresses {
                 broker.set(name, address.clone());
             }
             for (name, token, _) in &model.keys {
                 broker.set(name, token.clone());
             }
             let router = axum::Router::new().fallback(pass_on).with_state(Arc::new(model));
-            let limits = Limits { connections: MOST_CONNECTIONS, head: HEAD };
+            let limits = Limits { connections: MOST_CONNECTIONS, head: HEAD_TIMEOUT };
             broker._serving.spawn(async move { drop(serve(listener, router, limits, std::future::pending()).await) });
         }
         Ok(broker)
@@ -145,36 +145,36 @@ impl Broker {
     }
 }
 
-/// A model, and the keys that it takes.
+/// A model and its keys.
 struct BrokeredModel {
     base: Url,
     client: reqwest::Client,
-    /// Variable, the token that the agent has, and the key that it stands for.
+    /// Variable, token of the agent, and key that replaces the token.
     keys: Vec<(String, String, SecretString)>,
 }
 
 impl BrokeredModel {
-    fn of(kept: &HiddenKey, variables: &[(String, SecretString)]) -> Result<Self, String> {
+    fn of(hidden: &HiddenKey, variables: &[(String, SecretString)]) -> Result<Self, String> {
         let key = |name: &String| {
             let (_, key) = variables.iter().find(|(known, _)| known == name)?;
             let token = format!("ralph-{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
             Some((name.clone(), token, key.clone()))
         };
-        let client = client_of_model(&kept.model).build().map_err(|error| error_chain(&error.without_url()))?;
-        Ok(Self { base: kept.model.clone(), client, keys: kept.keys.iter().filter_map(key).collect() })
+        let client = client_of_model(&hidden.model).build().map_err(|error| error_chain(&error.without_url()))?;
+        Ok(Self { base: hidden.model.clone(), client, keys: hidden.keys.iter().filter_map(key).collect() })
     }
 
-    /// A text with a key in its token's place; `None` where there is none in it.
+    /// Returns the text with the token replaced by its key; `None` if it contains no token.
     fn with_key(&self, text: &str) -> Option<String> {
         let (_, token, key) = self.keys.iter().find(|(_, token, _)| text.contains(token))?;
         Some(text.replace(token, key.expose_secret()))
     }
 
-    /// Headers as the model gets them, and whether a key was among them.
+    /// Returns the headers for the model, and whether a key is among them.
     fn headers(&self, of: &HeaderMap) -> (HeaderMap, bool) {
         let (mut headers, mut has_key) = (HeaderMap::new(), false);
-        let about_it = |name: &HeaderName| OF_CONNECTION.contains(name) || *name == CONTENT_LENGTH;
-        for (name, value) in of.iter().filter(|(name, _)| !about_it(name)) {
+        let is_dropped = |name: &HeaderName| CONNECTION_HEADERS.contains(name) || *name == CONTENT_LENGTH;
+        for (name, value) in of.iter().filter(|(name, _)| !is_dropped(name)) {
             let with_key = value.to_str().ok().and_then(|text| self.with_key(text));
             let with_key = with_key.and_then(|text| HeaderValue::from_str(&text).ok());
             has_key |= with_key.is_some();
@@ -183,10 +183,11 @@ impl BrokeredModel {
         (headers, has_key)
     }
 
-    /// Where a request goes, and whether a key is in that; `None` where it is outside of what the model's address covers.
+    /// Returns the address to forward to, and whether its query contains a key; `None` if the path is not below the model's
+    /// address.
     fn address(&self, path: &str, query: Option<&str>) -> Option<(Url, bool)> {
         let mut url = self.base.clone();
-        // This also takes out what leads upwards.
+        // This also removes `..`.
         url.set_path(path);
         let below = url.path().strip_prefix(self.base.path().trim_end_matches('/'))?;
         if !(below.is_empty() || below.starts_with('/')) {
@@ -203,26 +204,26 @@ impl BrokeredModel {
     }
 }
 
-/// Asks the model what an agent asks, and gives its answer back as it comes.
+/// Forwards a request to the model and streams its answer back.
 async fn pass_on(State(model): State<Arc<BrokeredModel>>, request: Request) -> Response {
     let (asked, body) = request.into_parts();
     let (headers, in_headers) = model.headers(&asked.headers);
     let Some((url, in_query)) = model.address(asked.uri.path(), asked.uri.query()) else {
-        return refused(StatusCode::NOT_FOUND, "not_found_error", "this is not below the address of the model");
+        return refused(StatusCode::NOT_FOUND, "not_found_error", "the path is not below the address of the model");
     };
     if !in_headers && !in_query {
-        let why = "what came as key is not what this run was given in its place";
+        let why = "the request does not contain the token of this run";
         return refused(StatusCode::UNAUTHORIZED, "authentication_error", why);
     }
-    let Ok(body) = axum::body::to_bytes(body, MOST_ASKED).await else {
-        let why = "the request is larger than 64 MiB, or broke off";
+    let Ok(body) = axum::body::to_bytes(body, MAX_REQUEST).await else {
+        let why = "the request is larger than 64 MiB or incomplete";
         return refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", why);
     };
     match model.client.request(asked.method, url).headers(headers).body(body).send().await {
         Ok(answer) => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = answer.status();
-            for (name, value) in answer.headers().iter().filter(|(name, _)| !OF_CONNECTION.contains(name)) {
+            for (name, value) in answer.headers().iter().filter(|(name, _)| !CONNECTION_HEADERS.contains(name)) {
                 response.headers_mut().append(name, value.clone());
             }
             *response.body_mut() = Body::from_stream(answer.bytes_stream());
@@ -235,7 +236,7 @@ async fn pass_on(State(model): State<Arc<BrokeredModel>>, request: Request) -> R
     }
 }
 
-/// A refusal of ours, in a shape that clients of all vendors find a message in.
+/// Returns an error in a shape in which the clients of all vendors find the message.
 fn refused(status: StatusCode, kind: &str, why: &str) -> Response {
     let error = json!({ "type": kind, "code": status.as_u16(), "message": format!("ralph-bot: {why}") });
     let body = json!({ "type": "error", "error": error }).to_string();

@@ -1,10 +1,9 @@
-//! An agent of our own: a model behind a function, a tool that runs commands and one that edits files.
+//! Built-in agent: a model, a tool that runs commands and a tool that edits files.
 //!
-//! It works like the agents that are commands: same folders, environment, sandbox and report; the same events and
-//! outcome. Commands run in the sandbox, edits in this process but only within the tree; the model is called from this
-//! process, so its key is never where the agent's commands are. A run is bounded in turns, tokens, cost, time and
-//! silence; what is over a bound by one call of the model is accepted. Its conversation is not kept beyond the run: it is
-//! cut to what the task under way needs, and what earlier runs did stands in the next prompt.
+//! It has the same folders, environment, sandbox, report, events and outcome as agents that are commands. Commands run in the
+//! sandbox; edits run in this process, within the tree only; the model is called from this process, so commands never see its
+//! key. A run is limited in turns, tokens, cost, time and silence, and can exceed a limit by one call of the model. The
+//! conversation is not kept after the run; results of earlier runs are in the next prompt.
 
 mod bash;
 mod context;
@@ -31,47 +30,47 @@ use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
 use crate::domain::providers::prices::TokenUsage;
 use crate::process::{Masker, executable};
 
-/// A model, as the agent sees it: any client that answers one request.
+/// Function that sends a request to a model.
 pub type ModelFunction = Arc<dyn Fn(ChatRequest) -> BoxFuture<'static, Result<ChatAnswer, CallError>> + Send + Sync>;
-/// What a call costs, by the provider's name of the model; `None` where no price is known.
+/// Function that returns the cost of a call by the provider's name of the model; `None` if no price is known.
 pub type PriceFunction = Arc<dyn Fn(&str, &TokenUsage) -> Option<Money> + Send + Sync>;
 
-/// What our own agent needs beside the settings that every backend has.
+/// Settings of the built-in agent, in addition to those of every backend.
 #[derive(Clone)]
 pub struct InternalSettings {
-    /// The model's function.
+    /// Model.
     pub model: ModelFunction,
-    /// Name of the model where a run names none.
+    /// Model of runs that name none.
     pub default_model: String,
     /// Prices.
     pub price: PriceFunction,
-    /// For reading when a limit ends.
+    /// Clock for the end of limits.
     pub clock: Clock,
-    /// AgentLimits of a run.
-    pub bounds: AgentLimits,
-    /// Whether commands may run where there is no sandbox. Files of the tree can be edited there in any case.
+    /// Limits of a run.
+    pub bounds: InternalAgentLimits,
+    /// Whether commands may run without a sandbox. Files of the tree can be edited in any case.
     pub commands_outside: bool,
 }
 
-/// AgentLimits of a run beside its own.
+/// Limits of a run, in addition to those of [`AgentRun`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct AgentLimits {
-    /// Turns where a run names no number.
+pub struct InternalAgentLimits {
+    /// Maximum number of turns of runs that set none.
     pub turns: u32,
-    /// Tokens read and written in all.
+    /// Maximum number of input and output tokens.
     pub tokens: u64,
-    /// Tokens that one answer may have.
+    /// Maximum number of tokens of an answer.
     pub answer_tokens: u32,
-    /// Tokens that the model can have before it, its answer included.
+    /// Size of the context window in tokens, including the answer.
     pub context_window: u64,
-    /// Longest wait for one answer.
+    /// Time limit for an answer.
     pub call: Duration,
-    /// Wait before a provider in trouble is asked again; the second time four times as long.
+    /// Wait before a request is retried; four times as long before the second retry.
     pub retry: Duration,
 }
 
-impl Default for AgentLimits {
-    /// 100 turns, 20 million tokens, answers of 16,384, a context of 128,000; 300 s an answer, 1 s before a retry.
+impl Default for InternalAgentLimits {
+    /// 100 turns, 20 million tokens, answers of 16,384, a context of 128,000; 300 s per answer, 1 s before a retry.
     fn default() -> Self {
         Self {
             turns: 100,
@@ -84,11 +83,10 @@ impl Default for AgentLimits {
     }
 }
 
-/// Makes our own agent; its shell is looked up now. Of `settings`, `command`, `args` and `prompt_on_stdin` mean nothing
-/// to it.
+/// Creates the built-in agent. Its shell is looked up now. `command`, `args` and `prompt_on_stdin` of `settings` are ignored.
 ///
 /// # Errors
-/// A sentence for the operator: there is no shell, or a bound leaves no room.
+/// A sentence for the operator: there is no shell, or the context window is too small.
 pub fn build_internal(
     name: &str,
     settings: BackendSetup,

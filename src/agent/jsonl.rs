@@ -1,16 +1,17 @@
-//! Reads JSON lines in nobody's format: fields that go by the usual names are understood, the rest is text.
+//! Reads JSON lines of unknown programs: fields with common names are recognized, everything else is text.
 
 use serde_json::Value;
 
+use super::output::OutputAccumulator;
 use super::preset::{OutputReader, ParsedOutput};
 use super::refusal::gave_up;
-use super::stream::{OutputAccumulator, Tokens};
+use super::usage::RunTokens;
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::http_error;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Where an object names its session, says something, calls a tool, counts and names its cost.
+/// Names of fields for the session, texts, tools, usage, cost and the stop reason.
 const SESSION: [&str; 6] = ["session_id", "sessionId", "sessionID", "thread_id", "conversation_id", "session"];
 const TEXT: [&str; 5] = ["text", "result", "response", "message", "content"];
 const TOOL: [&str; 3] = ["tool_name", "tool", "toolName"];
@@ -21,7 +22,7 @@ const WRITTEN: [&str; 4] = ["output_tokens", "completion_tokens", "outputTokens"
 const COST: [&str; 4] = ["total_cost_usd", "cost_usd", "total_cost", "cost"];
 const STOP: [&str; 3] = ["stop_reason", "finish_reason", "terminal_reason"];
 
-/// Reads JSON lines of an agent that is not known.
+/// Creates a reader for JSON lines of an unknown program.
 pub(super) fn reader() -> Box<dyn OutputReader> {
     Box::new(JsonLines::default())
 }
@@ -36,7 +37,7 @@ fn first<'a>(event: &'a Value, names: &[&str]) -> &'a Value {
     names.iter().map(|name| &event[*name]).find(|value| !value.is_null()).unwrap_or(&Value::Null)
 }
 
-/// A text, or what a message or the first part of a list holds; at most three levels deep.
+/// Returns a text, or the text in a message or in a part of a list; `depth` is the number of levels to search.
 fn text_in(value: &Value, depth: u8) -> Option<&str> {
     match value {
         Value::String(text) => Some(text).filter(|text| !text.trim().is_empty()).map(String::as_str),
@@ -81,9 +82,9 @@ impl JsonLines {
         if let Some(status) = status.and_then(http_error) {
             self.output.signals.status = Some(status);
         }
-        let said = text_in(error, 3).map_or_else(|| event.to_string(), str::to_owned);
-        self.output.record_error(&said, false);
-        self.error = Some(said);
+        let message = text_in(error, 3).map_or_else(|| event.to_string(), str::to_owned);
+        self.output.record_error(&message, false);
+        self.error = Some(message);
     }
 
     fn figures(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
@@ -95,9 +96,9 @@ impl JsonLines {
             self.output.cost = Some(Money::from_usd(cost));
         }
         if read > 0 || written > 0 {
-            // Whether these are sums or steps nobody knows; what is there last and greatest is not too much.
+            // Whether these are totals or increments is unknown; the maximum is never too high.
             let tokens = &mut self.output.tokens;
-            *tokens = Tokens { read: tokens.read.max(read), written: tokens.written.max(written), ..*tokens };
+            *tokens = RunTokens { read: tokens.read.max(read), written: tokens.written.max(written), ..*tokens };
         }
         if cost.is_some() || read > 0 || written > 0 {
             self.output.report_usage(on_event);
@@ -121,10 +122,10 @@ impl OutputReader for JsonLines {
     }
 
     fn finish(&mut self, finished: &Finished) -> ParsedOutput {
-        let spoke = self.output.json_lines > 0 && !self.output.last_text.trim().is_empty();
+        let has_text = self.output.json_lines > 0 && !self.output.last_text.trim().is_empty();
         let status = match (&finished.ended, self.error.take()) {
             (ProcessEnd::Exited(_), Some(error)) => gave_up(&self.output.signals, &error),
-            (ProcessEnd::Exited(0), None) if spoke => AgentStatus::Finished,
+            (ProcessEnd::Exited(0), None) if has_text => AgentStatus::Finished,
             _ => self.output.status_without_result(finished),
         };
         self.output.finish(status, finished)

@@ -1,34 +1,34 @@
-//! MCP servers of a run: read from Claude Code's format, written in the formats of the others.
+//! MCP servers of a run: parses Claude Code's format and writes the formats of other agents.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-/// Longest file, in bytes.
+/// Maximum size of the file, in bytes.
 const MAX_BYTES: usize = 256 * 1024;
 
 /// An MCP server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct McpServer {
-    /// Its name: letters, digits, `-` and `_`.
+    /// Name: letters, digits, `-` and `_`.
     pub(super) name: String,
-    /// How it is reached.
-    pub(super) reached: McpTransport,
+    /// Transport.
+    pub(super) transport: McpTransport,
 }
 
-/// How an MCP server is reached.
+/// Transport of an MCP server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum McpTransport {
-    /// A program that is started: its words, and its variables.
+    /// Program that is started: command line and environment variables.
     Program { words: Vec<String>, variables: Vec<(String, String)> },
-    /// An address, with headers; `events` for the older transport.
+    /// Address with headers; `events` selects the older transport with server-sent events.
     Address { url: String, headers: Vec<(String, String)>, events: bool },
 }
 
-/// The servers in a file.
+/// Reads the servers in a file.
 ///
 /// # Errors
-/// A sentence with the file and what is wrong in it.
+/// A sentence with the file and the problem.
 pub(super) fn read(file: &Path) -> Result<Vec<McpServer>, String> {
     let wrong = |what: String| format!("the MCP configuration {}: {what}", file.display());
     let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("it cannot be read: {e}")))?;
@@ -41,15 +41,15 @@ fn parse(text: &str) -> Result<Vec<McpServer>, String> {
     }
     let config: Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON ({e})"))?;
     let servers = config["mcpServers"].as_object().ok_or("it has no object `mcpServers`")?;
-    servers.iter().map(|(name, server)| one(name, server)).collect()
+    servers.iter().map(|(name, server)| parse_server(name, server)).collect()
 }
 
-fn one(name: &str, server: &Value) -> Result<McpServer, String> {
+fn parse_server(name: &str, server: &Value) -> Result<McpServer, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || !name.chars().all(plain) {
         return Err(format!("the name {name:?} of a server may have letters, digits, `-` and `_` only"));
     }
-    let reached = if let Some(url) = server["url"].as_str() {
+    let transport = if let Some(url) = server["url"].as_str() {
         McpTransport::Address {
             url: url.to_owned(),
             headers: pairs(&server["headers"]),
@@ -62,7 +62,7 @@ fn one(name: &str, server: &Value) -> Result<McpServer, String> {
     } else {
         return Err(format!("the server {name:?} has neither `command` nor `url`"));
     };
-    Ok(McpServer { name: name.to_owned(), reached })
+    Ok(McpServer { name: name.to_owned(), transport })
 }
 
 fn pairs(object: &Value) -> Vec<(String, String)> {
@@ -74,10 +74,10 @@ fn object(pairs: &[(String, String)]) -> Value {
     Value::Object(pairs.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>())
 }
 
-/// `mcpServers` of Gemini CLI's settings; its tools are called without asking.
+/// Returns `mcpServers` of Gemini CLI's settings; their tools are called without confirmation.
 pub(super) fn for_gemini(servers: &[McpServer]) -> Value {
     let each = servers.iter().map(|server| {
-        let value = match &server.reached {
+        let value = match &server.transport {
             McpTransport::Program { words, variables } => {
                 json!({ "command": words[0], "args": words[1..], "env": object(variables), "trust": true })
             }
@@ -91,10 +91,10 @@ pub(super) fn for_gemini(servers: &[McpServer]) -> Value {
     Value::Object(each.collect())
 }
 
-/// `mcp` of opencode's configuration.
+/// Returns `mcp` of opencode's configuration.
 pub(super) fn for_opencode(servers: &[McpServer]) -> Value {
     let each = servers.iter().map(|server| {
-        let value = match &server.reached {
+        let value = match &server.transport {
             McpTransport::Program { words, variables } => {
                 json!({ "type": "local", "command": words, "environment": object(variables), "enabled": true })
             }
@@ -107,12 +107,13 @@ pub(super) fn for_opencode(servers: &[McpServer]) -> Value {
     Value::Object(each.collect())
 }
 
-/// Settings of Codex as `key=value`, and the variables that they name: values that may be secret are in no argument.
+/// Returns settings of Codex as `key=value`, and the environment variables that they refer to. Values that may be secret
+/// are in variables only.
 pub(super) fn for_codex(servers: &[McpServer]) -> (Vec<String>, Vec<(String, String)>) {
     let (mut settings, mut environment) = (Vec::new(), Vec::new());
     for server in servers {
         let mut set = |key: &str, value: &Value| settings.push(format!("mcp_servers.{}.{key}={value}", server.name));
-        match &server.reached {
+        match &server.transport {
             McpTransport::Program { words, variables } => {
                 set("command", &json!(words[0]));
                 set("args", &json!(words[1..]));

@@ -1,217 +1,232 @@
-//! The table of coding agents: how each is called, and how its output is read.
+//! Types that describe a coding agent: its program, how it is called and how its output is read. The table is in
+//! [`presets`](super::presets).
 
 use std::path::Path;
-use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
 use super::broker::ModelKey;
 use super::mcp::McpServer;
-use super::session::{ContextFill, SessionUsage};
-use super::{
-    AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, run_environment, script,
-};
+use super::usage::{ContextFill, SessionUsage};
+use super::{AgentEvent, AgentRun, AgentStatus, run_environment};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Finished, Stream};
 
-/// The agents that are known by name.
-const PRESETS: [&AgentPreset; 6] =
-    [&claude::PRESET, &codex::PRESET, &gemini::PRESET, &opencode::PRESET, &kimi::PRESET, &aider::PRESET];
-
-/// A way to read what an agent prints; any command can be read in any of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputFormat {
-    /// Claude Code's `stream-json`.
-    Claude,
-    /// `codex exec --json`.
-    Codex,
-    /// Gemini CLI's `stream-json`.
-    Gemini,
-    /// `opencode run --format json`.
-    Opencode,
-    /// JSON objects, one a line, in nobody's format: fields with usual names are understood.
-    Jsonl,
-    /// Text; success is exit code 0 and at least a word.
-    Text,
-}
-
-impl OutputFormat {
-    /// All of them, with the operator's name for each.
-    pub const ALL: [(&'static str, Self); 6] = [
-        ("claude", Self::Claude),
-        ("codex", Self::Codex),
-        ("gemini", Self::Gemini),
-        ("opencode", Self::Opencode),
-        ("jsonl", Self::Jsonl),
-        ("text", Self::Text),
-    ];
-
-    /// The format of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
-    }
-
-    pub(super) fn reader(self) -> Box<dyn OutputReader> {
-        match self {
-            Self::Claude => (claude::PRESET.reader)(),
-            Self::Codex => (codex::PRESET.reader)(),
-            Self::Gemini => (gemini::PRESET.reader)(),
-            Self::Opencode => (opencode::PRESET.reader)(),
-            Self::Jsonl => jsonl::reader(),
-            Self::Text => script::text_reader(),
-        }
-    }
-}
-
-/// How an agent gets its prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PromptDelivery {
-    /// On standard input; not otherwise, so it must come there or in the operator's `args`.
-    Stdin,
-    /// In the preset's own arguments, or in a file that they name.
-    Arguments,
-    /// The operator sees to it: by file, variable, `args` or standard input.
-    Operator,
-}
-
-/// How an agent is called and read.
+/// A coding agent that is known by name. Texts about "it" mean the agent's program.
 pub(super) struct AgentPreset {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub(super) name: &'static str,
-    /// Its program; `None` where the configuration has to say.
-    pub(super) program: Option<&'static str>,
-    /// Arguments of a run.
+    /// Program that is run; `None` if the configuration has to name one.
+    pub(super) program: Option<AgentProgram>,
+    /// Returns the arguments of a run.
     pub(super) arguments: fn(&RunContext<'_>) -> Vec<String>,
-    /// Environment of a run, beside what every agent gets.
+    /// Returns the environment variables of a run, in addition to those that every agent gets.
     pub(super) environment: fn(&RunContext<'_>) -> Vec<(String, String)>,
-    /// Files that it finds in its home: path from there, and text.
+    /// Returns files to create in the agent's home: path relative to it, and content.
     pub(super) files: fn(&RunContext<'_>) -> Vec<(&'static str, String)>,
-    /// How it gets its prompt.
+    /// Way in which the prompt is passed.
     pub(super) prompt: PromptDelivery,
-    /// Reads one run's output.
+    /// Creates a reader for the output of one run.
     pub(super) reader: fn() -> Box<dyn OutputReader>,
-    /// Arguments that make it print its version; `None` where there is no such thing.
+    /// Whether the output of other commands can be read in the same format (`output` in the configuration).
+    pub(super) is_output_format: bool,
+    /// Usage that can be read from the output.
+    pub(super) usage: UsageReport,
+    /// Whether usage is reported during a run, so that the run can be stopped at its budget.
+    pub(super) reports_usage_during_run: bool,
+    /// Whether the size of the model's context window is reported.
+    pub(super) reports_context_window: bool,
+    /// Arguments that print the version; `None` if there are none.
     pub(super) version: Option<&'static [&'static str]>,
-    /// Files and folders of its home that hold its sessions and nothing that it runs; none where it cannot go on with one.
+    /// Files and folders in the home that hold sessions and no programs or settings; empty if sessions cannot be resumed.
     pub(super) sessions: &'static [&'static str],
-    /// Reads how full a session is from a line of its files, where the output does not say it.
-    pub(super) filled: Option<fn(&serde_json::Value) -> Option<ContextFill>>,
-    /// Reads the model from a line of a session's file, where the output does not say it.
+    /// Reads the context fill from a line of a session file, if the output does not report it.
+    pub(super) context_fill: Option<fn(&serde_json::Value) -> Option<ContextFill>>,
+    /// Reads the model from a line of a session file, if the output does not report it.
     pub(super) model: Option<fn(&str) -> Option<String>>,
-    /// Adds up what a session used from the lines of its files, where the output does not say it; of the whole session, so
-    /// that its reader has to say what it saw ([`OutputReader::observed_tokens`]).
-    pub(super) ledger: Option<fn(&str, &mut SessionUsage)>,
-    /// Where it looks for keys, and for the addresses of what they are for.
+    /// Adds a line of a session file to the session's usage, if the output does not report usage. The sum covers the whole
+    /// session, so the reader must return its own tokens ([`OutputReader::observed_tokens`]).
+    pub(super) session_usage: Option<fn(&str, &mut SessionUsage)>,
+    /// Environment variables with API keys, each group with the variables of the model's address.
     pub(super) keys: &'static [ModelKey],
-    /// Hosts of its model, over HTTPS; also of what it signs in by.
-    pub(super) model_at: &'static [&'static str],
-    /// How names begin that it leaves at the top of the tree for itself, and that are none of its work.
+    /// Hosts of the model and of the login, reached over HTTPS.
+    pub(super) model_hosts: &'static [&'static str],
+    /// Globs of files in a repository that configure or instruct the agent; protected from changes by default.
+    pub(super) protected_paths: &'static [&'static str],
+    /// Prefixes of the names of files that it leaves at the top of the work tree and that are not part of its work.
     pub(super) leftovers: &'static [&'static str],
 }
 
 impl AgentPreset {
-    /// What most do not have.
-    pub(super) const NOTHING: Self = Self {
-        name: "",
-        program: None,
-        arguments: |_| Vec::new(),
-        environment: |_| Vec::new(),
-        files: |_| Vec::new(),
-        prompt: PromptDelivery::Operator,
-        reader: script::text_reader,
-        version: None,
-        sessions: &[],
-        filled: None,
-        model: None,
-        ledger: None,
-        keys: &[],
-        model_at: &[],
-        leftovers: &[],
-    };
+    /// Creates a preset that needs nothing special; the prompt is left to the operator.
+    pub(super) const fn new(name: &'static str, reader: fn() -> Box<dyn OutputReader>) -> Self {
+        Self {
+            name,
+            program: None,
+            arguments: |_| Vec::new(),
+            environment: |_| Vec::new(),
+            files: |_| Vec::new(),
+            prompt: PromptDelivery::Operator,
+            reader,
+            is_output_format: false,
+            usage: UsageReport::Nothing,
+            reports_usage_during_run: false,
+            reports_context_window: false,
+            version: None,
+            sessions: &[],
+            context_fill: None,
+            model: None,
+            session_usage: None,
+            keys: &[],
+            model_hosts: &[],
+            protected_paths: &[],
+            leftovers: &[],
+        }
+    }
 }
 
-/// A run, as a preset sees it.
+/// Program of a coding agent.
+#[derive(Debug)]
+pub struct AgentProgram {
+    /// Name that is looked up in `PATH`.
+    pub name: &'static str,
+    /// Package that contains it.
+    pub package: AgentPackage,
+    /// Major and minor version that this version of ralph-bot was tested with.
+    pub tested_version: (u32, u32),
+    /// Environment variables that usually hold its credentials, the most common one first.
+    pub login_variables: &'static [&'static str],
+}
+
+impl AgentProgram {
+    /// Returns the command that installs the tested version. Newer versions have not been reviewed.
+    pub fn install_command(&self) -> String {
+        let (major, minor) = self.tested_version;
+        match self.package {
+            AgentPackage::Npm(package) => format!("npm install -g {package}@{major}.{minor}"),
+            AgentPackage::Pipx(package) => format!("pipx install {package}=={major}.{minor}.*"),
+        }
+    }
+}
+
+/// Package of a coding agent.
+#[derive(Debug, Clone, Copy)]
+pub enum AgentPackage {
+    /// npm package.
+    Npm(&'static str),
+    /// Python package, installed with pipx.
+    Pipx(&'static str),
+}
+
+/// Usage that can be read from the output of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageReport {
+    /// Cost, for every model.
+    Cost,
+    /// Cost, for models whose price the program knows.
+    CostOfKnownModels,
+    /// Tokens and the name of the model.
+    TokensAndModel,
+    /// Tokens, or fields that depend on the command.
+    Tokens,
+    /// Nothing.
+    Nothing,
+}
+
+/// Way in which an agent gets its prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PromptDelivery {
+    /// Standard input only, so it must be there or in the operator's `args`.
+    Stdin,
+    /// Preset's own arguments, or a file that they name.
+    Arguments,
+    /// Operator's configuration: file, variable, `args` or standard input.
+    Operator,
+}
+
+/// A run as a preset sees it.
 pub(super) struct RunContext<'a> {
+    /// The run.
     pub(super) run: &'a AgentRun,
-    /// The backend's own name of the model.
+    /// Name of the model as the backend knows it.
     pub(super) model: Option<&'a str>,
-    /// Whether we are the superuser; some agents refuse to do without questions then.
+    /// Whether the service runs as root; some agents then refuse to work without confirmation.
     pub(super) root: bool,
-    /// The file that holds the prompt.
+    /// File that contains the prompt.
     pub(super) prompt_file: &'a Path,
-    /// The operator's variables.
+    /// Environment variables that the operator passes on.
     pub(super) variables: &'a [(String, SecretString)],
-    /// The MCP servers of the run, for agents that want them in a format of their own.
+    /// MCP servers of the run, for agents that need them in a format of their own.
     pub(super) servers: &'a [McpServer],
 }
 
 impl RunContext<'_> {
-    /// A variable that the operator gives the agent, where it says something.
+    /// Returns a variable that the operator passes on; `None` if it is missing or empty.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         let (_, value) = self.variables.iter().find(|(known, _)| known == name)?;
         Some(value.expose_secret()).filter(|value| !value.is_empty())
     }
 
-    /// What stands for a prompt that is too long for an argument.
-    pub(super) fn see_file(&self) -> String {
-        see_file(self.prompt_file)
+    /// Returns a prompt that refers to the prompt file.
+    pub(super) fn prompt_reference(&self) -> String {
+        prompt_reference(self.prompt_file)
     }
 
-    /// The folder that the report is left in.
+    /// Returns the folder in which the agent leaves its report.
     pub(super) fn report_folder(&self) -> String {
         let report = run_environment::report_path(&self.run.scratch);
         report.parent().unwrap_or(&self.run.scratch).display().to_string()
     }
 }
 
-/// What stands for a prompt that is too long for an argument.
-pub(super) fn see_file(file: &Path) -> String {
+/// Returns a prompt that refers to a file, for prompts that are too long for an argument.
+pub(super) fn prompt_reference(file: &Path) -> String {
     format!("Read the file {} and do what it says: it holds the whole of your task.", file.display())
 }
 
-/// Words as arguments.
+/// Returns the words as owned arguments.
 pub(super) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Variables of an environment.
+/// Returns the pairs as owned environment variables.
 pub(super) fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Makes sense of what an agent prints.
+/// Parses the output of one run.
 pub(super) trait OutputReader: Send {
-    /// Takes a line, masked.
+    /// Reads one line. Secrets are masked.
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent));
-    /// Whether the agent has said that it is through; never, where only its end tells.
+    /// Whether the agent has reported its result; always `false` if only the end of the process shows it.
     fn is_complete(&self) -> bool {
         false
     }
-    /// Whether its provider refused it, and it has done nothing since but ask again.
+    /// Whether the provider refused a request and nothing but retries followed.
     fn is_waiting(&self) -> bool {
         false
     }
-    /// Why it is to be ended, where it goes on without any use.
+    /// Returns the reason to end a run that can no longer succeed.
     fn reason_to_stop(&self) -> Option<String> {
         None
     }
-    /// Tokens that the run itself was seen to use, where the backend's figures can be those of a whole session
-    /// ([`Cumulative::since`](crate::domain::providers::money::Cumulative::since)); `None` where they never are.
+    /// Returns the tokens that this run was observed to use, if the reported figures can be those of a whole session
+    /// ([`Cumulative::since`](crate::domain::providers::money::Cumulative::since)); `None` if they never are.
     fn observed_tokens(&self) -> Option<u64> {
         None
     }
-    /// What came out, after the end.
+    /// Returns the result after the process has ended.
     fn finish(&mut self, finished: &Finished) -> ParsedOutput;
 }
 
-/// What an agent's output says.
+/// Result of parsing an agent's output. The fields have the meaning of those of [`AgentOutcome`](super::AgentOutcome).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ParsedOutput {
     pub(super) status: AgentStatus,
     pub(super) final_message: String,
     pub(super) session: Option<String>,
-    pub(super) filled: Option<ContextFill>,
+    pub(super) context_fill: Option<ContextFill>,
     pub(super) tokens_in: u64,
     pub(super) tokens_out: u64,
     pub(super) cache_read: u64,
@@ -227,13 +242,13 @@ pub(super) struct ParsedOutput {
 }
 
 impl ParsedOutput {
-    /// A status and nothing else.
+    /// Creates an output of which only the status is known.
     pub(super) fn only(status: AgentStatus) -> Self {
         Self {
             status,
             final_message: String::new(),
             session: None,
-            filled: None,
+            context_fill: None,
             tokens_in: 0,
             tokens_out: 0,
             cache_read: 0,
@@ -249,28 +264,3 @@ impl ParsedOutput {
         }
     }
 }
-
-/// The preset of that name.
-pub(super) fn find(name: &str) -> Option<&'static AgentPreset> {
-    PRESETS.into_iter().find(|preset| preset.name == name)
-}
-
-/// Names of the presets, for messages.
-pub fn names() -> Vec<&'static str> {
-    PRESETS.iter().map(|preset| preset.name).collect()
-}
-
-/// The first `max` characters.
-pub(super) fn shortened(text: &str, max: usize) -> String {
-    match text.char_indices().nth(max) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// Longest text in an event, in characters.
-pub(super) const MAX_EVENT_TEXT: usize = 4_000;
-/// Longest prompt that is given as an argument, in bytes; Linux takes 131,071 for one.
-pub(super) const MAX_ARGUMENT: usize = 100_000;
-/// Longest wait for an agent's version.
-pub(super) const VERSION_WAIT: Duration = Duration::from_secs(30);

@@ -1,51 +1,50 @@
-//! What a provider's refusal means for the run, and short texts that are no answers. What a refusal says is read in
-//! [`limit`](crate::domain::providers::limit).
+//! Status of a run whose provider refused a request, and recognition of short texts that are not answers. Refusals are
+//! classified in [`limit`](crate::domain::providers::limit).
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::AgentStatus;
-use super::preset::shortened;
-use super::stream::MAX_NOTE;
+use super::text::{MAX_NOTE, shortened};
 use crate::domain::providers::limit::{LimitKind, LimitSignals};
 
-/// Longest text without structure that may be a refusal and no answer, in characters.
+/// Maximum length of an unstructured text that can be a refusal, in characters.
 const MAX_REFUSAL: usize = 2_000;
-/// Most lines of such a text from a program that exits with 0, and their length in characters.
+/// Maximum number of lines of a brief text, and the maximum length of each in characters.
 const BRIEF_LINES: usize = 2;
 const MAX_BRIEF: usize = 200;
 
-/// A run that ended with an error that is certainly its provider's, which `said` are the words of: what comes next.
-pub(super) fn refused(signals: &LimitSignals, said: &str) -> AgentStatus {
-    judged(signals.refusal_of_provider(said), signals, said)
+/// Returns the status of a run that ended with an error of its provider. `message` is the text of the error.
+pub(super) fn refused(signals: &LimitSignals, message: &str) -> AgentStatus {
+    status_of(signals.refusal_of_provider(message), signals, message)
 }
 
-/// A run that ended with an error of whatever it used: its provider's, or that of a tool.
-pub(super) fn gave_up(signals: &LimitSignals, said: &str) -> AgentStatus {
-    judged(signals.refusal(said), signals, said)
+/// Returns the status of a run that ended with an error that may be the provider's or that of a tool.
+pub(super) fn gave_up(signals: &LimitSignals, message: &str) -> AgentStatus {
+    status_of(signals.refusal(message), signals, message)
 }
 
-fn judged(refusal: Option<LimitKind>, signals: &LimitSignals, said: &str) -> AgentStatus {
-    let reason = shortened(said.trim(), MAX_NOTE);
+fn status_of(refusal: Option<LimitKind>, signals: &LimitSignals, message: &str) -> AgentStatus {
+    let reason = shortened(message.trim(), MAX_NOTE);
     match refusal {
         Some(LimitKind::Rate | LimitKind::Quota | LimitKind::Overload) => {
             AgentStatus::Limited { until_ms: signals.resets_at.map(|at| at.0), reason }
         }
         Some(LimitKind::Auth | LimitKind::Billing | LimitKind::ModelMissing) => AgentStatus::Unavailable { reason },
-        // Another prompt may do.
+        // A different prompt may succeed.
         Some(LimitKind::ContextTooLong) | None => AgentStatus::Failed { reason },
     }
 }
 
-/// Whether a text is one or two short lines and nothing else, as the refusal of a program is that exits as if all were well.
+/// Whether a text is at most two short lines, like the refusal of a program that exits with 0.
 pub(super) fn is_brief(text: &str) -> bool {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.by_ref().take(BRIEF_LINES).all(|line| line.trim().chars().count() <= MAX_BRIEF) && lines.next().is_none()
 }
 
-/// The line by which a short text without structure is no answer: the program wants a login, is called wrongly, or is
-/// given up by its makers.
+/// Returns the line that shows that a short text is not an answer: the program wants a login, was called with wrong
+/// arguments, or is discontinued.
 pub(super) fn no_answer(text: &str) -> Option<String> {
     static REFUSAL: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(

@@ -1,4 +1,4 @@
-//! Reads the report that an agent wrote: data to weigh, from a file that it had in its hands.
+//! Reads the report that an agent wrote. The file is untrusted.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::domain::model::task::AgentReport;
 use crate::process::Masker;
 
-/// Longest report.
+/// Maximum size of a report, in bytes.
 const MAX_BYTES: u64 = 256 * 1024;
-/// Most entries of a list.
+/// Maximum number of entries of a list.
 const MAX_ENTRIES: usize = 50;
-/// Longest text, in characters.
+/// Maximum length of a text, in characters.
 const MAX_TEXT: usize = 4_000;
 
-/// The report at `folder/name`, and what is wrong with it. No report at all is not wrong.
+/// Reads the report at `folder/name`. Returns it with a description of its problems; a missing report is not a problem.
 pub(super) fn read(folder: &Path, name: &str, secrets: &Masker) -> (Option<AgentReport>, Option<String>) {
     match contents(folder, name) {
         Ok(None) => (None, None),
@@ -26,11 +26,11 @@ pub(super) fn read(folder: &Path, name: &str, secrets: &Masker) -> (Option<Agent
     }
 }
 
-/// Opens nothing but a plain file that is in the folder itself: no link, pipe or device that the agent put there.
+/// Reads a regular file in the folder itself; refuses links, pipes and devices, which the agent could have put there.
 fn contents(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty())
-        .map_err(|_| "its folder is no longer the one that was made for it".to_owned())?;
+        .map_err(|_| "its folder was replaced during the run".to_owned())?;
     let file = match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(rustix::io::Errno::NOENT) => return Ok(None),
@@ -39,7 +39,7 @@ fn contents(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     };
     let stat = rustix::fs::fstat(&file).map_err(|e| format!("it cannot be read ({e})"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
-        return Err("it is not a plain file".to_owned());
+        return Err("it is not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
     let read = File::from(file).take(MAX_BYTES + 1).read_to_end(&mut bytes);
@@ -74,7 +74,7 @@ fn parse(bytes: &[u8], secrets: &Masker) -> (Option<AgentReport>, Option<String>
     (Some(report), problem)
 }
 
-/// An object whose fields may be missing or wrong; what is wrong is noted.
+/// An object whose fields may be missing or invalid; problems are collected in `wrong`.
 struct Fields<'a> {
     fields: serde_json::Map<String, Value>,
     secrets: &'a Masker,
@@ -82,7 +82,7 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// The field; `None` where it is missing or null.
+    /// Returns and removes a field; `None` if it is missing or null.
     fn take(&mut self, name: &str) -> Option<Value> {
         self.fields.remove(name).filter(|value| !value.is_null())
     }
@@ -137,7 +137,7 @@ impl Fields<'_> {
         texts.into_iter().map(|text| self.clean(text)).filter(|text| !text.is_empty()).collect()
     }
 
-    /// Masked before it is cut, so that no half of a secret is left.
+    /// Masks and then cuts a text, so that no part of a secret remains.
     fn clean(&self, text: &str) -> String {
         self.secrets.mask(text.trim()).chars().take(MAX_TEXT).collect()
     }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_report_is_read() {
+    fn complete_report_is_parsed() {
         let (report, problem) = parsed(
             r#"{"completion_percentage": 80, "quality_score": 0.5, "summary": " did swordfish ", "approach": "a",
                 "learnings": ["l"], "blockers": [], "resolution_steps": null, "next_steps": "one", "new_field": {},
@@ -177,7 +177,7 @@ mod tests {
 
     /// S9.
     #[test]
-    fn wrong_parts_are_noted_and_ignored() {
+    fn invalid_fields_are_reported_and_ignored() {
         for (json, note) in [
             (r#"{"completion_percentage": "80"}"#, "completion_percentage is not a number from 0 to 100"),
             (r#"{"completion_percentage": 1e9}"#, "completion_percentage"),
@@ -195,7 +195,7 @@ mod tests {
 
     /// S9.
     #[test]
-    fn what_is_no_report_is_ignored_whole() {
+    fn invalid_report_is_ignored() {
         let deep = "[".repeat(100_000);
         for json in ["", "{", "[]", "3", "\"x\"", "\u{0}", deep.as_str()] {
             let (report, problem) = parsed(json);
@@ -207,7 +207,7 @@ mod tests {
 
     /// S9.
     #[test]
-    fn sizes_are_bounded() {
+    fn long_lists_and_texts_are_cut() {
         let many = serde_json::json!({"learnings": vec!["x"; 60], "summary": "ä".repeat(5_000)}).to_string();
         let (report, problem) = parsed(&many);
         let report = report.unwrap();
@@ -217,7 +217,7 @@ mod tests {
 
     /// G9.
     #[test]
-    fn only_a_plain_file_in_its_own_folder_is_read() {
+    fn only_regular_files_in_the_report_folder_are_read() {
         let root = tempfile::tempdir().unwrap();
         let (folder, masker) = (root.path().join("report"), Masker::default());
         fs::create_dir(&folder).unwrap();
@@ -232,9 +232,9 @@ mod tests {
         fs::write(folder.join("long"), vec![b' '; 256 * 1024 + 1]).unwrap();
         for (name, words) in [
             ("link", "symbolic link"),
-            ("hard", "plain file"),
-            ("folder", "plain file"),
-            ("pipe", "plain file"),
+            ("hard", "regular file"),
+            ("folder", "regular file"),
+            ("pipe", "regular file"),
             ("long", "256 KiB"),
         ] {
             let (report, problem) = read(name);

@@ -1,4 +1,4 @@
-//! Where a run of an agent takes place: its folders, its environment, its view of the machine; the same for every agent.
+//! Environment of a run: folders, environment variables and sandbox; the same for every agent.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,33 +14,36 @@ use crate::domain::trust::egress::Target;
 use crate::process::sandbox::{SandboxView, ScratchHome, tool_environment};
 use crate::process::{Masker, Sandbox};
 
-/// `PATH` where the settings have none.
+/// `PATH` if none is configured.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Port of the servers of models.
+/// Port of HTTPS.
 const HTTPS: u16 = 443;
-/// File of the report in its folder.
+/// Name of the report's file.
 pub(super) const REPORT: &str = "report.json";
-/// Variable with the zone of the agent's clock.
-const ZONE: &str = "TZ";
-/// Between SIGTERM and SIGKILL.
+/// Environment variable with the time zone.
+const TIME_ZONE: &str = "TZ";
+/// Time between SIGTERM and SIGKILL.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
-/// The report of a run with this scratch folder.
+/// Returns the path of the report of a run with this scratch folder.
 pub(super) fn report_path(scratch: &Path) -> PathBuf {
     scratch.join("report").join(REPORT)
 }
 
-/// The folders of one attempt, under its scratch folder.
+/// Folders of one attempt, below its scratch folder.
 pub(super) struct RunFolders {
+    /// Home of the agent.
     pub(super) home: PathBuf,
+    /// Folder for temporary files.
     pub(super) temporary: PathBuf,
-    /// The only one, with `home`, that an agent in a sandbox can write to.
+    /// Folder of the report; an agent in a sandbox can write to this one and to `home` only.
     pub(super) report: PathBuf,
+    /// File that contains the prompt.
     pub(super) prompt: PathBuf,
 }
 
 impl RunFolders {
-    /// Makes them, for their owner alone, and takes away what an earlier attempt left.
+    /// Creates the folders with mode 0700 and removes what an earlier attempt left.
     pub(super) fn prepare(run: &AgentRun) -> io::Result<Self> {
         let folders = Self {
             home: run.scratch.join("home"),
@@ -65,7 +68,7 @@ impl RunFolders {
         Ok(folders)
     }
 
-    /// Writes these files into the home: path from there, and text. Each folder and file is its owner's alone.
+    /// Creates files in the home: relative path and content. Files get mode 0600, folders 0700.
     pub(super) fn write(&self, files: Vec<(&'static str, String)>) -> io::Result<()> {
         for (path, text) in files {
             let file = self.home.join(path);
@@ -76,7 +79,7 @@ impl RunFolders {
         Ok(())
     }
 
-    /// What the run can see; `servers` are those that it cannot do without.
+    /// Returns the sandbox of the run; `servers` are those that the agent needs.
     pub(super) fn sandbox(&self, run: &AgentRun, settings: &BackendSetup, servers: Vec<Target>) -> Sandbox {
         if !run.sandboxed {
             return Sandbox::None;
@@ -93,8 +96,8 @@ impl RunFolders {
         })
     }
 
-    /// What every run tells its agent.
-    pub(super) fn told(&self, run: &AgentRun, model: &str) -> Vec<(OsString, OsString)> {
+    /// Returns the `RALPH_` variables, which every agent gets.
+    pub(super) fn variables(&self, run: &AgentRun, model: &str) -> Vec<(OsString, OsString)> {
         [
             ("RALPH_PROMPT_FILE", self.prompt.clone().into_os_string()),
             ("RALPH_REPORT", self.report.join(REPORT).into_os_string()),
@@ -107,45 +110,45 @@ impl RunFolders {
     }
 }
 
-/// `PATH` as it is configured, or the usual one.
+/// Returns the configured `PATH`, or the default one.
 pub(super) fn path(settings: &BackendSetup) -> OsString {
     if settings.path.is_empty() { DEFAULT_PATH.into() } else { settings.path.clone() }
 }
 
-/// The operator's further variables.
-pub(super) fn granted(variables: &[(String, SecretString)]) -> impl Iterator<Item = (OsString, OsString)> {
+/// Returns the environment variables that the operator passes on.
+pub(super) fn passed_on(variables: &[(String, SecretString)]) -> impl Iterator<Item = (OsString, OsString)> {
     variables.iter().map(|(name, value)| (name.into(), value.expose_secret().into()))
 }
 
-/// Servers that an agent cannot do without: those of its model, and all whose address is in its variables.
-pub(super) fn servers(variables: &[(String, SecretString)], model_at: &[&str]) -> Vec<Target> {
-    let of_model = model_at.iter().filter_map(|host| Target::parse(host, Some(HTTPS)));
+/// Returns the servers that an agent needs: those of its model, and all whose address is in one of its variables.
+pub(super) fn servers(variables: &[(String, SecretString)], model_hosts: &[&str]) -> Vec<Target> {
+    let model_servers = model_hosts.iter().filter_map(|host| Target::parse(host, Some(HTTPS)));
     let named = variables.iter().flat_map(|(_, value)| Target::named_in(value.expose_secret()));
-    of_model.chain(named).collect()
+    model_servers.chain(named).collect()
 }
 
-/// The zone of times that an agent prints, where the operator gives it another than UTC.
+/// Returns the time zone of an agent, if the operator sets one other than UTC.
 pub(super) fn zone(settings: &BackendSetup) -> Option<String> {
-    let (_, zone) = settings.env.iter().find(|(name, _)| name == ZONE)?;
+    let (_, zone) = settings.env.iter().find(|(name, _)| name == TIME_ZONE)?;
     Some(zone.expose_secret().trim_start_matches(':').to_owned())
 }
 
-/// What is masked in all output.
+/// Returns a masker for everything that must not be shown in output.
 pub(super) fn secrets(settings: &BackendSetup) -> Masker {
-    // A zone is no secret, and limits name it.
-    let granted = settings.env.iter().filter(|(name, _)| name != ZONE).map(|(_, value)| value);
-    Masker::new(granted.chain(&settings.masked).map(|value| value.expose_secret()))
+    // The time zone is not a secret, and messages about limits contain it.
+    let passed_on = settings.env.iter().filter(|(name, _)| name != TIME_ZONE).map(|(_, value)| value);
+    Masker::new(passed_on.chain(&settings.masked).map(|value| value.expose_secret()))
 }
 
-/// What every agent has in its environment. Nothing of ours is inherited.
+/// Returns the environment that every agent gets. The service's environment is not inherited.
 pub(super) fn environment(path: &OsStr, tools: &[PathBuf], home: &Path, temporary: &Path) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> = vec![
         ("PATH".into(), path.into()),
         ("HOME".into(), home.into()),
         ("TMPDIR".into(), temporary.into()),
         ("LANG".into(), "C.UTF-8".into()),
-        // Agents print when a limit ends as their clock shows it, and without its zone.
-        (ZONE.into(), "UTC".into()),
+        // Agents print the end of a limit in local time, without the time zone.
+        (TIME_ZONE.into(), "UTC".into()),
         ("TERM".into(), "dumb".into()),
         ("NO_COLOR".into(), "1".into()),
         ("CI".into(), "true".into()),
@@ -154,40 +157,39 @@ pub(super) fn environment(path: &OsStr, tools: &[PathBuf], home: &Path, temporar
     environment
 }
 
-/// What an agent leaves for itself at the top of a tree; not what was there before it.
+/// Files that an agent creates for itself at the top of a work tree.
 pub(super) struct LeftoverFiles<'a> {
     tree: &'a Path,
-    beginnings: &'static [&'static str],
+    prefixes: &'static [&'static str],
     before: Vec<OsString>,
 }
 
 impl<'a> LeftoverFiles<'a> {
-    /// Looks what is there now.
-    pub(super) fn before(tree: &'a Path, beginnings: &'static [&'static str]) -> Self {
-        let mut leftovers = Self { tree, beginnings, before: Vec::new() };
-        leftovers.before = leftovers.there();
+    /// Records the files that exist before the run.
+    pub(super) fn before(tree: &'a Path, prefixes: &'static [&'static str]) -> Self {
+        let mut leftovers = Self { tree, prefixes, before: Vec::new() };
+        leftovers.before = leftovers.present();
         leftovers
     }
 
-    fn there(&self) -> Vec<OsString> {
-        if self.beginnings.is_empty() {
+    fn present(&self) -> Vec<OsString> {
+        if self.prefixes.is_empty() {
             return Vec::new();
         }
-        let ours = |name: &OsString| {
-            self.beginnings.iter().any(|beginning| name.as_encoded_bytes().starts_with(beginning.as_bytes()))
-        };
+        let matches =
+            |name: &OsString| self.prefixes.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
         let entries = fs::read_dir(self.tree).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name()).filter(ours).collect()
+        entries.map(|entry| entry.file_name()).filter(matches).collect()
     }
 
-    /// Takes away what came since; what cannot be is told in the log.
-    pub(super) fn clear(self) {
-        for name in self.there().into_iter().filter(|name| !self.before.contains(name)) {
+    /// Removes the files that were created since; failures are logged.
+    pub(super) fn remove(self) {
+        for name in self.present().into_iter().filter(|name| !self.before.contains(name)) {
             let path = self.tree.join(name);
             let is_folder = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
-            let gone = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            if let Err(error) = gone {
-                tracing::warn!(path = %path.display(), %error, "what an agent left for itself stays in the tree");
+            let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            if let Err(error) = removed {
+                tracing::warn!(path = %path.display(), %error, "removing a file that an agent left in the work tree failed");
             }
         }
     }

@@ -1,9 +1,8 @@
-//! What is kept of an agent's home for going on with its session: a few named files, nothing else.
+//! Copies the files of a session between the homes of runs, and reads usage from them.
 //!
-//! Each run has a home of its own, so that settings, hooks and programs that an agent leaves there never run again. Of a
-//! run that ended well, the files of its session are copied out; for the run that goes on with it, they are copied into
-//! that run's home. Both homes were in an agent's hands, so nothing but plain files in real folders is taken, as far as
-//! sizes allow; no link is followed.
+//! Each run has its own home, so settings, hooks and programs that an agent leaves there never run again. After a successful
+//! run the files of its session are copied out of the home, and into the home of the run that resumes it. Agents can write to
+//! both homes: only regular files in real folders are copied, up to a maximum size, and no link is followed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -20,32 +19,23 @@ use serde_json::Value;
 
 use super::AgentStatus;
 use super::preset::ParsedOutput;
-use super::stream::Tokens;
+use super::usage::{ContextFill, SessionUsage};
 
-/// Most bytes and files of one session; a longer one is begun anew.
+/// Maximum size in bytes and maximum number of files of a session; a larger one is not resumed.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_FILES: usize = 10_000;
 /// RunFolders within each other at most.
 const MAX_DEPTH: usize = 16;
-/// How much of the end of a file is looked through for the newest figures.
-const END: u64 = 512 * 1024;
-/// Longest line that is read whole, in bytes.
+/// Bytes at the end of a file that are searched for the newest figures.
+const SEARCHED_BYTES: u64 = 512 * 1024;
+/// Maximum length of a line, in bytes; longer ones are cut.
 const MAX_LINE: u64 = 1024 * 1024;
 
-/// How full a session is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct ContextFill {
-    /// Tokens of its last turn, read and written.
-    pub(super) tokens: u64,
-    /// Tokens that its model can have before it, where that is said.
-    pub(super) window: Option<u64>,
-}
-
-/// Copies what `names` (paths from `from`, of files or folders) stand for to the same places in `to`, which is made. What
-/// is there already stays. Gives the number of files.
+/// Copies `names` (files or folders, relative to `from`) to the same paths in `to`, which is created. Existing files are kept.
+/// Returns the number of copied files.
 ///
 /// # Errors
-/// What cannot be read or written, and a session that is too large; `to` then has a part of it.
+/// A file cannot be read or written, or the session is too large; `to` then contains a part of it.
 pub(super) fn copy<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, to: &Path) -> io::Result<usize> {
     let (mut bytes, mut files) = (MAX_BYTES, 0);
     make_folder(to)?;
@@ -64,34 +54,24 @@ pub(super) fn copy<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, to
     Ok(files)
 }
 
-/// What the files of a session say of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct SessionUsage {
-    /// What all of its requests used.
-    pub(super) tokens: Tokens,
-    /// How full it is.
-    pub(super) filled: Option<ContextFill>,
-}
-
-/// What the lines of a session's files (names as for [`copy`], of which those of JSON lines count) add up to. Lines longer
-/// than 1 MiB are passed over.
+/// Returns the usage in the JSON lines of a session's files (`names` as for [`copy`]). Lines longer than 1 MiB are ignored.
 ///
 /// # Errors
-/// What cannot be read, and a session that is too large.
-pub(super) fn ledger<'a>(
+/// A file cannot be read, or the session is too large.
+pub(super) fn session_usage<'a>(
     from: &Path,
     names: impl IntoIterator<Item = &'a str>,
     read: fn(&str, &mut SessionUsage),
 ) -> io::Result<SessionUsage> {
-    let mut ledger = SessionUsage::default();
-    each_line(from, names, &mut |line| read(line, &mut ledger))?;
-    Ok(ledger)
+    let mut usage = SessionUsage::default();
+    each_line(from, names, &mut |line| read(line, &mut usage))?;
+    Ok(usage)
 }
 
-/// The last model that the lines of a session's files name; as for [`ledger`].
+/// Returns the last model that the JSON lines of a session's files name; `names` as for [`copy`].
 ///
 /// # Errors
-/// What cannot be read, and a session that is too large.
+/// A file cannot be read, or the session is too large.
 pub(super) fn model<'a>(
     from: &Path,
     names: impl IntoIterator<Item = &'a str>,
@@ -102,7 +82,7 @@ pub(super) fn model<'a>(
     Ok(model)
 }
 
-/// Hands over the lines of a session's files that are of JSON lines; longer ones than 1 MiB are cut.
+/// Calls `take` with each line of the `.jsonl` files of a session; lines longer than 1 MiB are cut.
 fn each_line<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, take: &mut dyn FnMut(&str)) -> io::Result<()> {
     let (mut bytes, mut line) = (MAX_BYTES, Vec::new());
     each_file(from, names, &mut |path, file| {
@@ -126,30 +106,30 @@ fn too_large() -> io::Error {
     io::Error::other("the files of the session are too many or too large")
 }
 
-/// Hands over the files that `names` (paths from `from`, of files or folders) stand for, each with its path from there.
+/// Calls `visit` with each file of `names` (files or folders, relative to `from`) and its path relative to `from`.
 fn each_file<'a>(
     from: &Path,
     names: impl IntoIterator<Item = &'a str>,
     visit: &mut dyn FnMut(&Path, File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut walk = FileVisitor { visit, files: 0 };
+    let mut visitor = FileVisitor { visit, files: 0 };
     let root =
         openat(CWD, from, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     for name in names {
         let parts: Vec<&OsStr> = Path::new(name)
             .components()
-            .map(|part| if let Component::Normal(part) = part { Ok(part) } else { Err(odd(name)) })
+            .map(|part| if let Component::Normal(part) = part { Ok(part) } else { Err(not_within_home(name)) })
             .collect::<Result<_, _>>()?;
-        walk.named(&root, &parts, Path::new(""))?;
+        visitor.named(&root, &parts, Path::new(""))?;
     }
     Ok(())
 }
 
-fn odd(name: &str) -> io::Error {
-    io::Error::other(format!("{name:?} is no path within a home"))
+fn not_within_home(name: &str) -> io::Error {
+    io::Error::other(format!("{name:?} is not a path within the home folder"))
 }
 
-/// A walk through the files of a session.
+/// Visits the files of a session, without following links.
 struct FileVisitor<'a> {
     visit: &'a mut dyn FnMut(&Path, File) -> io::Result<()>,
     files: usize,
@@ -192,12 +172,12 @@ impl FileVisitor<'_> {
     }
 }
 
-/// A folder, or a plain file with no second name; `None` for anything else, and for what is not there.
+/// Opens a folder, or a regular file with a single hard link; `None` for anything else, also if it does not exist.
 fn open(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<(FileType, OwnedFd)>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(folder, name, flags, Mode::empty()) {
         Ok(file) => file,
-        // Links, sockets, and what the agent itself may not read.
+        // Links, sockets, and files that the agent itself may not read.
         Err(_) => return Ok(None),
     };
     let stat = fstat(&file)?;
@@ -210,9 +190,9 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// How full the session is by the newest line that says so in those of its files (JSON lines, copied by [`copy`]) whose
-/// names hold `mark`.
-pub(super) fn filled(folder: &Path, mark: &str, read: fn(&Value) -> Option<ContextFill>) -> Option<ContextFill> {
+/// Returns the context fill in the newest line that reports it, in the JSON lines files below `folder` whose names contain
+/// `mark`.
+pub(super) fn context_fill(folder: &Path, mark: &str, read: fn(&Value) -> Option<ContextFill>) -> Option<ContextFill> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).ok()?.flatten() {
@@ -237,26 +217,26 @@ pub(super) fn filled(folder: &Path, mark: &str, read: fn(&Value) -> Option<Conte
 fn end_of(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(END)))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(SEARCHED_BYTES)))?;
     let mut end = Vec::new();
-    file.take(END).read_to_end(&mut end)?;
+    file.take(SEARCHED_BYTES).read_to_end(&mut end)?;
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
-/// Whether a run that was to go on with a session did nothing because its program does not know that session (any more).
-pub(super) fn is_unknown(reading: &ParsedOutput) -> bool {
+/// Whether a run did nothing because its program does not know the session to resume.
+pub(super) fn is_unknown(output: &ParsedOutput) -> bool {
     static UNKNOWN: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
-            r"(?ix) \bno\ (?:previous\ )?(?:conversation|session|thread|rollout)s?\ found\b
+            r"(?ix) \bno\ (?:\w+\ )?(?:conversation|session|thread|rollout)s?\ found\b
               | \b(?:invalid|unknown)\ (?:session|conversation|thread)\b
               | (?:session|conversation|thread)\b[^.\n]{0,100}\b(?:not\ found|does\ not\ exist|is\ unknown|has\ expired
                   |was\ created\ under\ a\ different\ directory)\b",
         )
         .expect("the expression is fixed and valid")
     });
-    let failed = matches!(reading.status, AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. });
-    let did_nothing = reading.tool_calls == 0 && reading.tokens_in == 0 && reading.tokens_out == 0;
-    let words = || reading.errors.iter().chain(&reading.signals.messages);
+    let failed = matches!(output.status, AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. });
+    let did_nothing = output.tool_calls == 0 && output.tokens_in == 0 && output.tokens_out == 0;
+    let words = || output.errors.iter().chain(&output.signals.messages);
     failed && did_nothing && words().any(|words| UNKNOWN.is_match(words))
 }
 

@@ -1,4 +1,4 @@
-//! Plays recorded output of agents to their readers, for the tests.
+//! Feeds recorded output of agents to readers, in tests.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::process::{Captured, Finished, ProcessEnd, Stream};
 /// A condition on the status of a run.
 pub(super) type StatusTest = fn(&AgentStatus) -> bool;
 
-/// The end of a process that printed this.
+/// Returns the result of a process that printed these texts.
 pub(super) fn ended(ended: ProcessEnd, stdout: &str, stderr: &str) -> Finished {
     let captured =
         |text: &str| Captured { head: text.to_owned(), total_bytes: text.len() as u64, ..Captured::default() };
@@ -24,7 +24,7 @@ pub(super) fn ended(ended: ProcessEnd, stdout: &str, stderr: &str) -> Finished {
     }
 }
 
-/// What the reader makes of this output.
+/// Returns what the reader parses from this output.
 pub(super) fn played(
     mut reader: Box<dyn OutputReader>,
     stdout: &str,
@@ -40,7 +40,7 @@ pub(super) fn played(
     (reader.finish(&ended(how, stdout, stderr)), events)
 }
 
-/// What the reader makes of a recording in `tests/fixtures/agents`.
+/// Returns what the reader parses from a recording in `tests/fixtures/agents`.
 pub(super) fn recorded(
     reader: Box<dyn OutputReader>,
     cli: &str,
@@ -53,7 +53,7 @@ pub(super) fn recorded(
     played(reader, &stdout, &stderr, how)
 }
 
-/// Every cut of a recording, and every line of it spoilt, is read without a panic; what came of each is handed over.
+/// Reads every prefix of a recording, and the recording with each line corrupted; calls `check` with each result.
 pub(super) fn spoilt(
     reader: fn() -> Box<dyn OutputReader>,
     cli: &str,
@@ -65,7 +65,7 @@ pub(super) fn spoilt(
     spoilt_text(reader, &text, check);
 }
 
-/// The same of any output.
+/// Does the same with any output.
 pub(super) fn spoilt_text(
     reader: fn() -> Box<dyn OutputReader>,
     text: &str,

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
 use super::programs;
-use crate::agent::{self, AgentLimits, Backend, BackendSetup, InternalSettings, ModelFunction, PriceFunction};
+use crate::agent::{self, Backend, BackendSetup, InternalAgentLimits, InternalSettings, ModelFunction, PriceFunction};
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, StdinUse, WireName};
@@ -111,11 +111,11 @@ fn agent(
 }
 
 /// Returns the bounds of the built-in agent; a small context leaves less room for an answer.
-fn bounds(context_window: Option<u64>) -> AgentLimits {
-    let usual = AgentLimits::default();
+fn bounds(context_window: Option<u64>) -> InternalAgentLimits {
+    let usual = InternalAgentLimits::default();
     let Some(context_window) = context_window else { return usual };
     let answer_tokens = u32::try_from(context_window / 4).unwrap_or(u32::MAX).min(usual.answer_tokens);
-    AgentLimits { context_window, answer_tokens, ..usual }
+    InternalAgentLimits { context_window, answer_tokens, ..usual }
 }
 
 /// Returns the price table as a function.
@@ -158,7 +158,7 @@ fn setup(
     };
     let mut setup = BackendSetup::new(kind, PathBuf::from("/"), path);
     setup.config = BackendSettings { command: command(backend), ..backend.settings.clone() };
-    setup.output = backend.settings.output.and_then(|format| agent::OutputFormat::named(format.as_str()));
+    setup.output = backend.settings.output.as_ref().and_then(|format| agent::OutputFormat::named(format.as_str()));
     setup.prompt_on_stdin = backend.settings.stdin != Some(StdinUse::None);
     setup.env = backend.env.clone();
     setup.tools = tools.to_vec();

@@ -12,7 +12,6 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 pub use backends::Row;
-pub(super) use backends::usual_variables;
 
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::app;

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use data_encoding::HEXLOWER;
 
-use super::check::usual_variables;
 use super::{CliError, CliResult, Global, block_on, print};
-use crate::config::{Config, Env, ForgeConfig, PRESETS, operator_file};
+use crate::agent::presets;
+use crate::config::{Config, Env, ForgeConfig, operator_file};
 
 /// Bytes of randomness in a webhook secret; written as twice as many characters.
 const SECRET_BYTES: usize = 32;
@@ -37,8 +37,7 @@ pub struct InitArgs {
     /// File with the private key of the GitHub App
     #[arg(long, value_name = "FILE", requires = "app_id")]
     pub private_key_file: Option<PathBuf>,
-    /// Backend that runs agents: claude, codex, gemini, opencode, kimi or aider
-    #[arg(long)]
+    #[arg(long, help = format!("Backend that runs agents: {}", presets::names().join(", ")))]
     pub backend: Option<String>,
     /// Address under which the forge reaches this service
     #[arg(long)]
@@ -193,8 +192,11 @@ fn answers(args: &InitArgs, interactive: bool) -> Result<Answers, CliError> {
         _ => Auth::TokenEnv(or_ask(&args.token_env, "Environment variable with the access token", &variable)?),
     };
     let backend = or_ask(&args.backend, "Backend that runs agents", "claude")?;
-    if !PRESETS.contains(&backend.as_str()) {
-        return Err(CliError::Usage(format!("there is no backend `{backend}`; it is one of {}", PRESETS.join(", "))));
+    if !presets::is_known(&backend) {
+        return Err(CliError::Usage(format!(
+            "there is no backend `{backend}`; it is one of {}",
+            presets::names().join(", ")
+        )));
     }
     let public_url = match &args.public_url {
         None if interactive => {
@@ -311,7 +313,7 @@ fn configuration(answers: &Answers, secret: &str) -> String {
         plain = answers.name,
         secret = quoted(secret),
         backend = answers.backend,
-        keys = usual_variables(&answers.backend).join(", "),
+        keys = presets::program(&answers.backend).map_or(String::new(), |program| program.login_variables.join(", ")),
     )
 }
 

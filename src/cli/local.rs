@@ -17,9 +17,10 @@ use sha2::{Digest, Sha256};
 
 use super::serve::Signals;
 use super::{CliError, CliResult, Global, block_on, print};
+use crate::agent::presets;
 use crate::app::{self, Application, Options};
 use crate::clock::Clock;
-use crate::config::{Config, ConfigScope, Env, FILE_VARIABLE, PRESETS, operator_file};
+use crate::config::{Config, ConfigScope, Env, FILE_VARIABLE, operator_file};
 use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::IssueRef;
@@ -37,9 +38,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const INTERRUPTED: u8 = 130;
 /// Longest title made of a task's first line, in characters.
 const TITLE_MAX: usize = 100;
-/// Keys of the vendors, passed on where they are set and no configuration says otherwise.
-const KEYS: &str = "[ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN, ANTHROPIC_BASE_URL, CLAUDE_CODE_OAUTH_TOKEN]";
-
 /// Arguments of `local`.
 #[derive(Debug, Clone, Args)]
 pub struct LocalArgs {
@@ -154,12 +152,13 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
         return Ok(Config::load_for(ConfigScope::Local, &file, env)?);
     }
     let backend = args.backend.as_deref().unwrap_or("claude");
-    if !PRESETS.contains(&backend) {
-        let presets = PRESETS.join(", ");
+    if !presets::is_known(backend) {
+        let presets = presets::names().join(", ");
         let message = format!("without a configuration there is no backend `{backend}`; there is one of {presets}");
         return Err(CliError::Usage(message));
     }
-    let text = format!("backends: {{ {backend}: {{ enabled: true, env: {KEYS} }} }}\n");
+    let variables = presets::variables(backend).join(", ");
+    let text = format!("backends: {{ {backend}: {{ enabled: true, env: [{variables}] }} }}\n");
     Ok(Config::parse_for(ConfigScope::Local, &file, &text, env)?)
 }
 

@@ -1,4 +1,4 @@
-//! `ralph-bot sandbox-exec`: what the service puts before a program in a sandbox from which single hosts can be reached.
+//! `ralph-bot sandbox-exec`: starts a program in a sandbox with an egress proxy. The service calls it.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ use crate::process;
 /// Arguments of `sandbox-exec`.
 #[derive(Debug, Clone, Args)]
 pub struct SandboxExecArgs {
-    /// Port of the loopback to listen on for the service; several may be given
+    /// Port to listen on at the sandbox's loopback; can be given several times
     #[arg(long = "port", value_name = "PORT", required = true)]
     pub ports: Vec<u16>,
     /// The program, and its arguments
@@ -18,14 +18,14 @@ pub struct SandboxExecArgs {
     pub program: Vec<OsString>,
 }
 
-/// Becomes the program.
+/// Replaces this process by the program.
 ///
 /// # Errors
-/// Where nothing of the service listens for the sockets, or the program cannot be started.
+/// The service does not receive the sockets, or the program cannot be started.
 pub fn run(args: &SandboxExecArgs) -> CliResult {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(CliError::Usage("a program is missing".to_owned()));
     };
     let error = process::sandbox_exec(&args.ports, program, arguments);
-    Err(CliError::Failed(format!("{} could not be begun with a way out of its sandbox: {error}", program.display())))
+    Err(CliError::Failed(format!("{} could not be started with proxy access: {error}", program.display())))
 }

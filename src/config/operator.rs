@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelName};
 
+use crate::agent::presets;
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::quantity::{Duration, Usd};
@@ -66,8 +67,8 @@ config_section! {
         pub engine: EngineSection => section;
         /// Retention of data.
         pub retention: RetentionSection => section;
-        /// Backends that run agents or answer questions, by name. claude, codex, gemini, opencode, kimi and aider are presets
-        /// that need only `enabled: true`.
+        /// Backends that run agents or answer questions, by name. {presets} are presets that need only
+        /// `enabled: true`.
         pub backends: BTreeMap<String, BackendSettings> = BTreeMap::new() => section;
         /// Order of preference of backends, by role. Backends that are not listed follow in the order of their names.
         pub priority: BackendPriority;
@@ -207,8 +208,8 @@ config_section! {
         pub agent_idle: Duration = Duration::seconds(RunLimits::default().idle_s), in Duration::seconds(1)..;
         /// Maximum turns of an agent run, for agents that count them; the agent's own limit if omitted.
         pub agent_turns: Option<u32> = RunLimits::default().turns, in 1..;
-        /// Maximum cost of a loop. Runs of claude, opencode, aider, `internal` and `jsonl` are stopped at the limit, as these report
-        /// their use during a run; codex, gemini and kimi report it at the end only.
+        /// Maximum cost of a loop. Runs of {presets_with_usage_during_run}, and of `internal` and `jsonl`, are stopped at
+        /// the limit, as these report their use during a run; {presets_with_usage_at_end} report it at the end only.
         pub cost_usd: Usd = Usd(PolicyLimits::default().cost), in Usd::MIN.., at_most cost_usd_per_day, at_most cost_usd_per_repository_per_day;
         /// Maximum cost of the service per day.
         pub cost_usd_per_day: Usd = Usd(PolicyLimits::default().cost_per_day), in Usd::MIN..;
@@ -227,7 +228,7 @@ config_section! {
         /// Reaction to a change: it is reverted before the commit, the loop stops, or it is kept and reported.
         pub policy: ProtectedPolicy;
         /// Globs from the root of the tree; `*` does not match `/`.
-        pub paths: Vec<String> = PROTECTED_PATHS.iter().map(|path| (*path).to_owned()).collect();
+        pub paths: Vec<String> = protected_paths();
     }
 }
 
@@ -340,4 +341,9 @@ config_section! {
         /// delivery that is received again later is processed again.
         pub days: u32 = 30, in 7..=3_650;
     }
+}
+
+/// Returns the paths that are protected by default: those of [`PROTECTED_PATHS`] and those of the presets.
+fn protected_paths() -> Vec<String> {
+    PROTECTED_PATHS.iter().copied().chain(presets::protected_paths()).map(str::to_owned).collect()
 }

@@ -4,6 +4,7 @@ use serde_json::Value as Json;
 
 use super::operator::OperatorFile;
 use super::repository::RepositoryFile;
+use crate::agent::{OutputFormat, presets};
 use crate::domain::model::settings::{ANY_NAME, ConfigSection, KeyRule, Settings as _};
 use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::operators_alone;
@@ -31,7 +32,28 @@ pub fn repository() -> Json {
 
 /// Returns the schema of the operator's file without bounds, which are checked after all layers are merged.
 pub(super) fn operator_types() -> Json {
-    schemars::schema_for!(OperatorFile).to_value()
+    let mut schema = schemars::schema_for!(OperatorFile).to_value();
+    if let Some(Json::Object(format)) = schema.pointer_mut("/$defs/OutputFormatName") {
+        format.insert("enum".to_owned(), OutputFormat::all().map(OutputFormat::name).collect());
+    }
+    fill_in_presets(&mut schema);
+    schema
+}
+
+/// Replaces placeholders for names of presets in all descriptions.
+fn fill_in_presets(schema: &mut Json) {
+    match schema {
+        Json::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Json::String(text) if name == "description" => *text = presets::fill_in_names(text),
+                    value => fill_in_presets(value),
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(fill_in_presets),
+        _ => {}
+    }
 }
 
 /// Returns the schema of the repository's file without bounds. It has the keys that only the operator's file can set: they

@@ -116,7 +116,8 @@ fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
     assert_eq!(policy.floor, Floor::Maintain);
     assert_eq!(serde_json::json!(policy.thresholds), serde_json::json!({ "control": { "stuck_iterations": 4 } }));
-    let documented = Policy { intelligence: Intelligence::Fallback, ..Policy::default() };
+    let mut documented = Policy { intelligence: Intelligence::Fallback, ..Policy::default() };
+    documented.protected.paths.extend(crate::agent::presets::protected_paths().map(str::to_owned));
     let plain = Policy { allow: vec![], floor: Floor::Write, thresholds: Default::default(), ..policy };
     assert_eq!(plain, documented);
     assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), documented);

@@ -16,9 +16,9 @@ use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::supervision_keys::SupervisionKeys;
 use super::yaml::YamlNode;
 use super::{
-    Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, RepoPattern, ServerConfig,
-    templates,
+    Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, RepoPattern, ServerConfig, templates,
 };
+use crate::agent::presets;
 use crate::domain::knowledge::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
 use crate::domain::model::ids::{ForgeName, UserId};
 use crate::domain::model::settings::{self, ConfigSection as _, Settings as _, did_you_mean};
@@ -426,8 +426,7 @@ impl Validator<'_> {
         if egress != Ok(Egress::Nothing) {
             return;
         }
-        let calls_out =
-            |(name, backend): &(&String, &BackendSettings)| backend.enabled && PRESETS.contains(&name.as_str());
+        let calls_out = |(name, backend): &(&String, &BackendSettings)| backend.enabled && presets::is_known(name);
         for (name, _) in file.backends.iter().filter(calls_out) {
             let why = format!(
                 "`{name}` reaches its model over the network, which `sandbox.network: none` takes from it; use `[]`, \

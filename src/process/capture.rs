@@ -1,29 +1,29 @@
-//! What is kept of an output stream: its beginning and its end, masked; and its lines as they come.
+//! Captures an output stream: keeps its beginning and its end, and splits it into lines; both masked.
 
 use std::collections::VecDeque;
 
 use super::mask::Masker;
 
-/// Longest line that is handed on; the rest of a longer one is left out.
+/// Maximum length of a line, in bytes; the rest of a longer one is left out.
 pub(super) const MAX_LINE: usize = 1024 * 1024;
-/// Bytes kept beyond what is shown, so that a secret at a cut is still seen whole.
+/// Bytes that are kept on each side of a cut, so that a secret at the cut is recognized.
 const SLACK: usize = 16 * 1024;
 
-/// What a process printed on one stream, masked and decoded lossily.
+/// Output of a process on one stream, masked, with invalid UTF-8 replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// All of it, or its beginning.
+    /// All of the output, or its beginning.
     pub head: String,
-    /// Its end, where something was left out; else empty.
+    /// End of the output if something was left out; else empty.
     pub tail: String,
-    /// Bytes that were printed in all.
+    /// Total number of bytes that were printed.
     pub total_bytes: u64,
-    /// Bytes left out between `head` and `tail`, about (masking and decoding change lengths); 0 when all is there.
+    /// Approximate number of bytes left out between `head` and `tail` (masking and decoding change lengths); 0 if none.
     pub left_out: u64,
 }
 
 impl Captured {
-    /// Beginning and end, with a line between them that says how much is missing.
+    /// Returns beginning and end, with a line between them that shows how much is missing.
     pub fn text(&self) -> String {
         if self.left_out == 0 {
             return self.head.clone();
@@ -31,14 +31,14 @@ impl Captured {
         format!("{}\n… {} bytes left out …\n{}", self.head, self.left_out, self.tail)
     }
 
-    /// The last lines, at most `bytes` of valid text.
+    /// Returns the end of the output, at most `bytes` of valid text.
     pub fn last(&self, bytes: usize) -> &str {
         let text = if self.left_out == 0 { &self.head } else { &self.tail };
         &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
     }
 }
 
-/// Keeps the first and the last bytes of a stream, raw, within a bound.
+/// Keeps the first and the last bytes of a stream, unmasked.
 pub(super) struct Keeper {
     half: usize,
     head: Vec<u8>,
@@ -47,7 +47,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps about `keep` bytes, in two halves.
+    /// Creates a keeper for about `keep` bytes, half at each end.
     pub(super) fn new(keep: usize) -> Self {
         Self { half: keep / 2, head: Vec::new(), tail: VecDeque::new(), total: 0 }
     }
@@ -64,7 +64,7 @@ impl Keeper {
         self.tail.extend(rest);
     }
 
-    /// Decodes, masks, cuts. Masking sees `SLACK` bytes more than what is shown on each side of the cut.
+    /// Decodes, masks and cuts. Masking includes `SLACK` bytes beyond each side of the cut.
     pub(super) fn finish(self, secrets: &Masker) -> Captured {
         let Self { half, mut head, tail, total } = self;
         let tail: Vec<u8> = tail.into();
@@ -101,7 +101,7 @@ fn decode(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// A line as people and parsers get it. Of one that was cut, the last part is left out too: it may be half a secret.
+/// Returns a masked line. The end of a line that was cut is left out, because it may be a part of a secret.
 pub(super) fn masked_line(secrets: &Masker, line: &[u8], cut: bool) -> String {
     let text = String::from_utf8_lossy(line);
     if cut {
@@ -111,7 +111,7 @@ pub(super) fn masked_line(secrets: &Masker, line: &[u8], cut: bool) -> String {
     secrets.mask(&text).into_owned()
 }
 
-/// Cuts a stream of chunks into lines without their ends (`\n`, `\r\n`).
+/// Splits a stream of chunks into lines without line endings (`\n`, `\r\n`).
 #[derive(Default)]
 pub(super) struct LineCutter {
     partial: Vec<u8>,
@@ -119,7 +119,7 @@ pub(super) struct LineCutter {
 }
 
 impl LineCutter {
-    /// Takes a chunk; `emit` gets each line that it completes and whether that was cut at [`MAX_LINE`].
+    /// Adds a chunk; calls `emit` with each completed line and whether it was cut at [`MAX_LINE`].
     pub(super) fn push(&mut self, mut bytes: &[u8], emit: &mut impl FnMut(&[u8], bool)) {
         while let Some(end) = bytes.iter().position(|b| *b == b'\n') {
             self.extend(&bytes[..end]);
@@ -129,7 +129,7 @@ impl LineCutter {
         self.extend(bytes);
     }
 
-    /// The stream is over: what is left is a line.
+    /// Ends the stream; the rest is the last line.
     pub(super) fn end(&mut self, emit: &mut impl FnMut(&[u8], bool)) {
         if !self.partial.is_empty() {
             self.flush(emit);

@@ -1,10 +1,9 @@
-//! The way out of a sandbox that has no network: a proxy of ours on the sandbox's own loopback, which lets listed hosts
-//! through and nothing else.
+//! Egress proxy of a sandbox without a network: it listens on the sandbox's loopback and connects to allowed hosts only.
 //!
-//! The sockets that listen there are made inside, by [`sandbox_exec`], which hands them out over an inherited pair and then becomes
-//! the program: what they accept is served out here. So nothing inside can be talked into letting more through, no name is
-//! resolved inside, and nothing of it is left when the program has ended. A server on this machine's loopback that is listed
-//! has its port on the sandbox's loopback too, for programs that ask no proxy for their own machine.
+//! The listening sockets are created inside by [`sandbox_exec`], which passes them to the service over an inherited socket pair
+//! and then becomes the program. The service accepts and serves their connections outside, so no process inside can change the
+//! rules, and no names are resolved inside. An allowed server on this machine's loopback also gets its own port on the
+//! sandbox's loopback, for programs that use no proxy for local addresses.
 
 mod proxy;
 
@@ -29,25 +28,25 @@ use tokio::task::JoinSet;
 use self::proxy::{Proxy, ProxyRoute};
 use super::sandbox::EgressSettings;
 
-/// Number of the descriptor over which sockets come out.
+/// Number of the descriptor over which the sockets are passed.
 pub(super) const PROXY_FD: RawFd = 64;
 /// Port of the proxy on the sandbox's loopback.
 const PROXY_PORT: u16 = 3128;
-/// Sockets that can come out at once.
-const MOST_SOCKETS: usize = 16;
-/// How long a sandbox may take to be built.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Connections to one port at the same time; more wait.
-const MOST_CONNECTIONS: usize = 256;
+/// Maximum number of sockets that are passed.
+const MAX_SOCKETS: usize = 16;
+/// Time limit for building a sandbox.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of concurrent connections per port; further ones wait.
+const MAX_CONNECTIONS: usize = 256;
 
-/// Both ends of the pair: ours, and the program's.
+/// Creates the socket pair: the service's end, and the program's.
 pub(super) fn pair() -> io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     Ok((UnixStream::from_std(ours)?, rustix::io::fcntl_dupfd_cloexec(&theirs, PROXY_FD)?))
 }
 
-/// What comes before the program in the sandbox: this program, told to [`sandbox_exec`].
+/// Returns the command line that precedes the program in the sandbox: this program with [`sandbox_exec`].
 pub(super) fn before_program(egress: &EgressSettings) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec![egress.helper.clone().into(), "sandbox-exec".into()];
     for port in routes(egress).into_iter().map(|(port, _)| port) {
@@ -57,7 +56,7 @@ pub(super) fn before_program(egress: &EgressSettings) -> Vec<OsString> {
     words
 }
 
-/// What tells programs inside of the proxy; by these names most ask for one.
+/// Returns the environment variables that tell programs to use the proxy.
 pub(super) fn environment() -> impl Iterator<Item = (&'static str, String)> {
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
     let names = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
@@ -66,17 +65,17 @@ pub(super) fn environment() -> impl Iterator<Item = (&'static str, String)> {
     names.into_iter().map(move |name| (name, proxy.clone())).chain(own_machine).chain([for_node])
 }
 
-/// Ports on the sandbox's loopback, and where each leads.
+/// Returns the ports on the sandbox's loopback with the route of each.
 fn routes(egress: &EgressSettings) -> Vec<(u16, ProxyRoute)> {
     let straight = egress.hosts.on_loopback().into_iter().filter(|target| target.port != PROXY_PORT);
     let straight = straight.map(|target| (target.port, ProxyRoute::Direct(target)));
-    [(PROXY_PORT, ProxyRoute::Proxy)].into_iter().chain(straight).take(MOST_SOCKETS).collect()
+    [(PROXY_PORT, ProxyRoute::Proxy)].into_iter().chain(straight).take(MAX_SOCKETS).collect()
 }
 
-/// Inside a sandbox: listens on these ports of its loopback, hands the sockets out, and becomes the program. Comes back only
-/// where that failed.
+/// Listens on these ports of the sandbox's loopback, passes the sockets to the service, and becomes the program. Called inside
+/// a sandbox; returns only if it fails.
 pub fn sandbox_exec(ports: &[u16], program: &OsStr, arguments: &[OsString]) -> io::Error {
-    if let Err(error) = hand_out(ports) {
+    if let Err(error) = pass_sockets(ports) {
         return error;
     }
     #[expect(clippy::disallowed_methods, reason = "it becomes the program that `run` was to start")]
@@ -84,41 +83,44 @@ pub fn sandbox_exec(ports: &[u16], program: &OsStr, arguments: &[OsString]) -> i
 }
 
 #[expect(unsafe_code, reason = "the descriptor is known by its number")]
-fn hand_out(ports: &[u16]) -> io::Result<()> {
+fn pass_sockets(ports: &[u16]) -> io::Result<()> {
     let listen = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port));
     let sockets: Vec<TcpListener> = ports.iter().map(listen).collect::<Result<_, _>>()?;
     let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-    // SAFETY: it is only asked whether there is such a descriptor.
+    // SAFETY: only the flags of the descriptor are read.
     rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(PROXY_FD) })
-        .map_err(|_| io::Error::other("it is for the service to call; nothing takes the sockets in"))?;
-    // SAFETY: whoever starts us gives it to us for this; nobody else here knows of it.
+        .map_err(|_| io::Error::other("it is called by the service only; no process receives the sockets"))?;
+    // SAFETY: the parent passes this descriptor for this purpose; nothing else in this process uses it.
     let proxy_socket = unsafe { OwnedFd::from_raw_fd(PROXY_FD) };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if fds.is_empty() || !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("1 to {MOST_SOCKETS} ports can be given")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("the number of ports must be 1 to {MAX_SOCKETS}"),
+        ));
     }
     rustix::net::sendmsg(&proxy_socket, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// Serves a sandbox; begins once its sockets come over `ours`, and never ends by itself.
+/// Serves a sandbox as soon as its sockets arrive over `ours`. Never returns.
 pub(super) async fn serve(ours: UnixStream, egress: &EgressSettings) -> Infallible {
-    match tokio::time::timeout(PATIENCE, take_in(&ours)).await {
+    match tokio::time::timeout(SETUP_TIMEOUT, receive_sockets(&ours)).await {
         Ok(Ok(sockets)) => {
             accept_all(sockets, routes(egress), &Arc::new(Proxy::new(egress.hosts.clone(), egress.refused.clone())))
                 .await
         }
-        Ok(Err(error)) => tracing::debug!(%error, "a sandbox ended before its route out was there"),
-        Err(_) => tracing::warn!("a sandbox was not built in time; nothing is reached from it"),
+        Ok(Err(error)) => tracing::debug!(%error, "a sandbox ended before its egress proxy was ready"),
+        Err(_) => tracing::warn!("a sandbox was not built in time; it has no network access"),
     }
     std::future::pending().await
 }
 
-/// The sockets that come out.
-async fn take_in(ours: &UnixStream) -> io::Result<Vec<tokio::net::TcpListener>> {
+/// Receives the sockets.
+async fn receive_sockets(ours: &UnixStream) -> io::Result<Vec<tokio::net::TcpListener>> {
     let receive = || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut word = [0];
         rustix::net::recvmsg(ours, &mut [IoSliceMut::new(&mut word)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
@@ -140,11 +142,11 @@ async fn take_in(ours: &UnixStream) -> io::Result<Vec<tokio::net::TcpListener>> 
     sockets.into_iter().map(listener).collect()
 }
 
-/// Serves what each socket accepts.
+/// Accepts and serves the connections of each socket.
 async fn accept_all(sockets: Vec<tokio::net::TcpListener>, routes: Vec<(u16, ProxyRoute)>, proxy: &Arc<Proxy>) {
     let mut accepting = JoinSet::new();
     for (socket, (_, route)) in sockets.into_iter().zip(routes) {
-        let (proxy, places) = (proxy.clone(), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
+        let (proxy, places) = (proxy.clone(), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
         accepting.spawn(async move {
             let mut carried = JoinSet::new();
             loop {
@@ -154,7 +156,7 @@ async fn accept_all(sockets: Vec<tokio::net::TcpListener>, routes: Vec<(u16, Pro
                     Ok((client, _)) => {
                         let (proxy, route) = (proxy.clone(), route.clone());
                         carried.spawn(async move {
-                            proxy.carry(client, &route).await;
+                            proxy.serve(client, &route).await;
                             drop(place);
                         });
                     }

@@ -1,4 +1,4 @@
-//! Takes secrets out of text: known values in their usual encodings, and what looks like a token or a key.
+//! Masks secrets in text: known values in common encodings, and everything that looks like a token or a key.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,12 +7,12 @@ use std::sync::LazyLock;
 use data_encoding::{BASE64, BASE64URL, HEXLOWER, HEXUPPER};
 use regex::Regex;
 
-/// What stands in a secret's place.
+/// Replacement of a secret.
 const MASK: &str = "***";
-/// Values shorter than this are not masked: they would be found in ordinary words.
+/// Minimum length of a masked value, in bytes; shorter ones would occur in ordinary words.
 const MIN_VALUE: usize = 6;
 
-/// Tokens and keys that are known by their looks.
+/// Patterns of tokens and keys.
 static PATTERNS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let patterns = [
         // GitHub; the newer installation tokens are several hundred characters with dots.
@@ -39,7 +39,7 @@ static PATTERNS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&patterns.join("|")).ok()
 });
 
-/// Replaces secrets by `***`. Cheap to clone; shows nothing of what it knows.
+/// Replaces secrets by `***`. Cheap to clone; its `Debug` output contains no secrets.
 #[derive(Clone, Default)]
 pub struct Masker {
     values: Option<Regex>,
@@ -52,8 +52,8 @@ impl std::fmt::Debug for Masker {
 }
 
 impl Masker {
-    /// Knows these values, each also as base64 (at any offset), hex, percent-encoded, JSON-escaped, and by its lines.
-    /// Values under 6 bytes are ignored. With no values at all it still knows the looks of tokens.
+    /// Creates a masker for these values and their base64 (at any offset), hex, percent-encoded and JSON-escaped forms, and for
+    /// their single lines. Values shorter than 6 bytes are ignored. Patterns of tokens are always masked.
     pub fn new<I, S>(values: I) -> Self
     where
         I: IntoIterator<Item = S>,
@@ -68,7 +68,7 @@ impl Masker {
                 }
             }
         }
-        // Longest first: the first alternative that fits wins.
+        // Longest first: the first alternative that matches is taken.
         forms.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         forms.dedup();
         if forms.is_empty() {
@@ -80,7 +80,7 @@ impl Masker {
         Self { values: Some(built.or_else(|_| Regex::new(r"\S+")).ok()).flatten() }
     }
 
-    /// The text without secrets; the text itself where it has none.
+    /// Returns the text with secrets masked; the text itself if it contains none.
     pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let found = self.found(text);
         if found.is_empty() {
@@ -89,12 +89,12 @@ impl Masker {
         Cow::Owned(replace(text, &found, 0..text.len()))
     }
 
-    /// A part of a text (between character boundaries) without secrets, also those that only reach into it.
+    /// Returns a part of a text (between character boundaries) with secrets masked, including those that overlap its edges.
     pub(super) fn mask_range(&self, text: &str, range: Range<usize>) -> String {
         replace(text, &self.found(text), range)
     }
 
-    /// Where the secrets are: in order, not overlapping.
+    /// Returns the ranges of the secrets, in order and without overlaps.
     fn found(&self, text: &str) -> Vec<Range<usize>> {
         let known = self.values.iter().chain(PATTERNS.iter());
         let mut all: Vec<Range<usize>> = known.flat_map(|regex| regex.find_iter(text).map(|m| m.range())).collect();
@@ -110,7 +110,7 @@ impl Masker {
     }
 }
 
-/// The part `range` of `text`, with everything in `found` replaced.
+/// Returns the part `range` of `text` with the ranges in `found` replaced.
 fn replace(text: &str, found: &[Range<usize>], range: Range<usize>) -> String {
     let mut out = String::with_capacity(range.len());
     let mut at = range.start;
@@ -129,13 +129,13 @@ fn replace(text: &str, found: &[Range<usize>], range: Range<usize>) -> String {
     out
 }
 
-/// A value in all the shapes it is likely to be printed in.
+/// Returns a value in all forms in which it is likely to be printed.
 fn forms_of(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
     let mut forms = vec![value.to_owned(), HEXLOWER.encode(bytes), HEXUPPER.encode(bytes)];
     for encoding in [BASE64, BASE64URL] {
         for offset in 0..3 {
-            // As part of something longer (`user:value`): characters that also depend on the neighbours are left out.
+            // As part of a longer value (`user:value`): characters that depend on neighbouring bytes are left out.
             let mut padded = vec![0; offset];
             padded.extend_from_slice(bytes);
             let encoded = encoding.encode(&padded);
@@ -188,7 +188,7 @@ mod tests {
 
     /// S8.
     #[test]
-    fn tokens_are_masked_by_their_looks() {
+    fn tokens_are_masked_by_pattern() {
         let body = "aB3".repeat(20);
         let masker = Masker::default();
         for token in [
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_is_left_alone() {
+    fn ordinary_text_is_not_masked() {
         let masker = Masker::new(["", "abc", "  \n"]);
         for text in [
             "the bearer of this letter",
@@ -230,21 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_reaches_out_of_a_pattern_is_masked_whole() {
+    fn value_that_overlaps_a_pattern_is_masked_completely() {
         let masker = Masker::new(["abcdefghijklmnopq!rst"]);
         assert_eq!(masker.mask("Bearer abcdefghijklmnopq!rst."), "***.");
         assert_eq!(format!("{masker:?}"), "Masker");
     }
 
     #[test]
-    fn lines_of_a_long_value_are_masked_alone() {
+    fn single_lines_of_a_long_value_are_masked() {
         let key = format!("-----BEGIN X-----\n{}\n{}\n-----END X-----", "q".repeat(64), "w".repeat(20));
         let masker = Masker::new([key]);
         assert_eq!(masker.mask(&format!("1 {}", "w".repeat(20))), "1 ***");
     }
 
     #[test]
-    fn parts_of_a_secret_at_the_edge_of_a_range_are_masked() {
+    fn secret_at_the_edge_of_a_range_is_masked() {
         let masker = Masker::new(["0123456789"]);
         let text = "ab0123456789cd";
         assert_eq!(masker.mask_range(text, 0..5), "ab***");

@@ -1,28 +1,29 @@
-//! Memory that runs out: whose processes the system ends first, and whether it has ended any.
+//! Out-of-memory handling: scores of processes, and the number of processes that the kernel killed.
 
-/// What is added to the service's own score for the processes that it starts, of 1000: an agent goes before the service.
+/// Added to the service's own OOM score for its children, out of 1000, so that the kernel kills them first.
 const ADDED: i32 = 500;
-/// Highest score that there is.
+/// Maximum score.
 const HIGHEST: i32 = 1_000;
 
-/// Processes that the system has ended for want of memory since it started; `None` where it does not say.
+/// Returns the number of processes that the kernel killed for lack of memory since it booted; `None` if it is unknown.
 pub(super) fn killed_so_far() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/vmstat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// Has the system end a process before this one where memory runs out, and what it starts from now on. Best effort: a
-/// system that does not allow it treats both alike.
-pub(super) fn goes_before_us(pid: u32) {
-    let own = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok());
-    // From here and not by the child itself: until it is another program, its own entry in /proc is closed to it.
-    if let Err(error) = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score(own.unwrap_or(0)).to_string()) {
-        tracing::debug!(pid, %error, "it goes no sooner than the service where memory runs out");
+/// Raises the OOM score of a process and of its future children above the service's own. Best effort: some systems do not
+/// allow it.
+pub(super) fn raise_oom_score(pid: u32) {
+    let own_score = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok());
+    // The child cannot do it: until it executes the program, it cannot write its own entry in /proc.
+    if let Err(error) = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score(own_score.unwrap_or(0)).to_string())
+    {
+        tracing::debug!(pid, %error, "could not raise the child's OOM score");
     }
 }
 
-fn score(own: i32) -> i32 {
-    own.saturating_add(ADDED).min(HIGHEST)
+fn score(own_score: i32) -> i32 {
+    own_score.saturating_add(ADDED).min(HIGHEST)
 }
 
 #[cfg(test)]
@@ -30,12 +31,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_goes_before_the_service_whatever_the_services_own_score() {
+    fn score_of_children_is_higher_than_that_of_the_service() {
         assert_eq!([-1000, -100, 0, 600, 1000].map(score), [-500, 400, 500, 1000, 1000]);
     }
 
     #[test]
-    fn the_system_says_how_many_it_has_ended() {
+    fn number_of_killed_processes_is_read() {
         assert!(killed_so_far().is_some(), "Linux 4.13 and newer count them");
     }
 }

@@ -1,4 +1,4 @@
-//! Runs one child to its end: reads, watches its bounds, ends it, and kills what is left of it.
+//! Runs one child to its end: reads its output, enforces its limits, and kills remaining processes.
 
 use std::future::pending;
 use std::os::unix::process::ExitStatusExt;
@@ -20,13 +20,13 @@ use super::{
 };
 use crate::clock::Stopwatch;
 
-/// How long output is still read after the main process has ended, for what its children had yet to print.
+/// Time for which output is read after the main process has ended, because its children may still print.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Longest time between SIGTERM and SIGKILL where somebody cancels: they are promised the end of it all within 5 s.
+/// Maximum time between SIGTERM and SIGKILL when a run is cancelled; cancellation takes at most 5 s in total.
 const CANCEL_GRACE: Duration = Duration::from_secs(3);
-/// How long a killed process may take to disappear before we give up waiting for it (uninterruptible I/O).
+/// Maximum wait for a killed process to disappear; it may be in uninterruptible I/O.
 const KILL_WAIT: Duration = Duration::from_secs(5);
-/// SIGKILL, and how a shell or a sandbox shows that a process within ended by it.
+/// SIGKILL, and the exit code of a shell or sandbox whose process was killed by it.
 const KILLED: i32 = 9;
 const KILLED_WITHIN: i32 = 128 + KILLED;
 /// Bytes read at a time.
@@ -38,7 +38,7 @@ const CHUNK: usize = 64 * 1024;
 /// Must not be called from a blocking-pool thread: bubblewrap dies with the *thread* that started it.
 ///
 /// # Errors
-/// Only where nothing ran; how a program ended is in [`Finished::ended`].
+/// The program did not run. The end of a program that ran is in [`Finished::ended`].
 pub async fn run(
     spec: ProcessSpec,
     cancel: &CancellationToken,
@@ -47,13 +47,13 @@ pub async fn run(
     let watch = Stopwatch::start();
     let killed_before = memory::killed_so_far();
     let spawn::Started { child, proxy_socket } = spawn::start(&spec).await?;
-    let ends = to_its_end(&spec, child, cancel, lines);
+    let completion = watch_to_end(&spec, child, cancel, lines);
     let mut finished = match (proxy_socket, spec.egress()) {
         (Some(ours), Some(egress)) => tokio::select! {
-            finished = ends => finished?,
+            finished = completion => finished?,
             never = egress_proxy::serve(ours, egress) => match never {},
         },
-        _ => ends.await?,
+        _ => completion.await?,
     };
     let killed = matches!(finished.ended, ProcessEnd::Signalled(KILLED) | ProcessEnd::Exited(KILLED_WITHIN));
     finished.out_of_memory = killed && memory::killed_so_far() > killed_before;
@@ -61,8 +61,8 @@ pub async fn run(
     Ok(finished)
 }
 
-/// Watches a child that was started until nothing of it is left.
-async fn to_its_end(
+/// Watches a started child until all of its processes have ended.
+async fn watch_to_end(
     spec: &ProcessSpec,
     mut child: Child,
     cancel: &CancellationToken,
@@ -80,7 +80,7 @@ async fn to_its_end(
             (Some(why), guard.end(&mut child, &mut output, spec.limits.grace.min(most)).await)
         }
     };
-    // What is left of the pipes is read for a short while: a daemon may hold them open for ever.
+    // The pipes are read for a limited time, because a daemon may hold them open.
     let drained = tokio::time::timeout(DRAIN, output.drain()).await;
     guard.kill_rest().await;
     if drained.is_err() {
@@ -103,26 +103,26 @@ async fn to_its_end(
     Ok(Finished { ended, exit_code: status.code(), stdout, stderr, out_of_memory, duration })
 }
 
-/// What came first.
+/// First event while waiting for a process.
 enum WaitOutcome {
     Exited(std::io::Result<ExitStatus>),
     Over(ProcessEnd),
 }
 
-/// The bounds that are watched while a process runs.
+/// Limits that are enforced while a process runs.
 struct Watch<'a> {
     wall: Pin<Box<Sleep>>,
     idle: Option<Duration>,
     cancel: &'a CancellationToken,
 }
 
-/// Reads and waits until the process exits, a bound is reached, or the reader has had enough.
+/// Reads and waits until the process exits, a limit is reached, or the reader asks to stop.
 async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch<'_>) -> WaitOutcome {
     let idle_limit = watch.idle;
     let mut idle = Box::pin(silence(idle_limit));
     loop {
         tokio::select! {
-            // In this order: a process that floods its output must not keep its limits from being seen.
+            // In this order, so that limits are enforced for a process that floods its output.
             biased;
             () = watch.cancel.cancelled() => return WaitOutcome::Over(ProcessEnd::Cancelled),
             () = &mut watch.wall => return WaitOutcome::Over(ProcessEnd::WallLimit),
@@ -138,7 +138,7 @@ async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch
     }
 }
 
-/// Ends after `limit`; never, without one.
+/// Completes after `limit`; never if there is none.
 async fn silence(limit: Option<Duration>) {
     match limit {
         Some(limit) => tokio::time::sleep(limit).await,
@@ -146,11 +146,11 @@ async fn silence(limit: Option<Duration>) {
     }
 }
 
-/// Both outputs of a child, kept within bounds and cut into lines.
+/// Both outputs of a child, kept within limits and split into lines.
 struct Output<'a> {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
-    kept: [Keeper; 2],
+    keepers: [Keeper; 2],
     cutters: [LineCutter; 2],
     buffers: [Vec<u8>; 2],
     lines: Option<Lines<'a>>,
@@ -163,7 +163,7 @@ impl<'a> Output<'a> {
         Self {
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
-            kept: [Keeper::new(keep), Keeper::new(keep)],
+            keepers: [Keeper::new(keep), Keeper::new(keep)],
             cutters: [LineCutter::default(), LineCutter::default()],
             buffers: [vec![0; CHUNK], vec![0; CHUNK]],
             lines,
@@ -171,7 +171,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Reads one chunk of either output; never returns when both have ended.
+    /// Reads one chunk of either output; never returns if both have ended.
     async fn read(&mut self) -> Flow {
         let [out, err] = &mut self.buffers;
         let (index, read) = tokio::select! {
@@ -188,10 +188,10 @@ impl<'a> Output<'a> {
         self.take(index, read)
     }
 
-    /// Keeps a chunk and hands on the lines it completes; a chunk of 0 bytes is the end of the output.
+    /// Keeps a chunk and reports the lines it completes; a chunk of 0 bytes is the end of the output.
     fn take(&mut self, index: usize, read: usize) -> Flow {
         let bytes = &self.buffers[index][..read];
-        self.kept[index].push(bytes);
+        self.keepers[index].push(bytes);
         let Some(lines) = self.lines.as_mut() else { return Flow::Continue };
         if read > 0 {
             kill_point("K19");
@@ -212,7 +212,7 @@ impl<'a> Output<'a> {
         flow
     }
 
-    /// Reads on until both outputs have ended. Lines are still handed on; what their reader says no longer counts.
+    /// Reads until both outputs have ended. Lines are still reported, but the reader's decisions are ignored.
     async fn drain(&mut self) {
         while self.stdout.is_some() || self.stderr.is_some() {
             self.read().await;
@@ -221,15 +221,15 @@ impl<'a> Output<'a> {
 
     fn finish(mut self) -> (Captured, Captured) {
         for index in 0..2 {
-            // A line without an end, on an output that something still holds open.
+            // A last line without line ending, on an output that is still open.
             self.take(index, 0);
         }
-        let [stdout, stderr] = self.kept;
+        let [stdout, stderr] = self.keepers;
         (stdout.finish(&self.secrets), stderr.finish(&self.secrets))
     }
 }
 
-/// Number of bytes read; 0 at the end and on an error. Never returns where there is nothing to read from.
+/// Returns the number of bytes read; 0 at the end and on an error. Never returns if there is no reader.
 async fn next_chunk<R: tokio::io::AsyncRead + Unpin>(from: &mut Option<R>, buffer: &mut [u8]) -> usize {
     match from {
         Some(reader) => reader.read(buffer).await.unwrap_or(0),
@@ -237,7 +237,7 @@ async fn next_chunk<R: tokio::io::AsyncRead + Unpin>(from: &mut Option<R>, buffe
     }
 }
 
-/// Kills what belongs to a run, at the latest when dropped.
+/// Kills all processes of a run, at the latest when dropped.
 struct KillGuard {
     group: Option<Pid>,
     cookie: Option<Cookie>,
@@ -250,10 +250,10 @@ impl KillGuard {
         Self { group: pid, cookie: spec.cookie.clone(), sandboxed: !matches!(spec.sandbox, Sandbox::None) }
     }
 
-    /// SIGTERM, `grace`, SIGKILL. Output is read meanwhile, so that a process can finish what it is printing.
+    /// Sends SIGTERM, waits for `grace`, sends SIGKILL. Output is read meanwhile, so that the process does not block.
     async fn end(&self, child: &mut Child, output: &mut Output<'_>, grace: Duration) -> std::io::Result<ExitStatus> {
         if !grace.is_zero() {
-            self.ask();
+            self.terminate();
             if let Some(status) = exit_within(child, output, grace).await {
                 return status;
             }
@@ -261,12 +261,12 @@ impl KillGuard {
         self.kill_now();
         match exit_within(child, output, KILL_WAIT).await {
             Some(status) => status,
-            None => Err(std::io::Error::other("it does not die (stuck in the kernel)")),
+            None => Err(std::io::Error::other("it did not end after SIGKILL (it may be in uninterruptible I/O)")),
         }
     }
 
-    /// Asks to end. In a sandbox only those within are asked: bubblewrap itself would take them down without grace.
-    fn ask(&self) {
+    /// Sends SIGTERM. In a sandbox only to the processes inside: if bubblewrap ended, they would be killed without grace.
+    fn terminate(&self) {
         let inside = self.cookie.as_ref().map(|c| survivors(c.as_str())).unwrap_or_default();
         let inside: Vec<_> = inside.iter().filter(|s| Some(s.pid()) != self.group).collect();
         for survivor in &inside {
@@ -277,7 +277,7 @@ impl KillGuard {
             && let Some(group) = self.group
         {
             let _ = kill_process_group(group, Signal::TERM);
-            // One that was stopped sees the first signal only when it goes on.
+            // A stopped process handles SIGTERM only after SIGCONT.
             let _ = kill_process_group(group, Signal::CONT);
         }
     }
@@ -293,7 +293,7 @@ impl KillGuard {
         }
     }
 
-    /// Kills what outlived the main process, and waits until it is gone.
+    /// Kills the remaining processes and waits until they have ended.
     async fn kill_rest(&self) {
         self.kill_now();
         if let Some(cookie) = &self.cookie {
@@ -313,7 +313,7 @@ impl Drop for KillGuard {
     }
 }
 
-/// The status, if the process exits in time.
+/// Returns the status if the process exits in time.
 async fn exit_within(
     child: &mut Child,
     output: &mut Output<'_>,

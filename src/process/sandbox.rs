@@ -1,10 +1,10 @@
-//! What a child can see: all of the machine, or a view of it that bubblewrap builds.
+//! Sandbox of a child: none, or a view of the machine that bubblewrap builds.
 //!
-//! The view is an allow list. Nothing of the machine is there but: the system's programs and libraries and the parts
-//! of `/etc` that they need, read-only; the folders that the caller names; a fresh `/tmp`, `/proc` and `/dev`; and the
-//! host's network, or single hosts of it, only where asked for. Process ids, IPC and host name are the sandbox's own; all of it dies with
-//! bubblewrap, and bubblewrap with us. There is no filter of system calls, and no Landlock tier for machines without
-//! user namespaces: there, only [`Sandbox::None`] runs.
+//! The view is an allow list: the system's programs and libraries and the parts of `/etc` that they need, read-only; the
+//! folders that the caller names; an empty `/tmp`, and new `/proc` and `/dev`; the host's network, or single hosts, only if
+//! requested. PID, IPC and host name have namespaces of their own. All processes end with bubblewrap, and bubblewrap ends with
+//! the service. System calls are not filtered, and there is no Landlock tier for machines without user namespaces: only
+//! [`Sandbox::None`] runs there.
 
 mod probe;
 
@@ -24,14 +24,14 @@ use crate::domain::trust::egress::{Hosts, Target};
 
 pub use probe::{EscapeTest, SandboxProbe, SandboxTier, probe};
 
-/// Where bubblewrap is looked for; fixed, so that no environment decides what the sandbox is.
-const PLACES: [&str; 4] =
+/// Paths of bubblewrap. They are fixed, so that the environment cannot replace it.
+const BUBBLEWRAP_PATHS: [&str; 4] =
     ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/wrappers/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
-/// First version that can forbid further user namespaces inside.
+/// First version that can forbid nested user namespaces.
 const FORBIDS_NESTING: (u32, u32) = (0, 8);
-/// The system's programs and libraries. Symbolic links (`/bin` to `usr/bin`) are kept as such.
+/// Folders of the system's programs and libraries. Symbolic links (`/bin` to `usr/bin`) are kept.
 const SYSTEM: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"];
-/// The parts of `/etc` that programs need and that hold no secret.
+/// Parts of `/etc` that programs need and that contain no secrets.
 const ETC: [&str; 32] = [
     "alternatives",
     "bash.bashrc",
@@ -66,9 +66,9 @@ const ETC: [&str; 32] = [
     "ssl/openssl.cnf",
     "timezone",
 ];
-/// Prefixes of further such entries, which have versions in their names.
+/// Prefixes of further such entries with versions in their names.
 const ETC_PREFIXES: [&str; 3] = ["java-", "python3", "maven"];
-/// Files that hold logins where they lie directly in a tool's folder; nothing is read from them inside.
+/// Names of files with credentials; directly in a read-only folder they are replaced by empty files.
 const LOGINS: [&str; 10] = [
     "credentials",
     "credentials.toml",
@@ -81,86 +81,86 @@ const LOGINS: [&str; 10] = [
     ".pypirc",
     ".git-credentials",
 ];
-/// Tools that find their data by `HOME` unless told otherwise: name of the folder, variable.
+/// Folders of tools that are found through `HOME`, each with the environment variable that overrides it.
 const TOOL_HOMES: [(&str, &str); 2] = [(".rustup", "RUSTUP_HOME"), (".pyenv", "PYENV_ROOT")];
-/// Home of a sandbox without a folder for it.
+/// Home in a sandbox if it is in memory.
 const EMPTY_HOME: &str = "/home/agent";
 
-/// Servers that are told of, a run.
-const MOST_REFUSED: usize = 50;
+/// Maximum number of refused servers that are recorded per run.
+const MAX_REFUSED: usize = 50;
 
-/// What a child can see.
+/// Sandbox of a child.
 #[derive(Debug, Clone, Default)]
 pub enum Sandbox {
-    /// Everything that we can.
+    /// No sandbox: the child can access everything that the service can.
     #[default]
     None,
-    /// Only this view.
+    /// A bubblewrap sandbox with this view.
     Bubblewrap(SandboxView),
 }
 
-/// A view of the machine. Paths are absolute and exist; a deeper path decides over one above it, so a read-only folder
-/// can lie in a writable one.
+/// A view of the machine. Paths are absolute and exist; a deeper path takes precedence over one above it, so a read-only folder
+/// can be inside a writable one.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxView {
-    /// Folders and files that can be read and written, at their own paths.
+    /// Writable folders and files, at their own paths.
     pub writable: Vec<PathBuf>,
-    /// Folders and files that can be read, at their own paths (tool chains, the agent's program). Login files
-    /// directly in such a folder read as empty.
+    /// Read-only folders and files, at their own paths (toolchains, the agent's program). Files with credentials directly in
+    /// such a folder appear empty.
     pub read_only: Vec<PathBuf>,
-    /// What `HOME` is.
+    /// Home folder.
     pub home: ScratchHome,
-    /// What of the network is there.
+    /// Network access.
     pub network: Network,
 }
 
-/// What of the network is there. Whatever it is, there is a loopback.
+/// Network access of a sandbox. It always has a loopback interface.
 #[derive(Debug, Clone, Default)]
 pub enum Network {
-    /// Nothing else.
+    /// None.
     #[default]
     None,
-    /// All that this machine reaches.
+    /// The network of this machine.
     Host,
-    /// Single hosts, by a proxy.
+    /// Allowed hosts only, through a proxy.
     Only(EgressSettings),
 }
 
-/// Lets single hosts be reached from a sandbox.
+/// Settings of the egress proxy of a sandbox.
 #[derive(Debug, Clone)]
 pub struct EgressSettings {
-    /// Which.
+    /// Allowed hosts.
     pub hosts: Hosts,
-    /// This program, which opens the proxy's port inside (see [`super::sandbox_exec`]); an absolute path.
+    /// Absolute path of this program, which opens the proxy's port inside (see [`super::sandbox_exec`]).
     pub helper: PathBuf,
-    /// What was asked for and is not among them.
+    /// Servers to which connections were refused.
     pub refused: RefusedHosts,
 }
 
-/// Servers that somebody in a sandbox was kept from, each once, the first of them; shared by those who hold it.
+/// Servers to which connections from a sandbox were refused, each once, up to a maximum. Clones share the list.
 #[derive(Debug, Clone, Default)]
 pub struct RefusedHosts(Arc<Mutex<BTreeSet<Target>>>);
 
 impl RefusedHosts {
-    /// Takes one in; whether it is new and there is room for it.
+    /// Adds a server; returns whether it is new and there was room for it.
     pub(super) fn add(&self, target: &Target) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.len() < MOST_REFUSED && known.insert(target.clone())
+        known.len() < MAX_REFUSED && known.insert(target.clone())
     }
 
-    /// Those so far, as `host:port`.
+    /// Returns the servers as `host:port`.
     pub fn names(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Target::to_string).collect()
     }
 }
 
 impl Network {
-    /// All of the machine's, or nothing.
+    /// Returns access to the whole network or none.
     pub fn all_or_nothing(all: bool) -> Self {
         if all { Self::Host } else { Self::None }
     }
 
-    /// The same with further hosts, where it is single hosts.
+    /// Adds allowed hosts, if access is limited to hosts.
     pub fn with(mut self, further: impl IntoIterator<Item = Target>) -> Self {
         if let Self::Only(egress) = &mut self {
             further.into_iter().for_each(|target| egress.hosts.add(target));
@@ -169,18 +169,18 @@ impl Network {
     }
 }
 
-/// The home of what runs in a sandbox; never the operator's.
+/// Home folder in a sandbox; never the operator's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ScratchHome {
-    /// An empty one, in memory, gone at the end.
+    /// An empty folder in memory that is lost at the end.
     #[default]
     Memory,
-    /// This folder, which is writable.
+    /// This writable folder.
     Folder(PathBuf),
 }
 
 impl ScratchHome {
-    /// Its path inside.
+    /// Returns the path inside the sandbox.
     pub fn folder(&self) -> &Path {
         match self {
             Self::Memory => Path::new(EMPTY_HOME),
@@ -189,11 +189,11 @@ impl ScratchHome {
     }
 }
 
-/// bubblewrap as it is installed here.
+/// The installed bubblewrap.
 #[derive(Debug, Clone)]
 pub(super) struct Bubblewrap {
     pub(super) program: PathBuf,
-    /// As it calls itself.
+    /// Version that it prints.
     version: String,
 }
 
@@ -204,16 +204,16 @@ impl Bubblewrap {
     }
 }
 
-/// Looks for bubblewrap, once in the life of this process; why it cannot be used, where it cannot. Boxed, as calls go
-/// round in a circle here: a sandboxed run looks for bubblewrap, which is a run.
+/// Looks for bubblewrap, once per process; returns the reason if it cannot be used. Boxed because the calls are recursive: a
+/// sandboxed run looks for bubblewrap, which runs a program.
 pub(super) fn installed() -> BoxFuture<'static, Result<&'static Bubblewrap, String>> {
     static FOUND: OnceCell<Result<Bubblewrap, String>> = OnceCell::const_new();
     Box::pin(async { FOUND.get_or_init(find).await.as_ref().map_err(Clone::clone) })
 }
 
 async fn find() -> Result<Bubblewrap, String> {
-    let program = PLACES.iter().map(Path::new).find(|p| p.is_file()).ok_or(
-        "bubblewrap is not installed: install the package `bubblewrap` (apt, dnf, apk and pacman all have it)",
+    let program = BUBBLEWRAP_PATHS.iter().map(Path::new).find(|p| p.is_file()).ok_or(
+        "bubblewrap is not installed; install the package `bubblewrap` (available in apt, dnf, apk and pacman)",
     )?;
     let mut spec = ProcessSpec::new(program, "/").args(["--version"]);
     spec.limits = ProcessLimits { wall: Duration::from_secs(10), keep_bytes: 4096, ..ProcessLimits::default() };
@@ -222,14 +222,13 @@ async fn find() -> Result<Bubblewrap, String> {
     if finished.success() && version.starts_with(|c: char| c.is_ascii_digit()) {
         Ok(Bubblewrap { program: program.to_owned(), version })
     } else {
-        Err(format!("{} --version did not work: {}", program.display(), finished.stderr.text().trim()))
+        Err(format!("{} --version failed: {}", program.display(), finished.stderr.text().trim()))
     }
 }
 
 impl SandboxView {
-    /// Folders that the programs in `path` (as in `PATH`) need beside the system's: each folder that is named there,
-    /// and for `…/bin` also the folder above it, where the libraries are. Folders above or at `home` are never taken
-    /// whole.
+    /// Returns the folders that the programs in `path` (in the format of `PATH`) need in addition to the system's: each folder
+    /// in it, and for `…/bin` the folder above, which contains the libraries. `home` and folders above it are left out.
     pub fn tools(path: &std::ffi::OsStr, home: &Path) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         for folder in std::env::split_paths(path) {
@@ -252,7 +251,7 @@ impl SandboxView {
         found
     }
 
-    /// bubblewrap's arguments for this view, up to the program's. No secret is in them.
+    /// Returns bubblewrap's arguments for this view, up to the program. They contain no secrets.
     pub(super) fn arguments(
         &self,
         bubblewrap: &Bubblewrap,
@@ -278,7 +277,7 @@ impl SandboxView {
             ScratchHome::Memory => arguments.flags(&["--tmpfs", EMPTY_HOME]),
             ScratchHome::Folder(folder) => binds.push((folder, true)),
         }
-        // Shallow first, so that what lies deeper is put on top; at the same place, writable wins.
+        // Shallow paths first, so that deeper ones are mounted on top; at the same path, writable takes precedence.
         binds.sort_by_key(|(path, writable)| (path.components().count(), *path, *writable));
         for (path, writable) in binds {
             arguments.bind(path, writable)?;
@@ -293,7 +292,7 @@ impl SandboxView {
         Ok(arguments.0)
     }
 
-    /// The program itself is always there, with the package that it is a link into.
+    /// Adds the program itself, with the package that it links to.
     fn show_program(&self, arguments: &mut Arguments, program: &Path) -> Result<(), String> {
         let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
         if !self.shows(&real) {
@@ -310,7 +309,7 @@ impl SandboxView {
     }
 }
 
-/// Variables by which tools in these folders still find their data when `HOME` is another.
+/// Returns environment variables with which tools in these folders find their data in spite of a different `HOME`.
 pub fn tool_environment(tools: &[PathBuf]) -> Vec<(OsString, OsString)> {
     tools
         .iter()
@@ -325,7 +324,7 @@ fn in_system(path: &Path) -> bool {
     SYSTEM.iter().any(|folder| path.starts_with(folder))
 }
 
-/// What of the machine a program needs: all of `node_modules`, where it lies in one; else itself.
+/// Returns the folder that a program needs: the outermost `node_modules` that contains it, else the program itself.
 fn package(program: &Path) -> &Path {
     program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
 }
@@ -344,7 +343,7 @@ impl Arguments {
         self.0.extend(values.iter().map(OsString::from));
     }
 
-    /// What every view has, as far as this machine has it.
+    /// Adds the system folders and files that exist on this machine.
     fn system(&mut self) {
         for folder in SYSTEM.map(Path::new) {
             match std::fs::read_link(folder) {
@@ -363,14 +362,14 @@ impl Arguments {
         }
     }
 
-    /// Shows a path of the machine at the same place.
+    /// Binds a path of the machine at the same path.
     fn bind(&mut self, path: &Path, writable: bool) -> Result<(), String> {
         let plain = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
         if !plain || !path.is_absolute() || path.parent().is_none() {
-            return Err(format!("{path:?} cannot be shown in it: an absolute path below / without `..` is needed"));
+            return Err(format!("{path:?} cannot be added to it: an absolute path below / without `..` is required"));
         }
         if !path.exists() {
-            return Err(format!("{path:?} is to be shown in it, but does not exist"));
+            return Err(format!("{path:?} cannot be added to it: it does not exist"));
         }
         self.push(if writable { "--bind" } else { "--ro-bind" }, &[path.as_os_str(), path.as_os_str()]);
         if !writable {
@@ -382,30 +381,31 @@ impl Arguments {
     }
 }
 
-/// Why bubblewrap itself failed, where it did: it says so on its error output and ends with 1.
+/// Returns the reason if bubblewrap itself failed: it then prints one line on standard error and exits with 1.
 pub(super) fn setup_failure(
     sandbox: &Sandbox,
     status: ExitStatus,
     stdout: &Captured,
     stderr: &Captured,
 ) -> Option<String> {
-    let said = stderr.head.trim().strip_prefix("bwrap: ")?;
-    if matches!(sandbox, Sandbox::None) || status.code() != Some(1) || stdout.total_bytes > 0 || said.contains('\n') {
+    let message = stderr.head.trim().strip_prefix("bwrap: ")?;
+    if matches!(sandbox, Sandbox::None) || status.code() != Some(1) || stdout.total_bytes > 0 || message.contains('\n')
+    {
         return None;
     }
-    Some(format!("bubblewrap: {said}; {}", remedy(said)))
+    Some(format!("bubblewrap: {message}; {}", remedy(message)))
 }
 
-fn remedy(said: &str) -> &'static str {
-    if said.contains("execvp") {
+fn remedy(message: &str) -> &'static str {
+    if message.contains("execvp") {
         "the program, or the interpreter in its first line, is not in the view: add its folder to the tools"
     } else if ["uid map", "RTM_NEWADDR", "user namespace", "unshare", "namespace failed", "Creating new"]
         .iter()
-        .any(|part| said.contains(part))
+        .any(|part| message.contains(part))
     {
         "this machine does not let it make user namespaces: on Ubuntu give bwrap an AppArmor profile that allows \
          `userns`, in a container allow them in its seccomp profile (or run it with its own user namespaces)"
-    } else if said.contains("proc") {
+    } else if message.contains("proc") {
         "inside a container /proc is partly hidden; start it with `--security-opt systempaths=unconfined`"
     } else {
         "run `ralph-bot check` for a full test of the sandbox"

@@ -1,4 +1,4 @@
-//! Starts a child: finds its program, prepares its descriptors, keeps everything else from it.
+//! Starts a child: finds its program, prepares its descriptors and closes all others.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,26 +22,26 @@ use super::sandbox::Network;
 use super::survivors::COOKIE_VARIABLE;
 use super::{ProcessError, ProcessSpec, Sandbox, Stdin, memory, sandbox};
 
-/// Numbers that further descriptors may have in the child.
-const GIVEN: std::ops::RangeInclusive<i32> = 3..=63;
-/// Most that goes into a pipe that nobody reads yet (its capacity is 64 KiB).
-const MAX_GIVEN_BYTES: usize = 60 * 1024;
-/// A program that was just written may be held open for writing by a child of another thread, for a moment.
-const BUSY_TRIES: u32 = 10;
+/// Allowed numbers of further descriptors in the child.
+const FD_NUMBERS: std::ops::RangeInclusive<i32> = 3..=63;
+/// Maximum bytes for a further descriptor: they are written to a pipe, whose capacity is 64 KiB, before it is read.
+const MAX_FD_BYTES: usize = 60 * 1024;
+/// Maximum attempts to start a program that is briefly held open for writing by a child of another thread.
+const MAX_BUSY_ATTEMPTS: u32 = 10;
 
-/// Keeps this process's own memory and environment from its children: no core dumps, not readable in `/proc` by
-/// others of the same user. To be called once, first thing in `main`.
+/// Protects this process's memory and environment: no core dumps, and `/proc` entries that other processes of the same user
+/// cannot read. Called once, at the start of `main`.
 ///
 /// # Errors
-/// The system's, where it refuses; the program can go on without.
+/// The system refuses; the program can continue without protection.
 pub fn harden() -> io::Result<()> {
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 
-/// The absolute path of a program: `program` itself where it is a path (from `base`, where it is relative), else the
-/// first executable of that name in `path` (as in `PATH`; relative entries are skipped).
+/// Returns the absolute path of a program: `program` itself if it contains a slash (relative to `base`), else the first
+/// executable with that name in `path` (in the format of `PATH`; relative entries are ignored).
 ///
 /// # Errors
 /// `NotFound`, `NotExecutable`.
@@ -76,7 +76,7 @@ fn may_execute(file: &Path) -> bool {
     rustix::fs::access(file, Access::EXEC_OK).is_ok()
 }
 
-/// A program that was started, and our end of the way out of its sandbox, where it has one.
+/// A started program, and the service's end of its egress proxy's socket pair.
 pub(super) struct Started {
     pub(super) child: Child,
     pub(super) proxy_socket: Option<UnixStream>,
@@ -98,7 +98,7 @@ pub(super) async fn start(spec: &ProcessSpec) -> Result<Started, ProcessError> {
     let mut proxy_socket = None;
     if spec.egress().is_some() {
         let (ours, theirs) = egress_proxy::pair().map_err(input("the socket of its egress proxy"))?;
-        // The highest number, so it comes last.
+        // Descriptors are sorted by number, and this one is the highest.
         given.push((PROXY_FD, theirs));
         proxy_socket = Some(ours);
     }
@@ -113,14 +113,14 @@ pub(super) async fn start(spec: &ProcessSpec) -> Result<Started, ProcessError> {
         match command.spawn() {
             Ok(child) => {
                 if let Some(pid) = child.id() {
-                    memory::goes_before_us(pid);
+                    memory::raise_oom_score(pid);
                 }
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
                 return Ok(Started { child, proxy_socket });
             }
-            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < BUSY_TRIES => {
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(source) => {
@@ -132,9 +132,9 @@ pub(super) async fn start(spec: &ProcessSpec) -> Result<Started, ProcessError> {
     unreachable!("the loop returns at its last try")
 }
 
-/// The command with arguments and environment: the program's, or bubblewrap's around it.
+/// Returns the command with arguments and environment: the program, or bubblewrap around it.
 async fn command(spec: &ProcessSpec, program: &Path) -> Result<Command, ProcessError> {
-    #[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
+    #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
     let mut command = match &spec.sandbox {
         Sandbox::None => {
             let mut command = Command::new(program);
@@ -156,7 +156,7 @@ async fn command(spec: &ProcessSpec, program: &Path) -> Result<Command, ProcessE
     };
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     if let Sandbox::Bubblewrap(view) = &spec.sandbox {
-        // In the environment, not by --setenv: arguments can be read by everybody on the machine.
+        // In the environment, not by --setenv: every user of the machine can read arguments.
         command.env("HOME", view.home.folder()).env("TMPDIR", "/tmp");
         if matches!(view.network, Network::Only(_)) {
             command.envs(egress_proxy::environment());
@@ -180,7 +180,7 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// A file without a name that has these bytes: unlike a pipe it never blocks and needs nobody to write.
+/// Returns an anonymous file with these bytes. Unlike a pipe it never blocks and needs no writer.
 fn readable(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
@@ -188,12 +188,12 @@ fn readable(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// One pipe for each further descriptor, filled and closed at its other end; sorted by number in the child.
+/// Returns a pipe for each further descriptor, filled, with its writing end closed; sorted by number in the child.
 fn descriptors(given: &[(i32, Vec<u8>)]) -> io::Result<Vec<(RawFd, OwnedFd)>> {
     let mut sorted: Vec<&(i32, Vec<u8>)> = given.iter().collect();
     sorted.sort_by_key(|(number, _)| *number);
     if sorted.windows(2).any(|pair| pair[0].0 == pair[1].0)
-        || sorted.iter().any(|(number, bytes)| !GIVEN.contains(number) || bytes.len() > MAX_GIVEN_BYTES)
+        || sorted.iter().any(|(number, bytes)| !FD_NUMBERS.contains(number) || bytes.len() > MAX_FD_BYTES)
     {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -205,13 +205,13 @@ fn descriptors(given: &[(i32, Vec<u8>)]) -> io::Result<Vec<(RawFd, OwnedFd)>> {
         .map(|(number, bytes)| {
             let (reader, mut writer) = io::pipe()?;
             writer.write_all(bytes)?;
-            // At its number or above: so going up, none is overwritten before it was put in its place.
+            // At its number or above, so that `dup2` in ascending order overwrites none that is still needed.
             Ok((*number, rustix::io::fcntl_dupfd_cloexec(&reader, *number)?))
         })
         .collect()
 }
 
-/// What the child does between fork and exec: leaves our session, dumps no core, closes what is not for it.
+/// Prepares the child between fork and exec: own session, no core dumps, only the given descriptors.
 #[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
 fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>) {
     let act = move || -> io::Result<()> {
@@ -219,7 +219,7 @@ fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>) {
         rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
         for (number, source) in &given {
             if source.as_raw_fd() != *number {
-                // SAFETY: the number is ours to overwrite in the child; it is released again without closing.
+                // SAFETY: the number may be overwritten in the child; it is released again without closing.
                 let mut target = unsafe { OwnedFd::from_raw_fd(*number) };
                 let done = rustix::io::dup2(source, &mut target);
                 let _ = target.into_raw_fd();
@@ -232,7 +232,7 @@ fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>) {
     unsafe { command.pre_exec(act) };
 }
 
-/// Marks every descriptor above 2 for closing, save the given ones. Allocates nothing.
+/// Marks every descriptor above 2 as close-on-exec, except the given ones. Does not allocate.
 #[expect(unsafe_code, reason = "descriptors are named by number here")]
 fn close_on_exec(given: &[(RawFd, OwnedFd)]) -> io::Result<()> {
     let folder =

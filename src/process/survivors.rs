@@ -1,49 +1,49 @@
-//! Finds and ends processes by a mark in their environment, wherever they went.
+//! Finds and ends processes by a mark in their environment, also those that left their process group.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Variable that carries the mark.
+/// Environment variable that contains the mark.
 pub const COOKIE_VARIABLE: &str = "RALPH_COOKIE";
-/// Time between two looks at what is left.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long killed processes may take to disappear.
-const DEATH_WAIT: Duration = Duration::from_secs(2);
+/// Interval between two searches for remaining processes.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum wait for killed processes to disappear.
+const KILL_WAIT: Duration = Duration::from_secs(2);
 
-/// A mark put into the environment of a run and inherited by all its children: `<instance>-<loop>-<attempt>`.
+/// Mark in the environment of a run that all its children inherit: `<instance>-<loop>-<attempt>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cookie(String);
 
 impl Cookie {
-    /// `instance` is the random name of this installation, so that two on one machine leave each other alone.
+    /// Creates a mark. `instance` is the random name of this installation, so that two on one machine do not interfere.
     /// [`survivors`] finds all attempts of a loop by `<instance>-<loop>` and all loops by `<instance>`.
     pub fn new(instance: &str, loop_id: &str, attempt: u32) -> Self {
         Self(format!("{instance}-{loop_id}-{attempt}"))
     }
 
-    /// The mark.
+    /// Returns the mark as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A live process that carries a mark.
+/// A running process with a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Survivor {
     pid: Pid,
-    /// Start in clock ticks since boot: with the number it names one process for good.
+    /// Start in clock ticks since boot; together with the PID it identifies one process.
     started: u64,
 }
 
 impl Survivor {
-    /// Its number, as this process sees it.
+    /// PID in the namespace of this process.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Sends a signal to this very process, never to another that has got its number since.
+    /// Sends a signal to this process, never to another one that reuses its PID.
     pub(super) fn signal(&self, signal: Signal) {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
         if start_time(self.pid) == Some(self.started) {
@@ -52,26 +52,25 @@ impl Survivor {
     }
 }
 
-/// Whether a process of this machine that has this number runs now; one that ended and was not waited for yet does not.
-/// It may be another than the one that had the number before.
+/// Whether a process with this PID is running; a zombie is not. The PID may have been reused.
 pub fn is_alive(pid: u32) -> bool {
     i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(start_time).is_some()
 }
 
-/// Live processes whose mark is `cookie` or goes on after it with `-`. Those of other users cannot be seen.
-/// Empty for an empty mark.
+/// Returns the running processes whose mark is `cookie` or begins with `cookie` and `-`. Processes of other users are not
+/// visible. Returns none for an empty mark.
 pub fn survivors(cookie: &str) -> Vec<Survivor> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     if cookie.is_empty() {
         return Vec::new();
     }
-    let own = rustix::process::getpid();
+    let own_pid = rustix::process::getpid();
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
-        .filter(|pid| *pid != own)
+        .filter(|pid| *pid != own_pid)
         .filter_map(|pid| {
-            // The start time is read first: if the number changes hands afterwards, the signal finds out.
+            // The start time is read first, so that a later reuse of the PID is noticed when a signal is sent.
             let started = start_time(pid)?;
             let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).ok()?;
             carries(&environment, cookie).then_some(Survivor { pid, started })
@@ -79,33 +78,33 @@ pub fn survivors(cookie: &str) -> Vec<Survivor> {
         .collect()
 }
 
-/// SIGTERM to all that carry the mark, `grace`, SIGKILL until none is left. Returns how many were still there at the
-/// end: 0, save for processes stuck in the kernel.
+/// Sends SIGTERM to all processes with the mark, waits for `grace`, and sends SIGKILL until none remains. Returns the number
+/// of remaining processes: 0, except for processes in uninterruptible I/O.
 pub async fn end_survivors(cookie: &str, grace: Duration) -> usize {
-    let mut left = survivors(cookie);
-    if left.is_empty() {
+    let mut remaining = survivors(cookie);
+    if remaining.is_empty() {
         return 0;
     }
     if !grace.is_zero() {
-        for survivor in &left {
+        for survivor in &remaining {
             survivor.signal(Signal::TERM);
             survivor.signal(Signal::CONT);
         }
         let _ = tokio::time::timeout(grace, async {
             while !survivors(cookie).is_empty() {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(SEARCH_INTERVAL).await;
             }
         })
         .await;
-        left = survivors(cookie);
+        remaining = survivors(cookie);
     }
-    let _ = tokio::time::timeout(DEATH_WAIT, async {
-        while !left.is_empty() {
-            for survivor in &left {
+    let _ = tokio::time::timeout(KILL_WAIT, async {
+        while !remaining.is_empty() {
+            for survivor in &remaining {
                 survivor.signal(Signal::KILL);
             }
-            tokio::time::sleep(LOOK_EVERY).await;
-            left = survivors(cookie);
+            tokio::time::sleep(SEARCH_INTERVAL).await;
+            remaining = survivors(cookie);
         }
     })
     .await;
@@ -120,10 +119,10 @@ fn carries(environment: &[u8], cookie: &str) -> bool {
         .any(|rest| rest.is_empty() || rest[0] == b'-')
 }
 
-/// Field 22 of `/proc/<pid>/stat`; `None` for a process that is gone or a zombie.
+/// Returns field 22 of `/proc/<pid>/stat`; `None` for a zombie or if there is no such process.
 fn start_time(pid: Pid) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
-    // The name, in parentheses, may have anything in it: fields are counted from its end.
+    // The name in parentheses can contain any character, so fields are counted from its end.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     if fields.next()? == "Z" {
         return None;
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_matched_whole_or_as_a_prefix() {
+    fn mark_matches_completely_or_as_a_prefix() {
         let environment = b"A=1\0RALPH_COOKIE=i7-L1-3\0B=RALPH_COOKIE=other\0";
         for (cookie, expected) in [
             ("i7-L1-3", true),
@@ -153,12 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_carries_an_empty_mark() {
+    fn empty_mark_matches_no_process() {
         assert_eq!(survivors(""), vec![]);
     }
 
     #[test]
-    fn own_start_time_is_read_and_the_dead_have_none() {
+    fn start_time_of_running_processes_is_read() {
         assert!(start_time(rustix::process::getpid()).is_some_and(|t| t > 0));
         assert_eq!(Pid::from_raw(i32::MAX).and_then(start_time), None);
     }

@@ -1,4 +1,4 @@
-//! Real processes, well-behaved and not.
+//! Real processes, including ones that ignore signals or flood their output.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,7 +21,7 @@ fn shell(script: &str) -> ProcessSpec {
     spec
 }
 
-/// With a cookie that no other test has.
+/// Returns a specification with a unique cookie.
 fn marked(mut spec: ProcessSpec) -> (ProcessSpec, Cookie) {
     let cookie = Cookie::new("test", &uuid::Uuid::now_v7().simple().to_string(), 1);
     spec.cookie = Some(cookie.clone());
@@ -41,7 +41,7 @@ fn script(folder: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
 
 /// A5.
 #[tokio::test]
-async fn exit_codes_and_signals_are_told_apart() {
+async fn exit_codes_and_signals_are_distinguished() {
     for code in [0, 1, 2, 124, 125, 126, 127, 137, 139, 255] {
         let finished = finished(shell(&format!("exit {code}"))).await;
         assert_eq!(finished.ended, ProcessEnd::Exited(code));
@@ -57,7 +57,7 @@ async fn exit_codes_and_signals_are_told_apart() {
 
 /// A6.
 #[tokio::test]
-async fn what_cannot_be_run_says_what_to_do() {
+async fn start_failures_say_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let plain = script(folder.path(), "plain", "#!/bin/sh\n", 0o644);
     let orphan = script(folder.path(), "orphan", "#!/no/such/interpreter\n", 0o755);
@@ -88,7 +88,7 @@ async fn what_cannot_be_run_says_what_to_do() {
 
 /// S13.
 #[test]
-fn names_are_looked_up_in_absolute_entries_only() {
+fn programs_are_looked_up_in_absolute_path_entries_only() {
     let folder = tempfile::tempdir().unwrap();
     let dead = script(folder.path(), "tool", "", 0o644);
     fs::create_dir(folder.path().join("bin")).unwrap();
@@ -107,11 +107,11 @@ fn names_are_looked_up_in_absolute_entries_only() {
 
 /// S1, S2.
 #[tokio::test]
-async fn the_child_has_the_given_environment_and_descriptors_only() {
+async fn child_has_given_environment_and_descriptors_only() {
     let spec = ProcessSpec::new("/usr/bin/env", "/").env("ONLY", "this");
     assert_eq!(finished(spec).await.stdout.text(), "ONLY=this\n");
 
-    // One that a careless parent left open for its children.
+    // A descriptor that the parent left inheritable.
     let leaked = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 20).unwrap();
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
     let listed = finished(shell("exec ls /proc/self/fd")).await.stdout.text();
@@ -120,8 +120,8 @@ async fn the_child_has_the_given_environment_and_descriptors_only() {
 
 /// S2, S3.
 #[tokio::test]
-async fn secrets_are_handed_over_by_descriptor() {
-    // No pipe after `ls`: the shell would have its ends open for a moment.
+async fn secrets_are_passed_by_descriptor() {
+    // No pipe after `ls`, because the shell would briefly hold its ends open.
     let mut spec = shell("cat <&3; printf ' '; cat <&5; printf ' '; cat; ls /proc/$$/fd");
     spec.stdin = Stdin::Bytes(b"typed".to_vec());
     spec.fds = vec![(5, b"five".to_vec()), (3, b"three".to_vec())];
@@ -137,7 +137,7 @@ async fn secrets_are_handed_over_by_descriptor() {
 }
 
 #[tokio::test]
-async fn large_input_blocks_nobody() {
+async fn large_input_does_not_block() {
     let mut spec = shell("wc -c");
     spec.stdin = Stdin::Bytes(vec![b'x'; 5_000_000]);
     assert_eq!(finished(spec).await.stdout.text().trim(), "5000000");
@@ -149,7 +149,7 @@ async fn large_input_blocks_nobody() {
 
 /// S1, S12.
 #[tokio::test]
-async fn it_has_a_session_of_its_own_and_dumps_no_core() {
+async fn child_has_own_session_and_no_core_dumps() {
     let text = finished(shell("ps -o pid=,sid=,tty= -p $$; ulimit -c; ulimit -Hc")).await.stdout.text();
     let words: Vec<&str> = text.split_whitespace().collect();
     assert_eq!(words[0], words[1], "{text}");
@@ -158,7 +158,7 @@ async fn it_has_a_session_of_its_own_and_dumps_no_core() {
 
 /// A1, S11.
 #[tokio::test]
-async fn a_process_that_ignores_the_request_is_killed_with_its_children() {
+async fn process_that_ignores_sigterm_is_killed_with_its_children() {
     let (mut spec, cookie) = marked(shell("trap '' TERM; sleep 300 & echo up; while :; do sleep 300; done"));
     spec.limits.wall = Duration::from_millis(300);
     let finished = finished(spec).await;
@@ -169,7 +169,7 @@ async fn a_process_that_ignores_the_request_is_killed_with_its_children() {
 }
 
 #[tokio::test]
-async fn a_process_that_obeys_is_let_finish() {
+async fn process_that_handles_sigterm_can_finish() {
     let mut spec = shell("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done");
     spec.limits.grace = Duration::from_secs(10);
     let mut lines = |_, _: &str| Flow::Stop("enough".to_owned());
@@ -182,7 +182,7 @@ async fn a_process_that_obeys_is_let_finish() {
 
 /// A1.
 #[tokio::test]
-async fn a_stopped_process_is_ended_too() {
+async fn stopped_process_is_ended() {
     let mut spec = shell("kill -STOP $$; echo never");
     spec.limits.idle = Some(Duration::from_millis(200));
     spec.limits.grace = Duration::from_secs(10);
@@ -192,7 +192,7 @@ async fn a_stopped_process_is_ended_too() {
 }
 
 #[tokio::test]
-async fn cancelling_ends_it_within_the_grace() {
+async fn cancelled_process_ends_within_grace() {
     for (grace, least, most) in [(200, 0, 3_000), (60_000, 3_000, 6_000)] {
         let cancel = CancellationToken::new();
         let mut lines = |_, _: &str| {
@@ -210,7 +210,7 @@ async fn cancelling_ends_it_within_the_grace() {
 
 /// A1.
 #[tokio::test]
-async fn silence_has_a_limit_and_output_renews_it() {
+async fn output_renews_the_idle_limit() {
     let mut spec = shell("for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.1; done; sleep 300");
     spec.limits.idle = Some(Duration::from_millis(400));
     let finished = finished(spec).await;
@@ -220,7 +220,7 @@ async fn silence_has_a_limit_and_output_renews_it() {
 
 /// A2, S11.
 #[tokio::test]
-async fn a_daemon_that_holds_the_output_is_ended_soon_after() {
+async fn daemon_that_holds_the_output_is_ended() {
     let (spec, cookie) = marked(shell("setsid sh -c 'setsid sleep 300 & sleep 300' & echo done"));
     let finished = finished(spec).await;
     assert_eq!(finished.ended, ProcessEnd::Exited(0));
@@ -230,7 +230,7 @@ async fn a_daemon_that_holds_the_output_is_ended_soon_after() {
 }
 
 #[tokio::test]
-async fn dropping_the_run_kills_it() {
+async fn dropped_run_is_killed() {
     let (spec, cookie) = marked(shell("setsid sleep 300 & echo up; sleep 300"));
     let up = CancellationToken::new();
     let mut lines = |_, _: &str| {
@@ -249,7 +249,7 @@ async fn dropping_the_run_kills_it() {
 
 /// S11.
 #[tokio::test]
-async fn survivors_are_asked_and_then_killed() {
+async fn survivors_get_sigterm_and_then_sigkill() {
     let (spec, cookie) = marked(shell("trap '' TERM; echo up; while :; do sleep 300; done"));
     let never = CancellationToken::new();
     let found = survivors(cookie.as_str());
@@ -271,7 +271,7 @@ async fn survivors_are_asked_and_then_killed() {
 
 /// A3.
 #[tokio::test]
-async fn a_flood_is_read_to_its_end_in_bounded_memory() {
+async fn flood_of_output_is_read_in_bounded_memory() {
     let before = peak_memory_kib();
     let spec = shell("printf START; head -c 200000000 /dev/zero; printf END; head -c 3000000 /dev/zero >&2");
     let finished = finished(spec).await;
@@ -293,7 +293,7 @@ fn peak_memory_kib() -> u64 {
 
 /// A3.
 #[tokio::test]
-async fn one_endless_line_is_cut() {
+async fn endless_line_is_cut() {
     let mut seen: Vec<usize> = Vec::new();
     let mut lines = |_, line: &str| {
         seen.push(line.len());
@@ -309,7 +309,7 @@ async fn one_endless_line_is_cut() {
 
 /// A4.
 #[tokio::test]
-async fn any_bytes_become_text() {
+async fn invalid_utf8_becomes_text() {
     let mut seen: Vec<(Stream, String)> = Vec::new();
     let mut lines = |stream, line: &str| {
         seen.push((stream, line.to_owned()));
@@ -331,13 +331,13 @@ async fn any_bytes_become_text() {
 
 /// S8.
 #[tokio::test]
-async fn secrets_are_masked_in_lines_and_in_what_is_kept() {
+async fn secrets_are_masked_in_lines_and_kept_output() {
     let mut seen = String::new();
     let mut lines = |_, line: &str| {
         seen.push_str(line);
         Flow::Continue
     };
-    // In two writes, so that it is in two chunks.
+    // Two writes, so that it arrives in two chunks.
     let mut spec = shell("printf 'key=swordf'; sleep 0.05; printf 'ish-9\\n'; echo token ghp_$(printf %036d 7) >&2");
     spec.secrets = Masker::new(["swordfish-9"]);
     let finished = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
@@ -347,7 +347,7 @@ async fn secrets_are_masked_in_lines_and_in_what_is_kept() {
 }
 
 #[test]
-fn a_secret_at_a_cut_is_masked_on_both_sides() {
+fn secret_at_a_cut_is_masked_on_both_sides() {
     let secret = "swordfish-in-the-sea";
     let masker = Masker::new([secret]);
     for before in 80..101 {
@@ -373,7 +373,7 @@ fn a_secret_at_a_cut_is_masked_on_both_sides() {
 }
 
 #[test]
-fn what_fits_is_kept_whole() {
+fn short_output_is_kept_completely() {
     let mut keeper = Keeper::new(200);
     keeper.push("ä".repeat(100).as_bytes());
     let kept = keeper.finish(&Masker::default());

@@ -1,6 +1,6 @@
-//! Small questions to a model whose answers are data: JSON by a schema, checked, asked for twice at most.
+//! Questions to a model with structured answers: JSON that is checked against a schema, requested at most twice.
 //!
-//! Whoever asks has a fallback that needs no model: a failure here is an answer like any other, and never ends a loop.
+//! Callers have a fallback without a model, so a failure never ends a loop.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use crate::domain::providers::chat::{
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::TokenUsage;
 
-/// Most of an answer that is looked at, in bytes.
+/// Maximum number of bytes of an answer that are searched.
 const MAX_TEXT: usize = 256 * 1024;
-/// Most places of a text where JSON is looked for.
+/// Maximum number of positions at which JSON is searched for.
 const MAX_STARTS: usize = 200;
-/// What of a wrong answer is shown to the model again, in characters.
+/// Maximum number of characters of an invalid answer that are sent back to the model.
 const MAX_ECHO: usize = 8_000;
-/// What a client may take longer than we wait, so that it is we who stop to wait and know it.
+/// Added to the time limit of the client, so that our time limit is reached first.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Something that answers one request: a client of an endpoint, or a command.
+/// Answers requests: a client of an endpoint, or a command.
 #[async_trait]
 pub trait Assistant: Send + Sync {
-    /// One call.
+    /// Sends one request.
     ///
     /// # Errors
-    /// Whatever keeps an answer from us.
+    /// There is no answer.
     async fn complete(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError>;
 }
 
@@ -42,82 +42,82 @@ impl Assistant for ApiClient {
     }
 }
 
-/// What is asked.
+/// A question.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// Standing instructions; empty for none.
+    /// System prompt; empty for none.
     pub system: String,
-    /// The question with all that is needed to answer it.
+    /// Question with everything that is needed to answer it.
     pub prompt: String,
-    /// What the answer has to be.
+    /// Schema of the answer.
     pub schema: AnswerSchema,
 }
 
-/// Bounds of a question, both tries together.
+/// Limits of a question, for both attempts together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AskLimits {
     /// Name of the model.
     pub model: String,
-    /// Most tokens that an answer may have.
+    /// Maximum number of tokens of an answer.
     pub max_tokens: u32,
-    /// Longest wait.
+    /// Time limit.
     pub timeout: Duration,
 }
 
-/// What asking took, whatever came of it.
+/// Usage of a question, also if it failed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Spent {
-    /// Tokens of all tries.
+    /// Tokens of all attempts.
     pub usage: TokenUsage,
-    /// Whether a server did not count its tokens, so that `usage` is partly an estimate from lengths.
+    /// Whether `usage` is partly estimated from lengths because a server did not count.
     pub estimated: bool,
-    /// Tries.
+    /// Number of requests.
     pub calls: u32,
-    /// The model that answered last, by the provider's name; empty where none did.
+    /// Model of the last answer, by the provider's name; empty if there was none.
     pub model: String,
 }
 
-/// An answer.
+/// A valid answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AssistantAnswer<T> {
-    /// The data.
+    /// Parsed answer.
     pub value: T,
-    /// What it took.
+    /// Usage.
     pub spent: Spent,
 }
 
-/// No answer that can be used.
+/// Failure to get a valid answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{what}")]
 pub struct AssistantFailure {
-    /// In a sentence.
+    /// Description as a sentence.
     pub what: String,
-    /// What it took.
+    /// Usage.
     pub spent: Spent,
-    /// What failed.
+    /// Kind of failure.
     pub fault: AssistantFault,
 }
 
-/// What kept an answer from us.
+/// Kind of failure of a question.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AssistantFault {
-    /// The call; with what can tell of a limit.
+    /// The request failed; with signs of a limit.
     Call(Box<LimitSignals>),
-    /// The time was over.
+    /// The time limit was reached.
     Time,
-    /// The model answered, and what it said is of no use.
+    /// The model's answers were invalid.
     Answer,
 }
 
-/// A rule that an answer has to keep beside the schema: the answer as it is used, or what is wrong with it.
+/// A check in addition to the schema: returns the answer, or a description of the problem.
 pub type AnswerRule<'a, T> = &'a (dyn Fn(T) -> Result<T, String> + Sync);
 
-/// Asks, checks the answer, asks once more with what was wrong with it.
+/// Asks a question and checks the answer; if it is invalid, asks once more and describes the problem.
 ///
 /// # Errors
-/// When the call fails, the time is over, the model refuses, or the second answer is wrong as well. A call that failed is
-/// not repeated, but for one that was refused with the schema (400, 422): it is made again without, as not every server
-/// knows them.
+/// The request fails, the time limit is reached, the model refuses, or the second answer is invalid too. A failed request is
+/// not repeated, except one that was refused with status 400 or 422: it is sent again without a schema, because not every
+/// server supports them.
 pub async fn ask<T: DeserializeOwned>(
     assistant: &dyn Assistant,
     question: &Question,
@@ -129,14 +129,14 @@ pub async fn ask<T: DeserializeOwned>(
     let mut request = first(question, limits);
     let mut problem = String::new();
     for again in [true, false] {
-        let left = limits.timeout.saturating_sub(watch.elapsed());
-        if left.is_zero() {
+        let remaining = limits.timeout.saturating_sub(watch.elapsed());
+        if remaining.is_zero() {
             problem = format!("{problem}; there was no time to ask again");
             break;
         }
-        request.timeout = left + GRACE;
+        request.timeout = remaining + GRACE;
         spent.calls += 1;
-        let called = tokio::time::timeout(left, assistant.complete(&request)).await;
+        let called = tokio::time::timeout(remaining, assistant.complete(&request)).await;
         let answer = match called {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) if again && matches!(error.signals.status, Some(400 | 422)) => {
@@ -149,15 +149,15 @@ pub async fn ask<T: DeserializeOwned>(
                 return Err(AssistantFailure { what: error.what, spent, fault });
             }
             Err(_) => {
-                let what = format!("there was no answer in {} s", limits.timeout.as_secs_f64());
+                let what = format!("there was no answer within {} s", limits.timeout.as_secs_f64());
                 spent.estimate(&request, 0);
                 return Err(AssistantFailure { what, spent, fault: AssistantFault::Time });
             }
         };
         spent.book(&request, &answer);
         if answer.stop == ModelStop::Refused {
-            let said: String = answer.turn.text.chars().take(300).collect();
-            let what = format!("the model would not answer: {said}");
+            let refusal: String = answer.turn.text.chars().take(300).collect();
+            let what = format!("the model refused to answer: {refusal}");
             return Err(AssistantFailure { what, spent, fault: AssistantFault::Answer });
         }
         problem = match read::<T>(&question.schema.schema, &answer).and_then(rule) {
@@ -201,7 +201,7 @@ impl Spent {
         self.model.clone_from(&answer.model);
     }
 
-    /// Adds a call whose tokens nobody counted, with an answer of so many bytes.
+    /// Adds a request whose tokens were not counted, with an answer of `answered` bytes.
     fn estimate(&mut self, request: &ChatRequest, answered: usize) {
         let text = |message: &ChatMessage| match message {
             ChatMessage::User(text) => text.len(),
@@ -222,7 +222,7 @@ fn read<T: DeserializeOwned>(schema: &Value, answer: &ChatAnswer) -> Result<T, S
     serde_json::from_value(found).map_err(|error| format!("it does not fit: {error}{cut}"))
 }
 
-/// The first JSON value in a text that fits the schema: the text itself, in a fence, or between words.
+/// Returns the first JSON value in a text that matches the schema: the whole text, in a code fence, or within the text.
 fn json_in(text: &str, schema: &Value) -> Result<Value, String> {
     let text = text.trim().trim_start_matches('\u{feff}');
     let text = &text[..text.floor_char_boundary(MAX_TEXT)];
@@ -246,13 +246,13 @@ fn json_in(text: &str, schema: &Value) -> Result<Value, String> {
         let start = from + at;
         let mut stream = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
         let candidate = stream.next().unwrap_or(Ok(Value::Null));
-        // What lies inside a value that was read is no answer of its own.
+        // Values within a parsed value are not searched.
         from = if candidate.is_ok() { start + stream.byte_offset().max(1) } else { start + 1 };
         if let Some(value) = fitting(candidate) {
             return Ok(value);
         }
     }
-    // Said of the whole text, as it was meant to be the value.
+    // Reports the error of the whole text, which should have been the value.
     let whole = serde_json::from_str::<Value>(text).err();
     Err(problem.unwrap_or_else(|| match whole {
         Some(error) => format!("there is no JSON in it ({error})"),

@@ -1,24 +1,24 @@
-//! Checks a value by a JSON Schema, as far as schemas of ours go.
+//! Checks a value against a JSON Schema, with the keywords that our schemas use.
 //!
-//! Known: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `minItems`, `maxItems`,
+//! Supported: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `minItems`, `maxItems`,
 //! `minLength`, `maxLength`, `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `anyOf`, `oneOf`, `allOf`,
-//! `$ref` within the document. Other keywords forbid nothing; what they would have, serde sees. A full validator would
-//! bring thirty crates.
+//! `$ref` within the document. Other keywords are ignored and left to serde. A complete validator would add thirty
+//! crates.
 
 use serde_json::{Map, Value};
 
-/// Deepest nesting of schemas; a schema may refer to itself.
+/// Maximum nesting of schemas; a schema can refer to itself.
 const MAX_DEPTH: usize = 64;
 
-/// What is wrong with `value`, with its place (as a JSON pointer); `None` where nothing is.
+/// Describes the first problem of `value`, with its position as a JSON pointer; `None` if it is valid.
 pub(super) fn fault(schema: &Value, value: &Value) -> Option<String> {
     check(schema, schema, value, "", 0).err()
 }
 
 fn check(root: &Value, schema: &Value, value: &Value, place: &str, depth: usize) -> Result<(), String> {
-    let wrong = |what: &str| Err(format!("{}: {what}", if place.is_empty() { "the whole" } else { place }));
+    let wrong = |what: &str| Err(format!("{}: {what}", if place.is_empty() { "the value" } else { place }));
     let rules = match schema {
-        Value::Bool(false) => return wrong("nothing may stand here"),
+        Value::Bool(false) => return wrong("no value is allowed here"),
         Value::Object(rules) => rules,
         _ => return Ok(()),
     };
@@ -61,12 +61,12 @@ fn is(kind: &str, value: &Value) -> bool {
     }
 }
 
-/// Equal, where 1 and 1.0 are.
+/// Compares two values; 1 and 1.0 are equal.
 fn same(one: &Value, other: &Value) -> bool {
     one == other || (one.is_number() && other.is_number() && one.as_f64() == other.as_f64())
 }
 
-/// Lengths and bounds.
+/// Checks lengths and bounds.
 fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), String> {
     let rule = |name: &str| rules.get(name).and_then(Value::as_f64);
     let count = |length: usize, unit: &str, least: &str, most: &str| {
@@ -99,7 +99,7 @@ fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), String> {
     }
 }
 
-/// Fields and entries.
+/// Checks fields and entries.
 fn inside(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, depth: usize) -> Result<(), String> {
     match value {
         Value::Object(fields) => {
@@ -125,7 +125,7 @@ fn inside(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, 
     }
 }
 
-/// Schemas that hold together or by choice.
+/// Checks `allOf`, `anyOf` and `oneOf`.
 fn joined(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, depth: usize) -> Result<(), String> {
     let each = |name: &str| rules.get(name).and_then(Value::as_array).map(Vec::as_slice);
     for schema in each("allOf").unwrap_or_default() {
@@ -135,13 +135,13 @@ fn joined(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, 
         let Some(choices) = each(name) else { continue };
         let tried: Vec<_> = choices.iter().map(|schema| check(root, schema, value, place, depth + 1)).collect();
         let fits = tried.iter().filter(|result| result.is_ok()).count();
-        let said = match fits {
+        let problem = match fits {
             0 => tried.into_iter().find_map(Result::err).unwrap_or_else(|| format!("{place}: no choice is given")),
             1 => continue,
             _ if only_one => format!("{place}: it fits more than one of the choices"),
             _ => continue,
         };
-        return Err(said);
+        return Err(problem);
     }
     Ok(())
 }
@@ -153,7 +153,7 @@ fn words(kinds: &Value) -> String {
     }
 }
 
-/// A value for a message.
+/// Returns a short form of a value for a message.
 fn short(value: &Value) -> String {
     let text = match value {
         Value::Array(items) => format!("a list of {}", items.len()),

@@ -54,7 +54,7 @@ async fn outcome(reply: StubReply) -> (Result<ChatAnswer, CallError>, Stub) {
 }
 
 #[tokio::test]
-async fn each_interface_is_called_and_understood() {
+async fn all_wire_formats_are_sent_and_parsed() {
     let messages = json!({"model": "v", "content": [
         {"type": "text", "text": "hi"}, {"type": "tool_use", "id": "a", "name": "bash", "input": {"command": "ls"}},
     ], "stop_reason": "tool_use", "usage": {"input_tokens": 5, "output_tokens": 2}});
@@ -83,7 +83,7 @@ async fn each_interface_is_called_and_understood() {
 }
 
 #[tokio::test]
-async fn refusals_keep_what_tells_of_a_limit() {
+async fn refusals_contain_signs_of_a_limit() {
     let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     let quota = r#"{"error":{"message":"check your plan","code":"insufficient_quota"}}"#;
     let error = |code: &str| format!(r#"{{"type":"error","error":{{"type":"{code}","message":"m"}}}}"#);
@@ -132,15 +132,15 @@ async fn refusals_keep_what_tells_of_a_limit() {
 }
 
 #[tokio::test]
-async fn answers_that_are_none_are_errors() {
+async fn invalid_answers_are_errors() {
     let whole = |body: &str| StubReply::error(200, body);
     for (reply, words, retryable) in [
-        (whole("<html>Sign in</html>"), "no JSON (expected value at line 1 column 1); it begins: a web page", false),
-        (whole("{\"content\":[{\"type\":\"te"), "no JSON (EOF", false),
-        (whole(""), "no JSON", false),
-        (whole("{}"), "none of the interface `messages`: `content` is missing", false),
-        (StubReply::Whole(302, vec![("location", "http://127.0.0.1:1/".into())], String::new()), "elsewhere", false),
-        (StubReply::Cut, "broke off", true),
+        (whole("<html>Sign in</html>"), "not JSON (expected value at line 1 column 1); it begins: a web page", false),
+        (whole("{\"content\":[{\"type\":\"te"), "not JSON (EOF", false),
+        (whole(""), "not JSON", false),
+        (whole("{}"), "not have the format `messages`: `content` is missing", false),
+        (StubReply::Whole(302, vec![("location", "http://127.0.0.1:1/".into())], String::new()), "it redirects", false),
+        (StubReply::Cut, "is incomplete", true),
         (StubReply::Huge(MAX_ANSWER + 1), "larger than 8 MiB", false),
     ] {
         let (result, stub) = outcome(reply.clone()).await;
@@ -149,20 +149,20 @@ async fn answers_that_are_none_are_errors() {
         assert_eq!((failure.retryable, stub.seen().len()), (retryable, 1), "{failure}");
     }
     let (result, _) = outcome(StubReply::Huge(MAX_ANSWER)).await;
-    assert!(result.unwrap_err().what.contains("no JSON"), "at the limit it is read");
-    let (result, _) = outcome(StubReply::Whole(500, Vec::new(), "x".repeat(3 * MAX_COMPLAINT))).await;
+    assert!(result.unwrap_err().what.contains("not JSON"), "at the limit it is read");
+    let (result, _) = outcome(StubReply::Whole(500, Vec::new(), "x".repeat(3 * MAX_ERROR_BODY))).await;
     assert!(result.unwrap_err().what.len() < 3_000);
 }
 
 #[tokio::test]
-async fn a_hang_ends_in_time() {
+async fn hanging_server_ends_at_the_time_limit() {
     let stub = Stub::start([StubReply::Hang]).await;
     let short = ChatRequest { timeout: Duration::from_millis(100), ..request() };
     let failure = client(&stub.url, Wire::Messages).complete(&short).await.unwrap_err();
-    assert!(failure.what.contains("no whole answer in 0.1 s") && failure.retryable, "{failure}");
+    assert!(failure.what.contains("no complete answer within 0.1 s") && failure.retryable, "{failure}");
 }
 
-/// Breaks its first `breaks` connections, then answers; how many it took is given.
+/// Closes the first `breaks` connections, then answers; returns the number of connections.
 async fn fragile(breaks: usize, after: &'static [u8]) -> (Result<ChatAnswer, CallError>, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -187,14 +187,14 @@ async fn fragile(breaks: usize, after: &'static [u8]) -> (Result<ChatAnswer, Cal
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_before_a_byte_is_tried_once_more() {
+async fn broken_connection_is_retried_once() {
     let good = b"HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n{\"content\":[]}";
     assert!(matches!(fragile(1, good).await, (Ok(_), 2)));
     let (result, taken) = fragile(2, good).await;
     let failure = result.unwrap_err();
     assert!(failure.retryable && failure.what.contains("no connection") && taken == 2, "{failure}");
     let (result, taken) = fragile(0, b"HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n{\"cont").await;
-    assert!(result.unwrap_err().what.contains("broke off") && taken == 1, "a byte came");
+    assert!(result.unwrap_err().what.contains("is incomplete") && taken == 1, "a byte came");
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/secret-path", listener.local_addr().unwrap());
@@ -204,7 +204,7 @@ async fn a_connection_that_breaks_before_a_byte_is_tried_once_more() {
 }
 
 #[tokio::test]
-async fn the_models_that_are_offered_are_listed() {
+async fn offered_models_are_listed() {
     let list = json!({"object": "list", "data": [{"id": "a"}, {"name": "no id"}, {"id": "b"}]});
     let stub = Stub::start([StubReply::json(list), StubReply::json(json!({})), StubReply::error(401, "")]).await;
     let client = client(&format!("{}/v1/chat/completions", stub.url), Wire::Chat);
@@ -215,7 +215,7 @@ async fn the_models_that_are_offered_are_listed() {
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_schemas_is_not_asked_again() {
+async fn schema_is_not_sent_again_after_refusal() {
     let unknown = r#"{"error":{"message":"This response_format type is unavailable now"}}"#;
     let other = r#"{"error":{"message":"messages: too few"}}"#;
     let good = json!({"choices": [{"message": {"content": "{}"}}]});
@@ -231,7 +231,7 @@ async fn a_server_that_knows_no_schemas_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn a_client_is_a_function_too() {
+async fn client_can_be_used_as_a_function() {
     let stub = Stub::start([StubReply::said("hi")]).await;
     let function = Arc::new(client(&stub.url, Wire::Messages)).into_function();
     assert_eq!(function(request()).await.unwrap().turn.text, "hi");
@@ -257,18 +257,18 @@ fn addresses_are_completed() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_refused_without_their_secrets() {
+fn invalid_settings_are_refused_without_secrets() {
     for (url, key, words) in [
         ("localhost:11434", "k", "http://"),
-        ("", "k", "no address"),
+        ("", "k", "not a valid address"),
         ("ftp://x.test", "k", "http://"),
         ("https://user:swordfish@x.test", "k", "a user or a password"),
         ("https://x.test", "swordfish\nx", "a line break?"),
     ] {
         let settings = ApiSettings { key: Some(key.into()), ..settings(url, Wire::Chat) };
-        let said = ApiClient::new(settings, Clock::System).err().unwrap();
-        assert!(said.starts_with("backend mine: ") && said.contains(words), "{said}");
-        assert!(!said.contains("swordfish"), "{said}");
+        let message = ApiClient::new(settings, Clock::System).err().unwrap();
+        assert!(message.starts_with("backend mine: ") && message.contains(words), "{message}");
+        assert!(!message.contains("swordfish"), "{message}");
     }
     assert!(!format!("{:?}", settings("https://x.test", Wire::Chat)).contains(KEY));
 }

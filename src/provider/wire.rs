@@ -1,8 +1,7 @@
-//! What the providers' servers take and give: JSON documents, pure.
+//! Wire formats of providers: conversion of requests and answers to and from JSON, without I/O.
 //!
-//! Answers are read leniently: unknown fields and parts are passed over, missing ones have a defined meaning. Requests
-//! are written strictly: what a server would refuse because a model once made a mistake (a name with blanks, arguments
-//! that are not JSON) is mended before it is sent back.
+//! Parsing is lenient: unknown fields and parts are ignored, missing ones have a defined meaning. Requests are strict: mistakes of
+//! a model that a server would refuse (a name with spaces, arguments that are not JSON) are corrected before they are sent back.
 
 pub(super) mod chat;
 pub(super) mod fault;
@@ -15,22 +14,22 @@ use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ToolCall};
 use crate::domain::providers::prices::TokenUsage;
 use fault::ProviderError;
 
-/// Longest name of a tool that servers take.
+/// Maximum length of the name of a tool.
 const MAX_NAME: usize = 64;
 
-/// Which interface a server speaks.
+/// Wire format of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wire {
     /// Anthropic's Messages.
     Messages,
     /// OpenAI's Responses.
     Responses,
-    /// OpenAI's Chat Completions, as most other servers speak it (Ollama, vLLM, llama.cpp, gateways).
+    /// OpenAI's Chat Completions, which most other servers use (Ollama, vLLM, llama.cpp, gateways).
     Chat,
 }
 
 impl Wire {
-    /// Its name, as people write it.
+    /// Returns the name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Messages => "messages",
@@ -39,7 +38,7 @@ impl Wire {
         }
     }
 
-    /// Parts of the path behind the version.
+    /// Returns the segments of the path after the version.
     pub(super) fn endpoint(self) -> &'static [&'static str] {
         match self {
             Self::Messages => &["messages"],
@@ -48,8 +47,8 @@ impl Wire {
         }
     }
 
-    /// The body of a request. `vendor` tells whether it goes to OpenAI itself, which knows other names than its
-    /// followers.
+    /// Returns the body of a request. `vendor` selects the field names of OpenAI itself, which differ from those of
+    /// compatible servers.
     pub(super) fn body(self, request: &ChatRequest, vendor: bool) -> Value {
         match self {
             Self::Messages => messages::to_json(request),
@@ -58,10 +57,10 @@ impl Wire {
         }
     }
 
-    /// The answer to `request`.
+    /// Parses the answer to `request`.
     ///
     /// # Errors
-    /// What the server says went wrong, or what in its answer cannot be understood.
+    /// The server reported an error, or the answer has a different format.
     pub(super) fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
         // Gateways answer 200 and put the error into the body.
         if document.get("error").is_some_and(|error| !error.is_null()) {
@@ -75,16 +74,16 @@ impl Wire {
     }
 }
 
-/// Why an answer is none.
+/// Reason why an answer could not be parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Unread {
-    /// The server tells of an error.
+    /// The server reported an error.
     Provider(ProviderError),
-    /// It is something else than this interface gives; what is missing.
+    /// The answer has a different format; describes what is missing.
     Foreign(String),
 }
 
-/// The model's name in the answer, else the one asked for.
+/// Returns the model's name in the answer, else the requested one.
 fn model_of(document: &Value, request: &ChatRequest) -> String {
     match document["model"].as_str() {
         Some(model) if !model.is_empty() => model.to_owned(),
@@ -92,18 +91,18 @@ fn model_of(document: &Value, request: &ChatRequest) -> String {
     }
 }
 
-/// A count of tokens; 0 where there is none.
+/// Parses a number of tokens; 0 if it is missing.
 fn count(value: &Value) -> u64 {
-    // Some servers write whole numbers as decimals.
+    // Some servers send whole numbers as decimals.
     value.as_u64().or_else(|| value.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64)).unwrap_or(0)
 }
 
-/// What was used; `None` where the server did not count, as no call uses nothing.
+/// Returns the usage; `None` if all numbers are 0, because the server does not count.
 fn counted(usage: TokenUsage) -> Option<TokenUsage> {
     (usage.total() > 0).then_some(usage)
 }
 
-/// Arguments as they are sent back: those that are no JSON object as an empty one.
+/// Returns arguments to send back; invalid ones become an empty object.
 fn arguments_object(arguments: &str) -> Value {
     match serde_json::from_str::<Value>(arguments) {
         Ok(object @ Value::Object(_)) => object,
@@ -111,14 +110,14 @@ fn arguments_object(arguments: &str) -> Value {
     }
 }
 
-/// A tool's name as it is sent back.
+/// Returns the name of a tool to send back, with invalid characters replaced.
 fn safe_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     let name: String = name.chars().take(MAX_NAME).map(plain).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }
 
-/// Adds a call; one without an id, or with one that is taken, gets an id of ours.
+/// Adds a call; if its id is missing or not unique, it gets a new one.
 fn add_call(calls: &mut Vec<ToolCall>, id: Option<&str>, name: &str, arguments: &Value) {
     let taken = |id: &str| calls.iter().any(|call| call.id == id);
     let id = match id {
@@ -127,7 +126,7 @@ fn add_call(calls: &mut Vec<ToolCall>, id: Option<&str>, name: &str, arguments: 
     };
     let arguments = match arguments {
         Value::String(text) => text.clone(),
-        // Models that take no arguments leave them out.
+        // Arguments can be missing for tools without parameters.
         Value::Null => "{}".to_owned(),
         other => other.to_string(),
     };

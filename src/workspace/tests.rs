@@ -30,7 +30,12 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
         pool,
         committer_name: "ralph-bot".into(),
         committer_email: "bot@forge.example".into(),
-        protected: crate::domain::trust::policy::PROTECTED_PATHS.iter().map(|glob| (*glob).to_owned()).collect(),
+        protected: crate::domain::trust::policy::PROTECTED_PATHS
+            .iter()
+            .copied()
+            .chain(crate::agent::presets::protected_paths())
+            .map(str::to_owned)
+            .collect(),
     }
 }
 

@@ -46,7 +46,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("domain", &[]),
     ("process", &["clock", "domain"]),
     ("net", &[]),
-    ("config", &["domain"]),
+    ("config", &["domain", "agent"]),
     ("clock", &["domain"]),
     ("telemetry", &["domain", "clock", "config"]),
 ];

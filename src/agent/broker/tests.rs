@@ -1,4 +1,4 @@
-//! Which keys are kept, what a model is asked with them, and who is not answered.
+//! Hidden keys, forwarded requests and refused ones.
 
 use futures::StreamExt;
 
@@ -10,10 +10,10 @@ const KNOWN: [ModelKey; 2] = [
     ModelKey {
         keys: &["ONE_KEY", "ONE_TOKEN"],
         addresses: &["ONE_URL", "ONE_BASE"],
-        usual: Some("https://one.example/v1"),
-        unless: &["ONE_HOME"],
+        default_address: Some("https://one.example/v1"),
+        unless_set: &["ONE_HOME"],
     },
-    ModelKey { keys: &["TWO_KEY"], addresses: &["TWO_URL"], usual: None, unless: &[] },
+    ModelKey { keys: &["TWO_KEY"], addresses: &["TWO_URL"], default_address: None, unless_set: &[] },
 ];
 const KEY: &str = "sk-hunter2";
 
@@ -25,7 +25,7 @@ fn settings(variables: &[(&str, &str)], keys: &[(&str, &str)]) -> BackendSetup {
 }
 
 #[test]
-fn keys_are_kept_where_it_is_known_what_they_are_for() {
+fn keys_with_a_known_address_are_hidden() {
     let of = |variables: &[(&str, &str)], keys: &[(&str, &str)]| {
         let kept = hidden_keys(&settings(variables, keys), &KNOWN);
         let each = kept
@@ -41,7 +41,7 @@ fn keys_are_kept_where_it_is_known_what_they_are_for() {
         (&[("ONE_KEY", "")], ""),
         (&[("ONE_KEY", "k"), ("ONE_TOKEN", "t")], "ONE_KEY+ONE_TOKEN by ONE_URL+ONE_BASE at https://one.example/v1"),
         (&[("ONE_KEY", "k"), ("ONE_BASE", "http://gate.lan:81")], "ONE_KEY by ONE_URL+ONE_BASE at http://gate.lan:81/"),
-        // It would not look for our address.
+        // The agent would not use the broker's address.
         (&[("ONE_KEY", "k"), ("ONE_HOME", "/x")], ""),
         (&[("ONE_KEY", "k"), ("ONE_URL", "no address")], ""),
         (&[("TWO_KEY", "k")], ""),
@@ -57,7 +57,7 @@ fn keys_are_kept_where_it_is_known_what_they_are_for() {
     assert_eq!(hidden_keys(&open, &KNOWN), []);
 }
 
-/// A broker before a model at this address, and what an agent finds in its variables.
+/// Starts a broker for a model at this address; returns it with the address and the token of the agent.
 async fn broker(address: &str) -> (Broker, String, String) {
     let settings = settings(&[("ONE_KEY", KEY), ("ONE_BASE", address), ("LANG", "C")], &[]);
     let broker = Broker::open(&settings, &hidden_keys(&settings, &KNOWN)).await.expect("it answers");
@@ -77,7 +77,7 @@ fn client() -> reqwest::Client {
 
 /// S4.
 #[tokio::test]
-async fn the_model_gets_the_key_and_the_agent_never_sees_it() {
+async fn model_gets_key_and_agent_gets_token_only() {
     let limited = StubReply::Whole(429, vec![("retry-after", "7".to_owned())], "{\"error\":{}}".to_owned());
     let model =
         Stub::start([StubReply::said("hello"), limited, StubReply::said("by query"), StubReply::Huge(3_000_000)]).await;
@@ -110,9 +110,9 @@ async fn the_model_gets_the_key_and_the_agent_never_sees_it() {
     );
 }
 
-/// Who has no token of this run, and what is not the model's, gets nothing; neither does anybody after the run.
+/// Requests without the run's token, outside of the model's address, or after the run are refused.
 #[tokio::test]
-async fn nobody_else_is_answered() {
+async fn requests_without_token_or_outside_the_address_are_refused() {
     let model = Stub::start([]).await;
     let (broker, url, token) = broker(&format!("{}/v1", model.url)).await;
     let (other, _, others_token) = self::broker(&format!("{}/v1", model.url)).await;
@@ -132,7 +132,7 @@ async fn nobody_else_is_answered() {
         assert_eq!(answer.status().as_u16(), status, "{asked}");
         assert!(answer.text().await.expect("a text").contains("ralph-bot: "), "{asked}");
     }
-    let large = client().post(format!("{url}/x")).bearer_auth(&token).body(vec![b' '; MOST_ASKED + 1]);
+    let large = client().post(format!("{url}/x")).bearer_auth(&token).body(vec![b' '; MAX_REQUEST + 1]);
     assert!(large.send().await.map_or(true, |answer| answer.status().as_u16() == 413), "too large");
     assert!(model.seen().is_empty(), "{:?}", model.seen());
     drop((broker, other));
@@ -141,7 +141,7 @@ async fn nobody_else_is_answered() {
 }
 
 #[tokio::test]
-async fn a_model_that_is_not_there_is_told_of_without_its_key() {
+async fn unreachable_model_is_reported_without_key() {
     let (_broker, url, token) = broker("http://127.0.0.1:1/v1").await;
     let answer = client().get(format!("{url}/models?key={token}")).send().await.expect("an answer");
     assert_eq!(answer.status().as_u16(), 502);

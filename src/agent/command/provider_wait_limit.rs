@@ -1,19 +1,19 @@
-//! Ends a run that does nothing but ask again a provider that refuses: some agents would do so for hours.
+//! Stops a run that only retries a provider that refuses requests; some agents would do so for hours.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The outcome of a run, and whether it was stopped since it did nothing but ask a refusing provider for too long.
+/// Returns the result of `running`, and whether it was stopped because `waiting` was `true` for longer than `longest`.
 pub(super) async fn run_with_provider_wait_limit<T>(
     running: impl Future<Output = T>,
     waiting: &mut watch::Receiver<bool>,
     longest: Duration,
     stop: &CancellationToken,
 ) -> (T, bool) {
-    let patience = async {
-        // The sender outlives this, so that waiting for a value cannot fail; if it did, nothing would be stopped.
+    let wait_limit = async {
+        // The sender outlives this future; if waiting failed, nothing would be stopped.
         while waiting.wait_for(|waits| *waits).await.is_ok() {
             if tokio::time::timeout(longest, waiting.wait_for(|waits| !*waits)).await.is_err() {
                 return;
@@ -24,7 +24,7 @@ pub(super) async fn run_with_provider_wait_limit<T>(
     let mut running = std::pin::pin!(running);
     tokio::select! {
         outcome = &mut running => (outcome, false),
-        () = patience => {
+        () = wait_limit => {
             stop.cancel();
             (running.await, true)
         }

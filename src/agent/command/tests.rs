@@ -60,7 +60,7 @@ impl CommandFixture {
     }
 }
 
-/// A session of which nothing was kept but its name.
+/// Returns a session without files.
 fn resumed(id: &str, place: &CommandFixture) -> ResumedSession {
     let files = place.at("kept");
     fs::create_dir_all(&files).unwrap();
@@ -81,7 +81,7 @@ echo x >"$HOME/made" && echo x >"$TMPDIR/made" && pwd
 printf '{"summary":"used %s","completion_percentage":40}' "$MODEL_KEY" >"$RALPH_REPORT""#;
 
 #[tokio::test]
-async fn a_script_gets_its_prompt_and_environment_and_is_read() {
+async fn script_gets_prompt_and_environment_and_is_parsed() {
     let place = CommandFixture::new(REPORTING);
     let (outcome, events) = outcome(place.settings(BackendKind::Script), place.run()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
@@ -96,9 +96,9 @@ async fn a_script_gets_its_prompt_and_environment_and_is_read() {
     assert!(events.contains(&AgentEvent::Text { text: "key is ***".into() }), "{events:?}");
 }
 
-/// What an agent prints of its clock is in a zone that is known.
+/// Times in the output of an agent have a known time zone.
 #[tokio::test]
-async fn the_clock_of_an_agent_is_in_a_zone_that_is_known() {
+async fn time_zone_of_the_agent_is_set_and_recorded() {
     let place = CommandFixture::new("echo $TZ; date -d @1769599920 '+try again at %b %dth, %Y %I:%M %p.'; exit 1");
     let now = Timestamp(1_769_500_000_000);
     let read = async |zone: Option<&str>| {
@@ -106,7 +106,7 @@ async fn the_clock_of_an_agent_is_in_a_zone_that_is_known() {
         settings.env.extend(zone.map(|zone| ("TZ".to_owned(), zone.into())));
         let (outcome, _) = outcome(settings, place.run()).await;
         let mut signals = outcome.signals.clone();
-        // The words of a provider before its clock's.
+        // A limit in the provider's own words.
         signals.messages = vec![format!("You've hit your usage limit. {}", outcome.final_message)];
         (outcome.final_message, classify(&signals, now).and_then(|limit| limit.until))
     };
@@ -120,7 +120,7 @@ async fn the_clock_of_an_agent_is_in_a_zone_that_is_known() {
 
 /// I4.
 #[tokio::test]
-async fn arguments_are_filled_in_and_the_prompt_need_not_come_on_stdin() {
+async fn placeholders_in_args_are_replaced_and_stdin_can_be_empty() {
     let place = CommandFixture::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
     let mut settings = place.settings(BackendKind::Script);
     settings.config.args =
@@ -138,7 +138,7 @@ async fn arguments_are_filled_in_and_the_prompt_need_not_come_on_stdin() {
 }
 
 #[tokio::test]
-async fn the_same_script_works_in_the_sandbox() {
+async fn script_works_in_the_sandbox() {
     let probe = sandbox::probe().await;
     if let Err(reason) = &probe.bubblewrap {
         skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
@@ -160,7 +160,7 @@ async fn the_same_script_works_in_the_sandbox() {
 
 /// G18.
 #[tokio::test]
-async fn what_an_earlier_attempt_left_is_gone() {
+async fn files_of_an_earlier_attempt_are_removed() {
     let place = CommandFixture::new("ls -A \"$HOME\" \"$(dirname \"$RALPH_REPORT\")\" | grep -v :");
     let attempt = place.at("scratch/attempt");
     fs::create_dir_all(attempt.join("report")).unwrap();
@@ -173,7 +173,7 @@ async fn what_an_earlier_attempt_left_is_gone() {
 
 /// A5.
 #[tokio::test]
-async fn the_end_of_a_run_is_told_in_one_word() {
+async fn status_follows_from_the_end_of_the_process() {
     let stuck = "trap '' TERM; while :; do sleep 300; done";
     let failed = |reason: &str| AgentStatus::Failed { reason: reason.into() };
     for (script, idle, wall, expected) in [
@@ -200,7 +200,7 @@ async fn the_end_of_a_run_is_told_in_one_word() {
 
 /// A6.
 #[tokio::test]
-async fn a_program_that_went_away_is_unavailable() {
+async fn removed_program_is_unavailable() {
     let place = CommandFixture::new("true");
     let backend = build("mine", place.settings(BackendKind::Script)).unwrap();
     fs::remove_file(place.at("config/agent.sh")).unwrap();
@@ -209,7 +209,7 @@ async fn a_program_that_went_away_is_unavailable() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_refused_in_a_sentence() {
+fn invalid_setups_are_refused_with_reason() {
     let place = CommandFixture::new("true");
     let with = |kind: BackendKind, command: &[&str]| {
         let mut settings = place.settings(kind);
@@ -231,7 +231,7 @@ fn settings_that_cannot_work_are_refused_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn claude_is_called_as_it_wants_and_its_stream_is_read() {
+async fn claude_gets_its_arguments_and_is_parsed() {
     let place = CommandFixture::new(
         r#"case $1 in --version) echo "2.1.197 (Claude Code)"; exit;; esac
            printf '%s\n' "$@" >arguments; env | sort >environment
@@ -258,7 +258,7 @@ async fn claude_is_called_as_it_wants_and_its_stream_is_read() {
     assert!(!environment.contains("IS_SANDBOX"), "it is not shut in");
 }
 
-/// Claude Code as far as sessions go: it adds up what a session cost, and leaves more in its home than the session.
+/// Imitates sessions of Claude Code: reports the cost of the whole session and leaves other files in its home.
 const SESSIONS: &str = r#"
     printf '%s\n' "$@" >arguments
     session="$HOME/.claude/projects/tree/s1.jsonl"
@@ -275,7 +275,7 @@ const SESSIONS: &str = r#"
 "#;
 
 #[tokio::test]
-async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
+async fn session_is_resumed_with_its_files_only() {
     let place = CommandFixture::new(SESSIONS);
     let settings = || place.settings(BackendKind::Preset("claude".into()));
     let (kept, again) = (place.at("sessions/1"), place.at("sessions/2"));
@@ -291,7 +291,7 @@ async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
     assert_eq!((second.status, second.session_unknown), (AgentStatus::Finished, false), "{}", second.output);
     assert!(fs::read_to_string(place.at("tree/arguments")).unwrap().contains("--resume\ns1\n"));
     assert!(!place.at("tree/poisoned").exists(), "settings of an earlier run are not there");
-    // What the session cost in all is not booked twice.
+    // The cost of earlier runs is not counted twice.
     assert_eq!((second.cost, second.tokens_in, second.tokens_out), (Some(Money(200_000)), 100, 50));
     assert_eq!(second.account.cost, Some(Money(400_000)));
     let used = |cost: Option<i64>| AgentEvent::Used {
@@ -307,7 +307,7 @@ async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
         |folder: &Path| fs::read_to_string(folder.join(".claude/projects/tree/s1.jsonl")).unwrap().lines().count();
     assert_eq!((turns(&kept), turns(&again)), (1, 2), "what an earlier run left is as it left it");
 
-    // Gone, or not known to the program: told, and nothing was done.
+    // Missing or unknown session: it is reported, and the run did nothing.
     fs::remove_dir_all(&again).unwrap();
     fs::remove_dir_all(&kept).unwrap();
     let run = || AgentRun { session: Some(session.clone()), keep: Some(again.clone()), ..place.run() };
@@ -323,12 +323,12 @@ async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
 }
 
 #[tokio::test]
-async fn a_run_that_broke_off_leaves_no_session_and_a_script_keeps_what_it_is_told_to() {
+async fn failed_run_keeps_no_session_and_script_keeps_configured_files() {
     let place = CommandFixture::new(
         "mkdir -p $HOME/.mine; echo x >>$HOME/.mine/s; wc -l <$HOME/.mine/s; echo '{\"session_id\":\"a\",\"text\":\"'$1'\"}'; exit ${2:-0}",
     );
     let mut settings = place.settings(BackendKind::Script);
-    settings.output = Some(OutputFormat::Jsonl);
+    settings.output = OutputFormat::named("jsonl");
     settings.config.args = vec!["is:{session}".into()];
     let keep = |name: &str| Some(place.at("sessions").join(name));
     let (plain, _) = outcome(settings.clone(), AgentRun { keep: keep("1"), ..place.run() }).await;
@@ -347,7 +347,7 @@ async fn a_run_that_broke_off_leaves_no_session_and_a_script_keeps_what_it_is_to
 }
 
 #[tokio::test]
-async fn an_agent_that_hangs_after_its_last_word_is_finished() {
+async fn agent_that_hangs_after_its_result_is_finished() {
     let place = CommandFixture::new(
         r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done"}'; sleep 300"#,
     );
@@ -357,20 +357,20 @@ async fn an_agent_that_hangs_after_its_last_word_is_finished() {
 }
 
 #[tokio::test]
-async fn a_version_that_does_not_come_is_told() {
+async fn missing_version_is_reported() {
     let place = CommandFixture::new("echo broken >&2; exit 5");
     let backend = build("c", place.settings(BackendKind::Preset("claude".into()))).unwrap();
     assert!(backend.probe().await.unwrap_err().contains("exited with 5: broken"));
 }
 
-/// A program that leaves its arguments, environment and home in the tree, and says `said`.
+/// Returns a program that writes its arguments, environment and home into the tree and prints `said`.
 fn telling(said: &str) -> CommandFixture {
     CommandFixture::new(&format!(
         "printf '%s\\n' \"$@\" >arguments; env | sort >environment; cat >stdin; cp -r \"$HOME\" home\nprintf '%s\\n' '{said}'"
     ))
 }
 
-/// The arguments in one line, the environment, and the home's folder.
+/// Returns the arguments in one line, the environment, and the home folder.
 async fn called(place: &CommandFixture, preset: &str, run: AgentRun) -> (AgentOutcome, String, String) {
     let mut settings = place.settings(BackendKind::Preset(preset.into()));
     settings.env.push(("OPENAI_BASE_URL".into(), "http://127.0.0.1:1/v1".into()));
@@ -383,7 +383,7 @@ const CODEX_SAID: &str = r#"{"type":"item.completed","item":{"type":"agent_messa
 {"type":"turn.completed","usage":{}}"#;
 
 #[tokio::test]
-async fn codex_is_called_with_its_retries_bounded_and_its_sandbox_set() {
+async fn codex_gets_limited_retries_and_sandbox_mode() {
     let place = telling(CODEX_SAID);
     let config = r#"{"mcpServers": {"memory": {"command": "/bin/m", "env": {"TOKEN": "t"}}}}"#;
     fs::write(place.at("config/mcp.json"), config).unwrap();
@@ -411,7 +411,7 @@ async fn codex_is_called_with_its_retries_bounded_and_its_sandbox_set() {
 
 /// G18.
 #[tokio::test]
-async fn settings_of_an_agent_are_in_its_own_home() {
+async fn settings_of_agents_are_written_to_their_home() {
     let said = r#"{"type":"message","role":"assistant","content":"done"}
 {"type":"result","status":"success","stats":{}}"#;
     let place = telling(said);
@@ -431,7 +431,7 @@ async fn settings_of_an_agent_are_in_its_own_home() {
 }
 
 #[tokio::test]
-async fn no_agent_is_started_without_its_prompt() {
+async fn setup_without_prompt_is_refused() {
     let long = "x".repeat(300_000);
     for (preset, words) in [("kimi", "--prompt=Read the file /"), ("aider", "--message-file /")] {
         let place = telling("{\"role\":\"assistant\",\"content\":\"done\"}");
@@ -456,7 +456,7 @@ async fn no_agent_is_started_without_its_prompt() {
 }
 
 #[tokio::test]
-async fn what_an_agent_leaves_for_itself_is_no_change_of_the_tree() {
+async fn leftover_files_are_removed_from_the_tree() {
     let place = CommandFixture::new(
         "mkdir .aider.tags.cache.v4; echo x > .aider.tags.cache.v4/a; ln -s / .aider.tags.cache.v5; echo y > made",
     );
@@ -474,7 +474,7 @@ async fn what_an_agent_leaves_for_itself_is_no_change_of_the_tree() {
 
 /// S4.
 #[tokio::test]
-async fn a_repository_cannot_send_a_key_elsewhere() {
+async fn repository_cannot_redirect_a_key() {
     let place = telling("done");
     let mut settings = place.settings(BackendKind::Preset("aider".into()));
     settings.env = vec![("OPENAI_API_BASE".into(), secrecy::SecretString::from("http://models.example/v1"))];
@@ -490,7 +490,7 @@ async fn a_repository_cannot_send_a_key_elsewhere() {
 }
 
 #[tokio::test]
-async fn any_command_is_read_in_any_format() {
+async fn any_command_is_parsed_in_any_format() {
     for (format, said, text) in [
         ("codex", CODEX_SAID, "done"),
         ("jsonl", r#"{"text":"done"}"#, "done"),
@@ -505,17 +505,17 @@ async fn any_command_is_read_in_any_format() {
         assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, text), "{format}");
     }
     let place = CommandFixture::new("true");
-    for (_, format) in OutputFormat::ALL {
+    for format in OutputFormat::all() {
         let mut settings = place.settings(BackendKind::Script);
         settings.output = Some(format);
         let (outcome, _) = outcome(settings, place.run()).await;
         assert!(matches!(outcome.status, AgentStatus::Failed { .. }), "{format:?}: {outcome:?}");
     }
-    assert_eq!(OutputFormat::named("yaml"), None);
+    assert!(OutputFormat::named("yaml").is_none());
 }
 
 #[tokio::test]
-async fn a_broken_mcp_configuration_is_told() {
+async fn invalid_mcp_configuration_is_reported() {
     let place = telling("done");
     let run = AgentRun { mcp_config: Some(place.at("config/none.json")), ..place.run() };
     let (outcome, _) = outcome(place.settings(BackendKind::Preset("codex".into())), run).await;
@@ -526,7 +526,7 @@ async fn a_broken_mcp_configuration_is_told() {
 }
 
 #[tokio::test]
-async fn one_that_only_asks_again_is_stopped_and_one_that_goes_on_is_not() {
+async fn only_retrying_runs_are_stopped() {
     let longest = Duration::from_secs(1);
     let stop = CancellationToken::new();
     let (waits, mut waiting) = watch::channel(false);
@@ -543,9 +543,9 @@ async fn one_that_only_asks_again_is_stopped_and_one_that_goes_on_is_not() {
     assert!(run_with_provider_wait_limit(stop.cancelled(), &mut waiting, longest, &stop).await.1);
 }
 
-/// Codex as far as its session's file goes.
+/// Imitates the session file of Codex.
 #[tokio::test]
-async fn the_model_that_nobody_chose_is_read_from_the_session() {
+async fn default_model_is_read_from_the_session() {
     let place = CommandFixture::new(
         r#"mkdir -p "$HOME/.codex/sessions/2026"
            { echo '{"type":"turn_context","payload":{"model":"gpt-5-mini"}}'

@@ -1,37 +1,38 @@
-//! Keeps a conversation within the model's context: what is old and long is shortened first, the task never.
+//! Keeps a conversation within the context window: old and long results are shortened first, the task never.
 
 use crate::domain::providers::chat::{ChatMessage, ToolResult};
 
-/// Results of the latest turns stay whole as long as anything else can be shortened.
-const FRESH: usize = 2;
-/// Results up to this length are not worth shortening, in bytes.
-const SHORT: usize = 400;
-/// What stays of a result that is shortened, in bytes.
-const KEPT: usize = 160;
-/// Stands where steps were left out.
-const GAP: &str = "[Earlier steps were left out here to save room. `git diff` shows what has been changed so far.]";
-/// What a message takes beside its text, in bytes, about.
-const FRAME: usize = 40;
+/// Number of last turns whose results are shortened only if nothing else can be.
+const LAST_TURNS: usize = 2;
+/// Maximum length of results that are not shortened, in bytes.
+const MAX_SHORT: usize = 400;
+/// Bytes that are kept of a shortened result.
+const KEPT_BYTES: usize = 160;
+/// Replacement of turns that were left out.
+const OMITTED_TURNS: &str =
+    "[Earlier steps were left out here to save room. `git diff` shows what has been changed so far.]";
+/// Approximate size of a message without its text, in bytes.
+const MESSAGE_OVERHEAD: usize = 40;
 
-/// Length of the conversation as it is sent, in bytes, about.
+/// Returns the approximate size of the conversation as it is sent, in bytes.
 pub(super) fn size(messages: &[ChatMessage]) -> usize {
     messages.iter().map(message_size).sum()
 }
 
 fn message_size(message: &ChatMessage) -> usize {
-    FRAME
+    MESSAGE_OVERHEAD
         + match message {
             ChatMessage::User(text) => text.len(),
-            ChatMessage::Results(results) => results.iter().map(|result| FRAME + result.text.len()).sum(),
+            ChatMessage::Results(results) => results.iter().map(|result| MESSAGE_OVERHEAD + result.text.len()).sum(),
             ChatMessage::Model(turn) if turn.original.is_array() => turn.original.to_string().len(),
             ChatMessage::Model(turn) => {
-                turn.text.len() + turn.calls.iter().map(|call| FRAME + call.arguments.len()).sum::<usize>()
+                turn.text.len() + turn.calls.iter().map(|call| MESSAGE_OVERHEAD + call.arguments.len()).sum::<usize>()
             }
         }
 }
 
-/// Shortens the conversation where it is longer than `most` bytes, to two thirds of that, so that its beginning, which
-/// the provider may have cached, changes seldom. Gives whether anything was left out.
+/// Shortens a conversation of more than `most` bytes to two thirds of that, so that its beginning, which the provider may have
+/// cached, changes rarely. Returns whether anything was left out.
 pub(super) fn trim(messages: &mut Vec<ChatMessage>, most: usize) -> bool {
     if size(messages) <= most {
         return false;
@@ -41,10 +42,10 @@ pub(super) fn trim(messages: &mut Vec<ChatMessage>, most: usize) -> bool {
     shorten_old(messages, aim);
     while size(messages) > aim && drop_oldest(messages) {}
     if size(messages) > aim {
-        // What is left is the task and the latest turns: their results share what room there is.
+        // The task and the last turns remain; their results share the available size.
         let results = messages.iter().map(|m| if let ChatMessage::Results(r) = m { r.len() } else { 0 }).sum::<usize>();
         for result in results_of(messages).flatten() {
-            shorten(result, (aim / 2 / results.max(1)).max(KEPT));
+            shorten(result, (aim / 2 / results.max(1)).max(KEPT_BYTES));
         }
     }
     size(messages) < before
@@ -59,19 +60,19 @@ fn results_of(messages: &mut [ChatMessage]) -> impl Iterator<Item = &mut Vec<Too
 fn shorten_old(messages: &mut [ChatMessage], aim: usize) {
     let mut excess = size(messages).saturating_sub(aim);
     let count = results_of(messages).count();
-    for result in results_of(messages).take(count.saturating_sub(FRESH)).flatten() {
+    for result in results_of(messages).take(count.saturating_sub(LAST_TURNS)).flatten() {
         if excess == 0 {
             return;
         }
         let before = result.text.len();
-        if before > SHORT {
-            shorten(result, KEPT);
+        if before > MAX_SHORT {
+            shorten(result, KEPT_BYTES);
         }
         excess = excess.saturating_sub(before.saturating_sub(result.text.len()));
     }
 }
 
-/// Cuts a result's middle out, where it is longer than `keep` bytes and a mark.
+/// Removes the middle of a result that is longer than `keep` bytes and a mark.
 fn shorten(result: &mut ToolResult, keep: usize) {
     let text = &result.text;
     let head = text.floor_char_boundary(keep / 2);
@@ -87,14 +88,14 @@ fn shorten(result: &mut ToolResult, keep: usize) {
     );
 }
 
-/// Leaves out the oldest turn after the task, with all that answered it; not the last two turns.
+/// Removes the oldest turn after the task and its results; never the last two turns.
 fn drop_oldest(messages: &mut Vec<ChatMessage>) -> bool {
     let turns: Vec<usize> =
         messages.iter().enumerate().filter(|(_, m)| matches!(m, ChatMessage::Model(_))).map(|(at, _)| at).collect();
     let [first, second, _, ..] = turns[..] else { return false };
     messages.drain(first..second);
-    if !messages[..first].iter().any(|message| *message == ChatMessage::User(GAP.to_owned())) {
-        messages.insert(first, ChatMessage::User(GAP.to_owned()));
+    if !messages[..first].iter().any(|message| *message == ChatMessage::User(OMITTED_TURNS.to_owned())) {
+        messages.insert(first, ChatMessage::User(OMITTED_TURNS.to_owned()));
     }
     true
 }
@@ -132,43 +133,43 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_results_are_shortened_first() {
+    fn oldest_results_are_shortened_first() {
         let mut messages = conversation(&[3_000, 100, 3_000, 3_000, 3_000, 3_000]);
         assert!(!trim(&mut messages, 20_000));
         assert!(trim(&mut messages, 15_000));
         let lengths = lengths(&messages);
-        assert!(lengths[0] < SHORT && lengths[1] == 100 && lengths[2] < SHORT, "{lengths:?}");
-        assert!(lengths[3] < SHORT && lengths[4..] == [3_000; 2], "{lengths:?}");
+        assert!(lengths[0] < MAX_SHORT && lengths[1] == 100 && lengths[2] < MAX_SHORT, "{lengths:?}");
+        assert!(lengths[3] < MAX_SHORT && lengths[4..] == [3_000; 2], "{lengths:?}");
         assert!(size(&messages) <= 10_000);
         let ChatMessage::Results(first) = &messages[2] else { panic!() };
         assert!(first[0].text.contains("2840 bytes left out"), "{}", first[0].text);
     }
 
     #[test]
-    fn then_whole_turns_go_and_a_mark_stays() {
+    fn oldest_turns_are_replaced_by_a_mark() {
         let mut messages = conversation(&[300; 40]);
         assert!(trim(&mut messages, 6_000));
         assert_eq!(messages[0], ChatMessage::User(TASK.into()));
-        assert_eq!(messages[1], ChatMessage::User(GAP.into()));
+        assert_eq!(messages[1], ChatMessage::User(OMITTED_TURNS.into()));
         assert!(size(&messages) <= 4_000 && messages.len() > 10, "{}", messages.len());
         assert!(trim(&mut messages, 3_000));
-        assert_eq!(messages.iter().filter(|m| **m == ChatMessage::User(GAP.into())).count(), 1);
+        assert_eq!(messages.iter().filter(|m| **m == ChatMessage::User(OMITTED_TURNS.into())).count(), 1);
     }
 
     #[test]
-    fn at_last_even_the_latest_results_share_the_room() {
+    fn last_results_are_shortened_if_nothing_else_is_left() {
         let mut messages = conversation(&[50_000, 90_000]);
         assert!(trim(&mut messages, 12_000));
         assert!(size(&messages) <= 8_000, "{}", size(&messages));
         let mut only_task = vec![ChatMessage::User("x".repeat(9_000))];
         assert!(!trim(&mut only_task, 1_000));
-        assert_eq!(size(&only_task), 9_000 + FRAME);
+        assert_eq!(size(&only_task), 9_000 + MESSAGE_OVERHEAD);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
-        fn calls_and_results_stay_together(results in prop::collection::vec(0usize..5_000, 0..30), most in 0usize..40_000) {
+        fn calls_keep_their_results(results in prop::collection::vec(0usize..5_000, 0..30), most in 0usize..40_000) {
             let mut messages = conversation(&results);
             let before = size(&messages);
             trim(&mut messages, most);

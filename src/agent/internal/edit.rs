@@ -1,9 +1,8 @@
-//! The tool that reads and writes files: only plain files of the work tree, by no way round.
+//! Tool that reads and writes regular files of the work tree.
 //!
-//! It runs in our process, outside of the sandbox, on a tree that an agent could fill with links. So each folder of a
-//! path is opened by itself, without following links, and a file is written anew beside the old one and put in its
-//! place: what a hard link shares with other places is left alone. Parts of the tree that the agent may only read, and
-//! git's own folder, are not written.
+//! It runs in this process, outside of the sandbox, on a tree in which an agent can create links. Each folder of a path is opened
+//! without following links, and a file is replaced by a new one, so that hard links to other files are not written through.
+//! Read-only parts of the tree and git's own folder cannot be written.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,31 +14,31 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Largest file that is read or written, in bytes.
+/// Maximum size of a file, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
-/// Most that is shown at once, in bytes.
+/// Maximum size of a shown text, in bytes.
 const MAX_SHOWN: usize = 24 * 1024;
-/// Most entries of a folder that are shown.
+/// Maximum number of shown entries of a folder.
 const MAX_ENTRIES: usize = 300;
-/// How a folder of a path is opened.
+/// Flags for opening a folder of a path.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What the model may ask for.
+/// Arguments of a call.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub(super) enum EditCommand {
-    /// Shows a file with line numbers, or what is in a folder.
+    /// Shows a file with line numbers, or the entries of a folder.
     View { path: String, view_range: Option<[i64; 2]> },
-    /// Writes a whole file.
+    /// Creates or replaces a file.
     Create { path: String, file_text: String },
-    /// Replaces a text that is there exactly once.
+    /// Replaces a text that occurs exactly once.
     StrReplace {
         path: String,
         old_str: String,
         #[serde(default)]
         new_str: String,
     },
-    /// Puts lines in after a line; 0 is the beginning.
+    /// Inserts lines after a line; 0 is the beginning.
     Insert {
         path: String,
         insert_line: usize,
@@ -49,7 +48,7 @@ pub(super) enum EditCommand {
 }
 
 impl EditCommand {
-    /// The file that it changes, if it does.
+    /// Returns the file that the call changes, if any.
     pub(super) fn changes(&self) -> Option<&str> {
         match self {
             Self::View { .. } => None,
@@ -58,7 +57,7 @@ impl EditCommand {
     }
 }
 
-/// JSON Schema of the arguments.
+/// Returns the JSON Schema of the arguments.
 pub(super) fn parameters() -> Value {
     json!({
         "type": "object",
@@ -79,19 +78,19 @@ pub(super) fn parameters() -> Value {
     })
 }
 
-/// A work tree as the tool sees it.
+/// A work tree for the tool.
 pub(super) struct Tree<'a> {
-    /// Its top, absolute.
+    /// Root of the tree, absolute.
     pub(super) top: &'a Path,
-    /// What may only be read, absolute.
+    /// Read-only paths, absolute.
     pub(super) read_only: &'a [PathBuf],
 }
 
 impl Tree<'_> {
-    /// Does it.
+    /// Executes a call; returns the text for the model.
     ///
     /// # Errors
-    /// What is wrong, for the model: what it asked for, or what the system said.
+    /// A sentence for the model: an invalid call, or an error of the system.
     pub(super) fn edit(&self, edit: EditCommand) -> Result<String, String> {
         match edit {
             EditCommand::View { path, view_range } => self.view(&path, view_range),
@@ -118,7 +117,7 @@ impl Tree<'_> {
         }
     }
 
-    /// The parts of a path within the tree.
+    /// Returns the parts of a path within the tree.
     fn parts(&self, path: &str) -> Result<Vec<String>, String> {
         let given = Path::new(path);
         let within = if given.is_absolute() {
@@ -142,7 +141,7 @@ impl Tree<'_> {
         Ok(parts)
     }
 
-    /// Opens the folders above the last part; makes those that are missing where told to.
+    /// Opens a folder without following links; creates missing folders if `make` is set.
     fn folder(&self, parts: &[String], make: bool) -> Result<OwnedFd, String> {
         let mut folder = openat(CWD, self.top, FOLDER, Mode::empty())
             .map_err(|error| format!("the work tree cannot be opened ({error})"))?;
@@ -176,12 +175,12 @@ impl Tree<'_> {
             .map_err(|_| format!("{path} is no UTF-8 text; change it by a command"))
     }
 
-    /// Puts a file in its place; gives whether it is new.
+    /// Replaces or creates a file; returns whether it is new.
     fn write(&self, path: &str, text: &str, make_folders: bool) -> Result<bool, String> {
         let parts = self.parts(path)?;
         let (name, above) = parts.split_last().ok_or("the path of a file is needed")?;
         let full = self.top.join(parts.iter().collect::<PathBuf>());
-        if parts[0] == ".git" || self.read_only.iter().any(|kept| full.starts_with(kept)) {
+        if parts[0] == ".git" || self.read_only.iter().any(|path| full.starts_with(path)) {
             return Err(format!("{path} may only be read"));
         }
         if text.len() as u64 > MAX_FILE {
@@ -192,7 +191,7 @@ impl Tree<'_> {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
                 Some(Mode::from_raw_mode(stat.st_mode & 0o777))
             }
-            Ok(_) => return Err(format!("{path} is no plain file (links are not followed)")),
+            Ok(_) => return Err(format!("{path} is not a regular file (links are not followed)")),
             Err(Errno::NOENT) => None,
             Err(error) => return Err(format!("{path} cannot be looked at ({error})")),
         };
@@ -206,7 +205,7 @@ impl Tree<'_> {
     }
 }
 
-/// Writes beside the place and moves there.
+/// Writes a temporary file beside the target and renames it.
 fn placed(folder: &OwnedFd, beside: &str, name: &str, text: &str, mode: Option<Mode>) -> std::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(openat(folder, beside, flags, Mode::from_raw_mode(0o666))?);
@@ -225,7 +224,7 @@ fn unopened(part: &str, error: Errno) -> String {
     }
 }
 
-/// The bytes of a plain file.
+/// Returns the content of a regular file.
 fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = openat(folder, name, flags, Mode::empty()).map_err(|error| match error {
@@ -235,7 +234,7 @@ fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, Strin
     })?;
     let stat = rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be read ({error})"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(format!("{path} is no plain file"));
+        return Err(format!("{path} is not a regular file"));
     }
     let mut bytes = Vec::new();
     File::from(file)
@@ -267,7 +266,7 @@ fn listed(folder: OwnedFd) -> Result<String, String> {
     Ok(if names.is_empty() { "(an empty folder)".to_owned() } else { names.join("\n") })
 }
 
-/// Lines with their numbers.
+/// Returns lines with their numbers.
 fn numbered(path: &str, text: &str, range: Option<[i64; 2]>) -> Result<String, String> {
     let count = text.lines().count();
     if count == 0 {
@@ -291,7 +290,7 @@ fn numbered(path: &str, text: &str, range: Option<[i64; 2]>) -> Result<String, S
     Ok(shown)
 }
 
-/// The new lines with three on each side.
+/// Returns the new lines with three lines of context on each side.
 fn around(text: &str, first: usize, lines: usize) -> String {
     let from = first.saturating_sub(3).max(1);
     let to = i64::try_from((first + lines.min(30) + 2).min(text.lines().count())).unwrap_or(i64::MAX);
@@ -304,7 +303,7 @@ fn replaced(path: &str, text: &str, old: &str, new: &str) -> Result<String, Stri
     }
     match text.matches(old).count() {
         1 => Ok(text.replacen(old, new, 1)),
-        // Models write line feeds, whatever the file's lines end with.
+        // Models write line feeds, even if the lines of the file end with CRLF.
         0 if text.contains("\r\n") && old.contains('\n') && !old.contains('\r') => {
             replaced(path, text, &old.replace('\n', "\r\n"), &new.replace('\n', "\r\n"))
         }

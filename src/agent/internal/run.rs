@@ -1,4 +1,4 @@
-//! One run of our own agent: turn by turn, until the model has nothing more to do or a bound is reached.
+//! A run of the built-in agent: turns until the model is done or a limit is reached.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::bash::{AgentShell, BashCommand, BashOutcome};
 use super::edit::{EditCommand, Tree};
 use super::transcript::Transcript;
 use super::{InternalAgent, context, setup};
-use crate::agent::preset::{MAX_EVENT_TEXT, shortened};
 use crate::agent::run_environment::{REPORT, RunFolders};
+use crate::agent::text::{MAX_EVENT_TEXT, shortened};
 use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, report};
 use crate::clock::Stopwatch;
 use crate::domain::model::ids::Money;
@@ -19,26 +19,26 @@ use crate::domain::providers::chat::{
 use crate::domain::providers::limit::{self, LimitKind, LimitSignals};
 use crate::domain::providers::prices::TokenUsage;
 
-/// Most errors that an outcome lists.
+/// Maximum number of errors in an outcome.
 const MAX_ERRORS: usize = 50;
-/// Longest error, in characters.
+/// Maximum length of an error, in characters.
 const MAX_ERROR: usize = 500;
-/// Longest final message, in bytes.
+/// Maximum length of the final message, in bytes.
 const MAX_FINAL_MESSAGE: usize = 16 * 1024;
-/// Most calls of tools in one turn; more are answered with an error.
+/// Maximum number of tool calls per turn; further ones are answered with an error.
 const MAX_CALLS: usize = 32;
-/// How often a provider in trouble is asked again for one answer.
+/// Maximum number of retries per answer.
 const RETRIES: u32 = 2;
-/// A limit that ends within this is waited for.
+/// Maximum wait for the end of a limit.
 const SHORT_LIMIT: Duration = Duration::from_secs(5);
-/// How often an answer that is cut or empty is asked to go on, in a row.
+/// Maximum number of consecutive requests to continue after a cut or empty answer.
 const NUDGES: u32 = 2;
-/// Turns left at which the model is told that they end.
+/// Number of remaining turns at which the model is warned.
 const WARNED_AT: u32 = 3;
-/// Share of the context that the conversation may fill before it is shortened, in percent.
+/// Percentage of the context window that the conversation can fill before it is shortened.
 const FILL_PERCENT: u64 = 80;
 
-/// A run under way.
+/// State of a run.
 struct InternalRun<'a> {
     agent: &'a InternalAgent,
     run: &'a AgentRun,
@@ -49,10 +49,10 @@ struct InternalRun<'a> {
     watch: Stopwatch,
     messages: Vec<ChatMessage>,
     tools: Vec<ToolDefinition>,
-    /// Whether it may run commands.
+    /// Whether commands may run.
     commands: bool,
     system: String,
-    /// Tokens a byte of the conversation, by the last answer.
+    /// Tokens per byte of the conversation, measured with the last answer.
     density: f64,
     usage: TokenUsage,
     cost: Option<Money>,
@@ -60,14 +60,14 @@ struct InternalRun<'a> {
     tool_errors: u32,
     errors: Vec<String>,
     final_message: String,
-    /// Why the model stopped last, or what stopped it.
+    /// Last stop reason of the model, or the limit that stopped it.
     stop_reason: String,
-    /// What the last call left behind.
+    /// Signs of a limit in the last call.
     signals: LimitSignals,
     transcript: Transcript,
 }
 
-/// Runs it.
+/// Runs the agent to its end.
 pub(super) async fn run(
     agent: &InternalAgent,
     run: &AgentRun,
@@ -78,7 +78,7 @@ pub(super) async fn run(
     let folders = match RunFolders::prepare(run) {
         Ok(folders) => folders,
         Err(error) => {
-            let reason = format!("its folder {} could not be made: {error}", run.scratch.display());
+            let reason = format!("its folder {} could not be created: {error}", run.scratch.display());
             return AgentOutcome::only(AgentStatus::Failed { reason });
         }
     };
@@ -115,7 +115,7 @@ pub(super) async fn run(
 }
 
 impl InternalRun<'_> {
-    /// Turn by turn. An error is a status too, one that breaks the run off.
+    /// Runs turns until the end. An error is the status of a run that was broken off.
     async fn turns(&mut self) -> Result<AgentStatus, AgentStatus> {
         let turns = self.run.max_turns.unwrap_or(self.agent.internal.bounds.turns);
         let mut nudges = 0;
@@ -124,7 +124,7 @@ impl InternalRun<'_> {
             self.book(&answer);
             let nudge = match (&answer.stop, answer.turn.calls.is_empty()) {
                 (ModelStop::Refused, _) => {
-                    let reason = format!("the model would not go on: {}", self.shown(&answer.turn.text, MAX_ERROR));
+                    let reason = format!("the model refused to continue: {}", self.shown(&answer.turn.text, MAX_ERROR));
                     return Err(AgentStatus::Failed { reason });
                 }
                 (_, false) => None,
@@ -139,30 +139,30 @@ impl InternalRun<'_> {
                 }
                 (_, true) => return Ok(AgentStatus::Finished),
             };
-            self.spent()?;
+            self.check_budget()?;
             nudges = if nudge.is_some() { nudges + 1 } else { 0 };
             if nudges > NUDGES {
                 let reason = format!("the model's answers were cut or empty {nudges} times in a row");
                 return Err(AgentStatus::Failed { reason });
             }
-            let mut said = answer.turn;
+            let mut model_turn = answer.turn;
             if let Some(nudge) = nudge {
-                if said.text.trim().is_empty() {
-                    said = ModelTurn { text: "(nothing)".to_owned(), ..ModelTurn::default() };
+                if model_turn.text.trim().is_empty() {
+                    model_turn = ModelTurn { text: "(nothing)".to_owned(), ..ModelTurn::default() };
                 }
-                self.messages.extend([ChatMessage::Model(said), ChatMessage::User(nudge.to_owned())]);
+                self.messages.extend([ChatMessage::Model(model_turn), ChatMessage::User(nudge.to_owned())]);
                 continue;
             }
-            let results = self.use_tools(&said.calls, turns - turn).await?;
-            self.messages.extend([ChatMessage::Model(said), ChatMessage::Results(results)]);
+            let results = self.use_tools(&model_turn.calls, turns - turn).await?;
+            self.messages.extend([ChatMessage::Model(model_turn), ChatMessage::Results(results)]);
         }
-        // Not an error of the work: the next iteration goes on from here.
+        // Not an error: the next iteration continues the work.
         "max_turns".clone_into(&mut self.stop_reason);
         self.note(&format!("it stopped at its limit of {turns} turns"));
         Ok(AgentStatus::Finished)
     }
 
-    /// Asks the model for its next turn, again where its provider is in trouble for a moment.
+    /// Requests the next turn of the model; retries temporary errors.
     async fn answer(&mut self) -> Result<ChatAnswer, AgentStatus> {
         let bounds = &self.agent.internal.bounds;
         let mut most = self.room();
@@ -208,7 +208,7 @@ impl InternalRun<'_> {
                 return Err(AgentStatus::Limited { until_ms: until.map(|until| until.0), reason: what });
             }
             tries += 1;
-            self.note(&format!("the provider was asked again: {what}"));
+            self.note(&format!("a request to the provider was retried: {what}"));
             (self.on_event)(AgentEvent::Retried { reason: what });
             tokio::select! {
                 () = self.cancel.cancelled() => return Err(AgentStatus::Cancelled),
@@ -217,8 +217,8 @@ impl InternalRun<'_> {
         }
     }
 
-    /// Whether an error that is no limit and does not pass means that the endpoint cannot be used as it is configured:
-    /// it refuses us, or what it says before anything else makes no sense (an address of something else).
+    /// Whether an error that is neither a limit nor temporary means that the endpoint is configured incorrectly: it refuses
+    /// access, or the first answer has a different format (the address of a different server).
     fn is_unusable(&self, status: Option<u16>) -> bool {
         match status {
             Some(401..=405) => true,
@@ -227,9 +227,9 @@ impl InternalRun<'_> {
         }
     }
 
-    /// One call, bounded by the run's time and silence.
+    /// Calls the model once, within the run's limits of time and silence.
     async fn call(&mut self) -> Result<Result<ChatAnswer, crate::domain::providers::chat::CallError>, AgentStatus> {
-        let left = self.left()?;
+        let remaining = self.remaining()?;
         let bounds = &self.agent.internal.bounds;
         let request = ChatRequest {
             model: self.model.clone(),
@@ -244,13 +244,13 @@ impl InternalRun<'_> {
         let answer = (self.agent.internal.model)(request);
         tokio::select! {
             () = self.cancel.cancelled() => Err(AgentStatus::Cancelled),
-            answer = tokio::time::timeout(left.min(self.run.idle), answer) => answer.map_err(|_| {
-                if self.run.idle < left { self.silent() } else { self.too_long() }
+            answer = tokio::time::timeout(remaining.min(self.run.idle), answer) => answer.map_err(|_| {
+                if self.run.idle < remaining { self.silent() } else { self.too_long() }
             }),
         }
     }
 
-    /// Bytes that the conversation may have.
+    /// Returns the maximum size of the conversation in bytes.
     fn room(&self) -> usize {
         let bounds = &self.agent.internal.bounds;
         let tokens = (bounds.context_window - u64::from(bounds.answer_tokens)) / 100 * FILL_PERCENT;
@@ -258,7 +258,7 @@ impl InternalRun<'_> {
         ((tokens as f64 / self.density) as usize).saturating_sub(fixed).max(4_000)
     }
 
-    /// Adds up what an answer took, and tells of it.
+    /// Adds the usage of an answer and reports it.
     fn book(&mut self, answer: &ChatAnswer) {
         let sent = self.system.len() + 4_000 + context::size(&self.messages);
         let calls = answer.turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>();
@@ -267,7 +267,7 @@ impl InternalRun<'_> {
             output: estimated_tokens(answer.turn.text.len() + calls),
             ..TokenUsage::default()
         });
-        // Between a token for eight bytes and one for each.
+        // Between one token per eight bytes and one per byte.
         self.density = (usage.read() as f64 / sent as f64).clamp(0.125, 1.0);
         self.usage = self.usage.plus(usage);
         match (self.agent.internal.price)(&answer.model, &usage) {
@@ -295,8 +295,8 @@ impl InternalRun<'_> {
         }
     }
 
-    /// Whether it has used what it may.
-    fn spent(&mut self) -> Result<(), AgentStatus> {
+    /// Returns an error if the budget is used up.
+    fn check_budget(&mut self) -> Result<(), AgentStatus> {
         if self.run.max_cost.zip(self.cost).is_some_and(|(most, cost)| cost >= most) {
             return Err(AgentStatus::OverBudget);
         }
@@ -311,7 +311,7 @@ impl InternalRun<'_> {
     async fn use_tools(&mut self, calls: &[ToolCall], turns_left: u32) -> Result<Vec<ToolResult>, AgentStatus> {
         let mut results = Vec::with_capacity(calls.len());
         for (number, call) in calls.iter().enumerate() {
-            self.left()?;
+            self.remaining()?;
             let name = shortened(&call.name, 100);
             self.tool_calls = self.tool_calls.saturating_add(1);
             let input = self.shown(&about(&call.arguments), MAX_ERROR);
@@ -340,15 +340,15 @@ impl InternalRun<'_> {
         Ok(results)
     }
 
-    /// What the model is told; an error where the call failed.
+    /// Runs a tool call. Returns the text for the model, as an error if the call failed.
     async fn use_tool(&mut self, call: &ToolCall) -> Result<Result<String, String>, AgentStatus> {
         let wrong = |error: serde_json::Error| format!("the arguments of {} cannot be taken: {error}", call.name);
         Ok(match call.name.as_str() {
             "bash" if !self.commands => Err("commands are not run: there is no sandbox here".to_owned()),
             "bash" => match serde_json::from_str::<BashCommand>(&call.arguments).map_err(wrong) {
-                Ok(bash) => match self.shell.run(bash, self.left()?, self.cancel).await {
-                    BashOutcome::Told { text, failed: false } => Ok(text),
-                    BashOutcome::Told { text, failed: true } => Err(text),
+                Ok(bash) => match self.shell.run(bash, self.remaining()?, self.cancel).await {
+                    BashOutcome::Completed { text, failed: false } => Ok(text),
+                    BashOutcome::Completed { text, failed: true } => Err(text),
                     BashOutcome::Cancelled => return Err(AgentStatus::Cancelled),
                     BashOutcome::Impossible(reason) => return Err(AgentStatus::Unavailable { reason }),
                 },
@@ -357,27 +357,27 @@ impl InternalRun<'_> {
             "edit" => {
                 serde_json::from_str::<EditCommand>(&call.arguments).map_err(wrong).and_then(|edit| self.edit(edit))
             }
-            other => Err(format!("there is no tool {other:?}; there are bash and edit")),
+            other => Err(format!("there is no tool {other:?}; the tools are bash and edit")),
         })
     }
 
     fn edit(&mut self, edit: EditCommand) -> Result<String, String> {
         let changed = edit.changes().map(str::to_owned);
-        let told = Tree { top: &self.run.tree, read_only: &self.run.read_only }.edit(edit)?;
+        let text = Tree { top: &self.run.tree, read_only: &self.run.read_only }.edit(edit)?;
         if let Some(path) = changed {
             let path = self.shown(&path, MAX_ERROR);
             (self.on_event)(AgentEvent::FileChanged { path });
         }
-        Ok(told)
+        Ok(text)
     }
 
-    /// Time that is left of the run.
-    fn left(&self) -> Result<Duration, AgentStatus> {
+    /// Returns the remaining time of the run.
+    fn remaining(&self) -> Result<Duration, AgentStatus> {
         if self.cancel.is_cancelled() {
             return Err(AgentStatus::Cancelled);
         }
-        let left = self.run.wall.saturating_sub(self.watch.elapsed());
-        if left.is_zero() { Err(self.too_long()) } else { Ok(left) }
+        let remaining = self.run.wall.saturating_sub(self.watch.elapsed());
+        if remaining.is_zero() { Err(self.too_long()) } else { Ok(remaining) }
     }
 
     fn too_long(&self) -> AgentStatus {
@@ -385,15 +385,15 @@ impl InternalRun<'_> {
     }
 
     fn silent(&self) -> AgentStatus {
-        AgentStatus::TimedOut { what: format!("the model said nothing for {} s", self.run.idle.as_secs_f64()) }
+        AgentStatus::TimedOut { what: format!("the model sent nothing for {} s", self.run.idle.as_secs_f64()) }
     }
 
-    /// A text for people.
+    /// Masks and shortens a text.
     fn shown(&self, text: &str, most: usize) -> String {
         shortened(self.agent.secrets.mask(text.trim()).as_ref(), most)
     }
 
-    /// Signals without what the settings want hidden.
+    /// Returns signals with secrets masked.
     fn masked(&self, mut signals: LimitSignals) -> LimitSignals {
         let values = signals.headers.iter_mut().map(|(_, value)| value);
         for text in values.chain(&mut signals.messages).chain(&mut signals.code) {
@@ -433,7 +433,7 @@ impl InternalRun<'_> {
     }
 }
 
-/// What a call is about: its command, or its path.
+/// Summarizes a call: its command or its path.
 fn about(arguments: &str) -> String {
     let arguments = serde_json::from_str::<serde_json::Value>(arguments).unwrap_or_default();
     let named = arguments["path"].as_str().or(arguments["command"].as_str());

@@ -20,17 +20,17 @@ const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
 type StubAnswer = Result<ChatAnswer, CallError>;
 
-/// A tree, an operator's folder, a scratch folder, and what the model was asked.
+/// A tree, an operator's folder, a scratch folder, and the requests to the model.
 struct InternalFixture {
     root: tempfile::TempDir,
     asked: Arc<Mutex<Vec<ChatRequest>>>,
-    bounds: AgentLimits,
+    bounds: InternalAgentLimits,
     commands_outside: bool,
 }
 
 impl InternalFixture {
     fn new() -> Self {
-        let bounds = AgentLimits { retry: Duration::from_millis(1), ..AgentLimits::default() };
+        let bounds = InternalAgentLimits { retry: Duration::from_millis(1), ..InternalAgentLimits::default() };
         let place = Self { root: tempfile::tempdir().unwrap(), asked: Arc::default(), bounds, commands_outside: true };
         for folder in ["config", "tree", "scratch"] {
             fs::create_dir(place.at(folder)).unwrap();
@@ -64,7 +64,7 @@ impl InternalFixture {
         }
     }
 
-    /// The agent on a model that gives these answers, and then hangs.
+    /// Returns the agent with a model that gives these answers and then hangs.
     fn agent(&self, answers: impl IntoIterator<Item = StubAnswer>) -> Box<dyn Backend> {
         let answers = Mutex::new(answers.into_iter().collect::<VecDeque<_>>());
         let asked = Arc::clone(&self.asked);
@@ -106,7 +106,7 @@ impl InternalFixture {
         (outcome, events)
     }
 
-    /// What the model was told by the tools of its turn `turn`, from 0.
+    /// Returns the results of the tools in the 0-based turn `turn`.
     fn results(&self, turn: usize) -> Vec<ToolResult> {
         match self.asked.lock().unwrap()[turn + 1].messages.last() {
             Some(ChatMessage::Results(results)) => results.clone(),
@@ -148,7 +148,7 @@ fn refused(status: u16, code: Option<&str>, resets_at: Option<i64>) -> StubAnswe
     Err(CallError { signals, retryable: status >= 429, what: format!("own (host): HTTP {status}: {SECRET}") })
 }
 
-/// Finds a wrong sum, mends it, runs the test, reports.
+/// Finds a wrong sum, corrects it, runs the test and writes a report.
 fn script() -> Vec<StubAnswer> {
     vec![
         answer("I look first.", &[("bash", json!({"command": "ls; sh test.sh"}))], ModelStop::Tools),
@@ -171,7 +171,7 @@ fn broken_sum(place: &InternalFixture) {
 }
 
 #[tokio::test]
-async fn a_small_task_is_solved() {
+async fn small_task_is_solved() {
     let place = InternalFixture::new();
     broken_sum(&place);
     let (outcome, events) = place.outcome(script()).await;
@@ -213,7 +213,7 @@ async fn a_small_task_is_solved() {
 }
 
 #[tokio::test]
-async fn the_sandbox_holds_its_commands() {
+async fn commands_run_in_the_sandbox() {
     let probe = sandbox::probe().await;
     if let Err(reason) = &probe.bubblewrap {
         skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
@@ -240,7 +240,7 @@ async fn the_sandbox_holds_its_commands() {
 }
 
 #[tokio::test]
-async fn without_a_sandbox_no_command_runs_unless_the_operator_says_so() {
+async fn commands_without_sandbox_need_permission() {
     let place = InternalFixture { commands_outside: false, ..InternalFixture::new() };
     let edit = ("edit", json!({"command": "create", "path": "made", "file_text": "x"}));
     let (outcome, _) = place.outcome([calls(&[("bash", json!({"command": "touch ran"})), edit]), says("x")]).await;
@@ -252,7 +252,7 @@ async fn without_a_sandbox_no_command_runs_unless_the_operator_says_so() {
 }
 
 #[tokio::test]
-async fn mistakes_are_answered_and_the_run_goes_on() {
+async fn invalid_calls_are_answered_and_run_continues() {
     let place = InternalFixture::new();
     let (outcome, _) = place
         .outcome([
@@ -277,7 +277,7 @@ async fn mistakes_are_answered_and_the_run_goes_on() {
     for (number, words) in [
         (0, "the arguments of bash cannot be taken: EOF"),
         (1, "missing field `command`"),
-        (2, "there is no tool \"python\"; there are bash and edit"),
+        (2, "there is no tool \"python\"; the tools are bash and edit"),
         (3, "without `..`"),
         (4, "unknown variant `remove`"),
         (5, "too long"),
@@ -300,7 +300,7 @@ async fn mistakes_are_answered_and_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn bounds_end_a_run_and_what_was_used_is_told() {
+async fn limits_end_a_run_and_usage_is_reported() {
     let endless = || (0..20).map(|_| bash("true"));
     let place = InternalFixture::new();
     let run = AgentRun { max_turns: Some(4), ..place.run() };
@@ -335,11 +335,11 @@ async fn bounds_end_a_run_and_what_was_used_is_told() {
 }
 
 #[tokio::test]
-async fn time_silence_and_cancellation_end_a_run() {
+async fn timeout_silence_and_cancellation_end_a_run() {
     let timed_out = |what: &str| AgentStatus::TimedOut { what: what.into() };
     for (answers, wall, idle, expected) in [
         (vec![], 100, 30_000, timed_out("it ran for longer than 0.1 s")),
-        (vec![], 30_000, 100, timed_out("the model said nothing for 0.1 s")),
+        (vec![], 30_000, 100, timed_out("the model sent nothing for 0.1 s")),
         (vec![bash("sleep 300")], 300, 30_000, timed_out("it ran for longer than 0.3 s")),
         (vec![bash("sleep 300"), says("x")], 30_000, 100, AgentStatus::Finished),
     ] {
@@ -366,7 +366,7 @@ async fn time_silence_and_cancellation_end_a_run() {
 }
 
 #[tokio::test]
-async fn a_provider_that_does_not_serve_us_is_no_failed_run() {
+async fn refusing_provider_is_not_a_failed_run() {
     let limited = |until_ms| AgentStatus::Limited { until_ms, reason: "own (host): HTTP 429: ***".into() };
     let soon = NOW.0 + 2;
     let later = NOW.0 + 60_000;
@@ -409,7 +409,7 @@ async fn a_provider_that_does_not_serve_us_is_no_failed_run() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_too_long_is_shortened() {
+async fn long_conversation_is_shortened() {
     let long = || bash("seq 3000");
     let place = InternalFixture::new();
     let answers = [long(), long(), long(), refused(400, Some("context_length_exceeded"), None), says("done")];
@@ -422,7 +422,7 @@ async fn a_conversation_that_is_too_long_is_shortened() {
     assert!(matches!(outcome.status, AgentStatus::Failed { .. }), "{outcome:?}");
 
     let mut place = InternalFixture::new();
-    place.bounds = AgentLimits { context_window: 8_000, answer_tokens: 1_000, ..place.bounds };
+    place.bounds = InternalAgentLimits { context_window: 8_000, answer_tokens: 1_000, ..place.bounds };
     let (outcome, _) = place.outcome((0..7).map(|_| long()).chain([says("done")])).await;
     assert_eq!(outcome.status, AgentStatus::Finished);
     let asked = place.asked.lock().unwrap();
@@ -432,7 +432,7 @@ async fn a_conversation_that_is_too_long_is_shortened() {
 }
 
 #[tokio::test]
-async fn odd_ends_of_an_answer_are_met() {
+async fn cut_empty_and_refused_answers_are_handled() {
     let cut = |text: &str| answer(text, &[], ModelStop::MaxTokens);
     let place = InternalFixture::new();
     let (outcome, _) = place.outcome([cut("I will"), says(""), says("done")]).await;
@@ -452,11 +452,11 @@ async fn odd_ends_of_an_answer_are_met() {
     let reason = "the model's answers were cut or empty 3 times in a row".to_owned();
     assert_eq!(outcome.status, AgentStatus::Failed { reason });
     let (outcome, _) = InternalFixture::new().outcome([answer("I must not.", &[], ModelStop::Refused)]).await;
-    assert_eq!(outcome.status, AgentStatus::Failed { reason: "the model would not go on: I must not.".into() });
+    assert_eq!(outcome.status, AgentStatus::Failed { reason: "the model refused to continue: I must not.".into() });
 }
 
 #[tokio::test]
-async fn it_works_over_a_real_connection() {
+async fn agent_works_over_a_real_connection() {
     let place = InternalFixture::new();
     broken_sum(&place);
     let tool = |name: &str, input: Value| {
@@ -508,11 +508,11 @@ async fn it_works_over_a_real_connection() {
 }
 
 #[tokio::test]
-async fn settings_are_checked() {
+async fn invalid_settings_are_refused() {
     let place = InternalFixture::new();
     assert!(place.agent([]).probe().await.unwrap().starts_with("internal "));
     let settings = |path: &str| BackendSetup::new(BackendKind::Internal, place.at("config"), path);
-    let internal = |bounds: AgentLimits| InternalSettings {
+    let internal = |bounds: InternalAgentLimits| InternalSettings {
         model: Arc::new(|_| Box::pin(std::future::pending())),
         default_model: "m".into(),
         price: Arc::new(|_, _| None),
@@ -520,9 +520,9 @@ async fn settings_are_checked() {
         bounds,
         commands_outside: false,
     };
-    let said = build_internal("own", settings("/nowhere"), internal(AgentLimits::default())).err().unwrap();
+    let said = build_internal("own", settings("/nowhere"), internal(InternalAgentLimits::default())).err().unwrap();
     assert!(said.contains("neither bash nor sh"), "{said}");
-    let small = AgentLimits { context_window: 20_000, ..AgentLimits::default() };
+    let small = InternalAgentLimits { context_window: 20_000, ..InternalAgentLimits::default() };
     let said = build_internal("own", settings("/bin"), internal(small)).err().unwrap();
     assert!(said.contains("too small"), "{said}");
     assert!(crate::agent::build("own", settings("/bin")).err().unwrap().contains("needs a model"));

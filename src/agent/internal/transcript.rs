@@ -1,11 +1,11 @@
-//! What an agent of ours did, as text: bounded, masked when it is read.
+//! Transcript of a run of the built-in agent as text, with a maximum size.
 
 use std::collections::VecDeque;
 
-/// Bytes kept of the beginning, and as many of the end.
+/// Bytes that are kept of the beginning, and of the end.
 const HALF: usize = 4 * 1024 * 1024;
 
-/// Beginning and end of what happened.
+/// Beginning and end of a transcript.
 #[derive(Default)]
 pub(super) struct Transcript {
     head: String,
@@ -26,9 +26,9 @@ impl Transcript {
         self.tail_bytes += passage.len() + 1;
         self.tail.push_back(passage.to_owned());
         while self.tail_bytes > HALF {
-            let Some(gone) = self.tail.pop_front() else { break };
-            self.tail_bytes -= gone.len() + 1;
-            self.left_out += gone.len() + 1;
+            let Some(removed) = self.tail.pop_front() else { break };
+            self.tail_bytes -= removed.len() + 1;
+            self.left_out += removed.len() + 1;
         }
     }
 

@@ -1,10 +1,10 @@
-//! Made-up lines in several formats, and every recording of the others.
+//! Lines in several formats, and the recordings of all agents.
 
 use super::*;
 use crate::agent::transcript::{played, recorded, spoilt_text};
 use crate::domain::providers::limit::kind;
 
-/// A run that goes well.
+/// A successful run.
 const LINES: [&str; 4] = [
     r#"{"type":"start","session_id":"s1"}"#,
     r#"{"type":"tool_call","tool":"bash","args":{"command":"make"}}"#,
@@ -17,7 +17,7 @@ fn read(stdout: &str, code: i32) -> (ParsedOutput, Vec<AgentEvent>) {
 }
 
 #[test]
-fn usual_names_are_understood() {
+fn common_field_names_are_recognized() {
     let (reading, events) = read(&LINES.join("\n"), 0);
     assert_eq!((&reading.status, reading.final_message.as_str()), (&AgentStatus::Finished, "All done."));
     assert_eq!((reading.tokens_in, reading.tokens_out, reading.cost), (7, 3, Some(Money::from_usd(0.5))));
@@ -26,7 +26,7 @@ fn usual_names_are_understood() {
 }
 
 #[test]
-fn an_error_that_nothing_follows_is_the_end() {
+fn error_without_later_text_fails_the_run() {
     let error = r#"{"type":"error","error":{"message":"Too many requests","type":"rate_limit","code":429}}"#;
     let (reading, _) = read(error, 1);
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
@@ -42,7 +42,7 @@ fn an_error_that_nothing_follows_is_the_end() {
 }
 
 #[test]
-fn an_error_of_a_tool_is_no_limit() {
+fn error_of_a_tool_is_not_a_limit() {
     for error in [
         r#"{"type":"error","message":"ECONNREFUSED 127.0.0.1:5432"}"#,
         r#"{"type":"tool_error","message":"429 tests passed, 1 failed"}"#,
@@ -57,17 +57,17 @@ fn an_error_of_a_tool_is_no_limit() {
 }
 
 #[test]
-fn a_line_that_is_cut_or_broken_makes_no_success_without_a_word() {
+fn corrupted_output_never_becomes_a_success_without_text() {
     let mut cut = 0;
     spoilt_text(reader, &LINES.join("\n"), &mut |what, reading| {
         assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
-        cut += u32::from(reading.errors.iter().any(|note| note.contains("broken JSON")));
+        cut += u32::from(reading.errors.iter().any(|note| note.contains("invalid JSON")));
     });
     assert!(cut > 5, "what is cut is noted");
 }
 
 #[test]
-fn other_formats_do_not_break_it() {
+fn recordings_of_other_formats_are_read_without_panic() {
     for (cli, case) in [("codex", "success"), ("gemini", "success"), ("opencode", "success"), ("kimi", "success")] {
         let (reading, _) = recorded(reader(), cli, case, ProcessEnd::Exited(0));
         assert!(reading.tokens_in < 1_000, "{cli}: {reading:?}");

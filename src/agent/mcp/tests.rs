@@ -9,7 +9,7 @@ const CONFIG: &str = r#"{"mcpServers": {
 }}"#;
 
 #[test]
-fn each_format_has_all_servers() {
+fn all_formats_contain_all_servers() {
     let servers = parse(CONFIG).unwrap();
     let gemini = for_gemini(&servers);
     assert_eq!(gemini["memory"]["args"], json!(["serve", "a\"b"]));
@@ -38,7 +38,7 @@ fn each_format_has_all_servers() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_a_sentence() {
+fn invalid_configuration_is_reported_in_a_sentence() {
     for (text, words) in [
         ("", "not JSON"),
         ("[]", "no object `mcpServers`"),

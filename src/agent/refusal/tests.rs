@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn only_a_short_refusal_is_no_answer() {
+fn only_short_refusals_are_recognized() {
     for refusal in [
         "Invalid API key · Please run /login",
         "Please sign in to continue",

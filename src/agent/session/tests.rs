@@ -1,4 +1,4 @@
-//! Homes as agents leave them, copied.
+//! Copies of homes with files that agents could create.
 
 use std::os::unix::fs::symlink;
 
@@ -34,7 +34,7 @@ impl Homes {
         copy(&self.at("home"), names.iter().copied(), &self.at(to))
     }
 
-    /// Every file below a folder, by its path from there.
+    /// Returns the relative paths of all files below a folder.
     fn files(&self, folder: &str) -> Vec<String> {
         let (top, mut found, mut folders) = (self.at(folder), Vec::new(), vec![self.at(folder)]);
         while let Some(folder) = folders.pop() {
@@ -53,7 +53,7 @@ impl Homes {
 }
 
 #[test]
-fn only_what_is_named_is_copied_and_what_is_there_stays() {
+fn only_named_files_are_copied_and_existing_ones_are_kept() {
     let homes = Homes::new();
     assert_eq!(homes.copy(&[".cli/sessions", ".cli/none", ".none/at/all"], "kept").unwrap(), 2);
     assert_eq!(homes.files("kept"), [".cli/sessions/2026/one.jsonl", ".cli/sessions/two.jsonl"]);
@@ -68,24 +68,24 @@ fn only_what_is_named_is_copied_and_what_is_there_stays() {
 }
 
 #[test]
-fn lines_of_plain_files_are_added_up() {
+fn usage_is_summed_over_regular_files() {
     let homes = Homes::new();
     homes.write("home/.cli/sessions/two.jsonl", &format!("two\n{}\nthree\n", "x".repeat(MAX_LINE as usize + 10)));
     homes.write("home/.cli/sessions/notes.txt", "notes\n");
     homes.write("elsewhere.jsonl", "elsewhere\n");
     symlink(homes.at("elsewhere.jsonl"), homes.at("home/.cli/sessions/link.jsonl")).unwrap();
-    let read = |line: &str, ledger: &mut SessionUsage| {
+    let read = |line: &str, usage: &mut SessionUsage| {
         assert!(!line.contains("elsewhere") && !line.contains("notes"), "{line}");
-        ledger.tokens.read += u64::from(["one", "two", "three"].contains(&line.trim()));
+        usage.tokens.read += u64::from(["one", "two", "three"].contains(&line.trim()));
     };
-    let sum = ledger(&homes.at("home"), [".cli/sessions"], read).unwrap();
-    assert_eq!((sum.tokens.read, sum.filled), (3, None));
-    assert_eq!(ledger(&homes.at("home"), [".none"], read).unwrap(), SessionUsage::default());
-    assert!(ledger(&homes.at("home"), ["../secret"], read).is_err());
+    let sum = session_usage(&homes.at("home"), [".cli/sessions"], read).unwrap();
+    assert_eq!((sum.tokens.read, sum.context_fill), (3, None));
+    assert_eq!(session_usage(&homes.at("home"), [".none"], read).unwrap(), SessionUsage::default());
+    assert!(session_usage(&homes.at("home"), ["../secret"], read).is_err());
 }
 
 #[test]
-fn links_pipes_and_second_names_are_left_out() {
+fn links_and_pipes_are_not_copied() {
     let homes = Homes::new();
     let sessions = homes.at("home/.cli/sessions");
     symlink(homes.at("secret"), sessions.join("link")).unwrap();
@@ -95,18 +95,18 @@ fn links_pipes_and_second_names_are_left_out() {
     symlink(homes.at("home/.cli"), homes.at("home/.other")).unwrap();
     assert_eq!(homes.copy(&[".cli/sessions", ".other/sessions", ".cli/sessions/link"], "kept").unwrap(), 2);
     assert_eq!(homes.files("kept"), [".cli/sessions/2026/one.jsonl", ".cli/sessions/two.jsonl"]);
-    // A home that is a link is none.
+    // A home that is a link is not read.
     symlink(homes.at("home"), homes.at("linked")).unwrap();
     assert!(copy(&homes.at("linked"), [".cli"], &homes.at("kept")).is_err());
 }
 
 #[test]
-fn a_session_that_is_too_large_or_too_deep_is_not_copied_whole() {
+fn too_large_or_deep_session_is_not_copied_completely() {
     let homes = Homes::new();
     let huge = File::create(homes.at("home/.cli/sessions/huge.jsonl")).unwrap();
     huge.set_len(MAX_BYTES).unwrap();
     assert!(homes.copy(&[".cli/sessions"], "kept").unwrap_err().to_string().contains("too large"));
-    let sum = ledger(&homes.at("home"), [".cli/sessions"], |_, _| {});
+    let sum = session_usage(&homes.at("home"), [".cli/sessions"], |_, _| {});
     assert!(sum.unwrap_err().to_string().contains("too large"));
     let deep = format!("home/.cli/deep/{}x", "d/".repeat(MAX_DEPTH + 1));
     homes.write(&deep, "x");
@@ -114,22 +114,22 @@ fn a_session_that_is_too_large_or_too_deep_is_not_copied_whole() {
 }
 
 #[test]
-fn how_full_a_session_is_stands_in_its_newest_line() {
+fn context_fill_is_read_from_the_newest_line() {
     fn read(line: &Value) -> Option<ContextFill> {
         Some(ContextFill { tokens: line["n"].as_u64()?, window: None })
     }
     let homes = Homes::new();
     homes.write("kept/a/run-0123abcd.jsonl", "{\"n\": 1}\n{\"n\": 7}\nbroken {\n{\"m\": 9}\n");
     homes.write("kept/b/other.jsonl", "{\"n\": 3}\n");
-    let found = |mark: &str| filled(&homes.at("kept"), mark, read).map(|filled| filled.tokens);
+    let found = |mark: &str| context_fill(&homes.at("kept"), mark, read).map(|context_fill| context_fill.tokens);
     assert_eq!((found("0123abcd"), found("none")), (Some(7), None));
-    homes.write("kept/a/run-0123abcd.jsonl", &format!("{}{{\"n\": 5}}", "x\n".repeat(END as usize)));
+    homes.write("kept/a/run-0123abcd.jsonl", &format!("{}{{\"n\": 5}}", "x\n".repeat(SEARCHED_BYTES as usize)));
     assert_eq!(found("0123abcd"), Some(5));
-    assert_eq!(filled(&homes.at("nowhere"), "x", read), None);
+    assert_eq!(context_fill(&homes.at("nowhere"), "x", read), None);
 }
 
 #[test]
-fn a_session_is_unknown_only_where_nothing_was_done_and_an_error_says_so() {
+fn session_is_unknown_if_run_did_nothing_and_error_says_so() {
     let reading = |status: AgentStatus, words: &str| {
         let signals = LimitSignals { messages: vec![words.to_owned()], ..LimitSignals::default() };
         ParsedOutput { signals, ..ParsedOutput::only(status) }

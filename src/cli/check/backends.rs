@@ -10,6 +10,7 @@ use futures::future::join_all;
 use serde::Serialize;
 
 use super::Finding;
+use crate::agent::{AgentProgram, OutputFormat, UsageReport, presets};
 use crate::app;
 use crate::cli::table;
 use crate::config::{BackendConfig, Config, Env};
@@ -23,63 +24,6 @@ const GIVEN_UP: [&str; 6] =
     ["no longer", "deprecated", "discontinued", "has moved", "has been replaced", "end of life"];
 /// What names of variables hold that let a program sign in.
 const SIGNS_IN: [&str; 6] = ["_KEY", "_TOKEN", "CREDENTIALS", "_HOME", "_CONFIG", "_USE_"];
-
-/// What is known of a preset's program.
-struct Known {
-    name: &'static str,
-    /// Major and minor version that it was tried with.
-    version: (u32, u32),
-    /// How it is installed.
-    install: &'static str,
-    /// Variables that usually hold what it signs in with, the most usual first.
-    keys: &'static [&'static str],
-}
-
-impl Known {
-    /// How the version that it was tried with is installed: a newer one is code that nobody here has looked at.
-    fn pinned(&self) -> String {
-        let ((major, minor), install) = (self.version, self.install);
-        if install.starts_with("pipx") {
-            format!("{install}=={major}.{minor}.*")
-        } else {
-            format!("{install}@{major}.{minor}")
-        }
-    }
-}
-
-const KNOWN: [Known; 6] = [
-    Known {
-        name: "claude",
-        version: (2, 1),
-        install: "npm install -g @anthropic-ai/claude-code",
-        keys: &["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"],
-    },
-    Known { name: "codex", version: (0, 169), install: "npm install -g @openai/codex", keys: &["CODEX_API_KEY"] },
-    Known { name: "gemini", version: (0, 61), install: "npm install -g @google/gemini-cli", keys: &["GEMINI_API_KEY"] },
-    Known {
-        name: "opencode",
-        version: (1, 18),
-        install: "npm install -g opencode-ai",
-        keys: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY"],
-    },
-    Known {
-        name: "kimi",
-        version: (2, 1),
-        install: "npm install -g @moonshot-ai/kimi-code",
-        keys: &["KIMI_MODEL_API_KEY", "KIMI_MODEL_NAME", "KIMI_MODEL_BASE_URL"],
-    },
-    Known {
-        name: "aider",
-        version: (0, 86),
-        install: "pipx install aider-chat",
-        keys: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY"],
-    },
-];
-
-/// Variables that a preset usually signs in with; they have to be passed on to it.
-pub(in crate::cli) fn usual_variables(preset: &str) -> &'static [&'static str] {
-    KNOWN.iter().find(|known| known.name == preset).map_or(&[], |known| known.keys)
-}
 
 /// A backend in the table of backends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -175,9 +119,9 @@ async fn ask_command(
     backend: &BackendConfig,
     env: &Env,
 ) -> (Vec<Finding>, Option<String>) {
-    let known = KNOWN.iter().find(|known| backend.settings.kind.is_none() && known.name == name);
+    let known = backend.settings.kind.is_none().then(|| presets::program(name)).flatten();
     let install = known.map_or("install it, or mend its `command`".to_owned(), |known| {
-        format!("`{}` installs it; `command` names it where it is elsewhere", known.pinned())
+        format!("`{}` installs it; `command` names it where it is elsewhere", known.install_command())
     });
     let built = match app::backend(config, name, env) {
         Ok(built) => built,
@@ -192,16 +136,16 @@ async fn ask_command(
         let finding = Finding::ok(title(name), "its program is there; whether it works, a run will show");
         return (std::iter::once(finding).chain(keys).chain(uncounted(name, backend)).collect(), None);
     };
-    let (finding, version) = judge_version(known, &said);
+    let (finding, version) = judge_version(name, known, &said);
     let is_sound = version.is_some();
-    let (login, money) = (|| login(known, backend).or(keys), || uncounted(name, backend));
+    let (login, money) = (|| login(name, known, backend).or(keys), || uncounted(name, backend));
     let further = is_sound.then(|| login().into_iter().chain(money())).into_iter().flatten();
     (std::iter::once(finding).chain(further).collect(), version)
 }
 
 /// What to make of what `--version` printed.
-fn judge_version(known: &Known, said: &str) -> (Finding, Option<String>) {
-    let (name, install) = (title(known.name), known.pinned());
+fn judge_version(name: &str, known: &AgentProgram, said: &str) -> (Finding, Option<String>) {
+    let (name, install) = (title(name), known.install_command());
     let lower = said.to_lowercase();
     let number = version_in(said);
     let Some((version, (major, minor))) = number.filter(|_| !GIVEN_UP.iter().any(|words| lower.contains(words))) else {
@@ -209,7 +153,7 @@ fn judge_version(known: &Known, said: &str) -> (Finding, Option<String>) {
         let fix = format!("another program, or one that was given up, is in its place; install it (`{install}`)");
         return (Finding::fail(name, detail, fix), None);
     };
-    let (tried_major, tried_minor) = known.version;
+    let (tried_major, tried_minor) = known.tested_version;
     let tried = format!("tried with {tried_major}.{tried_minor}");
     let finding = if major != tried_major || minor < tried_minor {
         let fix = format!("what it prints may be read as plain text only; install another one (`{install}`)");
@@ -234,29 +178,27 @@ fn version_in(text: &str) -> Option<(String, (u32, u32))> {
 /// Why limits of money do not hold a program's runs, where nobody could say what they cost.
 fn uncounted(name: &str, backend: &BackendConfig) -> Option<Finding> {
     let warn = |detail: String, fix: &str| Some(Finding::warn(format!("cost of {}", title(name)), detail, fix));
-    let own = if backend.settings.kind.is_none() { name } else { "text" };
-    let format = backend.settings.output.map_or(own, |format| format.as_str());
+    let format = backend.settings.output.as_ref().and_then(|format| OutputFormat::named(format.as_str()));
+    let of_preset = backend.settings.kind.is_none().then(|| presets::usage(name)).flatten();
+    let usage = format.map(OutputFormat::usage).or(of_preset).unwrap_or(UsageReport::Nothing);
     let asked_for = [&backend.settings.models.default, &backend.settings.models.cheap, &backend.settings.models.strong]
         .into_iter()
         .flatten();
     let asked_for = asked_for.chain(backend.settings.models.rules.iter().map(|rule| &rule.model));
     let unpriced: Vec<&str> =
         asked_for.clone().filter(|model| backend.prices.price(model).is_none()).map(String::as_str).collect();
-    match format {
-        // These say what they cost.
-        "claude" | "aider" => None,
-        _ if backend.settings.kind == Some(BackendType::Script) && format == "text" => None,
-        "text" => warn(
+    match usage {
+        UsageReport::Cost => None,
+        UsageReport::Nothing if backend.settings.kind == Some(BackendType::Script) => None,
+        UsageReport::Nothing => warn(
             "its text tells neither tokens nor cost, so limits of money do not hold it".to_owned(),
             "limit its iterations and its time, or have its output read in another format (`output`)",
         ),
-        _ if !unpriced.is_empty() && format != "opencode" => warn(
+        _ if !unpriced.is_empty() && usage != UsageReport::CostOfKnownModels => warn(
             format!("no price is known for {}, so limits of money do not hold it", unpriced.join(", ")),
             "add what it costs to its `prices`",
         ),
-        // Their output or their sessions name the model.
-        "codex" | "gemini" | "kimi" if backend.settings.kind.is_none() => None,
-        "gemini" => None,
+        UsageReport::TokensAndModel => None,
         _ if asked_for.count() == 0 => warn(
             "it need not say what it costs, nor does it name its model: limits of money do not hold it then".to_owned(),
             "set `models.default`, so that its tokens have a price",
@@ -286,15 +228,17 @@ fn keys(name: &str, backend: &BackendConfig, hidden: &[&str]) -> Option<Finding>
 }
 
 /// Each run has a home of its own, so a login of this account is not seen: something has to be passed on.
-fn login(known: &Known, backend: &BackendConfig) -> Option<Finding> {
+fn login(name: &str, known: &AgentProgram, backend: &BackendConfig) -> Option<Finding> {
     let signs_in = |name: &str| SIGNS_IN.iter().any(|part| name.contains(part));
     if backend.env.iter().any(|(name, _)| signs_in(name)) {
         return None;
     }
     let detail = "no key is passed on to it, so it would wait for a login; runs do not see the logins of this account";
-    let fix =
-        format!("set the variable that holds its key and list its name in `env`, such as {}", known.keys.join(", "));
-    Some(Finding::warn(format!("login of {}", title(known.name)), detail, fix))
+    let fix = format!(
+        "set the variable that holds its key and list its name in `env`, such as {}",
+        known.login_variables.join(", ")
+    );
+    Some(Finding::warn(format!("login of {}", title(name)), detail, fix))
 }
 
 /// Whether an HTTP interface answers, takes the key and has the model.

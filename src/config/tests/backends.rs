@@ -70,7 +70,7 @@ fn all_backend_keys_are_parsed() {
     assert_eq!(wires, [Some(Messages), Some(Responses), Some(Chat), Some(Messages), None]);
     assert_eq!(config.backends["helper"].settings.roles, [BackendRole::Assistant], "it can do nothing else");
     assert_eq!(config.backends["odd"].api_key.as_ref().map(|key| key.expose_secret()), Some("k"));
-    assert_eq!(config.backends["mine"].settings.output, Some(OutputFormatName::Jsonl));
+    assert_eq!(config.backends["mine"].settings.output.as_ref().map(OutputFormatName::as_str), Some("jsonl"));
 
     assert_eq!((config.memory.limit, config.memory.share_within_owner, config.memory.strategies), (3, true, 3));
     assert_eq!(config.money.per_repository_day, Some(Money(20_000_000)));

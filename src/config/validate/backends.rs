@@ -7,8 +7,9 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::Validator;
+use crate::agent::presets;
+use crate::config::BackendConfig;
 use crate::config::operator::OperatorFile;
-use crate::config::{BackendConfig, PRESETS};
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, BackendsSettings, WireName};
 use crate::domain::providers::prices::PriceTable;
@@ -68,8 +69,8 @@ impl Validator<'_> {
     fn backend(&mut self, key: &str, name: &str, backend: &BackendSettings) -> Option<BackendConfig> {
         let roles = self.roles(name, backend);
         match backend.kind {
-            None if !PRESETS.contains(&name) => {
-                let near = did_you_mean(name, PRESETS.iter().copied());
+            None if !presets::is_known(name) => {
+                let near = did_you_mean(name, presets::names());
                 self.wrong(key, format!("`{name}` is not a preset and has no `type`{near}"));
             }
             Some(kind) if kind.is_http() => self.http(key, kind, backend, &roles),

@@ -13,8 +13,8 @@ use crate::domain::providers::rules::ScheduleEntry;
 use crate::domain::supervision::SupervisionSettings;
 use crate::domain::trust::permit::TeamRef;
 
-/// Paths protected by default: CI, code ownership, the bot's own file, configuration of agents, hooks. Globs are
-/// relative to the top of the tree.
+/// Paths protected by default: CI, code ownership, the bot's own file, shared configuration of agents, hooks. The
+/// configuration adds those of each agent. Globs are relative to the top of the tree.
 pub const PROTECTED_PATHS: &[&str] = &[
     ".github/ralph.yml",
     ".gitea/ralph.yml",
@@ -35,17 +35,9 @@ pub const PROTECTED_PATHS: &[&str] = &[
     ".gitlab/CODEOWNERS",
     "docs/CODEOWNERS",
     "**/AGENTS.md",
-    "**/CLAUDE.md",
-    "**/GEMINI.md",
     ".github/copilot-instructions.md",
-    "**/.claude/**",
-    "**/.codex/**",
-    "**/.gemini/**",
     "**/.cursor/**",
     "**/.cursorrules",
-    "**/.opencode/**",
-    "opencode.json",
-    ".aider*",
     "**/.mcp.json",
     ".git-hooks/**",
     ".husky/**",

@@ -1,4 +1,4 @@
-//! Carries connections to hosts that are listed: `CONNECT` for everything in TLS, and plain HTTP by its absolute address.
+//! Forwards connections to allowed hosts: `CONNECT` for TLS, and plain HTTP by absolute address.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,34 +11,34 @@ use crate::domain::trust::address::not_public;
 use crate::domain::trust::egress::{Admission, Hosts, Target};
 use crate::process::sandbox::RefusedHosts;
 
-/// Longest head of a request, in bytes.
-const MOST_HEAD: usize = 16 * 1024;
-/// Most header lines of a request.
-const MOST_HEADERS: usize = 100;
-/// How long a client may take to ask, and a host to be found and to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long, and how much, is read of a request that was refused.
+/// Maximum size of a request's head, in bytes.
+const MAX_HEAD: usize = 16 * 1024;
+/// Maximum number of header lines of a request.
+const MAX_HEADERS: usize = 100;
+/// Time limit for receiving a request, and for resolving and connecting to a host.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit and maximum number of bytes for reading the rest of a refused request.
 const LINGER: Duration = Duration::from_secs(2);
-const MOST_UNREAD: u64 = 1024 * 1024;
+const MAX_UNREAD: u64 = 1024 * 1024;
 /// Port of plain HTTP.
 const HTTP: u16 = 80;
 
-/// Where a port leads.
+/// Destination of the connections to a port.
 #[derive(Debug, Clone)]
 pub(super) enum ProxyRoute {
-    /// To whatever host the request names.
+    /// The host that the request names.
     Proxy,
-    /// To this server.
+    /// This server.
     Direct(Target),
 }
 
-/// Lets listed hosts through.
+/// Forwards connections to allowed hosts.
 pub(super) struct Proxy {
     hosts: Hosts,
     refused: RefusedHosts,
 }
 
-/// Why a request is not carried.
+/// Refusal of a request.
 #[derive(Debug)]
 struct ProxyRefusal {
     status: &'static str,
@@ -51,7 +51,7 @@ impl ProxyRefusal {
     }
 
     fn forbidden(target: &Target, why: &str) -> Self {
-        let why = format!("{target} may not be reached from here: {why} (`sandbox.network` in the operator's file)");
+        let why = format!("{target} is not allowed: {why} (`sandbox.network` in the operator's file)");
         Self { status: "403 Forbidden", why }
     }
 
@@ -67,7 +67,7 @@ impl ProxyRefusal {
     }
 }
 
-/// A request that was read: who it is for, and what that server is sent first.
+/// A parsed request: its target, and the bytes to send to it first.
 struct ProxyRequest {
     target: Target,
     is_tunnel: bool,
@@ -79,8 +79,8 @@ impl Proxy {
         Self { hosts, refused }
     }
 
-    /// Carries one connection to its end.
-    pub(super) async fn carry(&self, mut client: TcpStream, route: &ProxyRoute) {
+    /// Serves one connection to its end.
+    pub(super) async fn serve(&self, mut client: TcpStream, route: &ProxyRoute) {
         let begun = match route {
             ProxyRoute::Direct(target) => self.reach(target).await.map(|server| (server, Vec::new(), Vec::new())),
             ProxyRoute::Proxy => self.begin(&mut client).await,
@@ -92,46 +92,46 @@ impl Proxy {
                     server.write_all(&to_server).await
                 };
                 if begun.await.is_ok() {
-                    // Either side may go away at any time; there is nobody to tell.
+                    // Either side can disconnect at any time; the error is of no use.
                     let _ = copy_bidirectional(&mut client, &mut server).await;
                 }
             }
             (Err(refused), ProxyRoute::Proxy) => {
                 let _ = client.write_all(&refused.answer()).await;
                 let _ = client.shutdown().await;
-                // A socket that is closed with bytes unread takes its answer with it.
-                let (mut rest, mut nowhere) = (client.take(MOST_UNREAD), tokio::io::sink());
+                // Closing a socket with unread bytes would discard the answer.
+                let (mut rest, mut nowhere) = (client.take(MAX_UNREAD), tokio::io::sink());
                 let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut rest, &mut nowhere)).await;
             }
             (Err(_), ProxyRoute::Direct(_)) => {}
         }
     }
 
-    /// Reads what the client asks for and connects to it; what is to be sent to the client and to the server first.
+    /// Reads the request and connects to its target. Returns the connection and the first bytes for the client and the server.
     async fn begin(&self, client: &mut TcpStream) -> Result<(TcpStream, Vec<u8>, Vec<u8>), ProxyRefusal> {
-        let asked = tokio::time::timeout(PATIENCE, asked(client)).await;
+        let asked = tokio::time::timeout(TIMEOUT, asked(client)).await;
         let ProxyRequest { target, is_tunnel, first } =
-            asked.unwrap_or_else(|_| Err(ProxyRefusal::bad("no request came")))?;
+            asked.unwrap_or_else(|_| Err(ProxyRefusal::bad("no request was received in time")))?;
         let server = self.reach(&target).await?;
         let to_client = if is_tunnel { b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec() } else { Vec::new() };
         Ok((server, to_client, first))
     }
 
-    /// Connects to a target, where it may be reached. The address that was looked at is the one that is connected to.
+    /// Connects to a target if it is allowed. The connection uses the addresses that were checked.
     async fn reach(&self, target: &Target) -> Result<TcpStream, ProxyRefusal> {
         let admission = self.hosts.admits(target);
         if admission == Admission::Refused {
-            self.tell(target);
+            self.log_refused(target);
             return Err(ProxyRefusal::forbidden(target, "it is not on the list"));
         }
-        let connected = tokio::time::timeout(PATIENCE, async {
+        let connected = tokio::time::timeout(TIMEOUT, async {
             let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
             let found: Vec<SocketAddr> =
                 found.map_err(|error| ProxyRefusal::unreachable(target, &error.to_string()))?.collect();
             let may = |at: &SocketAddr| admission == Admission::Anywhere || not_public(at.ip()).is_none();
             let addresses: Vec<SocketAddr> = found.into_iter().filter(may).collect();
             if addresses.is_empty() {
-                self.tell(target);
+                self.log_refused(target);
                 let why = "its address is not public, and it is listed without a port";
                 return Err(ProxyRefusal::forbidden(target, why));
             }
@@ -141,10 +141,10 @@ impl Proxy {
         connected.await.unwrap_or_else(|_| Err(ProxyRefusal::unreachable(target, "it does not answer")))
     }
 
-    /// Tells the operator, once of each.
-    fn tell(&self, target: &Target) {
+    /// Logs a refused target once.
+    fn log_refused(&self, target: &Target) {
         if self.refused.add(target) {
-            tracing::warn!(%target, "something in a sandbox was kept from a host that is not in `sandbox.network`");
+            tracing::warn!(%target, "a connection from a sandbox to a host that is not in `sandbox.network` was refused");
         }
     }
 }
@@ -154,25 +154,25 @@ async fn asked(client: &mut TcpStream) -> Result<ProxyRequest, ProxyRefusal> {
     let mut read = Vec::with_capacity(1024);
     loop {
         if client.read_buf(&mut read).await.unwrap_or(0) == 0 {
-            return Err(ProxyRefusal::bad("the request ends in its middle"));
+            return Err(ProxyRefusal::bad("the request is incomplete"));
         }
         if let Some(asked) = parse(&read)? {
             return Ok(asked);
         }
-        if read.len() > MOST_HEAD {
+        if read.len() > MAX_HEAD {
             return Err(ProxyRefusal::bad("the head of the request is too long"));
         }
     }
 }
 
-/// What a request asks for; `None` where its head is not all there yet.
+/// Parses a request; returns `None` if its head is incomplete.
 fn parse(read: &[u8]) -> Result<Option<ProxyRequest>, ProxyRefusal> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let length = match request.parse(read) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(error) => return Err(ProxyRefusal::bad(&format!("no request of HTTP/1.1: {error}"))),
+        Err(error) => return Err(ProxyRefusal::bad(&format!("not an HTTP/1.1 request: {error}"))),
     };
     let (method, address, rest) =
         (request.method.unwrap_or_default(), request.path.unwrap_or_default(), &read[length..]);
@@ -182,11 +182,10 @@ fn parse(read: &[u8]) -> Result<Option<ProxyRequest>, ProxyRefusal> {
         return Ok(Some(ProxyRequest { target, is_tunnel: true, first: rest.to_vec() }));
     }
     let url = Url::parse(address).ok().filter(|url| url.scheme() == "http");
-    let url =
-        url.ok_or_else(|| ProxyRefusal::bad("this is a proxy: ask it for an absolute http address, or by CONNECT"))?;
+    let url = url.ok_or_else(|| ProxyRefusal::bad("this is a proxy: use an absolute http address, or CONNECT"))?;
     let target = Target::parse(&url[Position::BeforeHost..Position::AfterPort], Some(HTTP));
     let target = target.ok_or_else(|| ProxyRefusal::bad("the address has no host"))?;
-    // One request a connection: the next may be for another host.
+    // One request per connection: the next one may name another host.
     let mut first =
         format!("{method} {} HTTP/1.1\r\nConnection: close\r\n", &url[Position::BeforePath..Position::AfterQuery]);
     first.push_str(&format!("Host: {}\r\n", &url[Position::BeforeHost..Position::AfterPort]));
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn tunnels_and_plain_requests_are_read() {
+    fn connect_and_plain_requests_are_parsed() {
         let tunnel = read("CONNECT Example.org:443 HTTP/1.1\r\nHost: x\r\n\r\nhello");
         assert_eq!(tunnel, Some(("example.org:443".into(), true, "hello".into())));
         let plain = "POST http://example.org/a?b=c HTTP/1.1\r\nHost: evil.example\r\nProxy-Authorization: x\r\n\
@@ -234,26 +233,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_to_a_proxy_is_told_so() {
+    fn invalid_proxy_requests_are_refused_with_reason() {
         for (request, why) in [
             ("GET / HTTP/1.1\r\n\r\n", "this is a proxy"),
             ("GET https://example.org/ HTTP/1.1\r\n\r\n", "this is a proxy"),
             ("CONNECT example.org HTTP/1.1\r\n\r\n", "needs a host and a port"),
-            ("\x16\x03\x01 \r\n\r\n", "no request"),
+            ("\x16\x03\x01 \r\n\r\n", "not an HTTP/1.1 request"),
         ] {
             assert!(refused(request).contains(why), "{request}: {}", refused(request));
         }
     }
 
-    /// S5, S7: a name that leads into the machine is not followed, whatever the list says of the name.
+    /// S5, S7: names that resolve to local addresses are refused, even if the name is allowed.
     #[tokio::test]
-    async fn names_lead_only_where_they_may() {
+    async fn allowed_names_reach_public_addresses_only() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let target = |host: &str, port| Target { host: host.to_owned(), port };
         let proxy = |entries: &[&str]| Proxy::new(Hosts::parse(entries).expect("hosts"), RefusedHosts::default());
-        let meant = format!("localhost:{port}");
-        assert!(proxy(&[&meant]).reach(&target("localhost", port)).await.is_ok());
+        let allowed = format!("localhost:{port}");
+        assert!(proxy(&[&allowed]).reach(&target("localhost", port)).await.is_ok());
         for (entries, target, why) in [
             (["localhost"], target("localhost", 443), "not public"),
             (["127.0.0.1"], target("127.0.0.1", 80), "not public"),

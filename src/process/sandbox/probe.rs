@@ -1,4 +1,4 @@
-//! Tries to get out of the sandbox, for real, before anything is trusted to it.
+//! Probes the sandbox: tries to escape from it with real processes.
 
 use std::fs;
 use std::path::Path;
@@ -10,19 +10,19 @@ use tokio_util::sync::CancellationToken;
 use super::{Network, Sandbox, SandboxView, ScratchHome, installed};
 use crate::process::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
 
-/// Longest run of one attempt.
-const ATTEMPT: Duration = Duration::from_secs(20);
-/// How long processes may take to die with their sandbox.
-const DEATH: Duration = Duration::from_secs(2);
+/// Time limit of one attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time within which processes must end with their sandbox.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How well agents and checks can be shut in on this machine.
+/// Level of isolation of agents and checks on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SandboxTier {
-    /// Not at all.
+    /// No isolation.
     C,
-    /// Files and network, without namespaces (Landlock). Not built yet: no machine is said to have it.
+    /// Files and network without namespaces (Landlock). Not implemented, so no machine reaches it.
     B,
-    /// bubblewrap, and every attempt to get out failed.
+    /// bubblewrap, and every attempt to escape failed.
     A,
 }
 
@@ -36,29 +36,29 @@ impl std::fmt::Display for SandboxTier {
     }
 }
 
-/// One attempt to get out.
+/// One attempt to escape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EscapeTest {
-    /// What was tried.
+    /// Description of the attempt.
     pub name: &'static str,
-    /// Whether the sandbox held.
+    /// Whether the sandbox prevented it.
     pub held: bool,
-    /// What was seen, where it did not.
+    /// Output of the attempt if it succeeded.
     pub detail: String,
 }
 
-/// What the probe found.
+/// Result of the probe.
 #[derive(Debug, Clone)]
 pub struct SandboxProbe {
-    /// The tier reached.
+    /// Level of isolation.
     pub tier: SandboxTier,
-    /// Version of bubblewrap, or why it cannot be used and what to do.
+    /// Version of bubblewrap, or the reason why it cannot be used and what to do.
     pub bubblewrap: Result<String, String>,
-    /// What was tried; empty where bubblewrap does not run at all.
+    /// Attempts; empty if bubblewrap does not run.
     pub escapes: Vec<EscapeTest>,
 }
 
-/// Builds a sandbox like those of agents and tries to get out of it. Takes about a second.
+/// Builds a sandbox like that of an agent and tries to escape from it. Takes about a second.
 pub async fn probe() -> SandboxProbe {
     let tried = match installed().await {
         Ok(bubblewrap) => attempts().await.map(|escapes| (bubblewrap.version.clone(), escapes)),
@@ -77,13 +77,13 @@ async fn attempts() -> Result<Vec<EscapeTest>, String> {
     let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder for the test: {e}"))?;
     let place = EscapeSetup::new(&folder.path().canonicalize().map_err(|e| e.to_string())?)
         .await
-        .map_err(|e| format!("the test of the sandbox could not be prepared: {e}"))?;
+        .map_err(|e| format!("preparing the test of the sandbox failed: {e}"))?;
     let mut escapes = place.inside().await?;
     escapes.push(place.survival().await?);
     Ok(escapes)
 }
 
-/// A view, and beside it what must not be reached from it.
+/// A view, and things outside of it that must not be reached.
 struct EscapeSetup {
     view: SandboxView,
     tree: std::path::PathBuf,
@@ -111,11 +111,11 @@ impl EscapeSetup {
     fn spec(&self, script: &str, sandbox: Sandbox) -> ProcessSpec {
         let mut spec = ProcessSpec::new("/bin/sh", &self.tree).args(["-c", script]).env("PATH", "/usr/bin:/bin");
         spec.sandbox = sandbox;
-        spec.limits = ProcessLimits { wall: ATTEMPT, keep_bytes: 64 * 1024, ..ProcessLimits::default() };
+        spec.limits = ProcessLimits { wall: ATTEMPT_TIMEOUT, keep_bytes: 64 * 1024, ..ProcessLimits::default() };
         spec
     }
 
-    /// One script inside tries the paths out; a process outside holds the canary in its environment meanwhile.
+    /// Runs a script in the sandbox that tries to escape, while a process outside has the canary in its environment.
     async fn inside(&self) -> Result<Vec<EscapeTest>, String> {
         let port = self.listener.local_addr().map_err(|e| e.to_string())?.port();
         let outside = self.outside.display();
@@ -169,20 +169,20 @@ impl EscapeSetup {
         ])
     }
 
-    /// A daemon inside, then SIGKILL to bubblewrap and nothing else: nobody may be left.
+    /// Starts a daemon inside and kills bubblewrap only; all processes must end.
     async fn survival(&self) -> Result<EscapeTest, String> {
         let script = "setsid sh -c 'sleep 300 & sleep 300' & echo up; sleep 300";
         let mut spec = self.spec(script, Sandbox::Bubblewrap(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
         spec.limits.grace = Duration::ZERO;
         let mut lines = |_, _: &str| Flow::Stop("it is up".to_owned());
         crate::process::run(spec, &CancellationToken::new(), Some(&mut lines)).await.map_err(|e| e.to_string())?;
-        let gone = tokio::time::timeout(DEATH, async {
+        let ended = tokio::time::timeout(END_TIMEOUT, async {
             while !survivors(&self.canary).is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        let held = gone.await.is_ok();
-        let detail = if held { String::new() } else { "processes lived on after their sandbox was killed".to_owned() };
+        let held = ended.await.is_ok();
+        let detail = if held { String::new() } else { "processes survived their sandbox".to_owned() };
         Ok(EscapeTest { name: "outlive the sandbox", held, detail })
     }
 }

@@ -14,7 +14,7 @@ async fn usable() -> bool {
     false
 }
 
-/// A machine's worth of folders: a tree, a tool folder with a login in it, a home, and something private.
+/// Folders of a machine: a tree, a tool folder with credentials, a home, and a private folder.
 struct ViewFolders {
     root: tempfile::TempDir,
 }
@@ -59,7 +59,7 @@ async fn finished(spec: ProcessSpec) -> Finished {
 
 /// S1, S11, S12.
 #[tokio::test]
-async fn the_probe_finds_no_way_out() {
+async fn probe_finds_no_escape() {
     if !usable().await {
         return;
     }
@@ -71,7 +71,7 @@ async fn the_probe_finds_no_way_out() {
 
 /// S1, S3, G19.
 #[tokio::test]
-async fn the_view_shows_what_it_names_and_nothing_else() {
+async fn view_contains_named_paths_only() {
     if !usable().await {
         return;
     }
@@ -103,7 +103,7 @@ async fn the_view_shows_what_it_names_and_nothing_else() {
 
 /// S2.
 #[tokio::test]
-async fn exit_codes_input_and_descriptors_pass_through() {
+async fn exit_codes_input_and_descriptors_are_passed_through() {
     if !usable().await {
         return;
     }
@@ -119,7 +119,7 @@ async fn exit_codes_input_and_descriptors_pass_through() {
 
 /// S11.
 #[tokio::test]
-async fn ending_asks_those_inside_and_leaves_nobody() {
+async fn stop_signals_processes_inside_and_leaves_none() {
     if !usable().await {
         return;
     }
@@ -138,7 +138,7 @@ async fn ending_asks_those_inside_and_leaves_nobody() {
 }
 
 #[tokio::test]
-async fn what_bubblewrap_cannot_do_is_an_error_that_says_so() {
+async fn bubblewrap_failures_are_reported_with_reason() {
     if !usable().await {
         return;
     }
@@ -163,14 +163,14 @@ async fn what_bubblewrap_cannot_do_is_an_error_that_says_so() {
         assert!(matches!(error, ProcessError::Sandbox { .. }), "{error:?}");
         assert!(error.to_string().contains(words), "{error}");
     }
-    // A program that only talks like bubblewrap is not taken for it, unless it fails like it too.
+    // A program that prints the same message is not treated as bubblewrap unless it exits like it too.
     let talk = finished(folders.shell("echo 'bwrap: x' >&2; echo out; exit 1")).await;
     assert_eq!(talk.ended, ProcessEnd::Exited(1));
 }
 
 /// S5, S12.
 #[test]
-fn the_argument_list_follows_the_view() {
+fn arguments_follow_from_the_view() {
     let bubblewrap = |version: &str| Bubblewrap { program: "/usr/bin/bwrap".into(), version: version.into() };
     let folders = ViewFolders::new();
     let list = |view: &SandboxView, version: &str| -> Vec<String> {
@@ -192,7 +192,7 @@ fn the_argument_list_follows_the_view() {
 }
 
 #[test]
-fn tool_folders_are_found_from_the_search_path() {
+fn tool_folders_are_found_in_path() {
     let folders = ViewFolders::new();
     let home = folders.at("home");
     for folder in [".cargo/bin", ".rustup", ".local/bin", "bin", "node/v22/bin", "shims"] {

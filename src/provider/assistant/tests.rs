@@ -1,4 +1,4 @@
-//! Answers as models give them.
+//! Questions with typical answers of models.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -30,7 +30,7 @@ fn limits() -> AskLimits {
     AskLimits { model: "m".into(), max_tokens: 500, timeout: Duration::from_secs(5) }
 }
 
-/// Gives its answers in order and keeps what it was asked.
+/// Returns answers in order and records the requests.
 struct ScriptedAssistant {
     answers: Mutex<VecDeque<Result<ChatAnswer, CallError>>>,
     asked: Mutex<Vec<ChatRequest>>,
@@ -73,7 +73,7 @@ async fn asked(
 const GOOD: &str = r#"{"approach":"pivot","steps":["a"]}"#;
 
 #[tokio::test]
-async fn json_is_found_wherever_the_model_puts_it() {
+async fn json_is_found_anywhere_in_the_answer() {
     for text in [
         GOOD.to_owned(),
         format!("\u{feff} {GOOD}\n"),
@@ -94,7 +94,7 @@ async fn json_is_found_wherever_the_model_puts_it() {
 }
 
 #[tokio::test]
-async fn a_wrong_answer_is_asked_for_once_more_with_what_is_wrong() {
+async fn invalid_answer_is_requested_again_with_the_problem() {
     for (wrong, words) in [
         ("I would rather not use JSON.", "there is no JSON in it"),
         ("", "there is no JSON in it"),
@@ -117,7 +117,7 @@ async fn a_wrong_answer_is_asked_for_once_more_with_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_cut_is_told_so() {
+async fn cut_answer_is_reported_to_the_model() {
     let cut = said(r#"{"approach":"pivot","st"#).map(|answer| ChatAnswer { stop: ModelStop::MaxTokens, ..answer });
     let (_, requests) = asked([cut, said(GOOD)]).await;
     let ChatMessage::User(complaint) = &requests[1].messages[2] else { panic!("{requests:?}") };
@@ -125,7 +125,7 @@ async fn an_answer_that_was_cut_is_told_so() {
 }
 
 #[tokio::test]
-async fn calls_that_fail_are_not_repeated_but_without_the_schema() {
+async fn failed_requests_are_repeated_only_without_schema() {
     for status in [429, 401, 500, 529] {
         let (result, requests) = asked([refused(status), said(GOOD)]).await;
         let failure = result.unwrap_err();
@@ -140,20 +140,20 @@ async fn calls_that_fail_are_not_repeated_but_without_the_schema() {
 }
 
 #[tokio::test]
-async fn a_refusal_and_a_hang_are_failures() {
+async fn refusal_and_timeout_are_failures() {
     let no = said("I must not").map(|answer| ChatAnswer { stop: ModelStop::Refused, ..answer });
     let (result, requests) = asked([no, said(GOOD)]).await;
-    assert!(result.unwrap_err().what.contains("would not answer: I must not") && requests.len() == 1);
+    assert!(result.unwrap_err().what.contains("refused to answer: I must not") && requests.len() == 1);
 
     let script = ScriptedAssistant { answers: Mutex::default(), asked: Mutex::default() };
     let short = AskLimits { timeout: Duration::from_millis(20), ..limits() };
     let failure = ask::<AnswerPlan>(&script, &question(), &short, &Ok).await.unwrap_err();
-    assert_eq!((failure.what.as_str(), &failure.fault), ("there was no answer in 0.02 s", &AssistantFault::Time));
+    assert_eq!((failure.what.as_str(), &failure.fault), ("there was no answer within 0.02 s", &AssistantFault::Time));
     assert!(failure.spent.estimated && failure.spent.usage.input > 50, "what was sent may have to be paid");
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_a_rule_is_asked_for_once_more() {
+async fn answer_that_violates_a_rule_is_requested_again() {
     let no_steps = |plan: AnswerPlan| match plan.steps.is_empty() {
         true => Err("`steps` is empty".to_owned()),
         false => Ok(AnswerPlan { approach: plan.approach.to_uppercase(), ..plan }),
@@ -173,7 +173,7 @@ async fn an_answer_that_breaks_a_rule_is_asked_for_once_more() {
 }
 
 #[tokio::test]
-async fn tokens_that_were_not_counted_are_estimated() {
+async fn missing_token_counts_are_estimated() {
     let (result, _) = asked([said(GOOD).map(|answer| ChatAnswer { usage: None, ..answer })]).await;
     let spent = result.unwrap().spent;
     assert!(spent.estimated && spent.usage.output == 9 && spent.usage.input > 50, "{spent:?}");

@@ -1,4 +1,4 @@
-//! Against a full validator.
+//! Comparison with a complete validator.
 
 use proptest::prelude::*;
 use schemars::JsonSchema;
@@ -41,7 +41,7 @@ fn good() -> Value {
 }
 
 #[test]
-fn faults_are_told_with_their_place() {
+fn problems_are_reported_with_position() {
     let schema = schemars::schema_for!(ShapePlan).to_value();
     assert_eq!(fault(&schema, &good()), None);
     for (pointer, wrong, said) in [
@@ -54,8 +54,8 @@ fn faults_are_told_with_their_place() {
         ("/steps", json!([]), "/steps: at least 1 entries are needed, there are 0"),
         ("/steps/0/what", json!("x"), "/steps/0/what: at least 2 characters"),
         ("/steps/0/after", json!({}), "/steps/0/after/what is missing"),
-        ("/steps/0", json!({"what": "go", "novel": 1}), "/steps/0/novel: nothing may stand here"),
-        ("", json!(7), "the whole: object is needed, there is 7"),
+        ("/steps/0", json!({"what": "go", "novel": 1}), "/steps/0/novel: no value is allowed here"),
+        ("", json!(7), "the value: object is needed, there is 7"),
     ] {
         let mut value = good();
         *value.pointer_mut(pointer).unwrap() = wrong;
@@ -65,7 +65,7 @@ fn faults_are_told_with_their_place() {
 }
 
 #[test]
-fn schemas_that_turn_in_a_circle_end() {
+fn recursive_schemas_terminate() {
     assert!(fault(&json!({"$ref": "#"}), &json!(1)).unwrap().contains("nested too deeply"));
     assert_eq!(fault(&json!({"$ref": "#/nowhere"}), &json!(1)), None);
     assert_eq!(fault(&json!(true), &json!(1)), None);
@@ -120,7 +120,7 @@ fn schema() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
     #[test]
-    fn it_says_what_a_full_validator_says(schema in schema(), value in value()) {
+    fn result_matches_a_complete_validator(schema in schema(), value in value()) {
         let whole = json!({"$defs": {"short": {"type": "string", "maxLength": 2}}, "allOf": [schema]});
         let full = jsonschema::validator_for(&whole).unwrap();
         let ours = fault(&whole, &value);

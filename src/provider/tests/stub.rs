@@ -1,4 +1,4 @@
-//! A server of the three interfaces on loopback, for the tests: it gives what it is told to, in order.
+//! Server of all wire formats on loopback that returns given replies in order, for tests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,31 +11,31 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// What the server does with a request.
+/// Reply to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum StubReply {
-    /// Answers with this status, these headers, this body.
+    /// Status, headers and body.
     Whole(u16, Vec<(&'static str, String)>, String),
-    /// Begins a good answer and breaks off.
+    /// The beginning of a valid answer; then the connection is closed.
     Cut,
-    /// Answers with that many bytes.
+    /// A body of this number of bytes.
     Huge(usize),
-    /// Never answers.
+    /// No answer.
     Hang,
 }
 
 impl StubReply {
-    /// A JSON document with status 200.
+    /// Returns a JSON document with status 200.
     pub(crate) fn json(document: Value) -> Self {
         Self::Whole(200, Vec::new(), document.to_string())
     }
 
-    /// An error without further headers.
+    /// Returns an error without headers.
     pub(crate) fn error(status: u16, body: &str) -> Self {
         Self::Whole(status, Vec::new(), body.to_owned())
     }
 
-    /// The Messages interface says this.
+    /// Returns an answer of the Messages API with this text.
     pub(crate) fn said(text: &str) -> Self {
         Self::json(json!({
             "model": "claude-stub", "content": [{"type": "text", "text": text}], "stop_reason": "end_turn",
@@ -44,7 +44,7 @@ impl StubReply {
     }
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct StubRequest {
     pub(crate) path: String,
@@ -52,7 +52,7 @@ pub(crate) struct StubRequest {
     pub(crate) body: Value,
 }
 
-/// The server; it stops when it is dropped.
+/// The server; it stops when dropped.
 pub(crate) struct Stub {
     pub(crate) url: String,
     shared: Arc<Shared>,
@@ -76,7 +76,7 @@ impl Stub {
         Self { url, shared, _task: task }
     }
 
-    /// What came so far.
+    /// Returns the requests so far.
     pub(crate) fn seen(&self) -> Vec<StubRequest> {
         self.shared.seen.lock().unwrap().clone()
     }
@@ -96,7 +96,7 @@ async fn answer(State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap,
         Some(StubReply::Cut) => {
             let begun = futures::stream::iter([Ok("{\"content\":[{\"type\":\"te")]);
             let cut = futures::stream::once(async {
-                // What was begun is sent before it breaks off.
+                // The beginning is sent before the connection is closed.
                 tokio::task::yield_now().await;
                 Err(std::io::Error::other("cut"))
             });

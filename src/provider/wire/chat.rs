@@ -1,4 +1,4 @@
-//! OpenAI's Chat Completions interface, and what its many followers make of it.
+//! OpenAI's Chat Completions API and the variants of compatible servers.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,11 @@ use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_n
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::prices::TokenUsage;
 
-/// Fields in which servers give reasoning; some refuse the next request without it.
+/// Fields with reasoning; some servers refuse the next request without them.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning_details", "reasoning"];
 
-/// The body of a request. OpenAI itself wants its newer name for the longest answer; its followers know only the older.
+/// Returns the body of a request. OpenAI requires the newer name of the maximum number of tokens; compatible servers know the
+/// older one only.
 pub(super) fn to_json(request: &ChatRequest, vendor: bool) -> Value {
     let mut messages = Vec::new();
     if !request.system.is_empty() {
@@ -59,13 +60,13 @@ fn assistant(turn: &ModelTurn) -> Value {
         };
         entry["tool_calls"] = turn.calls.iter().map(call).collect();
     }
-    if let (Value::Object(kept), Some(fields)) = (&turn.original, entry.as_object_mut()) {
-        fields.extend(kept.iter().map(|(name, value)| (name.clone(), value.clone())));
+    if let (Value::Object(reasoning_fields), Some(fields)) = (&turn.original, entry.as_object_mut()) {
+        fields.extend(reasoning_fields.iter().map(|(name, value)| (name.clone(), value.clone())));
     }
     entry
 }
 
-/// The answer to `request`.
+/// Parses the answer to `request`.
 pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
     let choice = &document["choices"][0];
     let message = &choice["message"];
@@ -94,7 +95,7 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
         "length" => ModelStop::MaxTokens,
         "content_filter" => ModelStop::Refused,
         _ if refusal.is_some() => ModelStop::Refused,
-        // Some servers say `stop` with their calls.
+        // Some servers send `stop` with tool calls.
         _ if !turn.calls.is_empty() => ModelStop::Tools,
         "" | "stop" | "tool_calls" | "function_call" => ModelStop::End,
         other => ModelStop::Other(other.to_owned()),
@@ -102,7 +103,7 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
     Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
 }
 
-/// A text, or a list of parts with texts.
+/// Returns a text, or the joined texts of a list of parts.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

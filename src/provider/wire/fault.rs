@@ -1,13 +1,13 @@
-//! What a server says went wrong, in all the shapes that servers have for it.
+//! Parses errors of servers, in all shapes that servers use.
 
 use serde_json::Value;
 
-/// Longest message that is kept, in characters.
+/// Maximum length of a message, in characters.
 const MAX_MESSAGE: usize = 2_000;
-/// Most messages that are kept.
+/// Maximum number of messages.
 const MAX_MESSAGES: usize = 8;
-/// Error words of servers that are in trouble of their own, whatever the status.
-const TROUBLE: [&str; 8] = [
+/// Error codes of servers that are temporarily unavailable, with any status.
+const TEMPORARY_CODES: [&str; 8] = [
     "overloaded_error",
     "api_error",
     "server_error",
@@ -18,36 +18,36 @@ const TROUBLE: [&str; 8] = [
     "UNAVAILABLE",
 ];
 
-/// An error by a server's own words.
+/// Error that a server reported.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ProviderError {
-    /// Its word for the error.
+    /// Error code.
     pub(crate) code: Option<String>,
-    /// Its messages.
+    /// Messages.
     pub(crate) messages: Vec<String>,
-    /// When a limit ends, in seconds since the epoch.
+    /// End of a limit, in seconds since the epoch.
     pub(crate) resets_at: Option<i64>,
-    /// In how many seconds a limit ends.
+    /// Time until the end of a limit, in seconds.
     pub(crate) resets_in: Option<f64>,
 }
 
 impl ProviderError {
-    /// Whether its word is one for trouble that passes.
-    pub(crate) fn is_trouble(&self) -> bool {
-        self.code.as_deref().is_some_and(|code| TROUBLE.contains(&code))
+    /// Whether the code is that of a temporary error.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.code.as_deref().is_some_and(|code| TEMPORARY_CODES.contains(&code))
     }
 
-    /// In one line.
-    pub(crate) fn said(&self) -> String {
+    /// Returns the error in one line.
+    pub(crate) fn summary(&self) -> String {
         match (&self.code, self.messages.first()) {
             (Some(code), Some(message)) => format!("{code}: {message}"),
             (Some(one), None) | (None, Some(one)) => one.clone(),
-            (None, None) => "nothing more was said".to_owned(),
+            (None, None) => "no details were given".to_owned(),
         }
     }
 }
 
-/// The error in the body of an answer; a body that is no JSON is a message itself, a web page none.
+/// Parses the error in a body. A body that is not JSON is used as message; for a web page the message is "a web page".
 pub(crate) fn of_body(body: &[u8]) -> ProviderError {
     if let Ok(document) = serde_json::from_slice::<Value>(body) {
         return of_document(&document);
@@ -60,9 +60,9 @@ pub(crate) fn of_body(body: &[u8]) -> ProviderError {
     fault
 }
 
-/// The error in a document.
+/// Parses the error in a JSON document.
 pub(crate) fn of_document(document: &Value) -> ProviderError {
-    // Google's servers put it into a list.
+    // Google's servers return a list.
     let document = document.as_array().and_then(|list| list.first()).unwrap_or(document);
     let mut fault = ProviderError::default();
     let error = match &document["error"] {
@@ -73,7 +73,7 @@ pub(crate) fn of_document(document: &Value) -> ProviderError {
         }
         error => error,
     };
-    // The more telling word first: `insufficient_quota` is a code, `invalid_request_error` only a type.
+    // The more specific field first: `insufficient_quota` is a code, `invalid_request_error` a type.
     let word = |name: &str| error[name].as_str().filter(|word| !word.is_empty() && word.len() <= 100);
     let kind = word("type").filter(|kind| *kind != "error");
     fault.code = word("code").or(kind).or(word("status")).map(str::to_owned);
@@ -84,7 +84,7 @@ pub(crate) fn of_document(document: &Value) -> ProviderError {
             _ => {}
         }
     }
-    // A gateway's error holds that of the provider behind it.
+    // A gateway's error contains that of the provider.
     if let Some(raw) = error["metadata"]["raw"].as_str() {
         note(&mut fault.messages, raw);
     }

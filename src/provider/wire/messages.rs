@@ -1,7 +1,6 @@
-//! Anthropic's Messages interface (version 2023-06-01).
+//! Anthropic's Messages API (version 2023-06-01).
 //!
-//! An answer by schema is asked for as a tool that the model has to call, which every model and follower of this
-//! interface understands.
+//! An answer with a schema is requested as a tool that the model has to call, which every model and compatible server supports.
 
 use serde_json::{Value, json};
 
@@ -9,7 +8,7 @@ use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_n
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::prices::TokenUsage;
 
-/// The body of a request.
+/// Returns the body of a request.
 pub(super) fn to_json(request: &ChatRequest) -> Value {
     let mut body = json!({ "model": request.model, "max_tokens": request.max_tokens });
     let mut tools: Vec<Value> = request
@@ -31,7 +30,7 @@ pub(super) fn to_json(request: &ChatRequest) -> Value {
     }
     let mut messages: Vec<Value> = request.messages.iter().filter_map(message).collect();
     if request.cache {
-        // The order of the cache is tools, system, messages: a mark covers all that stands before it.
+        // The order of the cache is tools, system, messages: a mark covers everything before it.
         if let Some(tool) = tools.last_mut().filter(|_| request.system.is_empty()) {
             mark(tool);
         }
@@ -57,7 +56,7 @@ fn mark(block: &mut Value) {
     block["cache_control"] = json!({ "type": "ephemeral" });
 }
 
-/// `None` for one that would be empty, which is refused.
+/// Returns `None` for an empty message, which the API refuses.
 fn message(message: &ChatMessage) -> Option<Value> {
     let (role, content) = match message {
         ChatMessage::User(text) => ("user", vec![json!({ "type": "text", "text": text })]),
@@ -92,11 +91,11 @@ fn turn_blocks(turn: &ModelTurn) -> Vec<Value> {
     blocks
 }
 
-/// The answer to `request`.
+/// Parses the answer to `request`.
 pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
     let content = document["content"]
         .as_array()
-        .ok_or_else(|| Unread::Foreign("`content` is missing, or is no list".to_owned()))?;
+        .ok_or_else(|| Unread::Foreign("`content` is missing or not a list".to_owned()))?;
     let mut turn = ModelTurn::default();
     let mut given = None;
     let mut sealed = false;
@@ -111,7 +110,7 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
                     add_call(&mut turn.calls, block["id"].as_str(), name, &block["input"]);
                 }
             }
-            // Reasoning comes with a signature and has to go back as it is.
+            // Reasoning has a signature and must be sent back unchanged.
             _ => sealed = true,
         }
     }

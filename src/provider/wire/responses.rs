@@ -1,6 +1,6 @@
-//! OpenAI's Responses interface, without anything kept on the server.
+//! OpenAI's Responses API, without storage on the server.
 //!
-//! Reasoning models give their reasoning encrypted, to be sent back with the results of the tools they asked for.
+//! Reasoning models return their reasoning encrypted; it is sent back with the results of tools.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_n
 use crate::domain::providers::chat::{ChatAnswer, ChatMessage, ChatRequest, ModelStop, ModelTurn};
 use crate::domain::providers::prices::TokenUsage;
 
-/// The body of a request.
+/// Returns the body of a request.
 pub(super) fn to_json(request: &ChatRequest) -> Value {
     let mut body = json!({
         "model": request.model,
@@ -35,13 +35,13 @@ pub(super) fn to_json(request: &ChatRequest) -> Value {
         });
     }
     if reasons(&request.model) {
-        // Other models refuse the request for it.
+        // Other models refuse this field.
         body["include"] = json!(["reasoning.encrypted_content"]);
     }
     body
 }
 
-/// Whether a model of that name is known to give its reasoning encrypted: `o1` … `o4-mini`, `gpt-5` and later, Codex's.
+/// Whether a model with this name returns encrypted reasoning: `o1` … `o4-mini`, `gpt-5` and later, Codex models.
 fn reasons(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     let number = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>().ok();
@@ -78,7 +78,7 @@ fn turn_items(turn: &ModelTurn) -> Vec<Value> {
     items
 }
 
-/// The answer to `request`.
+/// Parses the answer to `request`.
 pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
     if document["status"] == "failed" {
         let mut fault: ProviderError = fault::of_document(&document["error"]);
@@ -87,12 +87,11 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
         }
         return Err(Unread::Provider(fault));
     }
-    let output = document["output"]
-        .as_array()
-        .ok_or_else(|| Unread::Foreign("`output` is missing, or is no list".to_owned()))?;
+    let output =
+        document["output"].as_array().ok_or_else(|| Unread::Foreign("`output` is missing or not a list".to_owned()))?;
     let mut turn = ModelTurn::default();
     let mut refused = false;
-    let mut kept = Vec::new();
+    let mut kept_items = Vec::new();
     let mut sealed = false;
     for item in output {
         match item["type"].as_str().unwrap_or_default() {
@@ -108,13 +107,13 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
                 add_call(&mut turn.calls, item["call_id"].as_str().or(item["id"].as_str()), name, &item["arguments"]);
             }
             "reasoning" if item["encrypted_content"].is_string() => sealed = true,
-            // Without its encrypted part, reasoning would be looked for on the server, which kept nothing.
+            // Without its encrypted part, reasoning would be looked up on the server, which stores nothing.
             _ => continue,
         }
-        kept.push(item.clone());
+        kept_items.push(item.clone());
     }
     if sealed {
-        turn.original = Value::Array(kept);
+        turn.original = Value::Array(kept_items);
     }
     let stop = match document["incomplete_details"]["reason"].as_str() {
         Some("max_output_tokens") => ModelStop::MaxTokens,

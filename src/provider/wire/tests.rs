@@ -1,4 +1,4 @@
-//! Documents as the servers give and take them.
+//! Documents in the formats of servers.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn good(wire: Wire, document: Value) -> ChatAnswer {
 }
 
 #[test]
-fn a_conversation_is_written_for_messages() {
+fn conversation_is_encoded_for_messages() {
     assert_eq!(
         Wire::Messages.body(&with_tools(), false),
         json!({
@@ -88,7 +88,7 @@ fn a_conversation_is_written_for_messages() {
 }
 
 #[test]
-fn a_conversation_is_written_for_responses() {
+fn conversation_is_encoded_for_responses() {
     assert_eq!(
         Wire::Responses.body(&with_tools(), true),
         json!({
@@ -124,7 +124,7 @@ fn a_conversation_is_written_for_responses() {
 }
 
 #[test]
-fn a_conversation_is_written_for_chat() {
+fn conversation_is_encoded_for_chat() {
     assert_eq!(
         Wire::Chat.body(&with_tools(), false),
         json!({
@@ -149,7 +149,7 @@ fn a_conversation_is_written_for_chat() {
 }
 
 #[test]
-fn an_answer_by_schema_is_asked_for_in_each_servers_way() {
+fn schema_is_encoded_for_each_wire_format() {
     let schema = Some(AnswerSchema { name: "plan".into(), schema: json!({"type": "object"}) });
     let asked = ChatRequest { schema, ..request() };
     let messages = Wire::Messages.body(&asked, false);
@@ -168,9 +168,9 @@ fn an_answer_by_schema_is_asked_for_in_each_servers_way() {
     assert_eq!(Wire::Messages.body(&tools, false)["tool_choice"], json!({"type": "any"}));
 }
 
-/// As Anthropic's documentation shows them, with fields that nobody knows yet.
+/// Documents from Anthropic's documentation, with additional unknown fields.
 #[test]
-fn messages_are_read() {
+fn messages_answers_are_parsed() {
     let answer = good(
         Wire::Messages,
         json!({
@@ -195,9 +195,9 @@ fn messages_are_read() {
     assert_eq!((sealed.usage, sealed.model.as_str()), (None, "m-1"));
 }
 
-/// As OpenAI's documentation shows them.
+/// Documents from OpenAI's documentation.
 #[test]
-fn responses_are_read() {
+fn responses_answers_are_parsed() {
     let answer = good(
         Wire::Responses,
         json!({
@@ -231,9 +231,9 @@ fn responses_are_read() {
     );
 }
 
-/// As Ollama, vLLM, llama.cpp and the gateways give them.
+/// Documents of Ollama, vLLM, llama.cpp and gateways.
 #[test]
-fn chat_completions_are_read() {
+fn chat_answers_are_parsed() {
     let answer = good(
         Wire::Chat,
         json!({
@@ -262,7 +262,7 @@ fn chat_completions_are_read() {
 }
 
 #[test]
-fn each_end_has_its_reason() {
+fn stop_reasons_are_parsed() {
     let messages = |reason: Value| json!({"content": [{"type": "text", "text": "t"}], "stop_reason": reason});
     let responses = |status: &str, details: Value, part: &str| {
         json!({"status": status, "incomplete_details": details,
@@ -304,7 +304,7 @@ fn each_end_has_its_reason() {
 }
 
 #[test]
-fn what_is_no_answer_says_what_is_missing() {
+fn foreign_answers_are_reported_with_missing_part() {
     for wire in ALL {
         for document in [
             json!({}),
@@ -317,7 +317,7 @@ fn what_is_no_answer_says_what_is_missing() {
         ] {
             assert!(matches!(read(wire, document.clone()), Err(Unread::Foreign(_))), "{wire:?} {document}");
         }
-        // Parts that are nothing are passed over.
+        // Invalid parts are ignored.
         let odd = json!({"content": [1, {}, {"type": 7}], "output": [null, {"type": "message", "content": 3}],
             "choices": [{"message": {"content": 7, "tool_calls": [1, {}]}}], "usage": [], "model": ""});
         let odd = good(wire, odd);
@@ -330,7 +330,7 @@ fn what_is_no_answer_says_what_is_missing() {
 }
 
 #[test]
-fn errors_are_read_in_all_their_shapes() {
+fn errors_are_parsed_in_all_shapes() {
     for (document, code, message) in [
         (
             r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"req_1"}"#,
@@ -377,13 +377,13 @@ fn errors_are_read_in_all_their_shapes() {
         br#"{"error":{"type":"usage_limit_reached","message":"m","resets_at":1704067242,"resets_in_seconds":1234}}"#,
     );
     assert_eq!((codex.resets_at, codex.resets_in), (Some(1_704_067_242), Some(1234.0)));
-    assert_eq!(fault::of_body(b"").said(), "nothing more was said");
+    assert_eq!(fault::of_body(b"").summary(), "no details were given");
     let failed = read(
         Wire::Responses,
         json!({"status": "failed", "error": {"code": "server_error", "message": "sorry"}, "output": []}),
     );
     let Err(Unread::Provider(failed)) = failed else { panic!("{failed:?}") };
-    assert!(failed.is_trouble() && failed.said() == "server_error: sorry");
+    assert!(failed.is_temporary() && failed.summary() == "server_error: sorry");
     for wire in ALL {
         let gateway = read(wire, json!({"error": {"message": "no provider", "code": 502, "metadata": {"raw": "why"}}}));
         let Err(Unread::Provider(gateway)) = gateway else { panic!("{gateway:?}") };
@@ -396,7 +396,7 @@ fn errors_are_read_in_all_their_shapes() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
     #[test]
-    fn nothing_makes_a_reader_panic(text in r#"[\[\]{}:,"a-z0-9 .-]{0,80}"#, name in "\\PC{0,80}") {
+    fn arbitrary_documents_do_not_panic(text in r#"[\[\]{}:,"a-z0-9 .-]{0,80}"#, name in "\\PC{0,80}") {
         let _ = fault::of_body(text.as_bytes());
         for wire in ALL {
             for field in ["content", "output", "choices", "error", "usage", "status"] {

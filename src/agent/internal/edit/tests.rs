@@ -1,4 +1,4 @@
-//! Real files in real trees, with what an agent could leave there.
+//! Real files in real trees, with links and pipes that an agent could create.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -33,7 +33,7 @@ impl EditFixture {
 }
 
 #[test]
-fn files_are_shown_made_and_changed() {
+fn files_are_shown_created_and_changed() {
     let place = EditFixture::new();
     let full = place.top.join("src/a.txt");
     let shown = "     1\tone\n     2\ttwo\n     3\tthree\n";
@@ -67,7 +67,7 @@ fn files_are_shown_made_and_changed() {
 }
 
 #[test]
-fn texts_are_replaced_only_where_it_is_sure_which() {
+fn ambiguous_replacements_are_refused() {
     for (text, old, new, expected) in [
         ("aXb", "X", "", Ok("ab")),
         ("a\r\nb\r\nc\r\n", "a\nb", "1\n2", Ok("1\r\n2\r\nc\r\n")),
@@ -99,7 +99,7 @@ fn texts_are_replaced_only_where_it_is_sure_which() {
 
 /// G9.
 #[test]
-fn nothing_outside_of_the_tree_is_read_or_written() {
+fn paths_outside_of_the_tree_are_refused() {
     let place = EditFixture::new();
     let outside = place.root.path().canonicalize().unwrap().join("outside.txt");
     symlink(&outside, place.top.join("link.txt")).unwrap();
@@ -115,7 +115,7 @@ fn nothing_outside_of_the_tree_is_read_or_written() {
         (outside.to_str().unwrap(), "outside of the work tree"),
         ("link.txt", "link"),
         ("up/outside.txt", "links are not followed"),
-        ("pipe", "no plain file"),
+        ("pipe", "not a regular file"),
         ("src/a.txt/b", "no folder"),
         ("", "a path is needed"),
         ("a\0b", "a path is needed"),
@@ -136,15 +136,15 @@ fn nothing_outside_of_the_tree_is_read_or_written() {
     }
     for path in ["src", "."] {
         let said = place.edit(json!({"command": "create", "path": path, "file_text": "x"})).unwrap_err();
-        assert!(said.contains("no plain file") || said.contains("the path of a file is needed"), "{path}: {said}");
+        assert!(said.contains("not a regular file") || said.contains("the path of a file is needed"), "{path}: {said}");
     }
-    // What a hard link shares with another place is not written through it.
+    // Hard links to other files are not written through.
     place.edit(json!({"command": "create", "path": "hard.txt", "file_text": "mine"})).unwrap();
     assert_eq!((fs::read_to_string(&outside).unwrap().as_str(), place.read("hard.txt").as_str()), ("secret", "mine"));
 }
 
 #[test]
-fn sizes_are_bounded_and_bytes_are_not_guessed() {
+fn large_and_binary_files_are_refused() {
     let place = EditFixture::new();
     fs::write(place.top.join("big"), vec![b'x'; MAX_FILE as usize + 1]).unwrap();
     assert!(place.edit(json!({"command": "view", "path": "big"})).unwrap_err().contains("larger than"));
@@ -179,7 +179,7 @@ fn sizes_are_bounded_and_bytes_are_not_guessed() {
 
 /// G9.
 #[test]
-fn no_path_leads_out() {
+fn random_paths_never_leave_the_tree() {
     use proptest::test_runner::{Config, TestRunner};
     let place = EditFixture::new();
     let tried = TestRunner::new(Config::with_cases(128)).run(&r"[./a~ -]{0,12}", |path| {

@@ -180,9 +180,3 @@ fn versions_are_found_in_what_programs_print() {
         assert_eq!(version_in(said), expected, "{said}");
     }
 }
-
-#[test]
-fn every_preset_is_known() {
-    let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
-    assert_eq!(names, crate::config::PRESETS);
-}

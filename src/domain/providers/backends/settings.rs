@@ -68,8 +68,8 @@ config_section! {
         /// Whether the prompt is given on standard input; `prompt` by default.
         pub stdin: Option<StdinUse>;
         /// Files and folders in which a command keeps its sessions, as paths from its home. Only these are kept between runs, so
-        /// that the next iteration can continue the session (`{session}`); do not list programs or settings. The presets for
-        /// claude, codex, gemini and opencode know theirs.
+        /// that the next iteration can continue the session (`{session}`); do not list programs or settings.
+        /// The presets {presets_with_sessions} know theirs.
         pub session_files: Vec<String>;
         /// Names of environment variables that are passed on.
         pub env: Vec<String>;
@@ -96,8 +96,8 @@ config_section! {
         pub api_key_env: Option<String>;
         /// File with the key of the HTTP API.
         pub api_key_file: Option<PathBuf>;
-        /// Size of the context window in tokens; 128000 by default for `internal`. Claude Code and codex report theirs after a
-        /// run, for `max_context_pct`; `context.budget_pct` and all other backends use only this value.
+        /// Size of the context window in tokens; 128000 by default for `internal`.
+        /// {presets_with_context_window} report theirs after a run, for `max_context_pct`; `context.budget_pct` and all other backends use only this value.
         pub context_window: Option<u64>, in 4_000..=100_000_000;
         /// Limits above which another backend is preferred.
         pub thresholds: BackendThresholds => section;
@@ -174,29 +174,15 @@ pub enum StdinUse {
     None,
 }
 
-/// Format of a backend's output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OutputFormatName {
-    Claude,
-    Codex,
-    Gemini,
-    Opencode,
-    Jsonl,
-    Text,
-}
+/// Name of the format of a backend's output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct OutputFormatName(String);
 
 impl OutputFormatName {
     /// Name in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Claude => "claude",
-            Self::Codex => "codex",
-            Self::Gemini => "gemini",
-            Self::Opencode => "opencode",
-            Self::Jsonl => "jsonl",
-            Self::Text => "text",
-        }
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -237,8 +223,8 @@ config_section! {
         pub max_cost_per_hour: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000), at_most max_cost_per_day;
         /// Maximum cost within 24 hours, by the same rule.
         pub max_cost_per_day: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000);
-        /// Percentage of the context window at which a new session is started instead of resuming the last one. Claude Code and
-        /// codex report their window, `internal` has one; for gemini, opencode, kimi and your own programs it is known only if
+        /// Percentage of the context window at which a new session is started instead of resuming the last one.
+        /// {presets_with_context_window} report their window, `internal` has one; for all other commands it is known only if
         /// `context_window` is set.
         pub max_context_pct: u8 = 85, in 1..=100;
         /// Number of consecutive errors, in any loops, after which the backend cools down.

@@ -1,56 +1,64 @@
-//! Codex: how it is called, and how the JSON lines of `codex exec --json` are read.
+//! Codex: arguments, settings and the parser of `codex exec --json`.
 //!
-//! A turn ends with `turn.completed` or `turn.failed`; an `error` line before that can be a mere notice that it asks
-//! again, and an `error` item a mere warning. There is no figure for the cost. Its usage is of the whole thread, also
-//! of what was before a resumed one.
+//! A turn ends with `turn.completed` or `turn.failed`; an `error` line before that can be a notice of a retry, and an `error`
+//! item a warning. The cost is not reported. Usage covers the whole thread, including what was before a resumed run.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::broker::ModelKey;
-use super::mcp::for_codex;
-use super::preset::{
-    AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened, words,
+use crate::agent::broker::ModelKey;
+use crate::agent::mcp::for_codex;
+use crate::agent::output::{MAX_KEPT, OutputAccumulator};
+use crate::agent::preset::{
+    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport, words,
 };
-use super::refusal::{gave_up, refused};
-use super::session::ContextFill;
-use super::stream::{MAX_KEPT, OutputAccumulator, Tokens};
-use super::{AgentEvent, AgentStatus};
+use crate::agent::refusal::{gave_up, refused};
+use crate::agent::text::{MAX_EVENT_TEXT, shortened};
+use crate::agent::usage::{ContextFill, RunTokens};
+use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::status_in;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// How the provider is called that we define: a built-in one keeps its own retries, whatever is configured.
+/// Settings of a provider of our own; the built-in ones ignore the configured number of retries.
 const PROVIDER: [(&str, &str); 6] = [
     ("name", "\"OpenAI\""),
     ("wire_api", "\"responses\""),
     ("requires_openai_auth", "true"),
-    // How often a refused request and a broken stream are tried again: the product is what a bad hour can cost.
+    // Retries of a refused request and of a broken stream; the product is the maximum number of requests.
     ("request_max_retries", "2"),
     ("stream_max_retries", "2"),
-    // Longest silence within an answer; one that never begins is left to the run's own limit.
+    // Time limit for silence within an answer; an answer that never begins is left to the run's own limit.
     ("stream_idle_timeout_ms", "300000"),
 ];
 
+/// Preset of Codex.
 pub(super) const PRESET: AgentPreset = AgentPreset {
-    name: "codex",
-    program: Some("codex"),
+    program: Some(AgentProgram {
+        name: "codex",
+        package: AgentPackage::Npm("@openai/codex"),
+        tested_version: (0, 169),
+        login_variables: &["CODEX_API_KEY"],
+    }),
     arguments,
     environment: |call| for_codex(call.servers).1,
     prompt: PromptDelivery::Stdin,
-    reader: || Box::new(CodexStream::default()),
     version: Some(&["--version"]),
     sessions: &[".codex/sessions"],
-    filled: Some(filled),
+    context_fill: Some(context_fill),
     model: Some(model),
     keys: &[ModelKey {
         keys: &["CODEX_API_KEY"],
         addresses: &["OPENAI_BASE_URL"],
-        usual: Some("https://api.openai.com/v1"),
-        unless: &["CODEX_HOME"],
+        default_address: Some("https://api.openai.com/v1"),
+        unless_set: &["CODEX_HOME"],
     }],
-    model_at: &["api.openai.com", "chatgpt.com", "auth.openai.com"],
-    ..AgentPreset::NOTHING
+    model_hosts: &["api.openai.com", "chatgpt.com", "auth.openai.com"],
+    is_output_format: true,
+    usage: UsageReport::Tokens,
+    reports_context_window: true,
+    protected_paths: &["**/.codex/**"],
+    ..AgentPreset::new("codex", || Box::new(CodexStream::default()))
 };
 
 fn arguments(call: &RunContext<'_>) -> Vec<String> {
@@ -60,7 +68,7 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
     }
     arguments.extend(words(&["--json", "--skip-git-repo-check"]));
     let mut set = |setting: String| arguments.extend(["-c".to_owned(), setting]);
-    // An operator's own home may have a provider of its own; then that one decides.
+    // An operator's own CODEX_HOME may define a provider, which is used then.
     if call.variable("CODEX_HOME").is_none() {
         set("model_provider=\"ralph\"".to_owned());
         for (key, value) in PROVIDER {
@@ -73,7 +81,7 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
     set("check_for_update_on_startup=false".to_owned());
     set("approval_policy=\"never\"".to_owned());
     if call.run.sandboxed {
-        // It is shut in already, and its own sandbox cannot be set up within.
+        // It runs in our sandbox, and its own cannot be set up within.
         set("sandbox_mode=\"danger-full-access\"".to_owned());
     } else {
         set("sandbox_mode=\"workspace-write\"".to_owned());
@@ -91,28 +99,28 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
 #[derive(Debug, Default)]
 struct CodexStream {
     output: OutputAccumulator,
-    /// Calls that were told of when they began.
+    /// Ids of calls that were reported when they began.
     begun: HashSet<String>,
-    /// The last error that was no notice of another try.
+    /// Last error that was not a notice of a retry.
     error: Option<String>,
     end: Option<TurnEnd>,
 }
 
-/// A line of a session's file that counts tokens.
-fn filled(line: &Value) -> Option<ContextFill> {
+/// Reads the context fill from a line of a session file.
+fn context_fill(line: &Value) -> Option<ContextFill> {
     let info = &line["payload"]["info"];
     let tokens =
         info["last_token_usage"]["total_tokens"].as_u64().filter(|_| line["payload"]["type"] == "token_count")?;
     Some(ContextFill { tokens, window: info["model_context_window"].as_u64() })
 }
 
-/// The model that a line of a session's file names; a turn begins with one.
+/// Reads the model from a line of a session file; each turn begins with one.
 fn model(line: &str) -> Option<String> {
     let turn: Value = line.contains("\"turn_context\"").then(|| serde_json::from_str(line).ok())??;
     Some(turn["payload"]["model"].as_str().filter(|_| turn["type"] == "turn_context")?.to_owned())
 }
 
-/// How the turn ended.
+/// End of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TurnEnd {
     Completed,
@@ -137,7 +145,7 @@ impl CodexStream {
                 "failed".clone_into(&mut self.output.stop_reason);
                 let message = event["error"]["message"].as_str().unwrap_or("it did not say why");
                 self.error(message);
-                // A turn fails where its provider is given up.
+                // A turn fails when requests to the provider fail.
                 self.output.signals.learn(message);
             }
             "error" => {
@@ -160,13 +168,15 @@ impl CodexStream {
         }
     }
 
-    fn item(&mut self, item: &Value, over: bool, on_event: &mut dyn FnMut(AgentEvent)) {
+    fn item(&mut self, item: &Value, has_ended: bool, on_event: &mut dyn FnMut(AgentEvent)) {
         let kind = item["type"].as_str().unwrap_or_default();
         let id = item["id"].as_str().unwrap_or_default();
         match kind {
-            "agent_message" if over => self.output.record_text(item["text"].as_str().unwrap_or_default(), on_event),
+            "agent_message" if has_ended => {
+                self.output.record_text(item["text"].as_str().unwrap_or_default(), on_event)
+            }
             "agent_message" | "reasoning" | "todo_list" | "plan" => self.output.waiting = false,
-            "error" if over => self.output.add_note(item["message"].as_str().unwrap_or_default().to_owned()),
+            "error" if has_ended => self.output.add_note(item["message"].as_str().unwrap_or_default().to_owned()),
             "error" => {}
             "command_execution" | "file_change" | "mcp_tool_call" | "web_search" | "collab_tool_call" => {
                 let begins = self.begun.len() >= MAX_KEPT || self.begun.insert(id.to_owned());
@@ -174,18 +184,18 @@ impl CodexStream {
                     let (name, input) = called(kind, item);
                     self.output.record_tool_call(&name, &input, on_event);
                 }
-                if over {
+                if has_ended {
                     self.begun.remove(id);
-                    self.over(kind, item, on_event);
+                    self.call_ended(kind, item, on_event);
                 }
             }
-            _ if over => self.output.record_unknown_event(kind, item, on_event),
+            _ if has_ended => self.output.record_unknown_event(kind, item, on_event),
             _ => {}
         }
     }
 
-    /// A call is over.
-    fn over(&mut self, kind: &str, item: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+    /// Reports a call that has ended.
+    fn call_ended(&mut self, kind: &str, item: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         if item["status"] == "declined" {
             self.output.record_denial(kind);
         }
@@ -204,7 +214,7 @@ impl CodexStream {
     }
 }
 
-/// Name and input of a call.
+/// Returns the name and the input of a call.
 fn called(kind: &str, item: &Value) -> (String, Value) {
     match kind {
         "command_execution" => (kind.to_owned(), item["command"].clone()),
@@ -221,9 +231,9 @@ fn called(kind: &str, item: &Value) -> (String, Value) {
     }
 }
 
-fn counted(usage: &Value) -> Tokens {
+fn counted(usage: &Value) -> RunTokens {
     let number = |name: &str| usage[name].as_u64().unwrap_or(0);
-    Tokens {
+    RunTokens {
         read: number("input_tokens"),
         written: number("output_tokens"),
         cache_read: number("cached_input_tokens"),
@@ -246,7 +256,7 @@ impl OutputReader for CodexStream {
         self.output.waiting
     }
 
-    /// Its figures are those of the thread: what the run itself used is what they rose by.
+    /// Usage covers the whole thread, so the usage of the run is the difference to the last one.
     fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }
@@ -254,7 +264,7 @@ impl OutputReader for CodexStream {
     fn finish(&mut self, finished: &Finished) -> ParsedOutput {
         let status = match (self.end, self.error.take()) {
             (Some(TurnEnd::Completed), _) if self.output.last_text.trim().is_empty() => {
-                AgentStatus::Failed { reason: "its turn ended without a word".to_owned() }
+                AgentStatus::Failed { reason: "its turn ended without any output".to_owned() }
             }
             (Some(TurnEnd::Completed), _) => AgentStatus::Finished,
             (Some(TurnEnd::Failed), Some(error)) => refused(&self.output.signals, &error),

@@ -1,16 +1,16 @@
-//! What the readers share.
+//! Tests of the parts that readers share.
 
 use serde_json::json;
 
 use super::*;
-use crate::agent::claude;
+use crate::agent::presets::find;
 use crate::agent::script::text_reader;
 use crate::agent::transcript::played;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::limit::{LimitKind, classify};
 
 #[test]
-fn a_call_is_summed_up_in_its_command_or_path() {
+fn tool_call_is_summarized_by_command_or_path() {
     for (input, expected) in [
         (json!({"command": "make", "description": "x"}), "make"),
         (json!({"cmd": ["git", "status"]}), "git status"),
@@ -25,14 +25,14 @@ fn a_call_is_summed_up_in_its_command_or_path() {
 }
 
 #[test]
-fn what_a_failed_program_without_structure_printed_last_is_read_for_a_limit() {
+fn last_output_of_failed_text_program_is_searched_for_limits() {
     let said = "I looked at the tests.\n\nError: Rate limit is exceeded. Please try\nagain in 90s.\n";
-    for reader in [text_reader, claude::PRESET.reader] {
+    for reader in [text_reader, find("claude").expect("a preset").reader] {
         let limit =
             |how: ProcessEnd, stdout: &str| classify(&played(reader(), stdout, "", how).0.signals, Timestamp(1_000));
         let found = limit(ProcessEnd::Exited(1), said).expect("a limit");
         assert_eq!((found.kind, found.until), (LimitKind::Rate, Some(Timestamp(91_000))), "{found:?}");
-        // Not the words of a run that went well or was ended, nor prose.
+        // Not the output of a run that succeeded or was stopped, and not a long text.
         for how in [ProcessEnd::Exited(0), ProcessEnd::Signalled(9), ProcessEnd::IdleLimit] {
             assert_eq!(limit(how, said), None);
         }
@@ -43,9 +43,11 @@ fn what_a_failed_program_without_structure_printed_last_is_read_for_a_limit() {
 }
 
 #[test]
-fn an_answer_that_speaks_of_signing_in_is_an_answer() {
+fn answer_about_logins_is_not_a_refusal() {
     let answer = "I changed three files.\n\n- The page asks users to sign in.\n- `--json` is no unknown option now.\n";
-    let status = |stdout: &str, stderr: &str, how| played((claude::PRESET.reader)(), stdout, stderr, how).0.status;
+    let status = |stdout: &str, stderr: &str, how| {
+        played((find("claude").expect("a preset").reader)(), stdout, stderr, how).0.status
+    };
     assert_eq!(status(answer, "", ProcessEnd::Exited(0)), AgentStatus::Finished);
     assert_eq!(status(answer, "the plugin x has been deprecated", ProcessEnd::Exited(0)), AgentStatus::Finished);
     let brief = "Welcome!\n\nPlease sign in to continue.\n";

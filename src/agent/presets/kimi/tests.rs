@@ -10,7 +10,7 @@ fn read(case: &str, code: i32) -> (ParsedOutput, Vec<AgentEvent>) {
 }
 
 #[test]
-fn a_whole_run_is_read() {
+fn complete_run_is_parsed() {
     let (reading, events) = read("success", 0);
     assert_eq!((&reading.status, reading.final_message.as_str()), (&AgentStatus::Finished, "All done."));
     assert_eq!((reading.tool_calls, reading.tool_errors), (1, 0));
@@ -21,7 +21,7 @@ fn a_whole_run_is_read() {
 }
 
 #[test]
-fn how_it_failed_is_read_from_standard_error() {
+fn status_follows_from_standard_error() {
     let limited: StatusTest = |status| matches!(status, AgentStatus::Limited { .. });
     let unavailable: StatusTest = |status| matches!(status, AgentStatus::Unavailable { .. });
     for (case, is, status, code) in [
@@ -38,7 +38,7 @@ fn how_it_failed_is_read_from_standard_error() {
 }
 
 #[test]
-fn a_long_wait_that_a_provider_asks_for_is_not_sat_out() {
+fn long_wait_requested_by_provider_stops_the_run() {
     let how = ProcessEnd::Stopped("it waits".into());
     let (reading, events) = recorded((PRESET.reader)(), "kimi", "429-long-killed", how);
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
@@ -54,7 +54,7 @@ fn a_long_wait_that_a_provider_asks_for_is_not_sat_out() {
 }
 
 #[test]
-fn what_it_used_is_added_up_from_the_lines_of_its_session() {
+fn usage_is_read_from_session_files() {
     let lines = [
         r#"{"type":"usage.record","agentId":"main","model":"m","usage":{"inputOther":120,"output":50,"inputCacheRead":3,"inputCacheCreation":7},"usageScope":"turn","time":1}"#,
         r#"{"type":"token_counting.measured","agentId":"main","length":4,"tokens":180,"time":1}"#,
@@ -64,15 +64,15 @@ fn what_it_used_is_added_up_from_the_lines_of_its_session() {
         r#"{"type":"usage.record","usage":{"output":"#,
     ];
     let mut sum = SessionUsage::default();
-    lines.iter().for_each(|line| ledger(line, &mut sum));
+    lines.iter().for_each(|line| session_usage(line, &mut sum));
     let models: Vec<_> = lines.iter().filter_map(|line| model(line)).collect();
     assert_eq!(models, ["m", "m"]);
-    let tokens = Tokens { read: 1130, written: 55, cache_read: 3, cache_write: 7 };
-    assert_eq!(sum, SessionUsage { tokens, filled: Some(ContextFill { tokens: 180, window: None }) });
+    let tokens = RunTokens { read: 1130, written: 55, cache_read: 3, cache_write: 7 };
+    assert_eq!(sum, SessionUsage { tokens, context_fill: Some(ContextFill { tokens: 180, window: None }) });
 }
 
 #[test]
-fn a_program_that_is_given_up_did_nothing() {
+fn discontinued_program_is_unavailable() {
     let said = "kimi-cli is no longer maintained. Please use the new Kimi Code CLI. Install: x\n";
     let (reading, _) = played((PRESET.reader)(), said, "", ProcessEnd::Exited(0));
     let reason = format!("it did not run: {}", said.trim());

@@ -1,4 +1,4 @@
-//! Recordings of aider 0.86.2, and text made after them.
+//! Recordings of aider 0.86.2, and texts derived from them.
 
 use super::*;
 use crate::agent::transcript::{StatusTest, played, recorded};
@@ -14,7 +14,7 @@ fn seen(case: &str) -> (ParsedOutput, Vec<AgentEvent>) {
 }
 
 #[test]
-fn answers_figures_and_edits_are_read() {
+fn answers_usage_and_edits_are_parsed() {
     let (reading, events) = seen("file-change");
     assert_eq!((&reading.status, reading.tool_calls, reading.tool_errors), (&AgentStatus::Finished, 1, 0));
     assert_eq!((reading.tokens_in, reading.tokens_out, reading.cost), (123, 50, None));
@@ -33,7 +33,7 @@ fn answers_figures_and_edits_are_read() {
             model: None,
         })
     );
-    // The line is broken before the cost, and the tokens that went into the cache are counted twice.
+    // The line is wrapped before the cost, and tokens written to the cache are counted twice.
     let (reading, events) = seen("cache");
     assert_eq!((reading.tokens_in, reading.cache_read, reading.cache_write), (15_000, 3_000, 2_000));
     assert_eq!((reading.cost, reading.final_message.as_str()), (Some(Money::from_usd(0.04)), "All done."));
@@ -42,14 +42,14 @@ fn answers_figures_and_edits_are_read() {
 }
 
 #[test]
-fn edits_that_do_not_fit_are_failures_of_a_tool() {
+fn edits_that_do_not_apply_are_tool_failures() {
     let (reading, _) = seen("edit-refused");
     assert_eq!((&reading.status, reading.tool_calls, reading.tool_errors), (&AgentStatus::Finished, 4, 4));
     assert_eq!((reading.tokens_in, reading.tokens_out), (4 * 123, 4 * 50), "each answer is paid");
 }
 
 #[test]
-fn an_error_with_exit_code_0_is_an_error() {
+fn error_with_exit_code_0_fails_the_run() {
     let unavailable: StatusTest = |status| matches!(status, AgentStatus::Unavailable { .. });
     for (case, is, kind) in [
         ("401", unavailable, LimitKind::Auth),
@@ -67,7 +67,7 @@ fn an_error_with_exit_code_0_is_an_error() {
 }
 
 #[test]
-fn it_is_stopped_where_its_waits_grow_long() {
+fn run_is_stopped_when_waits_grow_long() {
     let (reading, events) =
         recorded((PRESET.reader)(), "aider", "429-reset-killed", ProcessEnd::Stopped("it waits".into()));
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
@@ -89,7 +89,7 @@ fn it_is_stopped_where_its_waits_grow_long() {
 }
 
 #[test]
-fn one_that_waits_for_a_browser_is_ended() {
+fn run_that_waits_for_a_browser_login_is_stopped() {
     let mut reader = (PRESET.reader)();
     let line = "No LLM model was specified and no API keys were provided.";
     reader.line(Stream::Stdout, line, &mut |_| {});
@@ -99,7 +99,7 @@ fn one_that_waits_for_a_browser_is_ended() {
 }
 
 #[test]
-fn what_a_model_says_of_limits_is_text() {
+fn text_of_the_model_about_limits_is_not_a_limit() {
     let text = "The client now handles litellm.RateLimitError: rate limit reached.\nTokens: 10 sent, 5 received.\n";
     let (reading, _) = read(text, 0);
     assert_eq!(reading.status, AgentStatus::Finished);

@@ -1,32 +1,30 @@
-//! What the readers of structured output share: notes, figures, what a call was about, and how a run without a clear
-//! end is judged.
+//! Parts that the readers of structured output share: notes, usage, summaries of tool calls, and the status of a run
+//! without a reported result.
 
 use serde_json::Value;
 
-use super::preset::{MAX_EVENT_TEXT, ParsedOutput, shortened};
+use super::preset::ParsedOutput;
 use super::refusal::{is_brief, no_answer, refused};
-use super::script::how_it_ended;
-use super::session::ContextFill;
+use super::text::{MAX_EVENT_TEXT, MAX_NOTE, describe_end, shortened};
+use super::usage::{ContextFill, RunTokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Most errors and denials that are kept.
+/// Maximum number of notes, and of denials.
 pub(super) const MAX_NOTES: usize = 50;
-/// Longest note, in characters.
-pub(super) const MAX_NOTE: usize = 500;
-/// Most things (messages, calls) of a run that are kept by their id.
+/// Maximum number of messages or calls that are remembered by their id.
 pub(super) const MAX_KEPT: usize = 10_000;
-/// Longest name of a tool or an error, in characters.
+/// Maximum length of the name of a tool, a model or an event, in characters.
 pub(super) const MAX_NAME: usize = 100;
-/// Longest summary of a call's input, in characters.
+/// Maximum length of the summary of a call's input, in characters.
 const MAX_INPUT: usize = 500;
-/// Most lines of an output's end that count as messages of an error, and the bytes that they are looked for in.
+/// Maximum number of last lines that are read as error messages, and the bytes at the end that are searched for them.
 const ERROR_LINES: (usize, usize) = (10, 16 * 1024);
 
-/// Fields that say best what a call is about, the best first.
-const TELLING: [&str; 15] = [
+/// Fields that summarize a tool call, the best one first.
+const SUMMARY_FIELDS: [&str; 15] = [
     "command",
     "cmd",
     "file_path",
@@ -44,65 +42,38 @@ const TELLING: [&str; 15] = [
     "input",
 ];
 
-/// Tokens of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Tokens {
-    /// Read, cached ones included.
-    pub(super) read: u64,
-    /// Written, those of its thoughts included.
-    pub(super) written: u64,
-    /// Of those read: from the provider's cache.
-    pub(super) cache_read: u64,
-    /// Of those read: put into the provider's cache.
-    pub(super) cache_write: u64,
-}
-
-impl Tokens {
-    /// All of them.
-    pub(super) fn total(self) -> u64 {
-        self.read.saturating_add(self.written)
-    }
-
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self {
-            read: self.read.saturating_add(other.read),
-            written: self.written.saturating_add(other.written),
-            cache_read: self.cache_read.saturating_add(other.cache_read),
-            cache_write: self.cache_write.saturating_add(other.cache_write),
-        }
-    }
-}
-
-/// What is gathered from a run's output while it comes.
+/// Collects the result of a run while its output is read.
 #[derive(Debug, Default)]
 pub(super) struct OutputAccumulator {
     pub(super) session: Option<String>,
-    /// How full the session is after the last turn.
-    pub(super) filled: Option<ContextFill>,
-    /// The last thing that it said.
+    /// Part of the context window that is filled after the last turn.
+    pub(super) context_fill: Option<ContextFill>,
+    /// Last text of the model.
     pub(super) last_text: String,
-    pub(super) tokens: Tokens,
+    pub(super) tokens: RunTokens,
     pub(super) cost: Option<Money>,
-    /// The model that served it last.
+    /// Model that was used last.
     pub(super) model: Option<String>,
     pub(super) tool_calls: u32,
     pub(super) tool_errors: u32,
     pub(super) notes: Vec<String>,
     pub(super) denied: Vec<String>,
-    /// Lines that were JSON objects.
+    /// Number of lines that were JSON objects.
     pub(super) json_lines: u64,
     pub(super) stop_reason: String,
     pub(super) signals: LimitSignals,
-    /// Whether the provider refused, and nothing came from it since.
+    /// Whether the provider refused a request and has not answered since.
     pub(super) waiting: bool,
-    /// What the provider refused with when it was asked again last.
+    /// Last refusal of the provider.
     refusal: String,
-    unknown: bool,
-    cut: bool,
+    /// Whether an unknown event was noted.
+    has_unknown_event: bool,
+    /// Whether a broken line was noted.
+    has_broken_line: bool,
 }
 
 impl OutputAccumulator {
-    /// What is an object on standard output; all else, and standard error, is told of as text.
+    /// Parses a line of standard output as a JSON object; reports any other line, and standard error, as text.
     pub(super) fn parse_line(
         &mut self,
         stream: Stream,
@@ -118,16 +89,16 @@ impl OutputAccumulator {
         None
     }
 
-    /// The line as a JSON object. Any other line is told of as text, and one that begins like an object is noted once.
+    /// Parses a line as a JSON object. Any other line is reported as text; the first that begins like an object is noted.
     pub(super) fn parse_object(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
         let line = line.trim().trim_start_matches('\u{feff}');
         if let Ok(object @ Value::Object(_)) = serde_json::from_str::<Value>(line) {
             self.json_lines += 1;
             return Some(object);
         }
-        if line.starts_with('{') && !self.cut && self.json_lines > 0 {
-            self.cut = true;
-            self.add_note("a line of its output is broken JSON".to_owned());
+        if line.starts_with('{') && !self.has_broken_line && self.json_lines > 0 {
+            self.has_broken_line = true;
+            self.add_note("a line of its output is invalid JSON".to_owned());
         }
         if !line.is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
@@ -135,6 +106,7 @@ impl OutputAccumulator {
         None
     }
 
+    /// Records the id of the session and reports it once.
     pub(super) fn record_session(&mut self, id: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         if let Some(id) = id.as_str().filter(|id| !id.is_empty() && self.session.as_deref() != Some(id)) {
             self.session = Some(id.to_owned());
@@ -142,7 +114,7 @@ impl OutputAccumulator {
         }
     }
 
-    /// The model said something.
+    /// Records and reports a text of the model.
     pub(super) fn record_text(&mut self, text: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         self.waiting = false;
         if !text.trim().is_empty() {
@@ -151,6 +123,7 @@ impl OutputAccumulator {
         }
     }
 
+    /// Counts and reports a tool call.
     pub(super) fn record_tool_call(&mut self, name: &str, input: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         self.waiting = false;
         self.tool_calls = self.tool_calls.saturating_add(1);
@@ -158,28 +131,31 @@ impl OutputAccumulator {
         on_event(AgentEvent::ToolCalled { name, input: summary(input) });
     }
 
+    /// Counts and reports a tool call that failed.
     pub(super) fn record_tool_failure(&mut self, text: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         self.tool_errors = self.tool_errors.saturating_add(1);
         self.add_note(format!("a tool failed: {}", text.trim()));
         on_event(AgentEvent::ToolFailed { text: shortened(text.trim(), MAX_EVENT_TEXT) });
     }
 
+    /// Records a tool whose use was denied.
     pub(super) fn record_denial(&mut self, name: &str) {
         if self.denied.len() < MAX_NOTES {
             self.denied.push(shortened(name, MAX_NAME));
         }
     }
 
-    /// The provider is asked again.
+    /// Records and reports a retry of a request to the provider.
     pub(super) fn record_retry(&mut self, reason: String, on_event: &mut dyn FnMut(AgentEvent)) {
         self.waiting = true;
         self.refusal.clone_from(&reason);
-        self.add_note(format!("the provider was asked again: {reason}"));
+        self.add_note(format!("a request to the provider was retried: {reason}"));
         on_event(AgentEvent::Retried { reason: shortened(&reason, MAX_NOTE) });
     }
 
+    /// Reports the usage so far.
     pub(super) fn report_usage(&self, on_event: &mut dyn FnMut(AgentEvent)) {
-        let Tokens { read, written, cache_read, cache_write } = self.tokens;
+        let RunTokens { read, written, cache_read, cache_write } = self.tokens;
         let model = self.model.clone();
         on_event(AgentEvent::Used {
             tokens_in: read,
@@ -191,25 +167,26 @@ impl OutputAccumulator {
         });
     }
 
-    /// A model is named. What stands in angle brackets is none: a program's own words come from such a one.
+    /// Records the name of the model. Names in angle brackets are ignored: programs use them for their own messages.
     pub(super) fn record_model(&mut self, model: &Value) {
         if let Some(model) = model.as_str().filter(|model| !model.is_empty() && !model.starts_with('<')) {
             self.model = Some(shortened(model, MAX_NAME));
         }
     }
 
+    /// Adds an error or another remark to the result.
     pub(super) fn add_note(&mut self, note: String) {
         if self.notes.len() < MAX_NOTES {
             self.notes.push(shortened(&note, MAX_NOTE));
         }
     }
 
-    /// An error of the provider in the structured output: what it says, and what is packed into its words.
+    /// Records an error of the provider: the message, and details that it contains.
     pub(super) fn record_provider_error(&mut self, message: &str) {
         self.record_error(message, true);
     }
 
-    /// An error in the structured output; where it can be anybody's, numbers in its words are no status of an answer.
+    /// Records an error. If it may not be the provider's, numbers in the message are not read as an HTTP status.
     pub(super) fn record_error(&mut self, message: &str, of_provider: bool) {
         let message = message.trim();
         if message.is_empty() {
@@ -223,23 +200,23 @@ impl OutputAccumulator {
         self.add_note(message.to_owned());
     }
 
-    /// An event of a kind that is not known: told of as text, and noted once.
+    /// Reports an unknown event as text; the first one is noted.
     pub(super) fn record_unknown_event(&mut self, kind: &str, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
-        if !self.unknown {
-            self.unknown = true;
+        if !self.has_unknown_event {
+            self.has_unknown_event = true;
             let kind = shortened(kind, MAX_NAME);
             self.add_note(format!("it printed an event {kind:?}, which this version of ralph-bot does not know"));
         }
-        let said = ["text", "message", "content"].iter().find_map(|name| event[*name].as_str());
-        let text = said.map_or_else(|| event.to_string(), str::to_owned);
+        let text = ["text", "message", "content"].iter().find_map(|name| event[*name].as_str());
+        let text = text.map_or_else(|| event.to_string(), str::to_owned);
         on_event(AgentEvent::Text { text: shortened(&text, MAX_EVENT_TEXT) });
     }
 
-    /// Judges a run that ended without saying how: killed, called wrongly, waiting for a login, a program that does
-    /// nothing, or one of a version that says it in another way.
+    /// Returns the status of a run that ended without a reported result: killed, called with wrong arguments, waiting for a
+    /// login, a different program, or a version with a different format.
     pub(super) fn status_without_result(&mut self, finished: &Finished) -> AgentStatus {
         if self.waiting && finished.ended != ProcessEnd::Exited(0) {
-            // It was worth asking again, so it passes.
+            // The program retried the request, so the refusal is temporary.
             return match refused(&self.signals, &self.refusal) {
                 AgentStatus::Failed { reason } => AgentStatus::Limited { until_ms: None, reason },
                 status => status,
@@ -252,11 +229,13 @@ impl OutputAccumulator {
         }
         let answer = if plain { &printed } else { &self.last_text };
         let ended_well = finished.ended == ProcessEnd::Exited(0);
-        let said = finished.stderr.last(MAX_EVENT_TEXT);
+        let error_output = finished.stderr.last(MAX_EVENT_TEXT);
         let refusal = match printed.as_str() {
-            // What it says of its work can hold the same words.
+            // A longer answer can contain the same words.
             answer if ended_well && !is_brief(answer) => None,
-            printed => no_answer(printed).or_else(|| no_answer(said).filter(|_| !ended_well || printed.is_empty())),
+            printed => {
+                no_answer(printed).or_else(|| no_answer(error_output).filter(|_| !ended_well || printed.is_empty()))
+            }
         };
         if plain && let Some(line) = refusal {
             let how = match &finished.ended {
@@ -271,26 +250,27 @@ impl OutputAccumulator {
                     self.last_text = printed;
                 }
                 self.add_note(
-                    "its output is not understood by this version of ralph-bot; it was read as text".to_owned(),
+                    "its output is not in a format that this version of ralph-bot knows; it was read as text"
+                        .to_owned(),
                 );
                 AgentStatus::Finished
             }
-            ProcessEnd::Exited(0) => AgentStatus::Failed { reason: "it ended without a word".to_owned() },
-            ended => AgentStatus::Failed { reason: how_it_ended(ended, finished) },
+            ProcessEnd::Exited(0) => AgentStatus::Failed { reason: "it ended without any output".to_owned() },
+            ended => AgentStatus::Failed { reason: describe_end(ended, finished) },
         }
     }
 
-    /// Takes the end of what a program without structured output printed before it exited with an error: some tell of a
-    /// refusal there. Of one that was ended, the words are those of its work.
+    /// Records the end of the output of a program without structured output that exited with an error: it may contain a
+    /// refusal. The output of a program that was stopped is about its work and is ignored.
     pub(super) fn add_failure_output(&mut self, finished: &Finished) {
         if matches!(finished.ended, ProcessEnd::Exited(code) if code != 0) {
-            // One message, as it may be broken over lines.
+            // One message, because it may span several lines.
             let end = last_lines(finished.stdout.last(ERROR_LINES.1)).join("\n");
             self.signals.messages.extend(Some(end).filter(|end| !end.is_empty()));
         }
     }
 
-    /// Everything, with a status.
+    /// Returns the result with this status.
     pub(super) fn finish(&mut self, status: AgentStatus, finished: &Finished) -> ParsedOutput {
         let mut signals = std::mem::take(&mut self.signals);
         signals.succeeded = status == AgentStatus::Finished;
@@ -302,7 +282,7 @@ impl OutputAccumulator {
         ParsedOutput {
             final_message: std::mem::take(&mut self.last_text),
             session: self.session.take(),
-            filled: self.filled,
+            context_fill: self.context_fill,
             tokens_in: self.tokens.read,
             tokens_out: self.tokens.written,
             cache_read: self.tokens.cache_read,
@@ -320,10 +300,10 @@ impl OutputAccumulator {
     }
 }
 
-/// What a call is about: its command, path or pattern, else all of its input; at most 500 characters.
+/// Summarizes the input of a tool call: its command, path or pattern, else the whole input; at most 500 characters.
 pub(super) fn summary(input: &Value) -> String {
-    let telling = TELLING.iter().map(|name| &input[*name]).find(|value| !value.is_null());
-    let text = match telling.unwrap_or(input) {
+    let summary = SUMMARY_FIELDS.iter().map(|name| &input[*name]).find(|value| !value.is_null());
+    let text = match summary.unwrap_or(input) {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         Value::Array(words) if words.iter().all(Value::is_string) => {
@@ -334,11 +314,18 @@ pub(super) fn summary(input: &Value) -> String {
     shortened(text.trim(), MAX_INPUT)
 }
 
-/// The last lines of an output that are not steps of a stack.
+/// Returns the last lines of an output, without lines of stack traces.
 fn last_lines(end: &str) -> Vec<String> {
-    let told = |line: &&str| !line.is_empty() && !line.starts_with("at ") && line.chars().any(char::is_alphanumeric);
-    let mut lines: Vec<String> =
-        end.lines().rev().map(str::trim).filter(told).take(ERROR_LINES.0).map(|l| shortened(l, MAX_NOTE)).collect();
+    let is_message =
+        |line: &&str| !line.is_empty() && !line.starts_with("at ") && line.chars().any(char::is_alphanumeric);
+    let mut lines: Vec<String> = end
+        .lines()
+        .rev()
+        .map(str::trim)
+        .filter(is_message)
+        .take(ERROR_LINES.0)
+        .map(|l| shortened(l, MAX_NOTE))
+        .collect();
     lines.reverse();
     lines
 }

@@ -10,7 +10,7 @@ fn read(case: &str, how: ProcessEnd) -> (ParsedOutput, Vec<AgentEvent>) {
 }
 
 #[test]
-fn a_whole_run_is_read() {
+fn complete_run_is_parsed() {
     let (reading, events) = read("success", ProcessEnd::Exited(0));
     assert_eq!((&reading.status, reading.final_message.as_str()), (&AgentStatus::Finished, "All done."));
     assert_eq!((reading.tokens_in, reading.tokens_out, reading.cache_read), (240, 120, 40), "thoughts are written too");
@@ -26,7 +26,7 @@ fn a_whole_run_is_read() {
 }
 
 #[test]
-fn how_it_failed_is_read_from_code_stream_and_standard_error() {
+fn status_follows_from_exit_code_result_and_standard_error() {
     let limited: StatusTest = |status| matches!(status, AgentStatus::Limited { .. });
     let unavailable: StatusTest = |status| matches!(status, AgentStatus::Unavailable { .. });
     for (case, exit, is, status, code) in [
@@ -47,7 +47,7 @@ fn how_it_failed_is_read_from_code_stream_and_standard_error() {
 }
 
 #[test]
-fn the_delay_that_it_did_not_wait_for_is_the_end_of_the_limit() {
+fn requested_delay_is_the_end_of_the_limit() {
     let result = r#"{"type":"result","status":"error","error":{"type":"unknown","message":"[API Error: No quota]"}}"#;
     let error = "Error when talking to Gemini API Full report available at: /t/x.json TerminalQuotaError: No quota\n";
     for (delay, until) in [("3600000", Some(Timestamp(3_601_000))), ("undefined", None)] {
@@ -63,7 +63,7 @@ fn the_delay_that_it_did_not_wait_for_is_the_end_of_the_limit() {
 }
 
 #[test]
-fn one_that_waits_for_long_was_limited() {
+fn run_stopped_while_waiting_is_limited() {
     let (reading, events) = read("429-delay-killed", ProcessEnd::Stopped("it waits".into()));
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
     assert!(reading.signals.messages.iter().any(|m| m.contains("retry after 34.07s")), "{:?}", reading.signals);
@@ -71,7 +71,7 @@ fn one_that_waits_for_long_was_limited() {
 }
 
 #[test]
-fn pieces_are_put_together_and_turns_may_be_used_up() {
+fn streamed_text_is_joined_and_turn_limit_is_a_success() {
     let piece = |text: &str| format!(r#"{{"type":"message","role":"assistant","content":"{text}","delta":true}}"#);
     let lines = [piece("One "), piece("two."), r#"{"type":"tool_use","tool_name":"x"}"#.into(), piece("End.")];
     let (reading, events) = played((PRESET.reader)(), &lines.join("\n"), "", ProcessEnd::Exited(0));
@@ -85,7 +85,7 @@ fn pieces_are_put_together_and_turns_may_be_used_up() {
 }
 
 #[test]
-fn what_is_new_or_broken_degrades() {
+fn corrupted_output_never_becomes_a_success_without_text() {
     let (reading, _) =
         played((PRESET.reader)(), "{\"type\":\"result\",\"status\":\"success\"}", "", ProcessEnd::Exited(0));
     assert!(matches!(reading.status, AgentStatus::Failed { .. }), "no word, no answer: {reading:?}");

@@ -1,71 +1,78 @@
-//! opencode: how it is called, and how the JSON lines of `opencode run --format json` are read.
+//! opencode: arguments, settings and the parser of `opencode run --format json`.
 //!
-//! Its retries (five, as late as the provider asks for) cannot be configured and are not in its stream; its log of
-//! errors on standard error shows that they began, and the time limit for waiting ends them.
+//! Its retries (five, after the wait that the provider asks for) cannot be configured and are not in its output; its error log
+//! on standard error shows that they began, and the time limit for retries ends them.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::broker::ModelKey;
-use super::mcp::for_opencode;
-use super::preset::{
-    AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened, variables, words,
+use crate::agent::broker::ModelKey;
+use crate::agent::mcp::for_opencode;
+use crate::agent::output::OutputAccumulator;
+use crate::agent::preset::{
+    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
+    variables, words,
 };
-use super::refusal::{gave_up, refused};
-use super::session::ContextFill;
-use super::stream::{OutputAccumulator, Tokens};
-use super::{AgentEvent, AgentStatus};
+use crate::agent::refusal::{gave_up, refused};
+use crate::agent::text::{MAX_EVENT_TEXT, shortened};
+use crate::agent::usage::{ContextFill, RunTokens};
+use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::http_error;
 use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Tools that change a file.
 const EDITORS: [&str; 3] = ["write", "edit", "multiedit"];
-/// Answers without content, on end, after which it is stopped; it would go on asking for ever.
+/// Number of consecutive answers without content after which it is stopped; it would retry forever.
 const MAX_EMPTY: u32 = 3;
-/// Names of errors that are its provider's; others can be those of anything.
+/// Names of errors of the provider; others can have any source.
 const OF_PROVIDER: [&str; 2] = ["APIError", "ProviderAuthError"];
-/// Most headers of a refusal that are kept.
+/// Maximum number of headers of a refusal.
 const MAX_HEADERS: usize = 50;
 
-/// Variables with configurations of the operator's own, which go before ours.
+/// Variables with the operator's own configuration, which takes precedence over ours.
 const OWN_CONFIG: [&str; 3] = ["OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT", "OPENCODE_CONFIG_DIR"];
-/// Keys of its providers, and where each is.
+/// Keys of its providers.
 const KEYS: [ModelKey; 2] = [
     ModelKey {
         keys: &["ANTHROPIC_API_KEY"],
         addresses: &["ANTHROPIC_BASE_URL"],
-        usual: Some("https://api.anthropic.com/v1"),
-        unless: &OWN_CONFIG,
+        default_address: Some("https://api.anthropic.com/v1"),
+        unless_set: &OWN_CONFIG,
     },
     ModelKey {
         keys: &["OPENAI_API_KEY"],
         addresses: &["OPENAI_BASE_URL"],
-        usual: Some("https://api.openai.com/v1"),
-        unless: &OWN_CONFIG,
+        default_address: Some("https://api.openai.com/v1"),
+        unless_set: &OWN_CONFIG,
     },
 ];
-/// Its names of these providers.
+/// Names of these providers in its configuration, with the variables of their addresses.
 const PROVIDERS: [(&str, &str); 2] = [("anthropic", "ANTHROPIC_BASE_URL"), ("openai", "OPENAI_BASE_URL")];
 
+/// Preset of opencode.
 pub(super) const PRESET: AgentPreset = AgentPreset {
-    name: "opencode",
-    program: Some("opencode"),
+    program: Some(AgentProgram {
+        name: "opencode",
+        package: AgentPackage::Npm("opencode-ai"),
+        tested_version: (1, 18),
+        login_variables: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY"],
+    }),
     arguments,
     environment: |_| {
         variables(&[
             ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
             ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
             ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
-            // A repository's own configuration could send the key elsewhere.
+            // Configuration in the repository could send the key elsewhere.
             ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
         ])
     },
     files: |call| {
-        // In each new home it would install its kit for plugins, 95 MB of packages, from npm. It does not where the lock
-        // file of that folder says that the kit is there.
+        // In each new home it would install 95 MB of plugin packages from npm, unless a lock file says that they are
+        // installed.
         let lock = json!({ "packages": { "": { "dependencies": { "@opencode-ai/plugin": "*" } } } });
         vec![
             (".config/opencode/opencode.json", settings(call).to_string()),
@@ -74,13 +81,16 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         ]
     },
     prompt: PromptDelivery::Stdin,
-    reader: || Box::new(OpencodeStream::default()),
     version: Some(&["--version"]),
-    // The rest of that folder are logins and programs.
+    // The rest of that folder contains logins and programs.
     sessions: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],
     keys: &KEYS,
-    model_at: &["opencode.ai"],
-    ..AgentPreset::NOTHING
+    model_hosts: &["opencode.ai"],
+    is_output_format: true,
+    usage: UsageReport::CostOfKnownModels,
+    reports_usage_during_run: true,
+    protected_paths: &["**/.opencode/**", "opencode.json"],
+    ..AgentPreset::new("opencode", || Box::new(OpencodeStream::default()))
 };
 
 fn arguments(call: &RunContext<'_>) -> Vec<String> {
@@ -95,7 +105,7 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
 }
 
 fn settings(call: &RunContext<'_>) -> Value {
-    // Whatever would be asked for is refused, as nobody is there. Without a sandbox it may edit and not run commands.
+    // Permissions that would need confirmation are denied. Without a sandbox it may edit files, but not run commands.
     let report = format!("{}/**", call.report_folder());
     let (commands, elsewhere) =
         if call.run.sandboxed { ("allow", json!("allow")) } else { ("deny", json!({ "*": "deny", report: "allow" })) };
@@ -122,23 +132,23 @@ struct OpencodeStream {
     output: OutputAccumulator,
     dollars: f64,
     error: Option<String>,
-    /// Whether that error is its provider's.
+    /// Whether that error is the provider's.
     of_provider: bool,
-    /// Whether its last step was its last of all.
+    /// Whether the last step ended the run.
     stopped: bool,
-    /// Whether anything came in this step.
-    spoke: bool,
-    /// Steps on end in which nothing came.
-    empty: u32,
+    /// Whether this step has any content.
+    has_content: bool,
+    /// Number of consecutive steps without content.
+    empty_steps: u32,
 }
 
 impl OpencodeStream {
     fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         self.output.record_session(&event["sessionID"], on_event);
         let part = &event["part"];
-        self.spoke |= ["text", "tool_use", "reasoning"].iter().any(|kind| event["type"] == *kind);
+        self.has_content |= ["text", "tool_use", "reasoning"].iter().any(|kind| event["type"] == *kind);
         match event["type"].as_str().unwrap_or_default() {
-            "step_start" => (self.stopped, self.spoke) = (false, false),
+            "step_start" => (self.stopped, self.has_content) = (false, false),
             "text" => self.output.record_text(part["text"].as_str().unwrap_or_default(), on_event),
             "reasoning" => self.output.waiting = false,
             "tool_use" => self.tool(part, on_event),
@@ -171,23 +181,23 @@ impl OpencodeStream {
         let reason = part["reason"].as_str().unwrap_or_default();
         reason.clone_into(&mut self.output.stop_reason);
         self.stopped = !["", "tool-calls", "unknown"].contains(&reason);
-        self.empty = if self.spoke || self.stopped { 0 } else { self.empty.saturating_add(1) };
-        if self.empty > 0 {
+        self.empty_steps = if self.has_content || self.stopped { 0 } else { self.empty_steps.saturating_add(1) };
+        if self.empty_steps > 0 {
             self.output.record_retry("an answer without content".to_owned(), on_event);
         }
         let (tokens, cache) = (&part["tokens"], &part["tokens"]["cache"]);
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let (cache_read, cache_write) = (number(&cache["read"]), number(&cache["write"]));
-        let step = Tokens {
+        let step = RunTokens {
             read: number(&tokens["input"]).saturating_add(cache_read).saturating_add(cache_write),
             written: number(&tokens["output"]).saturating_add(number(&tokens["reasoning"])),
             cache_read,
             cache_write,
         };
-        self.output.filled = Some(ContextFill { tokens: step.total(), window: None });
+        self.output.context_fill = Some(ContextFill { tokens: step.total(), window: None });
         self.output.tokens = self.output.tokens.plus(step);
         self.dollars += part["cost"].as_f64().filter(|cost| cost.is_finite()).unwrap_or(0.0).max(0.0);
-        // It says 0 where it knows no price.
+        // It reports 0 if it knows no price.
         self.output.cost = (self.dollars > 0.0).then(|| Money::from_usd(self.dollars));
         self.output.report_usage(on_event);
     }
@@ -213,14 +223,14 @@ impl OpencodeStream {
         self.error = Some(message.to_owned());
     }
 
-    /// A line of its log, which has errors only: a refusal of the provider that it does not give up on yet.
+    /// Parses a line of its error log: a refusal of the provider that is retried.
     fn log(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         static FAILED: LazyLock<Regex> = LazyLock::new(|| {
             Regex::new(r#"message="stream error".* small=false .*error\.error="((?:AI_\w+: )?(.*))"$"#)
                 .expect("the expression is fixed and valid")
         });
         if let Some(parts) = FAILED.captures(line) {
-            // With its name: that is the word that it comes from a provider.
+            // With the name of the error, which shows that it is the provider's.
             self.output.signals.learn(&parts[1]);
             self.output.record_retry(parts[2].to_owned(), on_event);
         } else if !line.trim().is_empty() {
@@ -250,11 +260,11 @@ impl OutputReader for OpencodeStream {
     }
 
     fn reason_to_stop(&self) -> Option<String> {
-        (self.empty >= MAX_EMPTY).then(|| "it got no answers with content".to_owned())
+        (self.empty_steps >= MAX_EMPTY).then(|| "it got no answers with content".to_owned())
     }
 
     fn finish(&mut self, finished: &Finished) -> ParsedOutput {
-        if self.empty > 0 {
+        if self.empty_steps > 0 {
             self.output.signals.learn("the provider's answers had no content");
         }
         let status = match self.error.take() {
@@ -262,7 +272,7 @@ impl OutputReader for OpencodeStream {
             Some(error) => gave_up(&self.output.signals, &error),
             None if self.stopped && !self.output.last_text.trim().is_empty() => AgentStatus::Finished,
             None if self.stopped && matches!(finished.ended, ProcessEnd::Exited(0)) => {
-                AgentStatus::Failed { reason: "it ended without a word".to_owned() }
+                AgentStatus::Failed { reason: "it ended without any output".to_owned() }
             }
             None => self.output.status_without_result(finished),
         };

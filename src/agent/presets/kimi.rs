@@ -1,52 +1,63 @@
-//! Kimi Code: how it is called, and how its `stream-json` output is read.
+//! Kimi Code: arguments, settings and the parser of its `stream-json` output.
 //!
-//! The stream has no end, no tokens and no cost: its exit code tells, with the last line of standard error, and the
-//! files of its session have the tokens. It runs commands without asking, in a sandbox or not. The Python program of the
-//! same name only says that it is given up, and exits with 0.
+//! The output contains no result, no tokens and no cost: the status follows from the exit code and the last line of standard
+//! error, and the tokens are in the files of the session. It runs commands without confirmation, with or without a sandbox. A
+//! discontinued Python program has the same name; it prints a notice and exits with 0.
 
 use serde_json::Value;
 
-use super::broker::ModelKey;
-use super::preset::{
-    AgentPreset, MAX_ARGUMENT, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened,
+use crate::agent::broker::ModelKey;
+use crate::agent::output::OutputAccumulator;
+use crate::agent::preset::{
+    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
     variables, words,
 };
-use super::refusal::{gave_up, refused};
-use super::session::{ContextFill, SessionUsage};
-use super::stream::{OutputAccumulator, Tokens};
-use super::{AgentEvent, AgentStatus};
+use crate::agent::refusal::{gave_up, refused};
+use crate::agent::text::{MAX_ARGUMENT, MAX_EVENT_TEXT, shortened};
+use crate::agent::usage::{ContextFill, RunTokens, SessionUsage};
+use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::http_error;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// How it asks the provider, and how often for one step, with the first time.
+/// Settings: maximum number of requests per step.
 const SETTINGS: &str = "[loop_control]\nmax_attempts_per_step = 3\n";
-/// How a command that failed is told of in a tool's result.
+/// Beginnings of lines in a tool's result that show that a command failed.
 const FAILURES: [&str; 3] = ["Command failed with exit code", "<system>ERROR", "Error:"];
-/// Wait for its provider, in milliseconds, at which it is stopped; it waits as long as the provider says.
+/// Wait in milliseconds at which it is stopped; it waits as long as the provider asks for.
 const LONGEST_DELAY_MS: f64 = 30_000.0;
 
+/// Preset of Kimi Code.
 pub(super) const PRESET: AgentPreset = AgentPreset {
-    name: "kimi",
-    program: Some("kimi"),
+    program: Some(AgentProgram {
+        name: "kimi",
+        package: AgentPackage::Npm("@moonshot-ai/kimi-code"),
+        tested_version: (2, 1),
+        login_variables: &["KIMI_MODEL_API_KEY", "KIMI_MODEL_NAME", "KIMI_MODEL_BASE_URL"],
+    }),
     arguments,
     environment: |_| variables(&[("KIMI_CODE_NO_AUTO_UPDATE", "1"), ("KIMI_DISABLE_TELEMETRY", "1")]),
     files: |call| {
         let mut files = vec![(".kimi-code/config.toml", SETTINGS.to_owned())];
-        // It takes Claude Code's format as it is.
+        // It reads Claude Code's format.
         if let Some(config) = call.run.mcp_config.as_ref().and_then(|file| std::fs::read_to_string(file).ok()) {
             files.push((".kimi-code/mcp.json", config));
         }
         files
     },
     prompt: PromptDelivery::Arguments,
-    reader: || Box::new(KimiStream::default()),
     version: Some(&["--version"]),
     sessions: &[".kimi-code/sessions"],
     model: Some(model),
-    ledger: Some(ledger),
-    keys: &[ModelKey { keys: &["KIMI_MODEL_API_KEY"], addresses: &["KIMI_MODEL_BASE_URL"], usual: None, unless: &[] }],
-    model_at: &["api.moonshot.ai", "api.moonshot.cn", "api.kimi.com", "auth.kimi.com"],
-    ..AgentPreset::NOTHING
+    session_usage: Some(session_usage),
+    keys: &[ModelKey {
+        keys: &["KIMI_MODEL_API_KEY"],
+        addresses: &["KIMI_MODEL_BASE_URL"],
+        default_address: None,
+        unless_set: &[],
+    }],
+    model_hosts: &["api.moonshot.ai", "api.moonshot.cn", "api.kimi.com", "auth.kimi.com"],
+    usage: UsageReport::Tokens,
+    ..AgentPreset::new("kimi", || Box::new(KimiStream::default()))
 };
 
 fn arguments(call: &RunContext<'_>) -> Vec<String> {
@@ -54,17 +65,17 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
     if let Some(model) = call.model {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
-    // Only in the same tree; the service keeps a loop's where it is.
+    // Sessions can only be resumed in the same work tree; a loop's tree stays where it is.
     if let Some(session) = &call.run.session {
         arguments.extend(["--session".to_owned(), session.id.clone()]);
     }
     arguments.extend(["--add-dir".to_owned(), call.report_folder()]);
-    // Only so does it run without a terminal; it reads no standard input.
+    // It does not read standard input, and needs a terminal without this argument.
     let prompt = &call.run.prompt;
     arguments.push(if prompt.len() < MAX_ARGUMENT {
         format!("--prompt={prompt}")
     } else {
-        format!("--prompt={}", call.see_file())
+        format!("--prompt={}", call.prompt_reference())
     });
     arguments
 }
@@ -73,12 +84,12 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
 #[derive(Debug, Default)]
 struct KimiStream {
     output: OutputAccumulator,
-    /// Why it is not worth waiting for it any longer.
+    /// Reason to stop it.
     stop_because: Option<String>,
 }
 
-/// A line of a session's file: what a request used, or how full the context is then.
-fn ledger(line: &str, ledger: &mut SessionUsage) {
+/// Adds a line of a session file: the usage of a request, or the context fill.
+fn session_usage(line: &str, sum: &mut SessionUsage) {
     if !line.contains("\"usage.record\"") && !line.contains("\"token_counting.measured\"") {
         return;
     }
@@ -88,7 +99,7 @@ fn ledger(line: &str, ledger: &mut SessionUsage) {
         "usage.record" => {
             let usage = &event["usage"];
             let (cache_read, cache_write) = (number(&usage["inputCacheRead"]), number(&usage["inputCacheCreation"]));
-            ledger.tokens = ledger.tokens.plus(Tokens {
+            sum.tokens = sum.tokens.plus(RunTokens {
                 read: number(&usage["inputOther"]).saturating_add(cache_read).saturating_add(cache_write),
                 written: number(&usage["output"]),
                 cache_read,
@@ -96,13 +107,13 @@ fn ledger(line: &str, ledger: &mut SessionUsage) {
             });
         }
         "token_counting.measured" if event["agentId"] == "main" => {
-            ledger.filled = Some(ContextFill { tokens: number(&event["tokens"]), window: None });
+            sum.context_fill = Some(ContextFill { tokens: number(&event["tokens"]), window: None });
         }
         _ => {}
     }
 }
 
-/// The model that a line of a session's file names.
+/// Reads the model from a line of a session file.
 fn model(line: &str) -> Option<String> {
     let record: Value = line.contains("\"usage.record\"").then(|| serde_json::from_str(line).ok())??;
     Some(record["model"].as_str().filter(|_| record["type"] == "usage.record")?.to_owned())
@@ -147,13 +158,13 @@ impl KimiStream {
                 }
                 self.output.record_retry(reason, on_event);
             }
-            // Notices about itself: its version, what it compacted.
+            // Notices, such as its version or a compaction.
             _ => {}
         }
     }
 }
 
-/// A text, or the texts of a list of parts.
+/// Returns a text, or the joined texts of a list of parts.
 fn text_of(content: &Value) -> String {
     let parts = content.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
     content.as_str().map_or_else(|| parts.collect::<Vec<_>>().join("\n"), str::to_owned)
@@ -174,7 +185,7 @@ impl OutputReader for KimiStream {
         self.stop_because.clone()
     }
 
-    /// The figures are those of the session: what the run itself used is what they rose by.
+    /// Usage covers the whole session, so the usage of the run is the difference to the last one.
     fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }
@@ -187,14 +198,18 @@ impl OutputReader for KimiStream {
             (ProcessEnd::Exited(0), _) if self.output.json_lines > 0 && !self.output.last_text.trim().is_empty() => {
                 AgentStatus::Finished
             }
-            (ProcessEnd::Exited(code), Some(said)) if *code != 0 => {
-                let (kind, words) = said.split_once(": ").unwrap_or(("", said));
+            (ProcessEnd::Exited(code), Some(message)) if *code != 0 => {
+                let (kind, words) = message.split_once(": ").unwrap_or(("", message));
                 let of_provider = kind.starts_with("provider.");
                 self.output.record_error(words, of_provider);
                 if kind.contains('.') {
                     self.output.signals.code = Some(shortened(kind, 100));
                 }
-                if of_provider { refused(&self.output.signals, said) } else { gave_up(&self.output.signals, said) }
+                if of_provider {
+                    refused(&self.output.signals, message)
+                } else {
+                    gave_up(&self.output.signals, message)
+                }
             }
             _ => self.output.status_without_result(finished),
         };

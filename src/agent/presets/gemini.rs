@@ -1,7 +1,7 @@
-//! Gemini CLI: how it is called, and how its `stream-json` output is read.
+//! Gemini CLI: arguments, settings and the parser of its `stream-json` output.
 //!
-//! Its exit code is the HTTP status of the refusal modulo 256, and the kind of the error stands in a line of standard
-//! error only. Its settings go into a file that also a repository's own settings cannot overrule.
+//! The exit code is the HTTP status of a refusal modulo 256, and the kind of the error is printed on standard error only. The
+//! settings are written to a file that settings in the repository cannot override.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -9,54 +9,63 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::broker::ModelKey;
-use super::mcp::for_gemini;
-use super::preset::{
-    AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened, variables, words,
+use crate::agent::broker::ModelKey;
+use crate::agent::mcp::for_gemini;
+use crate::agent::output::{MAX_KEPT, OutputAccumulator};
+use crate::agent::preset::{
+    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
+    variables, words,
 };
-use super::refusal::{gave_up, refused};
-use super::session::ContextFill;
-use super::stream::{MAX_KEPT, OutputAccumulator, Tokens};
-use super::{AgentEvent, AgentStatus};
+use crate::agent::refusal::{gave_up, refused};
+use crate::agent::text::{MAX_EVENT_TEXT, describe_end, shortened};
+use crate::agent::usage::{ContextFill, RunTokens};
+use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::providers::limit::{LimitSignals, http_error, status_in};
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Its settings, from its home.
+/// File of the settings, relative to the home.
 const SETTINGS: &str = ".gemini/settings.json";
-/// How often it asks the provider, with the first time. It waits as long as the provider says in between.
+/// Maximum number of attempts of a request. Between two attempts it waits as long as the provider asks for.
 const MAX_ATTEMPTS: u64 = 2;
-/// Where it asks unless the operator says otherwise; a `.env` of the repository could say otherwise too.
+/// Default address of the API. It is always set, because a `.env` in the repository could set another one.
 const BASE_URL: &str = "https://generativelanguage.googleapis.com";
-/// Exit codes of its own: nobody is logged in, the settings are wrong, the turns are used up.
+/// Exit codes: not logged in, invalid settings, maximum number of turns reached.
 const NOT_LOGGED_IN: i32 = 41;
 const WRONG_SETTINGS: i32 = 52;
 const OUT_OF_TURNS: i32 = 53;
 /// Tools that change a file.
 const EDITORS: [&str; 3] = ["write_file", "replace", "edit"];
 
+/// Preset of Gemini CLI.
 pub(super) const PRESET: AgentPreset = AgentPreset {
-    name: "gemini",
-    program: Some("gemini"),
+    program: Some(AgentProgram {
+        name: "gemini",
+        package: AgentPackage::Npm("@google/gemini-cli"),
+        tested_version: (0, 61),
+        login_variables: &["GEMINI_API_KEY"],
+    }),
     arguments,
     environment,
     files: |call| vec![(SETTINGS, settings(call).to_string())],
     prompt: PromptDelivery::Stdin,
-    reader: || Box::new(GeminiStream::default()),
     version: Some(&["--version"]),
     sessions: &[".gemini/tmp"],
-    filled: Some(filled),
+    context_fill: Some(context_fill),
     keys: &[ModelKey {
         keys: &["GEMINI_API_KEY"],
         addresses: &["GOOGLE_GEMINI_BASE_URL"],
-        usual: Some(BASE_URL),
-        unless: &["GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"],
+        default_address: Some(BASE_URL),
+        unless_set: &["GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"],
     }],
-    model_at: &["generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"],
-    ..AgentPreset::NOTHING
+    model_hosts: &["generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"],
+    is_output_format: true,
+    usage: UsageReport::TokensAndModel,
+    protected_paths: &["**/GEMINI.md", "**/.gemini/**"],
+    ..AgentPreset::new("gemini", || Box::new(GeminiStream::default()))
 };
 
 fn arguments(call: &RunContext<'_>) -> Vec<String> {
-    // Without a sandbox it may edit and not run commands.
+    // Without a sandbox it may edit files, but not run commands.
     let mode = if call.run.sandboxed { "yolo" } else { "auto_edit" };
     let mut arguments = words(&["--output-format", "stream-json", "--approval-mode", mode]);
     arguments.extend(["--include-directories".to_owned(), call.report_folder()]);
@@ -112,9 +121,9 @@ fn settings(call: &RunContext<'_>) -> Value {
 #[derive(Debug, Default)]
 struct GeminiStream {
     output: OutputAccumulator,
-    /// What it is saying, which comes in pieces.
-    saying: String,
-    /// Files that calls under way change.
+    /// Text that is being streamed.
+    pending_text: String,
+    /// Files that pending calls change, by the id of the call.
     edits: HashMap<String, String>,
     error: Option<String>,
     result: Option<Value>,
@@ -127,16 +136,16 @@ impl GeminiStream {
             if event["role"] == "assistant" {
                 let text = event["content"].as_str().unwrap_or_default();
                 if event["delta"] != true {
-                    self.said(on_event);
+                    self.flush_text(on_event);
                 }
-                if self.saying.len() < MAX_EVENT_TEXT * 16 {
-                    self.saying.push_str(text);
+                if self.pending_text.len() < MAX_EVENT_TEXT * 16 {
+                    self.pending_text.push_str(text);
                 }
                 self.output.waiting = false;
             }
             return;
         }
-        self.said(on_event);
+        self.flush_text(on_event);
         match kind {
             "init" => {
                 self.output.record_model(&event["model"]);
@@ -161,7 +170,7 @@ impl GeminiStream {
                     on_event(AgentEvent::FileChanged { path: shortened(&path, MAX_EVENT_TEXT) });
                 }
             }
-            // A warning only, such as a loop that it noticed; what ends the run is in the result.
+            // A warning only, such as a detected loop; an error that ends the run is in the result.
             "error" => self.output.add_note(event["message"].as_str().unwrap_or_default().to_owned()),
             "result" => {
                 self.output.tokens = counted(&event["stats"]);
@@ -172,21 +181,21 @@ impl GeminiStream {
         }
     }
 
-    fn said(&mut self, on_event: &mut dyn FnMut(AgentEvent)) {
-        let text = std::mem::take(&mut self.saying);
+    fn flush_text(&mut self, on_event: &mut dyn FnMut(AgentEvent)) {
+        let text = std::mem::take(&mut self.pending_text);
         if !text.is_empty() {
             self.output.record_text(&text, on_event);
         }
     }
 
-    /// A line of standard error: notices of another try, and the kind of an error that it gave up on.
-    fn aside(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+    /// Parses a line of standard error: notices of retries, and the kind of the last error.
+    fn parse_error_line(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         static KIND: LazyLock<Regex> = LazyLock::new(|| {
             Regex::new(r"^Error when talking to Gemini API .*?\.json _?([A-Za-z]*Error): (.*)$")
                 .expect("the expression is fixed and valid")
         });
-        let again = line.starts_with("Attempt ") && line.contains(" failed");
-        if again && !line.contains("Max attempts reached") {
+        let is_retry = line.starts_with("Attempt ") && line.contains(" failed");
+        if is_retry && !line.contains("Max attempts reached") {
             self.output.signals.status = status_in(line).or(self.output.signals.status);
             self.output.record_retry(line.to_owned(), on_event);
         } else if let Some(parts) = KIND.captures(line) {
@@ -196,7 +205,7 @@ impl GeminiStream {
                 self.output.signals.code = Some(shortened(&parts[1], 100));
             }
         } else if let Some(delay) = line.trim().strip_prefix("retryDelayMs: ").filter(|_| self.error.is_some()) {
-            // What the provider asked for, of a limit that it did not wait for; `undefined` where that was nothing.
+            // Wait that the provider asked for; `undefined` if it asked for none.
             if let Ok(ms) = delay.trim_end_matches(',').parse::<f64>() {
                 self.output.signals.headers.push(("retry-after-ms".to_owned(), format!("{ms:.0}")));
             }
@@ -214,23 +223,23 @@ impl GeminiStream {
         }
         if result["status"] == "success" {
             let silent = self.output.last_text.trim().is_empty();
-            let silence = AgentStatus::Failed { reason: "it ended without a word".to_owned() };
+            let silence = AgentStatus::Failed { reason: "it ended without any output".to_owned() };
             return if silent { silence } else { AgentStatus::Finished };
         }
-        let said = result["error"]["message"].as_str().unwrap_or("it did not say why").to_owned();
-        // What the provider refused is told of on standard error, or so in the words.
-        let of_provider = self.error.is_some() || said.starts_with("[API Error: ");
-        self.output.record_error(&said, of_provider);
+        let message = result["error"]["message"].as_str().unwrap_or("it did not say why").to_owned();
+        // Refusals of the provider are printed on standard error, or begin with these words.
+        let of_provider = self.error.is_some() || message.starts_with("[API Error: ");
+        self.output.record_error(&message, of_provider);
         let LimitSignals { status, .. } = &mut self.output.signals;
         *status = status_of(exit).or(*status);
-        if of_provider { refused(&self.output.signals, &said) } else { gave_up(&self.output.signals, &said) }
+        if of_provider { refused(&self.output.signals, &message) } else { gave_up(&self.output.signals, &message) }
     }
 
-    /// It ended before it said how; older versions leave the error on standard error alone.
+    /// Returns the status of a run without a result; older versions print the error on standard error only.
     fn without_result(&mut self, finished: &Finished) -> AgentStatus {
         match (&finished.ended, self.error.take()) {
             (ProcessEnd::Exited(NOT_LOGGED_IN | WRONG_SETTINGS), _) => {
-                AgentStatus::Unavailable { reason: super::script::how_it_ended(&finished.ended, finished) }
+                AgentStatus::Unavailable { reason: describe_end(&finished.ended, finished) }
             }
             (ProcessEnd::Exited(code), Some(error)) if *code != 0 => {
                 let LimitSignals { status, .. } = &mut self.output.signals;
@@ -242,24 +251,24 @@ impl GeminiStream {
     }
 }
 
-/// A line of a session's file that is an answer of the model.
-fn filled(line: &Value) -> Option<ContextFill> {
+/// Reads the context fill from a line of a session file.
+fn context_fill(line: &Value) -> Option<ContextFill> {
     let tokens = line["tokens"]["total"].as_u64().filter(|_| line["type"] == "gemini")?;
     Some(ContextFill { tokens, window: None })
 }
 
-/// The status of the refusal that an exit code stands for.
+/// Returns the HTTP status that an exit code stands for.
 fn status_of(exit: i32) -> Option<u16> {
-    // 400 to 511 come out as 144 to 255; 512 and above would be codes that other things end with.
+    // 400 to 511 become 144 to 255; 512 and above would be common exit codes.
     u64::try_from(exit).ok().filter(|code| (144..=255).contains(code)).and_then(|code| http_error(code + 256))
 }
 
-fn counted(stats: &Value) -> Tokens {
+fn counted(stats: &Value) -> RunTokens {
     let number = |name: &str| stats[name].as_u64().unwrap_or(0);
     let read = number("input_tokens");
-    // `output_tokens` leaves out what it thought, the total does not.
+    // `output_tokens` excludes reasoning, the total includes it.
     let written = number("total_tokens").saturating_sub(read).max(number("output_tokens"));
-    Tokens { read, written, cache_read: number("cached"), cache_write: 0 }
+    RunTokens { read, written, cache_read: number("cached"), cache_write: 0 }
 }
 
 impl OutputReader for GeminiStream {
@@ -270,7 +279,7 @@ impl OutputReader for GeminiStream {
                     self.event(&event, on_event);
                 }
             }
-            Stream::Stderr => self.aside(line, on_event),
+            Stream::Stderr => self.parse_error_line(line, on_event),
         }
     }
 
@@ -283,7 +292,7 @@ impl OutputReader for GeminiStream {
     }
 
     fn finish(&mut self, finished: &Finished) -> ParsedOutput {
-        self.said(&mut |_| ());
+        self.flush_text(&mut |_| ());
         let status = match self.result.take() {
             Some(result) => self.judged(&result, finished),
             None => self.without_result(finished),

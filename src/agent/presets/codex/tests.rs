@@ -9,13 +9,13 @@ fn read(case: &str, code: i32) -> (ParsedOutput, Vec<AgentEvent>) {
 }
 
 #[test]
-fn a_whole_run_is_read() {
+fn complete_run_is_parsed() {
     let (reading, events) = read("success", 0);
     let expected = ParsedOutput {
         status: AgentStatus::Finished,
         final_message: "All done.".into(),
         session: Some("00000000-0000-4000-8000-000000000001".into()),
-        filled: None,
+        context_fill: None,
         tokens_in: 240,
         tokens_out: 100,
         cache_read: 40,
@@ -50,7 +50,7 @@ fn a_whole_run_is_read() {
 }
 
 #[test]
-fn tools_and_files_are_told() {
+fn tool_calls_and_file_changes_are_reported() {
     let (reading, events) = read("failed-command", 0);
     assert_eq!((reading.status, reading.tool_calls, reading.tool_errors), (AgentStatus::Finished, 1, 1));
     assert!(events.contains(&AgentEvent::ToolFailed { text: "exit code 3".into() }), "{events:?}");
@@ -62,7 +62,7 @@ fn tools_and_files_are_told() {
 }
 
 #[test]
-fn how_a_turn_failed_decides() {
+fn status_follows_from_the_error_of_the_turn() {
     let limited = |reading: &ParsedOutput| matches!(reading.status, AgentStatus::Limited { until_ms: None, .. });
     let unavailable = |reading: &ParsedOutput| matches!(reading.status, AgentStatus::Unavailable { .. });
     let failed = |reading: &ParsedOutput| matches!(reading.status, AgentStatus::Failed { .. });
@@ -75,7 +75,7 @@ fn how_a_turn_failed_decides() {
         ("503", &limited, Some(503), "503 Service Unavailable"),
         ("401", &unavailable, Some(401), "Incorrect API key"),
         ("404", &unavailable, Some(404), "404 Not Found"),
-        // Its provider calls it an error of its own.
+        // The provider reports an internal error.
         ("400", &limited, None, "refused by the test"),
         ("garbage", &limited, None, "stream disconnected"),
         ("cut-off", &failed, None, "max_output_tokens"),
@@ -90,7 +90,7 @@ fn how_a_turn_failed_decides() {
 }
 
 #[test]
-fn a_notice_is_no_failure() {
+fn notices_are_not_failures() {
     let (reading, events) = read("warning", 0);
     assert_eq!((reading.status, reading.final_message.as_str()), (AgentStatus::Finished, "All done."));
     assert!(reading.errors.iter().any(|note| note.contains("Falling back")), "{:?}", reading.errors);
@@ -99,15 +99,18 @@ fn a_notice_is_no_failure() {
 }
 
 #[test]
-fn a_run_without_an_end_is_no_answer() {
+fn run_without_result_is_not_a_success() {
     let reader = || (PRESET.reader)();
     let status = |stdout: &str, stderr: &str, how: ProcessEnd| played(reader(), stdout, stderr, how).0.status;
     let failed = |reason: &str| AgentStatus::Failed { reason: reason.into() };
-    assert_eq!(status("", "", ProcessEnd::Exited(0)), failed("it ended without a word"));
-    assert_eq!(status("{\"type\":\"turn.started\"}\n", "", ProcessEnd::Exited(0)), failed("it ended without a word"));
+    assert_eq!(status("", "", ProcessEnd::Exited(0)), failed("it ended without any output"));
+    assert_eq!(
+        status("{\"type\":\"turn.started\"}\n", "", ProcessEnd::Exited(0)),
+        failed("it ended without any output")
+    );
     assert_eq!(
         status("{\"type\":\"turn.completed\"}", "", ProcessEnd::Exited(0)),
-        failed("its turn ended without a word")
+        failed("its turn ended without any output")
     );
     let login = AgentStatus::Unavailable { reason: "it did not run: Not logged in. Run codex login".into() };
     assert_eq!(status("", "Not logged in. Run codex login\n", ProcessEnd::IdleLimit), login);
@@ -119,7 +122,7 @@ fn a_run_without_an_end_is_no_answer() {
 }
 
 #[test]
-fn what_is_new_or_broken_degrades() {
+fn corrupted_output_never_becomes_a_success_without_text() {
     let stdout = "{\"type\":\"thread.paused\",\"text\":\"a pause\"}\n{\"type\":\"thread.paused\"}\n\
                   {\"type\":\"item.completed\",\"item\":{\"type\":\"agent_message\",\"text\":\"Done.\"}}\n{\"type\":\"turn.comp";
     let (reading, events) = played((PRESET.reader)(), stdout, "", ProcessEnd::Exited(0));

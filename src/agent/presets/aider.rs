@@ -1,52 +1,54 @@
-//! aider: how it is called, and how its text is read.
+//! aider: arguments, settings and the parser of its text output.
 //!
-//! It has no structured output, and exits with 0 whatever happens. What tells is the line of figures that follows each
-//! answer, and the lines by which its library names an error; a model's own words between them are only text.
+//! It has no structured output and always exits with 0. The status follows from the line of figures after each answer and from
+//! the error lines of its library; text of the model between them is ignored.
 //!
-//! It keeps no session between runs. It can read its last chat again (`--restore-chat-history`), but that is not gone on
-//! with: files that were in the chat are not in it again; lines of an answer that begin with `#` are lost, and those that
-//! begin with `####` come back as the user's words; and what is longer than a few thousand tokens is summed up by
-//! another call of a model, which is in none of its figures.
+//! Sessions are not resumed. `--restore-chat-history` reads the last chat again, but without the files that were in it; lines of
+//! an answer that begin with `#` are lost, those that begin with `####` become the user's words, and longer chats are summarized
+//! by another call of a model that is not in its figures.
 
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use super::broker::ModelKey;
-use super::preset::{
-    AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened, variables, words,
+use crate::agent::broker::ModelKey;
+use crate::agent::output::OutputAccumulator;
+use crate::agent::preset::{
+    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
+    variables, words,
 };
-use super::refusal::{no_answer, refused};
-use super::stream::{OutputAccumulator, Tokens};
-use super::{AgentEvent, AgentStatus};
+use crate::agent::refusal::{no_answer, refused};
+use crate::agent::text::{MAX_EVENT_TEXT, shortened};
+use crate::agent::usage::RunTokens;
+use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
 use crate::process::{Finished, ProcessEnd, Stream};
 
-/// Bytes of what it says that count as its final message.
+/// Bytes at the end of the text that are the final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
-/// Announced wait, in seconds, at which it is stopped: it doubles its waits up to 32 s, and has asked six times by then.
+/// Announced wait in seconds at which it is stopped. It doubles its waits up to 32 s and has made six requests by then.
 const LONGEST_WAIT_S: f64 = 8.0;
-/// Its library asks each time three times more unless it is told not to; this name stands for all models.
+/// Settings that disable the retries of its library; this name stands for all models.
 const MODEL_SETTINGS: &str = "- name: aider/extra_params\n  extra_params:\n    max_retries: 0\n";
-/// Prices that it would fetch from the network in each fresh home; those of its library stand in where this has none.
+/// Empty list of prices; without it, prices are downloaded into each new home. Those of its library are used instead.
 const FETCHED_PRICES: &str = "{\"none\": {}}\n";
-/// Keys of its providers, and the variables by which each is asked elsewhere.
+/// Keys of its providers.
 const KEYS: [ModelKey; 2] = [
     ModelKey {
         keys: &["OPENAI_API_KEY"],
         addresses: &["OPENAI_BASE_URL", "OPENAI_API_BASE"],
-        usual: Some("https://api.openai.com/v1"),
-        unless: &[],
+        default_address: Some("https://api.openai.com/v1"),
+        unless_set: &[],
     },
     ModelKey {
         keys: &["ANTHROPIC_API_KEY"],
         addresses: &["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"],
-        usual: Some("https://api.anthropic.com"),
-        unless: &[],
+        default_address: Some("https://api.anthropic.com"),
+        unless_set: &[],
     },
 ];
 
-/// What its library calls the refusals of a provider, and the HTTP status that each of these names stands for.
+/// Names of errors in its library, with the HTTP status of each.
 const STATUSES: [(&str, u16); 8] = [
     ("BadRequestError", 400),
     ("AuthenticationError", 401),
@@ -58,16 +60,21 @@ const STATUSES: [(&str, u16); 8] = [
     ("ServiceUnavailableError", 503),
 ];
 
+/// Preset of aider.
 pub(super) const PRESET: AgentPreset = AgentPreset {
-    name: "aider",
-    program: Some("aider"),
+    program: Some(AgentProgram {
+        name: "aider",
+        package: AgentPackage::Pipx("aider-chat"),
+        tested_version: (0, 86),
+        login_variables: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY"],
+    }),
     arguments,
     environment: |_| {
         variables(&[
             ("AIDER_ANALYTICS", "false"),
             ("AIDER_CHECK_UPDATE", "false"),
             ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
-            // It breaks lines, those of its figures and errors too, at the width of a terminal.
+            // It wraps lines, including figures and errors, at the width of the terminal.
             ("COLUMNS", "20000"),
             ("LINES", "1000"),
         ])
@@ -79,12 +86,14 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         ]
     },
     prompt: PromptDelivery::Arguments,
-    reader: || Box::new(AiderText::default()),
     version: Some(&["--version"]),
     leftovers: &[".aider.tags.cache."],
     keys: &KEYS,
-    model_at: &["api.openai.com", "api.anthropic.com"],
-    ..AgentPreset::NOTHING
+    model_hosts: &["api.openai.com", "api.anthropic.com"],
+    usage: UsageReport::Cost,
+    reports_usage_during_run: true,
+    protected_paths: &[".aider*"],
+    ..AgentPreset::new("aider", || Box::new(AiderText::default()))
 };
 
 fn arguments(call: &RunContext<'_>) -> Vec<String> {
@@ -103,14 +112,14 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
         "--timeout",
         "300",
     ]);
-    // The history of its talk would be left in the tree.
+    // By default it leaves its history in the work tree.
     for (flag, name) in [("--input-history-file", "input"), ("--chat-history-file", "chat")] {
         let file = call.run.scratch.join("home").join(format!("aider-{name}.history"));
         arguments.extend([flag.to_owned(), file.display().to_string()]);
     }
-    // A `.env` of the repository could send the key elsewhere; it is read before these.
-    for ModelKey { addresses, usual, .. } in KEYS {
-        let address = addresses.iter().find_map(|name| call.variable(name)).or(usual).unwrap_or_default();
+    // A `.env` in the repository could send the key elsewhere; these arguments override it.
+    for ModelKey { addresses, default_address, .. } in KEYS {
+        let address = addresses.iter().find_map(|name| call.variable(name)).or(default_address).unwrap_or_default();
         arguments.extend(addresses.iter().flat_map(|name| ["--set-env".to_owned(), format!("{name}={address}")]));
     }
     if let Some(model) = call.model {
@@ -124,18 +133,18 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
 #[derive(Debug, Default)]
 struct AiderText {
     output: OutputAccumulator,
-    /// What it printed since its last answer.
-    said: String,
-    /// Its last whole answer.
+    /// Text since the last answer.
+    text: String,
+    /// Last complete answer.
     answer: String,
-    /// Whether an answer came, and no error since.
+    /// Whether there was an answer, and no error since.
     answered: bool,
     error: Option<String>,
     dollars: f64,
-    /// Why it is not worth waiting for it any longer.
+    /// Reason to stop it.
     stop_because: Option<String>,
-    /// What it wants from a person before it can run.
-    wants: Option<String>,
+    /// Action that it needs from a person before it can run.
+    needed_action: Option<String>,
 }
 
 fn fixed(expression: &str) -> Regex {
@@ -147,7 +156,7 @@ static FIGURES: LazyLock<Regex> = LazyLock::new(|| {
         r"^Tokens: (?<sent>[\d.,]+[kM]?) sent(?:, (?<write>[\d.,]+[kM]?) cache write)?(?:, (?<hit>[\d.,]+[kM]?) cache hit)?, (?<received>[\d.,]+[kM]?) received\.",
     )
 });
-/// Behind the tokens, or on a line of its own.
+/// Cost, after the tokens or on a line of its own.
 static COST: LazyLock<Regex> =
     LazyLock::new(|| fixed(r"(?:^|received\. )Cost: \$[\d.]+ message, \$(?<session>[\d.]+) session\.$"));
 static ERROR: LazyLock<Regex> =
@@ -156,7 +165,7 @@ static RETRY: LazyLock<Regex> = LazyLock::new(|| fixed(r"^Retrying in ([\d.]+) s
 static EXHAUSTED: LazyLock<Regex> = LazyLock::new(|| fixed(r"^Model \S+ has hit a token limit!$"));
 
 impl AiderText {
-    fn text(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+    fn parse_line(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         let figures = FIGURES.captures(line);
         if let Some(cost) = COST.captures(line) {
             self.dollars = self.dollars.max(cost["session"].parse().unwrap_or(0.0));
@@ -167,9 +176,9 @@ impl AiderText {
         } else if COST.is_match(line) {
             self.output.report_usage(on_event);
         } else if let Some(kind) = ERROR.captures(line) {
-            self.failed(line, &kind[1]);
+            self.record_failure(line, &kind[1]);
         } else if EXHAUSTED.is_match(line) {
-            self.failed(line, "ContextWindowExceededError");
+            self.record_failure(line, "ContextWindowExceededError");
         } else if let Some(file) = line.strip_prefix("Applied edit to ") {
             self.output.record_tool_call("edit", &file.into(), on_event);
             on_event(AgentEvent::FileChanged { path: shortened(file.trim(), MAX_EVENT_TEXT) });
@@ -184,9 +193,9 @@ impl AiderText {
             }
             self.output.record_retry(reason, on_event);
         } else if line.starts_with("No LLM model was specified and no API keys were provided") {
-            // It would wait for somebody to log in with a browser.
-            self.wants = Some(line.to_owned());
-            self.stop_because = self.wants.clone();
+            // It would wait for a login in a browser.
+            self.needed_action = Some(line.to_owned());
+            self.stop_because = self.needed_action.clone();
         } else {
             self.other(line, on_event);
         }
@@ -194,19 +203,19 @@ impl AiderText {
 
     fn other(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         if line.starts_with("Repo-map: ") {
-            // The last line that it says of itself.
-            self.said.clear();
+            // Last line of its own before the answer.
+            self.text.clear();
         } else if !line.trim().is_empty() {
-            self.said.push_str(line);
-            self.said.push('\n');
-            if self.said.len() > FINAL_MESSAGE {
-                self.said = self.said.split_off(self.said.ceil_char_boundary(self.said.len() - FINAL_MESSAGE / 2));
+            self.text.push_str(line);
+            self.text.push('\n');
+            if self.text.len() > FINAL_MESSAGE {
+                self.text = self.text.split_off(self.text.ceil_char_boundary(self.text.len() - FINAL_MESSAGE / 2));
             }
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
         }
     }
 
-    fn failed(&mut self, line: &str, kind: &str) {
+    fn record_failure(&mut self, line: &str, kind: &str) {
         self.answered = false;
         self.output.record_provider_error(line);
         self.output.signals.code = Some(shortened(kind, 100));
@@ -215,15 +224,15 @@ impl AiderText {
         self.error = Some(line.to_owned());
     }
 
-    /// An answer came, and this is what it took.
+    /// Records an answer with its usage.
     fn figures(&mut self, figures: &Captures<'_>, on_event: &mut dyn FnMut(AgentEvent)) {
         self.answered = true;
         self.output.waiting = false;
-        self.answer = std::mem::take(&mut self.said);
+        self.answer = std::mem::take(&mut self.text);
         let number = |name: &str| figures.name(name).map_or(0, |text| count(text.as_str()));
         let cache_write = number("write");
-        self.output.tokens = self.output.tokens.plus(Tokens {
-            // It adds those put into the cache to a number that has them already.
+        self.output.tokens = self.output.tokens.plus(RunTokens {
+            // It adds tokens written to the cache to a number that includes them.
             read: number("sent").saturating_sub(cache_write),
             written: number("received"),
             cache_read: number("hit"),
@@ -233,7 +242,7 @@ impl AiderText {
     }
 }
 
-/// A number as it writes them: `850`, `1,200`, `2.4k`, `1.2M`.
+/// Parses a number such as `850`, `1,200`, `2.4k` or `1.2M`.
 fn count(text: &str) -> u64 {
     let plain = text.replace(',', "");
     let (digits, factor) = [("k", 1e3), ("M", 1e6)]
@@ -247,7 +256,7 @@ fn count(text: &str) -> u64 {
 impl OutputReader for AiderText {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         match stream {
-            Stream::Stdout => self.text(line, on_event),
+            Stream::Stdout => self.parse_line(line, on_event),
             Stream::Stderr if line.trim().is_empty() => {}
             Stream::Stderr => on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) }),
         }
@@ -262,19 +271,21 @@ impl OutputReader for AiderText {
     }
 
     fn finish(&mut self, finished: &Finished) -> ParsedOutput {
-        let words = if self.answered { &self.answer } else { &self.said };
-        words.trim().clone_into(&mut self.output.last_text);
+        let text = if self.answered { &self.answer } else { &self.text };
+        text.trim().clone_into(&mut self.output.last_text);
         let status = match (&finished.ended, self.error.take()) {
-            _ if self.wants.is_some() => AgentStatus::Unavailable { reason: self.wants.take().unwrap_or_default() },
+            _ if self.needed_action.is_some() => {
+                AgentStatus::Unavailable { reason: self.needed_action.take().unwrap_or_default() }
+            }
             (ProcessEnd::Exited(0), _) if self.answered => AgentStatus::Finished,
             (_, Some(error)) if !self.answered => match refused(&self.output.signals, &error) {
-                // It was worth asking again, so it passes.
+                // aider retried the request, so the refusal is temporary.
                 AgentStatus::Failed { reason } if self.output.waiting => {
                     AgentStatus::Limited { until_ms: None, reason }
                 }
                 status => status,
             },
-            (ProcessEnd::Exited(0), _) => match no_answer(&self.said) {
+            (ProcessEnd::Exited(0), _) => match no_answer(&self.text) {
                 Some(line) => AgentStatus::Unavailable { reason: format!("it did not run: {line}") },
                 None => AgentStatus::Failed { reason: "it ended without an answer of the model".to_owned() },
             },

@@ -33,13 +33,13 @@ fn used(tokens_in: u64, tokens_out: u64, (cache_read, cache_write): (u64, u64), 
 }
 
 #[test]
-fn a_whole_run_is_read() {
+fn complete_run_is_parsed() {
     let (reading, events) = read(&[INIT, CALL, FAILED, SAID, DONE], ProcessEnd::Exited(0), "");
     let expected = ParsedOutput {
         status: AgentStatus::Finished,
         final_message: "All done.".into(),
         session: Some("e845fb08".into()),
-        filled: Some(ContextFill { tokens: 124, window: None }),
+        context_fill: Some(ContextFill { tokens: 124, window: None }),
         tokens_in: 246,
         tokens_out: 100,
         cache_read: 6,
@@ -69,7 +69,7 @@ fn a_whole_run_is_read() {
 }
 
 #[test]
-fn how_it_ended_is_judged_by_the_result_line() {
+fn status_follows_from_the_result_line() {
     let failed = |said: &str, status: &str| {
         result(&format!(
             r#""subtype":"success","is_error":true,"api_error_status":{status},"result":"{said}","terminal_reason":"completed""#
@@ -115,7 +115,7 @@ fn how_it_ended_is_judged_by_the_result_line() {
         (vec![WARNED.into(), failed("API Error: 429", "429")], limited("API Error: 429")),
         (
             vec![failed("Claude AI usage limit reached|1790000000", "null")],
-            // The moment in the words is read where the time is known.
+            // The time in the message is parsed if the current time is known.
             limited("Claude AI usage limit reached|1790000000"),
         ),
         (vec![failed("", "null")], broken("completed")),
@@ -135,7 +135,7 @@ fn how_it_ended_is_judged_by_the_result_line() {
             vec![result(r#""subtype":"error_during_execution","is_error":true,"errors":["it broke"]"#)],
             broken("it broke"),
         ),
-        // An error of its own, which its provider did not say: the words of a tool mean nothing.
+        // An error of the program itself; the words of a tool are ignored.
         (
             vec![result(
                 r#""subtype":"error_during_execution","is_error":true,"errors":["hook: expected status 429, connection refused"]"#,
@@ -149,7 +149,7 @@ fn how_it_ended_is_judged_by_the_result_line() {
         (vec![result(r#""subtype":"success","is_error":false,"result":"x""#)], AgentStatus::Finished),
     ] {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        // The exit code is 1 in most of these, and 0 in some versions: it must not matter.
+        // The exit code is 1 in most versions and 0 in some, and must not matter.
         for code in [0, 1] {
             assert_eq!(read(&lines, ProcessEnd::Exited(code), "").0.status, expected, "{lines:?}");
         }
@@ -157,10 +157,10 @@ fn how_it_ended_is_judged_by_the_result_line() {
 }
 
 #[test]
-fn without_a_result_line_the_end_itself_is_judged() {
+fn status_without_result_line_follows_from_the_end() {
     let failed = |reason: &str| AgentStatus::Failed { reason: reason.into() };
     for (how, stderr, expected) in [
-        (ProcessEnd::Exited(0), "", failed("it ended without a word")),
+        (ProcessEnd::Exited(0), "", failed("it ended without any output")),
         (ProcessEnd::Exited(143), "", failed("it exited with 143")),
         (ProcessEnd::Signalled(9), "x\ny\n", failed("it was killed by signal 9: y")),
         (
@@ -182,10 +182,10 @@ fn without_a_result_line_the_end_itself_is_judged() {
 }
 
 #[test]
-fn what_is_new_degrades_to_text() {
+fn unknown_lines_are_reported_as_text() {
     let (text, events) = read(&["Hello,", "", "it is done."], ProcessEnd::Exited(0), "");
     assert_eq!((text.status, text.final_message.as_str()), (AgentStatus::Finished, "Hello,\n\nit is done."));
-    assert!(text.errors[0].contains("not understood"), "{:?}", text.errors);
+    assert!(text.errors[0].contains("read as text"), "{:?}", text.errors);
     assert_eq!(events.len(), 2);
 
     let (renamed, _) = read(&[INIT, SAID, r#"{"type":"outcome","fine":true}"#], ProcessEnd::Exited(0), "");
@@ -210,7 +210,7 @@ fn what_is_new_degrades_to_text() {
 }
 
 #[test]
-fn what_tells_of_a_limit_is_gathered() {
+fn signs_of_a_limit_are_collected() {
     let refusal = result(
         r#""subtype":"success","is_error":true,"api_error_status":429,"api_error":"usage_limit_reached","result":"You've hit your limit","stop_reason":null"#,
     );
@@ -232,7 +232,7 @@ fn what_tells_of_a_limit_is_gathered() {
 }
 
 #[test]
-fn edits_are_told_when_they_succeeded() {
+fn successful_edits_are_reported() {
     let call = |id: &str| {
         format!(
             r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"{id}","name":"Edit","input":{{"file_path":"/t/{id}.rs"}}}}]}}}}"#
@@ -251,17 +251,17 @@ fn edits_are_told_when_they_succeeded() {
 }
 
 #[test]
-fn retries_are_told_and_notes_are_bounded() {
+fn retries_are_reported_and_notes_are_limited() {
     let lines = vec![RETRY; 80];
     let (reading, events) = read(&lines, ProcessEnd::Exited(1), "");
     assert_eq!(reading.errors.len(), 50);
-    assert_eq!(reading.errors[0], "the provider was asked again: rate_limit (429)");
+    assert_eq!(reading.errors[0], "a request to the provider was retried: rate_limit (429)");
     assert_eq!(events[1], AgentEvent::Retried { reason: "rate_limit (429)".into() });
 }
 
 #[test]
-fn what_a_message_used_is_told_once_and_the_model_is_the_last_that_served() {
-    // A message comes in several lines; what an error says comes from no model.
+fn usage_of_a_message_is_reported_once_with_the_last_model() {
+    // A message is spread over several lines; error messages do not name the model.
     let other = CALL.replace("\"m1\"", "\"m3\"").replace("\"role\"", "\"model\":\"claude-opus-4-5\",\"role\"");
     let made_up = SAID.replace("\"m2\"", "\"m4\"").replace("\"role\"", "\"model\":\"<synthetic>\",\"role\"");
     let (reading, events) = read(&[INIT, CALL, CALL, &other, &made_up], ProcessEnd::Signalled(15), "");
@@ -276,12 +276,12 @@ fn what_a_message_used_is_told_once_and_the_model_is_the_last_that_served() {
 }
 
 #[test]
-fn a_line_that_is_cut_or_broken_makes_no_success_without_a_word() {
+fn corrupted_output_never_becomes_a_success_without_text() {
     let text = [INIT, CALL, FAILED, SAID, DONE].join("\n");
     let mut cut = 0;
     spoilt_text(PRESET.reader, &text, &mut |what, reading| {
         assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
-        cut += u32::from(reading.errors.iter().any(|note| note.contains("broken JSON")));
+        cut += u32::from(reading.errors.iter().any(|note| note.contains("invalid JSON")));
     });
     assert!(cut > 5, "what is cut is noted");
 }

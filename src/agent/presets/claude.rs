@@ -1,56 +1,67 @@
-//! Claude Code: how it is called, and how its stream of JSON lines is read.
+//! Claude Code: arguments, settings and the parser of its `stream-json` output.
 //!
-//! What it prints differs between versions, and neither its exit code nor `subtype` tells how it went (a refused
-//! request is `"subtype":"success"`; an interrupted run exits with 0). So: `is_error` of the result line decides, then
-//! `terminal_reason`; without a result line, whether there was any text. Unknown lines and fields are passed over.
+//! The output differs between versions, and neither the exit code nor `subtype` shows success (a refused request is
+//! `"subtype":"success"`; an interrupted run exits with 0). The status follows from `is_error` of the result line, then from
+//! `terminal_reason`; without a result line, from whether there was any text. Unknown lines and fields are ignored.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 
-use super::broker::ModelKey;
-use super::preset::{
-    AgentPreset, MAX_EVENT_TEXT, OutputReader, ParsedOutput, PromptDelivery, RunContext, shortened, variables, words,
+use crate::agent::broker::ModelKey;
+use crate::agent::output::{MAX_KEPT, MAX_NOTES, OutputAccumulator};
+use crate::agent::preset::{
+    AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
+    variables, words,
 };
-use super::refusal::{gave_up, refused};
-use super::session::ContextFill;
-use super::stream::{MAX_KEPT, MAX_NOTE, MAX_NOTES, OutputAccumulator, Tokens};
-use super::{AgentEvent, AgentStatus};
+use crate::agent::refusal::{gave_up, refused};
+use crate::agent::text::{MAX_EVENT_TEXT, MAX_NOTE, shortened};
+use crate::agent::usage::{ContextFill, RunTokens};
+use crate::agent::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::http_error;
 use crate::process::{Finished, Stream};
 
-/// How often it asks the provider again; with more it would sit in a back-off for minutes.
+/// Maximum number of retries of a request; with more it would wait for minutes.
 const MAX_RETRIES: &str = "3";
-/// How long it waits for an answer, in milliseconds.
+/// Time limit for an answer, in milliseconds.
 const API_TIMEOUT_MS: &str = "300000";
 
+/// Preset of Claude Code.
 pub(super) const PRESET: AgentPreset = AgentPreset {
-    name: "claude",
-    program: Some("claude"),
+    program: Some(AgentProgram {
+        name: "claude",
+        package: AgentPackage::Npm("@anthropic-ai/claude-code"),
+        tested_version: (2, 1),
+        login_variables: &["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"],
+    }),
     arguments,
     environment,
     prompt: PromptDelivery::Stdin,
-    reader: || Box::new(ClaudeStream::default()),
     version: Some(&["--version"]),
     sessions: &[".claude/projects"],
     keys: &[ModelKey {
         keys: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
         addresses: &["ANTHROPIC_BASE_URL"],
-        usual: Some("https://api.anthropic.com"),
-        unless: &["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"],
+        default_address: Some("https://api.anthropic.com"),
+        unless_set: &["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"],
     }],
-    model_at: &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
-    ..AgentPreset::NOTHING
+    model_hosts: &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
+    is_output_format: true,
+    usage: UsageReport::Cost,
+    reports_usage_during_run: true,
+    reports_context_window: true,
+    protected_paths: &["**/CLAUDE.md", "**/.claude/**"],
+    ..AgentPreset::new("claude", || Box::new(ClaudeStream::default()))
 };
 
 fn arguments(call: &RunContext<'_>) -> Vec<String> {
-    // Without a sandbox its own gate is the only one: edits pass, as do commands that only make files in the tree
-    // (`touch`); other commands do not, unless the operator's `args` say so.
+    // Without a sandbox its own permissions are the only protection: edits are allowed, and commands that only create files
+    // in the tree (`touch`); other commands are denied unless the operator's `args` allow them.
     let mode = if call.run.sandboxed { "bypassPermissions" } else { "acceptEdits" };
     let mut arguments =
         words(&["-p", "--output-format", "stream-json", "--verbose", "--permission-mode", mode, "--strict-mcp-config"]);
-    // A repository's own settings could send the key elsewhere (`env.ANTHROPIC_BASE_URL`) or run hooks.
+    // Settings in the repository could send the key elsewhere (`env.ANTHROPIC_BASE_URL`) or run hooks.
     arguments.extend(["--setting-sources", "user"].map(str::to_owned));
     if let Some(model) = call.model {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
@@ -78,14 +89,14 @@ fn environment(call: &RunContext<'_>) -> Vec<(String, String)> {
         ("API_TIMEOUT_MS", API_TIMEOUT_MS),
     ];
     if call.root && call.run.sandboxed {
-        // As the superuser it refuses to work without questions unless it is told that it is shut in.
+        // As root it refuses to work without confirmation unless it is told that it runs in a sandbox.
         environment.push(("IS_SANDBOX", "1"));
     }
     variables(&environment)
 }
 
-/// Kinds of lines that say nothing we need.
-const PASSED_OVER: [&str; 8] = [
+/// Types of lines that are ignored.
+const IGNORED: [&str; 8] = [
     "system",
     "stream_event",
     "control_request",
@@ -98,21 +109,21 @@ const PASSED_OVER: [&str; 8] = [
 /// Tools that change a file.
 const EDITORS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
 
-/// Reads Claude Code's `stream-json` output, a line at a time.
+/// Reads Claude Code's `stream-json` output line by line.
 #[derive(Debug, Default)]
-pub struct ClaudeStream {
+struct ClaudeStream {
     output: OutputAccumulator,
-    usage: BTreeMap<String, Tokens>,
-    /// Files that calls under way change.
+    usage: BTreeMap<String, RunTokens>,
+    /// Files that pending calls change, by the id of the call.
     edits: HashMap<String, String>,
-    /// The name of the limit that the provider told of.
+    /// Name of the limit that the provider reported.
     limit: Option<String>,
     result: Option<Value>,
 }
 
 impl ClaudeStream {
-    /// Takes a line; what it means for people goes to `on_event`. Lines that are not JSON are kept as text.
-    pub fn line(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+    /// Parses one line and reports its events. Lines that are not JSON are reported as text.
+    fn line(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         let Some(event) = self.output.parse_object(line, on_event) else { return };
         self.output.record_session(&event["session_id"], on_event);
         match event["type"].as_str().unwrap_or_default() {
@@ -132,7 +143,7 @@ impl ClaudeStream {
                 self.output.tokens = self.tokens();
                 self.output.report_usage(on_event);
             }
-            kind if PASSED_OVER.contains(&kind) => {}
+            kind if IGNORED.contains(&kind) => {}
             kind => self.output.record_unknown_event(kind, &event, on_event),
         }
     }
@@ -140,17 +151,17 @@ impl ClaudeStream {
     fn assistant(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         let message = &event["message"];
         let usage = counted(&message["usage"]);
-        if usage != Tokens::default() && (self.usage.len() < MAX_KEPT) {
-            // One message comes in several lines, each with the usage so far.
+        if usage != RunTokens::default() && (self.usage.len() < MAX_KEPT) {
+            // A message is spread over several lines, each with the usage so far.
             let id = message["id"].as_str().unwrap_or_default().to_owned();
             let is_new = self.usage.insert(id, usage) != Some(usage);
-            // An agent that it called has a context of its own.
+            // A subagent has a context of its own.
             if event["parent_tool_use_id"].is_null() {
                 self.output.record_model(&message["model"]);
-                self.output.filled = Some(ContextFill { tokens: usage.total(), window: None });
+                self.output.context_fill = Some(ContextFill { tokens: usage.total(), window: None });
             }
             if is_new {
-                // The result line says what it cost; until then it can be estimated.
+                // The result line contains the cost; until then it can be estimated.
                 self.output.tokens = self.messages();
                 self.output.report_usage(on_event);
             }
@@ -202,12 +213,12 @@ impl ClaudeStream {
         }
     }
 
-    /// Tokens: by model where it adds them up so, else in all, else by message. The figures of the result line are 0
-    /// where it ran out of money.
-    fn tokens(&self) -> Tokens {
+    /// Returns the tokens: the sum by model if it is reported, else the total, else the sum of all messages. The figures of the
+    /// result line are 0 if the budget was used up.
+    fn tokens(&self) -> RunTokens {
         let result = self.result.as_ref().unwrap_or(&Value::Null);
         let by_model = result["modelUsage"].as_object().into_iter().flat_map(|models| models.values());
-        let models = by_model.fold(Tokens::default(), |sum, model| {
+        let models = by_model.fold(RunTokens::default(), |sum, model| {
             let number = |name: &str| model[name].as_u64().unwrap_or(0);
             sum.plus(added(
                 number("inputTokens"),
@@ -217,14 +228,14 @@ impl ClaudeStream {
             ))
         });
         let sums = [models, counted(&result["usage"]), self.messages()];
-        sums.into_iter().find(|sum| *sum != Tokens::default()).unwrap_or_default()
+        sums.into_iter().find(|sum| *sum != RunTokens::default()).unwrap_or_default()
     }
 
-    fn messages(&self) -> Tokens {
-        self.usage.values().fold(Tokens::default(), |sum, tokens| sum.plus(*tokens))
+    fn messages(&self) -> RunTokens {
+        self.usage.values().fold(RunTokens::default(), |sum, tokens| sum.plus(*tokens))
     }
 
-    /// Tokens that fit into the context of its model; of several models, that of the one that read most.
+    /// Returns the context window of the model; of several models, that of the one with most input tokens.
     fn window(&self) -> Option<u64> {
         let models = self.result.as_ref()?["modelUsage"].as_object()?.values();
         let read = |model: &&Value| model["cacheReadInputTokens"].as_u64().max(model["inputTokens"].as_u64());
@@ -246,30 +257,30 @@ impl ClaudeStream {
         .clone_into(&mut self.output.stop_reason);
         match result["subtype"].as_str().unwrap_or_default() {
             "error_max_budget_usd" => AgentStatus::OverBudget,
-            // Not an error of the work: the next iteration goes on from here.
+            // Not an error: the next iteration continues the work.
             "error_max_turns" => {
                 self.output.add_note("it stopped at its limit of turns".to_owned());
                 AgentStatus::Finished
             }
             _ if is_error => {
-                let said = result["result"].as_str().filter(|text| !text.trim().is_empty());
-                let said = said.or(self.output.notes.last().map(String::as_str)).unwrap_or(reason);
-                let said = shortened(said.trim(), MAX_NOTE);
-                self.gave_up(result, &said)
+                let message = result["result"].as_str().filter(|text| !text.trim().is_empty());
+                let message = message.or(self.output.notes.last().map(String::as_str)).unwrap_or(reason);
+                let message = shortened(message.trim(), MAX_NOTE);
+                self.gave_up(result, &message)
             }
             _ if reason != "completed" => AgentStatus::Failed { reason: format!("it ended with {reason:?}") },
             _ => AgentStatus::Finished,
         }
     }
 
-    /// An error that it gave up on.
-    fn gave_up(&mut self, result: &Value, said: &str) -> AgentStatus {
+    /// Returns the status of a run that ended with an error.
+    fn gave_up(&mut self, result: &Value, message: &str) -> AgentStatus {
         let signals = &mut self.output.signals;
         let of_provider = is_refusal(result);
         if of_provider {
-            signals.learn(said);
+            signals.learn(message);
         } else {
-            signals.add_message(said);
+            signals.add_message(message);
         }
         if let Some(status) = result["api_error_status"].as_u64() {
             signals.status = http_error(status);
@@ -280,10 +291,10 @@ impl ClaudeStream {
         }
         match (&self.limit, signals.resets_at) {
             (Some(limit), until) => {
-                AgentStatus::Limited { until_ms: until.map(|at| at.0), reason: format!("{said} ({limit})") }
+                AgentStatus::Limited { until_ms: until.map(|at| at.0), reason: format!("{message} ({limit})") }
             }
-            (None, _) if of_provider => refused(signals, said),
-            (None, _) => gave_up(signals, said),
+            (None, _) if of_provider => refused(signals, message),
+            (None, _) => gave_up(signals, message),
         }
     }
 }
@@ -305,7 +316,7 @@ impl OutputReader for ClaudeStream {
         self.output.waiting
     }
 
-    /// Newer versions give the cost and the tokens by model of the whole session; `usage` is of the run in all of them.
+    /// Newer versions report cost and tokens by model for the whole session; `usage` covers the run in all versions.
     fn observed_tokens(&self) -> Option<u64> {
         let of_run = self.result.as_ref().map_or(0, |result| counted(&result["usage"]).total());
         Some(of_run.max(self.messages().total()))
@@ -314,7 +325,7 @@ impl OutputReader for ClaudeStream {
     fn finish(&mut self, finished: &Finished) -> ParsedOutput {
         self.output.tokens = self.tokens();
         let window = self.window();
-        self.output.filled = self.output.filled.map(|filled| ContextFill { window, ..filled });
+        self.output.context_fill = self.output.context_fill.map(|context_fill| ContextFill { window, ..context_fill });
         let result = self.result.take().unwrap_or_default();
         let status =
             if result.is_object() { self.judged(&result) } else { self.output.status_without_result(finished) };
@@ -329,13 +340,13 @@ impl OutputReader for ClaudeStream {
     }
 }
 
-/// Whether an error is its provider's: a request that was refused counts as a success of the program.
+/// Whether an error is the provider's: for a refused request the program itself reports success.
 fn is_refusal(result: &Value) -> bool {
     result["subtype"] == "success" || result["api_error_status"].is_u64()
 }
 
-/// Tokens of an answer.
-fn counted(usage: &Value) -> Tokens {
+/// Returns the tokens of an answer.
+fn counted(usage: &Value) -> RunTokens {
     let number = |name: &str| usage[name].as_u64().unwrap_or(0);
     added(
         number("input_tokens"),
@@ -345,9 +356,9 @@ fn counted(usage: &Value) -> Tokens {
     )
 }
 
-fn added(fresh: u64, cache_read: u64, cache_write: u64, written: u64) -> Tokens {
+fn added(fresh: u64, cache_read: u64, cache_write: u64, written: u64) -> RunTokens {
     let read = fresh.saturating_add(cache_read).saturating_add(cache_write);
-    Tokens { read, written, cache_read, cache_write }
+    RunTokens { read, written, cache_read, cache_write }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ fn read(case: &str, how: ProcessEnd) -> (ParsedOutput, Vec<AgentEvent>) {
 }
 
 #[test]
-fn a_whole_run_is_read() {
+fn complete_run_is_parsed() {
     let (reading, events) = read("success", ProcessEnd::Exited(0));
     assert_eq!((&reading.status, reading.final_message.as_str()), (&AgentStatus::Finished, "All done."));
     assert_eq!((reading.tokens_in, reading.tokens_out, reading.cache_read), (240, 100, 40));
@@ -27,7 +27,7 @@ fn a_whole_run_is_read() {
 }
 
 #[test]
-fn a_refusal_is_read_with_its_headers() {
+fn refusal_is_parsed_with_its_headers() {
     let (reading, _) = read("429", ProcessEnd::Exited(1));
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
     let signals = &reading.signals;
@@ -41,12 +41,12 @@ fn a_refusal_is_read_with_its_headers() {
 }
 
 #[test]
-fn its_log_shows_that_it_waits() {
+fn log_lines_show_retries() {
     let (reading, events) = read("429-waiting-killed", ProcessEnd::Stopped("it waits".into()));
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
     let again = AgentEvent::Retried { reason: "Request is refused by the test".into() };
     assert_eq!(events.iter().filter(|event| **event == again).count(), 1, "the title's own requests do not count");
-    // The name of the error says that a provider said it.
+    // The name of the error shows that it is the provider's.
     let log = r#"timestamp=2026-11-23T06:33:07.127Z level=ERROR message="stream error" small=false agent=build error.error="AI_APICallError: Rate limit reached for m. Please try again in 20m.""#;
     let (reading, _) = played((PRESET.reader)(), "", log, ProcessEnd::Stopped("it waits".into()));
     let limit = classify(&reading.signals, Timestamp(0)).expect("a limit");
@@ -54,7 +54,7 @@ fn its_log_shows_that_it_waits() {
 }
 
 #[test]
-fn costs_add_up_and_a_refused_tool_is_named() {
+fn costs_are_summed_and_denied_tools_are_listed() {
     let step = r#"{"type":"step_finish","part":{"reason":"stop","cost":0.25,"tokens":{"input":10,"output":5,"reasoning":2,"cache":{"read":3,"write":4}}}}"#;
     let tool = r#"{"type":"tool_use","part":{"tool":"bash","state":{"status":"error","error":"The user rejected permission to use this specific tool call."}}}"#;
     let text = r#"{"type":"text","part":{"text":"Done."}}"#;
@@ -65,7 +65,7 @@ fn costs_add_up_and_a_refused_tool_is_named() {
 }
 
 #[test]
-fn empty_answers_are_counted_until_it_is_hopeless() {
+fn repeated_empty_answers_stop_the_run() {
     let empty = r#"{"type":"step_start","part":{}}
 {"type":"step_finish","part":{"reason":"unknown","tokens":{}}}"#;
     let mut reader = (PRESET.reader)();
@@ -82,7 +82,7 @@ fn empty_answers_are_counted_until_it_is_hopeless() {
 }
 
 #[test]
-fn what_is_new_or_broken_degrades() {
+fn corrupted_output_never_becomes_a_success_without_text() {
     spoilt(PRESET.reader, "opencode", "success", &mut |what, reading| {
         assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
     });
