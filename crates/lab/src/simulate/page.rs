@@ -15,169 +15,169 @@ const RIVALS: [&str; 2] = ["stall rule", "Luby restarts"];
 const BOUND: &str = "all seen, three late";
 
 const HEAD: &str = "\
-This page says what control, oversight and strategy are worth under stated assumptions. A stochastic agent takes many
-tasks. Each task is played by every policy with the same luck, and the outcomes are compared. The policy called \"ours\" is
-the pipeline that loops run (`domain/supervision.rs`), fed with the records that the agent leaves.
+The value of control, oversight and strategy under stated assumptions. A stochastic agent works on many tasks. Every policy
+plays each task with the same random numbers, and the results are compared. The policy \"ours\" is the pipeline that real loops
+run (`domain/supervision`), applied to the records of the simulated agent.
 
-A simulation shows what follows from its assumptions. It does not show that real agents behave like this. How agents behave
-was laid down before thresholds were tuned; the oracle and the unit of the Luby restarts were corrected after first runs.
-Thresholds were tuned on the mixes `everyday`, `rough` and `bleak` and on twelve that were drawn by chance (`drawn-101` to
-`drawn-112`): in a drawn mix every weight, chance and price of `everyday` is multiplied by a factor of its own (log-normal,
-sigma 0.5). Twelve more (`drawn-201` to `drawn-212`) and the mixes `gentle`, `hopeless` and `shifty` were not tuned on, but
-their figures were looked at meanwhile. The mixes `drawn-16` to `drawn-21` were played once, when tuning was over, and nothing
-was changed after their figures were seen. They take the place of `drawn-1` to `drawn-15`, which earlier versions of
-this page had. All was tuned with other seeds than those of this page.
+A simulation shows what follows from its assumptions. It does not show that real agents behave like this. The behaviour of
+agents was fixed before thresholds were tuned; the oracle and the unit of the Luby restarts were corrected after first runs.
+Thresholds were tuned on the mixes `everyday`, `rough` and `bleak` and on twelve random ones (`drawn-101` to `drawn-112`): a
+drawn mix multiplies every weight, probability and value of `everyday` by a separate factor (log-normal, sigma 0.5). Twelve more
+(`drawn-201` to `drawn-212`) and the mixes `gentle`, `hopeless` and `shifty` were not tuned on, but their figures were known
+during tuning. The mixes `drawn-16` to `drawn-21` were played once, after tuning, and nothing was changed after their figures
+were known. They replace `drawn-1` to `drawn-15` of earlier versions of this page. Tuning used other seeds than this page.
 
-The tasks of a mix are taken to be loops of one repository, one after the other. So `ours` knows from the second on what
-earlier ones were like, as far as their records say (`domain/experience.rs`); `ours, no earlier loops` is the same where each
-loop is the first. Most of what they bring, ten of them bring; fifty are remembered.";
+The tasks of a mix are consecutive loops of one repository. From the second loop on, `ours` knows from the records what earlier
+loops were like (`domain/supervision/experience.rs`); in `ours, no earlier loops` each loop is the first. Ten earlier loops
+bring most of the benefit; fifty are kept.";
 
 const MODEL: &str = "\
-- A task has a number of tests. A healthy agent makes some progress in most iterations and none in others; how much differs
-  from task to task and from iteration to iteration. Tests fail by accident now and then, and runs break off.
-- At some point of a task an agent may meet a snag: a wall (the same error whatever is tried), drift (work on something
-  else), silence (nothing is changed), crashes, a seesaw (one thing mended, another broken), rot (each change spoils more
-  than it mends) or a shortcut (checks are weakened). A snag stays until something ends it; the chances are in the table
-  below. After it the agent goes on as before, and may meet another.
-- A healthy agent that is warned, redirected or started afresh loses part of its next iteration.
-- A person who is asked may not answer, and then the loop ends. One who answers gives guidance, or sees that a task is
-  hopeless and ends it. A loop that asks too often is ended.
-- More effort costs in proportion and pays by its square root. The strong model is a little faster and costs twice as much.
-- What a policy sees are the records alone. The oracle sees what holds an agent up, steps in at once, and does not begin
-  tasks that are hopeless or need more iterations than there are; it is out of reach.";
+- A task has a number of tests. An agent without obstacles makes progress in most iterations and none in others; rates differ
+  between tasks and between iterations. Tests fail by chance now and then, and agent runs fail.
+- At some point of a task an agent may meet an obstacle: a wall (the same error after every attempt), drift (work on something
+  else), silence (no changes), crashes, a seesaw (each change fixes one thing and breaks another), rot (changes break more than
+  they fix) or a shortcut (weakened checks). An obstacle lasts until something ends it, with the probabilities in the table
+  below. The agent then continues as before, and may meet another obstacle.
+- An agent without obstacles that is warned, redirected or restarted loses part of its next iteration.
+- A person who is asked may not answer, which ends the loop. One who answers gives guidance, or recognises a hopeless task and
+  ends it. A loop that asks too often is ended.
+- The cost of effort is proportional, its effect grows with the square root. The strong model is a little faster and costs twice
+  as much.
+- Policies see only the records. The oracle knows the obstacles, intervenes immediately, and does not start tasks that are
+  hopeless or need more iterations than are allowed; no real policy can reach it.";
 
 /// Interpretation of the figures.
 const READING: &str = "\
-- The prompt's tone was switched off. It followed a signal that is near 1 in most loops, so that it was a fixed factor: where
-  a drawn mix has it that urgent prompts make agents faster, it brought up to 12 iterations a task, and where they make them
-  slower it cost as much. The 93 % and 100 % that an earlier version of this page had for two drawn mixes came from it, and so
-  did the -21 % of a third. They said nothing of supervision.
-- What pays most besides: weakened checks are seen; an iteration that they were weakened in measures nothing, so that honest
-  work after it is not held against it; a loop that stands still for longer than its own pace explains is redirected, up to
-  three times in as many iterations; and a loop gives up, as at a limit, when its rest is not worth its likely cost.
-- Earlier loops of a repository tell how often its loops stand still and at which pace they go. That halves the healthy loops
-  that are disturbed, because a standstill that is nothing unusual there is left alone, and ends loops sooner whose like was
-  never done in time. Over the mixes `drawn-201` to `drawn-212` 64 % of the gap were closed and 2.5 % disturbed; where each
-  loop was the first, 63 % and 4.3 %. Here a repository does not change; real ones do, and what a loop was like is forgotten
-  after fifty more. Where hardly a task can be done in time, more is gained and more healthy loops are disturbed: those few
-  that would have been done by luck are given up with the others.
-- What is over is not held against a loop again: going to and fro counts where the newest iteration has a part in it, and lost
-  tests do not while they come back. Before that, agents that a redirect had freed were redirected once more, and slowed down.
-- In the model, checks that are weakened always show as tests that are skipped. Real ones do not, so that in practice fewer
-  false completions are caught than here.
-- The aim of 80 % is not reached on every mix, and for some it cannot be. `all seen, three late` knows for certain what holds an
-  agent up and how fast it is, three iterations late, but not what is hopeless; records do not say as much as that. What is
-  left between ours and it is what has to be guessed from records; what is left between it and the oracle is the price of
-  having to begin at all. Where most tasks cannot be done in 25 iterations or are not worth their cost, the oracle does not begin
-  them, while any other policy pays for the iterations by which a pace is known.
-- Iterations on a hopeless task cannot come down to six: the wall itself comes after three to five iterations, it looks
-  like a plateau of a healthy loop for three more, and it is told from one that another approach overcomes only by trying.
-  Of all tasks that are not done, the iterations are fewer by 40 % and more on most mixes.
-- More healthy loops are disturbed than aimed at where they are slow and uneven. Some of these give up although they would be
-  done at the end of their limit. To give up nothing (`strategy.outlook.enabled: false`) closed 12 points less of the gap over
-  the mixes `drawn-201` to `drawn-212`, and disturbed 2.1 % instead of 2.5 %; not to look for standstills
-  (`standstill_chance: 0`) closed 2 points less, and disturbed 1.6 %.
-- People are worth little once three redirects came first, and often less than they cost here: who is asked then is mostly
-  asked about a hopeless task. They are asked all the same, because a real one can say what no model knows.
-- Where no check counts its tests, completion is nothing or everything, and rules that watch it take every loop for stuck:
-  before that was seen to, half of the healthy loops were disturbed, and a limit of ten was worth more. There an error that was
-  not met before counts as movement, and only a loop that goes round among its errors stands still.
-- PID control as such brings little; its actuators are off by default, and can be switched on.
-- The pauses of strategy itself are worth about nothing: the overseer has asked before. They are a last resort, for loops in
-  which no detection fires. Detections that are worth about 0 here are not worthless: the model has no loops that run away with
-  money, and few that leave their task.";
+- The tone of the prompt was disabled. It followed a signal that is near 1 in most loops, so it was a constant factor: in drawn
+  mixes in which urgent prompts make agents faster it gained up to 12 iterations per task, and in the opposite ones it lost as
+  much. The 93 % and 100 % of two drawn mixes and the -21 % of a third in an earlier version of this page came from it and said
+  nothing about supervision.
+- The largest gains: weakened checks are detected; an iteration with weakened checks measures nothing, so that honest work after
+  it is not penalised; a loop that stands still for longer than its own rate of progress explains is redirected, up to three
+  times in as many iterations; and a loop gives up, as at a limit, when its rest is not worth its likely cost.
+- Earlier loops of a repository show how often its loops stand still and how fast they progress. This halves the share of healthy
+  loops that are disturbed, because a usual standstill is ignored, and ends loops sooner if similar ones were never done in time.
+  Over the mixes `drawn-201` to `drawn-212` 64 % of the gap were closed and 2.5 % disturbed; with each loop as the first, 63 %
+  and 4.3 %. A simulated repository does not change; real ones do, and a loop is forgotten after fifty more. If hardly any task
+  can be done in time, more is gained and more healthy loops are disturbed: the few that would be done by chance are given up
+  with the others.
+- Resolved problems are ignored: oscillation counts only if the latest iteration is part of it, and lost tests do not count while
+  they return. Previously agents that a redirect had helped were redirected again and slowed down.
+- In the model, weakened checks always show as skipped tests. Real ones do not, so that in practice fewer false completions are
+  detected than here.
+- The target of 80 % is not reached on every mix, and on some it cannot be. `all seen, three late` knows obstacles and the agent's
+  rate of progress with certainty, three iterations late, but not which tasks are hopeless; records show less than that. The
+  difference between `ours` and this bound is what has to be estimated from records; the difference between the bound and the
+  oracle is the price of starting at all. If most tasks cannot be done in 25 iterations or are not worth their cost, the oracle
+  does not start them, while any other policy pays for the iterations that reveal the rate of progress.
+- Iterations on a hopeless task cannot fall to six: the wall appears after three to five iterations, it looks like a plateau of a
+  healthy loop for three more, and only attempts show whether another approach overcomes it. Over all tasks that are not done,
+  iterations fall by 40 % and more on most mixes.
+- If healthy loops are slow and uneven, more of them are disturbed than the target allows. Some give up although they would be
+  done at the end of their limit. Never giving up (`strategy.outlook.enabled: false`) closed 12 points less of the gap over the
+  mixes `drawn-201` to `drawn-212`, and disturbed 2.1 % instead of 2.5 %; ignoring standstills (`standstill_chance: 0`) closed
+  2 points less, and disturbed 1.6 %.
+- After three redirects, questions to people bring little and often less than they cost here, because most of them concern a
+  hopeless task. They are asked anyway, because a real person knows what no model knows.
+- If no check counts its tests, completion is all or nothing, and rules that watch it consider every loop stuck: before this was
+  fixed, half of the healthy loops were disturbed, and a limit of ten was worth more. In such loops an error that was not seen
+  before counts as progress, and only a loop that repeats its errors stands still.
+- PID control alone brings little; its actuators are disabled by default and can be enabled.
+- The pauses of strategy are worth about nothing, because the overseer asks before them. They are a last resort for loops in which
+  no detection fires. Detections that are worth about 0 here are not useless: the model has no loops that waste money, and few
+  that leave their task.";
 
 const POLICIES: &str = "\
-- `limit of 5`, `10`, `25`: on until the checks hold, at most so many iterations. No policy may take more than 25.
-- `the agent's claim`: on until the agent says that it is done.
-- `stall rule`: where nothing got better for three iterations, a fresh start, the next time a person, then the end. This is
-  the simple rule to beat; two, four and five iterations were no better on the mixes that we tuned on.
+- `limit of 5`, `10`, `25`: continue until the checks pass, for at most this many iterations. No policy may take more than 25.
+- `the agent's claim`: continue until the agent reports that it is done.
+- `stall rule`: after three iterations without improvement first a fresh session, then a question, then the end. This is the
+  simple rule to beat; two, four and five iterations were no better on the mixes that thresholds were tuned on.
 - `Luby restarts`: fresh sessions after 1, 1, 2, 1, 1, 2, 4, ... times three iterations; the work is kept.
-- `ours`: the defaults of this version. A loop that gives up ends, as at its limit; nobody counts as asked for either.
-- `ours, no earlier loops`: the same in a repository that had no loop before.
-- `ours, told the worth`: the same where the operator has said what a finished task is worth (`strategy.outlook.task_worth`);
-  `ours` takes it to be 40 whatever the mix.
-- `all seen, three late`: no policy but a bound. It sees what holds an agent up when that has lasted for three iterations, then
-  redirects at once and up to three times in a row, asks a person once, and ends; it ends also where the rest does not fit or
-  costs more than the task is worth, which it knows for certain after three iterations.
+- `ours`: the defaults of this version. A loop that gives up ends, as at its limit; neither counts as a question.
+- `ours, no earlier loops`: the same with each loop as the first of its repository.
+- `ours, told the worth`: the same with the value of a finished task set (`strategy.outlook.task_worth`); `ours` assumes 40 in
+  every mix.
+- `all seen, three late`: an upper bound. It knows obstacles after they have lasted for three iterations, redirects up to three
+  times in a row, asks a person once, and ends; it also ends if the rest does not fit into the limit or costs more than the task
+  is worth, which it knows with certainty after three iterations.
 
-Completion is measured from the records' checks by the function that measures it in loops (`CheckReport::completion`): a
-build and a lint that hold at the start, and tests that all fail then.
+Completion is measured from the records' checks by the function that real loops use (`CheckReport::completion`): build and lint
+pass at the start, and all tests fail then.
 
-Worth is counted in usual iterations: a finished task, less what its iterations cost, less what people cost who were asked,
-less a fine for a task that was called done and was not. The gap is the one between a limit of ten iterations and the
-oracle, in worth. A loop is healthy where nothing holds its agent up and it would be done within the limit if left alone;
-it counts as disturbed where it was warned, redirected, started afresh, held or given up. Loops that nothing holds up but that
-would not be done in time are counted apart. Intervals are those of 95 %: of the normal distribution for means, by bootstrap over the tasks for ratios; `±` gives half of
-their width.";
+Value is counted in usual iterations: a finished task, minus the cost of its iterations, minus the cost of questions to people,
+minus a penalty for a task that was accepted although it was not done. The gap is the difference in value between a limit of ten
+iterations and the oracle. A loop is healthy if its agent has no obstacles and would be done within the limit without
+intervention; it counts as disturbed if it was warned, redirected, restarted, paused or given up. Loops without obstacles that
+would not be done in time are counted separately. Intervals are 95 %: by the normal distribution for means, by bootstrap over the
+tasks for ratios; `±` is half of their width.";
 
 /// Reasons for the defaults that differ from the preset `seed`, by key.
 const REASONS: [(&str, &str); 27] = [
     (
         "control.actuators.effort.enabled",
-        "The signal is near 1 for most of a loop, so each run got one and a half times the budget. It pays only where progress grows as fast as the effort.",
+        "The signal is near 1 for most of a loop, so each run got one and a half times the budget. This pays only if progress is proportional to effort.",
     ),
     (
         "control.actuators.model.enabled",
-        "For the same reason the strong model ran almost always. It pays only where it is faster by more than it costs.",
+        "For the same reason almost every run used the strong model. This pays only if its speed exceeds its cost.",
     ),
-    ("control.actuators.breadth.enabled", "It slowed healthy loops as much as it helped those that go to and fro."),
+    ("control.actuators.breadth.enabled", "It slowed healthy loops as much as it helped oscillating ones."),
     (
         "control.actuators.tone.enabled",
-        "The signal is near 1 in healthy loops too, so that every prompt said it was urgent: a gain or a loss by luck.",
+        "The signal is near 1 in healthy loops too, so that every prompt was urgent: a gain or a loss by chance.",
     ),
-    ("control.actuators.memory.enabled", "It follows I, which grows in healthy loops too."),
-    ("oversight.climb_after", "What is done about a snag shows in the next iteration; waiting for two costs one."),
+    ("control.actuators.memory.enabled", "It follows the integral term, which grows in healthy loops too."),
+    ("oversight.climb_after", "The effect of an intervention shows in the next iteration; waiting for two costs one."),
     (
         "oversight.redirects",
-        "Another approach is cheaper than a person, and the next often works where those before did not.",
+        "Another approach is cheaper than a person, and the next often works after earlier ones failed.",
     ),
     ("oversight.min_progress", "One test of many is progress."),
     (
         "oversight.stuck.window",
-        "Errors are counted over more iterations, so that another error in between does not hide a wall.",
+        "Errors are counted over more iterations, so that a different error between them does not hide a wall.",
     ),
-    ("oversight.stuck.progress_window", "Two iterations more tell a plateau of a healthy loop from a wall."),
+    ("oversight.stuck.progress_window", "Two more iterations distinguish a plateau of a healthy loop from a wall."),
     (
         "oversight.stuck.same_error_count",
-        "Healthy loops show the same error a few times; what stands still for longer than is usual is found sooner by `standstill_chance`.",
+        "Healthy loops repeat an error a few times; `standstill_chance` finds unusual standstills sooner.",
     ),
-    ("oversight.stuck.critical_error_count", "It pauses a loop only after its redirects."),
+    ("oversight.stuck.critical_error_count", "It should pause a loop only after its redirects."),
     (
         "oversight.stuck.no_progress_iterations",
-        "Healthy loops stand still for a while; what is unusual for a loop is told by `standstill_chance`.",
+        "Healthy loops stand still for a while; `standstill_chance` detects what is unusual.",
     ),
     (
         "oversight.stuck.standstill_chance",
-        "A loop is compared with its own pace: three iterations without a step are nothing in a halting one, and much in a steady one.",
+        "A loop is compared with its own rate of progress: three iterations without progress are usual in an uneven loop, and unusual in a steady one.",
     ),
-    ("oversight.stuck.same_reflection_count", "Short plateaus teach the same thing."),
+    ("oversight.stuck.same_reflection_count", "Reflections repeat on short plateaus."),
     (
         "oversight.stuck.alarm_beside",
-        "The alarm takes a plateau of three iterations for the end of the road, with one other signal too.",
+        "The alarm treats a plateau of three iterations as critical, even with only one other signal.",
     ),
-    ("oversight.oscillation.critical_cycles", "It pauses a loop only after its redirects."),
+    ("oversight.oscillation.critical_cycles", "It should pause a loop only after its redirects."),
     (
         "oversight.oscillation.trend_turns",
-        "A single error of a tool moves P to and fro; completion has to turn as well.",
+        "A single tool error reverses the proportional term; completion has to reverse as well.",
     ),
-    ("oversight.oscillation.min_swing", "A test or two that fail by accident are no swing."),
-    ("oversight.oscillation.sign_changes", "Accidents turn completion to and fro in healthy loops as well."),
+    ("oversight.oscillation.min_swing", "One or two tests that fail by chance are no oscillation."),
+    ("oversight.oscillation.sign_changes", "Chance failures reverse completion in healthy loops as well."),
     (
         "oversight.test_tampering.skipped",
-        "What the change does not show, the counts do: tests that ran before are skipped now.",
+        "The counts show tests that ran before and are skipped now, even if the change does not.",
     ),
-    ("oversight.test_tampering.repeats", "Agents put checks back at the second or third word; a person is dearer."),
-    ("oversight.resource_burn.alarm_below", "A loop that is late and gets better is left to its limits."),
+    ("oversight.test_tampering.repeats", "Agents restore checks after the second or third warning; a person costs more."),
+    ("oversight.resource_burn.alarm_below", "A loop that is late but improves is left to its limits."),
     (
         "strategy.outlook.enabled",
-        "A loop whose rest does not fit, or costs more than the task is worth, is better ended early than at its limit.",
+        "A loop whose rest does not fit into its limit, or costs more than the task is worth, should end early.",
     ),
-    ("strategy.outlook.guided", "Who was asked and could not help does not have to be asked again."),
-    ("strategy.escalation_threshold", "It comes after the overseer's redirects, not before them."),
+    ("strategy.outlook.guided", "A person who could not help is not asked again."),
+    ("strategy.escalation_threshold", "It should come after the overseer's redirects."),
     (
         "strategy.budget_critical",
-        "A pause shortly before the limit saves little and takes from slow loops their last iterations.",
+        "A pause shortly before the limit saves little and takes the last iterations from slow loops.",
     ),
 ];
 
@@ -197,7 +197,7 @@ pub(super) fn markdown(args: &SimulateArgs, mixes: &[MixFigures], settings: &Sup
     }
     parts(&mut page, mixes);
     sensitivity(&mut page, args, settings);
-    let _ = writeln!(page, "## What the figures say\n\n{READING}\n");
+    let _ = writeln!(page, "## Interpretation\n\n{READING}\n");
     let _ = writeln!(page, "## The model\n\n{MODEL}\n\n{POLICIES}\n");
     assumptions(&mut page);
     changed_defaults(&mut page);
@@ -244,8 +244,8 @@ fn targets(page: &mut String, mixes: &[MixFigures]) {
             })
         }
     };
-    row("40 % fewer iterations on tasks that are not done than with a limit of 10, a task", &fewer(|f| f.wasted.value));
-    row("the same of hopeless tasks alone, each", &fewer(|f| f.hopeless.value));
+    row("40 % fewer iterations per task on tasks that are not done than with a limit of 10", &fewer(|f| f.wasted.value));
+    row("40 % fewer iterations per hopeless task", &fewer(|f| f.hopeless.value));
     row("no fewer tasks done than with a limit of 10", &|mix| {
         let (ours, ten) = (of(mix, OURS)?.done, of(mix, "limit of 10")?.done);
         Some((ours.value >= ten.value, format!("{} against {}", percent(ours), percent(ten))))
@@ -263,9 +263,7 @@ fn targets(page: &mut String, mixes: &[MixFigures]) {
 fn mix_figures(page: &mut String, mix: &MixFigures) {
     let _ = writeln!(
         page,
-        "## {}\n\n{} tasks.\n\n| policy | done | falsely done | worth a task | iterations a task done | cost a task done | \
-         iterations a hopeless task | iterations on tasks not done, a task | healthy disturbed | with those too slow | people asked, a task | gap \
-         closed |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "## {}\n\n{} tasks.\n\n| policy | done | falsely done | value per task | iterations per task done | cost per task done | iterations per hopeless task | iterations on tasks not done, per task | healthy loops disturbed | including slow ones | questions per task | gap closed |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
         mix.mix, mix.tasks
     );
     for figures in &mix.policies {
@@ -292,12 +290,7 @@ fn mix_figures(page: &mut String, mix: &MixFigures) {
 /// Appends the value of each part in each mix.
 fn parts(page: &mut String, mixes: &[MixFigures]) {
     page.push_str(
-        "## What each part is worth\n\nWhat a task is worth more with the part than without it, in usual iterations, task by \
-         task with the same luck. Below 0, the part costs more than it brings. A part that is on by default is taken away, one \
-         that is off is added, each alone. `with the usual iterations`: loops are told how many such a task usually takes (5 here), \
-         twice of which is a burn; where they may take 25, that disturbs those that are slow, so real loops go by their limit until \
-         earlier ones of their repository are known. `the same without forecast` is \
-         held against the row above it.\n\n| ours |",
+        "## Value of each part\n\nIncrease of the value per task by the part, in usual iterations, paired by task. A negative value means that the part costs more than it brings. Parts that are enabled by default are removed, others are added, one at a time. `with the usual iterations`: loops have an estimate of the iterations of such a task (5 here), and twice that counts as resource burn; with a limit of 25 this disturbs slow loops, so real loops use their limit until earlier loops of their repository are known. `the same without forecast` is compared with the row above it.\n\n| ours |",
     );
     page.push_str(&mixes.iter().map(|mix| format!(" {} |", mix.mix)).collect::<String>());
     page.push_str("\n|---|");
@@ -316,13 +309,11 @@ fn parts(page: &mut String, mixes: &[MixFigures]) {
 /// Appends the figures under other assumptions.
 fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSettings) {
     page.push_str(
-        "## Under other assumptions\n\nPart of the gap closed in the mix `everyday`, as it is and with one assumption \
-         changed. `the design's values` is ours with the preset `seed`: the thresholds as they were before they were tuned, \
-         and every actuator on.\n\n| assumption | stall rule | Luby restarts | ours | the design's values |\n\
+        "## Other assumptions\n\nClosed share of the gap in the mix `everyday`, unchanged and with one assumption changed. `preset seed` is the pipeline with the preset `seed`: the thresholds before tuning, and every actuator enabled.\n\n| assumption | stall rule | Luby restarts | ours | preset seed |\n\
          |---|---|---|---|---|\n",
     );
     let mix = Mix::default();
-    let variants = std::iter::once(("as it is", mix.clone())).chain(mix.variants());
+    let variants = std::iter::once(("unchanged", mix.clone())).chain(mix.variants());
     for (name, mix) in variants {
         let tuned = simulate_mix(&mix, settings, args.seed, args.tasks, false);
         let seed = simulate_mix(&mix, &SupervisionSettings::of(Preset::Seed), args.seed, args.tasks, false);
@@ -352,10 +343,9 @@ fn assumptions(page: &mut String) {
     };
     let _ = writeln!(
         page,
-        "The assumptions of `everyday`; `--mix FILE` takes a YAML file with any of them, and its keys are those of `Mix` in \
-         `crates/lab/src/tasks/mix.rs`.\n\n- Pace: {}; of slow tasks: {}.\n- A done task is worth {}, one falsely called done \
-         {}, a person who is asked {}.\n- A person answers in {:.0} % of cases and sees a hopeless task in {:.0} %.\n- Sorts of \
-         tasks, by weight: {}.\n",
+        "Assumptions of `everyday`. `--mix FILE` reads a YAML file that sets any of them; its keys are those of `Mix` in \
+         `crates/lab/src/tasks/mix.rs`.\n\n- Pace: {}; of slow tasks: {}.\n- A finished task is worth {}, a falsely accepted one \
+         {}, a question to a person {}.\n- A person answers in {:.0} % of cases and sees a hopeless task in {:.0} %.\n- Kinds of tasks, by weight: {}.\n",
         pace(agent.pace),
         pace(agent.slow),
         values.done,
@@ -366,7 +356,7 @@ fn assumptions(page: &mut String) {
         kinds.iter().map(|(kind, weight)| format!("{} {weight}", kind_name(*kind))).collect::<Vec<_>>().join(", "),
     );
     page.push_str(
-        "Chance that a snag ends, by what is done:\n\n| snag | by itself | WARN | REDIRECT | fresh session | a person | \
+        "Probability that an obstacle ends, by intervention:\n\n| obstacle | none | warning | redirect | fresh session | person | \
          strong model | narrow iteration | memory |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for (obstacle, chances) in &agent.release {
@@ -392,8 +382,7 @@ fn json_word(value: &impl serde::Serialize) -> String {
 /// Appends the defaults that differ from the preset `seed`, with the reasons.
 fn changed_defaults(page: &mut String) {
     page.push_str(
-        "## Defaults that were changed\n\nThe preset `seed` keeps the values of the design.\n\n| key | design | default | \
-         reason |\n|---|---|---|---|\n",
+        "## Defaults that were changed\n\nThe preset `seed` has the values before tuning.\n\n| key | `seed` | default | reason |\n|---|---|---|---|\n",
     );
     for (key, before, now) in differences() {
         let reason = REASONS.iter().find(|(of, _)| *of == key).map_or("", |(_, reason)| reason);

@@ -35,7 +35,7 @@ fn page_has_assumptions_targets_and_figures() {
     let mixes: Vec<MixFigures> = HELD_OUT.iter().map(|name| small(name)).collect();
     let page = page::markdown(&args, &mixes, &SupervisionSettings::default());
     for heading in
-        ["Targets", "gentle", "hopeless", "shifty", "What each part is worth", "The model", "Defaults that were"]
+        ["Targets", "gentle", "hopeless", "shifty", "Value of each part", "The model", "Defaults that were"]
     {
         assert!(page.contains(&format!("\n## {heading}")), "{heading}");
     }

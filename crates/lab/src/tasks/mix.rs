@@ -402,28 +402,28 @@ impl Mix {
     pub fn variants(&self) -> Vec<(&'static str, Self)> {
         type Adjustment = fn(&mut Mix);
         let changes: [(&str, Adjustment); 9] = [
-            ("agents listen half as much", |mix| {
+            ("interventions help half as much", |mix| {
                 for chances in mix.agent.release.values_mut() {
                     (chances.warn, chances.redirect, chances.fresh) =
                         (chances.warn / 2.0, chances.redirect / 2.0, chances.fresh / 2.0);
                 }
             }),
-            ("a fresh session helps as little as none", |mix| {
+            ("a fresh session has no effect", |mix| {
                 mix.agent.release.values_mut().for_each(|chances| chances.fresh = 0.0);
             }),
             ("nobody answers", |mix| mix.person.answers = 0.0),
             ("a person costs three times as much", |mix| mix.values.person *= 3.0),
             ("a task done is worth half", |mix| mix.values.done /= 2.0),
-            ("healthy agents pause twice as often", |mix| {
+            ("healthy agents make no progress twice as often", |mix| {
                 for pace in [&mut mix.agent.pace, &mut mix.agent.slow] {
                     pace.idle = (pace.idle * 2.0).min(0.95);
                 }
             }),
-            ("no check counts its tests", |mix| mix.uncounted = 1.0),
-            ("agents never free themselves", |mix| {
+            ("no check counts tests", |mix| mix.uncounted = 1.0),
+            ("obstacles never end without intervention", |mix| {
                 mix.agent.release.values_mut().for_each(|chances| chances.alone = 0.0)
             }),
-            ("effort pays in full, and the strong model more than it costs", |mix| {
+            ("progress is proportional to effort, and the strong model pays off", |mix| {
                 mix.agent.effort_power = 1.0;
                 mix.agent.model_pace.1 = mix.agent.model_cost.1 * 1.1;
             }),
