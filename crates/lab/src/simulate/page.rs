@@ -167,7 +167,10 @@ const REASONS: [(&str, &str); 27] = [
         "oversight.test_tampering.skipped",
         "The counts show tests that ran before and are skipped now, even if the change does not.",
     ),
-    ("oversight.test_tampering.repeats", "Agents restore checks after the second or third warning; a person costs more."),
+    (
+        "oversight.test_tampering.repeats",
+        "Agents restore checks after the second or third warning; a person costs more.",
+    ),
     ("oversight.resource_burn.alarm_below", "A loop that is late but improves is left to its limits."),
     (
         "strategy.outlook.enabled",
@@ -244,7 +247,10 @@ fn targets(page: &mut String, mixes: &[MixFigures]) {
             })
         }
     };
-    row("40 % fewer iterations per task on tasks that are not done than with a limit of 10", &fewer(|f| f.wasted.value));
+    row(
+        "40 % fewer iterations per task on tasks that are not done than with a limit of 10",
+        &fewer(|f| f.wasted.value),
+    );
     row("40 % fewer iterations per hopeless task", &fewer(|f| f.hopeless.value));
     row("no fewer tasks done than with a limit of 10", &|mix| {
         let (ours, ten) = (of(mix, OURS)?.done, of(mix, "limit of 10")?.done);

@@ -34,8 +34,7 @@ fn page_has_assumptions_targets_and_figures() {
         SimulateArgs { tasks: 30, seed: 1, mix: Vec::new(), brief: false, markdown: None, config: None, json: false };
     let mixes: Vec<MixFigures> = HELD_OUT.iter().map(|name| small(name)).collect();
     let page = page::markdown(&args, &mixes, &SupervisionSettings::default());
-    for heading in
-        ["Targets", "gentle", "hopeless", "shifty", "Value of each part", "The model", "Defaults that were"]
+    for heading in ["Targets", "gentle", "hopeless", "shifty", "Value of each part", "The model", "Defaults that were"]
     {
         assert!(page.contains(&format!("\n## {heading}")), "{heading}");
     }
