@@ -1,4 +1,4 @@
-//! Embedding models: reading them, saying what is wrong with them, and what the service finds by them.
+//! Embedding models: loading, error reports, and retrieval by the service.
 
 use std::collections::HashMap;
 use std::f32::consts::FRAC_1_SQRT_2;
@@ -24,7 +24,7 @@ use ralph_bot::store::memory::{import, recall, vectors};
 use safetensors::Dtype;
 use safetensors::tensor::{TensorView, serialize};
 
-/// Words of the model with their vectors; [UNK] comes first.
+/// Tokens of the model with their vectors; [UNK] is the first.
 const TABLE: [(&str, [f32; 2]); 5] = [
     ("[UNK]", [9.0, 9.0]),
     ("marmot", [1.0, 0.0]),
@@ -43,7 +43,7 @@ fn tokenizer() -> String {
     .to_string()
 }
 
-/// A tensor: its name, sort and shape, and its bytes.
+/// Tensor: name, type, shape and bytes.
 type Tensor = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
 fn table() -> Tensor {
@@ -58,7 +58,7 @@ fn file(tensors: &[Tensor]) -> Vec<u8> {
     serialize(views, None).expect("it serialises")
 }
 
-/// Writes a model of these tensors.
+/// Writes a model with these tensors.
 fn write(folder: &Path, tensors: &[Tensor]) {
     std::fs::write(folder.join("model.safetensors"), file(tensors)).expect("written");
     std::fs::write(folder.join("tokenizer.json"), tokenizer()).expect("written");
@@ -180,7 +180,7 @@ fn repository() -> RepoRef {
     RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() }
 }
 
-/// Two approaches that are believed, of which one is about animals.
+/// Two trusted approaches, of which one is about animals.
 fn learnings(now: Timestamp) -> Vec<Learning> {
     let learning = |approach: &str| {
         let (approach, iterations) = (approach.into(), Dispersion::of(2.0));

@@ -1,4 +1,4 @@
-//! What goes wrong with agents and checks: they are missing, hang, flood, lie, or leave processes behind.
+//! Faults of agents and checks: missing programs, hangs, floods of output, false reports, and leftover processes.
 
 use std::time::Duration;
 
@@ -237,7 +237,7 @@ async fn check_output_is_truncated(dialect: Dialect) {
     .await;
 }
 
-/// The same commit passes and fails, as the coin lies.
+/// The same commit passes and fails at random.
 /// See docs/faults.md#a10.
 async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
     // In a fresh checkout once; and in two iterations in a row, after it had passed before the first.
@@ -273,7 +273,7 @@ async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
     }
 }
 
-/// A package that an agent or a check installs finds no credentials of this account to take along.
+/// Packages that an agent or a check installs find no credentials of the service's account.
 /// See docs/threats.md#s15.
 async fn service_home_is_hidden_from_agents_and_checks(dialect: Dialect) {
     let home = tempfile::tempdir().expect("a folder");

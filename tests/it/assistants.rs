@@ -1,5 +1,4 @@
-//! Models that help a loop: what they say is in the prompts, what they cost is booked, and nothing that they do or leave
-//! undone stops a loop.
+//! Assistant models: their answers are in the prompts, their cost is booked, and no failure of theirs stops a loop.
 
 use std::sync::{Arc, Mutex};
 
@@ -38,7 +37,7 @@ on_one_forge!(
     scripted_chat_agent_solves_the_task,
 );
 
-/// What the model does with a question.
+/// Reply of the model to a request.
 #[derive(Clone)]
 enum Answer {
     Says(String),
@@ -46,23 +45,23 @@ enum Answer {
     Hangs,
     /// Calls a tool.
     Calls(&'static str, Value),
-    /// Answers when the others are there too.
+    /// Replies once the concurrent requests have arrived.
     Meets(Arc<tokio::sync::Barrier>, Box<Answer>),
 }
 
-/// A question that came.
+/// Received request.
 #[derive(Debug, Clone)]
 struct Seen {
     path: String,
     model: String,
-    /// What the question is for.
+    /// Purpose of the request.
     purpose: &'static str,
     text: String,
     /// Messages of the conversation.
     messages: usize,
 }
 
-/// Anthropic's Messages interface on loopback.
+/// Anthropic's Messages API on loopback.
 struct Models {
     url: String,
     inner: Arc<Inner>,
@@ -89,12 +88,12 @@ impl Models {
         self.inner.seen.lock().expect("no panic").clone()
     }
 
-    /// Purposes of the questions, sorted: some are asked at the same time.
+    /// Purposes of the requests, sorted, because some are concurrent.
     fn purposes(&self) -> Vec<&'static str> {
         sorted(self.seen().iter().map(|seen| seen.purpose).collect())
     }
 
-    /// The operator's lines for an assistant on it; a million tokens cost a dollar.
+    /// Configuration of an assistant on this server; a million tokens cost a dollar.
     fn helper(&self, name: &str) -> String {
         helper(name, &self.url, 1.0)
     }
@@ -154,10 +153,10 @@ fn helper(name: &str, url: &str, price: f64) -> String {
     )
 }
 
-/// The operator's lines behind the backends.
+/// Configuration after the backends.
 const FULL: &str = "intelligence: full\nlimits: { comments_per_hour: 1000, comments_per_day: 1000 }\n";
 
-/// A model that answers each sort of question well.
+/// Model that answers each kind of request well.
 fn good(seen: &Seen) -> Answer {
     Answer::Says(match seen.purpose {
         "prompt" => json!({
@@ -177,18 +176,18 @@ fn good(seen: &Seen) -> Answer {
     .to_string())
 }
 
-/// Writes 7 and reports nothing, then 42.
+/// Agent that writes 7 without a report, then 42.
 const TWO_TRIES: &str = "if [ \"$RALPH_ITERATION\" = 1 ]; then echo 7 >answer.txt; echo 'I wrote a number.'\n\
                          else echo 42 >answer.txt; printf '{\"summary\": \"Done.\"}' >\"$RALPH_REPORT\"; fi\n";
 
-/// Purpose, backend and outcome of each call for the newest loop.
+/// Purpose, backend and outcome of each call of the newest loop.
 async fn booked(world: &World) -> Vec<(String, String, String)> {
     let id = world.the_loop().await.id;
     let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
     booked.into_iter().map(|call| (call.purpose, call.backend, call.outcome.unwrap_or_default())).collect()
 }
 
-/// The rules of every prompt, which nobody but the service writes, stand where they stand and once.
+/// Asserts that the service's own rules are in every prompt exactly once and in their place.
 fn assert_whole(prompt: &str, done: &Loop) {
     let order =
         ["\n# Rules\n", "\n<ralph-context>\n", "\n</ralph-context>\n", "\n# Task\n", "\n# Checks\n", "\n# Report\n"];
@@ -553,7 +552,7 @@ async fn restart_repeats_no_question(dialect: Dialect) {
     service.finish().await;
 }
 
-/// What `ralph-bot loops show` prints.
+/// Output of `ralph-bot loops show`.
 #[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]
 fn shown(service: &Service, id: &str) -> String {
     let folder = service.world.folder.path();
@@ -609,7 +608,7 @@ async fn failing_tools_are_reported(dialect: Dialect) {
     .await;
 }
 
-/// `type: internal`: no coding agent is installed, and the model's own words and commands do the work.
+/// `type: internal` needs no installed coding agent: the service executes the model's commands.
 async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
     let models = Models::start(|seen| match seen.messages {
         1 => Answer::Calls("bash", json!({"command": "cat check.sh && echo 42 >answer.txt"})),

@@ -28,7 +28,7 @@ on_one_forge!(
     strategy_change_is_sent_to_warning_channels,
 );
 
-/// What a channel is told, whose receiver has a path of its own.
+/// Messages to a channel, whose receiver has a path of its own.
 #[derive(Debug, Clone)]
 struct Message {
     delivery: String,
@@ -37,11 +37,11 @@ struct Message {
     body: Value,
 }
 
-/// How a path answers from now on: its status, and `Retry-After` in seconds where it says so.
+/// Sets the response of a path: its status, and `Retry-After` in seconds if any.
 #[derive(Clone, Copy)]
 enum Answer {
     Status(u16, Option<u32>),
-    /// It refuses, and says what it was sent.
+    /// Refuses, and returns the received body.
     Echo,
     Hang,
 }
@@ -56,7 +56,7 @@ struct Inside {
 struct Receiver {
     inside: Arc<Mutex<Inside>>,
     address: SocketAddr,
-    /// Ends with the receiver.
+    /// Task of the receiver, which ends with it.
     _task: Arc<JoinSet<()>>,
 }
 
@@ -124,7 +124,7 @@ async fn hear(State(inside): State<Arc<Mutex<Inside>>>, headers: HeaderMap, uri:
     }
 }
 
-/// An agent that gets there in its third run, and two iterations to do it in.
+/// Agent that passes the check in its third run, with a limit of two iterations.
 fn too_few_iterations(dialect: Dialect, channels: &[String]) -> Setup {
     let agent = "if [ $RALPH_ITERATION -ge 3 ]; then echo 42 >answer.txt; else echo $RALPH_ITERATION >answer.txt; fi\n";
     let channels = channels.join(", ");
@@ -134,7 +134,7 @@ fn too_few_iterations(dialect: Dialect, channels: &[String]) -> Setup {
         .config(&format!("escalation: {{ channels: [{channels}] }}"))
 }
 
-/// Receipts of a channel in the audit of the newest loop: key and receipt.
+/// Receipts of a channel from the audit log of the newest loop: key and receipt.
 async fn audit(world: &World, channel: &str) -> Vec<(String, String, String)> {
     let all = world.receipts().await.into_iter().filter(|r| r.key.starts_with(&format!("notify/{channel}/")));
     all.map(|r| (r.key, r.state, r.receipt.unwrap_or_default())).collect()
@@ -289,7 +289,7 @@ async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
     .await;
 }
 
-/// The whole service at its own pace: a channel that hangs holds up neither the others nor the end of the service.
+/// Live service: a hanging channel delays neither the other channels nor the stop of the service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_channel_does_not_delay_service() {
     let receiver = Receiver::start().await;
@@ -319,8 +319,8 @@ async fn hanging_channel_does_not_delay_service() {
     world.finish().await;
 }
 
-/// The real binary, killed while a channel hangs: the message comes again under the same delivery id. What a channel
-/// echoes of a secret reaches neither the log nor the database, which the invariants look for.
+/// The real binary is killed while a channel hangs: the message is sent again with the same delivery id. A secret that a
+/// channel echoes reaches neither the log nor the database, which the invariants check.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_service_resends_notification() {
     let receiver = Receiver::start().await;

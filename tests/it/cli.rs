@@ -1,4 +1,4 @@
-//! The command line as an operator meets it: the real binary in a folder, with and without its configuration.
+//! The command line: the real binary in a folder, with and without configuration.
 
 use std::path::Path;
 use std::process::Output;
@@ -50,7 +50,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// Nothing is started where the disk cannot be written, and the place is named.
+/// The service does not start on a read-only disk, and reports the path.
 /// See docs/faults.md#d4.
 #[tokio::test]
 async fn read_only_disk_is_reported_by_path() {
@@ -107,7 +107,7 @@ async fn documented_commands_and_files_exist() {
     }
 }
 
-/// A nightly copy and a look at the loops are made from where no token is.
+/// Backups and reading commands need no token.
 #[tokio::test]
 async fn database_commands_need_no_secrets() {
     let folder = folder();
@@ -124,7 +124,7 @@ async fn database_commands_need_no_secrets() {
     assert!(said(&output.stderr).contains("environment variable T is not set"), "{}", said(&output.stderr));
 }
 
-/// A database with a loop, `r-1-aaaaaa`, a prompt of its second iteration, and a rule that was learnt ten days ago.
+/// Database with a loop `r-1-aaaaaa`, a prompt of its second iteration, and a rule learnt ten days ago.
 async fn with_a_loop(folder: &Path) {
     let now = Clock::System.now();
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
@@ -226,7 +226,7 @@ async fn learning_confidence_fades_as_configured() {
     assert!(shown[0] > 0.8 && shown[1] < 0.01, "half of it is gone after a day: {shown:?}");
 }
 
-/// Programs that read `check` get its lines whatever is wrong.
+/// `check` prints machine-readable lines whatever the problem is.
 #[tokio::test]
 async fn configuration_errors_are_printed_as_json_lines() {
     let folder = folder();
@@ -241,7 +241,7 @@ async fn configuration_errors_are_printed_as_json_lines() {
     assert!(lines[1]["detail"].as_str().is_some_and(|text| text.ends_with("did you mean `limits`?")), "{lines:?}");
 }
 
-/// An old git has holes that the service's care does not close.
+/// Old versions of git have vulnerabilities that the service cannot work around.
 /// See docs/threats.md#g8.
 #[tokio::test]
 async fn old_git_is_refused() {
@@ -264,7 +264,7 @@ async fn old_git_is_refused() {
     assert!(lines.contains(&format!("FAIL git: {why}; install git 2.39.0 or newer")), "{lines}");
 }
 
-/// Colours are for terminals, and for those who want them.
+/// Colours are used on terminals, or if they are requested.
 #[tokio::test]
 async fn no_color_disables_colors() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -282,7 +282,7 @@ async fn no_color_disables_colors() {
     assert!(!said(&piped.stderr).contains('\u{1b}') && !piped.status.success());
 }
 
-/// The story that the README promises, told by the binary itself, and nothing left of it.
+/// The demo plays the story of the README and leaves nothing behind.
 #[tokio::test]
 async fn demo_shows_redirect_pause_and_guidance() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! A machine whose clock is set anew while the service works.
+//! Changes of the machine's clock while the service works.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ on_one_forge!(
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// Forth by less than what a loop may take, and back by a month; and set right later.
+/// The clock jumps forward by less than a loop's time limit, back by a month, and is corrected later.
 /// See docs/faults.md#d6.
 async fn clock_jump_during_a_run_changes_nothing(dialect: Dialect) {
     for jump in [HOUR_MS, -30 * 24 * HOUR_MS] {
@@ -44,7 +44,7 @@ async fn clock_jump_during_a_run_changes_nothing(dialect: Dialect) {
     }
 }
 
-/// Ten years are no time that a loop has taken, nothing is held for lost, and nothing is removed for its age.
+/// A jump of ten years does not count as a loop's time, abandons no call, and removes nothing for its age.
 /// See docs/faults.md#d6.
 async fn clock_set_ahead_by_years_ends_no_loop(dialect: Dialect) {
     const YEARS_MS: i64 = 10 * 365 * 24 * HOUR_MS;
@@ -76,7 +76,7 @@ async fn clock_set_ahead_by_years_ends_no_loop(dialect: Dialect) {
     .await;
 }
 
-/// What is put off to a moment that the clock has left again is not put off for as long.
+/// A delay until a time that the clock has left again is shortened.
 /// See docs/faults.md#d6.
 async fn wait_ends_despite_clock_set_back(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {

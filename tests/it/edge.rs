@@ -325,7 +325,7 @@ async fn unlisted_repository_is_ignored(dialect: Dialect) {
     .await;
 }
 
-/// As `label_delivery`, for an issue that has the label.
+/// Returns the same as `label_delivery`, for an issue that already has the label.
 async fn label_delivery_again(world: &World) -> Outgoing {
     world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
     label_delivery(world).await

@@ -1,4 +1,4 @@
-//! What a program in a sandbox reaches of the network: listed hosts, by real sockets, and nothing else.
+//! Network access of a program in a sandbox: only the listed hosts are reachable, tried with real sockets.
 
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
@@ -21,7 +21,7 @@ use crate::harness::{Setup, on_one_forge, sandbox, story};
 
 on_one_forge!(agent_reaches_only_listed_hosts, agent_reaches_its_model_without_the_key,);
 
-/// A server that answers whatever comes with its word, and goes.
+/// Server that answers every connection with a word and closes it.
 async fn server(word: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -37,7 +37,7 @@ async fn server(word: &'static str) -> SocketAddr {
     address
 }
 
-/// Runs a script of bash in a sandbox from which these hosts can be reached; `None` where this machine has no sandbox.
+/// Runs a bash script in a sandbox with access to these hosts; `None` if this machine has no sandbox.
 async fn run(hosts: &[&str], script: &str) -> Option<Finished> {
     if sandbox().await.tier != SandboxTier::A {
         return None;
@@ -58,7 +58,7 @@ async fn run(hosts: &[&str], script: &str) -> Option<Finished> {
     Some(process::run(spec, &CancellationToken::new(), None).await.expect("it runs"))
 }
 
-/// Functions of the scripts: `ask PORT REQUEST` prints what a port of the loopback answers.
+/// Shell functions of the scripts: `ask PORT REQUEST` prints the answer of a loopback port.
 const ASK: &str = r#"ask() { exec 9<>/dev/tcp/127.0.0.1/$1 && printf "$2" >&9 && timeout 20 cat <&9; echo; exec 9<&-; }
 "#;
 
@@ -84,7 +84,7 @@ async fn listed_hosts_are_reached_by_proxy_and_loopback() {
     assert!(said.ends_with("0,1,2,3,"), "descriptors of ours are left: {said}");
 }
 
-/// All that an obedient evil program might try.
+/// Attempts of a malicious program to reach other hosts.
 /// See docs/threats.md#s5 and docs/threats.md#s6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unlisted_hosts_are_unreachable() {
@@ -144,7 +144,7 @@ async fn unlisted_hosts_are_unreachable() {
     drop(outside);
 }
 
-/// What begins a program says why it cannot, and bad requests harm nobody else.
+/// The helper reports why it cannot start, and malformed requests do not affect others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_proxy_requests_are_rejected_and_isolated() {
     let good = server("still here").await;
@@ -164,7 +164,7 @@ async fn invalid_proxy_requests_are_rejected_and_isolated() {
     assert!(said.contains("still here"), "{said}");
 }
 
-/// The whole way from the operator's file.
+/// Complete path from the operator's file.
 async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
     let (listed, other) = (server("42").await, server("not for you").await);
     let agent = format!(
@@ -195,7 +195,7 @@ async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
     .await;
 }
 
-/// The whole way from the operator's file. The agent sends its model all that it has.
+/// Complete path from the operator's file. The agent sends everything that it has to its model.
 /// See docs/threats.md#s4.
 async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
     const KEY: &str = "sk-a-key-of-the-operator-s";

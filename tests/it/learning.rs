@@ -1,4 +1,4 @@
-//! What one loop learnt is in the prompts of the next one, unless memory is off.
+//! Learnings of one loop are in the prompts of the next one, unless memory is disabled.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState};
@@ -14,14 +14,15 @@ on_one_forge!(
     failed_approach_is_not_repeated_by_next_loop,
 );
 
-/// Writes down what it did, as its task says.
+/// Agent that reports its action, as its task requests.
 const AGENT: &str = r#"case "$(cat)" in *'other answer'*) echo 7 >other.txt ;; *) echo 42 >answer.txt ;; esac
 printf '{"approach": "Write the bare number into the text file", "summary": "Done.", "learnings": ["check.sh compares the text"]}' >"$RALPH_REPORT"
 "#;
 const RULE: &str = "Answers end with a line feed";
 const APPROACH: &str = "Write the bare number into the text file";
 
-/// A loop that is told a rule, ends well and is merged, then a loop on another issue: the prompts of both, and the second.
+/// Runs a loop that is given a rule, completes and is merged, then a loop on another issue; returns the prompts of both,
+/// and the second loop.
 async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.label().await;
     world.settle_until("its checks", |l| !l.checks.is_empty()).await;
@@ -82,7 +83,7 @@ async fn disabled_memory_shares_nothing(dialect: Dialect) {
     .await;
 }
 
-/// Its second task takes it two iterations.
+/// Agent whose second task takes two iterations.
 const HERD: &str = r#"mkdir -p herd
 case "$(cat)" in
   *zorps*|*blems*) echo $((5 + RALPH_ITERATION)) >herd/gnus.txt ;;
@@ -131,7 +132,7 @@ async fn learnings_are_found_by_file_path(dialect: Dialect) {
     .await;
 }
 
-/// Gets nowhere; in the first loop it goes about it in a way that the service would propose too.
+/// Agent without progress, whose first loop tries an approach that the service would also propose.
 const LOST: &str = r#"case "$(cat)" in *'other answer'*) tried=guessing ;; *) tried='Find the cause first' ;; esac
 echo "$RALPH_ITERATION" >notes.txt
 printf '{"approach": "%s", "summary": "Looked again."}' "$tried" >"$RALPH_REPORT"

@@ -1,4 +1,4 @@
-//! The session memory as agents reach it: a real MCP client, the real `ralph-bot mcp`, the service's socket.
+//! Session memory as agents use it: a real MCP client, the real `ralph-bot mcp`, and the service's socket.
 
 use ralph_bot::domain::model::ids::LoopId;
 use ralph_bot::mcp::{ANSWER_TOKENS, Token};
@@ -10,7 +10,7 @@ use tokio::process::Child;
 
 use crate::harness::session_memory::{Served, WAIT_LIMIT};
 
-/// What a tool answers, and whether it is an error.
+/// Response of a tool, and whether it is an error.
 async fn call(client: &RunningService<RoleClient, ()>, tool: &'static str, arguments: Value) -> (String, bool) {
     let result = ask(client, tool, arguments).await.expect("an answer");
     let text = result.content.first().and_then(|block| block.as_text()).expect("a text").text.clone();
@@ -118,7 +118,7 @@ async fn large_answers_are_cut_to_budget() {
     assert!(text.len() <= ANSWER_TOKENS * 3 && text.contains("more tokens") && text.contains("Prompt number 2."));
 }
 
-/// How a bridge ends that nobody talks to: its code, and what it says.
+/// Exit code and error output of a bridge without input.
 async fn ending(mut child: Child) -> (Option<i32>, String) {
     let mut said = String::new();
     let mut stderr = child.stderr.take().expect("a pipe");

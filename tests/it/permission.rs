@@ -1,4 +1,4 @@
-//! Who may start and command loops, and whose text reaches an agent.
+//! Permissions to start and command loops, and authors whose text may reach an agent.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A command is seen before all else that is to be said: people see at once that they were heard.
+//! Commands are acknowledged before other effects.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::harness::{Setup, World, live_story, on_one_forge, story};
 
 on_one_forge!(command_is_acknowledged_before_other_effects, command_is_acknowledged_during_backlog,);
 
-/// Changes of the forge that it was asked for, oldest first: method and path.
+/// Mutating requests to the forge, oldest first: method and path.
 fn changes(world: &World) -> Vec<String> {
     let asked = world
         .forge
@@ -41,7 +41,7 @@ async fn command_is_acknowledged_before_other_effects(dialect: Dialect) {
     .await;
 }
 
-/// The whole service at its own pace, with the pause between two changes that a forge asks for.
+/// Live service, with a minimum time between two mutating requests.
 async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
     let mut setup = Setup::new(dialect).agent("sleep 600\n");
     setup.mutation_interval_ms = 300;

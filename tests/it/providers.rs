@@ -1,4 +1,4 @@
-//! What providers refuse: the next backend takes over, all wait together, money and rules hold.
+//! Refusals of providers: the next backend takes over, all wait together, and budgets and rules are enforced.
 
 use std::time::Duration;
 
@@ -39,18 +39,18 @@ on_one_forge!(
     agent_queries_session_memory,
 );
 
-/// What Claude Code prints when its provider refuses it.
+/// Output of Claude Code when its provider refuses it.
 const REFUSED: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"API Error: Request rejected (429) · rate limit exceeded, try again in 90s","duration_ms":5,"num_turns":1,"session_id":"s"}"#;
-/// What it prints with a key that is none.
+/// Output of Claude Code with an invalid key.
 const NO_LOGIN: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":401,"result":"Failed to authenticate. API Error: 401 invalid x-api-key","duration_ms":5,"num_turns":1,"session_id":"s"}"#;
-/// What it prints after its work.
+/// Output of Claude Code after a successful run.
 const WORKED: &str = r#"{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.25,"duration_ms":5,"num_turns":1,"session_id":"s","usage":{"input_tokens":10,"output_tokens":5}}"#;
 
 fn printing(line: &str, before: &str) -> String {
     format!("{before}\ncat >/dev/null\nprintf '%s\\n' '{line}'\nexit 1")
 }
 
-/// A backend in Claude Code's form that prints a line.
+/// Backend with the output format of Claude Code that prints a line.
 fn claude(line: &str) -> String {
     let command = serde_json::to_string(&["/bin/sh", "-c", &printing(line, ""), "claude"]).expect("a list");
     format!("  claude: {{ enabled: true, command: {command} }}\n")
@@ -94,7 +94,7 @@ async fn crashed_or_hanging_backend_is_replaced_by_next(dialect: Dialect) {
     }
 }
 
-/// What Claude Code prints where its provider does not have the model.
+/// Output of Claude Code when its provider lacks the model.
 const NO_MODEL: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":404,"result":"API Error: 404 {\"type\":\"error\",\"error\":{\"type\":\"not_found_error\",\"message\":\"model: gone\"}}","duration_ms":5,"num_turns":1,"session_id":"s"}"#;
 
 async fn missing_model_falls_back_to_next_backend(dialect: Dialect) {
@@ -271,7 +271,7 @@ async fn each_run_counts_once_in_backend_score(dialect: Dialect) {
     .await;
 }
 
-/// An agent of the form of Claude Code that edits, fails with a tool, and gets nowhere.
+/// Agent with the output format of Claude Code that edits, has a failed tool call, and makes no progress.
 const LOST: &str = r#"cat >/dev/null
 echo $RALPH_ITERATION >notes.txt
 echo '{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"t","name":"Edit","input":{"file_path":"notes.txt"}},{"type":"tool_use","id":"u","name":"Bash","input":{"command":"ls /gone"}}]},"session_id":"s"}'
@@ -323,7 +323,7 @@ async fn session_events_are_searchable(dialect: Dialect) {
     .await;
 }
 
-/// An agent that takes its prompt as an argument, and a task that fits in none.
+/// Agent that receives its prompt as an argument, and a task that is too long for one.
 async fn oversized_prompt_is_passed_as_file(dialect: Dialect) {
     let script = r#"case "$1" in 'Read the file '*) ;; *) echo "$1" | head -c 99; exit 3 ;; esac
 file=${1#Read the file }
@@ -404,9 +404,9 @@ async fn long_wait_is_reported_once(dialect: Dialect) {
     .await;
 }
 
-/// Claude Code as far as sessions go: each turn fills 300 of 1,000 tokens more, and it adds up what a session cost. What it
-/// was called with goes to `calls` in the tree. MODE is `fill`, `forget`, which knows no session, or `overflow`, whose
-/// sessions are too long at once.
+/// Sessions of Claude Code: each turn adds 300 tokens to a context of 1,000 and accumulates the session's cost. Its
+/// arguments go to `calls` in the tree. MODE is `fill`, `forget` (the session is unknown), or `overflow` (sessions are
+/// too long immediately).
 const TALKS: &str = r#"
 cat >/dev/null
 echo "$*" | grep -q -- '--resume' && how=resumed || how=fresh
@@ -435,7 +435,7 @@ fn talks(mode: &str, more: &str) -> String {
     )
 }
 
-/// What the agent was called with, by the file that it left on the loop's branch.
+/// Arguments of the agent's runs, from the file on the loop's branch.
 async fn calls_of(world: &World) -> Vec<String> {
     let branch = world.the_loop().await.branch;
     let text = world.file(&branch, "calls").await.unwrap_or_default();
@@ -558,7 +558,7 @@ async fn overlong_session_costs_no_iteration(dialect: Dialect) {
     .await;
 }
 
-/// The figures as a monitor reads them.
+/// Metrics as a monitoring system scrapes them.
 async fn scraped(world: &World) -> String {
     let address = world.app().address.expect("the service listens");
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
@@ -609,12 +609,12 @@ async fn usage_is_shown_in_metrics_and_pull_request(dialect: Dialect) {
     .await;
 }
 
-/// What opencode prints after a step, with its own figure.
+/// Output of opencode after a step, with its cost.
 const STEP: &str = r#"{"type":"step_finish","sessionID":"s","part":{"reason":"tool-calls","cost":2.5,"tokens":{"input":10,"output":5,"reasoning":0,"cache":{"read":0,"write":0}}}}"#;
-/// What Claude Code prints with a message: tokens for 3 dollars, 600,000 of them out of the cache.
+/// Output of Claude Code with a message whose tokens cost 3 dollars, 600,000 of them cached.
 const MESSAGE: &str = r#"{"type":"assistant","message":{"id":"m1","model":"claude-sonnet-4-5","content":[{"type":"text","text":"I look."}],"usage":{"input_tokens":940000,"cache_read_input_tokens":600000,"output_tokens":1}},"session_id":"s"}"#;
 
-/// By its own figure, and by that of the price table before it has said one.
+/// Cost by the agent's own figure, and by the price table before the agent reports one.
 async fn run_over_budget_is_stopped(dialect: Dialect) {
     for (backend, line, cost) in [
         ("second: { type: external, output: opencode", STEP, 2_500_000),
@@ -646,7 +646,7 @@ async fn run_over_budget_is_stopped(dialect: Dialect) {
     }
 }
 
-/// What Claude Code prints of a call and what came of it.
+/// Output of Claude Code for a tool call and its result.
 fn tool(failed: bool) -> String {
     let call = r#"{"type":"assistant","message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"x"}}]},"session_id":"s"}"#;
     let result = format!(
@@ -677,7 +677,7 @@ async fn changes_of_refused_run_are_kept_after_tool_use(dialect: Dialect) {
     }
 }
 
-/// Says something first; then asks, by what the file names that it is called with, what it said.
+/// First run: prints a message. Later runs: search the session memory for it, with the configuration file they are given.
 const REMEMBERS: &str = r#"cat >/dev/null
 if [ "$RALPH_ITERATION" = 1 ]; then echo 7 >answer.txt; echo '{"text":"The walrus sleeps.","usage":{"input_tokens":9}}'; exit 0; fi
 program=$(sed 's/.*"command":"\([^"]*\)".*/\1/' "$1") socket=$(sed 's/.*"--socket","\([^"]*\)".*/\1/' "$1")

@@ -1,4 +1,4 @@
-//! The command line over recorded loops: what it prints, and how it refuses what it cannot read.
+//! The command line on recorded loops: its output, and its errors for unreadable input.
 
 use std::path::Path;
 use std::process::Output;
@@ -13,7 +13,7 @@ use crate::harness::Setup;
 use crate::harness::parts::command;
 use crate::harness::service::Service;
 
-/// A loop that goes nowhere.
+/// Recorded loop without progress.
 fn stuck() -> String {
     let line =
         |n: u32| format!("{{\"iteration\":{n},\"completion\":0.3,\"error_signature\":\"E0308\",\"tree\":\"{n}\"}}\n");
@@ -103,7 +103,7 @@ async fn stored_loop_is_replayed_by_id() {
     process.kill().await.expect("stopped");
 }
 
-/// What people tune thresholds by: why a loop was stopped, whether words helped, and how it would have gone otherwise.
+/// Figures for tuning thresholds: why a loop was stopped, whether guidance helped, and the outcome with other thresholds.
 #[tokio::test]
 async fn stored_loop_is_audited() {
     let limits = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";

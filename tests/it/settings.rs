@@ -1,4 +1,4 @@
-//! What the operator's file and the repository's set, as people meet it.
+//! Settings of the operator's file and the repository's file, and their visible effects.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn person(world: &World, login: &str, access: Access) -> User {
     user
 }
 
-/// Four limits of the repository's file that are lower than the operator's, and one that is higher.
+/// Repository file with four limits below the operator's, and one above.
 /// See docs/threats.md#p15.
 async fn repository_limits_are_enforced(dialect: Dialect) {
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.6,"duration_ms":5,"num_turns":1,"usage":{"input_tokens":10,"output_tokens":5}}"#;
@@ -93,7 +93,7 @@ async fn repository_limits_are_enforced(dialect: Dialect) {
     .await;
 }
 
-/// Of three tests two fail at the start, one once the answer is half right; what is printed counts nothing.
+/// Two of three tests fail at the start, and one when the answer is half right; printed text is not counted.
 const REPORTING: &str = r#"mkdir -p reports
 case $(cat answer.txt) in 42) bad=0 ;; half) bad=1 ;; *) bad=2 ;; esac
 {
@@ -158,7 +158,7 @@ async fn protected_file_change_is_allowed_if_configured(dialect: Dialect) {
     .await;
 }
 
-/// Whoever can push a branch sets nothing for loops that begin from it.
+/// Files of a pushed branch do not configure loops that start from it.
 /// See docs/threats.md#g13.
 async fn repository_file_is_read_from_default_branch_only(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
@@ -208,7 +208,7 @@ async fn check_detection_can_be_disabled(dialect: Dialect) {
     }
 }
 
-/// What cannot be kept in does not run.
+/// Agents do not run without a required sandbox.
 /// See docs/threats.md#s5.
 async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
     let mut setup = Setup::new(dialect);

@@ -1,4 +1,5 @@
-//! Loops that go wrong: noticed, told, turned, put back, held, asked about, and brought to a good end by a person's word.
+//! Loops that make no progress or regress: detected, redirected, restored, paused, escalated, and completed after a person's
+//! guidance.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,7 +31,7 @@ on_one_forge!(
 );
 
 const MANY: &str = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
-/// Gets nowhere until it is told the answer.
+/// Agent that makes no progress until its prompt contains the answer.
 const STUCK: &str =
     "case \"$(cat)\" in *'forty two'*) echo 42 >answer.txt ;; *) echo \"$RALPH_ITERATION wrong\" >answer.txt ;; esac\n";
 
@@ -131,7 +132,7 @@ async fn crash_after_end_starts_no_agent(dialect: Dialect) {
     killed_when_held(strict(dialect), LoopState::Aborted).await;
 }
 
-/// The service dies right after the decision that holds its loop or ends it: the next one tells people, and runs no agent.
+/// Kills the service right after it decided to pause or end the loop: the next process escalates and runs no agent.
 async fn killed_when_held(setup: Setup, state: LoopState) {
     let service = Service::new(setup, false).await;
     let mut child = service.spawn("all", Some("held"));
@@ -243,14 +244,14 @@ async fn manually_closed_escalation_stays_closed(dialect: Dialect) {
     .await;
 }
 
-/// Two checks, of which the first holds before, and an agent that breaks it for good after one good iteration.
+/// Two checks, of which the second passes at the start, and an agent that breaks it permanently after one good iteration.
 fn worse(dialect: Dialect) -> Setup {
     let agent = "case $RALPH_ITERATION in\n1) echo good >work.txt ;;\n*) rm -f kept.txt; echo \"bad $RALPH_ITERATION\" >work.txt ;;\nesac\n";
     let checks = "checks:\n  - name: answer\n    run: sh check.sh\n  - name: kept\n    run: test -f kept.txt\n";
     Setup::new(dialect).agent(agent).file("kept.txt", "kept\n").file(".ralph.yml", checks).config(MANY)
 }
 
-/// The same where what held before ends the loop as soon as it holds no more.
+/// The same repository with `strict_regression`, which ends the loop at the first regression.
 fn strict(dialect: Dialect) -> Setup {
     let strict = format!("{MANY}\noversight: {{ strict_regression: true }}");
     Setup { config: String::new(), ..worse(dialect) }.config(&strict)
@@ -348,7 +349,7 @@ async fn hopeless_loop_ends(dialect: Dialect) {
     .await;
 }
 
-/// One check, of which one test more passes each time.
+/// One check, of which one more test passes in each iteration.
 async fn steady_loop_with_one_check_triggers_nothing(dialect: Dialect) {
     let counts = "echo 'running 7 tests'\n\
                   echo \"test result: FAILED. $n passed; $((7 - n)) failed; 0 ignored; 0 measured; 0 filtered out\"\n";
@@ -356,14 +357,14 @@ async fn steady_loop_with_one_check_triggers_nothing(dialect: Dialect) {
     assert_eq!(rows, [16, 33, 50, 66, 83, 100]);
 }
 
-/// A check that only fails or holds: nothing shows that the loop goes on but its errors.
+/// A check without test counts: only its errors show progress.
 async fn steady_loop_without_test_counts_triggers_nothing(dialect: Dialect) {
     let errors = "test \"$n\" -ge 14 || echo \"error: case $(echo abcdefghijklmn | cut -c \"$n\") fails\"\n";
     let rows = steady(dialect, errors, 14).await;
     assert_eq!(rows, [[0; 12].as_slice(), &[100]].concat());
 }
 
-/// Completion after each iteration of a loop that adds a line to its one, until there are as many as its check wants.
+/// Completion percentages of a loop that adds a line in each iteration until its check passes at this number of lines.
 async fn steady(dialect: Dialect, says: &str, lines: u32) -> Vec<u8> {
     let check = format!("n=$(wc -l <answer.txt)\n{says}test \"$n\" -ge {lines}\n");
     let setup = Setup::new(dialect).agent("echo another >>answer.txt\n").file("check.sh", &check);

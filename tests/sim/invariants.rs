@@ -1,4 +1,4 @@
-//! What must hold of loops and world whenever nothing moves.
+//! Conditions of loops and world that hold whenever nothing is pending.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::world::World;
 
-/// Panics where a promise is broken.
+/// Panics if an invariant is violated.
 pub fn at_rest(world: &World, loops: &[Loop]) {
     let mut open = BTreeSet::new();
     for current in loops {
@@ -52,7 +52,7 @@ pub fn at_rest(world: &World, loops: &[Loop]) {
     }
 }
 
-/// What does not depend on when things happened: the same with faults and without.
+/// State that does not depend on timing: it must be equal with and without faults.
 pub fn outcome(world: &World, loops: &[Loop]) -> serde_json::Value {
     let loops: BTreeMap<_, _> = loops
         .iter()

@@ -1,7 +1,7 @@
 //! Simulation: the real state machine and the real store against a world of plain values, under seeded schedules with
-//! crashes, lost answers, late calls, repeated and lost deliveries, and processes that come back from the dead.
+//! crashes, lost answers, late calls, repeated and lost deliveries, and processes that were wrongly taken for dead.
 //!
-//! `RALPH_SIM_SEEDS=n` runs n seeds, `RALPH_SIM_SEED=n` plays one and prints each step.
+//! `RALPH_SIM_SEEDS=n` plays n seeds; `RALPH_SIM_SEED=n` plays one seed and prints each step.
 
 mod invariants;
 mod rng;
@@ -18,7 +18,7 @@ use run::Sim;
 /// Number of seeds that are played by default; CI plays 1000.
 const SEEDS: u64 = 100;
 
-/// Plays a seed with faults; where the script allows it, without them as well, and compares the ends.
+/// Plays a seed with faults; if the script allows it, also without faults, and compares the outcomes.
 fn play(seed: u64, trace: bool) {
     let end = |faults: bool| {
         let mut sim = Sim::new(seed, faults, trace);

@@ -1,4 +1,4 @@
-//! Drives the real state machine and store against the world: who moves next, and what goes wrong, is drawn from the seed.
+//! Drives the real state machine and store against the world. The seed determines the schedule and the faults.
 
 use std::collections::BTreeMap;
 
@@ -19,23 +19,23 @@ use crate::rng::Rng;
 use crate::script::{Event, Script, input, person};
 use crate::world::{Known, Receipt, World};
 
-/// How long a lease lasts, milliseconds.
+/// Duration of a lease, in milliseconds.
 const LEASE_MS: i64 = 60_000;
-/// How long an effect whose outcome is not known waits before it is looked up, milliseconds.
+/// Time after which an effect with an unknown outcome is looked up, in milliseconds.
 const AMBIGUITY_MS: i64 = 10_000;
-/// Steps after which a run that still moves is taken to go on for ever.
+/// Maximum number of steps of a run.
 const MOST_STEPS: usize = 20_000;
-/// Loops that may run at the same time.
+/// Maximum number of concurrent loops.
 const SLOTS: u32 = 1;
 
-/// An effect under way in a process.
+/// Running effect of a process.
 struct Flight {
     claimed: ClaimedEffect,
     owner: String,
     done: Option<Receipt>,
 }
 
-/// One run.
+/// State of one run.
 pub struct Sim {
     runtime: tokio::runtime::Runtime,
     store: Store,
@@ -47,19 +47,19 @@ pub struct Sim {
     trace: bool,
     process: u32,
     flights: Vec<Flight>,
-    /// Effects of processes that were thought dead and are not.
+    /// Effects of processes that were wrongly taken for dead.
     zombies: Vec<Flight>,
-    /// Calls that reach the forge after their caller gave up, with the moment.
+    /// Calls that reach the forge after their caller gave up, with their times.
     late: Vec<(i64, ClaimedEffect, Known)>,
-    /// What loops were told, for repeats: a forge sends everything again.
+    /// Inputs of loops, for repeated deliveries.
     told: Vec<(LoopId, String, LoopInput)>,
-    /// Events that were lost on the way until somebody looks.
+    /// Lost events, until a reconciliation.
     lost: Vec<(LoopId, String, LoopInput)>,
     last: BTreeMap<LoopId, Loop>,
     round: BTreeMap<u64, u32>,
     steps: usize,
     crashes: usize,
-    /// Whether inputs, timers, talk and work may wait: what was looked for in vain is not looked for again for nothing.
+    /// Whether inputs, timers, forge effects and work may be pending; skips queries that were empty before.
     stirred: [bool; 4],
 }
 
@@ -127,13 +127,13 @@ impl Sim {
         IssueRef { repo, issue: Number(issue) }
     }
 
-    /// The newest loop of an issue.
+    /// Newest loop of an issue.
     pub fn newest(&self, issue: u64) -> Option<Loop> {
         let round = *self.round.get(&issue)?;
         self.write(move |c| loops::get(c, &loop_id(issue, round)))
     }
 
-    /// The whole script, then quiet: whatever waits is answered until nothing is left to do.
+    /// Plays the complete script, then answers everything that waits until nothing is pending.
     pub fn play(&mut self) {
         let script = self.script.events.clone();
         for (sequence, (issue, event)) in script.into_iter().enumerate() {
@@ -150,7 +150,7 @@ impl Sim {
         self.check_logs();
     }
 
-    /// Ends whatever is open, as a maintainer would, without further faults.
+    /// Ends all open loops like a maintainer, without further faults.
     pub fn finish(&mut self) {
         self.faults = false;
         self.world.permitted = true;
@@ -209,7 +209,7 @@ impl Sim {
         }
     }
 
-    /// Time passes in which nothing moves but the heartbeat.
+    /// Advances the time while nothing happens but heartbeats.
     fn jump(&mut self, ms: i64) {
         let (owner, now) = (self.owner(), self.now());
         self.write(move |c| leases::renew(c, &owner, now, now.plus_ms(ms + LEASE_MS)));
@@ -263,7 +263,7 @@ impl Sim {
         self.told.push((id.clone(), origin, input));
     }
 
-    /// A delivery comes a second time.
+    /// Repeats a delivery.
     fn repeat(&mut self) {
         if self.told.is_empty() {
             return;
@@ -276,7 +276,7 @@ impl Sim {
         );
     }
 
-    /// Somebody looks what was missed, in any order.
+    /// Finds lost events, in any order.
     fn reconcile(&mut self) {
         while !self.lost.is_empty() {
             let at = self.rng.below(self.lost.len());
@@ -285,7 +285,7 @@ impl Sim {
         }
     }
 
-    /// Moves until nothing moves and nothing will by itself.
+    /// Steps until nothing is pending or due.
     pub fn settle(&mut self) {
         loop {
             while self.advance() {}
@@ -305,7 +305,7 @@ impl Sim {
         self.check_rest();
     }
 
-    /// One piece of progress by somebody; `false` where nobody can.
+    /// Makes one step; returns `false` if none is possible.
     fn advance(&mut self) -> bool {
         self.steps += 1;
         assert!(self.steps < MOST_STEPS, "it never comes to rest");
@@ -356,13 +356,13 @@ impl Sim {
         }
     }
 
-    /// Where faults must not change the end, the tries of an iteration are not used up.
+    /// If faults must not change the outcome, the attempts of an iteration are not used up.
     fn may_crash(&self) -> bool {
         let last = |f: &Flight| matches!(f.claimed.effect, Effect::Agent { attempt, .. } if attempt >= 3);
         !self.script.staged || !self.flights.iter().any(last)
     }
 
-    /// The process dies, or only seems to; what it had begun has happened, has not, or will yet.
+    /// Kills the process, or takes it for dead wrongly; its running effects have happened, have not, or will happen later.
     fn crash(&mut self) {
         self.stirred = [true; 4];
         let dead = self.owner();
@@ -397,7 +397,7 @@ impl Sim {
         }
     }
 
-    /// A process that was thought dead records its outcome: it counts only where nobody has taken over.
+    /// A process that was wrongly taken for dead records its outcome, which counts only if no other process took over.
     fn zombie(&mut self, flight: Flight) {
         let id = flight.claimed.id;
         let find = move |c: &rusqlite::Connection| {
@@ -499,7 +499,7 @@ impl Sim {
         true
     }
 
-    /// An effect goes one step further: done in the world, then recorded.
+    /// Advances an effect: executes it in the world, then records it.
     fn fly(&mut self) -> bool {
         if self.flights.is_empty() {
             return false;
@@ -530,7 +530,7 @@ impl Sim {
         true
     }
 
-    /// A call fails: before anything happened, after, or so that nobody knows.
+    /// Fails a call before it has an effect, after it, or with an unknown outcome.
     fn fail(&mut self, flight: Flight) -> bool {
         let (claimed, known) = (&flight.claimed, self.known(&flight.claimed));
         let first = claimed.attempts == 0;
@@ -575,7 +575,7 @@ impl Sim {
         self.write(move |c| outbox::reschedule(c, &claimed, &owner, at, began, "put off"));
     }
 
-    /// A call whose caller gave up reaches the forge, which does it without looking.
+    /// Executes a call whose caller gave up; the forge does not look it up.
     fn arrive(&mut self) -> bool {
         let Some(at) = self.late.iter().position(|(at, ..)| *at <= self.world.now) else { return false };
         let (_, claimed, known) = self.late.swap_remove(at);
@@ -607,7 +607,7 @@ impl Sim {
         Ok(())
     }
 
-    /// What holds whenever nothing moves.
+    /// Asserts the invariants.
     fn check_rest(&self) {
         let (inputs, aside) = self.write(|c| {
             let aside: i64 = c.query_row("SELECT count(*) FROM inputs WHERE done = 2", [], |r| r.get(0))?;
@@ -618,7 +618,7 @@ impl Sim {
         crate::invariants::at_rest(&self.world, &all);
     }
 
-    /// The log of every loop gives its row.
+    /// Asserts that the log of every loop gives its row.
     fn check_logs(&self) {
         for current in self.write(|c| loops::list(c, false, 1_000)) {
             let id = current.id.clone();
@@ -629,7 +629,7 @@ impl Sim {
     }
 }
 
-/// The id of the nth loop of an issue.
+/// Id of the nth loop of an issue.
 fn loop_id(issue: u64, round: u32) -> LoopId {
     LoopId::new(format!("r-{issue}-{round}"))
 }

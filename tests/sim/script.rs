@@ -1,4 +1,4 @@
-//! What happens in a run: who says what about which issue, what the agents do, all drawn from the seed beforehand.
+//! Script of a run: events on issues and behaviour of agents, all drawn from the seed in advance.
 
 use ralph_bot::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
@@ -7,24 +7,24 @@ use ralph_bot::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::rng::Rng;
 use crate::world::World;
 
-/// What an agent does in an iteration.
+/// Behaviour of an agent in an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// Changes something; whether the checks hold in the tree, and in a fresh checkout.
+    /// Changes a file; whether the checks pass in the tree, and in a fresh checkout.
     Change { tree: bool, clean: bool },
     /// Changes nothing.
     Nothing,
-    /// Ends with an error, having changed something.
+    /// Fails after a change.
     Fail,
-    /// Its vendor limits it, once.
+    /// Reaches its provider's limit, once.
     Limited,
     /// Cannot be started, once.
     Unavailable,
-    /// Makes a change that may not be pushed.
+    /// Makes a change that must not be pushed.
     Blocked,
 }
 
-/// Something that people or the world do.
+/// Event caused by people or the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Start,
@@ -48,21 +48,21 @@ pub enum Event {
     Permission(bool),
 }
 
-/// A run before it runs.
+/// Script of a run.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// Whether each event waits until nothing moves any more: then faults must not change the end.
+    /// Whether each event waits until nothing is pending; then faults must not change the outcome.
     pub staged: bool,
     /// Issue and event, in order.
     pub events: Vec<(u64, Event)>,
-    /// What agents do, by issue (from 1) and iteration (from 1); a change that passes beyond.
+    /// Behaviour of agents, by issue (from 1) and iteration (from 1); later iterations pass the checks.
     pub plans: Vec<Vec<Plan>>,
-    /// Most iterations of a loop.
+    /// Maximum number of iterations of a loop.
     pub iterations: u32,
 }
 
 impl Script {
-    /// The script of a seed.
+    /// Draws the script of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed.wrapping_mul(2));
         let staged = rng.chance(60);
@@ -119,12 +119,12 @@ impl Script {
     }
 }
 
-/// A person.
+/// Person on the forge.
 pub fn person(login: &str) -> User {
     User { id: UserId(login.len() as i64), login: login.into(), kind: AccountKind::User }
 }
 
-/// What a loop is told of an event, as things are now; `None` where nothing comes of it.
+/// Input for a loop from an event in the current state; `None` if the event has no effect.
 pub fn input(event: Event, sequence: u64, current: &Loop, world: &World) -> Option<LoopInput> {
     let options = RunOptions::default();
     let comment = Some(CommentRef { on: current.place.issue, id: Some(CommentId(sequence as i64)) });

@@ -1,4 +1,4 @@
-//! Forge, git and agent as plain values: what exists, and what our effects do to it.
+//! Forge, git and agent as plain values, and the effects of the service on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ pub struct Escalation {
     pub open: bool,
 }
 
-/// Everything outside.
+/// State of everything outside of the service.
 #[derive(Debug, Default)]
 pub struct World {
     pub now: i64,
@@ -59,35 +59,35 @@ pub struct World {
     pub comments: Vec<Comment>,
     pub escalations: Vec<Escalation>,
     pub labels: BTreeMap<u64, BTreeSet<&'static str>>,
-    /// Trees on disk, with the iteration whose work they hold.
+    /// Worktrees on disk, with the iteration whose files they contain.
     pub trees: BTreeMap<LoopId, Option<u32>>,
-    /// Whether the people may still give commands.
+    /// Whether people may still give commands.
     pub permitted: bool,
-    /// Other people's commits on branches of ours.
+    /// Commits of other people on the service's branches.
     pub others: Vec<(String, Sha)>,
-    /// Iterations whose one-time plan is used up.
+    /// Iterations whose one-time behaviour has been used.
     pub used: BTreeSet<(LoopId, u32)>,
     pub plans: Vec<Vec<Plan>>,
-    /// Makes redone commits differ from the first.
+    /// Counter that makes repeated commits differ from the first.
     pub salt: Option<u64>,
 }
 
-/// What the store knew when an effect was begun.
+/// State of the store when an effect started.
 pub struct Known {
     pub current: Option<Loop>,
     pub posted: Option<ForgePost>,
     pub escalations: Vec<Number>,
 }
 
-/// What came of an effect.
+/// Outcome of an effect.
 #[derive(Debug, Default)]
 pub struct Receipt {
     pub input: Option<LoopInput>,
     pub posted: Option<(String, ForgePost)>,
     pub number: Option<(Number, IssueRole)>,
-    /// One-time plan that is used up once this is recorded.
+    /// One-time behaviour that counts as used once this outcome is recorded.
     pub used: Option<(LoopId, u32)>,
-    /// Nobody waits for it.
+    /// The caller has given up.
     pub stopped: bool,
 }
 
@@ -120,13 +120,13 @@ impl World {
         sha
     }
 
-    /// Whether `old` is `new` or comes before it.
+    /// Whether `old` is `new` or an ancestor of it.
     pub fn holds(&self, new: &Sha, old: &Sha) -> bool {
         let parents = || self.commits.get(new).map_or(&[][..], |c| &c.parents[..]);
         new == old || parents().iter().any(|parent| self.holds(parent, old))
     }
 
-    /// Somebody else commits to a branch of ours.
+    /// Adds a commit of another person to a branch of the service.
     pub fn human_push(&mut self, branch: &str) {
         let Some(tip) = self.branches.get(branch).cloned() else { return };
         let (tree, clean) = self.commits.get(&tip).map_or((false, false), |c| (c.tree, c.clean));
@@ -135,7 +135,7 @@ impl World {
         self.branches.insert(branch.to_owned(), made);
     }
 
-    /// The base branch gets a commit.
+    /// Adds a commit to the base branch.
     pub fn base_moves(&mut self) {
         let parents = self.base.iter().cloned().collect();
         self.base = Some(self.record("base", parents, false, false));
@@ -145,7 +145,7 @@ impl World {
         self.comments.iter().find(|c| c.subject == subject && c.key == key)
     }
 
-    /// A comment under a key: looked up first where it may be there already.
+    /// Posts a comment under a key; looks it up first if it may exist already.
     fn comment(&mut self, claimed: &ClaimedEffect, on: u64, key: &str, text: &str, look: bool) -> ForgePost {
         let found = if look { self.find(&claimed.subject, key).map(|c| c.id) } else { None };
         let forge_id = found.unwrap_or_else(|| {
@@ -157,7 +157,7 @@ impl World {
         ForgePost { forge_id, digest: String::new() }
     }
 
-    /// Does an effect for the forge. `look` says that it may have been done before.
+    /// Executes an effect on the forge. `look` is true if it may have been executed before.
     pub fn talk(&mut self, claimed: &ClaimedEffect, known: &Known, look: bool) -> Receipt {
         let issue = claimed.place.issue.0;
         let mut receipt = Receipt::default();
@@ -250,7 +250,7 @@ impl World {
         receipt.number = Some((Number(number), IssueRole::Escalation));
     }
 
-    /// Does a piece of work.
+    /// Executes a work effect.
     pub fn work(&mut self, claimed: &ClaimedEffect, known: &Known) -> Receipt {
         let Some(current) = &known.current else { return Receipt::default() };
         if claimed.effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
@@ -333,7 +333,7 @@ impl World {
         plans.get(iteration as usize - 1).copied().unwrap_or(Plan::Change { tree: true, clean: true })
     }
 
-    /// How a run ends, and whether it ends so only once.
+    /// Behaviour of an agent run, and whether it occurs only once.
     fn agent(&self, current: &Loop, iteration: u32) -> (AgentEnd, bool) {
         let fresh = !self.used.contains(&(current.id.clone(), iteration));
         match self.plan(current, iteration) {

@@ -1,4 +1,4 @@
-//! A burst of deliveries while nobody reads them: all are taken, and what they tell of one issue is acted on once.
+//! A burst of deliveries while none is processed: all are accepted, and each issue is handled once.
 
 use std::time::{Duration, Instant};
 
@@ -18,17 +18,17 @@ use crate::harness::{SECRET, Setup, World};
 
 on_both_forges!(burst_is_stored_completely_and_handled_once_per_issue, loops_survive_hours_of_rate_limit);
 
-/// Deliveries of the burst, unless `RALPH_TEST_BURST` says another number, and connections that they come over.
+/// Number of deliveries, unless `RALPH_TEST_BURST` sets another one, and number of connections for them.
 const BURST: usize = 600;
 const CONNECTIONS: usize = 50;
-/// Issues that they are about.
+/// Number of issues that the deliveries refer to.
 pub const ISSUES: usize = 3;
-/// Bytes of each body, so that a service that kept them all in memory would be seen.
+/// Bytes of each body, large enough that keeping all bodies in memory would be noticed.
 const BODY: usize = 40_000;
-/// Memory that the burst may take beyond what the service has at rest, MiB; the bodies together have 23.
+/// Maximum memory above the service at rest, in MiB; all bodies together have 23.
 const MEMORY_MIB: usize = 16;
 
-/// What the forge has to tell of labels and comments on some issues; the service has not heard of any of it.
+/// Deliveries about labels and comments on some issues, none of which the service has received.
 pub async fn untold(service: &Service) -> Vec<Outgoing> {
     let world = &service.world;
     let mut issues = vec![world.issue];
@@ -54,7 +54,7 @@ pub async fn untold(service: &Service) -> Vec<Outgoing> {
     held
 }
 
-/// Sends one delivery under a new id; the answer, and how long it took.
+/// Sends one delivery under a new id; returns the status and the duration.
 pub async fn deliver(service: &Service, client: &Client, one: &Outgoing, id: String) -> (u16, Duration) {
     let (family, header, before) = match service.world.setup.dialect {
         Dialect::Gitea => ("X-Gitea", "X-Gitea-Signature", ""),
@@ -70,14 +70,14 @@ pub async fn deliver(service: &Service, client: &Client, one: &Outgoing, id: Str
     (answer.status().as_u16(), began.elapsed())
 }
 
-/// A figure of a process's memory in MiB: `VmRSS` now, `VmHWM` the most so far.
+/// Memory of a process in MiB: `VmRSS` is the current value, `VmHWM` the peak.
 pub fn memory_mib(child: &Child, figure: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id().expect("it runs"))).expect("Linux");
     let line = status.lines().find(|line| line.starts_with(figure)).expect("a line");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") / 1024
 }
 
-/// The reader of deliveries is as slow as can be; it starts when the burst is over.
+/// Deliveries are processed only after the burst.
 /// See docs/faults.md#f11.
 async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
@@ -128,7 +128,7 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
     service.finish().await;
 }
 
-/// For two hours the forge takes nothing from any of the loops.
+/// The forge fails for two hours for all loops.
 /// See docs/faults.md#f4.
 async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
     let limits =

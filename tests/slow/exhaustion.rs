@@ -1,4 +1,4 @@
-//! A service that runs out of what its machine gives: open files, connections, room for output.
+//! A service that runs out of open files, connections, or room for output.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::harness::service::{Service, stop};
 
 on_both_forges!(exhausted_file_descriptors_lose_nothing);
 
-/// Idle connections that a service with its usual limit of open files bears beside its work.
+/// Number of idle connections that a service with the default limit of open files must sustain.
 const IDLE: usize = 5_000;
-/// Longest time for a request's head.
+/// Time limit of a request's head.
 const HEAD: Duration = Duration::from_secs(5);
 
 fn pid(child: &Child) -> u32 {
@@ -31,7 +31,7 @@ fn open_files(child: &Child) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", pid(child))).expect("Linux").count()
 }
 
-/// Sets how many open files a process may have; what it could have before.
+/// Sets the maximum number of open files of a process, and returns the previous limit.
 fn limit_files(child: &Child, most: u64) -> u64 {
     let pid = Pid::from_raw(i32::try_from(pid(child)).expect("a small number"));
     let new = Rlimit { current: Some(most), maximum: None };
@@ -40,7 +40,7 @@ fn limit_files(child: &Child, most: u64) -> u64 {
     before.current.unwrap_or(1_024)
 }
 
-/// Time on processors so far.
+/// Processor time used so far.
 fn used(child: &Child) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid(child))).expect("Linux");
     let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
@@ -49,7 +49,7 @@ fn used(child: &Child) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// No connection can be taken, then no program be started.
+/// Neither a connection can be accepted nor a program be started.
 /// See docs/faults.md#d8.
 async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
@@ -88,7 +88,7 @@ async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     service.finish().await;
 }
 
-/// What connections cost has nothing to do with the forge.
+/// Idle connections are closed; independent of the forge.
 /// See docs/threats.md#w10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_idle_connections_are_closed_without_delay_to_others() {
@@ -133,7 +133,7 @@ async fn thousands_of_idle_connections_are_closed_without_delay_to_others() {
     assert!(stop(&mut child).await.success(), "{}", service.log());
 }
 
-/// The output of an agent, and of a check, a gigabyte in all. Reading it has nothing to do with the forge.
+/// An agent and a check write a gigabyte in total; independent of the forge.
 /// See docs/faults.md#a3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gigabyte_of_output_uses_little_memory() {

@@ -1,11 +1,10 @@
-//! SIGKILL of the real service at named points of one loop: after a restart it ends as if nothing had happened.
+//! SIGKILL of the real service at named points of a loop: after a restart the outcome is the same as without the kill.
 //!
-//! The points are those of the catalogue, K01 to K38, by their names in the source. Of these, one is nowhere to die at, and
-//! some are where what they mean is done here:
-//! - K20: nothing is imported as a bundle; it lies between an iteration's objects and the ref that keeps them.
-//! - K31: tokens are in memory alone. That none is on the disk, half or whole, is seen after every story.
-//! - K34: a backup is a process of its own, which is the one that dies: `killed_backup_leaves_no_copy`.
-//! - K35: no log rotates; it lies within the transaction that forgets old deliveries and inputs.
+//! The points are K01 to K38 of docs/faults.md, by their names in the source. Some have no point of their own:
+//! - K20: nothing is imported as a bundle; the point lies between an iteration's objects and the ref that keeps them.
+//! - K31: tokens are only in memory. The invariants check after every story that none is on disk.
+//! - K34: a backup runs in a process of its own, which is killed: `killed_backup_leaves_no_copy`.
+//! - K35: no log is rotated; the point lies in the transaction that deletes old deliveries and inputs.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -23,15 +22,15 @@ use crate::harness::on_both_forges;
 use crate::harness::service::{Service, WAIT_LIMIT, stop, was_killed};
 use crate::harness::{Setup, World};
 
-/// Stories of a group at the same time.
+/// Number of stories of a group that run concurrently.
 const AT_ONCE: usize = 2;
 
-/// Where the service dies: at each start the next point, then no more.
+/// Kill points, one for each start of the service; later starts have none.
 type Kills = &'static [&'static str];
 
-/// While something comes in.
+/// Kill points while a delivery is received.
 const INTAKE: &[Kills] = &[&["K01", "K02", "K03"], &["K08", "K02:2", "K01:3"], &["K04", "K09", "K30"], &["K05", "K06"]];
-/// While it works.
+/// Kill points during work in the tree.
 const WORK: &[Kills] = &[
     &["K07", "K13", "K18", "K23"],
     &["K12", "K15:2", "K22", "K24"],
@@ -40,10 +39,10 @@ const WORK: &[Kills] = &[
     &["K16", "K19", "K20"],
     &["K16:2", "K19", "K20:2"],
 ];
-/// While it tells the forge.
+/// Kill points during requests to the forge.
 const TALK: &[Kills] =
     &[&["K26", "K10", "K11:8", "K28b:3"], &["K10:2", "K25", "K29"], &["K27", "K29b", "K10:3"], &["K11", "K28", "K28b"]];
-/// While it starts or stops, and a second time while it recovers from the first.
+/// Kill points at start and stop, and a second kill during recovery from the first.
 const AROUND: &[Kills] = &[
     &["K38", "K36"],
     &["K32", "K33"],
@@ -93,7 +92,7 @@ async fn each_ends_as_if_nothing_had_happened(dialect: Dialect, group: &[Kills])
     assert!(failed.is_empty(), "{} of {} stories went wrong, see above: {failed:?}", failed.len(), group.len());
 }
 
-/// K34: a backup that dies leaves nothing that could be taken for a copy, and the next one is whole.
+/// K34: a killed backup leaves no file that could be mistaken for a copy, and the next backup is complete.
 async fn killed_backup_leaves_no_copy(dialect: Dialect) {
     let service = Service::new(setup(dialect), false).await;
     let mut child = service.spawn("all", None);
@@ -114,7 +113,7 @@ async fn killed_backup_leaves_no_copy(dialect: Dialect) {
     service.finish().await;
 }
 
-/// How the story ends when nobody dies.
+/// Outcome of the story without kills.
 async fn undisturbed(dialect: Dialect) -> &'static Seen {
     static GITEA: OnceCell<Seen> = OnceCell::const_new();
     static GITHUB: OnceCell<Seen> = OnceCell::const_new();
@@ -122,13 +121,13 @@ async fn undisturbed(dialect: Dialect) -> &'static Seen {
     cell.get_or_init(|| live(dialect, &[])).await
 }
 
-/// What people see at the end, without ids and times.
+/// Visible outcome, without ids and times.
 #[derive(Debug, PartialEq)]
 struct Seen {
     labels: Vec<String>,
-    /// Kinds of the bot's comments, by where they are.
+    /// Kinds of the bot's comments, by issue or pull request.
     comments: BTreeMap<Number, Vec<String>>,
-    /// Number, title, whether it is open.
+    /// Number, title, and whether it is open.
     issues: Vec<(Number, String, bool)>,
     reactions: Vec<String>,
     files: Vec<Option<String>>,
@@ -136,8 +135,8 @@ struct Seen {
     iterations: u32,
 }
 
-/// Two iterations, of which the first uses up the limit; then a third, which a reviewer asks for. What the agent does
-/// depends on nothing but the tree.
+/// Two iterations, of which the first reaches the limit, then a third, which a reviewer requests. The agent's actions
+/// depend only on the tree.
 fn setup(dialect: Dialect) -> Setup {
     let agent = "echo at work\n\
                  if [ \"$(cat answer.txt)\" = 42 ]; then echo done >polished.txt\n\
@@ -147,7 +146,7 @@ fn setup(dialect: Dialect) -> Setup {
     Setup::new(dialect).agent(agent).config(limits)
 }
 
-/// The whole story with deaths in it.
+/// Runs the story with these kills.
 async fn live(dialect: Dialect, kills: &[&str]) -> Seen {
     let service = Service::new(setup(dialect), false).await;
     if kills.contains(&"K26") {
@@ -187,7 +186,7 @@ async fn live(dialect: Dialect, kills: &[&str]) -> Seen {
     seen(&service).await
 }
 
-/// For ever: deliveries that failed are sent again while the service listens.
+/// Redelivers failed deliveries while the service listens; never returns.
 async fn resend(service: &Service) {
     loop {
         if service.listens().await {
@@ -197,7 +196,7 @@ async fn resend(service: &Service) {
     }
 }
 
-/// What the maintainer does, by what can be seen.
+/// Performs the maintainer's next action, chosen by the visible state.
 async fn people(service: &Service) {
     let world = &service.world;
     service.until("the service to listen", async || service.listens().await).await;
@@ -249,7 +248,7 @@ async fn seen(service: &Service) -> Seen {
     Seen { labels, comments, issues, reactions, files, commits: commits(world), iterations: newest.spent.iterations }
 }
 
-/// Kinds of the bot's comments on a number, sorted; counters in them are left out.
+/// Kinds of the bot's comments on an issue or pull request, sorted, without counters.
 fn kinds(world: &World, number: Number) -> Vec<String> {
     let texts = world.bot_comments_on(number);
     let markers = texts.iter().filter_map(|t| t.lines().rev().find_map(|l| l.strip_prefix("<!-- ralph:1 ")));
@@ -259,7 +258,7 @@ fn kinds(world: &World, number: Number) -> Vec<String> {
     kinds
 }
 
-/// First lines of the commits on the main branch.
+/// Subjects of the commits on the main branch.
 #[expect(clippy::disallowed_methods, reason = "a look at the forge from outside")]
 fn commits(world: &World) -> Vec<String> {
     let mut git = std::process::Command::new("git");
@@ -268,8 +267,8 @@ fn commits(world: &World) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// Between the choice of a backend and what its call cost being told to the loop: before and after the call is booked, at its
-/// first words, at the first figure of its cost, at its end, and before and after that is booked.
+/// Kill points of a booked agent call: before and after it is booked, at its first output, at its first cost, at its end,
+/// and before and after its cost is booked.
 const CALLS: &[(Kills, f64)] = &[
     // What a lost run cost beside the last one: nothing where the call was never booked, what was held where it showed
     // nothing, else what it showed.
@@ -285,7 +284,7 @@ const CALLS: &[(Kills, f64)] = &[
     (&["K17", "K18b"], 0.5),
 ];
 
-/// An agent in Claude Code's form, whose run costs a quarter of a dollar; it notes where another one runs beside it.
+/// Agent with the output format of Claude Code, whose run costs 0.25 dollars; records whether another run is active.
 fn paid(folder: &std::path::Path) -> String {
     let at = folder.display();
     let said = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"text","text":"done"}],"usage":{"input_tokens":10,"output_tokens":5}},"session_id":"s"}"#;
@@ -308,7 +307,7 @@ async fn kills_around_a_call_are_billed_once(dialect: Dialect) {
     assert!(failed.is_empty(), "{} of {} stories went wrong, see above: {failed:?}", failed.len(), CALLS.len());
 }
 
-/// After deaths in its first iteration a loop gets there, every call is settled once, and the loop's account is theirs.
+/// After kills in its first iteration a loop completes, each call is settled once, and the loop's cost is their sum.
 async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
     let beside = tempfile::tempdir().expect("a folder");
     let service = Service::new(Setup::new(dialect).config(&paid(beside.path())), false).await;

@@ -1,7 +1,7 @@
-//! Stories that take minutes: processes that are killed at every step, loss of power, resources that run out, floods of
-//! deliveries, and programs that other people wrote.
+//! Stories that take minutes: processes killed at every step, power loss, exhausted resources, floods of deliveries, and
+//! third-party programs.
 //!
-//! `cargo test` leaves them out; `cargo test --test slow` runs them, and so does CI.
+//! `cargo test` does not run them; `cargo test --test slow` and CI do.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
 mod burst;

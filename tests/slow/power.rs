@@ -1,5 +1,5 @@
-//! Power loss: the system calls of the real binary are written down while deliveries come in, and the disk is put together
-//! as each of its syncs leaves it. Whatever was answered with 202 before must be there.
+//! Power loss: the system calls of the real binary are traced while deliveries arrive, and the disk is reconstructed as
+//! each sync leaves it. Every delivery that was answered with 202 by then must be stored.
 
 mod disk;
 mod trace;
@@ -23,7 +23,7 @@ use crate::harness::{SECRET, Setup};
 
 on_both_forges!(power_loss_at_any_sync_loses_no_delivery);
 
-/// Deliveries that each life of the service gets, so many at the same time.
+/// Number of concurrent deliveries in each life of the service.
 const DELIVERIES: usize = 12;
 const AT_ONCE: usize = 3;
 
@@ -31,7 +31,7 @@ fn body(id: &str) -> String {
     format!("{{\"nothing\":\"of interest\",\"id\":\"{id}\",\"filler\":\"{}\"}}", "what fills a page. ".repeat(300))
 }
 
-/// Sends deliveries of the given names; all of them are taken.
+/// Sends deliveries with these ids and asserts that all are accepted.
 async fn send(service: &Service, ids: &[String]) {
     let family = if service.world.setup.dialect == Dialect::Gitea { "X-Gitea" } else { "X-GitHub" };
     let (header, before) = match service.world.setup.dialect {
@@ -52,7 +52,7 @@ async fn send(service: &Service, ids: &[String]) {
     }
 }
 
-/// Waits until strace has written everything down: after the last thread it says how the process ended.
+/// Waits until the trace is complete: its last line reports how the process ended.
 async fn written(service: &Service, log: &Path) -> String {
     let whole = async || {
         let text = std::fs::read_to_string(log).unwrap_or_default();
@@ -65,8 +65,8 @@ async fn written(service: &Service, log: &Path) -> String {
     std::fs::read_to_string(log).expect("it is there")
 }
 
-/// Three lives: one that makes the database and is killed, one that finds what that left and stops in order, one after it.
-/// `None` where there is no strace.
+/// Traces of three lives: one that creates the database and is killed, one that recovers and stops gracefully, and one after
+/// it. `None` if strace is missing.
 async fn three_lives(service: &Service) -> Option<Vec<Call>> {
     let mut calls = Vec::new();
     for life in 0..3 {
@@ -87,7 +87,7 @@ async fn three_lives(service: &Service) -> Option<Vec<Call>> {
     Some(calls)
 }
 
-/// Notes which deliveries have been answered with 202, by what went over each connection.
+/// Records which deliveries were answered with 202, from the bytes of each connection.
 #[derive(Default)]
 struct Answers {
     asked: HashMap<String, String>,
@@ -111,7 +111,7 @@ impl Answers {
     }
 }
 
-/// Which of these deliveries the real store does not have, opened on what power loss left.
+/// Returns the deliveries that the store lacks when it is opened on the disk after power loss.
 async fn missing(disk: &Disk, luck: Option<&mut fastrand::Rng>, taken: &HashSet<String>) -> Vec<String> {
     let folder = tempfile::tempdir().expect("a folder");
     disk.after_power_loss(folder.path(), luck);
@@ -131,8 +131,8 @@ async fn missing(disk: &Disk, luck: Option<&mut fastrand::Rng>, taken: &HashSet<
     taken.difference(&there).cloned().collect()
 }
 
-/// At each sync, with nothing of what was not synced, and with any part of it. `RALPH_TEST_POWER_SEEDS` asks for more
-/// parts than one at each sync.
+/// Power fails at each sync: nothing that was not synced is on the disk, or a random part of it.
+/// `RALPH_TEST_POWER_SEEDS` sets the number of random parts for each sync.
 /// See docs/faults.md#d3.
 async fn power_loss_at_any_sync_loses_no_delivery(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;

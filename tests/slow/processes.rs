@@ -1,4 +1,4 @@
-//! Several processes on one database, stops in order, and starts after the worst.
+//! Several processes on one database, graceful stops, and starts after failures.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,7 +30,7 @@ on_both_forges!(
     agent_out_of_memory_is_reported_and_service_survives,
 );
 
-/// Ingest, control and runner know of each other by the database alone.
+/// The ingest, control and runner processes share nothing but the database.
 async fn roles_in_three_processes_complete_a_loop(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     // The first start makes the database; started at once, the three of them race for it.
@@ -47,7 +47,7 @@ async fn roles_in_three_processes_complete_a_loop(dialect: Dialect) {
     service.finish().await;
 }
 
-/// Each run of the agent leaves a line in a file, so that runs can be counted.
+/// Each agent run appends a line to a file, so that runs can be counted.
 /// See docs/faults.md#d10.
 async fn two_services_on_one_database_do_work_once(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
@@ -81,7 +81,7 @@ async fn two_services_on_one_database_do_work_once(dialect: Dialect) {
     service.finish().await;
 }
 
-/// An agent whose first run never ends, with a child that left its group. Says when it has begun.
+/// Agent whose first run never ends, with a child process outside of its process group; reports its start in a file.
 fn slow_agent(service: &Service) -> (PathBuf, PathBuf) {
     let folder = service.world.folder.path();
     let (slow, begun) = (folder.join("slow"), folder.join("begun"));
@@ -152,7 +152,7 @@ async fn processes_of_killed_runner_are_ended(dialect: Dialect) {
     service.finish().await;
 }
 
-/// From the first sync that fails on nothing is taken for stored, and the service ends, to be started anew.
+/// After the first failed sync nothing more is reported as stored, and the service exits to be restarted.
 /// See docs/faults.md#d2.
 async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
     // Counted by thread; opening the database takes some dozen in one of its own.
@@ -195,7 +195,7 @@ async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
     }
 }
 
-/// While it runs: what an agent made does not fit where commits are kept.
+/// The disk fills up during a run: the agent's change does not fit where commits are stored.
 /// See docs/faults.md#d1.
 async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
@@ -223,7 +223,7 @@ async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     service.finish().await;
 }
 
-/// A control group that may use so many MiB of memory, where this machine lets us make one. It goes with the value.
+/// Control group with a memory limit in MiB, removed on drop; `None` from `new` if this machine does not allow one.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
@@ -247,7 +247,8 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Once the system kills what takes too much, where it can be had to; and once the agent is refused more.
+/// The kernel kills a process at the memory limit, if a control group can be made; otherwise a process limit denies it
+/// memory.
 /// See docs/faults.md#d7.
 async fn agent_out_of_memory_is_reported_and_service_survives(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
@@ -296,7 +297,7 @@ esac
     service.finish().await;
 }
 
-/// Loops that wait for a person, and deliveries that nobody has looked at yet.
+/// Open loops that wait for a person, and unprocessed deliveries, do not delay the start.
 const PARKED: u64 = 1_000;
 const PENDING: usize = 10_000;
 
@@ -326,7 +327,7 @@ async fn start_with_large_backlog_is_fast(dialect: Dialect) {
     tokio::time::timeout(WAIT_LIMIT, child.wait()).await.expect("ended").expect("our child");
 }
 
-/// Fills the database as a long life would.
+/// Fills the database with the rows of a long-running service.
 async fn park(service: &Service, event: &str, body: &[u8]) {
     let store = service.store().await.expect("a database");
     let now = Clock::System.now();

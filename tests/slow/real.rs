@@ -1,4 +1,4 @@
-//! The program against parts that somebody else wrote: a GitHub, a Gitea, a coding agent, a browser.
+//! The service with third-party parts: a GitHub server, a Gitea server, coding agents, a browser.
 
 mod agents;
 mod claude;

@@ -109,9 +109,6 @@ const KNOWN_BEGINNINGS: &[(&str, usize)] = &[
     ("src/store", 15),
     ("src/telemetry", 5),
     ("src/workspace", 32),
-    ("tests/it", 34),
-    ("tests/sim", 14),
-    ("tests/slow", 22),
 ];
 
 /// Docstrings begin with a noun phrase or a verb in the third person.

@@ -1,17 +1,17 @@
-//! A disk as power loss leaves it, made from the system calls of a process: what was synced is there, of the rest a part.
+//! Disk after power loss, reconstructed from the system calls of a process: synced changes, and a part of the others.
 //!
-//! As strict as POSIX lets a disk be. Bytes of a file last from `fsync` of that file on, names from `fsync` of their folder
-//! on, and what was not synced is lost in any part, cut at any sector.
+//! The model is as strict as POSIX: bytes of a file are durable after `fsync` of that file, names after `fsync` of their
+//! folder, and any part of all other changes may be lost, cut at any sector.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::trace::Call;
 
-/// Bytes that a disk writes wholly or not at all.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// What a name stands for: a folder, or the file of this number. A file that takes another's name is another file.
+/// Target of a name: a folder, or the file with this number. A file that is renamed over another one keeps its number.
 #[derive(Clone, Copy, PartialEq)]
 enum Node {
     Folder,
@@ -25,7 +25,7 @@ enum Change {
 }
 
 impl Change {
-    /// Makes the change, a write only with its first `most` bytes.
+    /// Applies the change; of a write, only its first `most` bytes.
     fn apply(&self, content: &mut Vec<u8>, most: usize) {
         match self {
             Self::Cut(length) => content.resize(*length, 0),
@@ -46,13 +46,13 @@ struct File {
     pending: Vec<Change>,
 }
 
-/// Everything below one folder, which is there from the beginning.
+/// State of one folder, which exists from the beginning.
 pub struct Disk {
     root: PathBuf,
     files: Vec<File>,
     names: BTreeMap<PathBuf, Node>,
     synced_names: BTreeMap<PathBuf, Node>,
-    /// A disk that says that it synced and has not.
+    /// Creates a disk that ignores syncs.
     pub lies: bool,
 }
 
@@ -62,7 +62,7 @@ impl Disk {
         Self { root: root.to_path_buf(), files: Vec::new(), names, synced_names, lies: false }
     }
 
-    /// Does what a process did.
+    /// Applies a system call.
     pub fn apply(&mut self, call: &Call) {
         match call {
             Call::MakeFolder { path } => self.name(path, Node::Folder),
@@ -106,8 +106,8 @@ impl Disk {
         }
     }
 
-    /// Writes what is left after power loss into `folder`. Of what was not synced, `luck` chooses what made it; without
-    /// luck, nothing did.
+    /// Writes the state after power loss to `folder`. `luck` chooses the changes without sync that are on the disk; `None`
+    /// drops all of them.
     pub fn after_power_loss(&self, folder: &Path, mut luck: Option<&mut fastrand::Rng>) {
         let mut kept = || luck.as_mut().is_some_and(|luck| luck.bool());
         let mut names = self.synced_names.clone();

@@ -1,9 +1,9 @@
-//! What strace writes down of a process, read back: changes of files, syncs, and what went over connections.
+//! Parser of strace logs: changes of files, syncs, and bytes of connections.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// Options with which strace writes down what is read here: names of descriptors, and all bytes as hexadecimal.
+/// Options of strace for this parser: paths of descriptors, and all bytes as hexadecimal.
 pub const OPTIONS: [&str; 6] = [
     "-q",
     "-y",
@@ -13,7 +13,7 @@ pub const OPTIONS: [&str; 6] = [
     "trace=openat,mkdir,pwrite64,ftruncate,fsync,fdatasync,unlink,recvfrom,sendto,writev",
 ];
 
-/// A system call that went well. Files are known by their paths, connections by what strace calls them.
+/// Successful system call. Files are identified by path, connections by strace's name for them.
 pub enum Call {
     MakeFolder { path: PathBuf },
     Create { path: PathBuf },
@@ -25,8 +25,8 @@ pub enum Call {
     Sent { on: String, bytes: Vec<u8> },
 }
 
-/// The calls of a log, in order: what changes something or sends counts from its beginning, a sync and what was received
-/// from its end.
+/// System calls of a log, in order: changes and sent bytes count from the start of the call, syncs and received bytes from
+/// its end.
 pub fn read(log: &str) -> Vec<Call> {
     let mut calls: Vec<Option<Call>> = Vec::new();
     // Where a call that has not ended stands in the list, by thread, and the line as far as it is known.
@@ -84,18 +84,18 @@ fn parsed(line: &str) -> Option<Call> {
     })
 }
 
-/// What the first argument, a descriptor, is of: `9<\x2f…>`.
+/// Target of the first argument, which is a descriptor: `9<\x2f…>`.
 fn descriptor(arguments: &str) -> Option<Vec<u8>> {
     let (_, rest) = arguments.split_once('<')?;
     Some(bytes(rest.split_once('>')?.0))
 }
 
-/// The bytes of everything in quotation marks.
+/// Bytes of all quoted strings.
 fn strings(arguments: &str) -> Vec<Vec<u8>> {
     arguments.split('"').skip(1).step_by(2).map(bytes).collect()
 }
 
-/// `\x2f\x74` as bytes; what is not written so stands for itself.
+/// Decodes `\x2f\x74` to bytes; other characters stand for themselves.
 fn bytes(written: &str) -> Vec<u8> {
     let mut found = Vec::with_capacity(written.len() / 4);
     let mut rest = written.as_bytes();

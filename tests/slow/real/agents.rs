@@ -1,5 +1,5 @@
-//! The backends `codex`, `gemini`, `opencode`, `kimi`, `aider` and `qwen` with the real programs, and a model that says what the
-//! test wants it to. The same stories are told for each of them.
+//! Backends `codex`, `gemini`, `opencode`, `kimi`, `aider` and `qwen` with the real programs and a scripted model. The same
+//! stories run for each of them.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::provider::{Model, Provider};
 use crate::harness::parts::python_part;
 
 const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
-/// Milliseconds within which an agent must give up a provider that refuses everything: a minute of retries, or the seven attempts
-/// of Qwen Code (about 77 s), and the time to start and end on a busy machine.
+/// Milliseconds after which a provider that refuses everything must have been given up: a minute of retries, or the seven
+/// attempts of Qwen Code (about 77 s), and the time that the program needs to start and exit on a busy machine.
 const GIVEN_UP_MS: u64 = 80_000 + 40_000;
 
 const CODEX: Agent = Agent {
@@ -54,7 +54,7 @@ const OPENCODE: Agent = Agent {
     keys: &[("STUB_KEY", "STUB_URL")],
 };
 
-/// With a key of a vendor that it knows, and nothing of our own.
+/// With the key of a vendor that the program knows, and no further configuration.
 const OPENCODE_WITH_KEY: Agent = Agent {
     model: "anthropic/claude-sonnet-4-5",
     environment: |url| vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("ANTHROPIC_BASE_URL", format!("{url}/v1"))],
@@ -85,7 +85,7 @@ const KIMI: Agent = Agent {
     keys: &[],
 };
 
-/// It has no tools and no sessions: what it is to write stands in the model's words.
+/// Without tools and sessions: the file's content stands in the model's answer.
 const AIDER: Agent = Agent {
     preset: "aider",
     program: || {
@@ -114,7 +114,7 @@ const QWEN: Agent = Agent {
     keys: &[],
 };
 
-/// It does its work, and what it used is read.
+/// Asserts that a run does its work and reports its usage.
 async fn works(agent: Agent) {
     let Some(place) = Place::new(agent).await else { return };
     let provider = Provider::start((agent.works)()).await;
@@ -132,7 +132,7 @@ async fn works(agent: Agent) {
     assert!(asked.iter().any(|(_, body)| body.to_string().contains(PROMPT.trim())), "the prompt arrives");
 }
 
-/// It goes on with its session in a fresh home, and says so where it does not know it.
+/// Asserts that a session is resumed in a fresh home, and that an unknown session is reported.
 async fn remembers(agent: Agent) {
     let Some(place) = Place::new(agent).await else { return };
     let provider = Provider::start((agent.works)()).await;
@@ -165,7 +165,7 @@ async fn remembers(agent: Agent) {
     assert_eq!(provider.messages().len(), asked, "nobody was asked");
 }
 
-/// It does its work without tools.
+/// Asserts that a run without tools does its work.
 async fn works_in_words(agent: Agent) {
     let Some(place) = Place::new(agent).await else { return };
     let provider = Provider::start((agent.works)()).await;
@@ -184,7 +184,7 @@ async fn works_in_words(agent: Agent) {
     assert!(asked[0].1.to_string().contains(PROMPT.trim()), "the prompt arrives");
 }
 
-/// It begins anew each time, and a `.env` of the tree does not send the key elsewhere.
+/// Asserts that each run starts a new session, and that a `.env` file of the tree does not redirect the key.
 async fn begins_anew(agent: Agent) {
     let Some(place) = Place::new(agent).await else { return };
     let elsewhere = "OPENAI_API_BASE=http://127.0.0.1:1/v1\nOPENAI_BASE_URL=http://127.0.0.1:1/v1\n";
@@ -196,7 +196,7 @@ async fn begins_anew(agent: Agent) {
     assert!(outcome.session.is_none() && !outcome.session_kept, "{:?}", outcome.session);
 }
 
-/// What comes of a run against this model, which must be given up in time.
+/// Returns the outcome of a run against this model, which must end in time.
 async fn ended(agent: Agent, model: Model) -> Option<AgentOutcome> {
     let place = Place::new(agent).await?;
     let provider = Provider::start(model).await;
@@ -221,14 +221,14 @@ async fn needs_somebody(agent: Agent) {
     assert_eq!(outcome.signals.status, Some(401), "{:?}", outcome.signals);
 }
 
-/// A provider that talks nonsense makes no success.
+/// Asserts that malformed responses of a provider are no success.
 async fn survives_nonsense(agent: Agent) {
     let Some(outcome) = ended(agent, Model::Babbles).await else { return };
     let failed = matches!(outcome.status, AgentStatus::Failed { .. } | AgentStatus::Limited { .. });
     assert!(failed, "{:?}: {}", outcome.status, outcome.output);
 }
 
-/// One that never answers is left at the time limit, and one that is asked to stops at once.
+/// Asserts that a run without an answer ends at the time limit, and that a cancelled run stops immediately.
 async fn is_ended(agent: Agent) {
     let Some(place) = Place::new(agent).await else { return };
     let provider = Provider::start(Model::Hangs).await;
@@ -245,7 +245,7 @@ async fn is_ended(agent: Agent) {
     assert_eq!(outcome.status, AgentStatus::Cancelled);
 }
 
-/// The same stories for each agent.
+/// Runs the same stories for an agent.
 macro_rules! stories {
     ($name:ident, $agent:expr, $works:ident, $goes_on:ident) => {
         mod $name {
@@ -296,7 +296,7 @@ stories!(kimi, KIMI, works, remembers);
 stories!(aider, AIDER, works_in_words, begins_anew);
 stories!(qwen, QWEN, works, remembers);
 
-/// When the limit ends that a run met, by what is known at this time (milliseconds).
+/// End of the limit that a run met, as known at this time (milliseconds).
 fn end_of(outcome: &AgentOutcome, now: i64) -> Option<i64> {
     let limit = classify(&outcome.signals, Timestamp(now)).unwrap_or_else(|| panic!("a limit: {:?}", outcome.signals));
     limit.until.map(|until| until.0)
@@ -353,7 +353,7 @@ async fn daily_quota_and_hour_long_wait_end_the_run_at_once() {
     }
 }
 
-/// A key of a vendor that opencode knows stays away from it too.
+/// The key of a vendor that opencode knows is not passed to it either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn opencode_reaches_vendor_without_its_key() {
     works(OPENCODE_WITH_KEY).await;

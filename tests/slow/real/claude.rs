@@ -1,4 +1,4 @@
-//! The `claude` backend with the real Claude Code, and a model that says what the test wants it to.
+//! Backend `claude` with the real Claude Code and a scripted model.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::place::{Agent, KEY, PROMPT, Place, Program, WALL};
 use super::provider::{Model, Provider};
 use crate::harness::session_memory::Served;
 
-/// Milliseconds after which a provider that refuses everything must have been given up, on a busy machine: it asks again
-/// three times.
+/// Milliseconds after which a provider that refuses everything must have been given up, on a busy machine: three
+/// retries.
 const GIVEN_UP_MS: u64 = 60_000;
 
 const CLAUDE: Agent = Agent {
@@ -138,12 +138,12 @@ async fn sandboxed_agent_queries_session_memory() {
     assert!(!outcome.output.contains(served.token.as_str()), "the token is not told");
 }
 
-/// Runs against a provider that refuses with a status.
+/// Runs the agent against a provider that refuses with a status.
 async fn refused(status: u16) -> Option<AgentOutcome> {
     given_up(Model::Refuses(status)).await
 }
 
-/// Runs against a provider that is of no use.
+/// Runs the agent against a provider that never answers usefully.
 async fn given_up(model: Model) -> Option<AgentOutcome> {
     given_up_by(CLAUDE, model).await
 }

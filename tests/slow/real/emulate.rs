@@ -1,6 +1,6 @@
-//! The GitHub path against `emulate`, a stateful GitHub that somebody else wrote: it signs the deliveries, checks the
-//! App's signatures, mints its tokens and refuses what they may not do. It has no reactions, statuses or GraphQL, as old
-//! or cut-down servers have not; a loop must get through without them.
+//! The GitHub path against `emulate`, a third-party stateful GitHub server: it signs deliveries, verifies the App's
+//! signatures, issues its tokens and enforces their permissions. It has no reactions, statuses or GraphQL, like old or
+//! reduced servers; a loop must complete without them.
 
 use std::process::Stdio;
 
@@ -22,7 +22,7 @@ const MIRA: &str = "mira-token-of-the-tests";
 const BOT: &str = "bot-token-of-the-tests";
 const APP_KEY: &str = include_str!("../../../crates/fake-forge/src/github/app-key.pem");
 
-/// Makes `emulate` listen on loopback only, on a port that is free, and say which.
+/// Script that makes `emulate` listen on a free loopback port and print it.
 const PRELOAD: &str = r#"
 const net = require("node:net");
 const listen = net.Server.prototype.listen;
@@ -32,11 +32,11 @@ net.Server.prototype.listen = function (...given) {
 };
 "#;
 
-/// What it has no endpoint for.
+/// Paths that `emulate` has no endpoint for.
 const MISSING: [&str; 5] =
     ["/reactions ", "/status?", "/graphql ", " /installation/repositories?", "/issues/comments?since="];
 
-/// A GitHub with a repository, a maintainer and a bot.
+/// GitHub server with a repository, a maintainer and a bot.
 struct GitHub {
     front: Front,
     folder: TempDir,
@@ -45,7 +45,7 @@ struct GitHub {
 }
 
 impl GitHub {
-    /// Starts it; `None` where its parts are missing.
+    /// Starts the server; `None` if a part is missing.
     async fn start() -> Option<Self> {
         let package = npm_part("emulate@0.11.2")?;
         let node = program(&["node"], "install Node 20 or newer")?;
@@ -89,7 +89,7 @@ impl GitHub {
         labels.map(|label| label["name"].as_str().expect("a name").to_owned()).collect()
     }
 
-    /// The main story: the label goes on, and the service does the rest until the maintainer merges.
+    /// Runs the main story: sets the label, waits for the service, and merges as the maintainer.
     async fn main_story(&self, service: Service, bot: &str) {
         self.mira(Method::POST, "/labels", json!({ "name": "ralph:run", "color": "0e8a16" })).await;
         let issue = json!({ "title": "The answer is wrong", "body": "It should be 42." });
@@ -124,12 +124,12 @@ impl GitHub {
     }
 }
 
-/// Whether a call that was refused is one for which there is no endpoint here.
+/// Whether a failed call has no endpoint in `emulate`.
 fn passes(call: &str) -> bool {
     call.ends_with(" 404") && MISSING.iter().any(|part| call.contains(part))
 }
 
-/// The people, their tokens, the repository and the App that it begins with.
+/// Initial people, tokens, repository and App.
 fn seeds(webhook: &str) -> Value {
     let permissions: serde_json::Map<String, Value> =
         PERMISSIONS.iter().map(|(name, access)| ((*name).to_owned(), json!(access))).collect();
@@ -155,7 +155,7 @@ fn seeds(webhook: &str) -> Value {
     })
 }
 
-/// A personal token of the bot's account, and a webhook of the repository.
+/// With a personal access token of the bot's account, and a webhook of the repository.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_label_to_merge_with_a_token() {
     let Some(github) = GitHub::start().await else { return };
@@ -168,7 +168,7 @@ async fn from_label_to_merge_with_a_token() {
     github.main_story(service, "ralph-bot").await;
 }
 
-/// As an App: signs in by its key, works with tokens of its installation, hears from its own webhook.
+/// With a GitHub App: authenticates by its key, uses installation tokens, and receives deliveries at its own webhook.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_label_to_merge_as_an_app() {
     let Some(github) = GitHub::start().await else { return };

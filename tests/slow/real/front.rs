@@ -1,5 +1,5 @@
-//! A GitHub server's address in front of `emulate`, which has the API but no git: what is asked of a repository's files
-//! goes to `git http-backend`, deliveries go on to the service, everything else goes to `emulate`.
+//! Address of a GitHub server in front of `emulate`, which has the API but no git: requests of git go to
+//! `git http-backend`, deliveries go to the service, everything else goes to `emulate`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use tokio::task::JoinSet;
 use super::mirror::Mirror;
 use crate::harness::parts::command;
 
-/// Largest request or answer.
+/// Maximum size of a request or response, in bytes.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// The front, with what it needs to answer.
+/// Front server with its state.
 pub struct Front {
-    /// Where people, git and the API reach it.
+    /// Base URL for people, git and API clients.
     pub url: String,
     state: Arc<Inner>,
     listener: Option<TcpListener>,
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 impl Front {
-    /// Takes a port; requests wait until `serve`.
+    /// Binds a port; requests wait until `serve`.
     pub async fn bind(repositories: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -58,7 +58,7 @@ impl Front {
         Self { url, state, listener: Some(listener), _tasks: JoinSet::new() }
     }
 
-    /// Begins to answer, with `emulate` at `api`; the repository's commits are told to it in the name of `token`.
+    /// Starts to serve, with `emulate` at `api`; commits are copied to it with `token`.
     pub async fn serve(&mut self, api: String, repository: &str, token: &str) {
         let folder = self.state.repositories.join(format!("{repository}.git"));
         let mut mirror = Mirror::new(self.state.client.clone(), format!("{api}/repos/{repository}"), folder);
@@ -70,22 +70,22 @@ impl Front {
         self._tasks.spawn(async move { axum::serve(listener, router).await.expect("it serves") });
     }
 
-    /// Address that hands deliveries on to the service, which may be started later.
+    /// Address that forwards deliveries to the service, which may be started later.
     pub fn relay(&self) -> String {
         format!("{}/deliveries", self.url)
     }
 
-    /// Says where the service is.
+    /// Sets the address of the service.
     pub fn hand_on_to(&self, service: SocketAddr) {
         self.state.service.set(service).expect("one service");
     }
 
-    /// Calls of the API that were not answered with success: method, path, status.
+    /// API calls that failed: method, path, status.
     pub fn refused(&self) -> Vec<String> {
         self.state.refused.lock().expect("no panic").clone()
     }
 
-    /// Calls the API as somebody.
+    /// Calls the API with a token.
     pub async fn call(&self, token: &str, method: Method, path: &str, body: serde_json::Value) -> serde_json::Value {
         let url = format!("{}/api/v3{path}", self.url);
         let mut request = self.state.client.request(method.clone(), url).bearer_auth(token);
@@ -141,8 +141,8 @@ impl Inner {
         response
     }
 
-    /// git over HTTP, for those whose token `emulate` knows. A push is answered when it has been told to `emulate` with
-    /// that very token, which must be allowed to write then.
+    /// Serves git over HTTP for tokens that `emulate` knows. A push is answered once it has been copied to `emulate` with the
+    /// same token, which must have write access.
     async fn git(
         &self,
         method: &Method,
@@ -188,7 +188,7 @@ impl Inner {
         from_cgi(&output)
     }
 
-    /// The token that a request of git signs in with, if the repository is there for it.
+    /// Token of a git request, if the repository exists for it.
     async fn signed_in(&self, headers: &HeaderMap, repo: &str) -> Option<String> {
         let basic = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
         let pair = String::from_utf8(BASE64.decode(basic.as_bytes()).ok()?).ok()?;

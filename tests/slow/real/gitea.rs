@@ -1,8 +1,8 @@
-//! The main story on a real Gitea or Forgejo, where somebody has one: it cannot be had from the package registries that
-//! the other parts come from. The same story runs on the fake forge always, so that it is known to be right itself.
+//! The main story on a real Gitea or Forgejo, if one is configured: package registries do not have it. The same story always
+//! runs on the fake forge, which shows that the story itself is correct.
 //!
-//! `RALPH_TEST_GITEA_URL` and `RALPH_TEST_GITEA_TOKEN` (of an administrator, all scopes) name it; it must be allowed to
-//! send webhooks to loopback (`[webhook] ALLOWED_HOST_LIST = loopback`). All that is made there is deleted again.
+//! `RALPH_TEST_GITEA_URL` and `RALPH_TEST_GITEA_TOKEN` (of an administrator, all scopes) configure it; it must be allowed
+//! to send webhooks to loopback (`[webhook] ALLOWED_HOST_LIST = loopback`). The story deletes everything that it creates.
 
 use axum::http::Method;
 use data_encoding::BASE64;
@@ -16,7 +16,7 @@ use super::service::{Service, bare_repository};
 use crate::harness::parts::{command, output, setting};
 use crate::harness::{SECRET, Setup};
 
-/// A server as one account sees it.
+/// API of the server for one account.
 #[derive(Clone)]
 struct Account {
     client: reqwest::Client,
@@ -46,7 +46,7 @@ impl Account {
     }
 }
 
-/// From the label to the merge, by the maintainer's account and with the bot's token.
+/// Runs the story from label to merge, with the maintainer's account and the bot's token.
 async fn from_label_to_merge(url: &str, maintainer: &Account, repository: &str, bot_token: &str) {
     let on = |path: &str| format!("/repos/{repository}{path}");
     let forge = format!("kind: gitea, url: \"{url}\", token_env: TOKEN");

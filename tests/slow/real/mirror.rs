@@ -1,7 +1,7 @@
-//! Tells a GitHub that has no git of its own what is in a repository, through GitHub's API for git's objects.
+//! Copies commits of a repository to a GitHub server without git, through GitHub's API for git objects.
 //!
-//! The names of the objects are made by both sides, so that each commit that is told is also a proof that both mean the
-//! same one.
+//! Both sides compute the object names, so each copied commit also proves that both sides agree on
+//! its content.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::harness::parts::{command, output};
 
-/// A bare repository, and the same one on the other side.
+/// Bare repository, and its copy on the server.
 pub struct Mirror {
     client: reqwest::Client,
     /// Address of the repository in the API.
@@ -26,7 +26,7 @@ impl Mirror {
         Self { client, api, folder, known: HashSet::new(), refs: HashMap::new() }
     }
 
-    /// Tells all that is new, in the name of a token.
+    /// Copies all new commits, authenticated by a token.
     pub async fn follow(&mut self, token: &str) -> Result<(), String> {
         let listed = self.git(&["for-each-ref", "--format=%(refname) %(objectname)", "refs/heads"]).await;
         for line in String::from_utf8_lossy(&listed).lines() {

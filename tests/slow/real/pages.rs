@@ -1,4 +1,4 @@
-//! The demo forge's pages in a real browser: what the service wrote is shown, and what an outsider wrote is text.
+//! Pages of the demo forge in a real browser: the service's texts are rendered, and an outsider's markup is text.
 
 use std::process::Stdio;
 
@@ -10,7 +10,7 @@ use crate::harness::{Setup, World};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Each would leave its mark on the page if it were more than text.
+/// Markup that would change the page if it were not escaped.
 const HOSTILE: &str = "<script>document.title = 'owned'</script>\n\n\
     <img src=x onerror=\"document.body.id = 'owned'\"> and [a link](javascript:document.title='owned')\n\n\
     <svg onload=\"document.body.id = 'owned'\"></svg> </main><iframe src=\"javascript:alert(1)\"></iframe>";

@@ -1,4 +1,4 @@
-//! A coding agent as it is installed, with a tree and a scratch folder, and its runs against a provider on loopback.
+//! Installed coding agent with a tree and a scratch folder, and its runs against a provider on loopback.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,36 +17,36 @@ use crate::harness::parts::{command, npm_part, output, program, setting};
 use crate::harness::sandbox;
 
 pub const KEY: &str = "sk-a-key-of-the-tests";
-/// File in which an agent that can run commands leaves its environment.
+/// File to which an agent that can run commands writes its environment.
 pub const ENVIRONMENT: &str = "env.txt";
 pub const PROMPT: &str = "Make the file and say when you are done.\n";
-/// Longest run; a run that ends by itself needs a few seconds, and one that waits for its provider a minute.
+/// Time limit of a run; a run takes seconds, or a minute if it waits for its provider.
 pub const WALL: Duration = Duration::from_secs(180);
 
-/// An agent as it is installed.
+/// Installed coding agent.
 #[derive(Clone, Copy)]
 pub struct Agent {
     pub preset: &'static str,
-    /// How it is started; `None` where a part of it is missing.
+    /// Program and arguments; `None` if a part is missing.
     pub program: fn() -> Option<Program>,
-    /// Its own name of the model.
+    /// Name of the model for this agent.
     pub model: &'static str,
-    /// A model that makes it write `made.txt` and then says that all is done.
+    /// Behaviour of a model that writes `made.txt` and then reports completion.
     pub works: fn() -> Model,
-    /// Its environment for a provider at this address.
+    /// Environment of the agent for a provider at this address.
     pub environment: fn(&str) -> Vec<(&'static str, String)>,
-    /// Variables of it that hold a key, with those that say where the model is, which the preset does not know.
+    /// Variables with a key, each with the variable that holds the provider's address, unknown to the preset.
     pub keys: &'static [(&'static str, &'static str)],
 }
 
-/// A program with its first arguments, and the folders that it needs.
+/// Program with its first arguments, and the folders that it needs.
 pub struct Program {
     pub command: Vec<String>,
     pub tools: Vec<PathBuf>,
 }
 
 impl Program {
-    /// A program of an npm package, run by Node where it is a script.
+    /// Program of an npm package, run by Node if it is a script.
     pub fn of_npm(package: &str, path: &str) -> Option<Self> {
         let package = npm_part(package)?.canonicalize().expect("the package is there");
         let program_file = package.join(path).display().to_string();
@@ -61,20 +61,20 @@ impl Program {
     }
 }
 
-/// A tree, a scratch folder and the program.
+/// Tree, scratch folder and program of an agent.
 pub struct Place {
     pub agent: Agent,
     pub folder: TempDir,
     pub sandboxed: bool,
     program: Program,
     mark: String,
-    /// Further arguments, and what it may read for them.
+    /// Further arguments, and the paths that the agent may read for them.
     pub args: Vec<String>,
     pub read_only: Vec<PathBuf>,
 }
 
 impl Place {
-    /// `None` where a program is missing.
+    /// Creates the folders; `None` if a program is missing.
     pub async fn new(agent: Agent) -> Option<Self> {
         let program = (agent.program)()?;
         let folder = tempfile::Builder::new().prefix("ralph-agent-").tempdir().expect("a folder");
@@ -89,7 +89,7 @@ impl Place {
         self.folder.path().join("tree")
     }
 
-    /// The file that the agent makes.
+    /// Content of the file that the agent creates.
     pub fn made(&self) -> PathBuf {
         self.tree().join("made.txt")
     }
@@ -135,7 +135,7 @@ impl Place {
         settings
     }
 
-    /// Runs the agent with the usual prompt against a provider.
+    /// Runs the agent with the default prompt against a provider.
     pub async fn outcome(
         &self,
         provider: &Provider,

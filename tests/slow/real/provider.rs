@@ -1,5 +1,5 @@
-//! The APIs of the models' providers on loopback, with a model that says what the test wants it to: Anthropic's
-//! Messages, OpenAI's Responses and Chat, Google's Gemini.
+//! APIs of model providers on loopback, with a scripted model: Anthropic Messages, OpenAI Responses and Chat Completions,
+//! and Google Gemini.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,29 +10,29 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What the model does.
+/// Scripted behaviour of the model.
 #[derive(Clone)]
 pub enum Model {
-    /// Calls a tool, and is done when it has the result.
+    /// Calls a tool, and finishes after its result.
     Calls(&'static str, Value),
-    /// Says this.
+    /// Answers with this text.
     Says(&'static str),
-    /// Refuses with a status, and does not say for how long.
+    /// Refuses with this status, without a retry time.
     Refuses(u16),
-    /// Refuses with a status, a body of the vendor's own, and headers.
+    /// Refuses with this status, body and headers.
     Tells(u16, Value, &'static [(&'static str, &'static str)]),
-    /// Answers with what is no answer.
+    /// Returns malformed responses.
     Babbles,
     /// Never answers.
     Hangs,
 }
 
-/// The API of the model's provider on loopback.
+/// API of a model provider on loopback.
 pub struct Provider {
-    /// Its address, without a slash at the end.
+    /// Base URL, without a trailing slash.
     pub url: String,
     state: Arc<Inner>,
-    /// How often the model was asked.
+    /// Number of requests for an answer of the model.
     pub asked: watch::Receiver<u32>,
     _task: JoinSet<()>,
 }
@@ -44,7 +44,7 @@ struct Inner {
 }
 
 impl Provider {
-    /// Serves until it is dropped.
+    /// Starts the server, which runs until it is dropped.
     pub async fn start(model: Model) -> Self {
         let (sender, asked) = watch::channel(0);
         let state = Arc::new(Inner { model, asked: sender, requests: Mutex::default() });
@@ -64,7 +64,7 @@ impl Provider {
     }
 }
 
-/// Whose API a request is for.
+/// API that a request belongs to.
 #[derive(Clone, Copy, PartialEq)]
 enum Api {
     Messages,
@@ -84,7 +84,7 @@ impl Api {
         }
     }
 
-    /// Whether the model has been told what came of its call, or has no tool to call.
+    /// Whether the model has received the result of its tool call, or has no tool to call.
     fn has_result(self, request: &Value) -> bool {
         let messages = request["messages"].to_string();
         match self {
@@ -186,7 +186,7 @@ fn said(text: &str) -> String {
     streamed("msg_2", &json!({ "type": "text", "text": "" }), &delta, "end_turn")
 }
 
-/// A message as a stream of events.
+/// Message of Anthropic as a stream of events.
 fn streamed(id: &str, block: &Value, delta: &Value, stop: &str) -> String {
     let usage = json!({
         "input_tokens": 100, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 3, "output_tokens": 1,
@@ -208,7 +208,7 @@ fn streamed(id: &str, block: &Value, delta: &Value, stop: &str) -> String {
     events.iter().map(line).collect()
 }
 
-/// An answer of OpenAI's Responses as a stream of events.
+/// Response of OpenAI Responses as a stream of events.
 fn responded(item: &Value) -> String {
     let usage = json!({
         "input_tokens": 123, "input_tokens_details": { "cached_tokens": 3 }, "output_tokens": 50,
@@ -227,7 +227,7 @@ fn responded(item: &Value) -> String {
     events.iter().map(line).collect()
 }
 
-/// An answer of OpenAI's Chat as a stream of chunks.
+/// Response of OpenAI Chat Completions as a stream of chunks.
 fn chatted(delta: &Value, end: &str) -> String {
     let chunk = |choices: Value| json!({ "id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices });
     let mut usage = chunk(json!([]));
@@ -237,7 +237,7 @@ fn chatted(delta: &Value, end: &str) -> String {
     format!("data: {said}\n\ndata: {over}\n\ndata: {usage}\n\ndata: [DONE]\n\n")
 }
 
-/// An answer of OpenAI's Chat in one piece.
+/// Response of OpenAI Chat Completions as one JSON document.
 fn chatted_at_once(text: &str) -> Value {
     let message = json!({ "role": "assistant", "content": text });
     let choices = json!([{ "index": 0, "message": message, "finish_reason": "stop" }]);
@@ -253,7 +253,7 @@ fn chat_usage() -> Value {
     })
 }
 
-/// An answer of Gemini as a stream of one piece.
+/// Response of Gemini as a stream of one event.
 fn generated(part: &Value) -> String {
     let answer = json!({
         "candidates": [{ "content": { "role": "model", "parts": [part] }, "finishReason": "STOP", "index": 0 }],

@@ -1,4 +1,4 @@
-//! The whole service, running by itself on a forge that is not ours.
+//! The complete service on a third-party forge.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,18 +17,18 @@ use tempfile::TempDir;
 use crate::harness::parts::{command, output, setting};
 use crate::harness::{SECRET, Setup, sandbox};
 
-/// Longest wait for a state.
+/// Maximum wait for a state.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
-/// The service, its folder, and an agent that gets there in its first run.
+/// Service, its folder, and an agent that completes the task in its first run.
 pub struct Service {
     app: Application,
     folder: TempDir,
 }
 
 impl Service {
-    /// Starts it. `forge` is the forge's part of the operator's file, without name and webhook secret; `secrets` are
-    /// the variables that it names.
+    /// Starts the service. `forge` is the forge's part of the operator's file, without name and webhook secret; `secrets` are
+    /// the variables that it refers to.
     pub async fn start(forge: &str, secrets: &[(&str, &str)]) -> Self {
         let folder = tempfile::Builder::new().prefix("ralph-real-").tempdir().expect("a folder");
         let script = format!("#!/bin/sh\n{}", Setup::new(Dialect::GitHub).agent);
@@ -62,12 +62,12 @@ impl Service {
         Self { app, folder }
     }
 
-    /// Where it takes webhooks.
+    /// Address that the service receives webhooks at.
     pub fn address(&self) -> SocketAddr {
         self.app.address.expect("the service listens")
     }
 
-    /// The address that a forge is to send its webhooks to.
+    /// URL for the webhooks of a forge.
     pub fn hook(&self) -> String {
         format!("http://{}/webhooks/forge", self.address())
     }
@@ -89,7 +89,7 @@ impl Service {
         }
     }
 
-    /// Waits until the newest loop is in review and its pull request is ready as its forge sees it.
+    /// Waits until the newest loop is in review and the forge shows its pull request as ready.
     pub async fn until_ready(&self, is_ready: impl AsyncFn(u64) -> bool) -> Loop {
         let waiting = async {
             loop {
@@ -108,7 +108,7 @@ impl Service {
         }
     }
 
-    /// Waits until all that was to be done for the newest loop has come to its end.
+    /// Waits until no effect of the newest loop is pending.
     pub async fn wait_until_idle(&self) {
         let store = &self.app.engine.store;
         let waiting = async {
@@ -126,7 +126,7 @@ impl Service {
         newest.into_iter().next()
     }
 
-    /// What was done and what came of it, for a failure's text.
+    /// Effects and their receipts, for failure messages.
     pub async fn story(&self) -> String {
         let store = &self.app.engine.store;
         let deliveries = store.read(inbox::counts).await.expect("inbox");
@@ -135,7 +135,7 @@ impl Service {
         format!("{:?}: {}; deliveries {deliveries:?}; {receipts:#?}", newest.state, newest.why)
     }
 
-    /// Stops it; every delivery must have come to an end by then, and nothing may have been given up.
+    /// Stops the service; every delivery must have been processed by then, and none may have been given up.
     pub async fn stop(self) {
         let deliveries = self.app.engine.store.read(inbox::counts).await.expect("inbox");
         assert!(deliveries.iter().all(|(state, count)| state != "dead" || *count == 0), "{deliveries:?}");
