@@ -30,7 +30,7 @@ on_one_forge!(
 
 /// Messages to a channel, whose receiver has a path of its own.
 #[derive(Debug, Clone)]
-struct Message {
+struct ReceivedMessage {
     delivery: String,
     signed: bool,
     timestamp: String,
@@ -39,7 +39,7 @@ struct Message {
 
 /// Sets the response of a path: its status, and `Retry-After` in seconds if any.
 #[derive(Clone, Copy)]
-enum Answer {
+enum ChannelResponse {
     Status(u16, Option<u32>),
     /// Refuses, and returns the received body.
     Echo,
@@ -47,14 +47,14 @@ enum Answer {
 }
 
 #[derive(Default)]
-struct Inside {
-    answers: HashMap<String, Answer>,
-    heard: HashMap<String, Vec<Message>>,
+struct ReceiverState {
+    answers: HashMap<String, ChannelResponse>,
+    heard: HashMap<String, Vec<ReceivedMessage>>,
 }
 
 #[derive(Clone)]
 struct Receiver {
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<ReceiverState>>,
     address: SocketAddr,
     /// Task of the receiver, which ends with it.
     _task: Arc<JoinSet<()>>,
@@ -62,7 +62,7 @@ struct Receiver {
 
 impl Receiver {
     async fn start() -> Self {
-        let inside = Arc::<Mutex<Inside>>::default();
+        let inside = Arc::<Mutex<ReceiverState>>::default();
         let router = Router::new().fallback(hear).with_state(inside.clone());
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -71,17 +71,17 @@ impl Receiver {
         Self { inside, address, _task: Arc::new(task) }
     }
 
-    fn answers(&self, path: &str, answer: Answer) {
+    fn answers(&self, path: &str, answer: ChannelResponse) {
         self.inside.lock().expect("no panic in here").answers.insert(path.to_owned(), answer);
     }
 
-    fn heard(&self, path: &str) -> Vec<Message> {
+    fn heard(&self, path: &str) -> Vec<ReceivedMessage> {
         self.inside.lock().expect("no panic in here").heard.get(path).cloned().unwrap_or_default()
     }
 
     /// Events of a path, oldest first.
     fn events(&self, path: &str) -> Vec<String> {
-        let text = |message: &Message| {
+        let text = |message: &ReceivedMessage| {
             let body = &message.body;
             body["event"].as_str().or(body["event_action"].as_str()).unwrap_or_default().to_owned()
         };
@@ -97,12 +97,12 @@ impl Receiver {
     }
 }
 
-async fn hear(State(inside): State<Arc<Mutex<Inside>>>, headers: HeaderMap, uri: Uri, body: Bytes) -> Response {
+async fn hear(State(inside): State<Arc<Mutex<ReceiverState>>>, headers: HeaderMap, uri: Uri, body: Bytes) -> Response {
     let path = uri.path().trim_start_matches('/').to_owned();
     let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
     let (timestamp, signature) = (header(channels::TIMESTAMP_HEADER), header(channels::SIGNATURE_HEADER));
     let echoed = String::from_utf8_lossy(&body).into_owned();
-    let message = Message {
+    let message = ReceivedMessage {
         delivery: header(channels::DELIVERY_HEADER),
         signed: channels::verify(&SecretString::from(SECRET), &timestamp, &body, &signature),
         timestamp,
@@ -111,12 +111,14 @@ async fn hear(State(inside): State<Arc<Mutex<Inside>>>, headers: HeaderMap, uri:
     let answer = {
         let mut inside = inside.lock().expect("no panic in here");
         inside.heard.entry(path.clone()).or_default().push(message);
-        inside.answers.get(&path).copied().unwrap_or(Answer::Status(200, None))
+        inside.answers.get(&path).copied().unwrap_or(ChannelResponse::Status(200, None))
     };
     match answer {
-        Answer::Hang => std::future::pending().await,
-        Answer::Echo => (axum::http::StatusCode::BAD_REQUEST, format!("not understood: {echoed}")).into_response(),
-        Answer::Status(status, after) => {
+        ChannelResponse::Hang => std::future::pending().await,
+        ChannelResponse::Echo => {
+            (axum::http::StatusCode::BAD_REQUEST, format!("not understood: {echoed}")).into_response()
+        }
+        ChannelResponse::Status(status, after) => {
             let status = axum::http::StatusCode::from_u16(status).expect("a status");
             let headers: HeaderMap = after.into_iter().map(|s| (axum::http::header::RETRY_AFTER, s.into())).collect();
             (status, headers).into_response()
@@ -142,7 +144,7 @@ async fn audit(world: &World, channel: &str) -> Vec<(String, String, String)> {
 
 async fn channels_are_notified_independently(dialect: Dialect) {
     let receiver = Receiver::start().await;
-    receiver.answers("stuck", Answer::Hang);
+    receiver.answers("stuck", ChannelResponse::Hang);
     let channels = [("stuck", "generic"), ("own", "generic"), ("duty", "pagerduty"), ("quiet", "generic")];
     let mut channels: Vec<_> = channels.iter().map(|(name, kind)| receiver.channel(name, kind)).collect();
     let wants_worse = channels[3].replace("allow_private", "levels: [warning, emergency], allow_private");
@@ -179,7 +181,7 @@ async fn channels_are_notified_independently(dialect: Dialect) {
         assert_eq!(keys.len(), 1, "one incident: {keys:?}");
         world.advance(Duration::from_secs(60)).await;
         assert_eq!(receiver.events("own").len() + receiver.events("duty").len(), 3, "nothing is told twice");
-        receiver.answers("stuck", Answer::Status(204, None));
+        receiver.answers("stuck", ChannelResponse::Status(204, None));
         world.advance(Duration::from_secs(60)).await;
         let tries = receiver.heard("stuck");
         assert!(tries.len() >= 3 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery));
@@ -191,9 +193,9 @@ async fn channels_are_notified_independently(dialect: Dialect) {
 
 async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
     let receiver = Receiver::start().await;
-    receiver.answers("busy", Answer::Status(500, None));
-    receiver.answers("wrong", Answer::Status(400, None));
-    receiver.answers("broken", Answer::Status(503, None));
+    receiver.answers("busy", ChannelResponse::Status(500, None));
+    receiver.answers("wrong", ChannelResponse::Status(400, None));
+    receiver.answers("broken", ChannelResponse::Status(503, None));
     let mut channels: Vec<_> = ["busy", "wrong", "broken", "own"].map(|n| receiver.channel(n, "generic")).to_vec();
     channels.push(receiver.channel("duty", "pagerduty"));
     // A name that is public by its looks.
@@ -202,15 +204,15 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
         world.run().await;
         assert_eq!(receiver.heard("busy").len(), 1);
         // What names no time of its own is not asked at once.
-        receiver.answers("broken", Answer::Status(429, Some(0)));
+        receiver.answers("broken", ChannelResponse::Status(429, Some(0)));
         world.settle().await;
         assert_eq!(receiver.heard("broken").len(), 1);
-        receiver.answers("busy", Answer::Status(429, Some(90)));
+        receiver.answers("busy", ChannelResponse::Status(429, Some(90)));
         world.advance(Duration::from_secs(2)).await;
         assert_eq!(receiver.heard("busy").len(), 2);
 
         // It asked for 90 s; a restart in between makes no difference.
-        receiver.answers("busy", Answer::Status(200, None));
+        receiver.answers("busy", ChannelResponse::Status(200, None));
         world.restart().await;
         world.advance(Duration::from_secs(80)).await;
         assert_eq!(receiver.heard("busy").len(), 2, "it was asked too soon");
@@ -264,7 +266,8 @@ async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
         let held = world.run().await;
         assert_eq!(held.state, loops::LoopState::Paused, "{}", held.why);
         let all = receiver.heard("all");
-        let of = |message: &Message| [&message.body["level"], &message.body["cause"]].map(|text| text.to_string());
+        let of =
+            |message: &ReceivedMessage| [&message.body["level"], &message.body["cause"]].map(|text| text.to_string());
         let (last, before) = all.split_last().expect("messages");
         assert_eq!(of(last), ["\"critical\"", "\"stuck\""]);
         assert!(
@@ -293,7 +296,7 @@ async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_channel_does_not_delay_service() {
     let receiver = Receiver::start().await;
-    receiver.answers("stuck", Answer::Hang);
+    receiver.answers("stuck", ChannelResponse::Hang);
     let channels = [receiver.channel("stuck", "generic"), receiver.channel("own", "generic")];
     let mut world = World::live(too_few_iterations(Dialect::Gitea, &channels)).await;
     world.label().await;
@@ -305,7 +308,7 @@ async fn hanging_channel_does_not_delay_service() {
     };
     tokio::time::timeout(Duration::from_secs(30), both).await.expect("both are told");
     world.stop().await;
-    receiver.answers("stuck", Answer::Status(200, None));
+    receiver.answers("stuck", ChannelResponse::Status(200, None));
     world.start().await;
     let delivered = async {
         while audit(&world, "stuck").await.iter().any(|(_, state, _)| state != "done") {
@@ -324,8 +327,8 @@ async fn hanging_channel_does_not_delay_service() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_service_resends_notification() {
     let receiver = Receiver::start().await;
-    receiver.answers("stuck", Answer::Hang);
-    receiver.answers("echo", Answer::Echo);
+    receiver.answers("stuck", ChannelResponse::Hang);
+    receiver.answers("echo", ChannelResponse::Echo);
     let channels = [receiver.channel("stuck", "generic"), receiver.channel("echo", "pagerduty")];
     let service = Service::new(too_few_iterations(Dialect::Gitea, &channels), false).await;
     let mut first = service.spawn("all", None);
@@ -342,7 +345,7 @@ async fn killed_service_resends_notification() {
     service.until("the refusal", refused).await;
     assert!(receiver.heard("echo")[0].body["routing_key"] == SECRET && service.has_logged("not understood"));
     first.kill().await.expect("killed");
-    receiver.answers("stuck", Answer::Status(200, None));
+    receiver.answers("stuck", ChannelResponse::Status(200, None));
     let mut second = service.spawn("all", None);
     service.until("the message", async || receiver.heard("stuck").len() > 1).await;
     service.wait_until_idle().await;

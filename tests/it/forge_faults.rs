@@ -59,7 +59,7 @@ const CHANGES: &[(&str, &str)] = &[
 
 /// Visible outcome of the main story.
 #[derive(Debug, PartialEq)]
-struct Outcome {
+struct StoryOutcome {
     state: LoopState,
     labels: Vec<String>,
     comments: usize,
@@ -70,11 +70,11 @@ struct Outcome {
     escalations: usize,
 }
 
-async fn outcome(world: &World) -> Outcome {
+async fn outcome(world: &World) -> StoryOutcome {
     let current = world.the_loop().await;
     let pulls: Vec<Number> = world.forge.with(|s| s.pulls(world.repo).iter().map(|(i, _)| i.number).collect());
     let pull = pulls.first().map(|number| world.issue_of(*number));
-    Outcome {
+    StoryOutcome {
         labels: world.state_labels(),
         comments: world.bot_comments().len(),
         pulls: pulls.len(),
@@ -86,8 +86,8 @@ async fn outcome(world: &World) -> Outcome {
     }
 }
 
-fn undisturbed() -> Outcome {
-    Outcome {
+fn undisturbed() -> StoryOutcome {
+    StoryOutcome {
         state: LoopState::Review,
         labels: vec!["review".into()],
         // Comments: status, start, one iteration, completion.
@@ -302,7 +302,7 @@ async fn refused_comments_do_not_stop_work(dialect: Dialect) {
         world.label().await;
         world.recover().await;
         let done = outcome(&world).await;
-        assert_eq!(done, Outcome { comments: 0, ..undisturbed() }, "{status}");
+        assert_eq!(done, StoryOutcome { comments: 0, ..undisturbed() }, "{status}");
         let receipts = world.receipts().await;
         assert!(receipts.iter().all(|r| r.attempts <= 2), "{status}: it was hammered: {receipts:#?}");
         world.forge.faults().clear();

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::SimWorld;
 
 /// Panics if an invariant is violated.
-pub fn at_rest(world: &World, loops: &[Loop]) {
+pub fn at_rest(world: &SimWorld, loops: &[Loop]) {
     let mut open = BTreeSet::new();
     for current in loops {
         let (id, issue) = (&current.id, current.place.issue.0);
@@ -53,7 +53,7 @@ pub fn at_rest(world: &World, loops: &[Loop]) {
 }
 
 /// State that does not depend on timing: it must be equal with and without faults.
-pub fn outcome(world: &World, loops: &[Loop]) -> serde_json::Value {
+pub fn outcome(world: &SimWorld, loops: &[Loop]) -> serde_json::Value {
     let loops: BTreeMap<_, _> = loops
         .iter()
         .map(|l| {

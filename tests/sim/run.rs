@@ -16,8 +16,8 @@ use ralph_bot::store::outbox::{self, ClaimedEffect, EffectOutcome};
 use ralph_bot::store::{Store, StoreError, StoreResult, forge_posts, leases, loops, timers};
 
 use crate::rng::Rng;
-use crate::script::{Event, Script, input, person};
-use crate::world::{Known, Receipt, World};
+use crate::script::{RunScript, ScriptEvent, input, person};
+use crate::world::{SimReceipt, SimWorld, StoreState};
 
 /// Duration of a lease, in milliseconds.
 const LEASE_MS: i64 = 60_000;
@@ -29,28 +29,28 @@ const MOST_STEPS: usize = 20_000;
 const SLOTS: u32 = 1;
 
 /// Running effect of a process.
-struct Flight {
+struct RunningEffect {
     claimed: ClaimedEffect,
     owner: String,
-    done: Option<Receipt>,
+    done: Option<SimReceipt>,
 }
 
 /// State of one run.
 pub struct Sim {
     runtime: tokio::runtime::Runtime,
     store: Store,
-    pub world: World,
-    script: Script,
+    pub world: SimWorld,
+    script: RunScript,
     rng: Rng,
     faults: bool,
     /// Whether to print each step.
     trace: bool,
     process: u32,
-    flights: Vec<Flight>,
+    flights: Vec<RunningEffect>,
     /// Effects of processes that were wrongly taken for dead.
-    zombies: Vec<Flight>,
+    zombies: Vec<RunningEffect>,
     /// Calls that reach the forge after their caller gave up, with their times.
-    late: Vec<(i64, ClaimedEffect, Known)>,
+    late: Vec<(i64, ClaimedEffect, StoreState)>,
     /// Inputs of loops, for repeated deliveries.
     told: Vec<(LoopId, String, LoopInput)>,
     /// Lost events, until a reconciliation.
@@ -65,12 +65,12 @@ pub struct Sim {
 
 impl Sim {
     pub fn new(seed: u64, faults: bool, trace: bool) -> Self {
-        let script = Script::draw(seed);
+        let script = RunScript::draw(seed);
         let differ = !script.staged;
         Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().expect("a runtime"),
             store: Store::in_memory().expect("a store"),
-            world: World::new(script.plans.clone(), differ),
+            world: SimWorld::new(script.plans.clone(), differ),
             rng: Rng::new(seed.wrapping_mul(2) + 1),
             script,
             faults,
@@ -179,24 +179,24 @@ impl Sim {
         self.check_logs();
     }
 
-    fn happen(&mut self, issue: u64, event: Event, sequence: u64) {
+    fn happen(&mut self, issue: u64, event: ScriptEvent, sequence: u64) {
         self.stirred = [true; 4];
         self.note(|| format!("event {event:?} on #{issue}"));
         match event {
-            Event::Start => return self.start(issue, sequence),
-            Event::Jump => return self.jump(25 * 3_600_000),
-            Event::Permission(permitted) => return self.world.permitted = permitted,
+            ScriptEvent::Start => return self.start(issue, sequence),
+            ScriptEvent::Jump => return self.jump(25 * 3_600_000),
+            ScriptEvent::Permission(permitted) => return self.world.permitted = permitted,
             _ => {}
         }
         let Some(current) = self.newest(issue) else { return };
         match event {
-            Event::HumanPush => self.world.human_push(&current.branch),
-            Event::BranchDeleted => {
+            ScriptEvent::HumanPush => self.world.human_push(&current.branch),
+            ScriptEvent::BranchDeleted => {
                 self.world.branches.remove(&current.branch);
                 // Whoever deletes a branch throws away what others have pushed to it; we cannot.
                 self.world.others.retain(|(branch, _)| *branch != current.branch);
             }
-            Event::Conflict if current.state == LoopState::Review => self.world.base_moves(),
+            ScriptEvent::Conflict if current.state == LoopState::Review => self.world.base_moves(),
             _ => {}
         }
         let Some(input) = input(event, sequence, &current, &self.world) else { return };
@@ -358,7 +358,7 @@ impl Sim {
 
     /// If faults must not change the outcome, the attempts of an iteration are not used up.
     fn may_crash(&self) -> bool {
-        let last = |f: &Flight| matches!(f.claimed.effect, Effect::Agent { attempt, .. } if attempt >= 3);
+        let last = |f: &RunningEffect| matches!(f.claimed.effect, Effect::Agent { attempt, .. } if attempt >= 3);
         !self.script.staged || !self.flights.iter().any(last)
     }
 
@@ -398,7 +398,7 @@ impl Sim {
     }
 
     /// A process that was wrongly taken for dead records its outcome, which counts only if no other process took over.
-    fn zombie(&mut self, flight: Flight) {
+    fn zombie(&mut self, flight: RunningEffect) {
         let id = flight.claimed.id;
         let find = move |c: &rusqlite::Connection| {
             let sql = "SELECT fence, state FROM outbox WHERE id = ?1";
@@ -420,11 +420,11 @@ impl Sim {
         }
     }
 
-    fn known(&self, claimed: &ClaimedEffect) -> Known {
+    fn known(&self, claimed: &ClaimedEffect) -> StoreState {
         let (id, subject) = (claimed.loop_id.clone().expect("a loop"), claimed.subject.clone());
         let key = if claimed.key.starts_with("status") { "status".to_owned() } else { claimed.key.clone() };
         self.write(move |c| {
-            Ok(Known {
+            Ok(StoreState {
                 current: loops::get(c, &id)?,
                 posted: forge_posts::get(c, &subject, &key)?,
                 escalations: loops::numbers(c, &id, loops::IssueRole::Escalation)?,
@@ -495,7 +495,7 @@ impl Sim {
         let twin =
             self.flights.iter().any(|f| f.claimed.subject == claimed.subject && f.claimed.queue == claimed.queue);
         assert!(!twin, "two effects of one loop and queue run at the same time");
-        self.flights.push(Flight { claimed, owner, done: None });
+        self.flights.push(RunningEffect { claimed, owner, done: None });
         true
     }
 
@@ -531,7 +531,7 @@ impl Sim {
     }
 
     /// Fails a call before it has an effect, after it, or with an unknown outcome.
-    fn fail(&mut self, flight: Flight) -> bool {
+    fn fail(&mut self, flight: RunningEffect) -> bool {
         let (claimed, known) = (&flight.claimed, self.known(&flight.claimed));
         let first = claimed.attempts == 0;
         let harmless = matches!(claimed.effect, Effect::React { .. } | Effect::Inspect { .. });
@@ -558,18 +558,18 @@ impl Sim {
         true
     }
 
-    fn refuse(&mut self, flight: Flight) {
-        let Flight { claimed, owner, .. } = flight;
+    fn refuse(&mut self, flight: RunningEffect) {
+        let RunningEffect { claimed, owner, .. } = flight;
         if let Some(ticket) = claimed.effect.ticket() {
             let input = LoopInput::WorkFailed { ticket, reason: "refused".into(), advice: "mend it".into() };
-            let receipt = Receipt { input: Some(input), ..Receipt::default() };
+            let receipt = SimReceipt { input: Some(input), ..SimReceipt::default() };
             return self.record(claimed, &owner, receipt).expect("the lease is ours");
         }
         let now = self.now();
         self.write(move |c| outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, "no", now));
     }
 
-    fn put_back(&mut self, flight: &Flight, wait: i64, began: bool) {
+    fn put_back(&mut self, flight: &RunningEffect, wait: i64, began: bool) {
         self.stirred = [true; 4];
         let (claimed, owner, at) = (flight.claimed.clone(), flight.owner.clone(), self.now().plus_ms(wait));
         self.write(move |c| outbox::reschedule(c, &claimed, &owner, at, began, "put off"));
@@ -584,10 +584,10 @@ impl Sim {
         true
     }
 
-    fn record(&mut self, claimed: ClaimedEffect, owner: &str, receipt: Receipt) -> StoreResult<()> {
+    fn record(&mut self, claimed: ClaimedEffect, owner: &str, receipt: SimReceipt) -> StoreResult<()> {
         self.stirred = [true; 4];
         let (owner, now, origin) = (owner.to_owned(), self.now(), format!("effect/{}/{}", claimed.id, claimed.fence));
-        let Receipt { input, posted, number, used, stopped } = receipt;
+        let SimReceipt { input, posted, number, used, stopped } = receipt;
         self.try_write(move |c| {
             let ended = if stopped { EffectOutcome::Cancelled } else { EffectOutcome::Done };
             outbox::finish(c, &claimed, &owner, ended, "", now)?;

@@ -11,18 +11,18 @@ use ralph_bot::store::forge_posts::ForgePost;
 use ralph_bot::store::loops::IssueRole;
 use ralph_bot::store::outbox::ClaimedEffect;
 
-use crate::script::Plan;
+use crate::script::AgentPlan;
 
 /// A commit.
 #[derive(Debug, Clone)]
-pub struct Commit {
+pub struct SimCommit {
     pub parents: Vec<Sha>,
     pub tree: bool,
     pub clean: bool,
 }
 
 #[derive(Debug, Clone)]
-pub struct Pull {
+pub struct SimPull {
     pub number: u64,
     pub branch: String,
     pub open: bool,
@@ -30,7 +30,7 @@ pub struct Pull {
 }
 
 #[derive(Debug, Clone)]
-pub struct Comment {
+pub struct SimComment {
     pub id: i64,
     pub on: u64,
     pub subject: String,
@@ -39,7 +39,7 @@ pub struct Comment {
 }
 
 #[derive(Debug, Clone)]
-pub struct Escalation {
+pub struct SimEscalation {
     pub number: u64,
     pub subject: String,
     pub cause: String,
@@ -48,16 +48,16 @@ pub struct Escalation {
 
 /// State of everything outside of the service.
 #[derive(Debug, Default)]
-pub struct World {
+pub struct SimWorld {
     pub now: i64,
     numbers: u64,
     ids: i64,
-    pub commits: BTreeMap<Sha, Commit>,
+    pub commits: BTreeMap<Sha, SimCommit>,
     pub base: Option<Sha>,
     pub branches: BTreeMap<String, Sha>,
-    pub pulls: Vec<Pull>,
-    pub comments: Vec<Comment>,
-    pub escalations: Vec<Escalation>,
+    pub pulls: Vec<SimPull>,
+    pub comments: Vec<SimComment>,
+    pub escalations: Vec<SimEscalation>,
     pub labels: BTreeMap<u64, BTreeSet<&'static str>>,
     /// Worktrees on disk, with the iteration whose files they contain.
     pub trees: BTreeMap<LoopId, Option<u32>>,
@@ -67,13 +67,13 @@ pub struct World {
     pub others: Vec<(String, Sha)>,
     /// Iterations whose one-time behaviour has been used.
     pub used: BTreeSet<(LoopId, u32)>,
-    pub plans: Vec<Vec<Plan>>,
+    pub plans: Vec<Vec<AgentPlan>>,
     /// Counter that makes repeated commits differ from the first.
     pub salt: Option<u64>,
 }
 
 /// State of the store when an effect started.
-pub struct Known {
+pub struct StoreState {
     pub current: Option<Loop>,
     pub posted: Option<ForgePost>,
     pub escalations: Vec<Number>,
@@ -81,7 +81,7 @@ pub struct Known {
 
 /// Outcome of an effect.
 #[derive(Debug, Default)]
-pub struct Receipt {
+pub struct SimReceipt {
     pub input: Option<LoopInput>,
     pub posted: Option<(String, ForgePost)>,
     pub number: Option<(Number, IssueRole)>,
@@ -101,8 +101,8 @@ fn hash(parts: &[&str]) -> Sha {
     Sha::new(format!("{:016x}{:016x}{:08x}", state[0], state[1], state[0] as u32))
 }
 
-impl World {
-    pub fn new(plans: Vec<Vec<Plan>>, redone_commits_differ: bool) -> Self {
+impl SimWorld {
+    pub fn new(plans: Vec<Vec<AgentPlan>>, redone_commits_differ: bool) -> Self {
         let salt = redone_commits_differ.then_some(0);
         let mut world = Self { now: 1_000_000, numbers: 100, permitted: true, plans, salt, ..Self::default() };
         let base = world.record("base", Vec::new(), false, false);
@@ -116,7 +116,7 @@ impl World {
         let mut parts: Vec<&str> = parents.iter().map(Sha::as_str).collect();
         parts.extend([what, &salt]);
         let sha = hash(&parts);
-        self.commits.insert(sha.clone(), Commit { parents, tree, clean });
+        self.commits.insert(sha.clone(), SimCommit { parents, tree, clean });
         sha
     }
 
@@ -141,7 +141,7 @@ impl World {
         self.base = Some(self.record("base", parents, false, false));
     }
 
-    fn find(&self, subject: &str, key: &str) -> Option<&Comment> {
+    fn find(&self, subject: &str, key: &str) -> Option<&SimComment> {
         self.comments.iter().find(|c| c.subject == subject && c.key == key)
     }
 
@@ -151,16 +151,16 @@ impl World {
         let forge_id = found.unwrap_or_else(|| {
             self.ids += 1;
             let (subject, key) = (claimed.subject.clone(), key.to_owned());
-            self.comments.push(Comment { id: self.ids, on, subject, key, text: text.to_owned() });
+            self.comments.push(SimComment { id: self.ids, on, subject, key, text: text.to_owned() });
             self.ids
         });
         ForgePost { forge_id, digest: String::new() }
     }
 
     /// Executes an effect on the forge. `look` is true if it may have been executed before.
-    pub fn talk(&mut self, claimed: &ClaimedEffect, known: &Known, look: bool) -> Receipt {
+    pub fn talk(&mut self, claimed: &ClaimedEffect, known: &StoreState, look: bool) -> SimReceipt {
         let issue = claimed.place.issue.0;
-        let mut receipt = Receipt::default();
+        let mut receipt = SimReceipt::default();
         let Some(current) = &known.current else { return receipt };
         match &claimed.effect {
             Effect::Comment { .. } if known.posted.is_some() => {}
@@ -207,16 +207,16 @@ impl World {
         receipt
     }
 
-    fn pull(&mut self, current: &Loop, ready: bool, receipt: &mut Receipt) {
+    fn pull(&mut self, current: &Loop, ready: bool, receipt: &mut SimReceipt) {
         if current.pushed.is_none() {
             return;
         }
-        let open = |p: &Pull| p.open && p.branch == current.branch;
+        let open = |p: &SimPull| p.open && p.branch == current.branch;
         // A forge refuses a second open pull request of a branch, so this one is looked up every time.
         if current.pull.is_none() && !self.pulls.iter().any(open) {
             self.numbers += 1;
             let branch = current.branch.clone();
-            self.pulls.push(Pull { number: self.numbers, branch, open: true, ready: false });
+            self.pulls.push(SimPull { number: self.numbers, branch, open: true, ready: false });
         }
         let Some(pull) = self.pulls.iter_mut().find(|p| open(p)) else { return };
         if current.pull.is_none() {
@@ -227,8 +227,15 @@ impl World {
         pull.ready |= ready && current.state == LoopState::Review;
     }
 
-    fn escalate(&mut self, claimed: &ClaimedEffect, known: &Known, cause: &str, look: bool, receipt: &mut Receipt) {
-        let open = |e: &&Escalation| e.open && e.subject == claimed.subject && e.cause == cause;
+    fn escalate(
+        &mut self,
+        claimed: &ClaimedEffect,
+        known: &StoreState,
+        cause: &str,
+        look: bool,
+        receipt: &mut SimReceipt,
+    ) {
+        let open = |e: &&SimEscalation| e.open && e.subject == claimed.subject && e.cause == cause;
         let posted = known.posted.as_ref().map(|p| p.forge_id as u64);
         let told = posted.filter(|n| self.escalations.iter().any(|e| e.number == *n && e.open));
         // A first try whose answer was lost may have opened it, whatever was known of an older, closed one.
@@ -242,7 +249,7 @@ impl World {
             (None, None) => {
                 self.numbers += 1;
                 let (subject, cause) = (claimed.subject.clone(), cause.to_owned());
-                self.escalations.push(Escalation { number: self.numbers, subject, cause, open: true });
+                self.escalations.push(SimEscalation { number: self.numbers, subject, cause, open: true });
                 self.numbers
             }
         };
@@ -251,10 +258,10 @@ impl World {
     }
 
     /// Executes a work effect.
-    pub fn work(&mut self, claimed: &ClaimedEffect, known: &Known) -> Receipt {
-        let Some(current) = &known.current else { return Receipt::default() };
+    pub fn work(&mut self, claimed: &ClaimedEffect, known: &StoreState) -> SimReceipt {
+        let Some(current) = &known.current else { return SimReceipt::default() };
         if claimed.effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
-            return Receipt { stopped: true, ..Receipt::default() };
+            return SimReceipt { stopped: true, ..SimReceipt::default() };
         }
         let base = self.base.clone().expect("a base");
         let head = current.head.clone().unwrap_or_else(|| base.clone());
@@ -321,25 +328,25 @@ impl World {
             }
             Effect::Release { .. } => {
                 self.trees.remove(&current.id);
-                return Receipt::default();
+                return SimReceipt::default();
             }
             other => panic!("{other:?} is no work"),
         };
-        Receipt { input: Some(input), used, ..Receipt::default() }
+        SimReceipt { input: Some(input), used, ..SimReceipt::default() }
     }
 
-    fn plan(&self, current: &Loop, iteration: u32) -> Plan {
+    fn plan(&self, current: &Loop, iteration: u32) -> AgentPlan {
         let plans = &self.plans[current.place.issue.0 as usize - 1];
-        plans.get(iteration as usize - 1).copied().unwrap_or(Plan::Change { tree: true, clean: true })
+        plans.get(iteration as usize - 1).copied().unwrap_or(AgentPlan::Change { tree: true, clean: true })
     }
 
     /// Behaviour of an agent run, and whether it occurs only once.
     fn agent(&self, current: &Loop, iteration: u32) -> (AgentEnd, bool) {
         let fresh = !self.used.contains(&(current.id.clone(), iteration));
         match self.plan(current, iteration) {
-            Plan::Fail => (AgentEnd::Failed { reason: "it broke".into() }, false),
-            Plan::Limited if fresh => (AgentEnd::Limited { until: None, reason: "quota".into() }, true),
-            Plan::Unavailable if fresh => (AgentEnd::Unavailable { reason: "not there".into() }, true),
+            AgentPlan::Fail => (AgentEnd::Failed { reason: "it broke".into() }, false),
+            AgentPlan::Limited if fresh => (AgentEnd::Limited { until: None, reason: "quota".into() }, true),
+            AgentPlan::Unavailable if fresh => (AgentEnd::Unavailable { reason: "not there".into() }, true),
             _ => (AgentEnd::Finished, false),
         }
     }
@@ -350,11 +357,11 @@ impl World {
         parents.extend(current.merging.as_ref().map(|m| m.other.clone()));
         let by_agent = self.trees.get(&current.id).is_some_and(|tree| *tree == Some(iteration));
         let (tree, clean) = match plan {
-            Plan::Change { tree, clean } if by_agent => (tree, clean),
-            Plan::Fail | Plan::Blocked => (false, false),
+            AgentPlan::Change { tree, clean } if by_agent => (tree, clean),
+            AgentPlan::Fail | AgentPlan::Blocked => (false, false),
             _ => (true, true),
         };
-        let nothing = parents.len() == 1 && plan == Plan::Nothing;
+        let nothing = parents.len() == 1 && plan == AgentPlan::Nothing;
         let what = format!("{}/{iteration}", current.id);
         let commit = (!nothing).then(|| self.record(&what, parents, tree, clean));
         IterationChange {
@@ -365,7 +372,7 @@ impl World {
             restored: Vec::new(),
             findings: Vec::new(),
             conflict_markers: Vec::new(),
-            blocked: (plan == Plan::Blocked).then(|| "it holds a secret".into()),
+            blocked: (plan == AgentPlan::Blocked).then(|| "it holds a secret".into()),
         }
     }
 }

@@ -114,16 +114,16 @@ async fn killed_backup_leaves_no_copy(dialect: Dialect) {
 }
 
 /// Outcome of the story without kills.
-async fn undisturbed(dialect: Dialect) -> &'static Seen {
-    static GITEA: OnceCell<Seen> = OnceCell::const_new();
-    static GITHUB: OnceCell<Seen> = OnceCell::const_new();
+async fn undisturbed(dialect: Dialect) -> &'static VisibleOutcome {
+    static GITEA: OnceCell<VisibleOutcome> = OnceCell::const_new();
+    static GITHUB: OnceCell<VisibleOutcome> = OnceCell::const_new();
     let cell = if dialect == Dialect::Gitea { &GITEA } else { &GITHUB };
     cell.get_or_init(|| live(dialect, &[])).await
 }
 
 /// Visible outcome, without ids and times.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct VisibleOutcome {
     labels: Vec<String>,
     /// Kinds of the bot's comments, by issue or pull request.
     comments: BTreeMap<Number, Vec<String>>,
@@ -147,7 +147,7 @@ fn setup(dialect: Dialect) -> Setup {
 }
 
 /// Runs the story with these kills.
-async fn live(dialect: Dialect, kills: &[&str]) -> Seen {
+async fn live(dialect: Dialect, kills: &[&str]) -> VisibleOutcome {
     let service = Service::new(setup(dialect), false).await;
     if kills.contains(&"K26") {
         // The pull request is opened, and the answer that says so is lost.
@@ -225,7 +225,7 @@ async fn people(service: &Service) {
         .await;
 }
 
-async fn seen(service: &Service) -> Seen {
+async fn seen(service: &Service) -> VisibleOutcome {
     let world = &service.world;
     let issues: Vec<(Number, String, bool)> = world.forge.with(|state| {
         let repo = state.repo(world.repo).expect("the repository");
@@ -245,7 +245,15 @@ async fn seen(service: &Service) -> Seen {
     }
     let mut labels = world.forge.labels(world.repo, world.issue);
     labels.sort();
-    Seen { labels, comments, issues, reactions, files, commits: commits(world), iterations: newest.spent.iterations }
+    VisibleOutcome {
+        labels,
+        comments,
+        issues,
+        reactions,
+        files,
+        commits: commits(world),
+        iterations: newest.spent.iterations,
+    }
 }
 
 /// Kinds of the bot's comments on an issue or pull request, sorted, without counters.

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use secrecy::SecretString;
 
 use self::disk::Disk;
-use self::trace::Call;
+use self::trace::SystemCall;
 use crate::harness::on_both_forges;
 use crate::harness::parts::setting;
 use crate::harness::service::{Service, signal, stop, was_killed};
@@ -67,7 +67,7 @@ async fn written(service: &Service, log: &Path) -> String {
 
 /// Traces of three lives: one that creates the database and is killed, one that recovers and stops gracefully, and one after
 /// it. `None` if strace is missing.
-async fn three_lives(service: &Service) -> Option<Vec<Call>> {
+async fn three_lives(service: &Service) -> Option<Vec<SystemCall>> {
     let mut calls = Vec::new();
     for life in 0..3 {
         let log = service.world.folder.path().join(format!("life-{life}.strace"));
@@ -89,21 +89,21 @@ async fn three_lives(service: &Service) -> Option<Vec<Call>> {
 
 /// Records which deliveries were answered with 202, from the bytes of each connection.
 #[derive(Default)]
-struct Answers {
+struct DeliveryAnswers {
     asked: HashMap<String, String>,
     taken: HashSet<String>,
 }
 
-impl Answers {
-    fn note(&mut self, call: &Call) {
+impl DeliveryAnswers {
+    fn note(&mut self, call: &SystemCall) {
         match call {
-            Call::Received { on, bytes } => {
+            SystemCall::Received { on, bytes } => {
                 let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
                 if let Some((_, after)) = text.split_once("-delivery: ") {
                     self.asked.insert(on.clone(), after.split('\r').next().unwrap_or_default().to_owned());
                 }
             }
-            Call::Sent { on, bytes } if bytes.starts_with(b"HTTP/1.1 202") => {
+            SystemCall::Sent { on, bytes } if bytes.starts_with(b"HTTP/1.1 202") => {
                 self.taken.insert(self.asked.get(on).expect("what is answered was asked").clone());
             }
             _ => {}
@@ -139,9 +139,9 @@ async fn power_loss_at_any_sync_loses_no_delivery(dialect: Dialect) {
     let Some(calls) = three_lives(&service).await else { return };
     let root = service.world.folder.path();
     let seeds: u64 = setting("RALPH_TEST_POWER_SEEDS").map_or(1, |text| text.parse().expect("a number"));
-    let (mut disk, mut answers, mut syncs) = (Disk::new(root), Answers::default(), 0);
+    let (mut disk, mut answers, mut syncs) = (Disk::new(root), DeliveryAnswers::default(), 0);
     for call in &calls {
-        let is_sync = matches!(call, Call::Sync { path } if path.starts_with(root));
+        let is_sync = matches!(call, SystemCall::Sync { path } if path.starts_with(root));
         if is_sync {
             // The moment before: all answers since the last sync are out, and nothing of this one is on the disk.
             assert_eq!(missing(&disk, None, &answers.taken).await, Vec::<String>::new(), "before sync {syncs}");

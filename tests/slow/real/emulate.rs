@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
 use super::front::Front;
-use super::service::{Service, bare_repository};
+use super::service::{RealService, bare_repository};
 use crate::harness::SECRET;
 use crate::harness::parts::{command, npm_part, program};
 
@@ -37,14 +37,14 @@ const MISSING: [&str; 5] =
     ["/reactions ", "/status?", "/graphql ", " /installation/repositories?", "/issues/comments?since="];
 
 /// GitHub server with a repository, a maintainer and a bot.
-struct GitHub {
+struct EmulatedGitHub {
     front: Front,
     folder: TempDir,
     _process: Child,
     _output: Lines<BufReader<ChildStdout>>,
 }
 
-impl GitHub {
+impl EmulatedGitHub {
     /// Starts the server; `None` if a part is missing.
     async fn start() -> Option<Self> {
         let package = npm_part("emulate@0.11.2")?;
@@ -90,7 +90,7 @@ impl GitHub {
     }
 
     /// Runs the main story: sets the label, waits for the service, and merges as the maintainer.
-    async fn main_story(&self, service: Service, bot: &str) {
+    async fn main_story(&self, service: RealService, bot: &str) {
         self.mira(Method::POST, "/labels", json!({ "name": "ralph:run", "color": "0e8a16" })).await;
         let issue = json!({ "title": "The answer is wrong", "body": "It should be 42." });
         let issue = self.mira(Method::POST, "/issues", issue).await["number"].as_u64().expect("a number");
@@ -158,10 +158,10 @@ fn seeds(webhook: &str) -> Value {
 /// With a personal access token of the bot's account, and a webhook of the repository.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_label_to_merge_with_a_token() {
-    let Some(github) = GitHub::start().await else { return };
+    let Some(github) = EmulatedGitHub::start().await else { return };
     github.mira(Method::PUT, "/collaborators/ralph-bot", json!({ "permission": "push" })).await;
     let forge = format!("kind: github, url: \"{}\", token_env: TOKEN", github.front.url);
-    let service = Service::start(&forge, &[("TOKEN", BOT)]).await;
+    let service = RealService::start(&forge, &[("TOKEN", BOT)]).await;
     let config = json!({ "url": service.hook(), "content_type": "json", "secret": SECRET });
     let hook = json!({ "name": "web", "active": true, "events": EVENTS, "config": config });
     github.mira(Method::POST, "/hooks", hook).await;
@@ -171,13 +171,13 @@ async fn from_label_to_merge_with_a_token() {
 /// With a GitHub App: authenticates by its key, uses installation tokens, and receives deliveries at its own webhook.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_label_to_merge_as_an_app() {
-    let Some(github) = GitHub::start().await else { return };
+    let Some(github) = EmulatedGitHub::start().await else { return };
     let key = github.folder.path().join("app.pem");
     std::fs::write(&key, APP_KEY).expect("the key is written");
     std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("for its owner alone");
     let forge =
         format!("kind: github, url: \"{}\", app_id: 77, private_key_file: \"{}\"", github.front.url, key.display());
-    let service = Service::start(&forge, &[]).await;
+    let service = RealService::start(&forge, &[]).await;
     github.front.hand_on_to(service.address());
     github.main_story(service, "ralph[bot]").await;
 }

@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::mirror::Mirror;
+use super::mirror::CommitMirror;
 use crate::harness::parts::command;
 
 /// Maximum size of a request or response, in bytes.
@@ -24,19 +24,19 @@ const MAX_BYTES: usize = 32 * 1024 * 1024;
 pub struct Front {
     /// Base URL for people, git and API clients.
     pub url: String,
-    state: Arc<Inner>,
+    state: Arc<FrontState>,
     listener: Option<TcpListener>,
     _tasks: JoinSet<()>,
 }
 
-struct Inner {
+struct FrontState {
     /// Folder of the bare repositories, `owner/name.git`.
     repositories: PathBuf,
     /// Address of `emulate`.
     api: OnceLock<String>,
     service: OnceLock<SocketAddr>,
     client: reqwest::Client,
-    mirror: tokio::sync::Mutex<Option<Mirror>>,
+    mirror: tokio::sync::Mutex<Option<CommitMirror>>,
     refused: Mutex<Vec<String>>,
 }
 
@@ -47,7 +47,7 @@ impl Front {
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         // Another test may have chosen the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let state = Arc::new(Inner {
+        let state = Arc::new(FrontState {
             repositories,
             api: OnceLock::new(),
             service: OnceLock::new(),
@@ -61,7 +61,7 @@ impl Front {
     /// Starts to serve, with `emulate` at `api`; commits are copied to it with `token`.
     pub async fn serve(&mut self, api: String, repository: &str, token: &str) {
         let folder = self.state.repositories.join(format!("{repository}.git"));
-        let mut mirror = Mirror::new(self.state.client.clone(), format!("{api}/repos/{repository}"), folder);
+        let mut mirror = CommitMirror::new(self.state.client.clone(), format!("{api}/repos/{repository}"), folder);
         mirror.follow(token).await.expect("the first commit is told");
         *self.state.mirror.lock().await = Some(mirror);
         self.state.api.set(api).expect("served once");
@@ -100,7 +100,7 @@ impl Front {
     }
 }
 
-async fn answer(State(front): State<Arc<Inner>>, request: Request) -> Response<Body> {
+async fn answer(State(front): State<Arc<FrontState>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, MAX_BYTES).await.expect("a request");
     let path = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
@@ -127,7 +127,7 @@ async fn answer(State(front): State<Arc<Inner>>, request: Request) -> Response<B
     answer
 }
 
-impl Inner {
+impl FrontState {
     async fn pass_on(&self, method: Method, url: &str, mut headers: HeaderMap, body: Bytes) -> Response<Body> {
         headers.remove(header::HOST);
         let answer = self.client.request(method, url).headers(headers).body(body).send().await;

@@ -12,19 +12,19 @@ use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::AccountKind;
 use serde_json::{Value, json};
 
-use super::service::{Service, bare_repository};
+use super::service::{RealService, bare_repository};
 use crate::harness::parts::{command, output, setting};
 use crate::harness::{SECRET, Setup};
 
 /// API of the server for one account.
 #[derive(Clone)]
-struct Account {
+struct GiteaAccount {
     client: reqwest::Client,
     api: String,
     authorization: String,
 }
 
-impl Account {
+impl GiteaAccount {
     fn new(url: &str, authorization: String) -> Self {
         // Another test may have chosen the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -47,10 +47,10 @@ impl Account {
 }
 
 /// Runs the story from label to merge, with the maintainer's account and the bot's token.
-async fn from_label_to_merge(url: &str, maintainer: &Account, repository: &str, bot_token: &str) {
+async fn from_label_to_merge(url: &str, maintainer: &GiteaAccount, repository: &str, bot_token: &str) {
     let on = |path: &str| format!("/repos/{repository}{path}");
     let forge = format!("kind: gitea, url: \"{url}\", token_env: TOKEN");
-    let service = Service::start(&forge, &[("TOKEN", bot_token)]).await;
+    let service = RealService::start(&forge, &[("TOKEN", bot_token)]).await;
     let config = json!({ "url": service.hook(), "content_type": "json", "secret": SECRET });
     let events = ["issues", "issue_label", "issue_comment", "pull_request", "push"];
     let hook = json!({ "type": "gitea", "active": true, "events": events, "config": config });
@@ -92,7 +92,7 @@ async fn from_label_to_merge_on_a_real_gitea() {
         );
         return;
     };
-    let maintainer = Account::new(&url, format!("token {token}"));
+    let maintainer = GiteaAccount::new(&url, format!("token {token}"));
     let owner = maintainer.call(Method::GET, "/user", Value::Null).await["login"].as_str().expect("a login").to_owned();
     let unique = uuid::Uuid::now_v7().simple().to_string();
     let (bot, name) = (format!("ralph-{}", &unique[20..]), format!("ralph-test-{}", &unique[20..]));
@@ -103,7 +103,7 @@ async fn from_label_to_merge_on_a_real_gitea() {
     let basic = BASE64.encode(format!("{bot}:{unique}").as_bytes());
     let scopes = ["write:repository", "write:issue", "read:user"];
     let made = json!({ "name": "test", "scopes": scopes });
-    let account = Account::new(&url, format!("Basic {basic}"));
+    let account = GiteaAccount::new(&url, format!("Basic {basic}"));
     let made = account.call(Method::POST, &format!("/users/{bot}/tokens"), made).await;
     let bot_token = made["sha1"].as_str().expect("a token").to_owned();
 
@@ -134,6 +134,6 @@ async fn fake_gitea_matches_the_real_one() {
     let files: Vec<_> = files.iter().map(|(path, text, executable)| (&**path, &**text, *executable)).collect();
     let repo = forge.create_repo("mira", "app", &files).await.expect("the repository is made");
     forge.grant(repo, &bot, Access::Admin).expect("the bot may ask what others may do");
-    let maintainer = Account::new(forge.url().as_str(), format!("token {}", forge.token_for(&mira)));
+    let maintainer = GiteaAccount::new(forge.url().as_str(), format!("token {}", forge.token_for(&mira)));
     from_label_to_merge(forge.url().as_str(), &maintainer, "mira/app", &forge.token_for(&bot)).await;
 }

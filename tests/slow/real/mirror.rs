@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::parts::{command, output};
 
 /// Bare repository, and its copy on the server.
-pub struct Mirror {
+pub struct CommitMirror {
     client: reqwest::Client,
     /// Address of the repository in the API.
     api: String,
@@ -21,7 +21,7 @@ pub struct Mirror {
     refs: HashMap<String, String>,
 }
 
-impl Mirror {
+impl CommitMirror {
     pub fn new(client: reqwest::Client, api: String, folder: PathBuf) -> Self {
         Self { client, api, folder, known: HashSet::new(), refs: HashMap::new() }
     }

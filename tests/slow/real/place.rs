@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::provider::{Model, Provider};
+use super::provider::{ModelScript, ProviderServer};
 use crate::harness::parts::{command, npm_part, output, program, setting};
 use crate::harness::sandbox;
 
@@ -25,14 +25,14 @@ pub const WALL: Duration = Duration::from_secs(180);
 
 /// Installed coding agent.
 #[derive(Clone, Copy)]
-pub struct Agent {
+pub struct InstalledAgent {
     pub preset: &'static str,
     /// Program and arguments; `None` if a part is missing.
-    pub program: fn() -> Option<Program>,
+    pub program: fn() -> Option<AgentProgram>,
     /// Name of the model for this agent.
     pub model: &'static str,
     /// Behaviour of a model that writes `made.txt` and then reports completion.
-    pub works: fn() -> Model,
+    pub works: fn() -> ModelScript,
     /// Environment of the agent for a provider at this address.
     pub environment: fn(&str) -> Vec<(&'static str, String)>,
     /// Variables with a key, each with the variable that holds the provider's address, unknown to the preset.
@@ -40,12 +40,12 @@ pub struct Agent {
 }
 
 /// Program with its first arguments, and the folders that it needs.
-pub struct Program {
+pub struct AgentProgram {
     pub command: Vec<String>,
     pub tools: Vec<PathBuf>,
 }
 
-impl Program {
+impl AgentProgram {
     /// Program of an npm package, run by Node if it is a script.
     pub fn of_npm(package: &str, path: &str) -> Option<Self> {
         let package = npm_part(package)?.canonicalize().expect("the package is there");
@@ -62,20 +62,20 @@ impl Program {
 }
 
 /// Tree, scratch folder and program of an agent.
-pub struct Place {
-    pub agent: Agent,
+pub struct InstalledAgentFixture {
+    pub agent: InstalledAgent,
     pub folder: TempDir,
     pub sandboxed: bool,
-    program: Program,
+    program: AgentProgram,
     mark: String,
     /// Further arguments, and the paths that the agent may read for them.
     pub args: Vec<String>,
     pub read_only: Vec<PathBuf>,
 }
 
-impl Place {
+impl InstalledAgentFixture {
     /// Creates the folders; `None` if a program is missing.
-    pub async fn new(agent: Agent) -> Option<Self> {
+    pub async fn new(agent: InstalledAgent) -> Option<Self> {
         let program = (agent.program)()?;
         let folder = tempfile::Builder::new().prefix("ralph-agent-").tempdir().expect("a folder");
         let tree = folder.path().join("tree");
@@ -138,7 +138,7 @@ impl Place {
     /// Runs the agent with the default prompt against a provider.
     pub async fn outcome(
         &self,
-        provider: &Provider,
+        provider: &ProviderServer,
         wall: Duration,
         cancel: &CancellationToken,
     ) -> (AgentOutcome, Vec<AgentEvent>) {
@@ -149,7 +149,7 @@ impl Place {
     pub async fn outcome_of(
         &self,
         run: AgentRun,
-        provider: &Provider,
+        provider: &ProviderServer,
         cancel: &CancellationToken,
     ) -> (AgentOutcome, Vec<AgentEvent>) {
         let backend = build(self.agent.preset, self.settings(&provider.url)).expect("a backend");

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 /// Scripted behaviour of the model.
 #[derive(Clone)]
-pub enum Model {
+pub enum ModelScript {
     /// Calls a tool, and finishes after its result.
     Calls(&'static str, Value),
     /// Answers with this text.
@@ -28,26 +28,26 @@ pub enum Model {
 }
 
 /// API of a model provider on loopback.
-pub struct Provider {
+pub struct ProviderServer {
     /// Base URL, without a trailing slash.
     pub url: String,
-    state: Arc<Inner>,
+    state: Arc<ProviderServerState>,
     /// Number of requests for an answer of the model.
     pub asked: watch::Receiver<u32>,
     _task: JoinSet<()>,
 }
 
-struct Inner {
-    model: Model,
+struct ProviderServerState {
+    model: ModelScript,
     asked: watch::Sender<u32>,
     requests: Mutex<Vec<(String, HeaderMap, Bytes)>>,
 }
 
-impl Provider {
+impl ProviderServer {
     /// Starts the server, which runs until it is dropped.
-    pub async fn start(model: Model) -> Self {
+    pub async fn start(model: ModelScript) -> Self {
         let (sender, asked) = watch::channel(0);
-        let state = Arc::new(Inner { model, asked: sender, requests: Mutex::default() });
+        let state = Arc::new(ProviderServerState { model, asked: sender, requests: Mutex::default() });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let router = axum::Router::new().fallback(reply).with_state(state.clone());
@@ -59,21 +59,21 @@ impl Provider {
     /// Requests for an answer of the model.
     pub fn messages(&self) -> Vec<(HeaderMap, Value)> {
         let requests = self.state.requests.lock().expect("no panic");
-        let asked = requests.iter().filter(|(path, _, _)| Api::of(path).is_some());
+        let asked = requests.iter().filter(|(path, _, _)| ProviderApi::of(path).is_some());
         asked.map(|(_, headers, body)| (headers.clone(), serde_json::from_slice(body).expect("JSON"))).collect()
     }
 }
 
 /// API that a request belongs to.
 #[derive(Clone, Copy, PartialEq)]
-enum Api {
+enum ProviderApi {
     Messages,
     Responses,
     Chat,
     Gemini,
 }
 
-impl Api {
+impl ProviderApi {
     fn of(path: &str) -> Option<Self> {
         match path {
             "/v1/messages" => Some(Self::Messages),
@@ -128,32 +128,32 @@ impl Api {
     }
 }
 
-async fn reply(State(provider): State<Arc<Inner>>, request: Request) -> Response<Body> {
+async fn reply(State(provider): State<Arc<ProviderServerState>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let body = axum::body::to_bytes(body, 16 * 1024 * 1024).await.expect("a request");
     provider.requests.lock().expect("no panic").push((path.clone(), parts.headers, body.clone()));
-    let Some(api) = Api::of(&path) else { return answer(404, "application/json", "{}".to_owned()) };
+    let Some(api) = ProviderApi::of(&path) else { return answer(404, "application/json", "{}".to_owned()) };
     provider.asked.send_modify(|asked| *asked += 1);
     match &provider.model {
-        Model::Hangs => std::future::pending().await,
-        Model::Babbles => answer(200, "text/html", "<html>\u{1} a page {\"type\":".to_owned()),
-        Model::Refuses(status) => {
+        ModelScript::Hangs => std::future::pending().await,
+        ModelScript::Babbles => answer(200, "text/html", "<html>\u{1} a page {\"type\":".to_owned()),
+        ModelScript::Refuses(status) => {
             let kind = if *status == 429 { "rate_limit_error" } else { "api_error" };
             let error = json!({ "type": kind, "message": "not now", "code": status, "status": "UNAVAILABLE" });
-            let error = if api == Api::Gemini { error } else { json!({ "type": kind, "message": "not now" }) };
+            let error = if api == ProviderApi::Gemini { error } else { json!({ "type": kind, "message": "not now" }) };
             refusal(*status, &json!({ "type": "error", "error": error }), &[])
         }
-        Model::Tells(status, body, headers) => refusal(*status, body, headers),
-        Model::Calls(tool, input) => {
+        ModelScript::Tells(status, body, headers) => refusal(*status, body, headers),
+        ModelScript::Calls(tool, input) => {
             let request: Value = serde_json::from_slice(&body).expect("JSON");
             let done = api.has_result(&request);
             let text = if done { api.says("All done.") } else { api.calls(tool, input) };
             answer(200, "text/event-stream", text)
         }
-        Model::Says(text) => {
+        ModelScript::Says(text) => {
             let request: Value = serde_json::from_slice(&body).expect("JSON");
-            if api == Api::Chat && request["stream"] != true {
+            if api == ProviderApi::Chat && request["stream"] != true {
                 return answer(200, "application/json", chatted_at_once(text).to_string());
             }
             answer(200, "text/event-stream", api.says(text))

@@ -21,12 +21,12 @@ use crate::harness::{SECRET, Setup, sandbox};
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Service, its folder, and an agent that completes the task in its first run.
-pub struct Service {
+pub struct RealService {
     app: Application,
     folder: TempDir,
 }
 
-impl Service {
+impl RealService {
     /// Starts the service. `forge` is the forge's part of the operator's file, without name and webhook secret; `secrets` are
     /// the variables that it refers to.
     pub async fn start(forge: &str, secrets: &[(&str, &str)]) -> Self {
