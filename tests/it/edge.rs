@@ -53,10 +53,10 @@ fn digest(body: &[u8]) -> String {
     sign(&SecretString::from(SECRET.to_owned()), body)
 }
 
-type Headers = Vec<(String, String)>;
+type DeliveryHeaders = Vec<(String, String)>;
 
 /// Headers of a delivery, without the signature.
-fn headers(dialect: Dialect, id: &str, event: &str) -> Headers {
+fn headers(dialect: Dialect, id: &str, event: &str) -> DeliveryHeaders {
     let family = if dialect == Dialect::Gitea { "X-Gitea" } else { "X-GitHub" };
     [("Content-Type", "application/json"), (&format!("{family}-Delivery"), id), (&format!("{family}-Event"), event)]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -71,7 +71,7 @@ fn signature_header(dialect: Dialect) -> (&'static str, &'static str) {
     }
 }
 
-fn signed(dialect: Dialect, id: &str, event: &str, body: &[u8]) -> Headers {
+fn signed(dialect: Dialect, id: &str, event: &str, body: &[u8]) -> DeliveryHeaders {
     let (name, before) = signature_header(dialect);
     let mut headers = headers(dialect, id, event);
     headers.push((name.to_owned(), format!("{before}{}", digest(body))));
@@ -82,7 +82,7 @@ fn address(world: &World) -> String {
     world.app().address.expect("the service listens").to_string()
 }
 
-async fn post(world: &World, path: &str, headers: &Headers, body: Vec<u8>) -> u16 {
+async fn post(world: &World, path: &str, headers: &DeliveryHeaders, body: Vec<u8>) -> u16 {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let mut request = client.post(format!("http://{}{path}", address(world))).body(body);
     for (name, value) in headers {
@@ -125,7 +125,7 @@ async fn raw(address: &str, head: &str, chunk: &[u8], times: usize) -> u16 {
     text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
 
-fn head(method: &str, path: &str, headers: &Headers) -> String {
+fn head(method: &str, path: &str, headers: &DeliveryHeaders) -> String {
     let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     format!("{method} {path} HTTP/1.1\r\nHost: service\r\n{lines}\r\n")
 }
@@ -523,7 +523,7 @@ async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
 async fn unknown_paths_and_methods_are_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let at = address(world);
-        let none = Headers::new();
+        let none = DeliveryHeaders::new();
         let table = [
             ("GET", "/webhooks/forge", 405),
             ("PUT", "/webhooks/forge", 405),

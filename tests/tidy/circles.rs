@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::source::{Source, report, source, sources};
+use crate::source::{SourceFile, report, source, sources};
 
 /// Known circles, each by its folder and one of its members; entries may go, never come.
 const KNOWN: &[(&str, &str)] = &[
@@ -45,7 +45,7 @@ fn modules_side_by_side_have_no_circles() {
 }
 
 /// Returns the circles of each folder: its path, and the names of the modules in it that depend on each other.
-fn circles(files: &[Source]) -> Vec<(String, BTreeSet<String>)> {
+fn circles(files: &[SourceFile]) -> Vec<(String, BTreeSet<String>)> {
     let modules: BTreeMap<Path, &str> = files
         .iter()
         .filter(|file| !file.is_test)
@@ -230,7 +230,7 @@ fn circles_are_seen() {
         ),
     ];
     for (files, expected) in cases {
-        let files: Vec<Source> = files.iter().map(|(path, text)| source(path, text)).collect();
+        let files: Vec<SourceFile> = files.iter().map(|(path, text)| source(path, text)).collect();
         let found: Vec<(String, String)> =
             circles(&files).into_iter().map(|(folder, members)| (folder, join(&members))).collect();
         let expected: Vec<(String, String)> =

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::source::{Source, report, source, sources};
+use crate::source::{SourceFile, report, source, sources};
 
 /// W3: keyed codes are verified in constant time by `hmac`; the duration of a byte comparison reveals the matching prefix.
 #[test]
@@ -22,7 +22,7 @@ static VERIFIES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\.verify(?:_slice|_truncated_left)?\(").expect("pattern"));
 
 /// Lines of a file with keyed codes that compare one by `==`, `!=`, `eq`, or by its text.
-fn comparisons_of_codes(file: &Source) -> Vec<String> {
+fn comparisons_of_codes(file: &SourceFile) -> Vec<String> {
     static COMPARES: LazyLock<Regex> = LazyLock::new(|| {
         let code = r"(?:digest|signature|mac|code|tag|token|finalize|into_bytes|sign)";
         let calls = r"(?:\([^)]*\)|\.[a-z_]+|\[[^\]]*\])*";

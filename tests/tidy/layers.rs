@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::source::{Source, line_of, report, source, sources};
+use crate::source::{SourceFile, line_of, report, source, sources};
 
 /// Top-level modules, each with the modules that it may name; `*` is every one. A new top-level module needs a row of its own.
 const LAYERS: [(&str, &[&str]); 21] = [
@@ -86,7 +86,7 @@ fn layer(path: &str) -> &str {
     inner.split(['/', '.']).next().unwrap_or(inner)
 }
 
-fn layer_faults(file: &Source) -> Vec<String> {
+fn layer_faults(file: &SourceFile) -> Vec<String> {
     let own = layer(&file.path);
     if file.is_test || own == "lib" {
         return Vec::new();
@@ -112,7 +112,7 @@ fn layer_faults(file: &Source) -> Vec<String> {
     faults
 }
 
-fn folder_faults(file: &Source) -> Vec<String> {
+fn folder_faults(file: &SourceFile) -> Vec<String> {
     let Some(inner) = file.path.strip_prefix("src/domain/").filter(|_| !file.is_test) else { return Vec::new() };
     let own = inner.split(['/', '.']).next().unwrap_or(inner);
     let Some((_, allowed)) = DOMAIN_FOLDERS.iter().find(|(name, _)| *name == own) else {
@@ -174,7 +174,7 @@ fn edges(root: &Regex, code: &str) -> BTreeSet<(usize, String)> {
     found
 }
 
-fn super_faults(file: &Source) -> Vec<String> {
+fn super_faults(file: &SourceFile) -> Vec<String> {
     static SUPERS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b(?:super\s*::\s*)+").expect("pattern"));
     static INLINE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"^(\s*)(?:pub(?:\([^)]*\))? )?mod \w+ \{\s*$").expect("pattern"));

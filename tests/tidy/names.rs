@@ -1,11 +1,11 @@
-//! Names of types: no two types of the product share one.
+//! Names of types: no two types of the repository share one, types of unit tests excepted.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::source::{line_of, report, sources};
+use crate::source::{SourceFile, line_of, report, sources};
 
 /// Names that several types have; entries may go, never come.
 const KNOWN: &[&str] = &[
@@ -87,7 +87,8 @@ fn types_have_names_of_their_own() {
         .expect("pattern")
     });
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for file in ["src", "crates"].into_iter().flat_map(sources).filter(|file| !file.is_test) {
+    let is_unit_test = |file: &SourceFile| file.is_test && !file.path.starts_with("tests/");
+    for file in ["src", "crates", "tests", "benches"].into_iter().flat_map(sources).filter(|file| !is_unit_test(file)) {
         for found in TYPE.captures_iter(&file.code) {
             let name = found.get(1).or(found.get(2)).expect("one of two");
             let place = format!("{}:{}", file.path, line_of(&file.code, name.start()));

@@ -1,4 +1,4 @@
-//! Source files of the project as the checks read them: path, text, and code without comments, literals and tests.
+//! SourceFile files of the project as the checks read them: path, text, and code without comments, literals and tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use regex::Regex;
 
 /// A source file: its path from the top, its text, and its code without comments, text literals and tests.
 #[derive(Debug)]
-pub struct Source {
+pub struct SourceFile {
     pub path: String,
     pub text: String,
     pub code: String,
@@ -27,7 +27,7 @@ pub fn line_of(text: &str, at: usize) -> usize {
 }
 
 /// Returns all Rust files under a folder of the package, in order.
-pub fn sources(folder: &str) -> Vec<Source> {
+pub fn sources(folder: &str) -> Vec<SourceFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
     collect(&root.join(folder), &mut paths);
@@ -38,7 +38,7 @@ pub fn sources(folder: &str) -> Vec<Source> {
         let path = path.strip_prefix(root).expect("below the root").to_string_lossy().replace('\\', "/");
         let is_test = path.starts_with("tests/") || path.ends_with("/tests.rs") || path.contains("/tests/");
         let code = without_tests(&code_only(&text));
-        Source { path, text, code, is_test }
+        SourceFile { path, text, code, is_test }
     };
     paths.into_iter().map(read).collect()
 }
@@ -77,6 +77,6 @@ fn code_only(source: &str) -> String {
 }
 
 /// Makes a source file of a text, for tests of the checks themselves.
-pub fn source(path: &str, text: &str) -> Source {
-    Source { path: path.to_owned(), text: text.to_owned(), code: without_tests(&code_only(text)), is_test: false }
+pub fn source(path: &str, text: &str) -> SourceFile {
+    SourceFile { path: path.to_owned(), text: text.to_owned(), code: without_tests(&code_only(text)), is_test: false }
 }

@@ -2,7 +2,7 @@
 
 use regex::Regex;
 
-use crate::source::{Source, line_of, report, source, sources};
+use crate::source::{SourceFile, line_of, report, source, sources};
 
 /// Patterns that the functional core must not contain, each with its reason.
 const BANNED_IN_DOMAIN: [(&str, &str); 8] = [
@@ -46,7 +46,7 @@ fn every_file_says_what_it_is_for() {
     );
 }
 
-fn banned(file: &Source, words: &[(&str, &str)]) -> Vec<String> {
+fn banned(file: &SourceFile, words: &[(&str, &str)]) -> Vec<String> {
     if file.is_test {
         return Vec::new();
     }
@@ -130,7 +130,7 @@ fn docstrings_begin_as_documentation_does() {
 }
 
 /// Returns the docstrings of a file that begin with a question word or a preposition.
-fn odd_beginnings(file: &Source) -> Vec<String> {
+fn odd_beginnings(file: &SourceFile) -> Vec<String> {
     static DOC: std::sync::LazyLock<Regex> = std::sync::LazyLock::new(|| {
         let words = "What|Whose|Who|Whom|Why|How|Which|Where|When|So|As|Of|In|By|Is|Are|That";
         Regex::new(&format!(r"^\s*//[/!] (?:{words})\b")).expect("pattern")
