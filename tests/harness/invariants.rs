@@ -36,7 +36,7 @@ pub async fn assert_invariants(world: &World, store: &Store, instance: &str, idl
         let log = store.read(move |c| loops::history(c, &id)).await.expect("history");
         let replayed = lifecycle::replay(log.into_iter().map(|l| (l.at, l.input)));
         assert_eq!(replayed.as_ref(), Some(current), "replaying the log does not give the stored loop");
-        // The forge has the commit that was recorded as pushed, unless somebody else moved the branch.
+        // The forge has the commit that was recorded as pushed, unless a person moved the branch.
         if let Some(commit) = &current.pushed {
             let sha = world.forge.branch_sha(world.repo, &current.branch).await;
             assert!(

@@ -245,7 +245,7 @@ async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
     let twice = [(LoopStep::Check, false), (LoopStep::Agent, true), (LoopStep::Verify, false)];
     for (tosses, end) in [(&once[..], LoopState::Review), (&twice[..], LoopState::Paused)] {
         let world = World::new(Setup::new(dialect)).await;
-        // Where checks can read it and nobody but this story turns it.
+        // A path that checks can read and only this story changes.
         let turn = |heads: bool| {
             let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
             world.write_agent(&format!("# heads: {heads}\n{agent}"));

@@ -170,7 +170,7 @@ async fn channels_are_notified_independently(dialect: Dialect) {
         assert_eq!(receiver.events("quiet"), [""; 0]);
         assert_eq!(receiver.events("stuck").len(), 1, "it hangs, and is tried again after a while");
 
-        // The loop goes on whatever became of the messages; only incidents are ended.
+        // The loop continues whether or not messages were delivered; only incidents are resolved.
         world.comment("/ralph resume --max-iterations 5").await;
         world.settle().await;
         let done = world.the_loop().await;
@@ -203,7 +203,7 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
     story(too_few_iterations(dialect, &channels), async |world| {
         world.run().await;
         assert_eq!(receiver.heard("busy").len(), 1);
-        // What names no time of its own is not asked at once.
+        // A refusal without `Retry-After` is not retried immediately.
         receiver.answers("broken", ChannelResponse::Status(429, Some(0)));
         world.settle().await;
         assert_eq!(receiver.heard("broken").len(), 1);
@@ -280,7 +280,7 @@ async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
             "{body}"
         );
         assert_eq!(receiver.heard("usual").len(), 1, "who does not ask for warnings gets none");
-        // One issue, and two incidents: a warning that is known does not keep the pause from being told.
+        // One issue, and two incidents: an earlier warning does not suppress the message about the pause.
         assert_eq!(world.escalations().len(), 1);
         let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
         assert_eq!(keys.len(), 2, "{keys:?}");

@@ -359,7 +359,7 @@ async fn retry_discards_commits(dialect: Dialect) {
         assert_eq!(world.file(&again.branch, "log.txt").await.as_deref(), Some("2\n"), "the first commit is gone");
         assert_eq!(again.pull, first.pull);
 
-        // Commits that somebody else pushed meanwhile are not overwritten.
+        // Commits that a person pushed meanwhile are not overwritten.
         let theirs = world
             .forge
             .push_commit(&world.maintainer, world.repo, &again.branch, &[("theirs.txt", Some("mine\n"), false)], "Help")

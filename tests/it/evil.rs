@@ -114,7 +114,7 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
         world.git(&["for-each-ref", "--format=%(refname:short)", "refs/heads"]).lines().map(str::to_owned).collect();
     branches.sort();
     assert_eq!(branches, ["main".to_owned(), done.branch.clone()]);
-    // Everything on the forge was done by somebody who was asked for, and nothing says what the agent wanted to say.
+    // Every action on the forge was requested by a person, and no text contains what the agent wanted to publish.
     let others = world.forge.ops().into_iter().filter(|op| op.detail.contains("pwned")).collect::<Vec<_>>();
     assert!(others.is_empty(), "{others:?}");
     assert!(!world.forge.ops().iter().any(|op| op.kind == OpKind::BranchForced));
@@ -156,7 +156,7 @@ async fn hostile_title_becomes_no_option_and_no_branch(dialect: Dialect) {
         let mut setup = Setup::new(dialect);
         setup.title = title.into();
         setup.body = format!("{title}\n\nIt should be 42.");
-        // Everything that it was called with is what a run says.
+        // The run reports all of its arguments.
         setup.agent = "echo \"$# $*\" >arguments.txt\necho 42 >answer.txt\n".into();
         let world = World::new(setup).await;
         let done = world.run().await;

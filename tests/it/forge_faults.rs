@@ -490,7 +490,7 @@ async fn repeated_deliveries_are_applied_once(dialect: Dialect) {
 
 /// See docs/faults.md#f10.
 async fn deliveries_are_order_independent(dialect: Dialect) {
-    // All deliveries up to the merge arrive at once, in another order.
+    // All deliveries up to the merge arrive together, in another order.
     for turn in [0usize, 1, 2] {
         let world = World::new(Setup::new(dialect)).await;
         world.run().await;

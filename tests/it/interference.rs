@@ -115,7 +115,7 @@ async fn deleted_repository_is_not_called(dialect: Dialect) {
     let asked = world.forge.requests().len();
     world.advance(std::time::Duration::from_secs(600)).await;
     assert!(world.forge.requests().len() - asked < 20, "it is asked after again and again");
-    // Once it is there again, a person goes on.
+    // Once the repository exists again, a person resumes the loop.
     world.forge.grant(world.repo, &world.bot, Access::Admin).expect("given back");
     world.reconcile().await;
     world.comment("/ralph resume").await;

@@ -946,7 +946,7 @@ mod github_transfers {
         assert!(ended.why.contains("moved away"), "{}", ended.why);
         assert!(world.prompts().await.is_empty(), "no agent ran for it");
 
-        // In the new repository it is opened with the label, which nobody has set there.
+        // In the new repository the issue is opened with the label, without a label event.
         let labels = ["ralph:run"];
         world.forge.hooks().hold();
         let (who, title) = (world.maintainer.clone(), "From another repository");

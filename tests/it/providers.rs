@@ -156,7 +156,7 @@ async fn loop_waits_while_all_backends_cool_down(dialect: Dialect) {
         "refused at 14:13:20 for 90s: {:#?}",
         world.bot_comments()
     );
-    // A restart forgets nothing: it still waits, and asks nobody.
+    // After a restart the loop still waits, and no provider is called.
     world.restart().await;
     world.settle().await;
     assert_eq!(world.the_loop().await.state, LoopState::Waiting);

@@ -167,7 +167,7 @@ async fn review_comments_start_another_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
         let pull = first.pull.clone().expect("a pull request").number;
-        // A review by somebody without write access is ignored.
+        // A review by a person without write access is ignored.
         let review =
             |text: &str| ReviewDraft { verdict: ReviewVerdict::Commented, body: text.into(), remarks: Vec::new() };
         world

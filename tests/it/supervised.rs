@@ -80,7 +80,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
             world.bot_comments().into_iter().find(|text| text.contains("**Settings**")).expect("a status comment");
         assert!(status.contains("control signal") && status.contains("| The loop is stuck | "), "{status}");
         assert!(world.bot_comments().iter().any(|text| text.contains("**Strategy:**")), "{:#?}", world.bot_comments());
-        // Nobody is paged twice, and nothing runs.
+        // The pause is escalated once, and nothing runs.
         world.advance(Duration::from_secs(3600)).await;
         assert_eq!((world.prompts().await.len(), world.escalations().len()), (prompts.len(), 1));
 
@@ -167,7 +167,7 @@ async fn pending_guidance_survives_restart(dialect: Dialect) {
                 |l: &Loop| l.course.as_ref().is_some_and(|c| c.directives.iter().any(|text| text.starts_with(sort)));
             let decided = world.settle_until(sort, says).await;
             let told = world.prompts().await.len();
-            // The service ends between the decision and the run that is to be told of it.
+            // The service ends between the decision and the run whose prompt contains it.
             world.restart().await;
             world.settle_until("the next run", |l| l.spent.iterations > decided.spent.iterations || !says(l)).await;
             let prompts = world.prompts().await;
@@ -183,13 +183,13 @@ async fn pending_guidance_survives_restart(dialect: Dialect) {
 }
 
 async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
-    // Else a loop that a person's word did not move gives up, which is another cause.
+    // Otherwise a loop without progress after guidance ends, which is another cause.
     let asks = "strategy: { outlook: { enabled: false } }";
     story(stuck(dialect).config(asks), async |world| {
         world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.bot_comments_on(escalation).is_empty());
-        // It is told of once more, where nobody answers for a day.
+        // Without an answer for a day there is one reminder.
         let day = Duration::from_secs(24 * 3600);
         world.advance(day - Duration::from_secs(60)).await;
         assert!(world.bot_comments_on(escalation).is_empty(), "not yet");
@@ -200,7 +200,7 @@ async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
         assert!(reminder.contains("No reply yet. "), "{reminder}");
         world.advance(3 * day).await;
         assert_eq!(world.bot_comments_on(escalation).len(), 1, "once");
-        // What comes of the same cause while it is open comes there as well.
+        // Later pauses with the same cause are added to the open escalation.
         world.comment("/ralph resume Look again.").await;
         world.stop_at("the next run", |l| l.state == LoopState::Running).await;
         assert!(world.escalations().is_empty(), "it closes itself");
@@ -316,7 +316,7 @@ async fn answer_after_the_end_is_rejected(dialect: Dialect) {
 }
 
 async fn thresholds_merge_operator_and_repository_files(dialect: Dialect) {
-    // The operator switches the detection off: nobody is disturbed until the limit.
+    // The operator disables the detection: no escalation before the limit.
     let quiet = "limits: { iterations: 6, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { stuck: { enabled: false }, resource_burn: { enabled: false } }";
     let world = World::new(Setup::new(dialect).agent(STUCK).config(quiet)).await;
     let stopped = world.run().await;

@@ -193,7 +193,7 @@ impl Sim {
             ScriptEvent::HumanPush => self.world.human_push(&current.branch),
             ScriptEvent::BranchDeleted => {
                 self.world.branches.remove(&current.branch);
-                // Whoever deletes a branch throws away what others have pushed to it; we cannot.
+                // A person who deletes a branch discards the commits of others on it; the service must not.
                 self.world.others.retain(|(branch, _)| *branch != current.branch);
             }
             ScriptEvent::Conflict if current.state == LoopState::Review => self.world.base_moves(),

@@ -238,7 +238,7 @@ impl SimWorld {
         let open = |e: &&SimEscalation| e.open && e.subject == claimed.subject && e.cause == cause;
         let posted = known.posted.as_ref().map(|p| p.forge_id as u64);
         let told = posted.filter(|n| self.escalations.iter().any(|e| e.number == *n && e.open));
-        // A first try whose answer was lost may have opened it, whatever was known of an older, closed one.
+        // A first attempt with a lost response may have opened it, even if an older, closed one is known.
         let found = self.escalations.iter().find(|e| look && open(e)).map(|e| e.number);
         let number = match (told, found) {
             (Some(number), _) => {

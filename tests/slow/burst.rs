@@ -118,7 +118,7 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
         let said = world.bot_comments_on(current.place.issue);
         assert!(said.len() <= 4, "as many as for one delivery: {said:#?}");
     }
-    // Two questions for each label that is told of would be as many as there are deliveries, and more than a forge allows.
+    // Two requests for each label event would be as many as the deliveries, and more than a forge allows.
     let asked = world.forge.requests().len() - requests;
     println!("{asked} requests to the forge");
     assert!(asked < burst / 2, "{asked} requests to the forge for {burst} deliveries of {ISSUES} labels");

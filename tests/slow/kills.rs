@@ -150,7 +150,7 @@ fn setup(dialect: Dialect) -> Setup {
 async fn live(dialect: Dialect, kills: &[&str]) -> VisibleOutcome {
     let service = Service::new(setup(dialect), false).await;
     if kills.contains(&"K26") {
-        // The pull request is opened, and the answer that says so is lost.
+        // The pull request is opened, and the response is lost.
         let lost = FakeFault::after_effect(502);
         service.world.forge.faults().next(1, "POST", r"/pulls$", lost).expect("a pattern");
     }

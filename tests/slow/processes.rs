@@ -33,7 +33,7 @@ on_both_forges!(
 /// The ingest, control and runner processes share nothing but the database.
 async fn roles_in_three_processes_complete_a_loop(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
-    // The first start makes the database; started at once, the three of them race for it.
+    // The first start creates the database; started together, the three processes race for it.
     let mut processes = ["ingest", "control", "runner"].map(|role| service.spawn(role, None));
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;

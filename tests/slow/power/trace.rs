@@ -29,7 +29,7 @@ pub enum SystemCall {
 /// its end.
 pub fn read(log: &str) -> Vec<SystemCall> {
     let mut calls: Vec<Option<SystemCall>> = Vec::new();
-    // Where a call that has not ended stands in the list, by thread, and the line as far as it is known.
+    // Index of the unfinished call of each thread, and the known part of its line.
     let mut begun: HashMap<&str, (usize, String)> = HashMap::new();
     for line in log.lines() {
         let (thread, said) = line.split_once(' ').unwrap_or_default();

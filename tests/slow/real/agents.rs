@@ -319,7 +319,7 @@ async fn plan_limit_end_and_scope_are_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_retry_after_is_not_waited_for() {
     let error = json!({ "type": "rate_limit_error", "message": "Rate limit reached for m. Please try again in 20m." });
-    // opencode keeps to itself what headers say; Kimi Code goes by them.
+    // opencode does not report headers; Kimi Code follows them.
     for (agent, until) in [(OPENCODE, 1_200_000), (KIMI, 86_400_000)] {
         let told = ModelScript::Tells(429, json!({ "error": error }), &[("retry-after", "86400")]);
         let Some(outcome) = limited(agent, told).await else { return };
@@ -350,7 +350,7 @@ async fn daily_quota_and_hour_long_wait_end_the_run_at_once() {
         };
         assert_eq!(outcome.signals.code.as_deref(), Some("TerminalQuotaError"), "{:?}", outcome.signals);
         assert_eq!(outcome.signals.status, Some(429));
-        // Of the delay before a day's quota it says nothing.
+        // It does not report the delay until the daily quota is renewed.
         assert_eq!(end_of(&outcome, 0), until, "{:?}", outcome.signals);
     }
 }

@@ -66,7 +66,7 @@ async fn session_resumes_in_new_home() {
     let run = AgentRun { keep: Some(first_kept.clone()), ..place.run(WALL) };
     let (first, _) = place.outcome_of(run, &provider, &none).await;
     assert!(first.status == AgentStatus::Finished && first.session_kept, "{}", first.output);
-    // A turn reads 123 tokens; how many it wrote is not told before its end.
+    // A turn reads 123 tokens; the number of written tokens is reported at its end.
     assert!(first.context_tokens.is_some_and(|tokens| (123..=173).contains(&tokens)), "{:?}", first.context_tokens);
     assert_eq!(first.context_window, Some(200_000));
     assert!(!first_kept.join(".claude.json").exists(), "its settings are not kept");
@@ -174,7 +174,7 @@ async fn plan_limit_end_is_read() {
     let error =
         json!({ "type": "rate_limit_error", "message": "This request would exceed your account's rate limit." });
     let told = ModelScript::Tells(429, json!({ "type": "error", "error": error }), HEADERS);
-    // Limits of plans are those of logins; whoever comes with a key is told nothing of them.
+    // Plan limits apply to logins; with an API key they are not reported.
     let environment: fn(&str) -> Vec<(&'static str, String)> =
         |url| vec![("ANTHROPIC_BASE_URL", url.to_owned()), ("CLAUDE_CODE_OAUTH_TOKEN", KEY.to_owned())];
     let Some(outcome) = given_up_by(InstalledAgent { environment, ..CLAUDE }, told).await else { return };

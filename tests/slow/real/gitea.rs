@@ -117,7 +117,7 @@ async fn from_label_to_merge_on_a_real_gitea() {
         format!("http.extraHeader=Authorization: Basic {}", BASE64.encode(format!("{owner}:{token}").as_bytes()));
     let target = format!("{}/{repository}.git", url.trim_end_matches('/'));
     output(command("git").arg("--git-dir").arg(&bare).args(["-c", &header, "push", "-q", &target, "main"])).await;
-    // Only administrators are told what others may do.
+    // Only administrators may query the permissions of others.
     let collaborator = format!("/repos/{repository}/collaborators/{bot}");
     maintainer.call(Method::PUT, &collaborator, json!({ "permission": "admin" })).await;
 

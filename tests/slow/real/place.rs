@@ -112,7 +112,7 @@ impl InstalledAgentFixture {
             mcp_config: None,
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
-            // Its model and nothing else: whoever needs more than that is seen here.
+            // Only the address of its model is allowed: an agent that needs more fails here.
             network: Network::Only(EgressSettings {
                 hosts: Hosts::default(),
                 helper: env!("CARGO_BIN_EXE_ralph-bot").into(),
