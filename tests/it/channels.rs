@@ -232,8 +232,8 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
             assert!(state == "rejected" && receipt.contains(why), "{channel}: {state}: {receipt}");
         }
 
-        // Nobody answered for a day: one reminder, and none where an incident stands, which somebody may have resolved by hand:
-        // another event would page people anew. Nobody took the other message for a day either.
+        // Without an answer for a day there is one reminder, and none on channels with incidents: a person may have resolved
+        // the incident, and another event would page people again. The other channel has refused its message for a day.
         world.advance(Duration::from_secs(24 * 3600)).await;
         assert_eq!(receiver.events("own"), ["escalation.raised", "escalation.reminder"]);
         let own = receiver.heard("own");

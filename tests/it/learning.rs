@@ -107,7 +107,7 @@ async fn learnings_are_found_by_file_path(dialect: Dialect) {
             .await
             .expect("merged");
         world.settle().await;
-        // Nothing in the words of these tasks is in what was learnt. The first changes the file, the other's check names it.
+        // The tasks share no words with the learnings. The first changes the file, and the other's check names it.
         for (title, check, known) in
             [("Seven zorps", "./quiet", [false, true]), ("Seven blems", "./loud", [true, true])]
         {

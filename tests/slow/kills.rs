@@ -278,8 +278,8 @@ fn commits(world: &World) -> Vec<String> {
 /// Kill points of a booked agent call: before and after it is booked, at its first output, at its first cost, at its end,
 /// and before and after its cost is booked.
 const CALLS: &[(Kills, f64)] = &[
-    // What a lost run cost beside the last one: nothing where the call was never booked, what was held where it showed
-    // nothing, else what it showed.
+    // Cost of a lost run beside the last one: nothing if the call was never booked, the reserved cost if it reported none,
+    // otherwise the reported cost.
     (&["K15b"], 0.0),
     (&["K15c"], 0.5),
     (&["K15"], 0.5),
