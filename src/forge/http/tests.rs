@@ -334,7 +334,7 @@ impl Transport for HangingTransport {
     }
 }
 
-/// I12.
+/// INV12.
 #[tokio::test]
 async fn unanswered_write_does_not_block_the_next() {
     let rates = RateSettings { mutation_hold: Duration::from_millis(10), ..UNSPACED };

@@ -62,7 +62,7 @@ async fn step_all(store: &Store) {
     }
 }
 
-/// I3: the partial unique index admits one loop in any order.
+/// INV3: the partial unique index admits one loop in any order.
 #[tokio::test(flavor = "multi_thread")]
 async fn issue_has_one_open_loop_under_concurrency() {
     let (_folder, stores) = two().await;
