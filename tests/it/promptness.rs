@@ -44,7 +44,7 @@ async fn command_is_acknowledged_before_other_effects(dialect: Dialect) {
 /// Live service, with a minimum time between two mutating requests.
 async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
     let mut setup = Setup::new(dialect).agent("sleep 600\n");
-    setup.mutation_interval_ms = 300;
+    setup.mutation_interval_ms = 150;
     live_story(setup, async |world| {
         world.label().await;
         world.until("the agent", |l| l.step == LoopStep::Agent).await;
@@ -77,6 +77,7 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
         assert!(since.len() <= 4, "seen after {since:#?}");
         world.comment("/ralph abort").await;
         world.until("the end", |l| !l.state.is_open()).await;
+        world.wait_until_idle().await;
     })
     .await;
 }
