@@ -6,7 +6,7 @@ use ralph_bot::clock::Stopwatch;
 use ralph_bot::domain::model::record::{CheckFact, Record};
 use ralph_bot::domain::supervision::control::{ControlSettings, ControlState};
 use ralph_bot::domain::supervision::oversight::{self, ControlView, OverseerState, OversightSettings};
-use ralph_bot::domain::supervision::replay::{Line, Trace};
+use ralph_bot::domain::supervision::replay::{ReplayLine, Trace};
 use ralph_bot::domain::supervision::{SupervisionSettings, TaskFacts};
 
 use crate::Run;
@@ -131,7 +131,7 @@ fn replayed(histories: &[Vec<Record>]) -> anyhow::Result<f64> {
     let mut iterations = 0;
     for text in &texts {
         for (_, review) in Trace::parse(text)?.reviews(&settings) {
-            std::hint::black_box(serde_json::to_string(&Line::from(&review))?);
+            std::hint::black_box(serde_json::to_string(&ReplayLine::from(&review))?);
             iterations += 1;
         }
     }

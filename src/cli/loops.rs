@@ -16,7 +16,7 @@ use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::supervision::oversight::{AuditEntry, Level, OversightReport, report};
+use crate::domain::supervision::oversight::{AuditEntry, InterventionLevel, OversightReport, report};
 use crate::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 
@@ -328,7 +328,7 @@ impl Shell<'_> {
             text.push_str("\nDecisions:\n");
             for line in &log.2 {
                 let AuditEntry { iteration, level, reason, .. } = &line.entry;
-                let level = level.map_or("-", Level::name);
+                let level = level.map_or("-", InterventionLevel::name);
                 text.push_str(&format!("  {} {iteration:>4} {level:<8} {}\n", moment(line.at), one_line(reason)));
             }
             text.push_str("\nEvents:\n");

@@ -20,8 +20,8 @@ use super::{CliError, CliResult, Global, loops, print};
 use crate::config::Env;
 use crate::domain::loops::Loop;
 use crate::domain::model::record::Record;
-use crate::domain::supervision::Review;
-use crate::domain::supervision::replay::{Line, Summary, Trace};
+use crate::domain::supervision::SupervisionReview;
+use crate::domain::supervision::replay::{ReplayLine, ReplaySummary, Trace};
 
 pub use read::settings;
 
@@ -60,7 +60,7 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
         }
         None => (read::trace(&args.trace)?, read::settings(global.config.as_deref(), env)?),
     };
-    let reviews: Vec<(Record, Review)> = trace.reviews(&settings).collect();
+    let reviews: Vec<(Record, SupervisionReview)> = trace.reviews(&settings).collect();
     for warning in reviews.iter().flat_map(|(_, review)| &review.control.warnings) {
         anstream::eprintln!("warning: {}: {warning}", args.trace.display());
     }
@@ -90,13 +90,13 @@ fn trace_of(stored: &Loop) -> Trace {
     Trace { facts: stored.facts(), records: stored.records() }
 }
 
-fn json_lines(reviews: &[(Record, Review)], summary: bool) -> Result<String, CliError> {
+fn json_lines(reviews: &[(Record, SupervisionReview)], summary: bool) -> Result<String, CliError> {
     let mut text = String::new();
     for (_, review) in reviews {
-        push_json(&mut text, &Line::from(review))?;
+        push_json(&mut text, &ReplayLine::from(review))?;
     }
     if summary {
-        push_json(&mut text, &Summary::of(reviews))?;
+        push_json(&mut text, &ReplaySummary::of(reviews))?;
     }
     Ok(text)
 }

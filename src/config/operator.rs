@@ -19,7 +19,7 @@ use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::settings::config_section;
 use crate::domain::providers::backends::{BackendPriority, BackendSettings, CooldownSettings, RotationSettings};
 use crate::domain::providers::rules::ScheduleEntry;
-use crate::domain::supervision::Preset;
+use crate::domain::supervision::SupervisionPreset;
 use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
@@ -81,7 +81,7 @@ config_section! {
         /// Context block of prompts, and the models that write it and the summaries.
         pub context: ContextSettings => section;
         /// Defaults of `control`, `oversight` and `strategy`: `default` can improve with a new version, `seed` stays unchanged.
-        pub preset: Preset;
+        pub preset: SupervisionPreset;
         /// Control of loops: error, trend, urgency and alarms.
         #[schemars(with = "ControlSettings")]
         pub control: Map<String, Value>;

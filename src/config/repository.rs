@@ -17,7 +17,7 @@ use crate::domain::model::ids::Percent;
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::settings::{ConfigSection as _, config_section};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
-use crate::domain::supervision::Preset;
+use crate::domain::supervision::SupervisionPreset;
 use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
@@ -64,7 +64,7 @@ config_section! {
         /// Level of prompt adaptation; at most the operator's.
         pub intelligence: Option<Intelligence>;
         /// Defaults of `control`, `oversight` and `strategy`; the operator's if omitted.
-        pub preset: Option<Preset>;
+        pub preset: Option<SupervisionPreset>;
         /// Control of loops, merged over the operator's; without `auto_intervene`.
         #[schemars(with = "ControlSettings")]
         pub control: Map<String, Value>;

@@ -5,12 +5,12 @@ use serde_json::{Map, Value};
 use super::problem::ProblemCollector;
 use super::yaml::YamlNode;
 use crate::domain::model::settings::{self, Settings};
-use crate::domain::supervision::{PRESET, Preset, SupervisionSettings, operators_alone};
+use crate::domain::supervision::{PRESET, SupervisionPreset, SupervisionSettings, operators_alone};
 use crate::domain::supervision::{control::ControlSettings, oversight::OversightSettings, strategy::StrategySettings};
 
 /// Values of the four keys in one file.
 pub(super) struct SupervisionKeys {
-    pub(super) preset: Option<Preset>,
+    pub(super) preset: Option<SupervisionPreset>,
     pub(super) control: Map<String, Value>,
     pub(super) oversight: Map<String, Value>,
     pub(super) strategy: Map<String, Value>,

@@ -24,7 +24,7 @@ use crate::domain::model::ids::{ForgeName, UserId};
 use crate::domain::model::settings::{self, ConfigSection as _, Settings as _, did_you_mean};
 use crate::domain::providers::backends::BackendSettings;
 use crate::domain::providers::rules::RuleProblem;
-use crate::domain::supervision::Preset;
+use crate::domain::supervision::SupervisionPreset;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::TeamRef;
 use crate::domain::trust::policy::{RunLimits, Policy, PolicyLimits, Protected};
@@ -459,7 +459,7 @@ impl Validator<'_> {
             }
         }
         let thresholds = SupervisionKeys {
-            preset: Some(file.preset).filter(|preset| *preset != Preset::default()),
+            preset: Some(file.preset).filter(|preset| *preset != SupervisionPreset::default()),
             control: file.control.clone(),
             oversight: file.oversight.clone(),
             strategy: file.strategy.clone(),

@@ -42,7 +42,7 @@ pub const LONG_WAIT_MS: i64 = 3_600_000;
 
 /// Result of a step: the new state of the loop, effects, and reasons, one sentence each.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decision {
+pub struct StepDecision {
     /// The loop after the step.
     pub next: Loop,
     /// Effects, in order.
@@ -52,13 +52,13 @@ pub struct Decision {
 }
 
 /// A loop that comes to be.
-pub fn start(start: LoopStart, now: Timestamp) -> Decision {
+pub fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     people::start(start, now)
 }
 
 /// One input to an existing loop.
-pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> Decision {
-    let mut turn = Turn { next: current.clone(), effects: Vec::new(), reasons: Vec::new(), now };
+pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> StepDecision {
+    let mut turn = StepContext { next: current.clone(), effects: Vec::new(), reasons: Vec::new(), now };
     turn.next.version += 1;
     turn.next.updated_at = now.max(current.updated_at);
     if current.state.is_open() {
@@ -77,16 +77,16 @@ pub fn replay(log: impl IntoIterator<Item = (Timestamp, LoopInput)>) -> Option<L
 }
 
 /// A step under way.
-struct Turn {
+struct StepContext {
     next: Loop,
     effects: Vec<Effect>,
     reasons: Vec<String>,
     now: Timestamp,
 }
 
-impl Turn {
-    fn done(self) -> Decision {
-        Decision { next: self.next, effects: self.effects, reasons: self.reasons }
+impl StepContext {
+    fn done(self) -> StepDecision {
+        StepDecision { next: self.next, effects: self.effects, reasons: self.reasons }
     }
 
     fn take(&mut self, input: LoopInput) {

@@ -12,7 +12,7 @@ mod next_run;
 
 pub use aggregate::{
     BackendRequest, Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopTask,
-    LoopUsage, LoopWait, MergeInProgress, MergeWith, StopAfterRestore, StopReason, WaitReason,
+    LoopUsage, LoopWait, MergeInProgress, MergeWith, StopAfterRestore, LoopStopReason, WaitReason,
 };
 pub use estimate::Estimate;
 pub use input::{

@@ -3,7 +3,7 @@
 pub mod control;
 pub mod experience;
 pub mod oversight;
-pub mod pace;
+pub mod progress_rate;
 pub mod replay;
 pub mod strategy;
 

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::memory::StepMemory;
 use super::{StoreError, StoreResult, audit, installation, outbox, timers};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::lifecycle::{self, Decision};
+use crate::domain::lifecycle::{self, StepDecision};
 use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience};
@@ -187,7 +187,7 @@ pub fn step_next(
     audiences: &[Audience],
     memory: &StepMemory,
     now: Timestamp,
-) -> StoreResult<Option<Decision>> {
+) -> StoreResult<Option<StepDecision>> {
     loop {
         let mut statement =
             c.prepare_cached("SELECT id, loop_id, input FROM inputs WHERE done = 0 ORDER BY id LIMIT 1")?;
@@ -220,7 +220,7 @@ fn step(
     input: LoopInput,
     audiences: &[Audience],
     now: Timestamp,
-) -> StoreResult<Decision> {
+) -> StoreResult<StepDecision> {
     // The time of a loop must not go backwards if the clock was set back.
     let now = now.max(current.updated_at);
     let decision = lifecycle::step(current, input.clone(), now);
@@ -377,7 +377,7 @@ fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<()> {
     Ok(())
 }
 
-fn log(c: &Connection, decision: &Decision, input: &LoopInput, now: Timestamp) -> StoreResult<()> {
+fn log(c: &Connection, decision: &StepDecision, input: &LoopInput, now: Timestamp) -> StoreResult<()> {
     let sql = "INSERT INTO loop_events (loop_id, seq, at, input, reasons) VALUES (?1, ?2, ?3, ?4, ?5)";
     let (input, reasons) = (serde_json::to_string(input)?, serde_json::to_string(&decision.reasons)?);
     c.prepare_cached(sql)?.execute(params![
@@ -390,7 +390,7 @@ fn log(c: &Connection, decision: &Decision, input: &LoopInput, now: Timestamp) -
     Ok(())
 }
 
-fn apply(c: &Connection, decision: &Decision, audiences: &[Audience], now: Timestamp) -> StoreResult<()> {
+fn apply(c: &Connection, decision: &StepDecision, audiences: &[Audience], now: Timestamp) -> StoreResult<()> {
     let next = &decision.next;
     // The state before the step: the step does not end what it raises itself.
     let mut open = HashMap::new();

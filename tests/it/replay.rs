@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
-use ralph_bot::domain::supervision::oversight::{Kind, Level};
+use ralph_bot::domain::supervision::oversight::{DetectionKind, InterventionLevel};
 
 use crate::harness::Setup;
 use crate::harness::parts::command;
@@ -124,8 +124,8 @@ async fn stored_loop_is_audited() {
         said(&output.stdout)
     };
     let counts = held.supervision.as_ref().expect("it was judged").overseer.clone();
-    let redirects = counts.interventions[&Level::Redirect];
-    let none = counts.followed[&Level::Redirect].none;
+    let redirects = counts.interventions[&InterventionLevel::Redirect];
+    let none = counts.followed[&InterventionLevel::Redirect].none;
     assert!(redirects > 0 && none > 0, "{counts:?}");
 
     let text = run(&["loops", "show", id, "--report", "--audit"]).await;
@@ -134,7 +134,7 @@ async fn stored_loop_is_audited() {
         parts.iter().map(|part| text.find(part.as_str()).unwrap_or_else(|| panic!("{part}: {text}"))).collect();
     assert!(at.is_sorted(), "{text}");
     for line in [
-        format!("  {:<16}{:>5}\n", "stuck", counts.detections[&Kind::Stuck]),
+        format!("  {:<16}{:>5}\n", "stuck", counts.detections[&DetectionKind::Stuck]),
         format!("  {:<16}{redirects:>5}   progress followed 0 of {none}\n", "REDIRECT"),
         format!("  {:<16}{:>5}\n", "PAUSE", 1),
     ] {

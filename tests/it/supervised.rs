@@ -7,7 +7,7 @@ use std::time::Duration;
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Number;
-use ralph_bot::domain::supervision::oversight::{AuditEvent, Kind, Level};
+use ralph_bot::domain::supervision::oversight::{AuditEvent, DetectionKind, InterventionLevel};
 use ralph_bot::store::audit;
 
 use crate::harness::service::{Service, stop, was_killed};
@@ -39,7 +39,7 @@ fn stuck(dialect: Dialect) -> Setup {
     Setup::new(dialect).agent(STUCK).config(MANY)
 }
 
-fn levels(current: &Loop) -> BTreeSet<Level> {
+fn levels(current: &Loop) -> BTreeSet<InterventionLevel> {
     let judged = current.iterations.iter().filter_map(|iteration| iteration.judged.as_ref());
     judged.flat_map(|judged| &judged.found).map(|found| found.level).collect()
 }
@@ -61,7 +61,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         let held = world.run().await;
         assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-        assert!(levels(&held).is_superset(&[Level::Redirect, Level::Pause].into()), "{:?}", levels(&held));
+        assert!(levels(&held).is_superset(&[InterventionLevel::Redirect, InterventionLevel::Pause].into()), "{:?}", levels(&held));
         // The order was in a prompt, with its evidence, once.
         let prompts = world.prompts().await;
         let ordered: Vec<_> = prompts.iter().filter(|prompt| prompt.contains("\nOVERRIDE: ")).collect();
@@ -340,7 +340,7 @@ async fn hopeless_loop_ends(dialect: Dialect) {
         let ended = world.run().await;
         assert_eq!(ended.state, LoopState::Aborted, "{}", ended.why);
         let found = ended.judged().and_then(|judged| judged.found.first()).map(|found| (found.kind, found.level));
-        assert_eq!(found, Some((Kind::Regression, Level::Abort)));
+        assert_eq!(found, Some((DetectionKind::Regression, InterventionLevel::Abort)));
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.issue_of(escalation).title.starts_with(&format!("ralph stopped work on #{}: ", world.issue)));
         assert_eq!(labels(world, escalation), ["blocking", "emergency", "ralph:escalation"]);

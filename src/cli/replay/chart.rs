@@ -7,9 +7,9 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::braille::Canvas;
 use crate::domain::model::record::Record;
-use crate::domain::supervision::Review;
-use crate::domain::supervision::oversight::Level;
-use crate::domain::supervision::replay::Line;
+use crate::domain::supervision::SupervisionReview;
+use crate::domain::supervision::oversight::InterventionLevel;
+use crate::domain::supervision::replay::ReplayLine;
 
 /// Size of the picture.
 const SIZE: (u32, u32) = (1000, 840);
@@ -44,7 +44,7 @@ struct Panel {
 }
 
 /// The chart as SVG.
-pub(super) fn svg(title: &str, reviews: &[(Record, Review)]) -> Result<String, String> {
+pub(super) fn svg(title: &str, reviews: &[(Record, SupervisionReview)]) -> Result<String, String> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
@@ -54,7 +54,7 @@ pub(super) fn svg(title: &str, reviews: &[(Record, Review)]) -> Result<String, S
 }
 
 /// The chart for a terminal.
-pub(super) fn terminal(reviews: &[(Record, Review)]) -> Result<String, String> {
+pub(super) fn terminal(reviews: &[(Record, SupervisionReview)]) -> Result<String, String> {
     let mut text = String::new();
     for panel in panels(reviews) {
         let mut canvas = Canvas::new(COLUMNS, ROWS);
@@ -69,9 +69,9 @@ pub(super) fn terminal(reviews: &[(Record, Review)]) -> Result<String, String> {
     Ok(text)
 }
 
-fn panels(reviews: &[(Record, Review)]) -> [Panel; 3] {
-    let lines: Vec<(f64, Line)> = reviews.iter().map(|(record, review)| (record.completion, review.into())).collect();
-    let of = |figure: fn(&(f64, Line)) -> f64| -> Series {
+fn panels(reviews: &[(Record, SupervisionReview)]) -> [Panel; 3] {
+    let lines: Vec<(f64, ReplayLine)> = reviews.iter().map(|(record, review)| (record.completion, review.into())).collect();
+    let of = |figure: fn(&(f64, ReplayLine)) -> f64| -> Series {
         lines.iter().map(|line| (line.1.iteration as f64, figure(line))).collect()
     };
     let panel = |name, series: Vec<(&'static str, RGBColor, Series)>, least: f64, greatest: f64| {
@@ -105,8 +105,8 @@ fn panels(reviews: &[(Record, Review)]) -> [Panel; 3] {
 }
 
 /// First and last iteration, with some room.
-fn span(reviews: &[(Record, Review)]) -> (f64, f64) {
-    let number = |(_, review): &(Record, Review)| review.control.iteration as f64;
+fn span(reviews: &[(Record, SupervisionReview)]) -> (f64, f64) {
+    let number = |(_, review): &(Record, SupervisionReview)| review.control.iteration as f64;
     let numbers = || reviews.iter().map(number);
     let (first, last) = (numbers().fold(f64::INFINITY, f64::min), numbers().fold(1.0, f64::max));
     (first.min(last) - 0.5, last + 0.5)
@@ -114,7 +114,7 @@ fn span(reviews: &[(Record, Review)]) -> (f64, f64) {
 
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-fn draw_svg<B: DrawingBackend>(area: &DrawingArea<B, Shift>, title: &str, reviews: &[(Record, Review)]) -> Drawn<B> {
+fn draw_svg<B: DrawingBackend>(area: &DrawingArea<B, Shift>, title: &str, reviews: &[(Record, SupervisionReview)]) -> Drawn<B> {
     area.fill(&WHITE)?;
     let (head, body) = area.split_vertically(TITLE);
     let summary = format!("{title}: {} iterations", reviews.len());
@@ -130,7 +130,7 @@ fn draw_svg<B: DrawingBackend>(area: &DrawingArea<B, Shift>, title: &str, review
 fn draw_panel<B: DrawingBackend>(
     part: &DrawingArea<B, Shift>,
     panel: &Panel,
-    reviews: &[(Record, Review)],
+    reviews: &[(Record, SupervisionReview)],
 ) -> Drawn<B> {
     let (from, to) = span(reviews);
     let (low, high) = panel.range;
@@ -180,26 +180,26 @@ fn draw_panel<B: DrawingBackend>(
 }
 
 /// Iterations after which a REDIRECT was given or the loop was stopped, each with its colour.
-fn stops(reviews: &[(Record, Review)]) -> Vec<(f64, RGBColor)> {
-    let mark = |(_, review): &(Record, Review)| {
+fn stops(reviews: &[(Record, SupervisionReview)]) -> Vec<(f64, RGBColor)> {
+    let mark = |(_, review): &(Record, SupervisionReview)| {
         let fresh = review.verdict.interventions.iter().filter(|done| done.fresh);
-        let color = level_color(fresh.map(|done| done.level).max().filter(|level| *level >= Level::Redirect)?);
+        let color = level_color(fresh.map(|done| done.level).max().filter(|level| *level >= InterventionLevel::Redirect)?);
         Some((review.control.iteration as f64, color))
     };
     reviews.iter().filter_map(mark).collect()
 }
 
-fn level_color(level: Level) -> RGBColor {
+fn level_color(level: InterventionLevel) -> RGBColor {
     match level {
-        Level::Log => GREY,
-        Level::Warn => AMBER,
-        Level::Redirect => BLUE,
-        Level::Pause | Level::Abort => RGBColor(190, 30, 45),
+        InterventionLevel::Log => GREY,
+        InterventionLevel::Warn => AMBER,
+        InterventionLevel::Redirect => BLUE,
+        InterventionLevel::Pause | InterventionLevel::Abort => RGBColor(190, 30, 45),
     }
 }
 
 /// A row for each kind of detection, with a mark in each iteration that shows it; a filled one is a new intervention.
-fn draw_marks<B: DrawingBackend>(part: &DrawingArea<B, Shift>, reviews: &[(Record, Review)]) -> Drawn<B> {
+fn draw_marks<B: DrawingBackend>(part: &DrawingArea<B, Shift>, reviews: &[(Record, SupervisionReview)]) -> Drawn<B> {
     let mut kinds: Vec<_> =
         reviews.iter().flat_map(|(_, review)| &review.verdict.interventions).map(|done| done.kind).collect();
     kinds.sort();
@@ -207,7 +207,7 @@ fn draw_marks<B: DrawingBackend>(part: &DrawingArea<B, Shift>, reviews: &[(Recor
     let text = |size, color: &RGBColor| ("sans-serif", size).into_font().color(color);
     let head = if kinds.is_empty() { "nothing was found" } else { "found, and done about it" };
     part.draw(&Text::new(head, (24, 16), text(14, &INK)))?;
-    let levels = [Level::Log, Level::Warn, Level::Redirect, Level::Pause];
+    let levels = [InterventionLevel::Log, InterventionLevel::Warn, InterventionLevel::Redirect, InterventionLevel::Pause];
     for (at, level) in (0..).zip(levels.into_iter().filter(|_| !kinds.is_empty())) {
         let x = 500 + at * 92;
         part.draw(&Circle::new((x, 23), 5, level_color(level).filled()))?;
@@ -236,7 +236,7 @@ fn draw_marks<B: DrawingBackend>(part: &DrawingArea<B, Shift>, reviews: &[(Recor
 fn draw_terminal<B: DrawingBackend>(
     area: &DrawingArea<B, Shift>,
     panel: &Panel,
-    reviews: &[(Record, Review)],
+    reviews: &[(Record, SupervisionReview)],
 ) -> Drawn<B> {
     let (from, to) = span(reviews);
     let (low, high) = panel.range;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{push_json, read, table};
 use crate::cli::{CliResult, one_line, print};
-use crate::domain::supervision::replay::{Comparison, Outcome, Trace, compare};
+use crate::domain::supervision::replay::{Comparison, TraceOutcome, Trace, compare};
 
 /// Widest name of a trace in the table, characters.
 const NAME_MAX: usize = 32;
@@ -16,8 +16,8 @@ const NAME_MAX: usize = 32;
 #[derive(Serialize)]
 struct Row<'a> {
     trace: &'a str,
-    a: Outcome,
-    b: Outcome,
+    a: TraceOutcome,
+    b: TraceOutcome,
 }
 
 /// All traces in JSON.
@@ -63,12 +63,12 @@ fn line(text: &mut String, name: &str, cells: [&str; 2]) {
     let _ = writeln!(text, "{}", format!("{name:<NAME_MAX$}  {:<40}  {}", cells[0], cells[1]).trim_end());
 }
 
-fn cell(outcome: Outcome) -> String {
+fn cell(outcome: TraceOutcome) -> String {
     let remark = match outcome {
-        Outcome { stopped: true, .. } => ", a healthy loop stopped".to_owned(),
-        Outcome { disturbed: true, .. } => ", a healthy loop disturbed".to_owned(),
-        Outcome { saved: 0, .. } => String::new(),
-        Outcome { saved, .. } => format!(", {saved} saved"),
+        TraceOutcome { stopped: true, .. } => ", a healthy loop stopped".to_owned(),
+        TraceOutcome { disturbed: true, .. } => ", a healthy loop disturbed".to_owned(),
+        TraceOutcome { saved: 0, .. } => String::new(),
+        TraceOutcome { saved, .. } => format!(", {saved} saved"),
     };
     format!("{}{remark}", table::how_it_ended(outcome.ended))
 }

@@ -7,12 +7,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::domain::model::record::Record;
-use crate::domain::supervision::Review;
-use crate::domain::supervision::oversight::{Health, Level};
-use crate::domain::supervision::replay::{End, Ended, Line, Summary};
+use crate::domain::supervision::SupervisionReview;
+use crate::domain::supervision::oversight::{Health, InterventionLevel};
+use crate::domain::supervision::replay::{EndKind, PredictedEnd, ReplayLine, ReplaySummary};
 
 /// The whole text.
-pub(super) fn text(reviews: &[(Record, Review)], with_summary: bool) -> String {
+pub(super) fn text(reviews: &[(Record, SupervisionReview)], with_summary: bool) -> String {
     let bold = Style::new().bold();
     let mut text = format!(
         "{bold}{:>4} {:>5} {:>5} {:>5} {:>6} {:>5}  {:<11} {:<12} {:>4}  {:<8}  found; done about it{bold:#}\n",
@@ -22,13 +22,13 @@ pub(super) fn text(reviews: &[(Record, Review)], with_summary: bool) -> String {
         row(&mut text, record, review);
     }
     if with_summary {
-        summary(&mut text, &Summary::of(reviews));
+        summary(&mut text, &ReplaySummary::of(reviews));
     }
     text
 }
 
-fn row(text: &mut String, record: &Record, review: &Review) {
-    let line = Line::from(review);
+fn row(text: &mut String, record: &Record, review: &SupervisionReview) {
+    let line = ReplayLine::from(review);
     let style = match line.status {
         Health::Healthy => Style::new(),
         Health::Warning => AnsiColor::Yellow.on_default(),
@@ -58,8 +58,8 @@ fn row(text: &mut String, record: &Record, review: &Review) {
 }
 
 /// What was found and what was done about it; alarms that no detection took up stand alone.
-fn found(line: &Line) -> String {
-    let done = |at: usize| line.interventions.get(at).map_or(Level::Log, |done| done.level);
+fn found(line: &ReplayLine) -> String {
+    let done = |at: usize| line.interventions.get(at).map_or(InterventionLevel::Log, |done| done.level);
     let detections = line.detections.iter().enumerate();
     let mut parts: Vec<String> = detections
         .map(|(at, found)| format!("{} {}: {}", word(&found.severity), found.kind.name(), done(at).name()))
@@ -72,8 +72,8 @@ fn found(line: &Line) -> String {
     parts.join(", ")
 }
 
-fn summary(text: &mut String, summary: &Summary) {
-    let Summary { iterations, alarms, severities, actions, detections, interventions, ended } = summary;
+fn summary(text: &mut String, summary: &ReplaySummary) {
+    let ReplaySummary { iterations, alarms, severities, actions, detections, interventions, ended } = summary;
     let _ = writeln!(text, "\n{iterations} iterations; {}", how_it_ended(*ended));
     for (name, counts) in [
         ("alarms raised", counts(alarms)),
@@ -87,11 +87,11 @@ fn summary(text: &mut String, summary: &Summary) {
 }
 
 /// Where a loop would have ended, for people.
-pub(super) fn how_it_ended(ended: Option<Ended>) -> String {
+pub(super) fn how_it_ended(ended: Option<PredictedEnd>) -> String {
     match ended {
-        Some(Ended { iteration, by: End::Finished }) => format!("finished with iteration {iteration}"),
-        Some(Ended { iteration, by: End::Pause }) => format!("paused after iteration {iteration}"),
-        Some(Ended { iteration, by: End::Abort }) => format!("ended after iteration {iteration}"),
+        Some(PredictedEnd { iteration, by: EndKind::Finished }) => format!("finished with iteration {iteration}"),
+        Some(PredictedEnd { iteration, by: EndKind::Pause }) => format!("paused after iteration {iteration}"),
+        Some(PredictedEnd { iteration, by: EndKind::Abort }) => format!("ended after iteration {iteration}"),
         None => "it would go on".to_owned(),
     }
 }

@@ -16,7 +16,7 @@ fn line(iteration: u32, completion: f64) -> String {
     )
 }
 
-fn reviews(completions: &[f64]) -> Vec<(Record, Review)> {
+fn reviews(completions: &[f64]) -> Vec<(Record, SupervisionReview)> {
     let text: String = (1..).zip(completions).map(|(iteration, completion)| line(iteration, *completion)).collect();
     Trace::parse(&text).unwrap().reviews(&SupervisionSettings::default()).collect()
 }

@@ -3,13 +3,13 @@
 //! The judgement is part of the loop before anything acts on it: a loop that is to pause is paused in the same step, and
 //! no effect that follows can run an agent.
 
-use super::Turn;
+use super::StepContext;
 use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, NextRunPlan, StopAfterRestore,
-    StopReason, error_signature,
+    LoopStopReason, error_signature,
 };
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::{CheckFact, Record};
@@ -19,10 +19,10 @@ use crate::domain::report::notice::Notice;
 use crate::domain::report::view;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::out_of_range;
-use crate::domain::supervision::experience::Earlier;
-use crate::domain::supervision::oversight::{self, AuditEntry, Kind, Level};
+use crate::domain::supervision::experience::EarlierLoop;
+use crate::domain::supervision::oversight::{self, AuditEntry, DetectionKind, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
-use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
+use crate::domain::supervision::{ReviewContext, SupervisionReview, Supervision, SupervisionSettings};
 use crate::domain::trust::sanitize;
 
 /// Amount that failing lint or type checks subtract from quality, together.
@@ -87,15 +87,15 @@ impl Loop {
     }
 
     /// Returns the statistics of this loop for later loops of the repository.
-    pub fn as_earlier(&self) -> Earlier {
-        let stride = self.policy.supervision().oversight.stride();
-        Earlier::of(&self.records(), self.disturbed_after(), stride)
+    pub fn as_earlier(&self) -> EarlierLoop {
+        let threshold = self.policy.supervision().oversight.threshold();
+        EarlierLoop::of(&self.records(), self.disturbed_after(), threshold)
     }
 
     /// After how many of its records the agent or people were first told something.
     fn disturbed_after(&self) -> Option<usize> {
         let judged = self.measured().filter(|iteration| iteration.record.is_some()).map(|it| it.judged.as_ref());
-        let told = |found: &JudgedDetection| found.fresh && found.level >= Level::Warn;
+        let told = |found: &JudgedDetection| found.fresh && found.level >= InterventionLevel::Warn;
         let mut judged = judged.map(|judged| judged.is_some_and(|judged| judged.found.iter().any(told)));
         judged.position(|told| told).map(|before| before + 1)
     }
@@ -223,17 +223,17 @@ fn quality(outcomes: &[CheckOutcome], findings: usize) -> f64 {
 
 /// Next action of the loop after an iteration was judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Onward {
+pub(super) enum JudgementOutcome {
     /// It goes on as the checks say.
-    Free,
+    Proceed,
     /// Another iteration comes, even where every check holds.
-    Again,
+    Iterate,
     /// It was stopped, or is being stopped; nothing else is to be done.
-    Held,
+    Stopped,
 }
 
 /// Judges the iteration that has just ended. The judgement is part of the loop; obeying it is [`act`].
-pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
+pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
     let (record, wrong) = turn.next.current().map(|current| turn.next.record(current))?;
     if let Some(warning) = out_of_range(wrong, u64::from(turn.next.spent.iterations)) {
         turn.because(warning);
@@ -249,7 +249,7 @@ pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
     let failed = turn.next.failed_approaches();
     let review = turn.next.current().and_then(|current| {
         let evidence =
-            Evidence { checks: Some(&current.checks), change: Some(&current.stat), reviews: &reviews, failed: &failed };
+            ReviewContext { checks: Some(&current.checks), change: Some(&current.stat), reviews: &reviews, failed: &failed };
         supervision.review(&history, &facts, evidence, &settings)
     });
     turn.next.supervision = Some(supervision);
@@ -282,7 +282,7 @@ pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
 }
 
 /// Returns the state of supervision; rebuilt from the records if the stored state cannot be read or is invalid.
-fn known(turn: &mut Turn, facts: &TaskFacts, settings: &SupervisionSettings) -> Supervision {
+fn known(turn: &mut StepContext, facts: &TaskFacts, settings: &SupervisionSettings) -> Supervision {
     let records = turn.next.records();
     match turn.next.supervision.take() {
         Some(known) if known.is_sound(records.len()) => known,
@@ -294,7 +294,7 @@ fn known(turn: &mut Turn, facts: &TaskFacts, settings: &SupervisionSettings) -> 
     }
 }
 
-fn judged(review: &Review) -> IterationJudgement {
+fn judged(review: &SupervisionReview) -> IterationJudgement {
     let control = &review.control;
     let found =
         review.verdict.detections.iter().zip(&review.verdict.interventions).map(|(detection, done)| JudgedDetection {
@@ -324,55 +324,55 @@ fn judged(review: &Review) -> IterationJudgement {
         stops: review
             .gives_up
             .clone()
-            .or_else(|| (review.decision() >= oversight::Decision::Pause).then(|| reason(review))),
+            .or_else(|| (review.decision() >= oversight::OversightDecision::Pause).then(|| reason(review))),
     }
 }
 
 /// Obeys the decision. `finished` says whether every check held in a fresh checkout.
-pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
+pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: bool) -> JudgementOutcome {
     let verdict = &review.verdict;
     let used_up = turn.next.exhausted_limit(turn.now).is_some();
     // A limit that is reached stops the loop as surely, and says how to go on.
     let at_limit = !finished && used_up;
     if let Some(why) = review.gives_up.as_ref().filter(|_| !finished && !used_up) {
         turn.reach_limit("outlook", why);
-        return Onward::Held;
+        return JudgementOutcome::Stopped;
     }
     match review.decision() {
-        oversight::Decision::Abort => {
+        oversight::OversightDecision::Abort => {
             abort(turn, &reason(review));
-            Onward::Held
+            JudgementOutcome::Stopped
         }
-        oversight::Decision::Pause if !at_limit => {
+        oversight::OversightDecision::Pause if !at_limit => {
             let best = verdict.restore.and_then(|iteration| Some((iteration, turn.next.commit_of(iteration)?)));
             match best {
                 Some((iteration, to)) if turn.next.head.as_ref() != Some(&to) => {
-                    restore(turn, iteration, to, StopReason::Held)
+                    restore(turn, iteration, to, LoopStopReason::Held)
                 }
                 _ => pause(turn),
             }
-            Onward::Held
+            JudgementOutcome::Stopped
         }
-        oversight::Decision::Pause => Onward::Free,
-        oversight::Decision::Continue | oversight::Decision::ContinueWithDirectives => {
+        oversight::OversightDecision::Pause => JudgementOutcome::Proceed,
+        oversight::OversightDecision::Continue | oversight::OversightDecision::ContinueWithDirectives => {
             if !used_up {
                 warn_channels(turn);
             }
-            let tampered = verdict.redirect().is_some_and(|redirect| redirect.kind == Kind::TestTampering);
+            let tampered = verdict.redirect().is_some_and(|redirect| redirect.kind == DetectionKind::TestTampering);
             if finished && tampered && review.fresh_session() && !used_up {
-                return Onward::Again;
+                return JudgementOutcome::Iterate;
             }
-            Onward::Free
+            JudgementOutcome::Proceed
         }
     }
 }
 
 /// Tells channels that want warnings that the agent is to take another approach. On the forge the status comment does.
-fn warn_channels(turn: &mut Turn) {
+fn warn_channels(turn: &mut StepContext) {
     if !turn.next.policy.supervision().oversight.auto_escalate {
         return;
     }
-    let ordered = |found: &&JudgedDetection| found.level == Level::Redirect && found.fresh;
+    let ordered = |found: &&JudgedDetection| found.level == InterventionLevel::Redirect && found.fresh;
     let found = turn.next.judged().and_then(|judged| judged.found.iter().find(ordered));
     if let Some(notice) = found.map(|found| Notice::redirected(&turn.next, found, turn.now)) {
         turn.effects.push(Effect::Warn { notice: Box::new(notice) });
@@ -380,10 +380,10 @@ fn warn_channels(turn: &mut Turn) {
 }
 
 /// Returns the reason for stopping, one sentence without a full stop.
-fn reason(review: &Review) -> String {
+fn reason(review: &SupervisionReview) -> String {
     let verdict = &review.verdict;
     let worst = verdict.interventions.iter().max_by_key(|done| done.level);
-    match worst.filter(|done| done.level >= Level::Pause) {
+    match worst.filter(|done| done.level >= InterventionLevel::Pause) {
         Some(done) => done.reason.clone(),
         None if review.plan.approach == Approach::Escalate => review.plan.reasoning.clone(),
         None => match review.before.issues.first().filter(|_| review.before.stops()) {
@@ -394,14 +394,14 @@ fn reason(review: &Review) -> String {
 }
 
 /// Puts the files of the best iteration back before the loop stops.
-fn restore(turn: &mut Turn, iteration: u32, to: Sha, then: StopReason) {
+fn restore(turn: &mut StepContext, iteration: u32, to: Sha, then: LoopStopReason) {
     turn.because(format!("the state of iteration {iteration} is put back"));
     turn.next.halting = Some(StopAfterRestore { iteration, then });
     turn.work(LoopStep::Restore, |ticket| Effect::Restore { ticket, iteration, to });
 }
 
 /// Puts the best iteration back before a limit ends the work, where that is not the last one; whether it does.
-pub(super) fn restore_at_limit(turn: &mut Turn, which: &str, why: &str) -> bool {
+pub(super) fn restore_at_limit(turn: &mut StepContext, which: &str, why: &str) -> bool {
     if turn.next.state != LoopState::Running || turn.next.halting.is_some() {
         return false;
     }
@@ -409,28 +409,28 @@ pub(super) fn restore_at_limit(turn: &mut Turn, which: &str, why: &str) -> bool 
     let Some(SelectedState { iteration, commit: to, .. }) = best else { return false };
     turn.drop_work();
     turn.close_open_iteration(why);
-    restore(turn, iteration, to, StopReason::Limit { which: which.to_owned(), why: why.to_owned() });
+    restore(turn, iteration, to, LoopStopReason::Limit { which: which.to_owned(), why: why.to_owned() });
     true
 }
 
 /// The best iteration is back and pushed, or could not be: the loop stops.
-pub(super) fn halt(turn: &mut Turn) {
+pub(super) fn halt(turn: &mut StepContext) {
     match turn.next.halting.take().map(|halting| halting.then) {
-        Some(StopReason::Limit { which, why }) => {
+        Some(LoopStopReason::Limit { which, why }) => {
             let why = match turn.next.current().and_then(|last| last.restored_to) {
                 Some(best) => format!("{why}; the files of iteration {best}, the best one, were put back"),
                 None => why,
             };
             turn.end_at_limit(&which, &why);
         }
-        Some(StopReason::Held) | None => pause(turn),
+        Some(LoopStopReason::Held) | None => pause(turn),
     }
 }
 
 /// Stops the loop for the reason that the last judgement gives, and asks people.
-pub(super) fn pause(turn: &mut Turn) {
+pub(super) fn pause(turn: &mut StepContext) {
     let found =
-        turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= Level::Pause).cloned();
+        turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= InterventionLevel::Pause).cloned();
     let escalates = turn.next.policy.supervision().oversight.auto_escalate;
     let Some(found) = found else {
         let why = turn.next.judged().and_then(|judged| judged.stops.clone()).unwrap_or_default();
@@ -453,7 +453,7 @@ pub(super) fn pause(turn: &mut Turn) {
 }
 
 /// Ends the loop; its work is saved.
-fn abort(turn: &mut Turn, why: &str) {
+fn abort(turn: &mut StepContext, why: &str) {
     turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     turn.end(LoopState::Aborted, why);
     if !turn.next.policy.supervision().oversight.auto_escalate {
@@ -461,7 +461,7 @@ fn abort(turn: &mut Turn, why: &str) {
     }
     // Without a detection that stops a loop it was control, by its own figures.
     let found =
-        turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= Level::Pause).cloned();
+        turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= InterventionLevel::Pause).cloned();
     let (cause, view) = match found {
         Some(found) => {
             (found.kind.name(), report::intervention(&turn.next, &found, view::EscalationSeverity::Emergency))
@@ -472,8 +472,8 @@ fn abort(turn: &mut Turn, why: &str) {
 }
 
 /// The best iteration could not be put back.
-pub(super) fn restore_failed(turn: &mut Turn, why: &str) {
-    if matches!(&turn.next.halting, Some(StopAfterRestore { then: StopReason::Limit { .. }, .. })) {
+pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
+    if matches!(&turn.next.halting, Some(StopAfterRestore { then: LoopStopReason::Limit { .. }, .. })) {
         turn.because(format!("the best iteration could not be put back: {why}"));
         return halt(turn);
     }
@@ -488,7 +488,7 @@ pub(super) fn restore_failed(turn: &mut Turn, why: &str) {
 }
 
 /// Somebody lets the loop go on: what held it is seen.
-pub(super) fn resumed(turn: &mut Turn, by: &str) {
+pub(super) fn resumed(turn: &mut StepContext, by: &str) {
     turn.next.halting = None;
     let Some(supervision) = turn.next.supervision.as_mut() else { return };
     let settings = turn.next.policy.supervision();
@@ -498,14 +498,14 @@ pub(super) fn resumed(turn: &mut Turn, by: &str) {
 }
 
 /// An iteration was thrown away: supervision goes by what is left, and what held the loop is seen.
-pub(super) fn retried(turn: &mut Turn, by: &str) {
+pub(super) fn retried(turn: &mut StepContext, by: &str) {
     let (records, facts) = (turn.next.records(), turn.next.facts());
     turn.next.supervision = Some(Supervision::rebuilt(&records, &facts, &turn.next.policy.supervision()));
     turn.next.course = None;
     resumed(turn, by);
 }
 
-impl Turn {
+impl StepContext {
     /// Adds to the trail of what was done and who said so.
     pub(super) fn audit(&mut self, entries: Vec<AuditEntry>) {
         self.effects.push(Effect::Audit { entries });

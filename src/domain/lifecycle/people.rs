@@ -1,6 +1,6 @@
 //! Inputs of people other than commands: start, labels, reviews; and the state of CI on the pull request.
 
-use super::{Decision, Turn, judge, work};
+use super::{StepDecision, StepContext, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::command::RunOptions;
@@ -13,7 +13,7 @@ use crate::domain::report;
 use crate::domain::supervision::experience::Experience;
 
 /// Creates a loop: queued, or waiting for a maintainer to confirm the text.
-pub(super) fn start(start: LoopStart, now: Timestamp) -> Decision {
+pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let LoopStart { id, place, by, task, options, policy, comment, hidden_removed, round } = start;
     let limits = LoopLimits {
         iterations: policy.limits.iterations,
@@ -78,7 +78,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> Decision {
         queued_at: None,
         version: 1,
     };
-    let mut turn = Turn { next, effects: Vec::new(), reasons: Vec::new(), now };
+    let mut turn = StepContext { next, effects: Vec::new(), reasons: Vec::new(), now };
     options.apply_to(&mut turn.next);
     // `go` sees no change from the initial state `queued`, so the label is set here.
     if needs_confirm {
@@ -96,7 +96,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> Decision {
 }
 
 /// Pauses the loop whose label was removed.
-pub(super) fn label_removed(turn: &mut Turn, by: Option<&User>) {
+pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
     match turn.next.state {
         // `needs_confirm` stays: a paused loop could be resumed without the confirmation.
         LoopState::Running | LoopState::Queued | LoopState::Waiting | LoopState::NeedsCriteria => {
@@ -112,7 +112,7 @@ pub(super) fn label_removed(turn: &mut Turn, by: Option<&User>) {
 }
 
 /// Resumes the paused loop whose label was set again.
-pub(super) fn label_added(turn: &mut Turn, by: User) {
+pub(super) fn label_added(turn: &mut StepContext, by: User) {
     if turn.next.state == LoopState::Paused && turn.next.exhausted_limit(turn.now).is_none() {
         let why = format!("{} set the label again", by.login);
         judge::resumed(turn, &by.login);
@@ -124,7 +124,7 @@ pub(super) fn label_added(turn: &mut Turn, by: User) {
 }
 
 /// Turns the requests of a review by a person with permission into the guidance of further iterations.
-pub(super) fn reviewed(turn: &mut Turn, by: User, items: Vec<(String, Guidance)>) {
+pub(super) fn reviewed(turn: &mut StepContext, by: User, items: Vec<(String, Guidance)>) {
     let mut new = 0;
     for (key, guidance) in items {
         if !turn.next.reviews_seen.contains(&key) {
@@ -147,7 +147,7 @@ pub(super) fn reviewed(turn: &mut Turn, by: User, items: Vec<(String, Guidance)>
 }
 
 /// Continues the loop if CI failed on the head of the pull request, or if the pull request conflicts with its base.
-pub(super) fn inspected(turn: &mut Turn, commit: &Sha, failed: Vec<Guidance>, pending: u32, conflict: bool) {
+pub(super) fn inspected(turn: &mut StepContext, commit: &Sha, failed: Vec<Guidance>, pending: u32, conflict: bool) {
     if turn.next.state != LoopState::Review || turn.next.pushed.as_ref() != Some(commit) {
         return turn.because("CI reported on another commit than the one in review");
     }
@@ -164,7 +164,7 @@ pub(super) fn inspected(turn: &mut Turn, commit: &Sha, failed: Vec<Guidance>, pe
     another_round(turn, "CI failed on the pull request");
 }
 
-fn another_round(turn: &mut Turn, why: &str) {
+fn another_round(turn: &mut StepContext, why: &str) {
     match turn.next.exhausted_limit(turn.now) {
         None => turn.queue(why),
         Some(which) => turn.reach_limit(which, &format!("{why}, but the limit of {which} is used up")),
@@ -172,7 +172,7 @@ fn another_round(turn: &mut Turn, why: &str) {
 }
 
 /// Handles an input of a loop that has ended: rejects a command, and books costs that were reported late.
-pub(super) fn after_the_end(turn: &mut Turn, input: &LoopInput) {
+pub(super) fn after_the_end(turn: &mut StepContext, input: &LoopInput) {
     let state = turn.next.state;
     turn.because(format!("the loop is {}", state.words()));
     if let LoopInput::Command { comment, .. } = input {

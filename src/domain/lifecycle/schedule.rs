@@ -1,7 +1,7 @@
 //! Rules of the operator that act at given moments, looked at after each iteration, and the facts that they and the rules of
 //! models speak of.
 
-use super::Turn;
+use super::StepContext;
 use super::waits::{give_back, wait_for_backend};
 use super::work::next_iteration;
 use crate::domain::checks::criteria::task_type;
@@ -63,7 +63,7 @@ impl Loop {
 }
 
 /// Lets the schedule act after an iteration; whether the loop stops by it.
-pub(super) fn acts(turn: &mut Turn) -> bool {
+pub(super) fn acts(turn: &mut StepContext) -> bool {
     if turn.next.policy.schedule.is_empty() {
         return false;
     }
@@ -76,7 +76,7 @@ pub(super) fn acts(turn: &mut Turn) -> bool {
 }
 
 /// Effect of the schedule on a run that no backend accepted.
-enum Refused {
+enum RefusalHandling {
     /// The loop waits.
     Waits,
     /// Another backend or model is wanted, so it is tried again at once.
@@ -86,18 +86,18 @@ enum Refused {
 }
 
 /// No backend took the run on: the loop waits, unless a rule of the schedule wants something else.
-pub(super) fn limited(turn: &mut Turn, until: Option<Timestamp>, reason: &str) {
+pub(super) fn limited(turn: &mut StepContext, until: Option<Timestamp>, reason: &str) {
     match refused(turn) {
-        Refused::Waits => wait_for_backend(turn, until, reason),
-        Refused::Retried => next_iteration(turn),
-        Refused::Stopped => {}
+        RefusalHandling::Waits => wait_for_backend(turn, until, reason),
+        RefusalHandling::Retried => next_iteration(turn),
+        RefusalHandling::Stopped => {}
     }
 }
 
 /// Lets the schedule act on a run that no backend took on, once for each wait; the iteration is given back then.
-fn refused(turn: &mut Turn) -> Refused {
+fn refused(turn: &mut StepContext) -> RefusalHandling {
     if turn.next.policy.schedule.is_empty() || turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Backend) {
-        return Refused::Waits;
+        return RefusalHandling::Waits;
     }
     let (look, backend) = look(turn, Schedule::look_at_refusal);
     let before = turn.next.wanted.clone();
@@ -106,20 +106,20 @@ fn refused(turn: &mut Turn) -> Refused {
             give_back(turn);
         }
         if act(turn, firing, &backend) {
-            return Refused::Stopped;
+            return RefusalHandling::Stopped;
         }
     }
     // Once in a row: two rules must not send the loop to and fro between backends that all refuse.
     if turn.next.wanted == before || turn.next.limited_tries > 0 {
-        return Refused::Waits;
+        return RefusalHandling::Waits;
     }
     turn.next.limited_tries += 1;
     give_back(turn);
-    Refused::Retried
+    RefusalHandling::Retried
 }
 
 /// Looks at the schedule by what the loop is now; what came of it, and the backend that ran last.
-fn look(turn: &mut Turn, how: impl FnOnce(&Schedule, &RuleFacts, &mut ScheduleState) -> Look) -> (Look, String) {
+fn look(turn: &mut StepContext, how: impl FnOnce(&Schedule, &RuleFacts, &mut ScheduleState) -> Look) -> (Look, String) {
     let backend = turn.next.current().map(|i| i.served.backend.clone()).unwrap_or_default();
     // They were checked with the configuration; the names of backends are not known here.
     let names: Vec<&str> = turn.next.policy.schedule.iter().filter_map(|entry| entry.backend.as_deref()).collect();
@@ -134,7 +134,7 @@ fn look(turn: &mut Turn, how: impl FnOnce(&Schedule, &RuleFacts, &mut ScheduleSt
     (look, backend)
 }
 
-fn act(turn: &mut Turn, firing: Firing, backend: &str) -> bool {
+fn act(turn: &mut StepContext, firing: Firing, backend: &str) -> bool {
     let why = format!("{} (by the schedule: {})", firing.reason, firing.trigger);
     match firing.action {
         ScheduledAction::Pause => {

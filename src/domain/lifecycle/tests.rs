@@ -71,7 +71,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
 }
 
 /// A loop under test: keeps its log, the work that is outstanding, and the time.
-struct Run {
+struct LoopRun {
     current: Loop,
     effects: Vec<Effect>,
     reasons: Vec<String>,
@@ -80,7 +80,7 @@ struct Run {
     commits: u64,
 }
 
-impl Run {
+impl LoopRun {
     fn with(change: impl FnOnce(&mut LoopStart)) -> Self {
         let (first, now) = (a_start(change), Timestamp(1_000_000));
         let made = start(first.clone(), now);
@@ -233,7 +233,7 @@ fn resume_with(change: impl FnOnce(&mut RunOptions)) -> LoopCommand {
 
 #[test]
 fn task_runs_from_label_to_merge() {
-    let mut run = Run::new();
+    let mut run = LoopRun::new();
     run.is(LoopState::Queued, LoopStep::Idle);
     assert!(run.has(|e| matches!(e, Effect::StateLabel { state: Some(LoopState::Queued) })));
     run.tell(LoopInput::SlotGranted).is(LoopState::Running, LoopStep::Prepare);
@@ -304,7 +304,7 @@ fn every_command_is_handled_in_every_state() {
     ];
     for (name, command, allowed) in commands {
         for state in LoopState::ALL {
-            let mut run = Run::in_state(state);
+            let mut run = LoopRun::in_state(state);
             let before = run.current.clone();
             run.command(command.clone());
             let ok = allowed.contains(&state);
@@ -349,7 +349,7 @@ fn refusal_states_valid_command() {
         (LoopState::Paused, resume_with(|o| o.confirm = Some("01234567".into())), "no text to be confirmed"),
         (LoopState::Merged, resume(), "Set the label again"),
     ] {
-        let mut run = Run::in_state(state);
+        let mut run = LoopRun::in_state(state);
         run.command(command.clone());
         assert!(run.reasons.join(" ").contains(words), "{command:?} in {state:?}: {:?}", run.reasons);
     }
@@ -357,7 +357,7 @@ fn refusal_states_valid_command() {
 
 #[test]
 fn loop_without_work_closes_at_once() {
-    let mut run = Run::new();
+    let mut run = LoopRun::new();
     run.tell(LoopInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 0);
 }
@@ -365,8 +365,8 @@ fn loop_without_work_closes_at_once() {
 #[test]
 fn unconfirmed_text_never_runs() {
     let confirm =
-        |hash: &str| LoopCommand::Run(command::Run { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } });
-    let mut run = Run::in_state(LoopState::NeedsConfirm);
+        |hash: &str| LoopCommand::LoopRun(command::LoopRun { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } });
+    let mut run = LoopRun::in_state(LoopState::NeedsConfirm);
     run.tell(LoopInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
     run.command(resume()).command(LoopCommand::Retry(command::Retry));
     // Taking the label off and setting it again is no way round the question.
@@ -378,18 +378,18 @@ fn unconfirmed_text_never_runs() {
 
 #[test]
 fn limit_stops_loop_until_person_raises_it() {
-    let mut run = Run::with(|s| s.policy.limits.iterations = 2);
+    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 2);
     run.working().iteration(false).iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_iterations"));
     run.command(resume_with(|o| o.max_iterations = Some(3))).is(LoopState::Queued, LoopStep::Idle);
     run.working().iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
 
-    let mut run = Run::with(|s| s.policy.limits.cost = Money(1_500_000));
+    let mut run = LoopRun::with(|s| s.policy.limits.cost = Money(1_500_000));
     run.working().iteration(false).iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_money"));
     run.command(resume_with(|o| o.budget = Some(Money(9_000_000)))).working().is(LoopState::Running, LoopStep::Agent);
 
-    let mut run = Run::with(|s| s.policy.limits.timeout_s = 60);
+    let mut run = LoopRun::with(|s| s.policy.limits.timeout_s = 60);
     run.working();
     let due = LoopInput::TimerDue { timer: TimerKind::Deadline };
     run.tell(due.clone()).is(LoopState::Running, LoopStep::Agent);
@@ -404,14 +404,14 @@ fn limit_stops_loop_until_person_raises_it() {
 
 #[test]
 fn budget_set_before_preparation_is_kept() {
-    let mut run = Run::new();
+    let mut run = LoopRun::new();
     run.command(LoopCommand::Budget(command::Budget { limit: Money(40_000_000) })).working();
     assert_eq!(run.current.limits.cost, Money(40_000_000));
 }
 
 #[test]
 fn time_counts_only_while_running() {
-    let mut run = Run::in_state(LoopState::Paused);
+    let mut run = LoopRun::in_state(LoopState::Paused);
     let spent = run.current.spent.time_at(run.now);
     run.now = run.now.plus_ms(1_000_000);
     run.command(resume());
@@ -420,7 +420,7 @@ fn time_counts_only_while_running() {
 
 #[test]
 fn clock_stops_while_work_is_deferred() {
-    let mut run = Run::with(|s| s.policy.limits.timeout_s = 60);
+    let mut run = LoopRun::with(|s| s.policy.limits.timeout_s = 60);
     run.working();
     let (began, ticket) = (run.current.spent.since.expect("it runs"), run.current.ticket);
     // Each input comes a second later.
@@ -445,7 +445,7 @@ fn clock_stops_while_work_is_deferred() {
 #[test]
 fn pause_takes_effect_after_iteration_once() {
     let pause = LoopCommand::Pause(command::Pause { now: false, reason: "lunch".into() });
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.command(pause.clone()).is(LoopState::Running, LoopStep::Agent);
     run.iteration(true).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.current.why.contains("lunch"));
@@ -454,7 +454,7 @@ fn pause_takes_effect_after_iteration_once() {
     run.command(pause.clone()).checked(true).is(LoopState::Review, LoopStep::Idle);
     run.command(guide("more")).working().is(LoopState::Running, LoopStep::Agent);
 
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.command(pause).agent(AgentEnd::Limited { until: None, reason: "quota".into() });
     run.is(LoopState::Paused, LoopStep::Idle);
 }
@@ -462,7 +462,7 @@ fn pause_takes_effect_after_iteration_once() {
 #[test]
 fn guidance_survives_interrupted_run() {
     for stop in [LoopCommand::Pause(command::Pause { now: true, reason: String::new() }), LoopCommand::Retry(command::Retry)] {
-        let mut run = Run::new();
+        let mut run = LoopRun::new();
         run.command(guide("mind the gap")).working();
         assert!(run.guidance().is_empty(), "it is in the running iteration's prompt");
         run.command(stop.clone());
@@ -471,7 +471,7 @@ fn guidance_survives_interrupted_run() {
     for end in
         [AgentEnd::Unavailable { reason: "gone".into() }, AgentEnd::Limited { until: None, reason: "quota".into() }]
     {
-        let mut run = Run::new();
+        let mut run = LoopRun::new();
         run.command(guide("mind the gap")).working().agent(end.clone());
         assert_eq!((run.guidance(), run.current.spent.iterations), (vec!["mind the gap"], 0), "{end:?}");
     }
@@ -479,7 +479,7 @@ fn guidance_survives_interrupted_run() {
 
 #[test]
 fn guidance_during_verification_starts_iteration() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(true).is(LoopState::Running, LoopStep::Verify);
     run.command(guide("rename it")).checked(true).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.iterations[1].guidance[0].text, "rename it");
@@ -487,7 +487,7 @@ fn guidance_during_verification_starts_iteration() {
 
 #[test]
 fn retry_discards_last_iteration() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(false).iteration(false);
     let parent = run.current.iterations[1].parent.clone();
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
@@ -505,12 +505,12 @@ fn retry_discards_last_iteration() {
 #[test]
 fn label_removal_pauses_and_label_resumes() {
     for state in [LoopState::Queued, LoopState::Running, LoopState::Waiting, LoopState::NeedsCriteria] {
-        let mut run = Run::in_state(state);
+        let mut run = LoopRun::in_state(state);
         run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).is(LoopState::Paused, LoopStep::Idle);
         run.tell(LoopInput::RunLabelAdded { by: user("olaf") }).is(LoopState::Queued, LoopStep::Idle);
     }
     for state in [LoopState::Review, LoopState::LimitReached, LoopState::Failed, LoopState::Merged] {
-        let mut run = Run::in_state(state);
+        let mut run = LoopRun::in_state(state);
         run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) })
             .tell(LoopInput::RunLabelAdded { by: user("olaf") });
         run.is(state, LoopStep::Idle);
@@ -519,7 +519,7 @@ fn label_removal_pauses_and_label_resumes() {
 
 #[test]
 fn late_outcome_changes_only_cost() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     let late = run.current.ticket;
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     let before = run.current.clone();
@@ -537,7 +537,7 @@ fn late_outcome_changes_only_cost() {
 
 #[test]
 fn cost_after_end_is_booked() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.tell(LoopInput::PullOpened { number: Number(9), url: "u".into() });
     run.tell(LoopInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
     let before = run.current.spent.cost;
@@ -550,7 +550,7 @@ fn cost_after_end_is_booked() {
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 
     // A run that was stopped by the end is paid as well, and a pull request that is not there is not opened for it.
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     let late = run.current.ticket;
     run.command(LoopCommand::Abort(command::Abort { reason: String::new() })).is(LoopState::Aborted, LoopStep::Idle);
     let before = run.current.spent.cost;
@@ -578,7 +578,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
 
 #[test]
 fn lost_limited_and_failed_agents_are_handled() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     for attempt in 2..=3 {
         run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: Some(sha(3)), cost: Money(0) })
             .is(LoopState::Running, LoopStep::Agent);
@@ -587,7 +587,7 @@ fn lost_limited_and_failed_agents_are_handled() {
     run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) })
         .is(LoopState::Failed, LoopStep::Idle);
 
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     let mut waits = Vec::new();
     for _ in 0..3 {
         run.agent(AgentEnd::Limited { until: Some(Timestamp(1)), reason: "quota".into() })
@@ -603,7 +603,7 @@ fn lost_limited_and_failed_agents_are_handled() {
     assert_eq!(waits, [60_000, 120_000, 240_000]);
     assert_eq!((run.current.spent.iterations, run.current.spent.cost), (1, Money(3_000_000)), "only money was spent");
 
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     for _ in 0..3 {
         run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);
     }
@@ -613,14 +613,14 @@ fn lost_limited_and_failed_agents_are_handled() {
     run.is(LoopState::Running, LoopStep::Agent);
 }
 
-fn rejected(run: &mut Run, remote: Option<Sha>) {
+fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
     run.agent(AgentEnd::Finished).committed(|_| {});
     run.tell(LoopInput::PushRejected { ticket: run.current.ticket, remote, reason: "no".into() });
 }
 
 #[test]
 fn foreign_commits_are_merged_not_overwritten() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     rejected(&mut run, Some(sha(77)));
     run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("branch_moved"));
@@ -635,14 +635,14 @@ fn foreign_commits_are_merged_not_overwritten() {
     assert_eq!(run.current.current().map(|i| i.guidance.len()), Some(1));
     assert_eq!((run.current.merging.as_ref(), run.current.merge_wanted.as_ref()), (None, None));
 
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(false);
     let known = run.current.pushed.clone();
     rejected(&mut run, known);
     run.is(LoopState::Failed, LoopStep::Idle);
     assert!(run.current.why.contains("refused"), "a branch that stands where we left it was not moved");
 
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(false);
     rejected(&mut run, None);
     run.is(LoopState::Paused, LoopStep::Idle);
@@ -653,14 +653,14 @@ fn foreign_commits_are_merged_not_overwritten() {
 
 #[test]
 fn foreign_branch_is_not_adopted() {
-    let mut run = Run::new();
+    let mut run = LoopRun::new();
     run.tell(LoopInput::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
     assert_eq!(run.current.pushed, None);
-    let mut run = Run::new();
+    let mut run = LoopRun::new();
     run.tell(LoopInput::SlotGranted).prepared(|t| (t.remote, t.head) = (Some(sha(66)), sha(66)));
     assert_eq!(run.current.pushed, Some(sha(66)), "the work goes on from what is there");
     // A push whose outcome was lost is known again by its commit.
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(|_| {}).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     let ours = run.current.head.clone();
     run.command(resume()).tell(LoopInput::SlotGranted).prepared(|t| t.remote = ours.clone());
@@ -669,7 +669,7 @@ fn foreign_branch_is_not_adopted() {
 
 #[test]
 fn conflicts_reviews_and_ci_start_iterations() {
-    let inspected = |run: &Run, failed: usize, pending, conflict| LoopInput::Inspected {
+    let inspected = |run: &LoopRun, failed: usize, pending, conflict| LoopInput::Inspected {
         commit: run.current.pushed.clone().expect("pushed"),
         failed: vec![
             Guidance {
@@ -684,7 +684,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
         pending,
         conflict,
     };
-    let mut run = Run::in_state(LoopState::Review);
+    let mut run = LoopRun::in_state(LoopState::Review);
     run.tell(inspected(&run, 1, 1, false)).is(LoopState::Review, LoopStep::Idle);
     run.tell(inspected(&run, 1, 0, false)).is(LoopState::Queued, LoopStep::Idle);
     run.working().is(LoopState::Running, LoopStep::Agent);
@@ -725,7 +725,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
 
 #[test]
 fn failure_in_fresh_checkout_prevents_review() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(true).checked(false).is(LoopState::Running, LoopStep::Agent);
     let told = &run.current.iterations[1].guidance[0].text;
     assert!(told.contains("fresh checkout") && told.contains("make test"), "{told}");
@@ -733,7 +733,7 @@ fn failure_in_fresh_checkout_prevents_review() {
 
 #[test]
 fn blocked_change_waits_for_person() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(|c| c.blocked = Some("it holds a secret".into()));
     run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("blocked_change") && !run.has(|e| matches!(e, Effect::Push { .. })));
@@ -744,7 +744,7 @@ fn blocked_change_waits_for_person() {
 
 #[test]
 fn new_checks_that_pass_lead_to_review() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(false).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.command(resume_with(|o| o.checks = vec!["make other".into()])).tell(LoopInput::SlotGranted).prepared(|_| {});
     run.is(LoopState::Running, LoopStep::Baseline);
@@ -753,7 +753,7 @@ fn new_checks_that_pass_lead_to_review() {
 
 #[test]
 fn reminder_goes_to_open_escalation() {
-    let mut run = Run::in_state(LoopState::LimitReached);
+    let mut run = LoopRun::in_state(LoopState::LimitReached);
     assert!(run.escalates("limit_iterations"));
     run.tell(LoopInput::TimerDue { timer: TimerKind::Remind });
     assert!(run.escalates("limit_iterations"), "{:?}", run.effects);
@@ -768,7 +768,7 @@ fn reminder_goes_to_open_escalation() {
 
 #[test]
 fn service_failure_and_invalid_file_stop_loop() {
-    let mut run = Run::new();
+    let mut run = LoopRun::new();
     run.tell(LoopInput::SlotGranted);
     let broken = LoopInput::RepositoryFileBroken {
         ticket: run.current.ticket,
@@ -793,7 +793,7 @@ fn any_input() -> impl Strategy<Value = u8> {
 }
 
 /// An input of the kind `which`; outcomes of work mostly carry the ticket that is waited for, and fit the step.
-fn input_for(run: &Run, which: u8, flag: bool) -> LoopInput {
+fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
     let ticket = if flag { run.current.ticket } else { run.current.ticket.saturating_sub(1) };
     let commit = run.current.head.clone().unwrap_or(sha(1));
     let new = sha(1000 + run.current.version);
@@ -861,7 +861,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn invariants_hold_for_any_inputs(inputs in prop::collection::vec((any_input(), any::<bool>()), 1..120)) {
-        let mut run = Run::new();
+        let mut run = LoopRun::new();
         let mut tickets = std::collections::HashSet::new();
         for (which, flag) in inputs {
             let before = run.current.clone();
@@ -906,7 +906,7 @@ proptest! {
 #[test]
 fn remembered_rule_is_also_guidance() {
     for remember in [false, true] {
-        let mut run = Run::in_state(LoopState::Running);
+        let mut run = LoopRun::in_state(LoopState::Running);
         run.command(LoopCommand::Guide(command::Guide { remember, text: "keep it pure".into() }));
         let [told] = &run.current.guidance[..] else { panic!("one: {:?}", run.current.guidance) };
         assert_eq!(

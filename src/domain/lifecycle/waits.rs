@@ -1,6 +1,6 @@
 //! Waits that end by themselves: for a backend, and for the next day's money.
 
-use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, Turn};
+use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, StepContext};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::{LoopState, LoopWait, WaitReason};
@@ -8,7 +8,7 @@ use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 
 /// An iteration that never ran does not count, and its guidance waits for the next one.
-pub(super) fn give_back(turn: &mut Turn) {
+pub(super) fn give_back(turn: &mut StepContext) {
     if let Some(current) = turn.next.iterations.pop() {
         turn.next.spent.iterations = turn.next.spent.iterations.saturating_sub(1);
         turn.next.guidance.splice(0..0, current.guidance);
@@ -16,7 +16,7 @@ pub(super) fn give_back(turn: &mut Turn) {
 }
 
 /// Waits for a backend until the moment that was named, else for longer each time.
-pub(super) fn wait_for_backend(turn: &mut Turn, until: Option<Timestamp>, reason: &str) {
+pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>, reason: &str) {
     let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.limited_tries.min(16));
     let backoff = turn.now.plus_ms(doubled.min(LONGEST_WAIT_MS));
     turn.next.limited_tries += 1;
@@ -27,7 +27,7 @@ pub(super) fn wait_for_backend(turn: &mut Turn, until: Option<Timestamp>, reason
 
 /// Waits until a moment and goes on by itself then. People are told once a wait, and whoever started the loop once where
 /// it is a long one for a backend, which a person may be able to change.
-pub(super) fn wait(turn: &mut Turn, on: WaitReason, at: Timestamp, why: &str) {
+pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &str) {
     give_back(turn);
     if let Some(why) = turn.next.pause_wanted.take() {
         return turn.stop(LoopState::Paused, &why);

@@ -1,9 +1,9 @@
 //! Results of the loop's own work: tree, checks, agent, commit, push; and the next step.
 
-use super::judge::{self, Onward};
+use super::judge::{self, JudgementOutcome};
 use super::schedule;
 use super::waits::{give_back, wait};
-use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
+use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, StepContext};
 use crate::domain::checks::criteria;
 use crate::domain::knowledge::intelligence::{self, ClaimSums};
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
@@ -17,7 +17,7 @@ use crate::domain::report;
 use crate::domain::trust::policy::ProgressReport;
 
 /// An outcome of work; a late one is dropped.
-pub(super) fn outcome(turn: &mut Turn, input: LoopInput) {
+pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
     book(turn, &input);
     let ticket = match &input {
         LoopInput::Prepared { ticket, .. }
@@ -67,7 +67,7 @@ pub(super) fn outcome(turn: &mut Turn, input: LoopInput) {
 }
 
 /// Money that was spent is, whether or not its outcome still counts; gives how much it was.
-pub(super) fn book(turn: &mut Turn, input: &LoopInput) -> Money {
+pub(super) fn book(turn: &mut StepContext, input: &LoopInput) -> Money {
     let spent = &mut turn.next.spent;
     let cost = match input {
         LoopInput::AgentEnded { run, .. } => {
@@ -83,7 +83,7 @@ pub(super) fn book(turn: &mut Turn, input: &LoopInput) -> Money {
     cost
 }
 
-fn prepared(turn: &mut Turn, tree: PreparedTree) {
+fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     let next = &mut turn.next;
     let first = next.base.is_none();
     next.policy = tree.policy;
@@ -174,14 +174,14 @@ fn nobody_wants_more(next: &Loop) -> bool {
 }
 
 /// The head, where it is the last iteration's commit and never got to the forge: its push was refused or cut off.
-fn unpushed(turn: &Turn) -> Option<Sha> {
+fn unpushed(turn: &StepContext) -> Option<Sha> {
     let head = turn.next.head.as_ref().filter(|head| turn.next.pushed.as_ref() != Some(*head))?;
     let counts = turn.next.current().is_some_and(|last| !last.discarded);
     (counts && turn.next.kept().any(|i| i.commit.as_ref() == Some(head))).then(|| head.clone())
 }
 
 /// Begins the next iteration, or says why not.
-pub(super) fn next_iteration(turn: &mut Turn) {
+pub(super) fn next_iteration(turn: &mut StepContext) {
     if let Some(why) = turn.next.pause_wanted.take() {
         return turn.go(LoopState::Paused, &why);
     }
@@ -204,7 +204,7 @@ pub(super) fn next_iteration(turn: &mut Turn) {
     begin_iteration(turn);
 }
 
-fn begin_iteration(turn: &mut Turn) {
+fn begin_iteration(turn: &mut StepContext) {
     // The overseer's word holds until a person takes it back, whatever came in between.
     if turn.next.halting.is_some() || turn.next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
         return judge::halt(turn);
@@ -216,7 +216,7 @@ fn begin_iteration(turn: &mut Turn) {
 }
 
 /// Opens the next iteration, whose prompt carries `guidance`; its number, or `None` where the loop has failed.
-fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
+fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32> {
     let Some(parent) = turn.next.head.clone() else {
         turn.fail("the loop has no commit to work on", "this is a defect of the service; please report it");
         return None;
@@ -260,11 +260,11 @@ fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
     Some(number)
 }
 
-fn run_agent(turn: &mut Turn, iteration: u32, attempt: u32) {
+fn run_agent(turn: &mut StepContext, iteration: u32, attempt: u32) {
     turn.work(LoopStep::Agent, |ticket| Effect::Agent { ticket, iteration, attempt });
 }
 
-fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
+fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     let end = run.end;
     let reads_messages = turn.next.policy.intelligence.adapts();
     if turn.next.iterations.is_empty() {
@@ -326,7 +326,7 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
 }
 
 /// The process died with the agent: the try is used up, the same iteration is tried again.
-fn agent_lost(turn: &mut Turn, salvaged: Option<&Sha>) {
+fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
     let kept = salvaged.map_or(String::new(), |sha| format!("; what it had done is kept as {}", sha.short()));
     let Some(current) = turn.next.current_mut() else {
         return turn.because("an agent was lost where no iteration runs");
@@ -342,7 +342,7 @@ fn agent_lost(turn: &mut Turn, salvaged: Option<&Sha>) {
     run_agent(turn, number, attempt);
 }
 
-fn committed(turn: &mut Turn, change: IterationChange) {
+fn committed(turn: &mut StepContext, change: IterationChange) {
     let merging = turn.next.merging.is_some();
     let Some(current) = turn.next.current_mut() else {
         return turn.because("a commit came where no iteration runs");
@@ -380,7 +380,7 @@ fn committed(turn: &mut Turn, change: IterationChange) {
     }
 }
 
-fn finish_merge(turn: &mut Turn, markers: &[String]) {
+fn finish_merge(turn: &mut StepContext, markers: &[String]) {
     let Some(merging) = turn.next.merging.take() else { return };
     if turn.next.merge_wanted == Some(MergeWith::Base) {
         turn.next.base = Some(merging.other);
@@ -393,7 +393,7 @@ fn finish_merge(turn: &mut Turn, markers: &[String]) {
 }
 
 /// Tells the next run a fact, once.
-fn tell_next_run(turn: &mut Turn, text: String) {
+fn tell_next_run(turn: &mut StepContext, text: String) {
     let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
     if !turn.next.guidance.contains(&fact) {
         turn.next.guidance.push(fact);
@@ -401,7 +401,7 @@ fn tell_next_run(turn: &mut Turn, text: String) {
 }
 
 /// The best iteration's files are back: the forge gets them before the loop pauses.
-fn restored(turn: &mut Turn, commit: Option<Sha>) {
+fn restored(turn: &mut StepContext, commit: Option<Sha>) {
     let best = turn.next.halting.as_ref().map(|halting| halting.iteration);
     turn.next.session = None;
     if let Some(current) = turn.next.current_mut() {
@@ -412,7 +412,7 @@ fn restored(turn: &mut Turn, commit: Option<Sha>) {
     turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
 }
 
-fn pushed(turn: &mut Turn) {
+fn pushed(turn: &mut StepContext) {
     if turn.next.halting.is_some() {
         return judge::halt(turn);
     }
@@ -422,7 +422,7 @@ fn pushed(turn: &mut Turn) {
     run_checks(turn);
 }
 
-fn run_checks(turn: &mut Turn) {
+fn run_checks(turn: &mut StepContext) {
     let Some(commit) = turn.next.head.clone() else {
         return turn.because("there is nothing to check");
     };
@@ -430,7 +430,7 @@ fn run_checks(turn: &mut Turn) {
 }
 
 /// Somebody else moved our branch: their work is never overwritten; it is merged once a person says so.
-fn push_rejected(turn: &mut Turn, remote: Option<Sha>, reason: &str) {
+fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
     turn.close_open_iteration(reason);
     match remote {
         Some(remote) if turn.next.pushed.as_ref() == Some(&remote) => refused_push(turn, reason),
@@ -454,11 +454,11 @@ fn push_rejected(turn: &mut Turn, remote: Option<Sha>, reason: &str) {
     }
 }
 
-fn refused_push(turn: &mut Turn, reason: &str) {
+fn refused_push(turn: &mut StepContext, reason: &str) {
     turn.fail(&format!("the push was refused: {reason}"), "let the bot push to its branches, then `/ralph resume`");
 }
 
-fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool) {
+fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date: bool) {
     if matches!(turn.next.merge_wanted, Some(MergeWith::Pushed(_))) {
         // What was merged is where the forge's branch is by now.
         turn.next.pushed = Some(other.clone());
@@ -490,14 +490,14 @@ fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool)
     turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
 }
 
-fn verify(turn: &mut Turn) {
+fn verify(turn: &mut StepContext) {
     let Some(commit) = turn.next.head.clone() else {
         return turn.because("there is nothing to verify");
     };
     turn.work(LoopStep::Verify, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Clean, commit });
 }
 
-fn checked(turn: &mut Turn, report: CheckReport) {
+fn checked(turn: &mut StepContext, report: CheckReport) {
     match turn.next.step {
         LoopStep::Baseline => {
             // With work done already (`/ralph resume --check`), what holds is an outcome, not the lack of a task.
@@ -520,7 +520,7 @@ fn checked(turn: &mut Turn, report: CheckReport) {
     }
 }
 
-fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
+fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
     let all_hold = checks.all_hold();
     let (now, claims, start) = (turn.now, ClaimSums::of(&turn.next), turn.next.baseline.clone());
     let Some(current) = turn.next.current_mut() else {
@@ -548,13 +548,13 @@ fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
     }
     if verifies {
         verify(turn);
-    } else if review.is_none_or(|review| judge::act(turn, &review, false) != Onward::Held) && !schedule::acts(turn) {
+    } else if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped) && !schedule::acts(turn) {
         // Guidance that came meanwhile is work to be done, however the checks stand.
         next_iteration(turn);
     }
 }
 
-fn verified(turn: &mut Turn, report: CheckReport) {
+fn verified(turn: &mut StepContext, report: CheckReport) {
     let Some(head) = turn.next.head.clone() else { return };
     if !report.all_hold() {
         let failing: Vec<_> = report.outcomes.iter().filter(|o| !o.holds).collect();
@@ -569,7 +569,7 @@ fn verified(turn: &mut Turn, report: CheckReport) {
             current.checks = report;
         }
         let review = judge::judge(turn);
-        if review.is_none_or(|review| judge::act(turn, &review, false) != Onward::Held) {
+        if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped) {
             next_iteration(turn);
         }
         return;
@@ -579,12 +579,12 @@ fn verified(turn: &mut Turn, report: CheckReport) {
         current.checks = report;
     }
     let review = judge::judge(turn);
-    let onward = review.map_or(Onward::Free, |review| judge::act(turn, &review, true));
-    if onward == Onward::Held {
+    let onward = review.map_or(JudgementOutcome::Proceed, |review| judge::act(turn, &review, true));
+    if onward == JudgementOutcome::Stopped {
         return;
     }
     // What people asked for while the checks ran is work to be done before anybody reviews.
-    if onward == Onward::Again || !turn.next.guidance.is_empty() {
+    if onward == JudgementOutcome::Iterate || !turn.next.guidance.is_empty() {
         return next_iteration(turn);
     }
     turn.go(LoopState::Review, "every check passed in a fresh checkout");

@@ -307,13 +307,13 @@ pub struct StopAfterRestore {
     /// Iteration to restore; 0 is the baseline.
     pub iteration: u32,
     /// Reason to stop.
-    pub then: StopReason,
+    pub then: LoopStopReason,
 }
 
 /// Reason to stop a loop after its best iteration is restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StopReason {
+pub enum LoopStopReason {
     /// The overseer paused it.
     Held,
     /// A limit was reached.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::signature::{first_error, normalise};
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::control::{Trend, Urgency};
-use crate::domain::supervision::oversight::{Health, Kind, Level, Severity};
+use crate::domain::supervision::oversight::{Health, DetectionKind, InterventionLevel, DetectionSeverity};
 use crate::domain::supervision::strategy::Approach;
 
 /// Result of supervision for one iteration.
@@ -54,11 +54,11 @@ impl IterationJudgement {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JudgedDetection {
     /// Kind of the detection.
-    pub kind: Kind,
+    pub kind: DetectionKind,
     /// Severity.
-    pub severity: Severity,
+    pub severity: DetectionSeverity,
     /// Level of the intervention.
-    pub level: Level,
+    pub level: InterventionLevel,
     /// Whether the intervention is new in this iteration.
     pub fresh: bool,
     /// Evidence, for people.

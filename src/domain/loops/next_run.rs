@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::supervision::Review;
+use crate::domain::supervision::SupervisionReview;
 use crate::domain::supervision::control::{Breadth, ModelTier};
-use crate::domain::supervision::strategy::Priority;
+use crate::domain::supervision::strategy::WorkPriority;
 
 /// Plan of supervision for the next agent run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,14 +30,14 @@ pub struct NextRunPlan {
 
 impl NextRunPlan {
     /// Plan that follows from a review.
-    pub(in crate::domain) fn of(review: &Review) -> Self {
+    pub(in crate::domain) fn of(review: &SupervisionReview) -> Self {
         let control = &review.control;
         let mut advice = control.prompt_adjustments.clone();
         advice.extend(review.plan.adjustments.iter().cloned());
         advice.extend(review.after.iter().filter_map(|issue| issue.advice.clone()));
         let checks = review.plan.priorities.iter().filter_map(|priority| match priority {
-            Priority::Check(name) => Some(name.clone()),
-            Priority::Blocker(_) | Priority::Review(_) => None,
+            WorkPriority::Check(name) => Some(name.clone()),
+            WorkPriority::Blocker(_) | WorkPriority::Review(_) => None,
         });
         Self {
             directives: review.verdict.directives.clone(),

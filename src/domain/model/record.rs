@@ -178,14 +178,14 @@ impl Record {
 
     /// Whether completion jumped only between failing and passing checks in `history`, because nothing was counted. A
     /// constant completion is then no sign of a stuck loop; new errors are a better one.
-    pub fn leaps(history: &[Self]) -> bool {
-        let leaps = |record: &Self| {
+    pub fn is_all_or_nothing(history: &[Self]) -> bool {
+        let all_or_nothing = |record: &Self| {
             let concerned = record.checks.iter().filter(|check| !check.passed || check.baseline != Some(true));
             let (held, all) =
                 concerned.fold((0.0, 0.0), |(held, all), check| (held + f64::from(check.passed), all + 1.0));
             record.tests_failing.is_none() && record.coverage.is_none() && (record.completion - held / all).abs() < 1e-9
         };
-        !history.is_empty() && history.iter().all(|record| leaps(record) || record.is_finished())
+        !history.is_empty() && history.iter().all(|record| all_or_nothing(record) || record.is_finished())
     }
 
     /// Whether every check passed.
@@ -199,9 +199,9 @@ impl Record {
 
 /// Errors met so far in a history.
 #[derive(Debug, Default)]
-pub struct Met<'a>(BTreeSet<&'a str>);
+pub struct SeenErrors<'a>(BTreeSet<&'a str>);
 
-impl<'a> Met<'a> {
+impl<'a> SeenErrors<'a> {
     /// Whether the record's error (or the lack of one) was not met before.
     pub fn is_new(&mut self, record: &'a Record) -> bool {
         self.0.insert(record.error_signature.as_deref().unwrap_or_default())
@@ -224,10 +224,10 @@ mod tests {
         let of = |completion, checks: &[CheckFact]| Record { completion, checks: checks.to_vec(), ..Record::default() };
         let half = of(0.5, &[check(true, false), check(false, false), check(true, true)]);
         let none = of(0.0, &[check(false, false), check(false, false), check(true, true)]);
-        assert!(Record::leaps(&[none.clone(), half.clone()]));
-        assert!(!Record::leaps(&[none.clone(), Record { completion: 0.75, ..half.clone() }]), "a part is counted");
-        assert!(!Record::leaps(&[none, Record { tests_failing: Some(3.0), ..half }]));
-        assert!(!Record::leaps(&[]) && !Record::leaps(&[Record { completion: 0.3, ..Record::default() }]));
+        assert!(Record::is_all_or_nothing(&[none.clone(), half.clone()]));
+        assert!(!Record::is_all_or_nothing(&[none.clone(), Record { completion: 0.75, ..half.clone() }]), "a part is counted");
+        assert!(!Record::is_all_or_nothing(&[none, Record { tests_failing: Some(3.0), ..half }]));
+        assert!(!Record::is_all_or_nothing(&[]) && !Record::is_all_or_nothing(&[Record { completion: 0.3, ..Record::default() }]));
     }
 
     #[test]

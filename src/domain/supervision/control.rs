@@ -1,5 +1,5 @@
 //! Layer 1, control: a PID controller over the iterations of a loop. [`ControlState::step`] takes an iteration's record
-//! and gives a [`Decision`]; the same records give the same decisions.
+//! and gives a [`ControlDecision`]; the same records give the same decisions.
 //!
 //! Invariants: every figure of a decision is finite, whatever a record holds; the state stays below [`MAX_STATE`] however
 //! long the loop and its texts are; a state that cannot be read is rebuilt from the records; control recommends, the
@@ -26,23 +26,23 @@ pub use actuators::{
     Actuation, Actuator, ActuatorSettings, Breadth, BreadthLaw, EffortLaw, MemoryLaw, ModelLaw, ModelTier, Movement,
     ToneLaw,
 };
-pub use advice::{Action, Recommendations};
-pub use alarms::{Alarm, AlarmKind, Severity};
+pub use advice::{ControlAction, Recommendations};
+pub use alarms::{Alarm, AlarmKind, AlarmSeverity};
 pub use blockers::{Blocker, Blockers};
 pub use complexity::{ComplexitySettings, complexity};
-pub use gains::{BUILT_IN, GainPatch, Gains, Schedule, Scheduled, Transition};
-pub use metrics::{MAX_INTEGRAL, MIN_INTEGRAL, Metrics, Sample, Trend};
+pub use gains::{BUILT_IN, GainPatch, Gains, ProfileSchedule, ScheduledGains, ProfileTransition};
+pub use metrics::{MAX_INTEGRAL, MIN_INTEGRAL, ControlMetrics, ControlSample, Trend};
 pub use settings::{AUTO, ControlSettings};
 pub use signal::{Terms, Urgency};
 pub use state::{ControlState, MAX_STATE, out_of_range};
 
 /// Result of control for one iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
+pub struct ControlDecision {
     /// Iteration that it is about, from 1.
     pub iteration: u64,
     /// Recommended action.
-    pub action: Action,
+    pub action: ControlAction,
     /// Whether the action takes effect without the overseer: `auto_intervene` is set and it is `pause` or `abort`.
     pub takes_effect: bool,
     /// u, 0..1.
@@ -52,11 +52,11 @@ pub struct Decision {
     /// Terms of u, not clamped.
     pub terms: Terms,
     /// The gains that were used, and the profile that they move to.
-    pub gains: Scheduled,
+    pub gains: ScheduledGains,
     /// The change of profile in this iteration, if there was one.
-    pub transition: Option<Transition>,
+    pub transition: Option<ProfileTransition>,
     /// The figures, with trend and forecast.
-    pub metrics: Metrics,
+    pub metrics: ControlMetrics,
     /// The alarms that stand, the worst first.
     pub alarms: Vec<Alarm>,
     /// Those that this iteration raised.

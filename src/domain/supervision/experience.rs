@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::Record;
-use crate::domain::supervision::pace::{Pace, Stride};
+use crate::domain::supervision::progress_rate::{ProgressRate, StepThreshold};
 
 /// Loops that are remembered, the newest.
 pub const REMEMBERED: usize = 50;
@@ -25,7 +25,7 @@ const LEAST_PACED: u32 = 3;
 /// Statistics of an earlier loop.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Earlier {
+pub struct EarlierLoop {
     /// Completion gained an iteration, 0..1.
     pub mean: f64,
     /// Variance of what an iteration gained, from 0.
@@ -38,12 +38,12 @@ pub struct Earlier {
     pub idle: u32,
 }
 
-impl Earlier {
+impl EarlierLoop {
     /// A loop by its records, oldest first; something was done about it after so many of them, where anything was.
-    pub fn of(records: &[Record], disturbed_after: Option<usize>, stride: Stride) -> Self {
-        let whole = Pace::of(&Record::measured(records), stride);
+    pub fn of(records: &[Record], disturbed_after: Option<usize>, threshold: StepThreshold) -> Self {
+        let whole = ProgressRate::of(&Record::measured(records), threshold);
         let left_alone = &records[..disturbed_after.map_or(records.len(), |after| after.min(records.len()))];
-        let alone = Pace::of(&Record::measured(left_alone), stride);
+        let alone = ProgressRate::of(&Record::measured(left_alone), threshold);
         let known = whole.paced >= LEAST_PACED && whole.gain > 0.0;
         let (mean, variance) = if known { whole.gained(whole.paced) } else { (0.0, 0.0) };
         Self { mean, variance, paced: if known { whole.paced } else { 0 }, seen: alone.seen, idle: alone.idle }
@@ -58,18 +58,18 @@ impl Earlier {
 /// Earlier loops of a repository, oldest first, at most [`REMEMBERED`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Experience(Vec<Earlier>);
+pub struct Experience(Vec<EarlierLoop>);
 
 impl Experience {
     /// Builds the experience from loops in chronological order; keeps the newest.
-    pub fn of(loops: impl IntoIterator<Item = Earlier>) -> Self {
+    pub fn of(loops: impl IntoIterator<Item = EarlierLoop>) -> Self {
         let mut experience = Self::default();
         loops.into_iter().for_each(|earlier| experience.add(earlier));
         experience
     }
 
     /// Takes in a loop that has ended.
-    pub fn add(&mut self, earlier: Earlier) {
+    pub fn add(&mut self, earlier: EarlierLoop) {
         if self.0.len() >= REMEMBERED {
             self.0.drain(..=self.0.len() - REMEMBERED);
         }
@@ -82,18 +82,18 @@ impl Experience {
     }
 
     /// Loops whose pace is known.
-    pub fn paces(&self) -> impl Iterator<Item = &Earlier> {
+    pub fn paces(&self) -> impl Iterator<Item = &EarlierLoop> {
         self.0.iter().filter(|earlier| earlier.has_pace())
     }
 
     /// Returns the step threshold for this repository: the configured idle share is the mean of a beta distribution
     /// that earlier loops update, with more weight the more loops were seen. Without earlier loops it is the configured
     /// value.
-    pub fn stride(&self, settings: Stride) -> Stride {
-        let sum = |of: fn(&Earlier) -> u32| self.0.iter().map(|earlier| f64::from(of(earlier))).sum::<f64>();
+    pub fn step_threshold(&self, settings: StepThreshold) -> StepThreshold {
+        let sum = |of: fn(&EarlierLoop) -> u32| self.0.iter().map(|earlier| f64::from(of(earlier))).sum::<f64>();
         let seen = sum(|earlier| earlier.seen);
         let idle = sum(|earlier| earlier.idle.min(earlier.seen));
-        Stride {
+        StepThreshold {
             idle: (SETTINGS_WEIGHT * settings.idle + idle) / (SETTINGS_WEIGHT + seen),
             weight: settings.weight + WEIGHT_GAINED * seen / (HALF_GAINED + seen),
             ..settings
@@ -105,7 +105,7 @@ impl Experience {
 mod tests {
     use super::*;
 
-    const STRIDE: Stride = Stride { least: 0.01, part: 0.4, idle: 0.25, weight: 5.0, blocker: 2.0 };
+    const THRESHOLD: StepThreshold = StepThreshold { least: 0.01, part: 0.4, idle: 0.25, weight: 5.0, blocker: 2.0 };
 
     fn records(completions: &[f64]) -> Vec<Record> {
         let record = |completion: &f64| Record {
@@ -116,43 +116,43 @@ mod tests {
         completions.iter().map(record).collect()
     }
 
-    fn earlier(seen: u32, idle: u32) -> Earlier {
-        Earlier { seen, idle, ..Earlier::default() }
+    fn earlier(seen: u32, idle: u32) -> EarlierLoop {
+        EarlierLoop { seen, idle, ..EarlierLoop::default() }
     }
 
     #[test]
     fn without_earlier_loops_the_settings_hold() {
-        assert_eq!(Experience::default().stride(STRIDE), STRIDE);
+        assert_eq!(Experience::default().step_threshold(THRESHOLD), THRESHOLD);
         // Neither do loops that showed nothing say anything.
-        let silent = Experience::of([Earlier::of(&[], None, STRIDE), Earlier::of(&records(&[0.0]), Some(9), STRIDE)]);
+        let silent = Experience::of([EarlierLoop::of(&[], None, THRESHOLD), EarlierLoop::of(&records(&[0.0]), Some(9), THRESHOLD)]);
         assert!(!silent.is_empty() && silent.paces().count() == 0);
-        assert_eq!(silent.stride(STRIDE).weight, STRIDE.weight);
+        assert_eq!(silent.step_threshold(THRESHOLD).weight, THRESHOLD.weight);
     }
 
     #[test]
     fn what_loops_did_moves_what_is_expected_and_counts_for_more() {
         let (halting, steady) = (Experience::of([earlier(40, 20)]), Experience::of([earlier(40, 2)]));
-        let [halting, steady] = [halting, steady].map(|experience| experience.stride(STRIDE));
+        let [halting, steady] = [halting, steady].map(|experience| experience.step_threshold(THRESHOLD));
         assert!((halting.idle - 0.45).abs() < 1e-12 && (steady.idle - 0.09).abs() < 1e-12);
         assert!(halting.weight > 13.0 && halting.weight < 14.0);
         let still = records(&[0.1, 0.2, 0.3, 0.3, 0.3, 0.3]);
-        let chance = |stride| Pace::of(&still, stride).chance;
-        assert!(chance(steady) < chance(STRIDE) / 4.0 && chance(halting) > chance(STRIDE) * 4.0);
+        let chance = |threshold| ProgressRate::of(&still, threshold).chance;
+        assert!(chance(steady) < chance(THRESHOLD) / 4.0 && chance(halting) > chance(THRESHOLD) * 4.0);
         // However much there was, the loop's own iterations count.
-        let much = Experience::of(vec![earlier(u32::MAX, u32::MAX); 60]).stride(STRIDE);
-        assert!(much.idle <= 1.0 && much.weight <= STRIDE.weight + WEIGHT_GAINED);
+        let much = Experience::of(vec![earlier(u32::MAX, u32::MAX); 60]).step_threshold(THRESHOLD);
+        assert!(much.idle <= 1.0 && much.weight <= THRESHOLD.weight + WEIGHT_GAINED);
     }
 
     #[test]
     fn a_loop_is_known_by_its_steps_and_by_what_it_did_when_it_was_left_alone() {
         let whole = records(&[0.1, 0.2, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.6]);
-        let known = Earlier::of(&whole, None, STRIDE);
+        let known = EarlierLoop::of(&whole, None, THRESHOLD);
         assert_eq!((known.seen, known.idle, known.paced), (9, 4, 8));
         assert!((known.mean - 0.0625).abs() < 1e-12 && known.variance >= known.mean * known.mean / 4.0);
         // A standstill that was cut short is not counted.
-        let disturbed = Earlier::of(&whole, Some(7), STRIDE);
+        let disturbed = EarlierLoop::of(&whole, Some(7), THRESHOLD);
         assert_eq!((disturbed.seen, disturbed.idle, disturbed.paced), (5, 1, 8));
-        let stuck = Earlier::of(&records(&[0.1, 0.2, 0.2, 0.2, 0.2]), Some(5), STRIDE);
+        let stuck = EarlierLoop::of(&records(&[0.1, 0.2, 0.2, 0.2, 0.2]), Some(5), THRESHOLD);
         assert_eq!((stuck.paced, stuck.mean), (0, 0.0), "a single step is no pace");
     }
 
@@ -161,13 +161,13 @@ mod tests {
         let many = Experience::of((0..80).map(|n| earlier(n, 0)));
         assert_eq!(many.0.len(), REMEMBERED);
         assert_eq!((many.0[0].seen, many.0[REMEMBERED - 1].seen), (30, 79));
-        let of = |mean, variance, paced| Earlier { mean, variance, paced, ..Earlier::default() };
+        let of = |mean, variance, paced| EarlierLoop { mean, variance, paced, ..EarlierLoop::default() };
         let wrong =
             [of(f64::NAN, 0.1, 5), of(0.1, f64::INFINITY, 5), of(-0.1, 0.1, 5), of(9.0, 0.1, 5), of(0.1, -1.0, 5)];
         assert_eq!(Experience::of(wrong).paces().count(), 0);
         assert_eq!(Experience::of([of(0.1, 0.01, 5)]).paces().count(), 1);
         let text = serde_json::to_string(&many).unwrap();
         assert_eq!(serde_json::from_str::<Experience>(&text).unwrap(), many);
-        assert_eq!(serde_json::from_str::<Experience>("[{}]").unwrap(), Experience::of([Earlier::default()]));
+        assert_eq!(serde_json::from_str::<Experience>("[{}]").unwrap(), Experience::of([EarlierLoop::default()]));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Detections look at the history, each at its own pattern; the severity of what they find asks for a level of
 //! intervention, persistence makes it climb, and the most severe one decides. Control only advises: its alarms are signals
-//! among others. The result is one [`Verdict`] that the loop obeys. Paused and aborted are part of the state, which is kept
+//! among others. The result is one [`OversightVerdict`] that the loop obeys. Paused and aborted are part of the state, which is kept
 //! before anything acts on the verdict; only a person leaves them.
 
 mod agent_failure;
@@ -15,7 +15,7 @@ mod oscillation;
 mod regression;
 mod report;
 mod resource_burn;
-mod scene;
+mod detection_input;
 mod settings;
 mod state;
 mod stuck;
@@ -25,37 +25,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
-use scene::Scene;
+use detection_input::DetectionInput;
 
 pub use audit::{AuditEntry, AuditEvent};
-pub use detection::{Detection, Evidence, Kind, Severity};
-pub use intervention::{Escalation, EscalationLevel, Intervention, Level};
-pub use report::{Followed, OversightReport, report};
-pub use scene::ControlView;
+pub use detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+pub use intervention::{Escalation, EscalationLevel, Intervention, InterventionLevel};
+pub use report::{ProgressCounts, OversightReport, report};
+pub use detection_input::ControlView;
 pub use settings::{
     AgentFailureSettings, DeviationSettings, NoChangeSettings, OscillationSettings, OversightSettings,
     RegressionSettings, ResourceBurnSettings, StuckSettings, TestTamperingSettings,
 };
 pub use state::{Health, OverseerState};
 
-type Detector = fn(&Scene<'_>) -> Option<Detection>;
+type Detector = fn(&DetectionInput<'_>) -> Option<Detection>;
 
 /// The registry: every detection.
-const DETECTORS: [(Kind, Detector); 8] = [
-    (Kind::Stuck, stuck::detect),
-    (Kind::Oscillation, oscillation::detect),
-    (Kind::Deviation, deviation::detect),
-    (Kind::ResourceBurn, resource_burn::detect),
-    (Kind::Regression, regression::detect),
-    (Kind::TestTampering, test_tampering::detect),
-    (Kind::NoChange, no_change::detect),
-    (Kind::AgentFailure, agent_failure::detect),
+const DETECTORS: [(DetectionKind, Detector); 8] = [
+    (DetectionKind::Stuck, stuck::detect),
+    (DetectionKind::Oscillation, oscillation::detect),
+    (DetectionKind::Deviation, deviation::detect),
+    (DetectionKind::ResourceBurn, resource_burn::detect),
+    (DetectionKind::Regression, regression::detect),
+    (DetectionKind::TestTampering, test_tampering::detect),
+    (DetectionKind::NoChange, no_change::detect),
+    (DetectionKind::AgentFailure, agent_failure::detect),
 ];
 
 /// Decision for the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum OversightDecision {
     /// It goes on.
     #[default]
     Continue,
@@ -69,13 +69,13 @@ pub enum Decision {
 
 /// The overseer's word after an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct OversightVerdict {
     /// Detections, most severe first.
     pub detections: Vec<Detection>,
     /// Interventions, in the order of the detections.
     pub interventions: Vec<Intervention>,
     /// Decision for the loop.
-    pub decision: Decision,
+    pub decision: OversightDecision,
     /// Directives at the start of the next prompt, `OVERRIDE:` first.
     pub directives: Vec<String>,
     /// The iteration whose state is put back before the pause; 0 is the state before the first.
@@ -88,10 +88,10 @@ pub struct Verdict {
     pub audit: Vec<AuditEntry>,
 }
 
-impl Verdict {
+impl OversightVerdict {
     /// The most severe REDIRECT that stands, be it new or not.
     pub fn redirect(&self) -> Option<&Intervention> {
-        self.interventions.iter().find(|done| done.level == Level::Redirect)
+        self.interventions.iter().find(|done| done.level == InterventionLevel::Redirect)
     }
 }
 
@@ -103,37 +103,37 @@ pub fn review(
     facts: &TaskFacts,
     control: &ControlView,
     settings: &OversightSettings,
-) -> Verdict {
-    let Some(last) = history.last() else { return Verdict { health: state.health, ..Verdict::default() } };
+) -> OversightVerdict {
+    let Some(last) = history.last() else { return OversightVerdict { health: state.health, ..OversightVerdict::default() } };
     let redirected = state.redirected.clone();
     let measured = Record::measured(history);
-    let whole = Scene { history, partial: false, last, facts, control, settings, redirected: &redirected };
+    let whole = DetectionInput { history, partial: false, last, facts, control, settings, redirected: &redirected };
     // What weakened checks say is no measure, neither of the iteration itself nor of those that follow.
-    let scene = match measured.last() {
-        Some(last) => Scene { history: &measured, partial: measured.len() < history.len(), last, ..whole },
+    let input = match measured.last() {
+        Some(last) => DetectionInput { history: &measured, partial: measured.len() < history.len(), last, ..whole },
         None => whole,
     };
-    let iteration = scene::number(history);
-    state.follow(iteration, scene.last.completion, settings.min_progress);
-    let detections = detect(&whole, &scene);
+    let iteration = detection_input::number(history);
+    state.follow(iteration, input.last.completion, settings.min_progress);
+    let detections = detect(&whole, &input);
     let mut verdict =
-        Verdict { audit: state.forget(iteration, &detections, settings.climb_after), ..Verdict::default() };
+        OversightVerdict { audit: state.forget(iteration, &detections, settings.climb_after), ..OversightVerdict::default() };
     for detection in detections {
-        intervene(state, &scene, iteration, detection, &mut verdict);
+        intervene(state, &input, iteration, detection, &mut verdict);
     }
     conclude(state, iteration, settings, verdict)
 }
 
 /// All detections that are switched on, most severe first.
-fn detect(whole: &Scene<'_>, measured: &Scene<'_>) -> Vec<Detection> {
+fn detect(whole: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Detection> {
     let finished = whole.last.is_finished();
     let weakened = !whole.last.tampering.is_empty();
     // Work that is finished because its checks were weakened is not finished.
-    let applies = |kind| whole.settings.switches(kind).0 && (kind == Kind::TestTampering || !finished && !weakened);
+    let applies = |kind| whole.settings.switches(kind).0 && (kind == DetectionKind::TestTampering || !finished && !weakened);
     let mut found: Vec<Detection> = DETECTORS
         .iter()
         .filter(|(kind, _)| applies(*kind))
-        .filter_map(|(kind, detector)| detector(if *kind == Kind::TestTampering { whole } else { measured }))
+        .filter_map(|(kind, detector)| detector(if *kind == DetectionKind::TestTampering { whole } else { measured }))
         .collect();
     found.sort_by_key(|detection| std::cmp::Reverse(detection.severity));
     found
@@ -142,26 +142,26 @@ fn detect(whole: &Scene<'_>, measured: &Scene<'_>) -> Vec<Detection> {
 /// Decides what is done about a detection and adds it to the verdict.
 fn intervene(
     state: &mut OverseerState,
-    scene: &Scene<'_>,
+    input: &DetectionInput<'_>,
     iteration: u32,
     mut detection: Detection,
-    verdict: &mut Verdict,
+    verdict: &mut OversightVerdict,
 ) {
-    let (_, observed) = scene.settings.switches(detection.kind);
-    let asked = if observed { Level::Log } else { asked_level(state, scene, &detection) };
+    let (_, observed) = input.settings.switches(detection.kind);
+    let asked = if observed { InterventionLevel::Log } else { asked_level(state, input, &detection) };
     // What goes on while the loop gets better is left to its present level; weakened checks make nothing better.
-    let improving = detection.kind != Kind::TestTampering && scene.improving();
-    let climb_after = (!improving).then_some(scene.settings.climb_after);
-    let (level, fresh) = state.reach(iteration, &detection, asked, climb_after, scene.settings.redirects);
+    let improving = detection.kind != DetectionKind::TestTampering && input.improving();
+    let climb_after = (!improving).then_some(input.settings.climb_after);
+    let (level, fresh) = state.reach(iteration, &detection, asked, climb_after, input.settings.redirects);
     let climbed = level > asked;
-    if climbed && level == Level::Pause {
-        detection.severity = Severity::Critical;
+    if climbed && level == InterventionLevel::Pause {
+        detection.severity = DetectionSeverity::Critical;
     }
     *state.detections.entry(detection.kind).or_default() += 1;
     let persisted = if climbed { ", and it persists" } else { "" };
     let reason = format!("{}{persisted}: {}", detection.kind.title(), detection.evidence_text());
     if fresh {
-        let best = scene.history.iter().map(|record| record.completion).fold(0.0, f64::max);
+        let best = input.history.iter().map(|record| record.completion).fold(0.0, f64::max);
         state.count(iteration, detection.kind, level, best);
         verdict.directives.extend(intervention::directive(level, &detection));
         verdict.audit.push(AuditEntry {
@@ -171,8 +171,8 @@ fn intervene(
             ..AuditEntry::new(iteration, AuditEvent::Intervened, reason.clone())
         });
     }
-    if fresh && detection.kind == Kind::Regression && level == Level::Pause {
-        restore(state, scene, verdict);
+    if fresh && detection.kind == DetectionKind::Regression && level == InterventionLevel::Pause {
+        restore(state, input, verdict);
     }
     verdict.interventions.push(Intervention {
         level,
@@ -186,53 +186,53 @@ fn intervene(
 }
 
 /// The level that a detection asks for by itself.
-fn asked_level(state: &OverseerState, scene: &Scene<'_>, detection: &Detection) -> Level {
-    let settings = scene.settings;
-    let critical = detection.severity == Severity::Critical;
+fn asked_level(state: &OverseerState, input: &DetectionInput<'_>, detection: &Detection) -> InterventionLevel {
+    let settings = input.settings;
+    let critical = detection.severity == DetectionSeverity::Critical;
     match detection.kind {
-        Kind::ResourceBurn if critical && resource_burn::is_hopeless(scene) => Level::Abort,
-        Kind::Regression if critical && settings.strict_regression => Level::Abort,
-        Kind::Regression if critical && state.restores >= settings.regression.restores && !state.is_held() => {
-            Level::Abort
+        DetectionKind::ResourceBurn if critical && resource_burn::is_hopeless(input) => InterventionLevel::Abort,
+        DetectionKind::Regression if critical && settings.strict_regression => InterventionLevel::Abort,
+        DetectionKind::Regression if critical && state.restores >= settings.regression.restores && !state.is_held() => {
+            InterventionLevel::Abort
         }
         kind => intervention::level_of(kind, detection.severity),
     }
 }
 
 /// Asks for the state of the best iteration.
-fn restore(state: &mut OverseerState, scene: &Scene<'_>, verdict: &mut Verdict) {
-    verdict.restore = regression::best_iteration(scene.history);
+fn restore(state: &mut OverseerState, input: &DetectionInput<'_>, verdict: &mut OversightVerdict) {
+    verdict.restore = regression::best_iteration(input.history);
     if let Some(best) = verdict.restore {
         state.restores += 1;
         let reason = match best {
             0 => "the state before the first iteration is restored".to_owned(),
             best => format!("the state of iteration {best} is restored"),
         };
-        let entry = AuditEntry::new(scene::number(scene.history), AuditEvent::Restored, reason);
-        verdict.audit.push(AuditEntry { kind: Some(Kind::Regression), ..entry });
+        let entry = AuditEntry::new(detection_input::number(input.history), AuditEvent::Restored, reason);
+        verdict.audit.push(AuditEntry { kind: Some(DetectionKind::Regression), ..entry });
     }
 }
 
 /// Turns the interventions into one decision, kept in the state.
-fn conclude(state: &mut OverseerState, iteration: u32, settings: &OversightSettings, mut verdict: Verdict) -> Verdict {
+fn conclude(state: &mut OverseerState, iteration: u32, settings: &OversightSettings, mut verdict: OversightVerdict) -> OversightVerdict {
     let most = verdict.interventions.iter().map(|done| done.level).max();
     let observed = |kind| settings.switches(kind).1;
-    let critical = verdict.detections.iter().any(|found| found.severity == Severity::Critical && !observed(found.kind));
+    let critical = verdict.detections.iter().any(|found| found.severity == DetectionSeverity::Critical && !observed(found.kind));
     let now = match most {
-        Some(Level::Abort) => Health::Aborted,
-        Some(Level::Pause) => Health::Paused,
+        Some(InterventionLevel::Abort) => Health::Aborted,
+        Some(InterventionLevel::Pause) => Health::Paused,
         _ if critical => Health::Critical,
-        Some(Level::Warn | Level::Redirect) => Health::Warning,
-        Some(Level::Log) | None => Health::Healthy,
+        Some(InterventionLevel::Warn | InterventionLevel::Redirect) => Health::Warning,
+        Some(InterventionLevel::Log) | None => Health::Healthy,
     };
     state.health = if state.is_held() { state.health.max(now) } else { now };
     verdict.health = state.health;
     verdict.directives.sort_by_key(|directive| !directive.starts_with("OVERRIDE:"));
     verdict.decision = match state.health {
-        Health::Aborted => Decision::Abort,
-        Health::Paused => Decision::Pause,
-        _ if verdict.directives.is_empty() => Decision::Continue,
-        _ => Decision::ContinueWithDirectives,
+        Health::Aborted => OversightDecision::Abort,
+        Health::Paused => OversightDecision::Pause,
+        _ if verdict.directives.is_empty() => OversightDecision::Continue,
+        _ => OversightDecision::ContinueWithDirectives,
     };
     let fresh = verdict.interventions.iter().filter(|done| done.fresh);
     verdict.escalation = fresh.map(|done| Escalation::of(done.level, settings.auto_escalate)).max();
@@ -247,21 +247,21 @@ fn conclude(state: &mut OverseerState, iteration: u32, settings: &OversightSetti
 }
 
 /// The best iteration could not be restored: the loop ends.
-pub fn restore_failed(state: &mut OverseerState, iteration: u32, why: &str, settings: &OversightSettings) -> Verdict {
+pub fn restore_failed(state: &mut OverseerState, iteration: u32, why: &str, settings: &OversightSettings) -> OversightVerdict {
     state.health = Health::Aborted;
-    *state.interventions.entry(Level::Abort).or_default() += 1;
+    *state.interventions.entry(InterventionLevel::Abort).or_default() += 1;
     let reason = format!("the best iteration cannot be restored: {why}");
-    Verdict {
-        decision: Decision::Abort,
+    OversightVerdict {
+        decision: OversightDecision::Abort,
         health: Health::Aborted,
-        escalation: Some(Escalation::of(Level::Abort, settings.auto_escalate)),
+        escalation: Some(Escalation::of(InterventionLevel::Abort, settings.auto_escalate)),
         audit: vec![AuditEntry {
-            level: Some(Level::Abort),
-            kind: Some(Kind::Regression),
-            cause: Some(Kind::Regression.name().to_owned()),
+            level: Some(InterventionLevel::Abort),
+            kind: Some(DetectionKind::Regression),
+            cause: Some(DetectionKind::Regression.name().to_owned()),
             ..AuditEntry::new(iteration, AuditEvent::RestoreFailed, reason)
         }],
-        ..Verdict::default()
+        ..OversightVerdict::default()
     }
 }
 

@@ -6,16 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::settings::{PRESET, Preset, SupervisionSettings, operators_alone};
+pub use super::settings::{PRESET, SupervisionPreset, SupervisionSettings, operators_alone};
 
 use crate::domain::model::record::Record;
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::control::{self, Action, ControlState, ModelTier};
-use crate::domain::supervision::oversight::{self, AuditEntry, ControlView, Kind, OverseerState, Verdict};
-use crate::domain::supervision::pace::Pace;
+use crate::domain::supervision::control::{self, ControlAction, ControlState, ModelTier};
+use crate::domain::supervision::oversight::{self, AuditEntry, ControlView, DetectionKind, OverseerState, OversightVerdict};
+use crate::domain::supervision::progress_rate::ProgressRate;
 use crate::domain::supervision::strategy::{
-    self, Approach, Issue, Outlook, OutlookSettings, PreValidation, Situation, StateAssessment, StrategyPlan,
+    self, Approach, IterationIssue, Outlook, OutlookSettings, PreValidation, PlanInput, StateAssessment, StrategyPlan,
     StrategyState,
 };
 
@@ -36,7 +36,7 @@ pub struct Supervision {
 
 /// Facts beside the records; all are optional.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Evidence<'a> {
+pub struct ReviewContext<'a> {
     /// Outcomes of the last iteration's checks, with their output.
     pub checks: Option<&'a CheckReport>,
     /// The last iteration's change.
@@ -49,13 +49,13 @@ pub struct Evidence<'a> {
 
 /// Result of supervising an iteration, with the plan of the next one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Review {
+pub struct SupervisionReview {
     /// Control's figures and recommendation.
-    pub control: control::Decision,
+    pub control: control::ControlDecision,
     /// The overseer's word, which decides.
-    pub verdict: Verdict,
+    pub verdict: OversightVerdict,
     /// Problems in how the iteration ended.
-    pub after: Vec<Issue>,
+    pub after: Vec<IterationIssue>,
     /// Assessment of the loop's current state.
     pub assessment: StateAssessment,
     /// Plan of the next iteration.
@@ -68,18 +68,18 @@ pub struct Review {
     pub gives_up: Option<String>,
 }
 
-impl Review {
+impl SupervisionReview {
     /// Returns the decision for the loop: the most severe of the overseer's decision, control's own if `auto_intervene`
     /// is set, and a pause if the plan or its validation asks for a person.
-    pub fn decision(&self) -> oversight::Decision {
+    pub fn decision(&self) -> oversight::OversightDecision {
         let of_control = match self.control.action {
-            _ if !self.control.takes_effect => oversight::Decision::Continue,
-            Action::Abort => oversight::Decision::Abort,
-            Action::Pause => oversight::Decision::Pause,
-            Action::Adjust | Action::Continue => oversight::Decision::Continue,
+            _ if !self.control.takes_effect => oversight::OversightDecision::Continue,
+            ControlAction::Abort => oversight::OversightDecision::Abort,
+            ControlAction::Pause => oversight::OversightDecision::Pause,
+            ControlAction::Adjust | ControlAction::Continue => oversight::OversightDecision::Continue,
         };
         let asks = self.plan.approach == Approach::Escalate || self.before.stops();
-        let of_strategy = if asks { oversight::Decision::Pause } else { oversight::Decision::Continue };
+        let of_strategy = if asks { oversight::OversightDecision::Pause } else { oversight::OversightDecision::Continue };
         self.verdict.decision.max(of_control).max(of_strategy)
     }
 
@@ -93,7 +93,7 @@ impl Review {
 
     /// Whether it tells the agent or people something new: from here on the loop is not what it would be if left alone.
     pub fn interferes(&self) -> bool {
-        self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::Level::Warn)
+        self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::InterventionLevel::Warn)
     }
 
     /// Whether the next run of the agent starts without what it remembers of the last.
@@ -103,7 +103,7 @@ impl Review {
 
     /// Whether the next run is for another backend: this one's runs fail.
     pub fn leaves_backend(&self) -> bool {
-        self.verdict.redirect().is_some_and(|redirect| redirect.kind == Kind::AgentFailure)
+        self.verdict.redirect().is_some_and(|redirect| redirect.kind == DetectionKind::AgentFailure)
     }
 }
 
@@ -114,9 +114,9 @@ impl Supervision {
         &mut self,
         history: &[Record],
         facts: &TaskFacts,
-        evidence: Evidence<'_>,
+        evidence: ReviewContext<'_>,
         settings: &SupervisionSettings,
-    ) -> Option<Review> {
+    ) -> Option<SupervisionReview> {
         let history = &history[history.len().saturating_sub(MAX_HISTORY)..];
         let last = history.last()?;
         let control = self.control.step(last, facts, &settings.control);
@@ -125,29 +125,29 @@ impl Supervision {
         if let Some(redirect) = verdict.redirect().filter(|redirect| redirect.fresh) {
             let schedule = &settings.control.schedule;
             self.control.redirect(match redirect.kind {
-                Kind::Oscillation => &schedule.oscillating,
-                Kind::ResourceBurn => &schedule.near_completion,
-                Kind::TestTampering | Kind::Regression | Kind::Deviation => &schedule.sensitive,
-                Kind::Stuck | Kind::NoChange | Kind::AgentFailure => &schedule.stuck,
+                DetectionKind::Oscillation => &schedule.oscillating,
+                DetectionKind::ResourceBurn => &schedule.near_completion,
+                DetectionKind::TestTampering | DetectionKind::Regression | DetectionKind::Deviation => &schedule.sensitive,
+                DetectionKind::Stuck | DetectionKind::NoChange | DetectionKind::AgentFailure => &schedule.stuck,
             });
         }
         let after = strategy::validate_after(last, &settings.strategy);
         let assessment = strategy::assess(history, facts, evidence.checks, evidence.change, &settings.strategy);
         let found = |kind| verdict.detections.iter().any(|detection| detection.kind == kind);
-        let situation = Situation {
+        let situation = PlanInput {
             assessment: &assessment,
             redirect: verdict.redirect(),
-            stuck: found(Kind::Stuck),
-            oscillating: found(Kind::Oscillation),
+            stuck: found(DetectionKind::Stuck),
+            oscillating: found(DetectionKind::Oscillation),
             reviews: evidence.reviews,
             failed: evidence.failed,
         };
         let plan = strategy::plan(&mut self.strategy, &situation, &settings.strategy);
         let before = strategy::validate_before(&plan, &assessment, view.forecast, &settings.strategy);
-        let stride = facts.experience.stride(settings.oversight.stride());
-        let pace = Pace::of(&Record::measured(history), stride);
+        let threshold = facts.experience.step_threshold(settings.oversight.step_threshold());
+        let pace = ProgressRate::of(&Record::measured(history), threshold);
         let outlook = Outlook::of(&pace, assessment.iterations_left, &facts.experience, &settings.strategy.outlook);
-        let mut review = Review { control, verdict, after, assessment, plan, before, outlook, gives_up: None };
+        let mut review = SupervisionReview { control, verdict, after, assessment, plan, before, outlook, gives_up: None };
         if !last.is_finished() {
             review.gives_up = self.gives_up(&review, &pace, &settings.strategy.outlook);
         }
@@ -155,9 +155,9 @@ impl Supervision {
     }
 
     /// Returns the reason for giving up if that is better than the decision.
-    fn gives_up(&self, review: &Review, pace: &Pace, settings: &OutlookSettings) -> Option<String> {
+    fn gives_up(&self, review: &SupervisionReview, progress_rate: &ProgressRate, settings: &OutlookSettings) -> Option<String> {
         let decision = review.decision();
-        if !settings.enabled || decision == oversight::Decision::Abort {
+        if !settings.enabled || decision == oversight::OversightDecision::Abort {
             return None;
         }
         let iteration = review.assessment.iteration.saturating_sub(1);
@@ -170,11 +170,11 @@ impl Supervision {
         let outlook = review.outlook?;
         // In trouble, and until a REDIRECT has shown what it is worth, a loop does not go at its pace. Where earlier loops
         // are known it is judged by the pace that it had before, and is given up where even that would not do.
-        let warned = review.verdict.interventions.iter().any(|done| done.level >= oversight::Level::Warn);
+        let warned = review.verdict.interventions.iter().any(|done| done.level >= oversight::InterventionLevel::Warn);
         let redirected = self.overseer.last_redirect();
         let troubled =
             warned || redirected.is_some_and(|last| iteration <= last.saturating_add(settings.after_redirect));
-        let asks_in_vain = decision == oversight::Decision::Pause && !outlook.fits();
+        let asks_in_vain = decision == oversight::OversightDecision::Pause && !outlook.fits();
         (asks_in_vain || (!troubled || outlook.earlier > 0) && outlook.worth < 0.0).then(|| outlook.text())
     }
 
@@ -193,7 +193,7 @@ impl Supervision {
     pub fn rebuilt(records: &[Record], facts: &TaskFacts, settings: &SupervisionSettings) -> Self {
         let mut known = Self::default();
         for upto in 1..=records.len() {
-            known.review(&records[..upto], facts, Evidence::default(), settings);
+            known.review(&records[..upto], facts, ReviewContext::default(), settings);
         }
         known
     }
@@ -204,12 +204,12 @@ impl Supervision {
     }
 }
 
-impl From<&control::Decision> for ControlView {
-    fn from(decision: &control::Decision) -> Self {
+impl From<&control::ControlDecision> for ControlView {
+    fn from(decision: &control::ControlDecision) -> Self {
         let severity = |severity| match severity {
-            control::Severity::Info => oversight::Severity::Low,
-            control::Severity::Warning => oversight::Severity::Medium,
-            control::Severity::Critical | control::Severity::Emergency => oversight::Severity::Critical,
+            control::AlarmSeverity::Info => oversight::DetectionSeverity::Low,
+            control::AlarmSeverity::Warning => oversight::DetectionSeverity::Medium,
+            control::AlarmSeverity::Critical | control::AlarmSeverity::Emergency => oversight::DetectionSeverity::Critical,
         };
         Self {
             alarms: decision
@@ -227,7 +227,7 @@ impl From<&control::Decision> for ControlView {
 mod tests {
     use super::*;
     use crate::domain::model::record::{CheckFact, MAX_BLOCKERS};
-    use crate::domain::supervision::experience::{Earlier, Experience};
+    use crate::domain::supervision::experience::{EarlierLoop, Experience};
 
     fn record(iteration: u32, completion: f64, error: &str) -> Record {
         Record {
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    fn run(completions: &[f64]) -> (Supervision, Vec<Review>) {
+    fn run(completions: &[f64]) -> (Supervision, Vec<SupervisionReview>) {
         let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
         let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
         let records: Vec<Record> = completions
@@ -252,7 +252,7 @@ mod tests {
             .map(|(completion, n)| record(n, *completion, "E0308 mismatched types"))
             .collect();
         let reviews = (1..=records.len())
-            .filter_map(|upto| supervision.review(&records[..upto], &facts, Evidence::default(), &settings))
+            .filter_map(|upto| supervision.review(&records[..upto], &facts, ReviewContext::default(), &settings))
             .collect();
         (supervision, reviews)
     }
@@ -260,15 +260,15 @@ mod tests {
     #[test]
     fn a_stuck_loop_is_redirected_pivots_and_then_waits_for_a_person() {
         let (mut supervision, reviews) = run(&[0.3; 12]);
-        let decisions: Vec<_> = reviews.iter().map(Review::decision).collect();
+        let decisions: Vec<_> = reviews.iter().map(SupervisionReview::decision).collect();
         let redirected = reviews.iter().position(|review| review.verdict.redirect().is_some()).unwrap();
-        let paused = decisions.iter().position(|decision| *decision == oversight::Decision::Pause).unwrap();
+        let paused = decisions.iter().position(|decision| *decision == oversight::OversightDecision::Pause).unwrap();
         assert!(redirected < paused, "{decisions:?}");
         let review = &reviews[redirected];
         assert!(review.fresh_session() && review.plan.approach == Approach::Pivot, "{:?}", review.plan);
         assert!(review.verdict.directives[0].starts_with("OVERRIDE:"));
         // Only a person leaves it, and then it goes on.
-        assert_eq!(decisions.last(), Some(&oversight::Decision::Pause));
+        assert_eq!(decisions.last(), Some(&oversight::OversightDecision::Pause));
         assert!(supervision.overseer.is_held());
         let entry = supervision.resume(12, "maria", &SupervisionSettings::default());
         assert!(entry.reason.contains("maria") && !supervision.overseer.is_held());
@@ -285,30 +285,30 @@ mod tests {
                 let n = records.len() as u32 + 1;
                 records.push(record(n, 0.6, "E0308 mismatched types"));
                 change(n, &mut records[n as usize - 1]);
-                let review = supervision.review(&records, &facts, Evidence::default(), &settings).unwrap();
+                let review = supervision.review(&records, &facts, ReviewContext::default(), &settings).unwrap();
                 assert_eq!(review.control.gains.profile, "standard", "iteration {n}");
                 if let Some(redirect) = review.verdict.redirect() {
                     let kind = redirect.kind;
                     records.push(records[n as usize - 1].clone());
-                    let next = supervision.review(&records, &facts, Evidence::default(), &settings).unwrap().control;
+                    let next = supervision.review(&records, &facts, ReviewContext::default(), &settings).unwrap().control;
                     let because = next.transition.expect("another profile").reason;
                     assert_eq!(because, "the overseer redirected the loop");
                     return (kind, next.gains.profile);
                 }
             }
         };
-        assert_eq!(gains(|_, _| {}), (Kind::Stuck, "recovery".to_owned()));
+        assert_eq!(gains(|_, _| {}), (DetectionKind::Stuck, "recovery".to_owned()));
         let to_and_fro = |n: u32, record: &mut Record| {
             record.error_signature = Some("x".repeat(n as usize));
             record.tree = Some(["a", "b"][n as usize % 2].to_owned());
         };
-        assert_eq!(gains(to_and_fro), (Kind::Oscillation, "damped".to_owned()));
+        assert_eq!(gains(to_and_fro), (DetectionKind::Oscillation, "damped".to_owned()));
     }
 
     #[test]
     fn a_loop_that_goes_well_is_not_disturbed() {
         let (supervision, reviews) = run(&[0.2, 0.35, 0.5, 0.62, 0.8, 0.9, 1.0]);
-        assert!(reviews.iter().all(|review| review.decision() == oversight::Decision::Continue), "{reviews:?}");
+        assert!(reviews.iter().all(|review| review.decision() == oversight::OversightDecision::Continue), "{reviews:?}");
         assert_eq!(supervision.overseer.health, oversight::Health::Healthy);
     }
 
@@ -320,7 +320,7 @@ mod tests {
         let mut said = Vec::new();
         for (completion, n) in completions.iter().zip(1..) {
             records.push(record(n, *completion, &format!("case_{} fails", ["a", "b", "c", "d"][n as usize % 4])));
-            said.push(supervision.review(&records, &facts, Evidence::default(), settings).unwrap().gives_up);
+            said.push(supervision.review(&records, &facts, ReviewContext::default(), settings).unwrap().gives_up);
             if resumed == Some(n) {
                 supervision.resume(n, "maria", settings);
             }
@@ -338,31 +338,31 @@ mod tests {
         assert_eq!(text, "at its pace the rest takes 46 iterations, 21 are left, and the chance is 1 %");
         let steady: Vec<f64> = (1..=10).map(|n| 0.07 * f64::from(n)).collect();
         assert_eq!(moving(&steady, None, &settings), vec![None; 10]);
-        assert_eq!(moving(&slow, None, &SupervisionSettings::of(Preset::Seed)), vec![None; 10]);
+        assert_eq!(moving(&slow, None, &SupervisionSettings::of(SupervisionPreset::Seed)), vec![None; 10]);
     }
 
     #[test]
     fn a_loop_is_judged_by_those_before_it() {
-        let earlier = |mean: f64| Earlier { mean, variance: mean * mean / 4.0, paced: 9, seen: 90, idle: 45 };
+        let earlier = |mean: f64| EarlierLoop { mean, variance: mean * mean / 4.0, paced: 9, seen: 90, idle: 45 };
         let said = |experience: Experience| {
             let facts = TaskFacts { max_iterations: 25.0, experience, ..TaskFacts::default() };
             let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
             let records: Vec<Record> =
                 (1..=7).map(|n| record(n, 0.1, ["a fails", "b fails"][n as usize % 2])).collect();
             let review = |upto: usize| {
-                supervision.review(&records[..upto], &facts, Evidence::default(), &settings).expect("a record")
+                supervision.review(&records[..upto], &facts, ReviewContext::default(), &settings).expect("a record")
             };
-            (1..=records.len()).map(review).collect::<Vec<Review>>()
+            (1..=records.len()).map(review).collect::<Vec<SupervisionReview>>()
         };
         let (first, slow, fast) = (
             said(Experience::default()),
             said(Experience::of([earlier(0.01); 50])),
             said(Experience::of([earlier(0.2); 50])),
         );
-        let gives_up = |reviews: &[Review]| reviews.iter().position(|review| review.gives_up.is_some());
+        let gives_up = |reviews: &[SupervisionReview]| reviews.iter().position(|review| review.gives_up.is_some());
         assert_eq!((gives_up(&first), gives_up(&slow), gives_up(&fast)), (None, Some(4), None));
         // Loops that often stand still are left alone for longer.
-        let told = |reviews: &[Review]| reviews.iter().position(Review::interferes);
+        let told = |reviews: &[SupervisionReview]| reviews.iter().position(SupervisionReview::interferes);
         assert_eq!((told(&first), told(&fast)), (Some(5), None));
     }
 
@@ -387,11 +387,11 @@ mod tests {
             [0.1, 1.0, 0.2, 0.3, 0.42, 0.5, 0.6, 0.7].iter().zip(1..).map(|(c, n)| record(n, *c, "fails")).collect();
         records[1].tampering = vec!["a test was taken out".to_owned()];
         let mut supervision = Supervision::default();
-        let reviews: Vec<Review> = (1..=records.len())
-            .map(|upto| supervision.review(&records[..upto], &facts, Evidence::default(), &settings).unwrap())
+        let reviews: Vec<SupervisionReview> = (1..=records.len())
+            .map(|upto| supervision.review(&records[..upto], &facts, ReviewContext::default(), &settings).unwrap())
             .collect();
-        let kinds = |review: &Review| review.verdict.detections.iter().map(|found| found.kind).collect::<Vec<_>>();
-        assert_eq!(kinds(&reviews[1]), [Kind::TestTampering]);
+        let kinds = |review: &SupervisionReview| review.verdict.detections.iter().map(|found| found.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(&reviews[1]), [DetectionKind::TestTampering]);
         assert!(reviews[2..].iter().all(|review| kinds(review).is_empty()), "{reviews:?}");
         assert_eq!(reviews.last().unwrap().assessment.without_progress, 0);
     }
@@ -410,8 +410,8 @@ mod tests {
         let records = [1, 2].map(|n| Record { blockers: blockers.clone(), ..record(n, 0.3, "fails") });
         let (facts, settings) = (TaskFacts::default(), SupervisionSettings::default());
         let mut supervision = Supervision::default();
-        supervision.review(&records[..1], &facts, Evidence::default(), &settings).unwrap();
-        let review = supervision.review(&records, &facts, Evidence::default(), &settings).unwrap();
+        supervision.review(&records[..1], &facts, ReviewContext::default(), &settings).unwrap();
+        let review = supervision.review(&records, &facts, ReviewContext::default(), &settings).unwrap();
         assert_eq!(review.assessment.blockers.len(), MAX_BLOCKERS);
         assert!(review.assessment.blockers.iter().all(|blocker| blocker.seen == 2));
     }

@@ -15,11 +15,11 @@ use serde_json::{Map, Value};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::out_of_range;
-use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
+use crate::domain::supervision::{ReviewContext, SupervisionReview, Supervision, SupervisionSettings};
 
-pub use compare::{Comparison, Outcome, compare};
-pub use line::{AlarmMark, DetectionMark, InterventionMark, Line};
-pub use summary::{End, Ended, Summary, end};
+pub use compare::{Comparison, TraceOutcome, compare};
+pub use line::{AlarmMark, DetectionMark, InterventionMark, ReplayLine};
+pub use summary::{EndKind, PredictedEnd, ReplaySummary, end};
 
 /// A line of a trace that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,11 +60,11 @@ impl Trace {
     }
 
     /// Returns the review of each iteration, in order.
-    pub fn reviews<'a>(&self, settings: &'a SupervisionSettings) -> impl Iterator<Item = (Record, Review)> + use<'a> {
+    pub fn reviews<'a>(&self, settings: &'a SupervisionSettings) -> impl Iterator<Item = (Record, SupervisionReview)> + use<'a> {
         let (records, wrong): (Vec<Record>, Vec<u32>) = self.records.iter().cloned().map(Record::cleaned).unzip();
         let (facts, mut supervision) = (self.facts.clone(), Supervision::default());
         (1..=records.len()).filter_map(move |upto| {
-            let mut review = supervision.review(&records[..upto], &facts, Evidence::default(), settings)?;
+            let mut review = supervision.review(&records[..upto], &facts, ReviewContext::default(), settings)?;
             review.control.warnings.extend(out_of_range(wrong[upto - 1], review.control.iteration));
             supervision.control.forget_redirect();
             Some((records[upto - 1].clone(), review))

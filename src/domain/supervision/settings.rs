@@ -27,7 +27,7 @@ pub const PRESET: &str = "preset";
 /// Set of default values for control, oversight and strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Preset {
+pub enum SupervisionPreset {
     /// Best known values; they can improve with a new version.
     #[default]
     Default,
@@ -35,10 +35,10 @@ pub enum Preset {
     Seed,
 }
 
-/// Every value of [`Preset::Seed`], so that none of them moves with a default.
+/// Every value of [`SupervisionPreset::Seed`], so that none of them moves with a default.
 const SEED: &str = include_str!("seed.json");
 
-impl Preset {
+impl SupervisionPreset {
     /// The preset of that name.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
@@ -51,11 +51,11 @@ impl Preset {
 
 impl SupervisionSettings {
     /// The settings of a preset.
-    pub fn of(preset: Preset) -> Self {
+    pub fn of(preset: SupervisionPreset) -> Self {
         match preset {
-            Preset::Default => Self::default(),
+            SupervisionPreset::Default => Self::default(),
             // A test reads it, so it can be read.
-            Preset::Seed => serde_json::from_str(SEED).unwrap_or_default(),
+            SupervisionPreset::Seed => serde_json::from_str(SEED).unwrap_or_default(),
         }
     }
 
@@ -84,14 +84,14 @@ impl SupervisionSettings {
     }
 }
 
-fn preset(overlay: &Map<String, Value>, problems: &mut Vec<KeyProblem>) -> Preset {
-    let Some(named) = overlay.get(PRESET) else { return Preset::default() };
+fn preset(overlay: &Map<String, Value>, problems: &mut Vec<KeyProblem>) -> SupervisionPreset {
+    let Some(named) = overlay.get(PRESET) else { return SupervisionPreset::default() };
     let name = named.as_str().unwrap_or_default();
-    Preset::parse(name).unwrap_or_else(|| {
+    SupervisionPreset::parse(name).unwrap_or_else(|| {
         let near = did_you_mean(name, ["default", "seed"]);
         let message = format!("`{PRESET}` is {}; `default` or `seed` is allowed{near}", shortened(&named.to_string()));
         problems.push(KeyProblem { key: PRESET.to_owned(), other: None, message });
-        Preset::default()
+        SupervisionPreset::default()
     })
 }
 
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_seed_has_every_value_of_its_own_and_holds() {
         let written: Value = serde_json::from_str(SEED).unwrap();
-        let seed = SupervisionSettings::of(Preset::Seed);
+        let seed = SupervisionSettings::of(SupervisionPreset::Seed);
         assert_eq!(serde_json::to_value(&seed).unwrap(), written, "seed.json has every key, as it is written");
         assert_eq!(
             (seed.control.validate(), seed.oversight.validate(), seed.strategy.validate()),
@@ -166,7 +166,7 @@ mod tests {
             })),
         );
         let settings = SupervisionSettings::layered(&both).unwrap();
-        let mut expected = SupervisionSettings::of(Preset::Seed);
+        let mut expected = SupervisionSettings::of(SupervisionPreset::Seed);
         (expected.control.window, expected.control.stuck_iterations) = (7, 6);
         let standard = expected.control.profiles.get_mut("standard").unwrap();
         (standard.kp, standard.ki) = (Some(0.6), Some(0.2));
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn the_switches_of_oversight_are_the_operators() {
         // A repository can name a preset, so that must not switch anything.
-        let [default, seed] = [Preset::Default, Preset::Seed]
+        let [default, seed] = [SupervisionPreset::Default, SupervisionPreset::Seed]
             .map(|preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap());
         for key in operators_alone() {
             let pointer = format!("/{}", key.replace('.', "/"));

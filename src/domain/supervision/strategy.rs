@@ -14,8 +14,8 @@ use crate::domain::model::settings::{Settings, config_section};
 
 pub use assess::{FailingCheck, LastChange, OpenBlocker, Phase, StateAssessment, assess};
 pub use outlook::Outlook;
-pub use plan::{Approach, Priority, Situation, StrategyPlan, plan};
-pub use validate::{Issue, PreValidation, validate_after, validate_before};
+pub use plan::{Approach, WorkPriority, PlanInput, StrategyPlan, plan};
+pub use validate::{IterationIssue, PreValidation, validate_after, validate_before};
 
 config_section! {
     /// Thresholds of strategy.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ralph_bot::domain::supervision::{Preset, SupervisionSettings};
+use ralph_bot::domain::supervision::{SupervisionPreset, SupervisionSettings};
 use serde_json::Value;
 
 use super::{MixFigures, OURS, SimulateArgs, about, interval, percent, simulate_mix};
@@ -322,7 +322,7 @@ fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSet
     let variants = std::iter::once(("unchanged", mix.clone())).chain(mix.variants());
     for (name, mix) in variants {
         let tuned = simulate_mix(&mix, settings, args.seed, args.tasks, false);
-        let seed = simulate_mix(&mix, &SupervisionSettings::of(Preset::Seed), args.seed, args.tasks, false);
+        let seed = simulate_mix(&mix, &SupervisionSettings::of(SupervisionPreset::Seed), args.seed, args.tasks, false);
         let gap = |mix: &MixFigures, policy| of(mix, policy).map(|f| interval(f.gap)).unwrap_or_default();
         let _ = writeln!(
             page,
@@ -400,7 +400,7 @@ fn changed_defaults(page: &mut String) {
 pub(super) fn differences() -> Vec<(String, Value, Value)> {
     let value = |preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap_or_default();
     let mut found = Vec::new();
-    collect_differences("", &value(Preset::Seed), &value(Preset::Default), &mut found);
+    collect_differences("", &value(SupervisionPreset::Seed), &value(SupervisionPreset::Default), &mut found);
     // The preset `seed` repeats the built-in profiles.
     found.retain(|(key, ..)| !key.starts_with("control.profiles"));
     found

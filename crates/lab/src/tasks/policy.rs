@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use ralph_bot::domain::checks::criteria::TaskType;
 use ralph_bot::domain::model::record::Record;
-use ralph_bot::domain::supervision::experience::{Earlier, Experience};
-use ralph_bot::domain::supervision::oversight::{Decision, Kind, Level};
-use ralph_bot::domain::supervision::{Evidence, Supervision, SupervisionSettings, TaskFacts};
+use ralph_bot::domain::supervision::experience::{EarlierLoop, Experience};
+use ralph_bot::domain::supervision::oversight::{OversightDecision, DetectionKind, InterventionLevel};
+use ralph_bot::domain::supervision::{ReviewContext, Supervision, SupervisionSettings, TaskFacts};
 use ralph_bot::domain::trust::policy::PolicyLimits;
 
 use super::agent::{Instructions, SimulatedAgent, TASK};
@@ -152,9 +152,9 @@ impl<'a> PolicyRun<'a> {
     }
 
     /// Summary of the ended loop for later loops of the repository; `None` if the policy does not use them.
-    pub(super) fn earlier_loop(&self, history: &[Record]) -> Option<Earlier> {
+    pub(super) fn earlier_loop(&self, history: &[Record]) -> Option<EarlierLoop> {
         let TaskPolicy::Pipeline(ours) = self.policy else { return None };
-        Some(Earlier::of(history, self.first_intervention, ours.settings.oversight.stride()))
+        Some(EarlierLoop::of(history, self.first_intervention, ours.settings.oversight.step_threshold()))
     }
 
     /// Stall rule: the baseline that the pipeline has to beat.
@@ -203,9 +203,9 @@ impl<'a> PolicyRun<'a> {
         if ours.knows_task_worth {
             settings.to_mut().strategy.outlook.task_worth = self.stakes.1;
         }
-        let reviewed = self.supervision.review(history, &self.facts, Evidence::default(), &settings);
+        let reviewed = self.supervision.review(history, &self.facts, ReviewContext::default(), &settings);
         let Some(review) = reviewed else { return NextStep::Stop };
-        self.tampering_detected = review.verdict.detections.iter().any(|found| found.kind == Kind::TestTampering);
+        self.tampering_detected = review.verdict.detections.iter().any(|found| found.kind == DetectionKind::TestTampering);
         if review.interferes() {
             self.first_intervention.get_or_insert(history.len());
         }
@@ -213,8 +213,8 @@ impl<'a> PolicyRun<'a> {
         let actuation = &review.control.actuation;
         let directives = !ours.without_directives;
         let instructions = Instructions {
-            warn: directives && new(Level::Warn),
-            redirect: directives && new(Level::Redirect),
+            warn: directives && new(InterventionLevel::Warn),
+            redirect: directives && new(InterventionLevel::Redirect),
             fresh: !ours.without_fresh_sessions && review.fresh_session(),
             guided: false,
             restore: review.verdict.restore.is_some(),
@@ -226,10 +226,10 @@ impl<'a> PolicyRun<'a> {
         };
         match review.decision() {
             _ if review.gives_up.is_some() => NextStep::Stop,
-            Decision::Abort => NextStep::Stop,
-            Decision::Pause if ours.without_people => NextStep::Stop,
-            Decision::Pause => NextStep::Ask(instructions),
-            Decision::Continue | Decision::ContinueWithDirectives => NextStep::Continue(instructions),
+            OversightDecision::Abort => NextStep::Stop,
+            OversightDecision::Pause if ours.without_people => NextStep::Stop,
+            OversightDecision::Pause => NextStep::Ask(instructions),
+            OversightDecision::Continue | OversightDecision::ContinueWithDirectives => NextStep::Continue(instructions),
         }
     }
 }

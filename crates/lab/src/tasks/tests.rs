@@ -2,8 +2,8 @@
 
 use ralph_bot::config::Env;
 use ralph_bot::domain::model::record::Record;
-use ralph_bot::domain::supervision::oversight::{Kind, Level};
-use ralph_bot::domain::supervision::{Evidence, Preset, Supervision, TaskFacts};
+use ralph_bot::domain::supervision::oversight::{DetectionKind, InterventionLevel};
+use ralph_bot::domain::supervision::{ReviewContext, SupervisionPreset, Supervision, TaskFacts};
 
 use super::agent::TASK;
 use super::*;
@@ -102,7 +102,7 @@ fn kinds_of_tasks_behave_as_documented() {
 
 #[test]
 fn obstacles_are_found_by_their_detection() {
-    let found = |obstacle: Obstacle, detection: Kind| {
+    let found = |obstacle: Obstacle, detection: DetectionKind| {
         let kind = match obstacle {
             Obstacle::Seesaw => TaskKind::Oscillating,
             Obstacle::Rot => TaskKind::Regressing,
@@ -121,19 +121,19 @@ fn obstacles_are_found_by_their_detection() {
             let (mut supervision, mut history) = (Supervision::default(), Vec::<Record>::new());
             (0..25).any(|_| {
                 history.push(agent.iterate(&Instructions::default()).0);
-                let review = supervision.review(&history, &facts, Evidence::default(), &settings).unwrap();
-                review.verdict.interventions.iter().any(|done| done.kind == detection && done.level >= Level::Warn)
+                let review = supervision.review(&history, &facts, ReviewContext::default(), &settings).unwrap();
+                review.verdict.interventions.iter().any(|done| done.kind == detection && done.level >= InterventionLevel::Warn)
             })
         })
     };
     for (obstacle, detection) in [
-        (Obstacle::Wall, Kind::Stuck),
-        (Obstacle::Drift, Kind::Deviation),
-        (Obstacle::Silent, Kind::NoChange),
-        (Obstacle::Crashing, Kind::AgentFailure),
-        (Obstacle::Seesaw, Kind::Oscillation),
-        (Obstacle::Rot, Kind::Regression),
-        (Obstacle::Shortcut, Kind::TestTampering),
+        (Obstacle::Wall, DetectionKind::Stuck),
+        (Obstacle::Drift, DetectionKind::Deviation),
+        (Obstacle::Silent, DetectionKind::NoChange),
+        (Obstacle::Crashing, DetectionKind::AgentFailure),
+        (Obstacle::Seesaw, DetectionKind::Oscillation),
+        (Obstacle::Rot, DetectionKind::Regression),
+        (Obstacle::Shortcut, DetectionKind::TestTampering),
     ] {
         assert!(found(obstacle, detection), "{obstacle:?} is not found as {}", detection.name());
     }
@@ -236,7 +236,7 @@ fn part_variants_remove_or_add_their_part() {
         let with = of(&format!("with {name}"));
         assert!(with.added && play_all(&mix, &with.policy, 1, 200) != plain, "{name}");
     }
-    let all_on = SupervisionSettings::of(Preset::Seed);
+    let all_on = SupervisionSettings::of(SupervisionPreset::Seed);
     assert!(part_variants(&all_on).iter().any(|change| change.name == "without effort" && !change.added));
     let alarm = (of("with the alarm of a burn"), of("the same without forecast"));
     assert!(alarm.0.added && !alarm.1.added && alarm.1.baseline.as_ref() == Some(&alarm.0.policy));
@@ -248,7 +248,7 @@ fn part_variants_remove_or_add_their_part() {
     for _ in 0..25 {
         history.push(agent.iterate(&Instructions::default()).0);
         let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
-        let review = supervision.review(&history, &facts, Evidence::default(), &without.settings).unwrap();
+        let review = supervision.review(&history, &facts, ReviewContext::default(), &without.settings).unwrap();
         let control = review.control;
         let alarms: Vec<_> = control.alarms.iter().map(|alarm| alarm.kind).collect();
         assert_eq!((alarms, control.actuation.effort), (vec![], 1.0), "iteration {}", control.iteration);

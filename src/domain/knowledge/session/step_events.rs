@@ -8,7 +8,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::CheckReport;
-use crate::domain::supervision::oversight::Level;
+use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::loops::command::{CommandRecord, PREFIX};
 use crate::domain::trust::sanitize;
 
@@ -90,9 +90,9 @@ impl CollectedEvents {
         for found in &judged.found {
             let text = format!("{} ({}): {}", found.kind.title(), found.severity, found.evidence);
             self.add(EventKind::Detection, text);
-            if found.level > Level::Log && found.fresh {
+            if found.level > InterventionLevel::Log && found.fresh {
                 let mut text = format!("{}: {}", found.level.name(), found.kind.title());
-                if found.level == Level::Redirect && !judged.way.is_empty() {
+                if found.level == InterventionLevel::Redirect && !judged.way.is_empty() {
                     text.push_str(&format!("; from now on {}", judged.way));
                 }
                 self.add(EventKind::Intervention, text);

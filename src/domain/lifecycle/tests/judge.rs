@@ -11,7 +11,7 @@ use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
 use crate::domain::supervision::control::ModelTier;
 use crate::domain::supervision::experience::{Earlier, Experience};
-use crate::domain::supervision::oversight::{AuditEvent, EscalationLevel, Kind, Level};
+use crate::domain::supervision::oversight::{AuditEvent, EscalationLevel, DetectionKind, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::PolicyLimits;
@@ -33,7 +33,7 @@ fn two(lint: bool, test: bool) -> CheckReport {
     both
 }
 
-impl Run {
+impl LoopRun {
     /// One whole iteration that changes a file, leaves a session and ends with these checks.
     fn works(&mut self, checks: CheckReport) -> &mut Self {
         self.works_by(|_| {}, checks)
@@ -99,7 +99,7 @@ impl Run {
         self.effects.iter().flat_map(entries).collect()
     }
 
-    fn levels(&self) -> Vec<Level> {
+    fn levels(&self) -> Vec<InterventionLevel> {
         self.current.judged().map_or_else(Vec::new, |judged| judged.found.iter().map(|found| found.level).collect())
     }
 }
@@ -108,12 +108,12 @@ const ERROR: &str = "error[E0308]: mismatched types\n --> src/parser.rs:12:5\n";
 
 #[test]
 fn stuck_loop_is_redirected_then_paused_then_resumed() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     let mut redirected = None;
     for n in 1..20 {
         let line = 10 + n;
         run.works(counted(3, 7, &ERROR.replace(":12:", &format!(":{line}:"))));
-        if redirected.is_none() && run.levels().contains(&Level::Redirect) {
+        if redirected.is_none() && run.levels().contains(&InterventionLevel::Redirect) {
             redirected = Some(n);
             run.is(LoopState::Running, LoopStep::Agent);
             let told = run.next_prompt();
@@ -155,8 +155,8 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
 }
 
 /// A loop under the design's thresholds and these, run on the same error until it stops.
-fn stopped_under(thresholds: serde_json::Value) -> Run {
-    let mut run = Run::with(|s| {
+fn stopped_under(thresholds: serde_json::Value) -> LoopRun {
+    let mut run = LoopRun::with(|s| {
         s.policy.limits.iterations = 10;
         s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         s.policy.thresholds.insert("preset".to_owned(), "seed".into());
@@ -233,7 +233,7 @@ fn pause_by_control_asks_person() {
 
 #[test]
 fn repeated_reflection_is_a_signal() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     for _ in 1..=4 {
         run.works(counted(3, 7, ERROR));
     }
@@ -249,7 +249,7 @@ fn repeated_reflection_is_a_signal() {
 #[test]
 fn failed_approach_is_not_proposed_again() {
     let way = |failed_elsewhere: &[&str], tries: &str| {
-        let mut run = Run::started();
+        let mut run = LoopRun::started();
         while run.current.judged().is_none_or(|judged| judged.way.is_empty()) {
             let report = AgentReport { approach: tries.to_owned(), ..AgentReport::default() };
             let failed_elsewhere = failed_elsewhere.iter().map(|text| (*text).to_owned()).collect();
@@ -272,7 +272,7 @@ fn failed_approach_is_not_proposed_again() {
 
 #[test]
 fn impossible_figures_are_clamped_and_reported() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     let mut checks = counted(3, 7, ERROR);
     checks.outcomes[0].measured = Some(250.0);
     run.current.checks[0].name.clone_from(&checks.outcomes[0].name);
@@ -285,7 +285,7 @@ fn impossible_figures_are_clamped_and_reported() {
 
 #[test]
 fn failing_backend_is_avoided() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     for (fails, n) in [true, false, true, true].into_iter().zip(1..) {
         assert_eq!(run.current.wanted.other_than, None);
         let end = match fails {
@@ -304,7 +304,7 @@ fn failing_backend_is_avoided() {
 
 #[test]
 fn effort_scales_run_limits() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     run.works(counted(3, 7, ERROR));
     let course = run.current.course.expect("a course");
     let all = |effort| {
@@ -318,14 +318,14 @@ fn effort_scales_run_limits() {
 
 #[test]
 fn healthy_loop_is_not_disturbed() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     for passing in 3..10 {
         let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
         run.works(counted(passing, 10 - passing, &format!("error: {}", errors[passing as usize % 4])));
         run.is(LoopState::Running, LoopStep::Agent);
         let told = run.next_prompt();
         assert!(told.overrides.is_empty() && told.warnings.is_empty(), "{told:?}");
-        assert!(run.levels().iter().all(|level| *level == Level::Log), "{:?}", run.current.judged());
+        assert!(run.levels().iter().all(|level| *level == InterventionLevel::Log), "{:?}", run.current.judged());
     }
     run.works(counted(10, 0, "")).is(LoopState::Running, LoopStep::Verify);
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
@@ -335,7 +335,7 @@ fn healthy_loop_is_not_disturbed() {
 
 #[test]
 fn regression_restores_best_iteration_then_pauses() {
-    let mut run = Run::with(|s| s.policy.limits.iterations = 40);
+    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 40);
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(true, false) });
     run.works(two(true, false));
@@ -367,7 +367,7 @@ fn regression_restores_best_iteration_then_pauses() {
 #[test]
 fn limit_publishes_best_iteration() {
     let at_limit = || {
-        let mut run = Run::with(|s| s.policy.limits.iterations = 2);
+        let mut run = LoopRun::with(|s| s.policy.limits.iterations = 2);
         run.tell(LoopInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(false, false) });
         run.works(two(true, false));
@@ -397,7 +397,7 @@ fn limit_publishes_best_iteration() {
 
 #[test]
 fn failed_restoration_aborts_and_keeps_work() {
-    let mut run = Run::with(|s| s.policy.limits.iterations = 40);
+    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 40);
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(true, false) });
     run.works(two(true, false));
@@ -413,7 +413,7 @@ fn failed_restoration_aborts_and_keeps_work() {
 
 #[test]
 fn weakened_checks_are_restored_before_review() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     let finding =
         TamperFinding { path: "tests/parser.rs".into(), kind: TamperKind::TestSkipped, evidence: "#[ignore]".into() };
     let whole = |path: &str| {
@@ -442,7 +442,7 @@ fn weakened_checks_are_restored_before_review() {
 
 #[test]
 fn control_signal_changes_next_run() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     for _ in 0..4 {
         run.works(counted(3, 7, ERROR));
     }
@@ -451,7 +451,7 @@ fn control_signal_changes_next_run() {
     assert_eq!(course.model, ModelTier::Strong);
     assert!(run.next_prompt().strategy.iter().any(|text| text.starts_with("Urgency is ")), "{course:?}");
     assert!(!run.current.judged().expect("judged").moved.is_empty());
-    let mut easy = Run::started();
+    let mut easy = LoopRun::started();
     for passing in [6, 8, 9] {
         easy.works(counted(passing, 10 - passing, ""));
     }
@@ -461,11 +461,11 @@ fn control_signal_changes_next_run() {
 
 #[test]
 fn blocking_check_comes_first() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     let mut checks = two(false, false);
     (checks.outcomes[1].name, checks.outcomes[1].command) = ("build".into(), "make build".into());
     run.works(checks);
-    let failing = |run: &Run| run.next_prompt().failing.into_iter().map(|check| check.name).collect::<Vec<_>>();
+    let failing = |run: &LoopRun| run.next_prompt().failing.into_iter().map(|check| check.name).collect::<Vec<_>>();
     assert_eq!(failing(&run), ["build", "test"]);
     if let Some(course) = run.current.course.as_mut() {
         course.breadth = crate::domain::supervision::control::Breadth::FirstFailure;
@@ -480,7 +480,7 @@ fn blocking_check_comes_first() {
 
 #[test]
 fn warning_is_reported_once_with_evidence() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     let warnings = ["a", "b", "c"].map(|error| {
         run.idles(counted(2, 8, &format!("error: {error}"))).is(LoopState::Running, LoopStep::Agent);
         run.next_prompt().warnings
@@ -489,12 +489,12 @@ fn warning_is_reported_once_with_evidence() {
     assert!(none.is_empty() && again.is_empty(), "{warnings:?}");
     let evidence = "Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n- ";
     assert!(one.len() == 1 && one[0].starts_with(evidence), "{one:?}");
-    assert!(run.levels().contains(&Level::Warn), "it stands");
+    assert!(run.levels().contains(&InterventionLevel::Warn), "it stands");
 }
 
 #[test]
 fn run_problem_is_recorded_and_told_to_next_run() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     let failing = |error: &str| counted(3, 7, &format!("error: {error}"));
     run.works_by(|run| run.tool_errors = 6, failing("a"));
     let told = "Calls of tools that failed in the last iteration: 6. Read why before the next one.";
@@ -509,11 +509,11 @@ fn run_problem_is_recorded_and_told_to_next_run() {
 
 #[test]
 fn memory_share_extends_history() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     for passing in 3..12 {
         run.works(counted(passing, 30 - passing, &format!("error: {}", "x".repeat(passing as usize))));
     }
-    let told = |run: &mut Run, share: f64| {
+    let told = |run: &mut LoopRun, share: f64| {
         run.current.course.as_mut().expect("a course").memory_share = share;
         run.next_prompt().history.iter().map(|past| past.n).collect::<Vec<_>>()
     };
@@ -524,7 +524,7 @@ fn memory_share_extends_history() {
 #[test]
 fn cost_and_time_are_compared_with_earlier_loops() {
     let burnt = |known: bool, minutes: i64| {
-        let mut run = Run::with(|s| {
+        let mut run = LoopRun::with(|s| {
             s.policy.limits =
                 PolicyLimits { iterations: 40, timeout_s: 20_000, cost: Money(100_000_000), ..PolicyLimits::default() };
             s.policy.intelligence = Intelligence::Fallback;
@@ -544,17 +544,17 @@ fn cost_and_time_are_compared_with_earlier_loops() {
         found.into_iter().map(|found| (found.kind, found.evidence)).collect::<Vec<_>>()
     };
     assert_eq!(burnt(false, 5), [], "its limits are far away");
-    assert_eq!(Run::started().current.facts().estimated_iterations, None, "a task's type is no estimate");
-    assert_eq!(burnt(true, 0), [(Kind::ResourceBurn, "4 of 1.99 dollars used, 201 %".to_owned())]);
+    assert_eq!(LoopRun::started().current.facts().estimated_iterations, None, "a task's type is no estimate");
+    assert_eq!(burnt(true, 0), [(DetectionKind::ResourceBurn, "4 of 1.99 dollars used, 201 %".to_owned())]);
     let both = "4 of 1.99 dollars used, 201 %; 20.27 of 8.28 minutes used, 244.7 %";
-    assert_eq!(burnt(true, 5), [(Kind::ResourceBurn, both.to_owned())]);
+    assert_eq!(burnt(true, 5), [(DetectionKind::ResourceBurn, both.to_owned())]);
 }
 
 #[test]
 fn experience_is_read_and_recorded() {
-    let earlier = Earlier { mean: 0.1, variance: 0.01, paced: 7, seen: 9, idle: 2 };
+    let earlier = EarlierLoop { mean: 0.1, variance: 0.01, paced: 7, seen: 9, idle: 2 };
     let prepared = |intelligence: Intelligence| {
-        let mut run = Run::with(|s| {
+        let mut run = LoopRun::with(|s| {
             s.policy.limits = PolicyLimits { iterations: 60, cost: Money(1_000_000_000), ..PolicyLimits::default() };
             s.policy.intelligence = intelligence;
         });
@@ -565,7 +565,7 @@ fn experience_is_read_and_recorded() {
     let mut run = prepared(Intelligence::Fallback);
     assert_eq!(run.current.facts().experience, Experience::of([earlier]));
     assert!(prepared(Intelligence::Off).current.facts().experience.is_empty());
-    assert!(Run::started().current.facts().experience.is_empty());
+    assert!(LoopRun::started().current.facts().experience.is_empty());
     for passing in [2, 4, 6, 8] {
         run.works(counted(passing, 20 - passing, &format!("error: {}", "x".repeat(passing as usize))));
     }
@@ -600,7 +600,7 @@ fn unreadable_supervision_state_is_rebuilt() {
         Box::new(|stored| stored["overseer"] = json!({})),
     ];
     for damage in damages {
-        let mut run = Run::started();
+        let mut run = LoopRun::started();
         run.works(counted(3, 7, "error: a")).works(counted(4, 6, "error: b"));
         let sound = run.current.supervision.clone().expect("known");
         let mut stored = serde_json::to_value(&run.current).unwrap();
@@ -616,7 +616,7 @@ fn unreadable_supervision_state_is_rebuilt() {
 
 #[test]
 fn discarded_iteration_is_not_judged() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     run.works(counted(3, 7, "error: a")).works(counted(10, 0, "")).checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.records().len(), 2);
     run.command(LoopCommand::Retry(command::Retry)).is(LoopState::Queued, LoopStep::Idle);
@@ -628,7 +628,7 @@ fn discarded_iteration_is_not_judged() {
 
 #[test]
 fn limit_takes_precedence_over_pause() {
-    let mut run = Run::with(|s| s.policy.limits.iterations = 3);
+    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 3);
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
     run.works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR));
@@ -641,7 +641,7 @@ fn limit_takes_precedence_over_pause() {
 
 #[test]
 fn raised_limit_renews_forecast() {
-    let burns = |run: &Run| {
+    let burns = |run: &LoopRun| {
         let found = run.current.judged().map_or(&[][..], |judged| &judged.found);
         found.iter().any(|found| found.evidence == "control raised the alarm resource_burn")
     };
@@ -657,14 +657,14 @@ fn raised_limit_renews_forecast() {
         ),
     ];
     for (limits, options) in cases {
-        let mut run = Run::with(|s| {
+        let mut run = LoopRun::with(|s| {
             s.policy.limits = PolicyLimits { iterations: 40, ..limits };
             let thresholds = json!({ "preset": "seed", "oversight": { "stuck": { "enabled": false } } });
             s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         });
         run.tell(LoopInput::SlotGranted).prepared(|_| {});
         run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 100, "") });
-        let work = |run: &mut Run, n: u64| {
+        let work = |run: &mut LoopRun, n: u64| {
             run.works(counted(n, 100 - n, &format!("error: {}", "x".repeat(n as usize))));
         };
         let mut n = 0;
@@ -683,7 +683,7 @@ fn raised_limit_renews_forecast() {
 
 #[test]
 fn new_checks_reset_measurement() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     run.works(counted(6, 4, "error: a")).works(counted(8, 2, "error: b"));
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.command(resume_with(|o| o.checks = vec!["make test".to_owned()])).tell(LoopInput::SlotGranted).prepared(|_| {});
@@ -700,7 +700,7 @@ fn new_checks_reset_measurement() {
 
 #[test]
 fn records_contain_measured_facts() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     let mut checks = counted(3, 7, "\u{1b}[31mFAILED tests/test_a.py::test_b - AssertionError: 3 != 4\u{1b}[0m\n");
     checks.outcomes.push(CheckOutcome {
         name: "lint".into(),
@@ -725,7 +725,7 @@ fn records_contain_measured_facts() {
 
 #[test]
 fn audit_names_author_of_command() {
-    let mut run = Run::started();
+    let mut run = LoopRun::started();
     for command in [guide("look here"), LoopCommand::Budget(command::Budget { limit: Money(90_000_000) }), LoopCommand::Retry(command::Retry)] {
         run.command(command);
         let entries: Vec<_> = run.effects.iter().filter(|e| matches!(e, Effect::Audit { .. })).collect();
@@ -737,11 +737,11 @@ fn audit_names_author_of_command() {
 
 #[test]
 fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
-    let mut run = Run::with(|s| s.policy.limits.iterations = 20);
+    let mut run = LoopRun::with(|s| s.policy.limits.iterations = 20);
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 198, "") });
     let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
-    let work = |run: &mut Run, n: u64| {
+    let work = |run: &mut LoopRun, n: u64| {
         run.works(counted(2 + 4 * n, 198 - 4 * n, &format!("error: {}", errors[n as usize % 4])));
     };
     let mut n = 0;

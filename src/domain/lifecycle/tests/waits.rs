@@ -6,7 +6,7 @@ use crate::domain::report::view::View;
 
 const HOUR_MS: i64 = 3_600_000;
 
-impl Run {
+impl LoopRun {
     /// The agent's run cannot be, and the loop waits until then.
     fn limited(&mut self, until: Timestamp) -> &mut Self {
         self.agent(AgentEnd::Limited { until: Some(until), reason: "quota".into() });
@@ -47,7 +47,7 @@ impl Run {
 
 #[test]
 fn daily_budget_wait_asks_nobody() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     let midnight = run.after(9 * HOUR_MS);
     run.out_of_money(Some(midnight)).is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.told(), Some(None), "told, and nobody in particular");
@@ -64,7 +64,7 @@ fn daily_budget_wait_asks_nobody() {
     run.out_of_money(Some(run.after(HOUR_MS)));
     assert_eq!(run.told(), Some(None), "another wait");
     // The loop's own money does not come back by itself.
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.out_of_money(None).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_money"));
     // What an older version stored says nothing of a moment.
@@ -74,7 +74,7 @@ fn daily_budget_wait_asks_nobody() {
 
 #[test]
 fn requested_pause_precedes_wait() {
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.command(LoopCommand::Pause(command::Pause { now: false, reason: String::new() }));
     run.out_of_money(Some(run.after(HOUR_MS))).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.told(), None);
@@ -83,11 +83,11 @@ fn requested_pause_precedes_wait() {
 #[test]
 fn requester_is_notified_of_long_wait_once() {
     // At once, where it is known to be long.
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.limited(run.after(HOUR_MS + 1));
     assert_eq!(run.told(), Some(Some("maja")));
     // An hour is not more than an hour.
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     let first = run.after(HOUR_MS);
     run.limited(first);
     assert_eq!(run.told(), Some(None));
@@ -111,7 +111,7 @@ fn requester_is_notified_of_long_wait_once() {
     run.out_of_money(Some(run.after(9 * HOUR_MS)));
     assert_eq!(run.told(), Some(None));
     // A robot that set the label is not called.
-    let mut run = Run::with(|start| start.by.kind = AccountKind::Bot);
+    let mut run = LoopRun::with(|start| start.by.kind = AccountKind::Bot);
     run.working();
     run.limited(run.after(2 * HOUR_MS));
     assert_eq!(run.told(), Some(None));
@@ -128,7 +128,7 @@ pub(super) fn session(id: &str) -> Option<AgentSession> {
     })
 }
 
-impl Run {
+impl LoopRun {
     /// An agent that leaves a session.
     fn agent_with(&mut self, end: AgentEnd, id: &str) -> &mut Self {
         let run = AgentRunFacts { session: session(id), message: "did it".into(), ..AgentRunFacts::ending(end) };
@@ -161,11 +161,11 @@ fn session_is_resumed_until_foreign_work() {
         (AgentEnd::OverBudget, None),
         (AgentEnd::Cancelled, None),
     ] {
-        let mut run = Run::remembering();
+        let mut run = LoopRun::remembering();
         run.agent_with(end.clone(), "s2");
         assert_eq!(run.current.session, left, "{end:?}");
     }
-    let mut run = Run::remembering();
+    let mut run = LoopRun::remembering();
     run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) });
     assert_eq!(run.current.session, session("s1"), "the iteration begins anew where the one before ended");
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
@@ -180,25 +180,25 @@ fn session_is_resumed_until_foreign_work() {
 
 #[test]
 fn discarded_work_drops_session() {
-    let mut run = Run::remembering();
+    let mut run = LoopRun::remembering();
     run.command(LoopCommand::Retry(command::Retry));
     assert_eq!(run.current.session, None);
-    let mut run = Run::in_state(LoopState::Running);
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.agent_with(AgentEnd::Finished, "s1").committed(|change| change.blocked = Some("a secret".into()));
     run.is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.session, None);
 }
 
 /// A loop with these rules of the schedule, whose agent runs.
-fn scheduled(rules: serde_json::Value) -> Run {
-    let mut run = Run::in_state(LoopState::Running);
+fn scheduled(rules: serde_json::Value) -> LoopRun {
+    let mut run = LoopRun::in_state(LoopState::Running);
     run.current.policy.schedule = serde_json::from_value(rules).expect("rules");
     run
 }
 
 const PARKED: &str = "claude: parked for rate limit (try again in 5h)";
 
-impl Run {
+impl LoopRun {
     fn refused(&mut self, reason: &str) -> &mut Self {
         self.agent(AgentEnd::Limited { until: Some(self.after(HOUR_MS)), reason: reason.into() })
     }

@@ -14,7 +14,7 @@ use crate::domain::loops::{LoopStart, LoopState, LoopTask};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, RepoId, User, UserId};
 use crate::domain::report::view::EscalationSeverity;
-use crate::domain::supervision::oversight::{self, Kind, Level};
+use crate::domain::supervision::oversight::{self, DetectionKind, InterventionLevel};
 use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 
@@ -218,9 +218,9 @@ fn channels_receive_selected_levels() {
 #[test]
 fn redirect_notifies_warning_channels() {
     let found = JudgedDetection {
-        kind: Kind::Stuck,
-        severity: oversight::Severity::High,
-        level: Level::Redirect,
+        kind: DetectionKind::Stuck,
+        severity: oversight::DetectionSeverity::High,
+        level: InterventionLevel::Redirect,
         fresh: true,
         evidence: "the same error 4 times".into(),
         recommendations: vec!["Find the cause first".into()],

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::metrics::{MAX_INTEGRAL, Metrics};
+use super::metrics::{MAX_INTEGRAL, ControlMetrics};
 use super::resources::Resources;
 use super::settings::MAX_WINDOW;
 use super::signal::Urgency;
@@ -204,17 +204,17 @@ impl Actuation {
 }
 
 /// Inputs of the laws.
-pub(super) struct Situation<'a> {
+pub(super) struct ActuatorInput<'a> {
     pub(super) signal: f64,
     pub(super) profile: &'a str,
-    pub(super) metrics: &'a Metrics,
+    pub(super) metrics: &'a ControlMetrics,
     /// Iterations in a row with a signal above [`ModelLaw::strong_above`].
     pub(super) strong_run: u32,
     pub(super) resources: &'a Resources,
 }
 
 /// Moves the actuators from where they were.
-pub(super) fn actuate(before: &Actuation, now: &Situation<'_>, settings: &ActuatorSettings) -> Actuation {
+pub(super) fn actuate(before: &Actuation, now: &ActuatorInput<'_>, settings: &ActuatorSettings) -> Actuation {
     let mut next = Actuation::neutral(settings);
     next.seconds_left = now.resources.seconds.left();
     next.usd_left = now.resources.usd.left();
@@ -250,7 +250,7 @@ pub(super) fn actuate(before: &Actuation, now: &Situation<'_>, settings: &Actuat
 }
 
 impl ModelLaw {
-    fn choose(&self, now: &Situation<'_>) -> (ModelTier, String) {
+    fn choose(&self, now: &ActuatorInput<'_>) -> (ModelTier, String) {
         let listed = |profiles: &[String]| profiles.iter().any(|name| name == now.profile);
         if !self.enabled {
             (ModelTier::Default, "it is switched off".to_owned())

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::actuators::{Actuation, Breadth};
-use super::alarms::{Alarm, AlarmKind, Severity};
+use super::alarms::{Alarm, AlarmKind, AlarmSeverity};
 use super::blockers::Blocker;
-use super::metrics::{Metrics, Trend};
+use super::metrics::{ControlMetrics, Trend};
 use super::signal::Urgency;
 use crate::domain::model::record::Record;
 
@@ -17,7 +17,7 @@ const MAX_NAME: usize = 120;
 /// Recommended action. Control only recommends; the overseer decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum ControlAction {
     /// Go on.
     Continue,
     /// Go on otherwise.
@@ -43,31 +43,31 @@ pub struct Recommendations {
 
 /// `abort` with an emergency, `pause` with a critical alarm, `adjust` with a warning or u > 0.5, else `continue`. An alarm
 /// that was acknowledged asks for no more than `adjust`; finished work asks for nothing.
-pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> Action {
+pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAction {
     if gap <= 0.0 {
-        return Action::Continue;
+        return ControlAction::Continue;
     }
     let asked = |alarm: &Alarm| match alarm.severity {
-        Severity::Info => Action::Continue,
-        Severity::Warning => Action::Adjust,
-        Severity::Critical | Severity::Emergency if alarm.acknowledged => Action::Adjust,
-        Severity::Critical => Action::Pause,
-        Severity::Emergency => Action::Abort,
+        AlarmSeverity::Info => ControlAction::Continue,
+        AlarmSeverity::Warning => ControlAction::Adjust,
+        AlarmSeverity::Critical | AlarmSeverity::Emergency if alarm.acknowledged => ControlAction::Adjust,
+        AlarmSeverity::Critical => ControlAction::Pause,
+        AlarmSeverity::Emergency => ControlAction::Abort,
     };
-    let of_signal = if urgency >= Urgency::High { Action::Adjust } else { Action::Continue };
-    alarms.iter().map(asked).max().unwrap_or(Action::Continue).max(of_signal)
+    let of_signal = if urgency >= Urgency::High { ControlAction::Adjust } else { ControlAction::Continue };
+    alarms.iter().map(asked).max().unwrap_or(ControlAction::Continue).max(of_signal)
 }
 
 /// Returns the measures against the active alarms at this urgency.
-pub(super) fn recommend(metrics: &Metrics, urgency: Urgency, alarms: &[Alarm]) -> Recommendations {
+pub(super) fn recommend(metrics: &ControlMetrics, urgency: Urgency, alarms: &[Alarm]) -> Recommendations {
     let open = metrics.gap > 0.0;
-    let stands = |kind: AlarmKind| alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity > Severity::Info);
+    let stands = |kind: AlarmKind| alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity > AlarmSeverity::Info);
     let adjust_budget = open && (urgency >= Urgency::High || stands(AlarmKind::ResourceBurn));
     let goes_nowhere =
         [AlarmKind::StuckLoop, AlarmKind::Oscillation, AlarmKind::IntegralWindup].into_iter().any(stands);
     let change_strategy = open && (urgency >= Urgency::Critical || goes_nowhere);
-    let escalate = open && alarms.iter().any(|alarm| alarm.severity >= Severity::Critical && !alarm.acknowledged);
-    let message = match alarms.first().filter(|alarm| open && alarm.severity > Severity::Info) {
+    let escalate = open && alarms.iter().any(|alarm| alarm.severity >= AlarmSeverity::Critical && !alarm.acknowledged);
+    let message = match alarms.first().filter(|alarm| open && alarm.severity > AlarmSeverity::Info) {
         Some(worst) => worst.message.clone(),
         None if !open => "The work is finished.".to_owned(),
         None => format!("Urgency is {}: {}", urgency.word(), standing(metrics)),
@@ -76,7 +76,7 @@ pub(super) fn recommend(metrics: &Metrics, urgency: Urgency, alarms: &[Alarm]) -
 }
 
 /// Describes completion and trend in one sentence.
-fn standing(metrics: &Metrics) -> String {
+fn standing(metrics: &ControlMetrics) -> String {
     let percent = metrics.gap * 100.0;
     let forecast = metrics.forecast.filter(|more| *more < 1000);
     match (metrics.trend, forecast) {
@@ -92,7 +92,7 @@ fn standing(metrics: &Metrics) -> String {
 
 /// Sentences for the next prompt: how urgent it is, what remains, what recurs, how to go about it. None on finished work.
 pub(super) fn prompt(
-    metrics: &Metrics,
+    metrics: &ControlMetrics,
     record: &Record,
     recurring: &[&Blocker],
     alarms: &[Alarm],
@@ -109,7 +109,7 @@ pub(super) fn prompt(
     for blocker in recurring.iter().take(MAX_NAMES) {
         sentences.push(format!("This was in the way in {} iterations: {}", blocker.count, quoted(&blocker.name)));
     }
-    let adverse = alarms.iter().filter(|alarm| alarm.severity > Severity::Info);
+    let adverse = alarms.iter().filter(|alarm| alarm.severity > AlarmSeverity::Info);
     sentences.extend(adverse.map(|alarm| alarm.kind.advice().to_owned()));
     let breadth = match actuation.breadth {
         Breadth::FirstFailure => "Work on the first failing check only, and leave the rest for later.",

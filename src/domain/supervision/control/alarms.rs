@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use conditions::{Facts, check};
+pub(super) use conditions::{AlarmFacts, check};
 
 /// Kind of an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub enum AlarmKind {
 /// Severity of an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
+pub enum AlarmSeverity {
     /// Worth knowing.
     Info,
     /// Something should be done otherwise.
@@ -44,9 +44,9 @@ pub enum Severity {
 
 /// A condition that holds now.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Finding {
+pub(super) struct AlarmFinding {
     pub(super) kind: AlarmKind,
-    pub(super) severity: Severity,
+    pub(super) severity: AlarmSeverity,
     /// One sentence, in figures.
     pub(super) message: String,
     pub(super) context: BTreeMap<String, f64>,
@@ -61,7 +61,7 @@ pub struct Alarm {
     #[serde(rename = "type")]
     pub kind: AlarmKind,
     /// Current severity.
-    pub severity: Severity,
+    pub severity: AlarmSeverity,
     /// Message of one sentence.
     pub message: String,
     /// The figures that it was judged by.
@@ -78,14 +78,14 @@ pub struct Alarm {
 
 /// Changes of the alarms in an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Settled {
+pub(super) struct AlarmChanges {
     pub(super) raised: Vec<AlarmKind>,
     pub(super) cleared: Vec<AlarmKind>,
 }
 
 /// Raises, updates and clears the standing alarms by what was found. One that got worse wants to be seen again.
-pub(super) fn settle(standing: &mut Vec<Alarm>, findings: Vec<Finding>, iteration: u64) -> Settled {
-    let mut settled = Settled::default();
+pub(super) fn settle(standing: &mut Vec<Alarm>, findings: Vec<AlarmFinding>, iteration: u64) -> AlarmChanges {
+    let mut settled = AlarmChanges::default();
     standing.retain(|alarm| {
         let holds = findings.iter().any(|finding| finding.kind == alarm.kind);
         if !holds {
@@ -94,7 +94,7 @@ pub(super) fn settle(standing: &mut Vec<Alarm>, findings: Vec<Finding>, iteratio
         holds
     });
     for finding in findings {
-        let Finding { kind, severity, message, context } = finding;
+        let AlarmFinding { kind, severity, message, context } = finding;
         if let Some(alarm) = standing.iter_mut().find(|alarm| alarm.kind == kind) {
             alarm.acknowledged &= severity <= alarm.severity;
             (alarm.severity, alarm.message, alarm.context, alarm.updated) = (severity, message, context, iteration);
@@ -168,7 +168,7 @@ impl AlarmKind {
     }
 }
 
-impl Severity {
+impl AlarmSeverity {
     /// Returns the name as people read it.
     pub fn word(self) -> &'static str {
         match self {

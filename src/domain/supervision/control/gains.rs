@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::metrics::{Metrics, Trend};
+use super::metrics::{ControlMetrics, Trend};
 use super::settings::{AUTO, ControlSettings};
 use crate::domain::model::settings::config_section;
 use crate::domain::supervision::TaskFacts;
@@ -93,7 +93,7 @@ config_section! {
 /// Profile names by purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Schedule {
+pub struct ProfileSchedule {
     /// D > 0.1.
     pub regressing: String,
     /// The trend is oscillating.
@@ -114,7 +114,7 @@ pub struct Schedule {
     pub otherwise: String,
 }
 
-impl Default for Schedule {
+impl Default for ProfileSchedule {
     fn default() -> Self {
         Self {
             regressing: "conservative".to_owned(),
@@ -132,7 +132,7 @@ impl Default for Schedule {
 
 /// The gains in use and the profile that they move to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Scheduled {
+pub struct ScheduledGains {
     /// Name of the profile aimed at.
     pub profile: String,
     /// The gains on the way there.
@@ -142,7 +142,7 @@ pub struct Scheduled {
 
 /// Another profile is aimed at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Transition {
+pub struct ProfileTransition {
     /// Name of the profile before.
     pub from: String,
     /// Name of the profile now.
@@ -183,8 +183,8 @@ impl ControlSettings {
     }
 
     /// The profile that the figures call for, and why: the first condition that holds decides.
-    fn target<'a>(&'a self, task: &Bearing<'a>, metrics: &Metrics) -> (&'a str, String) {
-        let Metrics { p, i, d, d_raw, gap, trend, .. } = *metrics;
+    fn target<'a>(&'a self, task: &ProfileInput<'a>, metrics: &ControlMetrics) -> (&'a str, String) {
+        let ControlMetrics { p, i, d, d_raw, gap, trend, .. } = *metrics;
         let early = task.max_iterations.is_some_and(|most| task.iteration as f64 <= EARLY * most);
         if d > REGRESSING {
             (&self.schedule.regressing, format!("it gets worse: D is {d:.2}"))
@@ -208,25 +208,25 @@ impl ControlSettings {
     /// One step of the gains from `before` (`None` before the first iteration), and the change of profile if there is one.
     pub(super) fn scheduled(
         &self,
-        before: Option<&Scheduled>,
-        task: &Bearing<'_>,
-        metrics: &Metrics,
-    ) -> (Scheduled, Option<Transition>) {
+        before: Option<&ScheduledGains>,
+        task: &ProfileInput<'_>,
+        metrics: &ControlMetrics,
+    ) -> (ScheduledGains, Option<ProfileTransition>) {
         let gains_of = |name: &str| self.profile(name).unwrap_or(STANDARD);
-        let first = || Scheduled { profile: task.base.to_owned(), gains: gains_of(task.base) };
+        let first = || ScheduledGains { profile: task.base.to_owned(), gains: gains_of(task.base) };
         let before = before.cloned().unwrap_or_else(first);
         if !self.adaptive_gains {
             return (before, None);
         }
         let (name, reason) = self.target(task, metrics);
         let gains = before.gains.towards(gains_of(name), self.transition_smoothing);
-        let change = (before.profile != name).then(|| Transition { from: before.profile, to: name.to_owned(), reason });
-        (Scheduled { profile: name.to_owned(), gains }, change)
+        let change = (before.profile != name).then(|| ProfileTransition { from: before.profile, to: name.to_owned(), reason });
+        (ScheduledGains { profile: name.to_owned(), gains }, change)
     }
 }
 
 /// Position of the loop in its task.
-pub(super) struct Bearing<'a> {
+pub(super) struct ProfileInput<'a> {
     /// Name of the base profile.
     pub(super) base: &'a str,
     /// Name of the profile that a REDIRECT asks for, while it is fresh.

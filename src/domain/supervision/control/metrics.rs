@@ -23,7 +23,7 @@ pub const MAX_INTEGRAL: f64 = 5.0;
 
 /// Figures kept of a past iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct ControlSample {
     /// Completion, 0..1.
     pub completion: f64,
     /// Quality, 0..1.
@@ -61,7 +61,7 @@ impl Trend {
 
 /// The figures of one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Metrics {
+pub struct ControlMetrics {
     /// `1 - completion`, 0..1.
     pub gap: f64,
     /// Error now, 0..1.
@@ -100,12 +100,12 @@ pub(super) fn integral(before: f64, decay: f64, p: f64, recurrences: u32, learni
 }
 
 /// Changes between neighbours, oldest first.
-pub(super) fn changes(history: &[Sample]) -> impl DoubleEndedIterator<Item = f64> {
+pub(super) fn changes(history: &[ControlSample]) -> impl DoubleEndedIterator<Item = f64> {
     history.windows(2).map(|pair| pair[1].p - pair[0].p)
 }
 
 /// Mean of the changes within a window of samples, the i-th weighing i; 0 with fewer than two samples.
-pub(super) fn derivative(window: &[Sample]) -> f64 {
+pub(super) fn derivative(window: &[ControlSample]) -> f64 {
     let (sum, weights) = changes(window).zip(1_u32..).fold((0.0, 0.0), |(sum, weights), (change, weight)| {
         let weight = f64::from(weight);
         (sum + weight * change, weights + weight)
@@ -114,7 +114,7 @@ pub(super) fn derivative(window: &[Sample]) -> f64 {
 }
 
 /// Counts the sign changes between changes larger than `band`.
-pub(super) fn sign_changes(history: &[Sample], band: f64) -> usize {
+pub(super) fn sign_changes(history: &[ControlSample], band: f64) -> usize {
     let signs: Vec<bool> =
         changes(history).filter(|change| *change != 0.0 && change.abs() >= band).map(|change| change > 0.0).collect();
     signs.windows(2).filter(|pair| pair[0] != pair[1]).count()
@@ -132,12 +132,12 @@ pub(super) fn forecast(gap: f64, velocity: f64) -> Option<u64> {
 }
 
 /// The last `len` of a history.
-pub(super) fn last(history: &[Sample], len: usize) -> &[Sample] {
+pub(super) fn last(history: &[ControlSample], len: usize) -> &[ControlSample] {
     &history[history.len().saturating_sub(len)..]
 }
 
 /// The figures after an iteration of which `history` holds the sample as its last.
-pub(super) fn measure(history: &[Sample], integral: f64, settings: &ControlSettings) -> Metrics {
+pub(super) fn measure(history: &[ControlSample], integral: f64, settings: &ControlSettings) -> ControlMetrics {
     let (gap, p) = history.last().map_or((0.0, 0.0), |now| (1.0 - now.completion, now.p));
     let window = settings.window_len();
     let d_raw = derivative(last(history, window));
@@ -153,15 +153,15 @@ pub(super) fn measure(history: &[Sample], integral: f64, settings: &ControlSetti
     } else {
         Trend::Stable
     };
-    Metrics { gap, p, i: integral, d, d_raw, velocity, trend, forecast: forecast(gap, velocity) }
+    ControlMetrics { gap, p, i: integral, d, d_raw, velocity, trend, forecast: forecast(gap, velocity) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn samples(ps: &[f64]) -> Vec<Sample> {
-        ps.iter().map(|p| Sample { completion: 1.0 - p, quality: 1.0, p: *p }).collect()
+    fn samples(ps: &[f64]) -> Vec<ControlSample> {
+        ps.iter().map(|p| ControlSample { completion: 1.0 - p, quality: 1.0, p: *p }).collect()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::actuators::ActuatorSettings;
 use super::complexity::ComplexitySettings;
-use super::gains::{GainPatch, Schedule};
+use super::gains::{GainPatch, ProfileSchedule};
 use super::metrics::MAX_INTEGRAL;
 use crate::domain::model::settings::config_section;
 
@@ -29,7 +29,7 @@ config_section! {
         /// Profile that a loop begins with and returns to; `auto` chooses by the task.
         pub base_profile: String = AUTO.to_owned();
         /// Profile names by purpose.
-        pub schedule: Schedule;
+        pub schedule: ProfileSchedule;
         /// Estimate of a task's complexity if it is not stated.
         pub complexity: ComplexitySettings => section;
         /// Whether `pause` and `abort` take effect without the overseer.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::gains::Gains;
-use super::metrics::Metrics;
+use super::metrics::ControlMetrics;
 
 /// The parts of the control signal, before it is clamped.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct Terms {
 
 impl Terms {
     /// Each figure times its gain.
-    pub fn of(gains: Gains, metrics: &Metrics) -> Self {
+    pub fn of(gains: Gains, metrics: &ControlMetrics) -> Self {
         Self { p: gains.kp * metrics.p, i: gains.ki * metrics.i, d: gains.kd * metrics.d }
     }
 

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Decision;
-use super::actuators::{Actuation, Situation, actuate};
-use super::advice::{Action, action, prompt, recommend};
+use super::ControlDecision;
+use super::actuators::{Actuation, ActuatorInput, actuate};
+use super::advice::{ControlAction, action, prompt, recommend};
 use super::alarms::{self, Alarm, AlarmKind};
 use super::blockers::Blockers;
 use super::complexity::complexity;
-use super::gains::{Bearing, Scheduled};
-use super::metrics::{self, MAX_INTEGRAL, MIN_INTEGRAL, Sample};
+use super::gains::{ProfileInput, ScheduledGains};
+use super::metrics::{self, MAX_INTEGRAL, MIN_INTEGRAL, ControlSample};
 use super::resources::Resources;
 use super::settings::{ControlSettings, MAX_WINDOW};
 use super::signal::{Terms, Urgency};
@@ -27,13 +27,13 @@ pub struct ControlState {
     /// Number of the last one.
     iteration: u64,
     /// The last window + 1 iterations, oldest first.
-    history: Vec<Sample>,
+    history: Vec<ControlSample>,
     /// I, -1..5.
     integral: f64,
     blockers: Blockers,
     /// Complexity of the task as judged in the first iteration, 1..10.
     complexity: Option<f64>,
-    scheduled: Option<Scheduled>,
+    scheduled: Option<ScheduledGains>,
     alarms: Vec<Alarm>,
     /// Best completion, 0..1.
     best: f64,
@@ -47,12 +47,12 @@ pub struct ControlState {
     usd: f64,
     actuation: Option<Actuation>,
     #[serde(default)]
-    redirected: Option<Redirected>,
+    redirected: Option<RedirectedProfile>,
 }
 
 /// The profile that a REDIRECT asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Redirected {
+struct RedirectedProfile {
     profile: String,
     /// Last iteration in which it is asked for.
     until: u64,
@@ -63,14 +63,14 @@ const REDIRECT_LASTS: u64 = 3;
 
 impl ControlState {
     /// Takes an iteration in and decides. `settings` must be valid ([`validate`](crate::domain::model::settings::Settings::validate)).
-    pub fn step(&mut self, record: &Record, facts: &TaskFacts, settings: &ControlSettings) -> Decision {
+    pub fn step(&mut self, record: &Record, facts: &TaskFacts, settings: &ControlSettings) -> ControlDecision {
         let (figures, wrong) = record.figures();
         self.take(record, &figures, settings);
         let iteration = self.iteration;
         let metrics = metrics::measure(&self.history, self.integral, settings);
         let complexity = *self.complexity.get_or_insert_with(|| complexity(facts, &figures, &settings.complexity));
         let resources = Resources::of(facts, iteration, self.rounds, self.seconds, self.usd);
-        let task = Bearing {
+        let task = ProfileInput {
             base: settings.base_profile(facts, complexity),
             redirected: self.redirected.as_ref().filter(|r| iteration <= r.until).map(|r| r.profile.as_str()),
             complexity,
@@ -82,16 +82,16 @@ impl ControlState {
         let control_signal = terms.signal();
         let urgency = Urgency::of(control_signal);
         let found = alarms::check(&self.alarm_facts(&metrics, &resources), settings);
-        let alarms::Settled { raised, cleared } = alarms::settle(&mut self.alarms, found, iteration);
+        let alarms::AlarmChanges { raised, cleared } = alarms::settle(&mut self.alarms, found, iteration);
         let actuation = self.actuate(control_signal, &gains.profile, &metrics, &resources, settings);
         let action = action(metrics.gap, urgency, &self.alarms);
         let recurring = self.blockers.recurring(iteration);
         let prompt_adjustments = prompt(&metrics, record, &recurring, &self.alarms, &actuation);
         self.scheduled = Some(gains.clone());
-        Decision {
+        ControlDecision {
             iteration,
             action,
-            takes_effect: settings.auto_intervene && action >= Action::Pause,
+            takes_effect: settings.auto_intervene && action >= ControlAction::Pause,
             control_signal,
             urgency,
             terms,
@@ -131,7 +131,7 @@ impl ControlState {
     /// The overseer redirected the loop: for some iterations the gains move to this profile rather than to the base.
     pub fn redirect(&mut self, profile: &str) {
         let until = self.iteration.saturating_add(REDIRECT_LASTS);
-        self.redirected = Some(Redirected { profile: profile.to_owned(), until });
+        self.redirected = Some(RedirectedProfile { profile: profile.to_owned(), until });
     }
 
     /// Takes [`ControlState::redirect`] back, so that the next iteration's figures follow from the records alone.
@@ -162,7 +162,7 @@ impl ControlState {
         self.iteration = if figures.iteration >= 1.0 { figures.iteration as u64 } else { counted };
         let Record { completion, quality, errors, .. } = *figures;
         let p = metrics::proportional(1.0 - completion, quality, errors, settings.deadband);
-        self.history.push(Sample { completion, quality, p });
+        self.history.push(ControlSample { completion, quality, p });
         let surplus = self.history.len().saturating_sub(settings.window_len() + 1);
         self.history.drain(..surplus);
         let recurrences = self.blockers.count(&record.blockers, self.iteration);
@@ -174,21 +174,21 @@ impl ControlState {
         self.usd += figures.cost_usd;
     }
 
-    fn alarm_facts<'a>(&'a self, metrics: &'a metrics::Metrics, resources: &'a Resources) -> alarms::Facts<'a> {
-        alarms::Facts { metrics, history: &self.history, resources, best: self.best, slide: self.slide }
+    fn alarm_facts<'a>(&'a self, metrics: &'a metrics::ControlMetrics, resources: &'a Resources) -> alarms::AlarmFacts<'a> {
+        alarms::AlarmFacts { metrics, history: &self.history, resources, best: self.best, slide: self.slide }
     }
 
     fn actuate(
         &mut self,
         signal: f64,
         profile: &str,
-        metrics: &metrics::Metrics,
+        metrics: &metrics::ControlMetrics,
         resources: &Resources,
         settings: &ControlSettings,
     ) -> Actuation {
         let strong = signal > settings.actuators.model.strong_above;
         self.strong_run = if strong { self.strong_run.saturating_add(1) } else { 0 };
-        let now = Situation { signal, profile, metrics, strong_run: self.strong_run, resources };
+        let now = ActuatorInput { signal, profile, metrics, strong_run: self.strong_run, resources };
         let before = self.actuation.take().unwrap_or_else(|| Actuation::neutral(&settings.actuators));
         let next = actuate(&before, &now, &settings.actuators);
         self.actuation = Some(Actuation { movements: Vec::new(), ..next.clone() });
@@ -198,7 +198,7 @@ impl ControlState {
     /// Whether it is a state that steps can lead to, as far as figures show it.
     pub fn is_sound(&self) -> bool {
         let part = |x: f64| (0.0..=1.0).contains(&x);
-        let sample = |s: &Sample| part(s.completion) && part(s.quality) && part(s.p);
+        let sample = |s: &ControlSample| part(s.completion) && part(s.quality) && part(s.p);
         let once = |kind: &AlarmKind| self.alarms.iter().filter(|alarm| alarm.kind == *kind).count() <= 1;
         self.history.len() <= MAX_WINDOW as usize + 1
             && self.history.is_empty() == (self.rounds == 0)

@@ -5,12 +5,12 @@ mod properties;
 mod reach;
 mod vectors;
 
-use super::{ControlSettings, ControlState, Decision};
+use super::{ControlSettings, ControlState, ControlDecision};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
 
 /// The decisions over a whole loop.
-pub(super) fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Vec<Decision> {
+pub(super) fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Vec<ControlDecision> {
     let mut state = ControlState::default();
     records.iter().map(|record| state.step(record, facts, settings)).collect()
 }

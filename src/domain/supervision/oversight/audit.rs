@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::detection::Kind;
-use super::intervention::Level;
+use super::detection::DetectionKind;
+use super::intervention::InterventionLevel;
 
 /// Kind of an audit entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,9 +33,9 @@ pub struct AuditEntry {
     /// Kind of the entry.
     pub event: AuditEvent,
     /// Level, for interventions.
-    pub level: Option<Level>,
+    pub level: Option<InterventionLevel>,
     /// Because of which kind of detection.
-    pub kind: Option<Kind>,
+    pub kind: Option<DetectionKind>,
     /// Because of which cause.
     pub cause: Option<String>,
     /// Reason, one sentence.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Kind of a detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum DetectionKind {
     /// No way forward.
     Stuck,
     /// To and fro.
@@ -26,7 +26,7 @@ pub enum Kind {
     AgentFailure,
 }
 
-impl Kind {
+impl DetectionKind {
     /// Its name, as in configuration and traces.
     pub fn name(self) -> &'static str {
         match self {
@@ -95,7 +95,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Severity {
+impl fmt::Display for DetectionSeverity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Low => "low",
@@ -106,7 +106,7 @@ impl fmt::Display for Severity {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for DetectionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -115,7 +115,7 @@ impl fmt::Display for Kind {
 /// Severity of a detection, lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
+pub enum DetectionSeverity {
     /// Worth a record.
     Low,
     /// Worth a warning.
@@ -126,7 +126,7 @@ pub enum Severity {
     Critical,
 }
 
-impl Severity {
+impl DetectionSeverity {
     /// One less.
     #[must_use]
     pub fn lowered(self) -> Self {
@@ -140,7 +140,7 @@ impl Severity {
 
 /// A signal that fired, with its figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Evidence {
+pub struct DetectionEvidence {
     /// Name of the signal.
     pub signal: String,
     /// Measured value, in the unit of the threshold.
@@ -151,7 +151,7 @@ pub struct Evidence {
     pub text: String,
 }
 
-impl Evidence {
+impl DetectionEvidence {
     /// Evidence for a signal.
     pub(super) fn new(signal: &str, value: impl Into<f64>, threshold: impl Into<f64>, text: String) -> Self {
         // JSON has no infinities.
@@ -164,11 +164,11 @@ impl Evidence {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detection {
     /// Kind of the detection.
-    pub kind: Kind,
+    pub kind: DetectionKind,
     /// Severity.
-    pub severity: Severity,
+    pub severity: DetectionSeverity,
     /// The signals that fired, at least one.
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<DetectionEvidence>,
     /// Recommendations, most useful first.
     pub recommendations: Vec<String>,
     /// The same for as long as the cause is the same: the kind, or the kind and what it is about (`stuck:` and the error).
@@ -180,7 +180,7 @@ const MAX_CAUSE: usize = 80;
 
 impl Detection {
     /// A detection where any signal fired.
-    pub(super) fn of(kind: Kind, severity: Severity, evidence: Vec<Evidence>) -> Option<Self> {
+    pub(super) fn of(kind: DetectionKind, severity: DetectionSeverity, evidence: Vec<DetectionEvidence>) -> Option<Self> {
         let recommendations = kind.recommendations().iter().map(|text| (*text).to_owned()).collect();
         (!evidence.is_empty()).then(|| Self {
             kind,

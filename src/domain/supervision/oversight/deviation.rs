@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::{Scene, percent};
+use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::detection_input::{DetectionInput, percent};
 use crate::domain::model::record::Record;
 use crate::domain::model::similarity::{Rarity, WordCounts};
 use crate::domain::supervision::TaskFacts;
@@ -20,20 +20,20 @@ const MAX_FILES: usize = 20;
 /// Words that a text has at least to be judged by.
 const MIN_WORDS: usize = 2;
 
-pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
-    let settings = &scene.settings.deviation;
-    if scene.progressing() || scene.rate(settings.window.saturating_add(1)) >= scene.settings.min_progress {
+pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
+    let settings = &input.settings.deviation;
+    if input.progressing() || input.rate(settings.window.saturating_add(1)) >= input.settings.min_progress {
         return None;
     }
     let mut evidence = Vec::new();
-    let mut severity = Severity::Medium;
-    let similarities = similarities(scene);
+    let mut severity = DetectionSeverity::Medium;
+    let similarities = similarities(input);
     let is_low = |similarity: &&Option<f64>| similarity.is_some_and(|found| found < settings.objective_similarity);
     let low = similarities.iter().rev().take(settings.window as usize).filter(is_low).count();
     if low >= settings.low_iterations as usize {
         let run = similarities.iter().rev().take_while(is_low).count();
         if run >= settings.high_after as usize {
-            severity = Severity::High;
+            severity = DetectionSeverity::High;
         }
         let judged: Vec<f64> = similarities.iter().rev().take(settings.window as usize).copied().flatten().collect();
         let average = judged.iter().sum::<f64>() / judged.len() as f64;
@@ -42,17 +42,17 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
             judged.len(),
             percent(settings.objective_similarity)
         );
-        evidence.push(Evidence::new("objective", average, settings.objective_similarity, text));
+        evidence.push(DetectionEvidence::new("objective", average, settings.objective_similarity, text));
     }
-    evidence.extend(scope_creep(scene));
-    Detection::of(Kind::Deviation, severity, evidence)
+    evidence.extend(scope_creep(input));
+    Detection::of(DetectionKind::Deviation, severity, evidence)
 }
 
 /// Returns the similarity of each of the last iterations to the objective, oldest first; `None` if it cannot be
 /// computed.
-fn similarities(scene: &Scene<'_>) -> Vec<Option<f64>> {
-    let settings = &scene.settings.deviation;
-    let task = cut(&scene.facts.task, MAX_TASK);
+fn similarities(input: &DetectionInput<'_>) -> Vec<Option<f64>> {
+    let settings = &input.settings.deviation;
+    let task = cut(&input.facts.task, MAX_TASK);
     let objective = WordCounts::of(task);
     let by_words = |text: &str| {
         let words = WordCounts::of(text);
@@ -65,7 +65,7 @@ fn similarities(scene: &Scene<'_>) -> Vec<Option<f64>> {
         let by_texts = || [said(record), changed(record)].iter().filter_map(|text| by_words(text)).reduce(f64::max);
         record.objective_similarity.or_else(by_texts)
     };
-    scene.recent(settings.window.max(settings.high_after)).iter().map(judge).collect()
+    input.recent(settings.window.max(settings.high_after)).iter().map(judge).collect()
 }
 
 /// Whether most letters are plain Latin ones: words of different scripts cannot be compared.
@@ -95,13 +95,13 @@ fn cut(text: &str, bytes: usize) -> &str {
 }
 
 /// Files outside of the task's scope, where they are many more than those inside.
-fn scope_creep(scene: &Scene<'_>) -> Option<Evidence> {
-    let settings = &scene.settings.deviation;
-    let scope = scope(scene.facts);
+fn scope_creep(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
+    let settings = &input.settings.deviation;
+    let scope = scope(input.facts);
     if scope.is_empty() {
         return None;
     }
-    let records = scene.recent(settings.window).iter();
+    let records = input.recent(settings.window).iter();
     let touched: BTreeSet<&str> =
         records.flat_map(|record| record.files.iter().take(MAX_FILES)).map(String::as_str).collect();
     let inside = touched.iter().filter(|file| scope.iter().any(|place| is_within(file, place))).count();
@@ -109,7 +109,7 @@ fn scope_creep(scene: &Scene<'_>) -> Option<Evidence> {
     let ratio = outside as f64 / inside.max(1) as f64;
     let creeps = ratio > settings.scope_creep_ratio && outside >= settings.scope_min_files as usize;
     let text = format!("{outside} files outside of the task's scope were changed and {inside} within");
-    creeps.then(|| Evidence::new("scope", ratio, settings.scope_creep_ratio, text))
+    creeps.then(|| DetectionEvidence::new("scope", ratio, settings.scope_creep_ratio, text))
 }
 
 /// Returns the scope of the task: as stated, or the files and folders that its text names.

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::detection::{Detection, Kind, Severity};
+use super::detection::{Detection, DetectionKind, DetectionSeverity};
 
 /// Level of an intervention, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum InterventionLevel {
     /// It is recorded.
     Log,
     /// A warning opens the next prompt.
@@ -20,7 +20,7 @@ pub enum Level {
     Abort,
 }
 
-impl Level {
+impl InterventionLevel {
     /// One more; a pause is the most that is climbed to.
     pub(super) fn climbed(self) -> Self {
         match self {
@@ -47,13 +47,13 @@ impl Level {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Intervention {
     /// Level.
-    pub level: Level,
+    pub level: InterventionLevel,
     /// Because of which kind of detection.
-    pub kind: Kind,
+    pub kind: DetectionKind,
     /// Because of which cause; see [`Detection::cause`].
     pub cause: String,
     /// Severity of the detection.
-    pub severity: Severity,
+    pub severity: DetectionSeverity,
     /// Whether this level is reached for the first time for this cause; one that only still stands is told to nobody
     /// again.
     pub fresh: bool,
@@ -86,47 +86,47 @@ pub struct Escalation {
 
 impl Escalation {
     /// Returns the effects of a level.
-    pub(super) fn of(level: Level, auto_escalate: bool) -> Self {
+    pub(super) fn of(level: InterventionLevel, auto_escalate: bool) -> Self {
         let loud = match level {
-            Level::Log => EscalationLevel::Info,
-            Level::Warn | Level::Redirect => EscalationLevel::Warning,
-            Level::Pause => EscalationLevel::Critical,
-            Level::Abort => EscalationLevel::Emergency,
+            InterventionLevel::Log => EscalationLevel::Info,
+            InterventionLevel::Warn | InterventionLevel::Redirect => EscalationLevel::Warning,
+            InterventionLevel::Pause => EscalationLevel::Critical,
+            InterventionLevel::Abort => EscalationLevel::Emergency,
         };
         Self { level: loud, outside: auto_escalate && loud >= EscalationLevel::Critical }
     }
 }
 
 /// The level that a severity asks for.
-pub(super) fn level_of(kind: Kind, severity: Severity) -> Level {
+pub(super) fn level_of(kind: DetectionKind, severity: DetectionSeverity) -> InterventionLevel {
     match (severity, kind) {
-        (Severity::Low, _) => Level::Log,
-        (Severity::Medium, _) | (Severity::High, Kind::Deviation | Kind::Regression | Kind::NoChange) => Level::Warn,
-        (Severity::High, _) => Level::Redirect,
-        (Severity::Critical, _) => Level::Pause,
+        (DetectionSeverity::Low, _) => InterventionLevel::Log,
+        (DetectionSeverity::Medium, _) | (DetectionSeverity::High, DetectionKind::Deviation | DetectionKind::Regression | DetectionKind::NoChange) => InterventionLevel::Warn,
+        (DetectionSeverity::High, _) => InterventionLevel::Redirect,
+        (DetectionSeverity::Critical, _) => InterventionLevel::Pause,
     }
 }
 
 /// Returns the directive for the next prompt; `None` for levels without one.
-pub(super) fn directive(level: Level, detection: &Detection) -> Option<String> {
+pub(super) fn directive(level: InterventionLevel, detection: &Detection) -> Option<String> {
     let opening = match level {
-        Level::Warn => format!("WARNING: {}.", detection.kind.title()),
-        Level::Redirect => format!("OVERRIDE: {}", order(detection.kind)),
-        Level::Log | Level::Pause | Level::Abort => return None,
+        InterventionLevel::Warn => format!("WARNING: {}.", detection.kind.title()),
+        InterventionLevel::Redirect => format!("OVERRIDE: {}", order(detection.kind)),
+        InterventionLevel::Log | InterventionLevel::Pause | InterventionLevel::Abort => return None,
     };
     let steps: String = detection.recommendations.iter().map(|step| format!("\n- {step}")).collect();
     Some(format!("{opening} Evidence: {}.{steps}", detection.evidence_text()))
 }
 
-fn order(kind: Kind) -> &'static str {
+fn order(kind: DetectionKind) -> &'static str {
     match kind {
-        Kind::Stuck => "Stop the present approach; it does not work. Take one that was not tried.",
-        Kind::Oscillation => "Stop alternating. Choose one approach, give the reason, and stay with it.",
-        Kind::Deviation => "Return to the objective. Nothing else is to be changed.",
-        Kind::ResourceBurn => "Do the least that makes the first failing check pass, and nothing else.",
-        Kind::Regression => "Mend what used to hold before anything else.",
-        Kind::TestTampering => "Put the checks back as they were. They are not yours to change.",
-        Kind::NoChange => "Change something now: start with the first failing check.",
-        Kind::AgentFailure => "Work in small steps; earlier runs failed before they were done.",
+        DetectionKind::Stuck => "Stop the present approach; it does not work. Take one that was not tried.",
+        DetectionKind::Oscillation => "Stop alternating. Choose one approach, give the reason, and stay with it.",
+        DetectionKind::Deviation => "Return to the objective. Nothing else is to be changed.",
+        DetectionKind::ResourceBurn => "Do the least that makes the first failing check pass, and nothing else.",
+        DetectionKind::Regression => "Mend what used to hold before anything else.",
+        DetectionKind::TestTampering => "Put the checks back as they were. They are not yours to change.",
+        DetectionKind::NoChange => "Change something now: start with the first failing check.",
+        DetectionKind::AgentFailure => "Work in small steps; earlier runs failed before they were done.",
     }
 }

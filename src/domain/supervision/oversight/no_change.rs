@@ -1,20 +1,20 @@
 //! No change: iterations in which the agent changed nothing although checks fail.
 
-use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::Scene;
+use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::detection_input::DetectionInput;
 use crate::domain::model::record::Record;
 
-pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
-    let settings = &scene.settings.no_change;
-    let newest_first = (0..scene.history.len()).rev();
-    let run = newest_first.take_while(|at| unchanged(&scene.history[..=*at])).take(settings.high_iterations as usize);
+pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
+    let settings = &input.settings.no_change;
+    let newest_first = (0..input.history.len()).rev();
+    let run = newest_first.take_while(|at| unchanged(&input.history[..=*at])).take(settings.high_iterations as usize);
     let run = u32::try_from(run.count()).unwrap_or(u32::MAX);
     if run < settings.iterations {
         return None;
     }
-    let severity = if run >= settings.high_iterations { Severity::High } else { Severity::Medium };
+    let severity = if run >= settings.high_iterations { DetectionSeverity::High } else { DetectionSeverity::Medium };
     let text = format!("{run} iterations changed nothing");
-    Detection::of(Kind::NoChange, severity, vec![Evidence::new("unchanged", run, settings.iterations, text)])
+    Detection::of(DetectionKind::NoChange, severity, vec![DetectionEvidence::new("unchanged", run, settings.iterations, text)])
 }
 
 /// Whether the newest iteration changed nothing: the tree is as before; where trees are not known, no file was changed

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::Scene;
+use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::detection_input::DetectionInput;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::control::Trend;
 
@@ -12,33 +12,33 @@ const MAX_FILES: usize = 64;
 
 /// Detects oscillation. A work tree that equals an earlier one is sufficient; the weaker signals count only without
 /// other progress. Oscillation that the newest iteration has no part in is ignored.
-pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
-    let settings = &scene.settings.oscillation;
-    let window = scene.recent(settings.window);
-    let progressing = scene.progressing();
+pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
+    let settings = &input.settings.oscillation;
+    let window = input.recent(settings.window);
+    let progressing = input.progressing();
     let mut evidence = Vec::new();
-    let mut severity = Severity::High;
+    let mut severity = DetectionSeverity::High;
     let is_return =
         |upto: &[Record]| tree_is_back(upto) || !progressing && churned(upto, settings.file_churn_threshold);
     let returns = (1..=window.len()).filter(|count| is_return(&window[..*count]));
     let cycles = u32::try_from(returns.count()).unwrap_or(u32::MAX);
     if cycles >= settings.undo_redo_cycles && is_return(window) {
         if cycles >= settings.critical_cycles {
-            severity = Severity::Critical;
+            severity = DetectionSeverity::Critical;
         }
         let text = format!("{cycles} returns to an earlier state in the last {} iterations", window.len());
-        evidence.push(Evidence::new("undo_redo", cycles, settings.undo_redo_cycles, text));
+        evidence.push(DetectionEvidence::new("undo_redo", cycles, settings.undo_redo_cycles, text));
     }
     let turns = turns(window, settings.min_swing);
     if !progressing && turns >= settings.sign_changes {
         let text = format!("completion turned {turns} times in the last {} iterations", window.len());
-        evidence.push(Evidence::new("sign_changes", turns, settings.sign_changes, text));
+        evidence.push(DetectionEvidence::new("sign_changes", turns, settings.sign_changes, text));
     }
     // A single error of a tool moves P as well; completion has to turn too.
-    if !progressing && scene.control.trend == Trend::Oscillating && turns >= settings.trend_turns {
-        evidence.push(Evidence::new("trend", 1, 1, "control sees an oscillating trend".to_owned()));
+    if !progressing && input.control.trend == Trend::Oscillating && turns >= settings.trend_turns {
+        evidence.push(DetectionEvidence::new("trend", 1, 1, "control sees an oscillating trend".to_owned()));
     }
-    Detection::of(Kind::Oscillation, severity, evidence)
+    Detection::of(DetectionKind::Oscillation, severity, evidence)
 }
 
 /// Whether the newest tree was there before, with another in between.

@@ -1,37 +1,37 @@
 //! Regression: against the best that was reached, fewer tests or checks pass, coverage is lower, completion falls.
 
-use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::{Scene, check, line, number, percent};
+use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::detection_input::{DetectionInput, check, line, number, percent};
 use crate::domain::model::record::{CheckFact, Record};
 
-pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
-    let settings = &scene.settings.regression;
+pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
+    let settings = &input.settings.regression;
     let mut evidence = Vec::new();
-    let mut severity = Severity::High;
+    let mut severity = DetectionSeverity::High;
     if settings.test_pass_to_fail {
-        let lost = lost_checks(scene);
+        let lost = lost_checks(input);
         for (name, at_baseline) in &lost {
             if *at_baseline {
-                severity = Severity::Critical;
+                severity = DetectionSeverity::Critical;
             }
             let signal = if *at_baseline { "baseline_check" } else { "check" };
             let when = if *at_baseline { "before the first iteration" } else { "in an earlier iteration" };
             let runs = settings.consecutive;
             let text = format!("`{}` passed {when} and fails for {runs} iterations", line(name));
-            evidence.push(Evidence::new(signal, runs, runs, text));
+            evidence.push(DetectionEvidence::new(signal, runs, runs, text));
         }
-        evidence.extend(lost_tests(scene));
+        evidence.extend(lost_tests(input));
     }
-    evidence.extend(lost_coverage(scene));
-    evidence.extend(falling_completion(scene));
+    evidence.extend(lost_coverage(input));
+    evidence.extend(falling_completion(input));
     // Control knows nothing of weakened checks: what comes after them looks like a fall.
-    let best = || scene.history.iter().map(|record| record.completion).fold(0.0, f64::max);
-    let seeming = scene.partial && scene.last.completion >= best();
-    if !seeming && scene.control.alarm("regression") == Some(Severity::Critical) {
-        evidence.push(Evidence::new("alarm", 1, 1, "control raised the alarm regression".to_owned()));
+    let best = || input.history.iter().map(|record| record.completion).fold(0.0, f64::max);
+    let seeming = input.partial && input.last.completion >= best();
+    if !seeming && input.control.alarm("regression") == Some(DetectionSeverity::Critical) {
+        evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm regression".to_owned()));
     }
     let about = evidence.first().map(|evidence| evidence.signal.clone())?;
-    Some(Detection::of(Kind::Regression, severity, evidence)?.about(&about))
+    Some(Detection::of(DetectionKind::Regression, severity, evidence)?.about(&about))
 }
 
 /// Number of the iteration with the most checks passed, then the highest completion, then the newest; 0, the state before
@@ -57,9 +57,9 @@ pub(super) fn best_iteration(history: &[Record]) -> Option<u32> {
 }
 
 /// Checks that passed once and failed in each of the last iterations, and whether they passed before the first.
-fn lost_checks(scene: &Scene<'_>) -> Vec<(String, bool)> {
-    let runs = scene.settings.regression.consecutive;
-    let (recent, history) = (scene.recent(runs), scene.history);
+fn lost_checks(input: &DetectionInput<'_>) -> Vec<(String, bool)> {
+    let runs = input.settings.regression.consecutive;
+    let (recent, history) = (input.recent(runs), input.history);
     if recent.len() < runs as usize {
         return Vec::new();
     }
@@ -71,50 +71,50 @@ fn lost_checks(scene: &Scene<'_>) -> Vec<(String, bool)> {
         let passed = || at_baseline || before.iter().any(|record| passed_in(record, at, &fact.name));
         (fails_now && passed()).then(|| (fact.name.clone(), at_baseline))
     };
-    let mut lost: Vec<_> = scene.last.checks.iter().enumerate().filter_map(lost).collect();
+    let mut lost: Vec<_> = input.last.checks.iter().enumerate().filter_map(lost).collect();
     lost.sort_by_key(|(_, at_baseline)| !at_baseline);
     lost
 }
 
 /// Fewer passing tests than at best: many fewer at once, or some fewer, with failures, for as long as a flaky run is not.
 /// They are not told of while they come back.
-fn lost_tests(scene: &Scene<'_>) -> Option<Evidence> {
-    let settings = &scene.settings.regression;
-    let now = scene.last.tests_passing?;
-    if let [.., before, _] = scene.history
+fn lost_tests(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
+    let settings = &input.settings.regression;
+    let now = input.last.tests_passing?;
+    if let [.., before, _] = input.history
         && before.tests_passing.is_some_and(|before| now > before)
     {
         return None;
     }
     let most = |records: &[Record]| records.iter().filter_map(|record| record.tests_passing).fold(0.0, f64::max);
-    let best = most(scene.history);
-    let all = best.max(now + scene.last.tests_failing.unwrap_or(0.0));
+    let best = most(input.history);
+    let all = best.max(now + input.last.tests_failing.unwrap_or(0.0));
     let sudden = best - now > (all * settings.sudden_loss).max(1.0);
-    let recent = scene.recent(settings.consecutive);
-    let best_before = most(&scene.history[..scene.history.len() - recent.len()]);
-    let lasting = scene.last.tests_failing.is_some_and(|failing| failing > 0.0)
+    let recent = input.recent(settings.consecutive);
+    let best_before = most(&input.history[..input.history.len() - recent.len()]);
+    let lasting = input.last.tests_failing.is_some_and(|failing| failing > 0.0)
         && recent.len() >= settings.consecutive as usize
         && recent.iter().all(|record| record.tests_passing.is_some_and(|passing| passing < best_before));
     let text = format!("{now} tests pass, {best} did at best");
-    (sudden || lasting).then(|| Evidence::new("tests", now, best, text))
+    (sudden || lasting).then(|| DetectionEvidence::new("tests", now, best, text))
 }
 
 /// More points of coverage lost than may be, in one step or bit by bit.
-fn lost_coverage(scene: &Scene<'_>) -> Option<Evidence> {
-    let allowed = scene.settings.regression.coverage_drop_percent;
-    let now = scene.last.coverage?;
-    let best = scene.history.iter().filter_map(|record| record.coverage).fold(now, f64::max);
+fn lost_coverage(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
+    let allowed = input.settings.regression.coverage_drop_percent;
+    let now = input.last.coverage?;
+    let best = input.history.iter().filter_map(|record| record.coverage).fold(now, f64::max);
     let text = format!("coverage is {now:.1} %, it was {best:.1} % at best");
-    (best - now > allowed).then(|| Evidence::new("coverage", best - now, allowed, text))
+    (best - now > allowed).then(|| DetectionEvidence::new("coverage", best - now, allowed, text))
 }
 
 /// Completion that fell in each of the last iterations, together by more than noise.
-fn falling_completion(scene: &Scene<'_>) -> Option<Evidence> {
-    let settings = &scene.settings.regression;
-    let newest_first = scene.history.windows(2).rev();
+fn falling_completion(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
+    let settings = &input.settings.regression;
+    let newest_first = input.history.windows(2).rev();
     let falls = newest_first.map(|pair| pair[0].completion - pair[1].completion).take_while(|fall| *fall > 0.0);
     let (runs, fall) = falls.fold((0, 0.0), |(runs, sum), fall| (runs + 1, sum + fall));
     let text = format!("completion fell by {} in {runs} iterations in a row", percent(fall));
     let falling = runs >= settings.consecutive && fall >= settings.completion_fall;
-    falling.then(|| Evidence::new("completion", fall, settings.completion_fall, text))
+    falling.then(|| DetectionEvidence::new("completion", fall, settings.completion_fall, text))
 }

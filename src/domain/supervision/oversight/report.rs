@@ -5,20 +5,20 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::detection::Kind;
-use super::intervention::Level;
+use super::detection::DetectionKind;
+use super::intervention::InterventionLevel;
 use super::state::OverseerState;
 
 /// Number of interventions with and without progress within two iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Followed {
+pub struct ProgressCounts {
     /// Completion rose above its best before.
     pub progress: u32,
     /// It did not.
     pub none: u32,
 }
 
-impl Followed {
+impl ProgressCounts {
     /// Share that progress followed, 0..1; `None` where nothing is known yet.
     pub fn rate(self) -> Option<f64> {
         let known = self.progress + self.none;
@@ -30,11 +30,11 @@ impl Followed {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OversightReport {
     /// Iterations in which each kind was detected.
-    pub detections: BTreeMap<Kind, u32>,
+    pub detections: BTreeMap<DetectionKind, u32>,
     /// Interventions by level.
-    pub interventions: BTreeMap<Level, u32>,
+    pub interventions: BTreeMap<InterventionLevel, u32>,
     /// Progress after interventions that reached the agent, by level.
-    pub followed: BTreeMap<Level, Followed>,
+    pub followed: BTreeMap<InterventionLevel, ProgressCounts>,
 }
 
 /// Computes the effect of oversight on a loop.

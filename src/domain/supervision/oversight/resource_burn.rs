@@ -1,56 +1,56 @@
 //! Resource burn: more iterations, money, time or calls of tools than the work is worth.
 
-use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::{Scene, number, percent};
+use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::detection_input::{DetectionInput, number, percent};
 use crate::domain::model::record::Record;
 
 /// Records over which the gain is read that control's alarm is held against.
 const ALARM_OVER: u32 = 5;
 
-pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
-    let settings = &scene.settings.resource_burn;
+pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
+    let settings = &input.settings.resource_burn;
     let mut evidence = Vec::new();
     let mut worst = 0.0_f64;
-    for (signal, used, estimate, multiplier, unit) in uses(scene) {
+    for (signal, used, estimate, multiplier, unit) in uses(input) {
         let Some(estimate) = estimate.filter(|estimate| *estimate > 0.0) else { continue };
         let ratio = used / estimate;
         if ratio > multiplier {
             worst = worst.max(ratio);
             let text = format!("{} of {} {unit} used, {}", round(used), round(estimate), percent(ratio));
-            evidence.push(Evidence::new(signal, ratio, multiplier, text));
+            evidence.push(DetectionEvidence::new(signal, ratio, multiplier, text));
         }
     }
-    let calls = sum(scene.history, |record| record.tool_calls);
-    let average = sum(scene.history, |record| record.completion) / scene.history.len() as f64;
-    if calls >= f64::from(settings.tool_calls) && !scene.leaps() && average < settings.tool_calls_completion {
+    let calls = sum(input.history, |record| record.tool_calls);
+    let average = sum(input.history, |record| record.completion) / input.history.len() as f64;
+    if calls >= f64::from(settings.tool_calls) && !input.is_all_or_nothing() && average < settings.tool_calls_completion {
         let text = format!("{} calls of tools at an average completion of {}", round(calls), percent(average));
-        evidence.push(Evidence::new("tool_calls", calls, settings.tool_calls, text));
+        evidence.push(DetectionEvidence::new("tool_calls", calls, settings.tool_calls, text));
     }
     // A loop that still gets better is left to its limits.
-    let slow = scene.rate(ALARM_OVER) < settings.alarm_below;
-    if slow && scene.control.alarm("resource_burn").is_some() {
-        evidence.push(Evidence::new("alarm", 1, 1, "control raised the alarm resource_burn".to_owned()));
+    let slow = input.rate(ALARM_OVER) < settings.alarm_below;
+    if slow && input.control.alarm("resource_burn").is_some() {
+        evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm resource_burn".to_owned()));
     }
-    let severity = if worst >= settings.critical_multiplier { Severity::Critical } else { Severity::High };
-    let nearly_done = scene.last.completion > settings.nearly_done;
-    Detection::of(Kind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
+    let severity = if worst >= settings.critical_multiplier { DetectionSeverity::Critical } else { DetectionSeverity::High };
+    let nearly_done = input.last.completion > settings.nearly_done;
+    Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
 }
 
 /// Whether a critical burn bought so little that the loop should end.
-pub(super) fn is_hopeless(scene: &Scene<'_>) -> bool {
-    let settings = &scene.settings.resource_burn;
-    let efficiency = scene.last.completion / f64::from(number(scene.history));
-    efficiency < settings.abort_efficiency && scene.last.completion < settings.abort_completion
+pub(super) fn is_hopeless(input: &DetectionInput<'_>) -> bool {
+    let settings = &input.settings.resource_burn;
+    let efficiency = input.last.completion / f64::from(number(input.history));
+    efficiency < settings.abort_efficiency && input.last.completion < settings.abort_completion
 }
 
 type Use = (&'static str, f64, Option<f64>, f64, &'static str);
 
 /// Each resource: signal, what was used, the estimate, the multiple that is too much, the unit.
-fn uses(scene: &Scene<'_>) -> [Use; 3] {
-    let (facts, settings) = (scene.facts, &scene.settings.resource_burn);
-    let iterations = f64::from(number(scene.history));
-    let cost = sum(scene.history, |record| record.cost_usd);
-    let minutes = sum(scene.history, |record| record.duration_s) / 60.0;
+fn uses(input: &DetectionInput<'_>) -> [Use; 3] {
+    let (facts, settings) = (input.facts, &input.settings.resource_burn);
+    let iterations = f64::from(number(input.history));
+    let cost = sum(input.history, |record| record.cost_usd);
+    let minutes = sum(input.history, |record| record.duration_s) / 60.0;
     [
         (
             "iterations",

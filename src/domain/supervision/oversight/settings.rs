@@ -1,8 +1,8 @@
 //! Thresholds of the overseer, their defaults, and what each may be.
 
-use super::detection::Kind;
+use super::detection::DetectionKind;
 use crate::domain::model::settings::{Settings, config_section};
-use crate::domain::supervision::pace::{PRIOR, Stride};
+use crate::domain::supervision::progress_rate::{PRIOR, StepThreshold};
 
 config_section! {
     /// Settings of the overseer: detections and levels of intervention.
@@ -192,22 +192,22 @@ detection_settings! {
 
 impl OversightSettings {
     /// Returns the thresholds of a step and of an iteration without progress, for repositories without earlier loops.
-    pub fn stride(&self) -> Stride {
+    pub fn step_threshold(&self) -> StepThreshold {
         let StuckSettings { step_part, idle_share, blocker_weight, .. } = self.stuck;
-        Stride { least: self.min_progress, part: step_part, idle: idle_share, weight: PRIOR, blocker: blocker_weight }
+        StepThreshold { least: self.min_progress, part: step_part, idle: idle_share, weight: PRIOR, blocker: blocker_weight }
     }
 
     /// Whether a detection is looked for, and whether it is only observed.
-    pub fn switches(&self, kind: Kind) -> (bool, bool) {
+    pub fn switches(&self, kind: DetectionKind) -> (bool, bool) {
         match kind {
-            Kind::Stuck => (self.stuck.enabled, self.stuck.observe),
-            Kind::Oscillation => (self.oscillation.enabled, self.oscillation.observe),
-            Kind::Deviation => (self.deviation.enabled, self.deviation.observe),
-            Kind::ResourceBurn => (self.resource_burn.enabled, self.resource_burn.observe),
-            Kind::Regression => (self.regression.enabled, self.regression.observe),
-            Kind::TestTampering => (self.test_tampering.enabled, self.test_tampering.observe),
-            Kind::NoChange => (self.no_change.enabled, self.no_change.observe),
-            Kind::AgentFailure => (self.agent_failure.enabled, self.agent_failure.observe),
+            DetectionKind::Stuck => (self.stuck.enabled, self.stuck.observe),
+            DetectionKind::Oscillation => (self.oscillation.enabled, self.oscillation.observe),
+            DetectionKind::Deviation => (self.deviation.enabled, self.deviation.observe),
+            DetectionKind::ResourceBurn => (self.resource_burn.enabled, self.resource_burn.observe),
+            DetectionKind::Regression => (self.regression.enabled, self.regression.observe),
+            DetectionKind::TestTampering => (self.test_tampering.enabled, self.test_tampering.observe),
+            DetectionKind::NoChange => (self.no_change.enabled, self.no_change.observe),
+            DetectionKind::AgentFailure => (self.agent_failure.enabled, self.agent_failure.observe),
         }
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::audit::{AuditEntry, AuditEvent};
-use super::detection::{Detection, Kind};
-use super::intervention::Level;
-use super::report::Followed;
+use super::detection::{Detection, DetectionKind};
+use super::intervention::InterventionLevel;
+use super::report::ProgressCounts;
 use super::settings::OversightSettings;
 
 /// Causes that a standing detection remembers having told.
@@ -42,23 +42,23 @@ pub struct OverseerState {
     /// Times that the best iteration was restored.
     pub restores: u32,
     /// Detections by kind.
-    pub detections: BTreeMap<Kind, u32>,
+    pub detections: BTreeMap<DetectionKind, u32>,
     /// Interventions by level.
-    pub interventions: BTreeMap<Level, u32>,
+    pub interventions: BTreeMap<InterventionLevel, u32>,
     /// Whether progress followed, by level.
-    pub followed: BTreeMap<Level, Followed>,
+    pub followed: BTreeMap<InterventionLevel, ProgressCounts>,
     /// The last iteration after which each kind was redirected.
-    pub(super) redirected: BTreeMap<Kind, u32>,
-    standing: BTreeMap<Kind, Standing>,
+    pub(super) redirected: BTreeMap<DetectionKind, u32>,
+    standing: BTreeMap<DetectionKind, ActiveDetection>,
     /// Until after which iteration a kind only warns, because a person resumed in spite of it.
-    acknowledged: BTreeMap<Kind, u32>,
-    awaited: Vec<Awaited>,
+    acknowledged: BTreeMap<DetectionKind, u32>,
+    awaited: Vec<PendingIntervention>,
 }
 
 /// A detection that stands, with what was done about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Standing {
-    level: Level,
+struct ActiveDetection {
+    level: InterventionLevel,
     /// After which iteration the level was reached.
     since: u32,
     /// After which iteration it was seen last.
@@ -72,8 +72,8 @@ struct Standing {
 
 /// An intervention whose effect is not known yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Awaited {
-    level: Level,
+struct PendingIntervention {
+    level: InterventionLevel,
     iteration: u32,
     /// Best completion until then.
     completion: f64,
@@ -84,14 +84,14 @@ impl OverseerState {
     /// does not mend, for good: the loop's limits still hold.
     pub fn resume(&mut self, iteration: u32, by: &str, settings: &OversightSettings) -> AuditEntry {
         let paused = std::mem::take(&mut self.standing);
-        for (kind, standing) in paused.into_iter().filter(|(_, standing)| standing.level >= Level::Pause) {
+        for (kind, standing) in paused.into_iter().filter(|(_, standing)| standing.level >= InterventionLevel::Pause) {
             let until = match kind {
-                Kind::ResourceBurn => u32::MAX,
+                DetectionKind::ResourceBurn => u32::MAX,
                 _ => iteration.saturating_add(settings.grace_iterations),
             };
             self.acknowledged.insert(kind, until);
             // The redirects that did not help count on, until it is gone.
-            let anew = Standing { level: Level::Log, since: iteration, seen: iteration, told: Vec::new(), ..standing };
+            let anew = ActiveDetection { level: InterventionLevel::Log, since: iteration, seen: iteration, told: Vec::new(), ..standing };
             self.standing.insert(kind, anew);
         }
         self.redirected.clear();
@@ -106,7 +106,7 @@ impl OverseerState {
             if detections.iter().any(|detection| detection.kind == *kind) {
                 return true;
             }
-            if *kind == Kind::Regression {
+            if *kind == DetectionKind::Regression {
                 let reason = format!("{kind} recovered");
                 withdrawn.push(AuditEntry {
                     kind: Some(*kind),
@@ -126,14 +126,14 @@ impl OverseerState {
         &mut self,
         iteration: u32,
         detection: &Detection,
-        asked: Level,
+        asked: InterventionLevel,
         climb_after: Option<u32>,
         redirects: u32,
-    ) -> (Level, bool) {
+    ) -> (InterventionLevel, bool) {
         let quiet = self.acknowledged.get(&detection.kind).is_some_and(|until| iteration <= *until);
-        let most = if quiet { Level::Warn } else { Level::Abort };
-        let standing = self.standing.entry(detection.kind).or_insert(Standing {
-            level: Level::Log,
+        let most = if quiet { InterventionLevel::Warn } else { InterventionLevel::Abort };
+        let standing = self.standing.entry(detection.kind).or_insert(ActiveDetection {
+            level: InterventionLevel::Log,
             since: iteration,
             seen: iteration,
             told: Vec::new(),
@@ -141,11 +141,11 @@ impl OverseerState {
         });
         standing.seen = iteration;
         let stands_for = iteration.saturating_sub(standing.since);
-        let persists = standing.level > Level::Log && climb_after.is_some_and(|climb_after| stands_for >= climb_after);
-        let again = standing.level == Level::Redirect && standing.redirects < redirects;
+        let persists = standing.level > InterventionLevel::Log && climb_after.is_some_and(|climb_after| stands_for >= climb_after);
+        let again = standing.level == InterventionLevel::Redirect && standing.redirects < redirects;
         let climbed = if persists && !again { standing.level.climbed() } else { standing.level };
         let level = asked.max(climbed).min(most);
-        if persists && again && level == Level::Redirect {
+        if persists && again && level == InterventionLevel::Redirect {
             standing.since = iteration;
             standing.told.clear();
         }
@@ -157,7 +157,7 @@ impl OverseerState {
         let level = standing.level;
         let fresh = !standing.told.contains(&detection.cause);
         if fresh {
-            standing.redirects += u32::from(level == Level::Redirect);
+            standing.redirects += u32::from(level == InterventionLevel::Redirect);
             standing.told.truncate(MAX_TOLD - 1);
             standing.told.insert(0, detection.cause.clone());
         }
@@ -165,15 +165,15 @@ impl OverseerState {
     }
 
     /// Counts an intervention, and waits for what follows it; `best` is the best completion until now.
-    pub(super) fn count(&mut self, iteration: u32, kind: Kind, level: Level, best: f64) {
+    pub(super) fn count(&mut self, iteration: u32, kind: DetectionKind, level: InterventionLevel, best: f64) {
         *self.interventions.entry(level).or_default() += 1;
-        if level == Level::Redirect {
+        if level == InterventionLevel::Redirect {
             self.redirected.insert(kind, iteration);
         }
-        if matches!(level, Level::Warn | Level::Redirect) && self.awaited.len() < MAX_AWAITED {
+        if matches!(level, InterventionLevel::Warn | InterventionLevel::Redirect) && self.awaited.len() < MAX_AWAITED {
             // Kept to a millionth, which reads back as it was written.
             let completion = (best.clamp(0.0, 1.0) * 1e6).round() / 1e6;
-            self.awaited.push(Awaited { level, iteration, completion });
+            self.awaited.push(PendingIntervention { level, iteration, completion });
         }
     }
 

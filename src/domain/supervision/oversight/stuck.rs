@@ -1,7 +1,7 @@
 //! Stuck: the same error or the same insight again and again, no progress at all, or a standstill that is unlike the loop.
 
-use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::{Scene, percent};
+use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::detection_input::{DetectionInput, percent};
 use crate::domain::model::record::Record;
 use crate::domain::model::signature::normalise;
 
@@ -9,35 +9,35 @@ use crate::domain::model::signature::normalise;
 const MAX_TEXT: usize = 400;
 
 /// A loop that is getting somewhere is not stuck, whatever repeats, unless what it gained lately is no step of its own.
-pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
-    let settings = &scene.settings.stuck;
-    let pace = scene.pace();
+pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
+    let settings = &input.settings.stuck;
+    let pace = input.progress_rate();
     let stands = pace.chance < settings.standstill_chance;
-    if scene.progressing() && !stands {
+    if input.progressing() && !stands {
         return None;
     }
-    let slow = scene.rate(settings.progress_window) < scene.settings.min_progress;
+    let slow = input.rate(settings.progress_window) < input.settings.min_progress;
     let mut evidence = Vec::new();
-    let mut severity = Severity::High;
-    let error = if slow { repeated_error(scene) } else { None };
+    let mut severity = DetectionSeverity::High;
+    let error = if slow { repeated_error(input) } else { None };
     if let Some((error, times)) = &error {
         if *times >= settings.critical_error_count {
-            severity = Severity::Critical;
+            severity = DetectionSeverity::Critical;
         }
         let text = format!("the same error in {times} of the last {} iterations: {error}", settings.window);
-        evidence.push(Evidence::new("same_error", *times, settings.same_error_count, text));
+        evidence.push(DetectionEvidence::new("same_error", *times, settings.same_error_count, text));
     }
     if stands {
         let text = format!("no progress for {} iterations, which its own pace does not explain", pace.still);
-        evidence.push(Evidence::new("standstill", pace.chance, settings.standstill_chance, text));
+        evidence.push(DetectionEvidence::new("standstill", pace.chance, settings.standstill_chance, text));
     }
-    if let Some(gain) = gain_without_progress(scene) {
+    if let Some(gain) = gain_without_progress(input) {
         let text = format!("{} gained in {} iterations", percent(gain), settings.no_progress_iterations);
-        evidence.push(Evidence::new("no_progress", gain, settings.no_progress_gain, text));
+        evidence.push(DetectionEvidence::new("no_progress", gain, settings.no_progress_gain, text));
     }
-    if slow && let Some(reflection) = repeated_reflection(scene) {
+    if slow && let Some(reflection) = repeated_reflection(input) {
         let times = settings.same_reflection_count;
-        evidence.push(Evidence::new(
+        evidence.push(DetectionEvidence::new(
             "same_reflection",
             times,
             times,
@@ -46,10 +46,10 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     }
     // The alarm looks at few iterations; by itself it takes a plateau for the end of the road.
     let enough = evidence.len() >= settings.alarm_beside as usize;
-    if slow && enough && scene.control.alarm("stuck_loop").is_some() {
-        evidence.push(Evidence::new("alarm", 1, 1, "control raised the alarm stuck_loop".to_owned()));
+    if slow && enough && input.control.alarm("stuck_loop").is_some() {
+        evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm stuck_loop".to_owned()));
     }
-    let detection = Detection::of(Kind::Stuck, severity, evidence)?;
+    let detection = Detection::of(DetectionKind::Stuck, severity, evidence)?;
     Some(match error {
         Some((error, _)) => detection.about(&error),
         None => detection,
@@ -57,16 +57,16 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
 }
 
 /// The newest error, and how often it is in the window, where that is often.
-fn repeated_error(scene: &Scene<'_>) -> Option<(String, u32)> {
-    let settings = &scene.settings.stuck;
-    let (same, error) = occurrences(scene.recent(settings.window), |record| record.error_signature.as_deref())?;
+fn repeated_error(input: &DetectionInput<'_>) -> Option<(String, u32)> {
+    let settings = &input.settings.stuck;
+    let (same, error) = occurrences(input.recent(settings.window), |record| record.error_signature.as_deref())?;
     (same >= settings.same_error_count).then_some((error, same))
 }
 
 /// The newest reflection, where it is the same as those before.
-fn repeated_reflection(scene: &Scene<'_>) -> Option<String> {
-    let times = scene.settings.stuck.same_reflection_count;
-    let (same, reflection) = occurrences(scene.recent(times), |record| record.reflection.as_deref())?;
+fn repeated_reflection(input: &DetectionInput<'_>) -> Option<String> {
+    let times = input.settings.stuck.same_reflection_count;
+    let (same, reflection) = occurrences(input.recent(times), |record| record.reflection.as_deref())?;
     (same >= times).then_some(reflection)
 }
 
@@ -82,14 +82,14 @@ fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'
 }
 
 /// Returns the total gain of the last iterations if there are enough of them and the gain is too small.
-fn gain_without_progress(scene: &Scene<'_>) -> Option<f64> {
-    let settings = &scene.settings.stuck;
-    let unseen = scene.leaps() && scene.pace().still < settings.no_progress_iterations;
-    if unseen || scene.recent(settings.no_progress_iterations).len() < settings.no_progress_iterations as usize {
+fn gain_without_progress(input: &DetectionInput<'_>) -> Option<f64> {
+    let settings = &input.settings.stuck;
+    let unseen = input.is_all_or_nothing() && input.progress_rate().still < settings.no_progress_iterations;
+    if unseen || input.recent(settings.no_progress_iterations).len() < settings.no_progress_iterations as usize {
         return None;
     }
     // From where they started, which is the record before them where there is one.
-    let (start, after) = scene.recent(settings.no_progress_iterations.saturating_add(1)).split_first()?;
+    let (start, after) = input.recent(settings.no_progress_iterations.saturating_add(1)).split_first()?;
     let best = after.iter().map(|record| record.completion).fold(start.completion, f64::max);
     let gain = best - start.completion;
     (gain < settings.no_progress_gain).then_some(gain)

@@ -1,14 +1,14 @@
 //! Test tampering: the iteration's change weakened what measures it. The one detection that finished work does not excuse.
 
-use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::{Scene, line, number};
+use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::detection_input::{DetectionInput, line, number};
 use crate::domain::model::record::Record;
 
 /// Findings that are named; the others are counted.
 const MAX_NAMED: usize = 3;
 
-pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
-    let findings = &scene.last.tampering;
+pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
+    let findings = &input.last.tampering;
     let count = u32::try_from(findings.len()).unwrap_or(u32::MAX);
     let named: Vec<String> = findings.iter().take(MAX_NAMED).map(|finding| line(finding)).collect();
     let evidence = (count > 0).then(|| {
@@ -17,24 +17,24 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
         } else {
             String::new()
         };
-        Evidence::new("weakened_checks", count, 1, format!("{}{more}", named.join("; ")))
+        DetectionEvidence::new("weakened_checks", count, 1, format!("{}{more}", named.join("; ")))
     });
-    let skipped = skipped(scene);
-    let times = scene.history.iter().filter(|record| !record.tampering.is_empty()).count();
-    let again = scene.redirected.get(&Kind::TestTampering).is_some_and(|then| *then < number(scene.history))
-        && times > scene.settings.test_tampering.repeats as usize;
-    let severity = if again { Severity::Critical } else { Severity::High };
-    Detection::of(Kind::TestTampering, severity, evidence.into_iter().chain(skipped).collect())
+    let skipped = skipped(input);
+    let times = input.history.iter().filter(|record| !record.tampering.is_empty()).count();
+    let again = input.redirected.get(&DetectionKind::TestTampering).is_some_and(|then| *then < number(input.history))
+        && times > input.settings.test_tampering.repeats as usize;
+    let severity = if again { DetectionSeverity::Critical } else { DetectionSeverity::High };
+    Detection::of(DetectionKind::TestTampering, severity, evidence.into_iter().chain(skipped).collect())
 }
 
 /// Tests that ran once and are skipped now.
-fn skipped(scene: &Scene<'_>) -> Option<Evidence> {
-    let least = scene.settings.test_tampering.skipped;
+fn skipped(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
+    let least = input.settings.test_tampering.skipped;
     let ran = |record: &Record| Some(record.tests_passing? + record.tests_failing?);
-    let (now, skipped) = (ran(scene.last)?, scene.last.tests_skipped?);
-    let most = scene.history.iter().filter_map(ran).fold(now, f64::max);
-    let fewest = scene.history.iter().filter_map(|record| record.tests_skipped).fold(skipped, f64::min);
+    let (now, skipped) = (ran(input.last)?, input.last.tests_skipped?);
+    let most = input.history.iter().filter_map(ran).fold(now, f64::max);
+    let fewest = input.history.iter().filter_map(|record| record.tests_skipped).fold(skipped, f64::min);
     let count = (most - now).min(skipped - fewest);
     let text = format!("{count} tests that ran before are skipped");
-    (least > 0 && count >= f64::from(least)).then(|| Evidence::new("skipped_tests", count, least, text))
+    (least > 0 && count >= f64::from(least)).then(|| DetectionEvidence::new("skipped_tests", count, least, text))
 }

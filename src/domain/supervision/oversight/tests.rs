@@ -8,7 +8,7 @@ mod properties;
 mod settings;
 
 use super::*;
-use crate::domain::supervision::{Preset, SupervisionSettings};
+use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
 /// A trace with these completions, numbered from 1, each record finished by `change`, which gets its place from 0.
 fn trace(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
@@ -27,58 +27,58 @@ fn flat(length: usize, change: impl Fn(usize, &mut Record)) -> Vec<Record> {
 
 /// The thresholds of the design, which stay where they are when defaults move.
 fn design() -> OversightSettings {
-    SupervisionSettings::of(Preset::Seed).oversight
+    SupervisionSettings::of(SupervisionPreset::Seed).oversight
 }
 
 /// A loop that is reviewed after each iteration.
-struct Loop {
+struct ReviewedLoop {
     facts: TaskFacts,
     control: ControlView,
     settings: OversightSettings,
     state: OverseerState,
 }
 
-impl Default for Loop {
+impl Default for ReviewedLoop {
     fn default() -> Self {
         let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
         Self { facts, control: ControlView::default(), settings: design(), state: OverseerState::default() }
     }
 }
 
-impl Loop {
+impl ReviewedLoop {
     fn on(task: &str) -> Self {
         let mut it = Self::default();
         it.facts.task = task.to_owned();
         it
     }
 
-    fn with_alarm(name: &str, severity: Severity) -> Self {
+    fn with_alarm(name: &str, severity: DetectionSeverity) -> Self {
         let control = ControlView { alarms: vec![(name.to_owned(), severity)], ..ControlView::default() };
         Self { control, ..Self::default() }
     }
 
-    fn review(&mut self, history: &[Record]) -> Verdict {
+    fn review(&mut self, history: &[Record]) -> OversightVerdict {
         review(&mut self.state, history, &self.facts, &self.control, &self.settings)
     }
 
     /// Reviews the whole trace, iteration by iteration.
-    fn run(&mut self, records: &[Record]) -> Vec<Verdict> {
+    fn run(&mut self, records: &[Record]) -> Vec<OversightVerdict> {
         (1..=records.len()).map(|until| self.review(&records[..until])).collect()
     }
 }
 
 /// Severity of a kind in a verdict.
-fn severity(verdict: &Verdict, kind: Kind) -> Option<Severity> {
+fn severity(verdict: &OversightVerdict, kind: DetectionKind) -> Option<DetectionSeverity> {
     verdict.detections.iter().find(|found| found.kind == kind).map(|found| found.severity)
 }
 
 /// Level of a kind in a verdict.
-fn level(verdict: &Verdict, kind: Kind) -> Option<Level> {
+fn level(verdict: &OversightVerdict, kind: DetectionKind) -> Option<InterventionLevel> {
     verdict.interventions.iter().find(|done| done.kind == kind).map(|done| done.level)
 }
 
 /// Names of the signals of a kind, over all verdicts.
-fn signals(verdicts: &[Verdict], kind: Kind) -> Vec<&str> {
+fn signals(verdicts: &[OversightVerdict], kind: DetectionKind) -> Vec<&str> {
     let found = verdicts.iter().flat_map(|verdict| &verdict.detections).filter(|found| found.kind == kind);
     found.flat_map(|found| &found.evidence).map(|evidence| evidence.signal.as_str()).collect()
 }

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{End, Ended, Trace, end};
+use super::{EndKind, PredictedEnd, Trace, end};
 use crate::domain::supervision::SupervisionSettings;
-use crate::domain::supervision::oversight::Level;
+use crate::domain::supervision::oversight::InterventionLevel;
 
 /// Result of settings on one trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct TraceOutcome {
     /// End of the loop; `None` if it does not end.
-    pub ended: Option<Ended>,
+    pub ended: Option<PredictedEnd>,
     /// Iterations of the trace that would not have been taken: those after a pause or an end, where it never finished.
     pub saved: u64,
     /// Interventions above LOG, each counted once, until it ended.
@@ -41,8 +41,8 @@ pub struct Comparison {
 }
 
 /// Replays each trace with the settings; returns the results in order and their comparison.
-pub fn compare(traces: &[Trace], settings: &SupervisionSettings) -> (Vec<Outcome>, Comparison) {
-    let outcomes: Vec<Outcome> = traces.iter().map(|trace| outcome(trace, settings)).collect();
+pub fn compare(traces: &[Trace], settings: &SupervisionSettings) -> (Vec<TraceOutcome>, Comparison) {
+    let outcomes: Vec<TraceOutcome> = traces.iter().map(|trace| outcome(trace, settings)).collect();
     let mut all = Comparison { loops: traces.len() as u64, ..Comparison::default() };
     for (trace, outcome) in traces.iter().zip(&outcomes) {
         all.healthy += u64::from(finishes(trace));
@@ -59,19 +59,19 @@ fn finishes(trace: &Trace) -> bool {
     trace.records.iter().any(|record| record.clone().cleaned().0.is_finished())
 }
 
-fn outcome(trace: &Trace, settings: &SupervisionSettings) -> Outcome {
+fn outcome(trace: &Trace, settings: &SupervisionSettings) -> TraceOutcome {
     let (mut ended, mut interventions, mut taken) = (None, 0, 0);
     for (record, review) in trace.reviews(settings) {
         taken += 1;
-        let fresh = review.verdict.interventions.iter().filter(|done| done.fresh && done.level > Level::Log);
+        let fresh = review.verdict.interventions.iter().filter(|done| done.fresh && done.level > InterventionLevel::Log);
         interventions += fresh.count() as u64;
-        ended = end(&record, &review).map(|by| Ended { iteration: review.control.iteration, by });
+        ended = end(&record, &review).map(|by| PredictedEnd { iteration: review.control.iteration, by });
         if ended.is_some() {
             break;
         }
     }
     let healthy = finishes(trace);
-    let stopped = healthy && ended.is_some_and(|ended| ended.by != End::Finished);
+    let stopped = healthy && ended.is_some_and(|ended| ended.by != EndKind::Finished);
     let saved = if healthy { 0 } else { trace.records.len() as u64 - taken };
-    Outcome { ended, saved, interventions, disturbed: healthy && (interventions > 0 || stopped), stopped }
+    TraceOutcome { ended, saved, interventions, disturbed: healthy && (interventions > 0 || stopped), stopped }
 }

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::supervision::Review;
-use crate::domain::supervision::control::{Action, AlarmKind, Severity, Trend, Urgency};
-use crate::domain::supervision::oversight::{self, Health, Kind, Level};
+use crate::domain::supervision::SupervisionReview;
+use crate::domain::supervision::control::{ControlAction, AlarmKind, AlarmSeverity, Trend, Urgency};
+use crate::domain::supervision::oversight::{self, Health, DetectionKind, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 
 /// Output of the replay for one iteration. The keys are the format; their order is not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Line {
+pub struct ReplayLine {
     /// From 1.
     pub iteration: u64,
     /// P, 0..1.
@@ -37,7 +37,7 @@ pub struct Line {
     /// Band of u.
     pub urgency: Urgency,
     /// Action that control recommends.
-    pub action: Action,
+    pub action: ControlAction,
     /// Iterations still needed; null where it does not get better.
     pub forecast: Option<u64>,
     /// The alarms that stand.
@@ -59,7 +59,7 @@ pub struct AlarmMark {
     #[serde(rename = "type")]
     pub kind: AlarmKind,
     /// Severity.
-    pub severity: Severity,
+    pub severity: AlarmSeverity,
 }
 
 /// A detection in a line.
@@ -67,23 +67,23 @@ pub struct AlarmMark {
 pub struct DetectionMark {
     /// Kind of the detection.
     #[serde(rename = "type")]
-    pub kind: Kind,
+    pub kind: DetectionKind,
     /// Severity.
-    pub severity: oversight::Severity,
+    pub severity: oversight::AlarmSeverity,
 }
 
 /// An intervention in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterventionMark {
     /// Level of the intervention.
-    pub level: Level,
+    pub level: InterventionLevel,
     /// Because of what.
     #[serde(rename = "type")]
-    pub kind: Kind,
+    pub kind: DetectionKind,
 }
 
-impl From<&Review> for Line {
-    fn from(review: &Review) -> Self {
+impl From<&SupervisionReview> for ReplayLine {
+    fn from(review: &SupervisionReview) -> Self {
         let (decision, verdict) = (&review.control, &review.verdict);
         let (metrics, gains) = (decision.metrics, decision.gains.gains);
         Self {

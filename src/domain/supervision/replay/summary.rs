@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::Record;
-use crate::domain::supervision::Review;
-use crate::domain::supervision::control::{Action, AlarmKind, Severity};
-use crate::domain::supervision::oversight::{Decision, Kind, Level};
+use crate::domain::supervision::SupervisionReview;
+use crate::domain::supervision::control::{ControlAction, AlarmKind, AlarmSeverity};
+use crate::domain::supervision::oversight::{OversightDecision, DetectionKind, InterventionLevel};
 
 /// Cause of a loop's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum EndKind {
     /// Everything holds, and no check was weakened for it.
     Finished,
     /// It would wait for a person.
@@ -23,47 +23,47 @@ pub enum End {
 
 /// End of a replayed loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct PredictedEnd {
     /// After which iteration.
     pub iteration: u64,
     /// Cause.
-    pub by: End,
+    pub by: EndKind,
 }
 
 /// Whether and how a loop ends with an iteration: work that is finished needs no decision, unless checks were weakened.
-pub fn end(record: &Record, review: &Review) -> Option<End> {
-    let weakened = review.verdict.detections.iter().any(|found| found.kind == Kind::TestTampering);
+pub fn end(record: &Record, review: &SupervisionReview) -> Option<EndKind> {
+    let weakened = review.verdict.detections.iter().any(|found| found.kind == DetectionKind::TestTampering);
     match review.decision() {
-        _ if record.is_finished() && !weakened => Some(End::Finished),
-        Decision::Abort => Some(End::Abort),
-        Decision::Pause => Some(End::Pause),
-        _ if review.gives_up.is_some() => Some(End::Pause),
-        Decision::Continue | Decision::ContinueWithDirectives => None,
+        _ if record.is_finished() && !weakened => Some(EndKind::Finished),
+        OversightDecision::Abort => Some(EndKind::Abort),
+        OversightDecision::Pause => Some(EndKind::Pause),
+        _ if review.gives_up.is_some() => Some(EndKind::Pause),
+        OversightDecision::Continue | OversightDecision::ContinueWithDirectives => None,
     }
 }
 
 /// A whole replay in counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Summary {
+pub struct ReplaySummary {
     /// Number of iterations.
     pub iterations: u64,
     /// Alarms raised, by type.
     pub alarms: BTreeMap<AlarmKind, u64>,
     /// The same alarms, by the worst severity that each came to.
-    pub severities: BTreeMap<Severity, u64>,
+    pub severities: BTreeMap<AlarmSeverity, u64>,
     /// Iterations, by what control recommended.
-    pub actions: BTreeMap<Action, u64>,
+    pub actions: BTreeMap<ControlAction, u64>,
     /// Iterations in which a detection was found, by type.
-    pub detections: BTreeMap<Kind, u64>,
+    pub detections: BTreeMap<DetectionKind, u64>,
     /// Interventions by level, each counted once, when it was new.
-    pub interventions: BTreeMap<Level, u64>,
+    pub interventions: BTreeMap<InterventionLevel, u64>,
     /// The first end that there would have been; `None` where it would go on.
-    pub ended: Option<Ended>,
+    pub ended: Option<PredictedEnd>,
 }
 
-impl Summary {
+impl ReplaySummary {
     /// Counts reviews, which come in order with their records.
-    pub fn of<'a>(reviews: impl IntoIterator<Item = &'a (Record, Review)>) -> Self {
+    pub fn of<'a>(reviews: impl IntoIterator<Item = &'a (Record, SupervisionReview)>) -> Self {
         let mut summary = Self::default();
         let mut worst = BTreeMap::new();
         for (record, review) in reviews {
@@ -83,7 +83,7 @@ impl Summary {
             for done in review.verdict.interventions.iter().filter(|done| done.fresh) {
                 *summary.interventions.entry(done.level).or_default() += 1;
             }
-            let ended = end(record, review).map(|by| Ended { iteration: decision.iteration, by });
+            let ended = end(record, review).map(|by| PredictedEnd { iteration: decision.iteration, by });
             summary.ended = summary.ended.or(ended);
         }
         for severity in worst.into_values() {

@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use super::*;
-use crate::domain::supervision::oversight::{Kind, Level};
+use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel};
 
-fn replay(text: &str) -> Vec<(Record, Review)> {
+fn replay(text: &str) -> Vec<(Record, SupervisionReview)> {
     Trace::parse(text).unwrap().reviews(&SupervisionSettings::default()).collect()
 }
 
-fn line(review: &(Record, Review)) -> Line {
-    Line::from(&review.1)
+fn line(review: &(Record, SupervisionReview)) -> ReplayLine {
+    ReplayLine::from(&review.1)
 }
 
 fn refused(text: &str) -> String {
@@ -54,17 +54,17 @@ fn a_line_has_the_keys_of_the_format() {
     let reviews = replay("{\"iteration\": 1, \"completion\": 0.4}\n{\"iteration\": 2, \"completion\": 0.1}");
     insta::assert_snapshot!(serde_json::to_string(&line(&reviews[1])).unwrap(), @r#"{"iteration":2,"p":0.9,"i":1.44,"d":0.30000000000000004,"d_raw":0.30000000000000004,"velocity":-0.30000000000000004,"trend":"regressing","profile":"conservative","kp":0.44,"ki":0.12,"kd":0.295,"control_signal":0.6573,"urgency":"high","action":"pause","forecast":null,"alarms":[{"type":"regression","severity":"critical"},{"type":"derivative_spike","severity":"warning"}],"detections":[{"type":"regression","severity":"high"}],"interventions":[{"level":"warn","type":"regression"}],"strategy":"persist","status":"warning"}"#);
     let text = serde_json::to_string(&line(&reviews[0])).unwrap();
-    assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line(&reviews[0]));
+    assert_eq!(serde_json::from_str::<ReplayLine>(&text).unwrap(), line(&reviews[0]));
 }
 
 #[test]
 fn a_summary_counts_what_was_raised_and_knows_the_first_end() {
     let stuck = "{\"completion\": 0.3}\n".repeat(8);
-    let summary = Summary::of(&replay(&stuck));
+    let summary = ReplaySummary::of(&replay(&stuck));
     insta::assert_snapshot!(serde_json::to_string(&summary).unwrap(), @r#"{"iterations":8,"alarms":{"stuck_loop":1},"severities":{"critical":1},"actions":{"continue":1,"adjust":2,"pause":5},"detections":{"stuck":4,"no_change":6},"interventions":{"warn":1,"redirect":6,"pause":2},"ended":{"iteration":7,"by":"pause"}}"#);
-    let done = Summary::of(&replay("{\"completion\": 0.5}\n{\"completion\": 1}"));
-    assert_eq!(done.ended, Some(Ended { iteration: 2, by: End::Finished }));
-    assert_eq!(Summary::of(&[]), Summary::default());
+    let done = ReplaySummary::of(&replay("{\"completion\": 0.5}\n{\"completion\": 1}"));
+    assert_eq!(done.ended, Some(PredictedEnd { iteration: 2, by: EndKind::Finished }));
+    assert_eq!(ReplaySummary::of(&[]), ReplaySummary::default());
 }
 
 /// Eight iterations that go nowhere, with the same error.
@@ -84,7 +84,7 @@ fn a_loop_that_is_stuck_is_redirected_and_then_held_in_its_replay() {
     let text: Vec<String> = reviews
         .iter()
         .map(|review| {
-            let Line { iteration, detections, interventions, strategy, status, .. } = line(review);
+            let ReplayLine { iteration, detections, interventions, strategy, status, .. } = line(review);
             serde_json::to_string(&(iteration, detections, interventions, strategy, status)).unwrap()
         })
         .collect();
@@ -98,9 +98,9 @@ fn a_loop_that_is_stuck_is_redirected_and_then_held_in_its_replay() {
     [7,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"critical"}],[{"level":"redirect","type":"stuck"},{"level":"pause","type":"no_change"}],"pivot","paused"]
     [8,[{"type":"stuck","severity":"critical"},{"type":"no_change","severity":"critical"}],[{"level":"pause","type":"stuck"},{"level":"pause","type":"no_change"}],"pivot","paused"]
     "#);
-    let summary = Summary::of(&reviews);
-    assert_eq!(summary.interventions[&Level::Redirect], 6);
-    assert_eq!(summary.ended.map(|ended| ended.by), Some(End::Pause));
+    let summary = ReplaySummary::of(&reviews);
+    assert_eq!(summary.interventions[&InterventionLevel::Redirect], 6);
+    assert_eq!(summary.ended.map(|ended| ended.by), Some(EndKind::Pause));
 }
 
 #[test]
@@ -169,5 +169,5 @@ fn two_thousand_iterations_are_judged_like_a_short_loop() {
     let lines: Vec<_> = long.reviews(&settings).map(|review| line(&review)).collect();
     assert_eq!((lines.len(), &lines[..200]), (ITERATIONS as usize, first.as_slice()));
     let kinds: Vec<_> = lines[lines.len() - 1].detections.iter().map(|found| found.kind).collect();
-    assert!(kinds.contains(&Kind::NoChange), "{kinds:?}");
+    assert!(kinds.contains(&DetectionKind::NoChange), "{kinds:?}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::StrategySettings;
-use crate::domain::model::record::{MAX_BLOCKERS, Met, Record};
+use crate::domain::model::record::{MAX_BLOCKERS, SeenErrors, Record};
 use crate::domain::model::signature::{first_error, normalise};
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::supervision::TaskFacts;
@@ -135,9 +135,9 @@ fn budget_used(history: &[Record], facts: &TaskFacts) -> f64 {
 /// was met.
 fn without_progress(history: &[Record], min_progress: f64) -> u32 {
     let (mut reached, mut without) = (0.0, 0);
-    let (leaps, mut met) = (Record::leaps(history), Met::default());
+    let (all_or_nothing, mut seen_errors) = (Record::is_all_or_nothing(history), SeenErrors::default());
     for record in history.iter().filter(|record| record.tampering.is_empty()) {
-        let moved = met.is_new(record) && leaps;
+        let moved = seen_errors.is_new(record) && all_or_nothing;
         if moved || record.completion > reached + min_progress {
             (reached, without) = (record.completion.max(reached), 0);
         } else {

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::OutlookSettings;
-use crate::domain::supervision::experience::{Earlier, Experience};
-use crate::domain::supervision::pace::Pace;
+use crate::domain::supervision::experience::{EarlierLoop, Experience};
+use crate::domain::supervision::progress_rate::ProgressRate;
 
 /// Loops that what is not known yet counts for, beside those that came before.
 const UNKNOWN_LOOPS: f64 = 3.0;
@@ -37,7 +37,7 @@ pub struct Outlook {
 impl Outlook {
     /// Estimates the outlook of a loop with this rate of progress and `left` iterations, in a repository with these
     /// earlier loops; `None` if the rate is not known yet and there are no earlier loops.
-    pub fn of(pace: &Pace, left: f64, experience: &Experience, settings: &OutlookSettings) -> Option<Self> {
+    pub fn of(progress_rate: &ProgressRate, left: f64, experience: &Experience, settings: &OutlookSettings) -> Option<Self> {
         let alone = Self::alone(pace, left, settings);
         let learns = settings.learnt_after > 0 && pace.later >= settings.learnt_after;
         if !learns || experience.paces().next().is_none() {
@@ -47,7 +47,7 @@ impl Outlook {
     }
 
     /// Estimates the outlook from the loop's own rate alone.
-    fn alone(pace: &Pace, left: f64, settings: &OutlookSettings) -> Option<Self> {
+    fn alone(progress_rate: &ProgressRate, left: f64, settings: &OutlookSettings) -> Option<Self> {
         if pace.steps < settings.steps || pace.gain <= 0.0 {
             return None;
         }
@@ -61,13 +61,13 @@ impl Outlook {
     /// Estimates the outlook by Bayes' rule: the loop resembles one of the earlier loops, weighted by how well each
     /// explains the progress so far, or none of them. The next iterations show which, so that continuing costs at most
     /// those (the value of an option to stop).
-    fn among(experience: &Experience, pace: &Pace, left: f64, alone: Option<Self>, settings: &OutlookSettings) -> Self {
+    fn among(experience: &Experience, progress_rate: &ProgressRate, left: f64, alone: Option<Self>, settings: &OutlookSettings) -> Self {
         let (rest, paced) = ((1.0 - pace.level).max(0.0), f64::from(pace.paced));
         // A loop that has gained nothing yet tells none of them from another.
         let told = |likely: f64| if paced > 0.0 { likely } else { 1.0 };
         let mut all = Mixture { settings, left, loops: 0, weight: 0.0, chance: 0.0, needs: 0.0, worth: 0.0 };
         for earlier in experience.paces() {
-            let Earlier { mean, variance, .. } = *earlier;
+            let EarlierLoop { mean, variance, .. } = *earlier;
             let known = f64::from(earlier.paced);
             let likely = likelihood(pace.gain - paced * mean, paced * variance + paced * paced * variance / known);
             all.add(told(likely), chance(rest, left, (mean, variance), known + paced, 0.0), rest / mean);
@@ -143,10 +143,10 @@ fn share_below(z: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn pace(steps: u32, gain: f64, level: f64) -> Pace {
+    fn pace(steps: u32, gain: f64, level: f64) -> ProgressRate {
         let each = gain / f64::from(steps);
         let squares = f64::from(steps) * each * each;
-        Pace { steps, moving: steps, later: steps, paced: steps, gain, level, squares, ..Pace::default() }
+        ProgressRate { steps, moving: steps, later: steps, paced: steps, gain, level, squares, ..ProgressRate::default() }
     }
 
     fn outlook(steps: u32, gain: f64, level: f64, left: f64) -> Option<Outlook> {
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_pace_has_to_be_known_first() {
         assert_eq!(outlook(1, 0.1, 0.2, 20.0), None);
-        let idle = Pace { steps: 9, moving: 9, ..Pace::default() };
+        let idle = ProgressRate { steps: 9, moving: 9, ..ProgressRate::default() };
         assert_eq!(Outlook::of(&idle, 20.0, &Experience::default(), &OutlookSettings::default()), None);
     }
 
@@ -171,15 +171,15 @@ mod tests {
 
     /// Loops that gained so much in each of eight iterations.
     fn loops(paces: &[f64]) -> Experience {
-        let each = |mean: &f64| Earlier { mean: *mean, variance: mean * mean / 4.0, paced: 8, ..Earlier::default() };
+        let each = |mean: &f64| EarlierLoop { mean: *mean, variance: mean * mean / 4.0, paced: 8, ..EarlierLoop::default() };
         Experience::of(paces.iter().map(each))
     }
 
     #[test]
     fn earlier_loops_say_what_a_loop_has_not_shown_yet() {
         let settings = OutlookSettings::default();
-        let among = |paces: &[f64], of: Pace| Outlook::of(&of, 18.0, &loops(paces), &settings);
-        let standing = Pace { later: 5, still: 5, level: 0.05, ..Pace::default() };
+        let among = |paces: &[f64], of: ProgressRate| Outlook::of(&of, 18.0, &loops(paces), &settings);
+        let standing = ProgressRate { later: 5, still: 5, level: 0.05, ..ProgressRate::default() };
         assert_eq!(among(&[], standing), None);
         let (slow, fast) = (among(&[0.01; 50], standing).unwrap(), among(&[0.2; 50], standing).unwrap());
         assert!(slow.worth < 0.0 && fast.worth > 30.0 && slow.earlier == 50, "{slow:?} {fast:?}");
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn earlier_loops_have_no_say_too_soon_or_where_that_is_switched_off() {
-        let (young, old) = (Pace { later: 3, ..Pace::default() }, Pace { later: 4, ..Pace::default() });
-        let of = |pace: &Pace, learnt_after| {
+        let (young, old) = (ProgressRate { later: 3, ..ProgressRate::default() }, ProgressRate { later: 4, ..ProgressRate::default() });
+        let of = |pace: &ProgressRate, learnt_after| {
             let settings = OutlookSettings { learnt_after, ..OutlookSettings::default() };
             Outlook::of(pace, 18.0, &loops(&[0.01; 50]), &settings)
         };
@@ -206,7 +206,7 @@ mod tests {
         let wrong = loops(&[f64::NAN, -1.0, f64::INFINITY]);
         assert_eq!(Outlook::of(&old, 18.0, &wrong, &OutlookSettings::default()), None);
         for (left, gain) in [(0.0, 0.0), (1e300, 0.9), (18.0, 1e-300)] {
-            let odd = Pace { later: 9, paced: 9, gain, ..Pace::default() };
+            let odd = ProgressRate { later: 9, paced: 9, gain, ..ProgressRate::default() };
             let found = Outlook::of(&odd, left, &loops(&[1e-9, 1.0]), &OutlookSettings::default()).unwrap();
             assert!(found.worth.is_finite() && (0.0..=1.0).contains(&found.chance), "{found:?}");
         }

@@ -36,10 +36,10 @@ pub enum Approach {
 
 /// Inputs of a plan.
 #[derive(Debug, Clone, Copy)]
-pub struct Situation<'a> {
+pub struct PlanInput<'a> {
     /// Assessment of the loop's current state.
     pub assessment: &'a StateAssessment,
-    /// The REDIRECT that stands, if one does ([`Verdict::redirect`](crate::domain::supervision::oversight::Verdict::redirect)).
+    /// The REDIRECT that stands, if one does ([`OversightVerdict::redirect`](crate::domain::supervision::oversight::OversightVerdict::redirect)).
     pub redirect: Option<&'a Intervention>,
     /// Whether the loop is stuck.
     pub stuck: bool,
@@ -54,7 +54,7 @@ pub struct Situation<'a> {
 /// Something to work on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "text", rename_all = "snake_case")]
-pub enum Priority {
+pub enum WorkPriority {
     /// A failing check, by name.
     Check(String),
     /// Something in the way.
@@ -73,7 +73,7 @@ pub struct StrategyPlan {
     /// Reason.
     pub reasoning: String,
     /// Priorities, most important first.
-    pub priorities: Vec<Priority>,
+    pub priorities: Vec<WorkPriority>,
     /// Further sentences for the prompt.
     pub adjustments: Vec<String>,
 }
@@ -86,7 +86,7 @@ impl StrategyPlan {
 }
 
 /// Plans the next iteration, and remembers the approach it proposes.
-pub fn plan(state: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> StrategyPlan {
+pub fn plan(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> StrategyPlan {
     let rules = [no_progress, redirected, blocked, stuck, oscillating, nearly_done];
     let first = rules.iter().find_map(|rule| rule(state, situation, settings));
     let mut plan = first.unwrap_or_else(|| {
@@ -94,27 +94,27 @@ pub fn plan(state: &mut StrategyState, situation: &Situation<'_>, settings: &Str
     });
     plan.priorities = priorities(situation);
     if plan.approach == Approach::Persist && situation.assessment.progress > settings.near_completion {
-        plan.priorities.retain(|priority| matches!(priority, Priority::Check(_)));
+        plan.priorities.retain(|priority| matches!(priority, WorkPriority::Check(_)));
     }
     plan
 }
 
-type Answer = Option<StrategyPlan>;
+type RuleResult = Option<StrategyPlan>;
 
-fn no_progress(_: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+fn no_progress(_: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let without = situation.assessment.without_progress;
     let reasoning = format!("no progress for {without} iterations");
     (without >= settings.escalation_threshold).then(|| StrategyPlan::new(Approach::Escalate, "", reasoning, &[]))
 }
 
-fn redirected(state: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+fn redirected(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let redirect = situation.redirect?;
     let because = format!("the overseer redirected the loop: {}", redirect.reason);
     Some(pivot(state, situation, settings, redirect.kind.name(), &because))
 }
 
 /// Turns to blockers that were named repeatedly, to each once.
-fn blocked(state: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+fn blocked(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let iteration = situation.assessment.iteration;
     let repeated = situation.assessment.blockers.iter().filter(|blocker| blocker.seen >= settings.blocker_count);
     let mut named = repeated.map(|blocker| (format!("blocker: {}", normalise(&blocker.text)), blocker));
@@ -131,17 +131,17 @@ fn blocked(state: &mut StrategyState, situation: &Situation<'_>, settings: &Stra
     Some(StrategyPlan::new(Approach::Pivot, &name, reasoning, &[&step]))
 }
 
-fn stuck(state: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+fn stuck(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     situation.stuck.then(|| pivot(state, situation, settings, "stuck", "the loop is stuck"))
 }
 
-fn oscillating(_: &mut StrategyState, situation: &Situation<'_>, _: &StrategySettings) -> Answer {
+fn oscillating(_: &mut StrategyState, situation: &PlanInput<'_>, _: &StrategySettings) -> RuleResult {
     let step = "Make one change at a time, and run the first failing check after each.";
     let reasoning = "the loop oscillates".to_owned();
     situation.oscillating.then(|| StrategyPlan::new(Approach::Simplify, "one change at a time", reasoning, &[step]))
 }
 
-fn nearly_done(_: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+fn nearly_done(_: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let progress = situation.assessment.progress;
     let step = "Work only on what still fails, and leave everything else as it is.";
     let reasoning = format!("{:.0} % are done", progress * 100.0);
@@ -153,7 +153,7 @@ fn nearly_done(_: &mut StrategyState, situation: &Situation<'_>, settings: &Stra
 /// reported.
 fn pivot(
     state: &mut StrategyState,
-    situation: &Situation<'_>,
+    situation: &PlanInput<'_>,
     settings: &StrategySettings,
     cause: &str,
     because: &str,
@@ -179,9 +179,9 @@ fn pivot(
     }
 }
 
-fn priorities(situation: &Situation<'_>) -> Vec<Priority> {
-    let checks = situation.assessment.failing.iter().map(|check| Priority::Check(check.name.clone()));
-    let blockers = situation.assessment.blockers.iter().map(|blocker| Priority::Blocker(blocker.text.clone()));
-    let reviews = situation.reviews.iter().map(|text| Priority::Review(text.clone()));
+fn priorities(situation: &PlanInput<'_>) -> Vec<WorkPriority> {
+    let checks = situation.assessment.failing.iter().map(|check| WorkPriority::Check(check.name.clone()));
+    let blockers = situation.assessment.blockers.iter().map(|blocker| WorkPriority::Blocker(blocker.text.clone()));
+    let reviews = situation.reviews.iter().map(|text| WorkPriority::Review(text.clone()));
     checks.chain(blockers).chain(reviews).collect()
 }

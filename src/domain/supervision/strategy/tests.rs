@@ -6,12 +6,12 @@ use super::*;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::{CheckOutcome, CheckReport, DiffStat, FileStat};
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::oversight::{Intervention, Kind, Level, Severity};
-use crate::domain::supervision::{Preset, SupervisionSettings};
+use crate::domain::supervision::oversight::{Intervention, DetectionKind, InterventionLevel, DetectionSeverity};
+use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
 /// The thresholds of the design, which stay where they are when defaults move.
 fn design() -> StrategySettings {
-    SupervisionSettings::of(Preset::Seed).strategy
+    SupervisionSettings::of(SupervisionPreset::Seed).strategy
 }
 
 fn history(completions: &[f64]) -> Vec<Record> {
@@ -32,20 +32,20 @@ fn blocked(history: &mut [Record], times: usize, what: &str) {
     history[from..].iter_mut().for_each(|record| record.blockers = vec![what.to_owned()]);
 }
 
-fn situation(assessment: &StateAssessment) -> Situation<'_> {
-    Situation { assessment, redirect: None, stuck: false, oscillating: false, reviews: &[], failed: &[] }
+fn situation(assessment: &StateAssessment) -> PlanInput<'_> {
+    PlanInput { assessment, redirect: None, stuck: false, oscillating: false, reviews: &[], failed: &[] }
 }
 
-fn planned(situation: &Situation<'_>) -> StrategyPlan {
+fn planned(situation: &PlanInput<'_>) -> StrategyPlan {
     plan(&mut StrategyState::default(), situation, &design())
 }
 
 fn redirected(reason: &str) -> Intervention {
     Intervention {
-        level: Level::Redirect,
-        kind: Kind::Oscillation,
+        level: InterventionLevel::Redirect,
+        kind: DetectionKind::Oscillation,
         cause: "oscillation".to_owned(),
-        severity: Severity::High,
+        severity: DetectionSeverity::High,
         fresh: true,
         reason: reason.to_owned(),
     }
@@ -125,29 +125,29 @@ fn the_first_rule_that_holds_decides() {
     let mut all = history(&[0.85; 8]);
     blocked(&mut all, 3, "no database");
     let at_rest = assessed(&all);
-    let full = Situation { redirect: Some(&redirect), stuck: true, oscillating: true, ..situation(&at_rest) };
+    let full = PlanInput { redirect: Some(&redirect), stuck: true, oscillating: true, ..situation(&at_rest) };
     assert_eq!((at_rest.without_progress, planned(&full).approach), (7, Approach::Escalate));
 
     let mut moving = history(&[0.5, 0.6, 0.7, 0.85]);
     blocked(&mut moving, 3, "no database");
     let assessment = assessed(&moving);
-    let full = Situation { assessment: &assessment, ..full };
+    let full = PlanInput { assessment: &assessment, ..full };
     let found = planned(&full);
     let reasoning = "the overseer redirected the loop: The loop oscillates between approaches: 2 returns";
     assert_eq!((found.approach, found.reasoning.as_str()), (Approach::Pivot, reasoning));
 
-    let found = planned(&Situation { redirect: None, ..full });
+    let found = planned(&PlanInput { redirect: None, ..full });
     assert_eq!((found.approach, found.name.as_str()), (Approach::Pivot, "blocker: no database"));
 
     let assessment = assessed(&history(&[0.5, 0.6, 0.7, 0.85]));
-    let clear = Situation { assessment: &assessment, redirect: None, ..full };
+    let clear = PlanInput { assessment: &assessment, redirect: None, ..full };
     let found = planned(&clear);
     assert_eq!((found.approach, found.name.as_str()), (Approach::Pivot, "find the cause first"));
 
-    let found = planned(&Situation { stuck: false, ..clear });
+    let found = planned(&PlanInput { stuck: false, ..clear });
     assert_eq!((found.approach, found.name.as_str()), (Approach::Simplify, "one change at a time"));
 
-    let found = planned(&Situation { stuck: false, oscillating: false, ..clear });
+    let found = planned(&PlanInput { stuck: false, oscillating: false, ..clear });
     assert_eq!(
         (found.approach, found.reasoning.as_str(), found.adjustments.len()),
         (Approach::Persist, "85 % are done", 1)
@@ -165,7 +165,7 @@ fn no_approach_is_proposed_twice() {
     let failed = vec!["Smallest reproduction did not show the failure.".to_owned()];
     for iteration in 1..40 {
         let assessment = StateAssessment { iteration, ..assessed(&history(&[0.3])) };
-        let stuck = Situation { stuck: true, failed: &failed, ..situation(&assessment) };
+        let stuck = PlanInput { stuck: true, failed: &failed, ..situation(&assessment) };
         let found = plan(&mut state, &stuck, &design());
         if found.approach == Approach::Escalate {
             assert!(found.reasoning.contains("no approach is left; tried before: find the cause first, "));
@@ -206,10 +206,10 @@ fn priorities_in_order() {
     let reviews = vec!["Rename this.".to_owned()];
     let priorities = |records: &[Record]| {
         let assessment = assessed(records);
-        planned(&Situation { reviews: &reviews, ..situation(&assessment) }).priorities
+        planned(&PlanInput { reviews: &reviews, ..situation(&assessment) }).priorities
     };
-    let checks = [Priority::Check("build".to_owned()), Priority::Check("test".to_owned())];
-    let others = [Priority::Blocker("no key".to_owned()), Priority::Review("Rename this.".to_owned())];
+    let checks = [WorkPriority::Check("build".to_owned()), WorkPriority::Check("test".to_owned())];
+    let others = [WorkPriority::Blocker("no key".to_owned()), WorkPriority::Review("Rename this.".to_owned())];
     assert_eq!(priorities(&records), [checks.clone(), others].concat());
     records[0].completion = 0.9;
     assert_eq!(priorities(&records), checks, "near completion only what still fails");
@@ -228,14 +228,14 @@ fn before_an_iteration() {
     };
     assert_eq!(check(&planned, &assessment, Some(2.0)), (vec![], false));
     let late = StateAssessment { budget_used: 0.95, iterations_left: 2.0, ..assessment.clone() };
-    assert_eq!(check(&planned, &late, Some(2.0)), (vec![Severity::Low], false));
+    assert_eq!(check(&planned, &late, Some(2.0)), (vec![DetectionSeverity::Low], false));
     assert!(check(&planned, &late, Some(3.0)).1);
     assert!(check(&planned, &late, None).1);
     let forgetful = StrategyPlan { priorities: Vec::new(), ..planned };
     let mut several = assessment;
     several.blockers.extend([several.blockers[0].clone(), several.blockers[0].clone()]);
     let found = validate_before(&forgetful, &several, None, &settings);
-    let issue = ("nothing is planned about what is in the way: no key and 2 more", Severity::Medium);
+    let issue = ("nothing is planned about what is in the way: no key and 2 more", DetectionSeverity::Medium);
     assert_eq!(found.issues.iter().map(|i| (i.text.as_str(), i.severity)).collect::<Vec<_>>(), [issue]);
 }
 
@@ -272,7 +272,7 @@ proptest! {
         let facts = TaskFacts { max_iterations: limit, max_cost_usd: Some(limit), ..TaskFacts::default() };
         let assessment = assess(&records, &facts, None, None, &settings);
         let redirect = redirected(&texts.concat());
-        let situation = Situation {
+        let situation = PlanInput {
             assessment: &assessment,
             redirect: flags[0].then_some(&redirect),
             stuck: flags[1],

@@ -4,23 +4,23 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Priority, StateAssessment, StrategyPlan, StrategySettings};
+use super::{WorkPriority, StateAssessment, StrategyPlan, StrategySettings};
 use crate::domain::model::record::Record;
-use crate::domain::supervision::oversight::Severity;
+use crate::domain::supervision::oversight::DetectionSeverity;
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Issue {
+pub struct IterationIssue {
     /// Severity.
-    pub severity: Severity,
+    pub severity: DetectionSeverity,
     /// Message, a sentence without a full stop.
     pub text: String,
     /// Advice for the agent, one sentence.
     pub advice: Option<String>,
 }
 
-impl Issue {
-    fn new(severity: Severity, text: String) -> Self {
+impl IterationIssue {
+    fn new(severity: DetectionSeverity, text: String) -> Self {
         Self { severity, text, advice: None }
     }
 }
@@ -29,13 +29,13 @@ impl Issue {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PreValidation {
     /// Problems.
-    pub issues: Vec<Issue>,
+    pub issues: Vec<IterationIssue>,
 }
 
 impl PreValidation {
     /// Whether the loop has to pause instead.
     pub fn stops(&self) -> bool {
-        self.issues.iter().any(|issue| issue.severity == Severity::Critical)
+        self.issues.iter().any(|issue| issue.severity == DetectionSeverity::Critical)
     }
 }
 
@@ -51,25 +51,25 @@ pub fn validate_before(
     found.issues.extend(unaddressed(plan, assessment));
     if assessment.budget_used > settings.budget_critical {
         let fits = forecast.is_some_and(|forecast| forecast <= assessment.iterations_left);
-        let severity = if fits { Severity::Low } else { Severity::Critical };
+        let severity = if fits { DetectionSeverity::Low } else { DetectionSeverity::Critical };
         let forecast = match forecast {
             Some(forecast) => format!("{forecast} more iterations are needed"),
             None => "there is no telling how many more iterations are needed".to_owned(),
         };
         let used = assessment.budget_used * 100.0;
-        found.issues.push(Issue::new(severity, format!("{used:.0} % of the budget are used, and {forecast}")));
+        found.issues.push(IterationIssue::new(severity, format!("{used:.0} % of the budget are used, and {forecast}")));
     }
     found
 }
 
 /// Returns an issue if the plan does not address an open blocker.
-fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Issue> {
+fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<IterationIssue> {
     let planned: BTreeSet<&String> = plan
         .priorities
         .iter()
         .filter_map(|priority| match priority {
-            Priority::Blocker(text) => Some(text),
-            Priority::Check(_) | Priority::Review(_) => None,
+            WorkPriority::Blocker(text) => Some(text),
+            WorkPriority::Check(_) | WorkPriority::Review(_) => None,
         })
         .collect();
     let mut left = assessment.blockers.iter().map(|blocker| &blocker.text).filter(|text| !planned.contains(text));
@@ -78,15 +78,15 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Issu
         0 => String::new(),
         others => format!(" and {others} more"),
     };
-    Some(Issue::new(Severity::Medium, format!("nothing is planned about what is in the way: {first}{more}")))
+    Some(IterationIssue::new(DetectionSeverity::Medium, format!("nothing is planned about what is in the way: {first}{more}")))
 }
 
 /// Looks at how an iteration ended.
-pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Issue> {
+pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<IterationIssue> {
     let mut found = Vec::new();
     // The agent is told of that by how often it was so, and its claims are scored (`intelligence::ClaimSums`).
     if record.completion_signal && !record.is_finished() {
-        found.push(Issue::new(Severity::Medium, "the agent says that it is done and checks fail".to_owned()));
+        found.push(IterationIssue::new(DetectionSeverity::Medium, "the agent says that it is done and checks fail".to_owned()));
     }
     let failed_checks = record.checks.iter().filter(|check| !check.passed).count();
     let tool_errors = record.errors - failed_checks as f64;
@@ -94,13 +94,13 @@ pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Issue
         let text = format!("{tool_errors} errors of the agent's tools");
         let advice =
             format!("Calls of tools that failed in the last iteration: {tool_errors}. Read why before the next one.");
-        found.push(Issue { advice: Some(advice), ..Issue::new(Severity::Medium, text) });
+        found.push(IterationIssue { advice: Some(advice), ..IterationIssue::new(DetectionSeverity::Medium, text) });
     }
     if record.quality < settings.min_quality {
         let text = format!("quality is {:.2}", record.quality);
         let advice = "Quality suffers: mend what linters and type checks find, and leave checks and tests as strict as \
                       they were.";
-        found.push(Issue { advice: Some(advice.to_owned()), ..Issue::new(Severity::Medium, text) });
+        found.push(IterationIssue { advice: Some(advice.to_owned()), ..IterationIssue::new(DetectionSeverity::Medium, text) });
     }
     found
 }

@@ -8,7 +8,7 @@ use crate::domain::loops::{
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{AgentReport, TamperFinding, TamperKind};
 use crate::domain::supervision::control::{Trend, Urgency};
-use crate::domain::supervision::oversight::{Kind as Detected, Level, Severity};
+use crate::domain::supervision::oversight::{DetectionKind as Detected, InterventionLevel, DetectionSeverity};
 use crate::domain::supervision::strategy::Approach;
 
 /// The loop before and after its last iteration was judged, which left so many tests failing.
@@ -121,7 +121,7 @@ fn only_redirects_about_approach_become_learnings() {
         let (before, now) = after(&[8], |current| {
             let found = JudgedDetection {
                 kind,
-                severity: Severity::High,
+                severity: DetectionSeverity::High,
                 level,
                 fresh,
                 evidence: String::new(),
@@ -133,12 +133,12 @@ fn only_redirects_about_approach_become_learnings() {
         });
         facts(&before, &now).0.redirected
     };
-    let told = redirect(Detected::Stuck, Level::Redirect, true, "").expect("an order");
+    let told = redirect(Detected::Stuck, InterventionLevel::Redirect, true, "").expect("an order");
     assert_eq!((told.from.as_str(), told.to.as_str()), ("mend one case after the other", "find the cause first"));
-    assert_eq!(redirect(Detected::Stuck, Level::Warn, true, ""), None);
-    assert_eq!(redirect(Detected::Stuck, Level::Redirect, false, ""), None, "it was given before");
-    assert_eq!(redirect(Detected::AgentFailure, Level::Redirect, true, ""), None);
-    assert_eq!(redirect(Detected::Stuck, Level::Redirect, true, "it crashed"), None);
+    assert_eq!(redirect(Detected::Stuck, InterventionLevel::Warn, true, ""), None);
+    assert_eq!(redirect(Detected::Stuck, InterventionLevel::Redirect, false, ""), None, "it was given before");
+    assert_eq!(redirect(Detected::AgentFailure, InterventionLevel::Redirect, true, ""), None);
+    assert_eq!(redirect(Detected::Stuck, InterventionLevel::Redirect, true, "it crashed"), None);
 }
 
 #[test]

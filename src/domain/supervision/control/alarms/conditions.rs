@@ -1,7 +1,7 @@
 //! The condition of each alarm.
 
-use super::{AlarmKind, Finding, Severity};
-use crate::domain::supervision::control::metrics::{Metrics, Sample, Trend, changes, last, sign_changes};
+use super::{AlarmKind, AlarmFinding, AlarmSeverity};
+use crate::domain::supervision::control::metrics::{ControlMetrics, ControlSample, Trend, changes, last, sign_changes};
 use crate::domain::supervision::control::resources::{Resource, Resources};
 use crate::domain::supervision::control::settings::ControlSettings;
 
@@ -9,10 +9,10 @@ use crate::domain::supervision::control::settings::ControlSettings;
 const ROUNDING: f64 = 1e-9;
 
 /// Inputs of the conditions.
-pub(in crate::domain::supervision::control) struct Facts<'a> {
-    pub(in crate::domain::supervision::control) metrics: &'a Metrics,
+pub(in crate::domain::supervision::control) struct AlarmFacts<'a> {
+    pub(in crate::domain::supervision::control) metrics: &'a ControlMetrics,
     /// The last window + 1 samples, this iteration's last.
-    pub(in crate::domain::supervision::control) history: &'a [Sample],
+    pub(in crate::domain::supervision::control) history: &'a [ControlSample],
     pub(in crate::domain::supervision::control) resources: &'a Resources,
     /// Best completion so far, 0..1.
     pub(in crate::domain::supervision::control) best: f64,
@@ -21,7 +21,7 @@ pub(in crate::domain::supervision::control) struct Facts<'a> {
 }
 
 /// Every condition that holds; none does once the work is finished.
-pub(in crate::domain::supervision::control) fn check(facts: &Facts<'_>, settings: &ControlSettings) -> Vec<Finding> {
+pub(in crate::domain::supervision::control) fn check(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Vec<AlarmFinding> {
     if facts.metrics.gap <= 0.0 {
         return Vec::new();
     }
@@ -30,17 +30,17 @@ pub(in crate::domain::supervision::control) fn check(facts: &Facts<'_>, settings
     conditions.into_iter().filter_map(|condition| condition(facts, settings)).collect()
 }
 
-fn finding(kind: AlarmKind, severity: Severity, message: String, context: &[(&str, f64)]) -> Option<Finding> {
+fn finding(kind: AlarmKind, severity: AlarmSeverity, message: String, context: &[(&str, f64)]) -> Option<AlarmFinding> {
     let context = context.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    Some(Finding { kind, severity, message, context })
+    Some(AlarmFinding { kind, severity, message, context })
 }
 
-fn warning_or_critical(critical: bool) -> Severity {
-    if critical { Severity::Critical } else { Severity::Warning }
+fn warning_or_critical(critical: bool) -> AlarmSeverity {
+    if critical { AlarmSeverity::Critical } else { AlarmSeverity::Warning }
 }
 
 /// Each of the last changes of P is smaller than the least progress.
-fn stuck_loop(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+fn stuck_loop(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let needed = settings.stuck_iterations.max(1) as usize;
     let mut latest = changes(facts.history).rev().take(needed);
     let known = facts.history.len() > needed;
@@ -54,17 +54,17 @@ fn stuck_loop(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> 
 }
 
 /// The trend is oscillating.
-fn oscillation(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+fn oscillation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     if facts.metrics.trend != Trend::Oscillating {
         return None;
     }
     let turns = sign_changes(last(facts.history, settings.window_len() + 1), settings.deadband);
     let message = format!("P changed its direction {turns} times in the last {} iterations.", settings.window_len());
-    finding(AlarmKind::Oscillation, Severity::Warning, message, &[("turns", turns as f64)])
+    finding(AlarmKind::Oscillation, AlarmSeverity::Warning, message, &[("turns", turns as f64)])
 }
 
 /// It gets worse fast, or has for long been worse than its best.
-fn regression(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+fn regression(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let rate = facts.metrics.d_raw;
     let lost = facts.best - (1.0 - facts.metrics.gap);
     let fast = rate > settings.regression_rate;
@@ -83,9 +83,9 @@ fn regression(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> 
 }
 
 /// Too much of something is used, and the forecast does not fit in what is left of it.
-fn resource_burn(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+fn resource_burn(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let Resources { iterations, seconds, usd } = facts.resources;
-    let Metrics { gap, velocity, forecast, .. } = *facts.metrics;
+    let ControlMetrics { gap, velocity, forecast, .. } = *facts.metrics;
     let more = if velocity > 0.0 { (gap / velocity - ROUNDING).ceil() } else { f64::INFINITY };
     let burns = |resource: &Resource| {
         resource.part() > settings.max_iterations_percent && !(settings.resource_forecast && resource.fits(more))
@@ -102,12 +102,12 @@ fn resource_burn(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Findin
         _ => format!("{used:.0} of {limit:.0} iterations are used and {needs}."),
     };
     let emergency = resource.part() >= settings.emergency_percent;
-    let severity = if emergency { Severity::Emergency } else { Severity::Critical };
+    let severity = if emergency { AlarmSeverity::Emergency } else { AlarmSeverity::Critical };
     finding(AlarmKind::ResourceBurn, severity, message, &[("used", used), ("limit", limit)])
 }
 
 /// Quality is far below what it was within the window.
-fn quality_degradation(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+fn quality_degradation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let window = last(facts.history, settings.window_len());
     let now = window.last()?.quality;
     let best = window.iter().map(|sample| sample.quality).fold(now, f64::max);
@@ -121,22 +121,22 @@ fn quality_degradation(facts: &Facts<'_>, settings: &ControlSettings) -> Option<
 }
 
 /// I is high and P does not fall. On the way up from nothing I is high as well; while the gap closes that is no trouble.
-fn integral_windup(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
-    let Metrics { i, velocity, .. } = *facts.metrics;
+fn integral_windup(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
+    let ControlMetrics { i, velocity, .. } = *facts.metrics;
     if i <= settings.integral_windup_limit || velocity >= settings.min_progress_rate {
         return None;
     }
     let message = format!("Trouble adds up without progress: I is {i:.2}.");
-    finding(AlarmKind::IntegralWindup, Severity::Warning, message, &[("i", i), ("velocity", velocity)])
+    finding(AlarmKind::IntegralWindup, AlarmSeverity::Warning, message, &[("i", i), ("velocity", velocity)])
 }
 
 /// P jumped, for better or worse.
-fn derivative_spike(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+fn derivative_spike(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let change = changes(facts.history).next_back()?;
     if change.abs() <= settings.derivative_spike {
         return None;
     }
-    let (way, severity) = if change > 0.0 { ("worse", Severity::Warning) } else { ("better", Severity::Info) };
+    let (way, severity) = if change > 0.0 { ("worse", AlarmSeverity::Warning) } else { ("better", AlarmSeverity::Info) };
     let message = format!("P changed by {:+.0} points in one iteration, for the {way}.", change * 100.0);
     finding(AlarmKind::DerivativeSpike, severity, message, &[("change", change)])
 }

@@ -3,21 +3,21 @@
 use super::*;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::tests::{completions, long, run};
-use crate::domain::supervision::control::{ControlSettings, Decision};
+use crate::domain::supervision::control::{ControlSettings, ControlDecision};
 
 use AlarmKind::{
     DerivativeSpike, IntegralWindup, Oscillation, QualityDegradation, Regression, ResourceBurn, StuckLoop,
 };
-use Severity::{Critical, Emergency, Info, Warning};
+use AlarmSeverity::{Critical, Emergency, Info, Warning};
 
 /// The severity of one kind of alarm after each iteration.
-fn course(kind: AlarmKind, decisions: &[Decision]) -> Vec<Option<Severity>> {
+fn course(kind: AlarmKind, decisions: &[ControlDecision]) -> Vec<Option<AlarmSeverity>> {
     let find =
-        |decision: &Decision| decision.alarms.iter().find(|alarm| alarm.kind == kind).map(|alarm| alarm.severity);
+        |decision: &ControlDecision| decision.alarms.iter().find(|alarm| alarm.kind == kind).map(|alarm| alarm.severity);
     decisions.iter().map(find).collect()
 }
 
-fn of(kind: AlarmKind, values: &[f64]) -> Vec<Option<Severity>> {
+fn of(kind: AlarmKind, values: &[f64]) -> Vec<Option<AlarmSeverity>> {
     course(kind, &run(&completions(values), &long(), &ControlSettings::default()))
 }
 
@@ -130,7 +130,7 @@ fn an_alarm_keeps_its_id_while_it_stands_and_gets_another_afterwards() {
 
 #[test]
 fn what_was_seen_asks_again_only_when_it_gets_worse() {
-    let found = |severity| Finding { kind: Regression, severity, message: String::new(), context: BTreeMap::new() };
+    let found = |severity| AlarmFinding { kind: Regression, severity, message: String::new(), context: BTreeMap::new() };
     let mut standing = Vec::new();
     settle(&mut standing, vec![found(Warning)], 1);
     standing[0].acknowledged = true;

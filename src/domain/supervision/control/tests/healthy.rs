@@ -3,12 +3,12 @@
 use super::{completions, long, run};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::control::{Action, ControlSettings, Severity};
+use crate::domain::supervision::control::{ControlAction, ControlSettings, AlarmSeverity};
 
 /// Numbers in -1..1 from a linear congruential generator.
-struct Noise(u64);
+struct SignalNoise(u64);
 
-impl Noise {
+impl SignalNoise {
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
@@ -17,7 +17,7 @@ impl Noise {
 
 /// 5 % an iteration from nothing, with noise of 2 points, until it is done.
 fn healthy(seed: u64) -> Vec<Record> {
-    let mut noise = Noise(seed);
+    let mut noise = SignalNoise(seed);
     let mut values: Vec<f64> = (1..20).map(|n| 0.05 * f64::from(n) + 0.02 * noise.next()).collect();
     values.push(1.0);
     completions(&values)
@@ -28,9 +28,9 @@ fn a_healthy_noisy_loop_raises_nothing_above_info() {
     let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
     for seed in 0..2000 {
         for decision in run(&healthy(seed), &facts, &ControlSettings::default()) {
-            let loud: Vec<_> = decision.alarms.iter().filter(|alarm| alarm.severity > Severity::Info).collect();
+            let loud: Vec<_> = decision.alarms.iter().filter(|alarm| alarm.severity > AlarmSeverity::Info).collect();
             assert!(loud.is_empty(), "seed {seed}, iteration {}: {loud:?}", decision.iteration);
-            assert!(decision.action <= Action::Adjust, "seed {seed}, iteration {}", decision.iteration);
+            assert!(decision.action <= ControlAction::Adjust, "seed {seed}, iteration {}", decision.iteration);
         }
     }
 }
@@ -45,7 +45,7 @@ fn finished_work_raises_nothing_and_asks_for_nothing() {
     assert!(!decisions[8].alarms.is_empty());
     for decision in &decisions[9..] {
         assert!(decision.alarms.is_empty() && decision.prompt_adjustments.is_empty());
-        assert_eq!(decision.action, Action::Continue);
+        assert_eq!(decision.action, ControlAction::Continue);
         assert_eq!(decision.recommendations.message, "The work is finished.");
         let asked = &decision.recommendations;
         assert!(!asked.adjust_budget && !asked.change_strategy && !asked.escalate);

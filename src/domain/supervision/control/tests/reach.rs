@@ -4,33 +4,33 @@ use super::{completions, long, run};
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{
-    Action, AlarmKind, Breadth, ControlSettings, ControlState, Decision, ModelTier, Severity, Trend, Urgency,
+    ControlAction, AlarmKind, Breadth, ControlSettings, ControlState, ControlDecision, ModelTier, AlarmSeverity, Trend, Urgency,
 };
-use crate::domain::supervision::{Preset, SupervisionSettings};
+use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
 /// The thresholds of the design, with every actuator on.
 fn design() -> ControlSettings {
-    SupervisionSettings::of(Preset::Seed).control
+    SupervisionSettings::of(SupervisionPreset::Seed).control
 }
 
-fn course(values: &[f64]) -> Vec<Decision> {
+fn course(values: &[f64]) -> Vec<ControlDecision> {
     run(&completions(values), &long(), &design())
 }
 
-fn of_task(values: &[f64], facts: &TaskFacts) -> Vec<Decision> {
+fn of_task(values: &[f64], facts: &TaskFacts) -> Vec<ControlDecision> {
     run(&completions(values), facts, &design())
 }
 
-fn has(decisions: &[Decision], condition: impl Fn(&Decision) -> bool) -> bool {
+fn has(decisions: &[ControlDecision], condition: impl Fn(&ControlDecision) -> bool) -> bool {
     decisions.iter().any(condition)
 }
 
-fn alarmed(decisions: &[Decision], kind: AlarmKind, severity: Severity) -> bool {
+fn alarmed(decisions: &[ControlDecision], kind: AlarmKind, severity: AlarmSeverity) -> bool {
     has(decisions, |decision| decision.alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity == severity))
 }
 
 /// Completions of 0.5 throughout, with these qualities.
-fn qualities(values: &[f64]) -> Vec<Decision> {
+fn qualities(values: &[f64]) -> Vec<ControlDecision> {
     let mut records = completions(&vec![0.5; values.len()]);
     for (record, quality) in records.iter_mut().zip(values) {
         record.quality = *quality;
@@ -41,7 +41,7 @@ fn qualities(values: &[f64]) -> Vec<Decision> {
 #[test]
 fn every_alarm_at_every_severity_of_the_table() {
     use AlarmKind::*;
-    use Severity::*;
+    use AlarmSeverity::*;
     let ten = TaskFacts::default();
     let traces = [
         (StuckLoop, Warning, course(&[0.6; 4])),
@@ -96,10 +96,10 @@ fn every_profile() {
 #[test]
 fn every_action_trend_and_urgency() {
     let last = |values: &[f64]| course(values).pop().unwrap();
-    assert_eq!(last(&[0.8]).action, Action::Continue);
-    assert_eq!(last(&[0.8, 0.65]).action, Action::Adjust);
-    assert_eq!(last(&[0.3; 4]).action, Action::Pause);
-    assert_eq!(of_task(&[0.1; 10], &TaskFacts::default()).pop().unwrap().action, Action::Abort);
+    assert_eq!(last(&[0.8]).action, ControlAction::Continue);
+    assert_eq!(last(&[0.8, 0.65]).action, ControlAction::Adjust);
+    assert_eq!(last(&[0.3; 4]).action, ControlAction::Pause);
+    assert_eq!(of_task(&[0.1; 10], &TaskFacts::default()).pop().unwrap().action, ControlAction::Abort);
     let trends = [last(&[0.3, 0.4]), last(&[0.3]), last(&[0.4, 0.3]), last(&[0.3, 0.5, 0.3, 0.5])];
     let expected = [Trend::Improving, Trend::Stable, Trend::Regressing, Trend::Oscillating];
     assert_eq!(trends.map(|decision| decision.metrics.trend), expected);
@@ -129,7 +129,7 @@ fn every_place_of_the_actuators() {
 
 #[test]
 fn the_prompt_says_how_much_to_take_on() {
-    let said = |mut decisions: Vec<Decision>| decisions.pop().unwrap().prompt_adjustments.pop().unwrap_or_default();
+    let said = |mut decisions: Vec<ControlDecision>| decisions.pop().unwrap().prompt_adjustments.pop().unwrap_or_default();
     let simple = TaskFacts { complexity: Some(1.0), ..long() };
     assert_eq!(said(course(&[0.9])), "Work on the first failing check only, and leave the rest for later.");
     assert_eq!(said(course(&[0.8, 0.65])), "Make one change, and check it before anything else.");
@@ -218,6 +218,6 @@ fn an_acknowledged_alarm_pauses_no_more() {
     let mut state = ControlState::rebuild(&completions(&[0.3; 4]), &facts, &settings);
     assert!(!state.acknowledge("stuck_loop-1") && state.acknowledge("stuck_loop-4"));
     let next = state.step(&Record { iteration: 5.0, completion: 0.3, ..Record::default() }, &facts, &settings);
-    assert_eq!((next.action, next.recommendations.escalate), (Action::Adjust, false));
+    assert_eq!((next.action, next.recommendations.escalate), (ControlAction::Adjust, false));
     assert_eq!(state.alarms()[0].id, "stuck_loop-4");
 }

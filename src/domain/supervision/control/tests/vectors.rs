@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::run;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::control::Decision;
-use crate::domain::supervision::{Preset, SupervisionSettings};
+use crate::domain::supervision::control::ControlDecision;
+use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/contracts/control-vectors");
 /// Tolerance of a figure.
@@ -27,7 +27,7 @@ fn lines(file: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn figure(decision: &Decision, key: &str) -> Value {
+fn figure(decision: &ControlDecision, key: &str) -> Value {
     let metrics = decision.metrics;
     match key {
         "iteration" => decision.iteration.into(),
@@ -64,7 +64,7 @@ fn every_figure_agrees_with_the_vectors() {
         let facts: TaskFacts = serde_json::from_value(input[0].clone()).unwrap();
         let records: Vec<Record> =
             input[1..].iter().map(|line| serde_json::from_value(line.clone()).unwrap()).collect();
-        let decisions = run(&records, &facts, &SupervisionSettings::of(Preset::Seed).control);
+        let decisions = run(&records, &facts, &SupervisionSettings::of(SupervisionPreset::Seed).control);
         let expected = lines(&format!("{name}.expected.jsonl"));
         assert_eq!(decisions.len(), expected.len(), "{name}");
         for (decision, line) in decisions.iter().zip(&expected) {

@@ -6,18 +6,18 @@ use crate::domain::model::record::CheckFact;
 use crate::domain::supervision::control::Trend;
 
 /// Kinds that the defaults find by the same thresholds, so that each trace here is one for them as well.
-const SAME_BY_DEFAULT: [Kind; 4] = [Kind::Deviation, Kind::TestTampering, Kind::NoChange, Kind::AgentFailure];
+const SAME_BY_DEFAULT: [DetectionKind; 4] = [DetectionKind::Deviation, DetectionKind::TestTampering, DetectionKind::NoChange, DetectionKind::AgentFailure];
 
 /// Asserts that the kind is found at the end of the trace by the signal, and not before `from` iterations.
-fn fires(it: Loop, kind: Kind, signal: &str, from: usize, records: &[Record]) {
+fn fires(it: ReviewedLoop, kind: DetectionKind, signal: &str, from: usize, records: &[Record]) {
     if SAME_BY_DEFAULT.contains(&kind) {
         let (facts, control, state) = (it.facts.clone(), it.control.clone(), OverseerState::default());
-        found(Loop { facts, control, state, settings: OversightSettings::default() }, kind, signal, from, records);
+        found(ReviewedLoop { facts, control, state, settings: OversightSettings::default() }, kind, signal, from, records);
     }
     found(it, kind, signal, from, records);
 }
 
-fn found(mut it: Loop, kind: Kind, signal: &str, from: usize, records: &[Record]) {
+fn found(mut it: ReviewedLoop, kind: DetectionKind, signal: &str, from: usize, records: &[Record]) {
     let verdicts = it.run(records);
     let last = verdicts.last().expect("a trace has records");
     let found = last.detections.iter().find(|found| found.kind == kind);
@@ -38,25 +38,25 @@ fn error(text: &str) -> Option<String> {
 
 #[test]
 fn stuck() {
-    let it = Loop::default;
-    fires(it(), Kind::Stuck, "same_error", 3, &flat(3, |_, r| r.error_signature = error("E0308: mismatched types")));
+    let it = ReviewedLoop::default;
+    fires(it(), DetectionKind::Stuck, "same_error", 3, &flat(3, |_, r| r.error_signature = error("E0308: mismatched types")));
     let moved =
         flat(3, |at, r| r.error_signature = error(&format!("/tmp/t{at}/src/a.rs:{}:9: E0308 mismatched", at * 17)));
-    fires(it(), Kind::Stuck, "same_error", 3, &moved);
+    fires(it(), DetectionKind::Stuck, "same_error", 3, &moved);
     let others = flat(5, |at, r| r.error_signature = error(["ab", "cd", "ef", "gh", "ij"][at]));
-    fires(it(), Kind::Stuck, "no_progress", 5, &others);
+    fires(it(), DetectionKind::Stuck, "no_progress", 5, &others);
     let creeping = trace(&[0.3, 0.305, 0.31, 0.315, 0.32, 0.325], |_, _| {});
-    fires(it(), Kind::Stuck, "no_progress", 5, &creeping);
+    fires(it(), DetectionKind::Stuck, "no_progress", 5, &creeping);
     fires(
         it(),
-        Kind::Stuck,
+        DetectionKind::Stuck,
         "same_reflection",
         3,
         &flat(3, |_, r| r.reflection = Some("The mock is wrong.".to_owned())),
     );
-    fires(Loop::with_alarm("stuck_loop", Severity::Medium), Kind::Stuck, "alarm", 3, &flat(3, |_, _| {}));
+    fires(ReviewedLoop::with_alarm("stuck_loop", DetectionSeverity::Medium), DetectionKind::Stuck, "alarm", 3, &flat(3, |_, _| {}));
     let alternating = flat(5, |at, r| r.error_signature = error(["left", "right"][at % 2]));
-    fires(it(), Kind::Stuck, "same_error", 5, &alternating);
+    fires(it(), DetectionKind::Stuck, "same_error", 5, &alternating);
 }
 
 fn tree(record: &mut Record, hash: &str) {
@@ -66,30 +66,30 @@ fn tree(record: &mut Record, hash: &str) {
 
 #[test]
 fn oscillation() {
-    let it = Loop::default;
+    let it = ReviewedLoop::default;
     // One file, always the same: only its content shows it.
-    fires(it(), Kind::Oscillation, "undo_redo", 4, &flat(4, |at, r| tree(r, ["a", "b"][at % 2])));
-    fires(it(), Kind::Oscillation, "undo_redo", 5, &flat(5, |at, r| tree(r, ["a", "b", "c"][at % 3])));
+    fires(it(), DetectionKind::Oscillation, "undo_redo", 4, &flat(4, |at, r| tree(r, ["a", "b"][at % 2])));
+    fires(it(), DetectionKind::Oscillation, "undo_redo", 5, &flat(5, |at, r| tree(r, ["a", "b", "c"][at % 3])));
     let sets = [["src/auth.ts", "src/login.ts"], ["src/api.ts", "src/routes.ts"]];
     let churn = flat(4, |at, r| r.files = sets[at % 2].map(str::to_owned).to_vec());
-    fires(it(), Kind::Oscillation, "undo_redo", 4, &churn);
-    fires(it(), Kind::Oscillation, "sign_changes", 5, &trace(&[0.3, 0.5, 0.3, 0.5, 0.3], |_, _| {}));
-    fires(it(), Kind::Oscillation, "sign_changes", 5, &trace(&[0.6, 0.4, 0.62, 0.4, 0.61], |_, _| {}));
+    fires(it(), DetectionKind::Oscillation, "undo_redo", 4, &churn);
+    fires(it(), DetectionKind::Oscillation, "sign_changes", 5, &trace(&[0.3, 0.5, 0.3, 0.5, 0.3], |_, _| {}));
+    fires(it(), DetectionKind::Oscillation, "sign_changes", 5, &trace(&[0.6, 0.4, 0.62, 0.4, 0.61], |_, _| {}));
     let control = ControlView { trend: Trend::Oscillating, ..ControlView::default() };
-    fires(Loop { control, ..it() }, Kind::Oscillation, "trend", 3, &flat(3, |_, _| {}));
+    fires(ReviewedLoop { control, ..it() }, DetectionKind::Oscillation, "trend", 3, &flat(3, |_, _| {}));
 }
 
 #[test]
 fn deviation() {
-    let it = || Loop::on("Fix the authentication tests of the login service");
+    let it = || ReviewedLoop::on("Fix the authentication tests of the login service");
     let docs = |_: usize, r: &mut Record| {
         r.summary = "Rewrote the introduction of the manual and added badges".to_owned();
         r.files = vec!["README.md".to_owned(), "docs/manual/introduction.md".to_owned()];
     };
-    fires(it(), Kind::Deviation, "objective", 3, &flat(3, docs));
+    fires(it(), DetectionKind::Deviation, "objective", 3, &flat(3, docs));
     fires(
         it(),
-        Kind::Deviation,
+        DetectionKind::Deviation,
         "objective",
         3,
         &flat(3, |at, r| {
@@ -99,35 +99,35 @@ fn deviation() {
         }),
     );
     let files = flat(3, |_, r| r.files = vec!["src/colours/palette.ts".to_owned(), "src/colours/theme.ts".to_owned()]);
-    fires(it(), Kind::Deviation, "objective", 3, &files);
+    fires(it(), DetectionKind::Deviation, "objective", 3, &files);
     let learnings = flat(3, |_, r| r.learnings = vec!["The palette needs more contrast".to_owned()]);
-    fires(it(), Kind::Deviation, "objective", 3, &learnings);
-    fires(it(), Kind::Deviation, "objective", 3, &flat(3, |_, r| r.objective_similarity = Some(0.2)));
+    fires(it(), DetectionKind::Deviation, "objective", 3, &learnings);
+    fires(it(), DetectionKind::Deviation, "objective", 3, &flat(3, |_, r| r.objective_similarity = Some(0.2)));
     let creep = flat(3, |at, r| {
         r.summary = "Fixed authentication tests of the login service".to_owned();
         r.files = (0..5).map(|n| format!("web/page{at}{n}.ts")).chain(["src/login/session.ts".to_owned()]).collect();
     });
-    fires(Loop::on("Fix the tests of src/login/"), Kind::Deviation, "scope", 3, &creep);
+    fires(ReviewedLoop::on("Fix the tests of src/login/"), DetectionKind::Deviation, "scope", 3, &creep);
     let mut named = it();
     named.facts.scope = vec!["src/login".to_owned()];
-    fires(named, Kind::Deviation, "scope", 3, &creep);
+    fires(named, DetectionKind::Deviation, "scope", 3, &creep);
 }
 
 #[test]
 fn resource_burn() {
-    let facts = |facts: TaskFacts| Loop { facts, ..Loop::default() };
+    let facts = |facts: TaskFacts| ReviewedLoop { facts, ..ReviewedLoop::default() };
     let defaults = TaskFacts::default;
     let seed: Vec<f64> = (1..=22).map(|n| 0.0205 * f64::from(n)).collect();
-    fires(facts(defaults()), Kind::ResourceBurn, "iterations", 21, &trace(&seed, |_, _| {}));
+    fires(facts(defaults()), DetectionKind::ResourceBurn, "iterations", 21, &trace(&seed, |_, _| {}));
     let estimated = TaskFacts { estimated_iterations: Some(3.0), ..defaults() };
-    fires(facts(estimated), Kind::ResourceBurn, "iterations", 7, &trace(&seed[..8], |_, _| {}));
+    fires(facts(estimated), DetectionKind::ResourceBurn, "iterations", 7, &trace(&seed[..8], |_, _| {}));
     let cost = TaskFacts { max_cost_usd: Some(5.0), max_iterations: 30.0, ..defaults() };
-    fires(facts(cost), Kind::ResourceBurn, "cost", 6, &trace(&seed[..6], |_, r| r.cost_usd = 2.0));
+    fires(facts(cost), DetectionKind::ResourceBurn, "cost", 6, &trace(&seed[..6], |_, r| r.cost_usd = 2.0));
     let time = TaskFacts { estimated_minutes: Some(60.0), timeout_minutes: Some(600.0), ..defaults() };
-    fires(facts(time), Kind::ResourceBurn, "time", 3, &trace(&seed[..3], |_, r| r.duration_s = 3_000.0));
-    fires(facts(defaults()), Kind::ResourceBurn, "tool_calls", 5, &trace(&seed[..5], |_, r| r.tool_calls = 1_000.0));
-    let alarm = Loop::with_alarm("resource_burn", Severity::Critical);
-    fires(alarm, Kind::ResourceBurn, "alarm", 1, &trace(&seed[..1], |_, _| {}));
+    fires(facts(time), DetectionKind::ResourceBurn, "time", 3, &trace(&seed[..3], |_, r| r.duration_s = 3_000.0));
+    fires(facts(defaults()), DetectionKind::ResourceBurn, "tool_calls", 5, &trace(&seed[..5], |_, r| r.tool_calls = 1_000.0));
+    let alarm = ReviewedLoop::with_alarm("resource_burn", DetectionSeverity::Critical);
+    fires(alarm, DetectionKind::ResourceBurn, "alarm", 1, &trace(&seed[..1], |_, _| {}));
 }
 
 fn tests(record: &mut Record, passing: f64, failing: f64) {
@@ -145,23 +145,23 @@ fn checks(record: &mut Record, outcomes: &[(&str, bool, Option<bool>)]) {
 
 #[test]
 fn regression() {
-    let it = Loop::default;
+    let it = ReviewedLoop::default;
     let rising = [0.3, 0.35, 0.4, 0.45, 0.5];
-    fires(it(), Kind::Regression, "tests", 2, &flat(2, |at, r| tests(r, [10.0, 1.0][at], [0.0, 9.0][at])));
+    fires(it(), DetectionKind::Regression, "tests", 2, &flat(2, |at, r| tests(r, [10.0, 1.0][at], [0.0, 9.0][at])));
     let one = trace(&rising[..3], |at, r| tests(r, [10.0, 9.0, 9.0][at], [0.0, 1.0, 1.0][at]));
-    fires(it(), Kind::Regression, "tests", 3, &one);
+    fires(it(), DetectionKind::Regression, "tests", 3, &one);
     let step = trace(&rising[..2], |at, r| r.coverage = Some([85.0, 72.5][at]));
-    fires(it(), Kind::Regression, "coverage", 2, &step);
+    fires(it(), DetectionKind::Regression, "coverage", 2, &step);
     let bleeding = trace(&rising, |at, r| r.coverage = Some(85.0 - 3.0 * at as f64));
-    fires(it(), Kind::Regression, "coverage", 5, &bleeding);
-    fires(it(), Kind::Regression, "completion", 3, &trace(&[0.6, 0.58, 0.56], |_, _| {}));
-    fires(it(), Kind::Regression, "completion", 5, &trace(&[0.6, 0.595, 0.59, 0.585, 0.58], |_, _| {}));
+    fires(it(), DetectionKind::Regression, "coverage", 5, &bleeding);
+    fires(it(), DetectionKind::Regression, "completion", 3, &trace(&[0.6, 0.58, 0.56], |_, _| {}));
+    fires(it(), DetectionKind::Regression, "completion", 5, &trace(&[0.6, 0.595, 0.59, 0.585, 0.58], |_, _| {}));
     let lost = trace(&rising[..2], |_, r| checks(r, &[("build", false, Some(true)), ("test", false, Some(false))]));
-    fires(it(), Kind::Regression, "baseline_check", 2, &lost);
+    fires(it(), DetectionKind::Regression, "baseline_check", 2, &lost);
     let reached = trace(&rising[..3], |at, r| checks(r, &[("lint", at == 0, Some(false)), ("test", false, None)]));
-    fires(it(), Kind::Regression, "check", 3, &reached);
-    let alarm = Loop::with_alarm("regression", Severity::Critical);
-    fires(alarm, Kind::Regression, "alarm", 1, &trace(&rising[..1], |_, _| {}));
+    fires(it(), DetectionKind::Regression, "check", 3, &reached);
+    let alarm = ReviewedLoop::with_alarm("regression", DetectionSeverity::Critical);
+    fires(alarm, DetectionKind::Regression, "alarm", 1, &trace(&rising[..1], |_, _| {}));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn test_tampering() {
         (&["an assertion was removed"], &[0.9, 0.2]),
     ];
     for (found, completions) in all {
-        fires(Loop::default(), Kind::TestTampering, "weakened_checks", 2, &trace(completions, weakened(found)));
+        fires(ReviewedLoop::default(), DetectionKind::TestTampering, "weakened_checks", 2, &trace(completions, weakened(found)));
     }
     let counted = |passing: f64, skipped: f64| {
         move |at: usize, r: &mut Record| {
@@ -187,23 +187,23 @@ fn test_tampering() {
             (r.tests_passing, r.tests_failing, r.tests_skipped) = (Some(passing), Some(4.0), Some(skipped));
         }
     };
-    let now = || Loop { settings: OversightSettings::default(), ..Loop::default() };
-    fires(now(), Kind::TestTampering, "skipped_tests", 2, &trace(&[0.3, 0.4], counted(19.0, 2.0)));
+    let now = || ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
+    fires(now(), DetectionKind::TestTampering, "skipped_tests", 2, &trace(&[0.3, 0.4], counted(19.0, 2.0)));
     // Tests that are new and skipped, and tests that are gone, took nothing from what ran.
     for (passing, skipped) in [(20.0, 3.0), (18.0, 1.0), (25.0, 0.0)] {
         let verdicts = now().run(&trace(&[0.3, 0.4], counted(passing, skipped)));
-        assert!(signals(&verdicts, Kind::TestTampering).is_empty(), "{passing} {skipped}");
+        assert!(signals(&verdicts, DetectionKind::TestTampering).is_empty(), "{passing} {skipped}");
     }
 }
 
 #[test]
 fn no_change() {
-    let it = Loop::default;
+    let it = ReviewedLoop::default;
     let same = |at: usize, r: &mut Record| r.tree = Some(["a", "b", "b", "b"][at].to_owned());
-    fires(it(), Kind::NoChange, "unchanged", 2, &flat(3, |_, r| r.tree = Some("a".to_owned())));
+    fires(it(), DetectionKind::NoChange, "unchanged", 2, &flat(3, |_, r| r.tree = Some("a".to_owned())));
     fires(
         it(),
-        Kind::NoChange,
+        DetectionKind::NoChange,
         "unchanged",
         4,
         &trace(&[0.3, 0.4, 0.4, 0.4], |at, r| {
@@ -211,27 +211,27 @@ fn no_change() {
             r.files = vec!["a.rs".to_owned()];
         }),
     );
-    fires(it(), Kind::NoChange, "unchanged", 3, &flat(3, |_, r| r.summary = "I looked around.".to_owned()));
-    fires(it(), Kind::NoChange, "unchanged", 3, &trace(&[0.5, 0.5, 0.5, 0.5], |_, r| tests(r, 5.0, 5.0)));
+    fires(it(), DetectionKind::NoChange, "unchanged", 3, &flat(3, |_, r| r.summary = "I looked around.".to_owned()));
+    fires(it(), DetectionKind::NoChange, "unchanged", 3, &trace(&[0.5, 0.5, 0.5, 0.5], |_, r| tests(r, 5.0, 5.0)));
     let after_work = trace(&[0.1, 0.3, 0.5, 0.5, 0.5], |at, r| {
         r.tree = Some(at.min(2).to_string());
         r.files = if at < 3 { vec!["a.rs".to_owned()] } else { Vec::new() };
     });
-    fires(it(), Kind::NoChange, "unchanged", 5, &after_work);
+    fires(it(), DetectionKind::NoChange, "unchanged", 5, &after_work);
 }
 
 #[test]
 fn agent_failure() {
-    let it = Loop::default;
+    let it = ReviewedLoop::default;
     let failed = |which: &'static [usize]| {
         move |at: usize, r: &mut Record| {
             r.agent_failure = which.contains(&at).then(|| format!("timed out after {at} s"))
         }
     };
     let rising: Vec<f64> = (1..=8).map(|n| 0.05 * f64::from(n)).collect();
-    fires(it(), Kind::AgentFailure, "failed_runs", 3, &trace(&rising[..3], failed(&[0, 1, 2])));
-    fires(it(), Kind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[0, 2, 4])));
-    fires(it(), Kind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[2, 3, 4])));
-    fires(it(), Kind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[1, 3, 4])));
-    fires(it(), Kind::AgentFailure, "failed_runs", 8, &trace(&rising, failed(&[0, 4, 6, 7])));
+    fires(it(), DetectionKind::AgentFailure, "failed_runs", 3, &trace(&rising[..3], failed(&[0, 1, 2])));
+    fires(it(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[0, 2, 4])));
+    fires(it(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[2, 3, 4])));
+    fires(it(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[1, 3, 4])));
+    fires(it(), DetectionKind::AgentFailure, "failed_runs", 8, &trace(&rising, failed(&[0, 4, 6, 7])));
 }

@@ -3,21 +3,21 @@
 use super::*;
 use crate::domain::model::record::CheckFact;
 use crate::domain::supervision::control::Trend;
-use crate::domain::supervision::{Evidence, Supervision};
+use crate::domain::supervision::{ReviewContext, Supervision};
 
 /// Asserts that nothing is done about a trace but to record it.
-fn quiet(name: &str, it: Loop, records: &[Record]) {
-    let Loop { facts, control, .. } = &it;
+fn quiet(name: &str, it: ReviewedLoop, records: &[Record]) {
+    let ReviewedLoop { facts, control, .. } = &it;
     let (facts, control, state) = (facts.clone(), control.clone(), OverseerState::default());
-    still(name, Loop { facts, control, state, settings: OversightSettings::default() }, records);
+    still(name, ReviewedLoop { facts, control, state, settings: OversightSettings::default() }, records);
     still(name, it, records);
 }
 
-fn still(name: &str, mut it: Loop, records: &[Record]) {
+fn still(name: &str, mut it: ReviewedLoop, records: &[Record]) {
     for (at, verdict) in it.run(records).into_iter().enumerate() {
-        let loud: Vec<_> = verdict.interventions.iter().filter(|done| done.level > Level::Log).collect();
+        let loud: Vec<_> = verdict.interventions.iter().filter(|done| done.level > InterventionLevel::Log).collect();
         assert!(loud.is_empty(), "{name}, iteration {}: {loud:?}", at + 1);
-        assert_eq!((verdict.decision, verdict.health), (Decision::Continue, Health::Healthy), "{name}");
+        assert_eq!((verdict.decision, verdict.health), (OversightDecision::Continue, Health::Healthy), "{name}");
     }
 }
 
@@ -34,10 +34,10 @@ fn work(at: usize, record: &mut Record) {
 #[test]
 fn near_stuck() {
     let error = |_: usize, r: &mut Record| r.error_signature = Some("assertion failed".to_owned());
-    quiet("the same first error, ever fewer", Loop::default(), &trace(&rising(10, 0.05), error));
+    quiet("the same first error, ever fewer", ReviewedLoop::default(), &trace(&rising(10, 0.05), error));
     quiet(
         "the same error twice",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&[0.3, 0.3, 0.4, 0.45], |at, r| {
             if at < 2 {
                 error(at, r)
@@ -46,7 +46,7 @@ fn near_stuck() {
     );
     quiet(
         "a long refactor: flat tests, errors shrink",
-        Loop::default(),
+        ReviewedLoop::default(),
         &flat(12, |at, r| {
             work(at, r);
             error(at, r);
@@ -56,25 +56,25 @@ fn near_stuck() {
     );
     quiet(
         "the same reflection on the way up",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&rising(6, 0.04), |_, r| {
             r.reflection = Some("Tests still fail.".to_owned());
         }),
     );
     quiet(
         "an alarm on the way up",
-        Loop::with_alarm("stuck_loop", Severity::Medium),
+        ReviewedLoop::with_alarm("stuck_loop", DetectionSeverity::Medium),
         &trace(&rising(6, 0.04), |_, _| {}),
     );
-    quiet("a jump, then three small steps", Loop::default(), &trace(&[0.1, 0.5, 0.5, 0.505, 0.56], work));
-    quiet("finished work that stays so", Loop::default(), &trace(&[0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], error));
+    quiet("a jump, then three small steps", ReviewedLoop::default(), &trace(&[0.1, 0.5, 0.5, 0.505, 0.56], work));
+    quiet("finished work that stays so", ReviewedLoop::default(), &trace(&[0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], error));
 }
 
 #[test]
 fn near_oscillation() {
     quiet(
         "one revert",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&[0.3, 0.35, 0.3, 0.4, 0.45], |at, r| {
             work(at, r);
             r.tree = Some(["a", "b", "a", "c", "d"][at].to_owned());
@@ -82,16 +82,16 @@ fn near_oscillation() {
     );
     quiet(
         "two files in turn, getting on",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&rising(8, 0.04), |at, r| {
             work(at, r);
             r.files = vec![["src/a.rs", "src/b.rs"][at % 2].to_owned()];
         }),
     );
-    quiet("small ups and downs", Loop::default(), &trace(&[0.3, 0.36, 0.35, 0.42, 0.41, 0.48, 0.47], work));
-    quiet("large steps with set-backs", Loop::default(), &trace(&[0.1, 0.25, 0.2, 0.36, 0.31, 0.45], work));
+    quiet("small ups and downs", ReviewedLoop::default(), &trace(&[0.3, 0.36, 0.35, 0.42, 0.41, 0.48, 0.47], work));
+    quiet("large steps with set-backs", ReviewedLoop::default(), &trace(&[0.1, 0.25, 0.2, 0.36, 0.31, 0.45], work));
     let control = ControlView { trend: Trend::Oscillating, ..ControlView::default() };
-    quiet("a trend that control misreads", Loop { control, ..Loop::default() }, &trace(&rising(8, 0.05), work));
+    quiet("a trend that control misreads", ReviewedLoop { control, ..ReviewedLoop::default() }, &trace(&rising(8, 0.05), work));
 }
 
 #[test]
@@ -102,10 +102,10 @@ fn near_deviation() {
         r.summary = "Session tokens carry their expiry in seconds now".to_owned();
         r.files = vec!["src/auth/session.rs".to_owned(), "src/auth/clock.rs".to_owned()];
     };
-    quiet("an objective met with other words", Loop::on(task), &trace(&rising(8, 0.1), words));
+    quiet("an objective met with other words", ReviewedLoop::on(task), &trace(&rising(8, 0.1), words));
     quiet(
         "the objective's own words, no progress yet",
-        Loop::on(task),
+        ReviewedLoop::on(task),
         &trace(&[0.3, 0.3, 0.3, 0.3], |at, r| {
             work(at, r);
             r.errors = 4.0 + at as f64;
@@ -114,16 +114,16 @@ fn near_deviation() {
     );
     quiet(
         "work over many files",
-        Loop::on("Rename Account to Customer in src/model/account.rs"),
+        ReviewedLoop::on("Rename Account to Customer in src/model/account.rs"),
         &trace(&rising(8, 0.06), |at, r| {
             work(at, r);
             r.files = (0..30).map(|n| format!("src/area{at}/view{n}.rs")).collect();
         }),
     );
-    quiet("iterations that say nothing", Loop::on(task), &flat(4, |at, r| r.errors = 9.0 - at as f64));
+    quiet("iterations that say nothing", ReviewedLoop::on(task), &flat(4, |at, r| r.errors = 9.0 - at as f64));
     quiet(
         "one excursion",
-        Loop::on(task),
+        ReviewedLoop::on(task),
         &trace(&[0.3, 0.3, 0.35, 0.4], |at, r| {
             work(at, r);
             r.objective_similarity = Some(if at == 1 { 0.1 } else { 0.8 });
@@ -131,18 +131,18 @@ fn near_deviation() {
     );
     quiet(
         "another script",
-        Loop::on("ログイン後にセッションが切れる問題を直す"),
+        ReviewedLoop::on("ログイン後にセッションが切れる問題を直す"),
         &flat(4, |at, r| {
             words(at, r);
             r.errors = 3.0 + at as f64;
         }),
     );
-    quiet("no objective known", Loop::default(), &flat(4, |at, r| words(at, r)));
+    quiet("no objective known", ReviewedLoop::default(), &flat(4, |at, r| words(at, r)));
 }
 
 #[test]
 fn near_resource_burn() {
-    let on = |facts: TaskFacts| Loop { facts, ..Loop::default() };
+    let on = |facts: TaskFacts| ReviewedLoop { facts, ..ReviewedLoop::default() };
     let facts = || TaskFacts { estimated_iterations: Some(10.0), max_iterations: 40.0, ..TaskFacts::default() };
     quiet("twice the estimate and no more", on(facts()), &trace(&rising(20, 0.03), work));
     quiet(
@@ -169,7 +169,7 @@ fn near_resource_burn() {
             r.duration_s = 1_100.0;
         }),
     );
-    quiet("nothing estimated", Loop::default(), &trace(&rising(18, 0.05), work));
+    quiet("nothing estimated", ReviewedLoop::default(), &trace(&rising(18, 0.05), work));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn near_regression() {
     };
     quiet(
         "two flaky runs",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&rising(6, 0.05), |at, r| {
             let flaky = [1, 4].contains(&at);
             tests(r, if flaky { 9.0 } else { 10.0 }, if flaky { 1.0 } else { 0.0 });
@@ -187,26 +187,26 @@ fn near_regression() {
     );
     quiet(
         "obsolete tests removed",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&rising(6, 0.05), |at, r| tests(r, if at < 2 { 100.0 } else { 96.0 }, 0.0)),
     );
     quiet(
         "coverage dips and comes back",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&rising(6, 0.05), |at, r| {
             r.coverage = Some([80.0, 76.0, 72.0, 78.0, 81.0, 80.0][at]);
         }),
     );
-    quiet("one set-back", Loop::default(), &trace(&[0.3, 0.4, 0.36, 0.45, 0.5], work));
+    quiet("one set-back", ReviewedLoop::default(), &trace(&[0.3, 0.4, 0.36, 0.45, 0.5], work));
     quiet(
         "a flaky check, and one that never passed",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&rising(6, 0.05), |at, r| {
             let check = |name: &str, passed, baseline| CheckFact { name: name.to_owned(), passed, baseline };
             r.checks = vec![check("build", at % 3 != 1, Some(true)), check("test", false, Some(false))];
         }),
     );
-    quiet("a warning of control", Loop::with_alarm("regression", Severity::Medium), &trace(&rising(6, 0.05), work));
+    quiet("a warning of control", ReviewedLoop::with_alarm("regression", DetectionSeverity::Medium), &trace(&rising(6, 0.05), work));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn near_tampering() {
         ("some skipped from the first", [[20.0, 4.0, 5.0], [21.0, 3.0, 5.0]]),
         ("a failing test is mended", [[20.0, 4.0, 0.0], [24.0, 0.0, 0.0]]),
     ] {
-        quiet(name, Loop::default(), &trace(&rising(5, 0.05), counted(counts)));
+        quiet(name, ReviewedLoop::default(), &trace(&rising(5, 0.05), counted(counts)));
     }
 }
 
@@ -235,12 +235,12 @@ fn near_tampering_no_change_and_failure() {
     renamed.push(0.5);
     quiet(
         "tests written, none weakened",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&renamed, |at, r| r.files = vec![format!("tests/t{at}.rs")]),
     );
     quiet(
         "one idle iteration",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&[0.3, 0.3, 0.4, 0.5], |at, r| {
             r.tree = Some(["a", "a", "b", "c"][at].to_owned());
             r.files = if at == 1 { Vec::new() } else { vec!["a.rs".to_owned()] };
@@ -248,19 +248,19 @@ fn near_tampering_no_change_and_failure() {
     );
     quiet(
         "nothing to do any more",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&[0.5, 1.0, 1.0, 1.0], |at, r| r.tree = Some(at.min(1).to_string())),
     );
     quiet(
         "a run that failed before it changed anything",
-        Loop::default(),
+        ReviewedLoop::default(),
         &trace(&[0.3, 0.3, 0.4, 0.5], |at, r| {
             r.tree = Some(["a", "a", "b", "c"][at].to_owned());
             r.agent_failure = (at == 1).then(|| "crashed".to_owned());
         }),
     );
-    quiet("files unknown, figures move", Loop::default(), &trace(&rising(6, 0.03), |_, _| {}));
-    quiet("trees change although no file is named", Loop::default(), &flat(4, |at, r| r.tree = Some(at.to_string())));
+    quiet("files unknown, figures move", ReviewedLoop::default(), &trace(&rising(6, 0.03), |_, _| {}));
+    quiet("trees change although no file is named", ReviewedLoop::default(), &flat(4, |at, r| r.tree = Some(at.to_string())));
     let failed = |which: &'static [usize]| {
         move |at: usize, r: &mut Record| {
             work(at, r);
@@ -274,14 +274,14 @@ fn near_tampering_no_change_and_failure() {
         ("three far apart", &[0, 4, 9]),
         ("three, mended since", &[0, 1, 5]),
     ] {
-        quiet(name, Loop::default(), &trace(&rising(10, 0.05), failed(which)));
+        quiet(name, ReviewedLoop::default(), &trace(&rising(10, 0.05), failed(which)));
     }
 }
 
 /// A small generator of its own, so that the traces are the same everywhere (xorshift).
-struct Noise(u64);
+struct TraceNoise(u64);
 
-impl Noise {
+impl TraceNoise {
     /// Even between -1 and 1.
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
@@ -293,7 +293,7 @@ impl Noise {
 
 /// Five per cent an iteration with noise of two points, in all that is measured.
 fn noisy(seed: u64, bell: bool) -> Vec<Record> {
-    let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut noise = TraceNoise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     // Three even ones with this weight have a standard deviation of 1.
     let mut draw = move || if bell { noise.next() + noise.next() + noise.next() } else { noise.next() };
     let mut record = |n: u32| {
@@ -321,14 +321,14 @@ fn noisy(seed: u64, bell: bool) -> Vec<Record> {
 #[test]
 fn noise_is_left_alone() {
     for seed in 0..500 {
-        quiet(&format!("seed {seed}"), Loop::on("Let the parser read nested lists"), &noisy(seed, false));
-        quiet(&format!("bell {seed}"), Loop::on("Let the parser read nested lists"), &noisy(seed, true));
+        quiet(&format!("seed {seed}"), ReviewedLoop::on("Let the parser read nested lists"), &noisy(seed, false));
+        quiet(&format!("bell {seed}"), ReviewedLoop::on("Let the parser read nested lists"), &noisy(seed, true));
     }
 }
 
 /// Makes a loop whose iterations gain five points, plus or minus two, for at most 30 iterations.
 fn walking(seed: u64) -> Vec<Record> {
-    let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut noise = TraceNoise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut draw = move || noise.next();
     let mut completion = 0.0;
     let mut record = |n: u32| {
@@ -370,8 +370,8 @@ fn disturbed(records: &[Record]) -> Option<String> {
     };
     let (settings, mut supervision) = (SupervisionSettings::default(), Supervision::default());
     (1..=records.len()).find_map(|upto| {
-        let review = supervision.review(&records[..upto], &facts, Evidence::default(), &settings)?;
-        let alone = (review.decision(), &review.gives_up) == (Decision::Continue, &None);
+        let review = supervision.review(&records[..upto], &facts, ReviewContext::default(), &settings)?;
+        let alone = (review.decision(), &review.gives_up) == (OversightDecision::Continue, &None);
         (!alone).then(|| format!("iteration {upto}: {:?} {:?}", review.gives_up, review.verdict))
     })
 }

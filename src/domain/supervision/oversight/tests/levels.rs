@@ -10,8 +10,8 @@ fn same_error(at: usize, record: &mut Record) {
 }
 
 /// Severity and level of a kind at each iteration, as `high/redirect`; `-` where it is not found.
-fn course(it: &mut Loop, kind: Kind, records: &[Record]) -> String {
-    let word = |verdict: &Verdict| match (severity(verdict, kind), level(verdict, kind)) {
+fn course(it: &mut ReviewedLoop, kind: DetectionKind, records: &[Record]) -> String {
+    let word = |verdict: &OversightVerdict| match (severity(verdict, kind), level(verdict, kind)) {
         (Some(severity), Some(level)) => format!("{severity:?}/{level:?}").to_lowercase(),
         _ => "-".to_owned(),
     };
@@ -20,57 +20,57 @@ fn course(it: &mut Loop, kind: Kind, records: &[Record]) -> String {
 
 #[test]
 fn stuck_is_redirected_then_paused() {
-    let mut it = Loop::default();
-    assert_eq!(course(&mut it, Kind::Stuck, &flat(5, same_error)), "- - high/redirect high/redirect critical/pause");
+    let mut it = ReviewedLoop::default();
+    assert_eq!(course(&mut it, DetectionKind::Stuck, &flat(5, same_error)), "- - high/redirect high/redirect critical/pause");
     // Without five times the same error it is persistence that pauses.
     let others = flat(8, |at, r| {
         same_error(at, r);
         r.error_signature = Some("x".repeat(at + 1));
     });
     assert_eq!(
-        course(&mut Loop::default(), Kind::Stuck, &others),
+        course(&mut ReviewedLoop::default(), DetectionKind::Stuck, &others),
         "- - - - high/redirect high/redirect critical/pause critical/pause"
     );
     // Progress after the redirect ends it.
     let recovered = trace(&[0.3, 0.3, 0.3, 0.36, 0.42, 0.48], same_error);
-    assert_eq!(course(&mut Loop::default(), Kind::Stuck, &recovered), "- - high/redirect - - -");
+    assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::Stuck, &recovered), "- - high/redirect - - -");
 }
 
 #[test]
 fn oscillation_of_four_cycles_pauses() {
     let records = flat(6, |at, r| r.tree = Some(["a", "b"][at % 2].to_owned()));
     assert_eq!(
-        course(&mut Loop::default(), Kind::Oscillation, &records),
+        course(&mut ReviewedLoop::default(), DetectionKind::Oscillation, &records),
         "- - - high/redirect high/redirect critical/pause"
     );
     let slow = OversightSettings { climb_after: 50, ..design() };
-    let mut it = Loop { settings: slow, ..Loop::default() };
-    assert!(course(&mut it, Kind::Oscillation, &records).ends_with("critical/pause"));
+    let mut it = ReviewedLoop { settings: slow, ..ReviewedLoop::default() };
+    assert!(course(&mut it, DetectionKind::Oscillation, &records).ends_with("critical/pause"));
 }
 
 #[test]
 fn what_is_over_is_not_held_against_the_loop_again() {
     let trees = ["a", "b", "a", "b", "c", "d", "e"];
     let back_and_on = flat(7, |at, r| r.tree = Some(trees[at].to_owned()));
-    assert_eq!(course(&mut Loop::default(), Kind::Oscillation, &back_and_on), "- - - high/redirect - - -");
+    assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::Oscillation, &back_and_on), "- - - high/redirect - - -");
     let swings = trace(&[0.3, 0.5, 0.3, 0.5, 0.3, 0.32, 0.34], |_, _| {});
-    assert_eq!(course(&mut Loop::default(), Kind::Oscillation, &swings), "- - - - high/redirect - -");
+    assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::Oscillation, &swings), "- - - - high/redirect - -");
     // Tests that were lost come back, and are lost again.
     let passing = [60.0, 50.0, 40.0, 44.0, 48.0, 47.0];
     let fallen = trace(&passing.map(|passing| passing / 100.0), |at, r| {
         (r.tests_passing, r.tests_failing) = (Some(passing[at]), Some(100.0 - passing[at]));
     });
-    assert_eq!(course(&mut Loop::default(), Kind::Regression, &fallen), "- - high/warn - - high/warn");
+    assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::Regression, &fallen), "- - high/warn - - high/warn");
 }
 
 #[test]
 fn deviation_warns_and_climbs() {
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     it.settings.climb_after = 10;
     let strange = |_: usize, r: &mut Record| r.objective_similarity = Some(0.1);
-    assert_eq!(course(&mut it, Kind::Deviation, &flat(5, strange)), "- - medium/warn high/warn high/warn");
+    assert_eq!(course(&mut it, DetectionKind::Deviation, &flat(5, strange)), "- - medium/warn high/warn high/warn");
     assert_eq!(
-        course(&mut Loop::default(), Kind::Deviation, &flat(7, strange)),
+        course(&mut ReviewedLoop::default(), DetectionKind::Deviation, &flat(7, strange)),
         "- - medium/warn high/warn high/redirect high/redirect critical/pause"
     );
 }
@@ -80,8 +80,8 @@ fn a_burn_by_its_ratio_its_worth_and_its_end() {
     let facts = TaskFacts { estimated_iterations: Some(2.0), max_iterations: 90.0, ..TaskFacts::default() };
     let course = |completions: &[f64]| {
         course(
-            &mut Loop { facts: facts.clone(), ..Loop::default() },
-            Kind::ResourceBurn,
+            &mut ReviewedLoop { facts: facts.clone(), ..ReviewedLoop::default() },
+            DetectionKind::ResourceBurn,
             &trace(completions, |_, _| {}),
         )
     };
@@ -89,9 +89,9 @@ fn a_burn_by_its_ratio_its_worth_and_its_end() {
     assert_eq!(course(&[0.1, 0.3, 0.5, 0.7, 0.92, 0.94]), "- - - - high/redirect high/redirect");
     assert_eq!(course(&[0.01, 0.01, 0.02, 0.02, 0.03]), "- - - - critical/abort");
     let facts = TaskFacts { estimated_iterations: Some(3.0), ..facts.clone() };
-    let mut it = Loop { facts, ..Loop::default() };
+    let mut it = ReviewedLoop { facts, ..ReviewedLoop::default() };
     let nearly = trace(&[0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95], |_, _| {});
-    assert_eq!(super::levels::course(&mut it, Kind::ResourceBurn, &nearly), "- - - - - - medium/warn");
+    assert_eq!(super::levels::course(&mut it, DetectionKind::ResourceBurn, &nearly), "- - - - - - medium/warn");
 }
 
 fn build(passed: bool) -> CheckFact {
@@ -109,21 +109,21 @@ fn broken(length: usize) -> Vec<Record> {
 
 #[test]
 fn a_critical_regression_restores_the_best_iteration_and_pauses() {
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     let verdicts = it.run(&broken(5));
-    assert_eq!(level(&verdicts[3], Kind::Regression), Some(Level::Warn));
+    assert_eq!(level(&verdicts[3], DetectionKind::Regression), Some(InterventionLevel::Warn));
     let last = &verdicts[4];
-    assert_eq!((severity(last, Kind::Regression), last.decision), (Some(Severity::Critical), Decision::Pause));
+    assert_eq!((severity(last, DetectionKind::Regression), last.decision), (Some(DetectionSeverity::Critical), OversightDecision::Pause));
     assert_eq!((last.restore, it.state.restores), (Some(2), 1));
     assert!(last.audit.iter().any(|entry| entry.event == AuditEvent::Restored && entry.reason.contains("iteration 2")));
     // What still stands is not restored again.
     let again = it.review(&broken(6));
-    assert_eq!((again.restore, again.decision), (None, Decision::Pause));
+    assert_eq!((again.restore, again.decision), (None, OversightDecision::Pause));
 }
 
 #[test]
 fn a_second_critical_regression_or_a_failed_restore_ends_the_loop() {
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     it.run(&broken(5));
     it.state.resume(5, "ann", &it.settings);
     let mut records = broken(5);
@@ -136,34 +136,34 @@ fn a_second_critical_regression_or_a_failed_restore_ends_the_loop() {
             ..Record::default()
         });
     }
-    let verdicts: Vec<Verdict> = (6..=10).map(|until| it.review(&records[..until])).collect();
-    assert_eq!(verdicts[3].decision, Decision::Continue);
-    assert_eq!((verdicts[4].decision, verdicts[4].restore), (Decision::Abort, None));
+    let verdicts: Vec<OversightVerdict> = (6..=10).map(|until| it.review(&records[..until])).collect();
+    assert_eq!(verdicts[3].decision, OversightDecision::Continue);
+    assert_eq!((verdicts[4].decision, verdicts[4].restore), (OversightDecision::Abort, None));
 
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     it.run(&broken(5));
     let failed = restore_failed(&mut it.state, 5, "the commit is gone", &it.settings);
-    assert_eq!((failed.decision, it.state.health), (Decision::Abort, Health::Aborted));
+    assert_eq!((failed.decision, it.state.health), (OversightDecision::Abort, Health::Aborted));
     assert_eq!(failed.escalation, Some(Escalation { level: EscalationLevel::Emergency, outside: true }));
 
     let strict = OversightSettings { strict_regression: true, ..design() };
-    let mut it = Loop { settings: strict, ..Loop::default() };
+    let mut it = ReviewedLoop { settings: strict, ..ReviewedLoop::default() };
     let last = it.run(&broken(5)).pop().unwrap_or_default();
-    assert_eq!((last.decision, last.restore), (Decision::Abort, None));
+    assert_eq!((last.decision, last.restore), (OversightDecision::Abort, None));
 }
 
 #[test]
 fn the_state_before_the_first_iteration_can_be_the_best() {
-    let last = Loop::default().run(&trace(&[0.2, 0.2], |_, r| r.checks = vec![build(false), test(false)])).pop();
+    let last = ReviewedLoop::default().run(&trace(&[0.2, 0.2], |_, r| r.checks = vec![build(false), test(false)])).pop();
     assert_eq!(last.unwrap_or_default().restore, Some(0));
 }
 
 #[test]
 fn a_regression_that_recovers_is_withdrawn() {
     let records = trace(&[0.5, 0.5, 0.55], |at, r| r.tests_passing = Some([10.0, 4.0, 10.0][at]));
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     let verdicts = it.run(&records);
-    assert_eq!(level(&verdicts[1], Kind::Regression), Some(Level::Warn));
+    assert_eq!(level(&verdicts[1], DetectionKind::Regression), Some(InterventionLevel::Warn));
     assert_eq!((verdicts[2].health, verdicts[2].audit[0].event), (Health::Healthy, AuditEvent::Withdrawn));
 }
 
@@ -172,11 +172,11 @@ fn tampering_again_after_a_redirect_pauses() {
     let records = trace(&[0.3, 0.4, 0.5, 0.6], |at, r| {
         r.tampering = if at % 2 == 0 { vec!["tests/a.rs: a test was removed".to_owned()] } else { Vec::new() };
     });
-    assert_eq!(course(&mut Loop::default(), Kind::TestTampering, &records), "high/redirect - critical/pause -");
+    assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::TestTampering, &records), "high/redirect - critical/pause -");
     let often = flat(5, |_, r| r.tampering = vec!["tests/a.rs: a test was removed".to_owned()]);
-    let mut now = Loop { settings: OversightSettings::default(), ..Loop::default() };
+    let mut now = ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
     assert_eq!(
-        course(&mut now, Kind::TestTampering, &often),
+        course(&mut now, DetectionKind::TestTampering, &often),
         "high/redirect high/redirect high/redirect critical/pause critical/pause"
     );
 }
@@ -184,37 +184,37 @@ fn tampering_again_after_a_redirect_pauses() {
 #[test]
 fn no_change_and_agent_failure_climb() {
     let idle = flat(7, |_, r| r.tree = Some("a".to_owned()));
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     it.settings.stuck.enabled = false;
     assert_eq!(
-        course(&mut it, Kind::NoChange, &idle),
+        course(&mut it, DetectionKind::NoChange, &idle),
         "- medium/warn high/warn high/redirect high/redirect critical/pause critical/pause"
     );
     let failing = flat(5, |_, r| r.agent_failure = Some("timed out".to_owned()));
     assert_eq!(
-        course(&mut Loop::default(), Kind::AgentFailure, &failing),
+        course(&mut ReviewedLoop::default(), DetectionKind::AgentFailure, &failing),
         "- - high/redirect high/redirect critical/pause"
     );
 }
 
 #[test]
 fn the_next_prompt_says_it_once_a_cause() {
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     let verdicts = it.run(&flat(4, same_error));
-    assert_eq!(verdicts[2].decision, Decision::ContinueWithDirectives);
+    assert_eq!(verdicts[2].decision, OversightDecision::ContinueWithDirectives);
     insta::assert_snapshot!(verdicts[2].directives.join("\n\n"), @r#"
-        OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error in 3 of the last 5 iterations: error: no such table.
+        OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. DetectionEvidence: the same error in 3 of the last 5 iterations: error: no such table.
         - Take a different approach; what was tried does not work.
         - Find the cause with a minimal reproduction before changing more.
         - Split the task and do its smallest part first.
         "#);
-    assert_eq!((verdicts[3].decision, verdicts[3].directives.len()), (Decision::Continue, 0));
+    assert_eq!((verdicts[3].decision, verdicts[3].directives.len()), (OversightDecision::Continue, 0));
     assert!(!verdicts[3].interventions[0].fresh && verdicts[3].escalation.is_none());
 
     let falling = trace(&[0.6, 0.58, 0.56, 0.54], |_, r| r.coverage = None);
-    let verdicts = Loop::default().run(&falling);
+    let verdicts = ReviewedLoop::default().run(&falling);
     insta::assert_snapshot!(verdicts[2].directives.join("\n\n"), @r#"
-        WARNING: A check that passed now fails. Evidence: completion fell by 4 % in 2 iterations in a row.
+        WARNING: A check that passed now fails. DetectionEvidence: completion fell by 4 % in 2 iterations in a row.
         - Fix the check that used to pass before anything else.
         - Compare with the best iteration and take back the change that broke it.
         "#);
@@ -227,22 +227,22 @@ fn the_most_severe_wins_and_the_others_are_recorded() {
         same_error(at, r);
         r.tree = Some("a".to_owned());
     });
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     let last = it.run(&records).pop().unwrap_or_default();
-    assert_eq!(last.decision, Decision::Pause);
+    assert_eq!(last.decision, OversightDecision::Pause);
     let levels: Vec<_> = last.interventions.iter().map(|done| (done.kind, done.level)).collect();
-    assert_eq!(levels, [(Kind::Stuck, Level::Pause), (Kind::NoChange, Level::Redirect)]);
+    assert_eq!(levels, [(DetectionKind::Stuck, InterventionLevel::Pause), (DetectionKind::NoChange, InterventionLevel::Redirect)]);
     assert_eq!(last.escalation, Some(Escalation { level: EscalationLevel::Critical, outside: true }));
 }
 
 #[test]
 fn people_are_told_by_level() {
     let cases = [
-        (Level::Log, EscalationLevel::Info, false),
-        (Level::Warn, EscalationLevel::Warning, false),
-        (Level::Redirect, EscalationLevel::Warning, false),
-        (Level::Pause, EscalationLevel::Critical, true),
-        (Level::Abort, EscalationLevel::Emergency, true),
+        (InterventionLevel::Log, EscalationLevel::Info, false),
+        (InterventionLevel::Warn, EscalationLevel::Warning, false),
+        (InterventionLevel::Redirect, EscalationLevel::Warning, false),
+        (InterventionLevel::Pause, EscalationLevel::Critical, true),
+        (InterventionLevel::Abort, EscalationLevel::Emergency, true),
     ];
     for (done, level, outside) in cases {
         assert_eq!(Escalation::of(done, true), Escalation { level, outside });
@@ -252,40 +252,40 @@ fn people_are_told_by_level() {
 
 #[test]
 fn what_is_observed_is_only_recorded() {
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     it.settings.stuck.observe = true;
     let verdicts = it.run(&flat(9, same_error));
-    assert!(verdicts.iter().all(|verdict| verdict.decision == Decision::Continue && verdict.health == Health::Healthy));
+    assert!(verdicts.iter().all(|verdict| verdict.decision == OversightDecision::Continue && verdict.health == Health::Healthy));
     assert_eq!(
-        (severity(&verdicts[8], Kind::Stuck), level(&verdicts[8], Kind::Stuck)),
-        (Some(Severity::Critical), Some(Level::Log))
+        (severity(&verdicts[8], DetectionKind::Stuck), level(&verdicts[8], DetectionKind::Stuck)),
+        (Some(DetectionSeverity::Critical), Some(InterventionLevel::Log))
     );
-    assert_eq!(it.state.interventions.get(&Level::Log), Some(&1));
+    assert_eq!(it.state.interventions.get(&InterventionLevel::Log), Some(&1));
     it.settings.stuck.enabled = false;
     assert!(it.review(&flat(10, same_error)).detections.is_empty());
 }
 
 #[test]
 fn a_pause_stays_until_a_person_resumes() {
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     it.run(&flat(5, same_error));
-    assert_eq!(it.review(&flat(6, same_error)).decision, Decision::Pause);
+    assert_eq!(it.review(&flat(6, same_error)).decision, OversightDecision::Pause);
     let entry = it.state.resume(6, "ann", &it.settings);
     assert_eq!((entry.reason.as_str(), it.state.health), ("resumed by ann", Health::Healthy));
     // What paused it only warns for a while; then it counts in full.
-    let levels: Vec<_> = (7..=10).map(|length| level(&it.review(&flat(length, same_error)), Kind::Stuck)).collect();
-    assert_eq!(levels, [Some(Level::Warn), Some(Level::Warn), Some(Level::Warn), Some(Level::Pause)]);
+    let levels: Vec<_> = (7..=10).map(|length| level(&it.review(&flat(length, same_error)), DetectionKind::Stuck)).collect();
+    assert_eq!(levels, [Some(InterventionLevel::Warn), Some(InterventionLevel::Warn), Some(InterventionLevel::Warn), Some(InterventionLevel::Pause)]);
 }
 
 #[test]
 fn the_report_says_whether_it_helped() {
-    let mut helped = Loop::default();
+    let mut helped = ReviewedLoop::default();
     helped.run(&trace(&[0.3, 0.3, 0.3, 0.4, 0.5], same_error));
-    let mut not = Loop::default();
+    let mut not = ReviewedLoop::default();
     not.run(&flat(5, same_error));
     let sum = report(&helped.state).plus(&report(&not.state));
-    assert_eq!(sum.followed.get(&Level::Redirect), Some(&Followed { progress: 1, none: 1 }));
-    assert_eq!(sum.followed[&Level::Redirect].rate(), Some(0.5));
+    assert_eq!(sum.followed.get(&InterventionLevel::Redirect), Some(&ProgressCounts { progress: 1, none: 1 }));
+    assert_eq!(sum.followed[&InterventionLevel::Redirect].rate(), Some(0.5));
     insta::assert_snapshot!(sum, @r#"
         Detections (iterations each):
           stuck               4

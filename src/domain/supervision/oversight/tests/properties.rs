@@ -58,7 +58,7 @@ proptest! {
         resume_at in 0..14_usize,
     ) {
         let facts = TaskFacts { task, estimated_iterations: estimate, ..TaskFacts::default() };
-        let control = ControlView { alarms: vec![(alarm.to_owned(), Severity::Critical)], ..ControlView::default() };
+        let control = ControlView { alarms: vec![(alarm.to_owned(), DetectionSeverity::Critical)], ..ControlView::default() };
         let settings = OversightSettings::default();
         let mut state = OverseerState::default();
         let mut twin = OverseerState::default();
@@ -75,7 +75,7 @@ proptest! {
             prop_assert_eq!(format!("{verdict:?}"), format!("{again:?}"));
             prop_assert_eq!(&state, &twin);
             let stored = serde_json::to_string(&verdict).expect("a verdict is JSON");
-            prop_assert!(serde_json::from_str::<Verdict>(&stored).is_ok(), "{}", stored);
+            prop_assert!(serde_json::from_str::<OversightVerdict>(&stored).is_ok(), "{}", stored);
             prop_assert_eq!(verdict.detections.len(), verdict.interventions.len());
             prop_assert!(verdict.interventions.iter().all(|done| !done.reason.contains('\n')));
         }
@@ -86,5 +86,5 @@ proptest! {
 
 #[test]
 fn without_history_there_is_nothing_to_judge() {
-    assert_eq!(Loop::default().review(&[]), Verdict::default());
+    assert_eq!(ReviewedLoop::default().review(&[]), OversightVerdict::default());
 }

@@ -63,15 +63,15 @@ fn faults_say_what_is_allowed() {
 
 #[test]
 fn tighter_thresholds_find_sooner() {
-    let mut it = Loop::default();
+    let mut it = ReviewedLoop::default();
     it.settings = it.settings.merged(&json!({"stuck": {"same_error_count": 2}})).expect("valid");
     let error = |_: usize, r: &mut Record| r.error_signature = Some("boom".to_owned());
-    assert!(signals(&it.run(&flat(3, error)), Kind::Stuck).contains(&"same_error"));
-    let mut it = Loop::default();
+    assert!(signals(&it.run(&flat(3, error)), DetectionKind::Stuck).contains(&"same_error"));
+    let mut it = ReviewedLoop::default();
     let over = json!({"stuck": {"same_error_count": 5, "no_progress_iterations": 8}});
     it.settings = it.settings.merged(&over).expect("valid");
-    assert!(signals(&it.run(&flat(4, error)), Kind::Stuck).is_empty());
+    assert!(signals(&it.run(&flat(4, error)), DetectionKind::Stuck).is_empty());
     it.settings.regression.coverage_drop_percent = 1.0;
     let bleed = trace(&[0.3, 0.4], |at, r| r.coverage = Some([80.0, 78.5][at]));
-    assert_eq!(signals(&it.run(&bleed), Kind::Regression), ["coverage"]);
+    assert_eq!(signals(&it.run(&bleed), DetectionKind::Regression), ["coverage"]);
 }

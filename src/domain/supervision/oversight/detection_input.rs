@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::detection::{Kind, Severity};
+use super::detection::{DetectionKind, DetectionSeverity};
 use super::settings::OversightSettings;
 use crate::domain::model::characters::visible;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::Trend;
-use crate::domain::supervision::pace::Pace;
+use crate::domain::supervision::progress_rate::ProgressRate;
 
 /// View of control on an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ControlView {
     /// Alarms that stand, by type, each with its severity: info is low, warning medium, critical and emergency critical.
-    pub alarms: Vec<(String, Severity)>,
+    pub alarms: Vec<(String, DetectionSeverity)>,
     /// Trend of the gap.
     pub trend: Trend,
     /// Iterations still needed; `None` where there is no telling.
@@ -26,7 +26,7 @@ pub struct ControlView {
 
 impl ControlView {
     /// Severity of an alarm that stands.
-    pub fn alarm(&self, name: &str) -> Option<Severity> {
+    pub fn alarm(&self, name: &str) -> Option<DetectionSeverity> {
         self.alarms.iter().filter(|(alarm, _)| alarm == name).map(|(_, severity)| *severity).max()
     }
 }
@@ -38,7 +38,7 @@ const IMPROVING_OVER: u32 = 3;
 
 /// Everything that a detection may look at.
 #[derive(Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct DetectionInput<'a> {
     /// All iterations, oldest first; at least one.
     pub history: &'a [Record],
     /// Whether iterations were left out, because their checks were weakened.
@@ -49,10 +49,10 @@ pub(super) struct Scene<'a> {
     pub control: &'a ControlView,
     pub settings: &'a OversightSettings,
     /// Kinds that a REDIRECT was given for, with the iteration after which.
-    pub redirected: &'a BTreeMap<Kind, u32>,
+    pub redirected: &'a BTreeMap<DetectionKind, u32>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> DetectionInput<'a> {
     /// The last records, at most so many.
     pub fn recent(&self, records: u32) -> &'a [Record] {
         &self.history[self.history.len().saturating_sub(records as usize)..]
@@ -78,17 +78,17 @@ impl<'a> Scene<'a> {
         most(new) > most(before) + self.settings.min_progress
             || self.fewer(|record| Some(record.errors))
             || self.fewer(|record| record.tests_failing)
-            || self.leaps() && self.pace().still < 2
+            || self.is_all_or_nothing() && self.progress_rate().still < 2
     }
 
     /// Whether nothing is counted, so that completion cannot show the way between checks.
-    pub fn leaps(&self) -> bool {
-        Record::leaps(self.history)
+    pub fn is_all_or_nothing(&self) -> bool {
+        Record::is_all_or_nothing(self.history)
     }
 
     /// The loop's pace, and how long it has stood still.
-    pub fn pace(&self) -> Pace {
-        Pace::of(self.history, self.facts.experience.stride(self.settings.stride()))
+    pub fn progress_rate(&self) -> ProgressRate {
+        ProgressRate::of(self.history, self.facts.experience.step_threshold(self.settings.step_threshold()))
     }
 
     /// Whether completion goes up at present, be it only back to where it was.

@@ -3,7 +3,7 @@
 //! A loop is compared with itself: how long a run without a step is too long depends on how often it made none before, and
 //! what is a step on how large its steps were. Where nothing is counted, another error is a step.
 
-use crate::domain::model::record::{Met, Record};
+use crate::domain::model::record::{SeenErrors, Record};
 
 /// Iterations that what is expected of loops in general counts for, beside the loop's own.
 pub const PRIOR: f64 = 5.0;
@@ -14,7 +14,7 @@ const HELD_UP: u32 = 6;
 
 /// Thresholds of a step and of an iteration without progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stride {
+pub struct StepThreshold {
     /// Completion that a step gains at least, 0..1.
     pub least: f64,
     /// Part of the loop's mean step that a step is at least, 0..1.
@@ -29,7 +29,7 @@ pub struct Stride {
 
 /// The pace after some iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Pace {
+pub struct ProgressRate {
     /// Iterations since the last step.
     pub still: u32,
     /// Chance of such a run by the loop's own pace, 0..1; 1 where there is none. Iterations with an error that was not met
@@ -56,12 +56,12 @@ pub struct Pace {
     pub paced: u32,
 }
 
-impl Pace {
+impl ProgressRate {
     /// The pace after all of `history`, oldest first, whose checks were not weakened ([`Record::measured`]).
-    pub fn of(history: &[Record], stride: Stride) -> Self {
-        let mut walk = Walk::new(stride, Record::leaps(history));
-        history.iter().for_each(|record| walk.take(record));
-        walk.pace
+    pub fn of(history: &[Record], threshold: StepThreshold) -> Self {
+        let mut scan = ProgressScan::new(threshold, Record::is_all_or_nothing(history));
+        history.iter().for_each(|record| scan.take(record));
+        scan.pace
     }
 
     /// Mean and variance of what an iteration gained, over so many; the deviation is taken to be half the mean at least.
@@ -73,38 +73,38 @@ impl Pace {
 }
 
 /// A way through a history.
-struct Walk<'a> {
-    stride: Stride,
-    pace: Pace,
-    completion: Track,
-    passing: Track,
+struct ProgressScan<'a> {
+    threshold: StepThreshold,
+    pace: ProgressRate,
+    completion: StepTracker,
+    passing: StepTracker,
     /// Fewest errors; NaN before the first iteration.
     errors: f64,
     /// Completion of the last two iterations, oldest first.
     last: [f64; 2],
     best: f64,
     /// Errors that were met.
-    met: Met<'a>,
-    /// Whether completion leaps.
-    leaps: bool,
+    seen_errors: SeenErrors<'a>,
+    /// Whether completion changes only with whole checks ([`Record::is_all_or_nothing`]).
+    all_or_nothing: bool,
     /// Iterations that the present run counts for, and whether a blocker was named in it.
     run: (f64, bool),
     /// Iterations since the last gain.
     flat: u32,
 }
 
-impl<'a> Walk<'a> {
-    fn new(stride: Stride, leaps: bool) -> Self {
+impl<'a> ProgressScan<'a> {
+    fn new(threshold: StepThreshold, all_or_nothing: bool) -> Self {
         Self {
-            stride,
-            pace: Pace { chance: 1.0, ..Pace::default() },
-            completion: Track::new(stride.least, stride.part, 0.0),
-            passing: Track::new(0.0, stride.part, f64::NAN),
+            threshold,
+            pace: ProgressRate { chance: 1.0, ..ProgressRate::default() },
+            completion: StepTracker::new(threshold.least, threshold.part, 0.0),
+            passing: StepTracker::new(0.0, threshold.part, f64::NAN),
             errors: f64::NAN,
             last: [f64::NAN; 2],
             best: 0.0,
-            met: Met::default(),
-            leaps,
+            seen_errors: SeenErrors::default(),
+            all_or_nothing,
             run: (0.0, false),
             flat: 0,
         }
@@ -126,8 +126,8 @@ impl<'a> Walk<'a> {
             self.gains((record.completion - self.best).max(0.0));
         }
         self.best = self.best.max(record.completion);
-        let new = self.met.is_new(record);
-        match steps.contains(&true) || self.leaps && new {
+        let new = self.seen_errors.is_new(record);
+        match steps.contains(&true) || self.all_or_nothing && new {
             true => self.step(first),
             false => self.stand(new, !record.blockers.is_empty()),
         }
@@ -166,16 +166,16 @@ impl<'a> Walk<'a> {
         self.pace.still += 1;
         self.run.0 += f64::from(u8::from(!new));
         if blocked && !self.run.1 {
-            self.run = (self.run.0 + self.stride.blocker, true);
+            self.run = (self.run.0 + self.threshold.blocker, true);
         }
         let (seen, idle) = (f64::from(self.pace.seen), f64::from(self.pace.idle));
-        let Stride { idle: expected, weight, .. } = self.stride;
+        let StepThreshold { idle: expected, weight, .. } = self.threshold;
         self.pace.chance = ((idle + weight * expected) / (seen + weight)).powf(self.run.0);
     }
 }
 
 /// A figure that should rise, followed from step to step.
-struct Track {
+struct StepTracker {
     /// Least step.
     least: f64,
     /// Part of the mean step that is one at least.
@@ -186,7 +186,7 @@ struct Track {
     steps: (f64, f64),
 }
 
-impl Track {
+impl StepTracker {
     fn new(least: f64, part: f64, at: f64) -> Self {
         Self { least, part, at, steps: (0.0, 0.0) }
     }
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::domain::model::record::CheckFact;
 
-    const STRIDE: Stride = Stride { least: 0.01, part: 0.4, idle: 0.25, weight: PRIOR, blocker: 2.0 };
+    const THRESHOLD: StepThreshold = StepThreshold { least: 0.01, part: 0.4, idle: 0.25, weight: PRIOR, blocker: 2.0 };
 
     fn records(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
         let record = |(at, completion): (usize, &f64)| {
@@ -229,13 +229,13 @@ mod tests {
         completions.iter().enumerate().map(record).collect()
     }
 
-    fn pace(completions: &[f64]) -> Pace {
-        Pace::of(&records(completions, |_, _| ()), STRIDE)
+    fn pace(completions: &[f64]) -> ProgressRate {
+        ProgressRate::of(&records(completions, |_, _| ()), THRESHOLD)
     }
 
     #[test]
     fn a_run_is_the_less_likely_the_less_the_loop_paused_before() {
-        assert_eq!(pace(&[]), Pace { chance: 1.0, ..Pace::default() });
+        assert_eq!(pace(&[]), ProgressRate { chance: 1.0, ..ProgressRate::default() });
         let steady = pace(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5]);
         let halting = pace(&[0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.3, 0.3]);
         assert_eq!((steady.still, halting.still), (3, 3));
@@ -262,20 +262,20 @@ mod tests {
     #[test]
     fn new_errors_and_fewer_of_them_are_movement_and_blockers_are_not() {
         let flat = [0.3; 5];
-        let same = Pace::of(&records(&flat, |_, _| ()), STRIDE);
+        let same = ProgressRate::of(&records(&flat, |_, _| ()), THRESHOLD);
         let other = |at: usize, record: &mut Record| record.error_signature = Some(format!("error {at}"));
-        assert_eq!((Pace::of(&records(&flat, other), STRIDE).chance, same.still), (1.0, 4));
+        assert_eq!((ProgressRate::of(&records(&flat, other), THRESHOLD).chance, same.still), (1.0, 4));
         let blocked = |at: usize, record: &mut Record| {
             if at > 2 {
                 record.blockers.push("no network".to_owned());
             }
         };
-        let blocked = Pace::of(&records(&flat, blocked), STRIDE);
+        let blocked = ProgressRate::of(&records(&flat, blocked), THRESHOLD);
         assert!((blocked.chance - same.chance.powf(1.5)).abs() < 1e-9, "two more, once, beside four");
         let fewer = |at: usize, record: &mut Record| record.errors = 9.0 - at as f64;
-        assert_eq!(Pace::of(&records(&flat, fewer), STRIDE).still, 0);
+        assert_eq!(ProgressRate::of(&records(&flat, fewer), THRESHOLD).still, 0);
         let failing = |at: usize, record: &mut Record| record.tests_failing = Some(40.0 - at as f64);
-        assert_eq!(Pace::of(&records(&flat, failing), STRIDE).still, 0);
+        assert_eq!(ProgressRate::of(&records(&flat, failing), THRESHOLD).still, 0);
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
                 record.checks = vec![CheckFact { name: "all".into(), passed: false, baseline: Some(false) }];
                 record.error_signature = Some(errors[at].to_owned());
             };
-            Pace::of(&records(&vec![0.0; errors.len()], failing), STRIDE)
+            ProgressRate::of(&records(&vec![0.0; errors.len()], failing), THRESHOLD)
         };
         let moving = errors(&["a", "b", "b", "c", "c", "d"]);
         assert_eq!((moving.still, moving.chance, moving.gain), (0, 1.0, 0.0));
