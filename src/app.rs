@@ -17,6 +17,7 @@ use secrecy::ExposeSecret;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::channels::{Channel, ChannelSettings};
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
@@ -25,9 +26,9 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::egress::Egress;
 use crate::embed::StaticModel;
 use crate::engine::{
-    self, Engine, EngineSettings, ForgeAccount, ChannelRetrySettings, LeaseOwner, RepositoryPattern, Role, ForgeCallLimits, Wake,
+    self, ChannelRetrySettings, Engine, EngineSettings, ForgeAccount, ForgeCallLimits, LeaseOwner, RepositoryPattern,
+    Role, Wake,
 };
-use crate::channels::{Channel, ChannelSettings};
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};

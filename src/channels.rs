@@ -197,7 +197,9 @@ impl Channel {
         let exchange = self.exchange(headers, body, now);
         match tokio::time::timeout(patience, exchange).await {
             Ok(outcome) => outcome,
-            Err(_) => SendOutcome::Retry { after_ms: None, why: format!("no answer within {} s", patience.as_secs_f32()) },
+            Err(_) => {
+                SendOutcome::Retry { after_ms: None, why: format!("no answer within {} s", patience.as_secs_f32()) }
+            }
         }
     }
 

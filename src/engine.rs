@@ -6,19 +6,19 @@
 //! and the simulation call these. `supervisor` runs them as tasks.
 
 mod assist;
+mod channel_effects;
 mod comments;
-mod executor;
 mod concurrency_limits;
+mod executor;
+mod forge_effects;
 mod intake;
 mod logs;
 mod memory;
-mod channel_effects;
-mod providers;
 mod prompt_memory;
+mod providers;
 mod reconcile;
 mod settings;
 mod supervisor;
-mod forge_effects;
 mod timer;
 mod work;
 
@@ -28,17 +28,17 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use concurrency_limits::ConcurrencyLimits;
 pub use channel_effects::ChannelRetrySettings;
+use concurrency_limits::ConcurrencyLimits;
 pub use prompt_memory::PromptMemory;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
 
 use crate::agent::Backend;
+use crate::channels::Channel;
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::domain::model::ids::{ForgeName, UserId};
-use crate::channels::Channel;
 use crate::forge::Forge;
 use crate::provider::assistant::Assistant;
 use crate::render::{MarkerKey, Renderer};
@@ -96,8 +96,8 @@ pub struct ForgeCallLimits {
 
 impl Default for ForgeCallLimits {
     fn default() -> Self {
-        let [intake, seen, talk] =
-            [supervisor::INTAKE, supervisor::SEERS, supervisor::TALKERS].map(|most| ConcurrencyLimits::new(most, most.div_ceil(2)));
+        let [intake, seen, talk] = [supervisor::INTAKE, supervisor::SEERS, supervisor::TALKERS]
+            .map(|most| ConcurrencyLimits::new(most, most.div_ceil(2)));
         Self { intake, seen, talk }
     }
 }

@@ -4,13 +4,13 @@
 
 pub mod agent;
 pub mod app;
+pub mod channels;
 pub mod checks;
 pub mod cli;
 pub mod config;
 pub mod domain;
 pub mod embed;
 pub mod engine;
-pub mod channels;
 pub mod forge;
 pub mod http;
 pub mod mcp;

@@ -11,11 +11,11 @@ use ralph_bot::domain::knowledge::memory::{
     Content, Learning, LearningEvidence, LearningQuery, LearningState, MemorySettings, Source,
 };
 use ralph_bot::domain::lifecycle;
+use ralph_bot::domain::loops::command::RunOptions;
 use ralph_bot::domain::loops::{LoopStart, LoopTask};
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
-use ralph_bot::domain::loops::command::RunOptions;
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::embed::StaticModel;
 use ralph_bot::engine::Role;
@@ -169,7 +169,8 @@ async fn missing_and_broken_model_files_are_reported() {
     std::fs::write(model.join("tokenizer.json"), "{").expect("written");
     let config = config(folder.path()).expect("its files are there");
     let env = Env::of([("PATH", "/usr/bin:/bin")]);
-    let error = Application::start(&config, &env, Options::default()).await.err().expect("it does not start").to_string();
+    let error =
+        Application::start(&config, &env, Options::default()).await.err().expect("it does not start").to_string();
     assert!(
         error.starts_with("`memory.embeddings`: ") && error.contains("tokenizer.json: it is no tokenizer"),
         "{error}"

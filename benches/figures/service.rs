@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
 use fake_forge::{Access, Dialect, FakeForge};
+use ralph_bot::domain::loops::command;
 use ralph_bot::domain::loops::{LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
-use ralph_bot::domain::loops::command;
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::store::inbox::{Body, StoredDelivery};
 use ralph_bot::store::memory::StepMemory;

@@ -165,7 +165,10 @@ async fn what_is_not_public_is_not_connected_to() {
 async fn what_is_secret_is_not_told() {
     let server = server().await;
     let part = format!("http://{}/part/xoxSECRETxox/400", server.address);
-    assert_eq!(send(&channel(ChannelKind::Slack, &part, true)).await, SendOutcome::Rejected { why: "HTTP 400: ***".into() });
+    assert_eq!(
+        send(&channel(ChannelKind::Slack, &part, true)).await,
+        SendOutcome::Rejected { why: "HTTP 400: ***".into() }
+    );
     let url = format!("http://{}/echo/T0001/B0002/xoxSECRETxox/400", server.address);
     for kind in [ChannelKind::Slack, ChannelKind::PagerDuty, ChannelKind::Generic] {
         let channel = channel(kind, &url, true);

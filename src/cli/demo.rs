@@ -121,7 +121,13 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn start(folder: &Path, forge: &FakeForge, bot: &User, args: &DemoArgs, env: &Env) -> anyhow::Result<Application> {
+async fn start(
+    folder: &Path,
+    forge: &FakeForge,
+    bot: &User,
+    args: &DemoArgs,
+    env: &Env,
+) -> anyhow::Result<Application> {
     let agent = folder.join("agent.sh");
     std::fs::write(&agent, AGENT).context("the demo's agent could not be written")?;
     let sandbox = probe().await;

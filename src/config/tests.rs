@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use secrecy::ExposeSecret;
 
 use super::*;
+use crate::domain::loops::command::TABLE;
 use crate::domain::model::ids::{Money, RepoId};
 use crate::domain::model::task::{CheckRule, CheckSource};
 use crate::domain::trust::egress::{Egress, Hosts};
-use crate::domain::loops::command::TABLE;
 use crate::domain::trust::policy::{Floor, ProgressReport, ProtectedPolicy};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";

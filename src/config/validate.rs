@@ -27,7 +27,7 @@ use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::SupervisionPreset;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::TeamRef;
-use crate::domain::trust::policy::{RunLimits, Policy, PolicyLimits, Protected};
+use crate::domain::trust::policy::{Policy, PolicyLimits, Protected, RunLimits};
 
 /// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(

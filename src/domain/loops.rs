@@ -11,8 +11,8 @@ mod limits;
 mod next_run;
 
 pub use aggregate::{
-    BackendRequest, Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopTask,
-    LoopUsage, LoopWait, MergeInProgress, MergeWith, StopAfterRestore, LoopStopReason, WaitReason,
+    BackendRequest, Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, LoopState, LoopStep,
+    LoopStopReason, LoopTask, LoopUsage, LoopWait, MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
 };
 pub use estimate::Estimate;
 pub use input::{

@@ -7,9 +7,9 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use super::Engine;
+use crate::channels::{Channel, SendOutcome};
 use crate::domain::lifecycle::effect::{Effect, channel_queue};
 use crate::domain::report::notice::{Audience, Notice, Occasion};
-use crate::channels::{Channel, SendOutcome};
 use crate::forge::http::jitter;
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
 use crate::store::{StoreError, StoreResult};
@@ -96,7 +96,8 @@ impl Engine {
             Err(()) => None,
         };
         let delivery = self.delivery_id(&claimed);
-        let sending = channel.send(notice, &delivery, answer.as_deref(), self.settings.channel_retry.request_timeout, now);
+        let sending =
+            channel.send(notice, &delivery, answer.as_deref(), self.settings.channel_retry.request_timeout, now);
         let outcome = tokio::select! {
             outcome = sending => outcome,
             () = self.stopping.cancelled() => {

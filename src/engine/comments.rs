@@ -191,7 +191,11 @@ impl Engine {
 
     /// Returns the reason a comment is omitted if the budget is used up. Requests for an answer and final
     /// comments are always written.
-    pub(super) async fn over_budget(&self, claimed: &ClaimedEffect, view: &View) -> Result<Option<String>, EffectError> {
+    pub(super) async fn over_budget(
+        &self,
+        claimed: &ClaimedEffect,
+        view: &View,
+    ) -> Result<Option<String>, EffectError> {
         let spare = match view {
             View::Iteration(_) | View::Reply(_) | View::Help(_) | View::Status(_) => true,
             View::Waiting(view) => view.mention.is_none(),
@@ -214,6 +218,8 @@ impl Engine {
             })
             .await?;
         let full = hour >= limits.comments_per_hour || day >= limits.comments_per_day;
-        Ok(full.then(|| format!("omitted: {hour} comments in the last hour, {day} in the last day; see the status comment")))
+        Ok(full.then(|| {
+            format!("omitted: {hour} comments in the last hour, {day} in the last day; see the status comment")
+        }))
     }
 }

@@ -56,7 +56,9 @@ impl ConcurrencyLimits {
     /// Returns the forges and repositories that have reached their limit.
     pub(super) fn saturated(&self) -> Saturated {
         let most = |key: &Key| if key.1.is_some() { self.per_repository } else { self.per_forge };
-        Saturated(self.counts().iter().filter(|(key, count)| **count >= most(key)).map(|(key, _)| key.clone()).collect())
+        Saturated(
+            self.counts().iter().filter(|(key, count)| **count >= most(key)).map(|(key, _)| key.clone()).collect(),
+        )
     }
 
     /// Counts a call as started until the permit is dropped.

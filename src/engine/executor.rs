@@ -163,7 +163,13 @@ impl Engine {
             Err(EffectError::Retry { after_ms, ambiguous, why }) => {
                 self.metrics.effect(&kind, "retried");
                 let tries = claimed.tries + 1;
-                tracing::warn!(subject = claimed.subject, key = claimed.key, tries, why, "effect failed; will be retried");
+                tracing::warn!(
+                    subject = claimed.subject,
+                    key = claimed.key,
+                    tries,
+                    why,
+                    "effect failed; will be retried"
+                );
                 let waiting = if ambiguous { self.settings.ambiguity_wait } else { Duration::ZERO };
                 let least = i64::try_from(waiting.as_millis()).unwrap_or(i64::MAX);
                 let wait = after_ms.unwrap_or_else(|| self.settings.backoff_ms(tries)).max(least);
@@ -208,7 +214,11 @@ impl Engine {
         let decision = match self.store.write(move |c| loops::step_next(c, &audiences, &memory, now)).await {
             Err(StoreError::Bug { detail }) => {
                 let origin = self.store.write(loops::discard_next_input).await?;
-                tracing::error!(origin, detail, "discarded an input that could not be processed; please report this bug");
+                tracing::error!(
+                    origin,
+                    detail,
+                    "discarded an input that could not be processed; please report this bug"
+                );
                 return Ok(true);
             }
             other => other?,

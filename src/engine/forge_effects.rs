@@ -90,8 +90,13 @@ impl Engine {
     }
 
     pub(super) fn account(&self, repo: &RepoRef) -> Result<&ForgeAccount, EffectError> {
-        let why = || format!("no forge named {} is configured; add it to the configuration or abort the loop", repo.forge);
-        self.forges.get(&repo.forge).ok_or_else(|| EffectError::Retry { after_ms: Some(60_000), ambiguous: false, why: why() })
+        let why =
+            || format!("no forge named {} is configured; add it to the configuration or abort the loop", repo.forge);
+        self.forges.get(&repo.forge).ok_or_else(|| EffectError::Retry {
+            after_ms: Some(60_000),
+            ambiguous: false,
+            why: why(),
+        })
     }
 
     /// Returns the repository under its current name; it is identified by its numeric id.
@@ -170,7 +175,13 @@ impl Engine {
 
     /// Minimises a comment of the bot, or replaces it by `folded` on a forge that cannot minimise. A comment that was
     /// deleted or cannot be changed is left alone.
-    async fn fold(&self, account: &ForgeAccount, repo: &RepoRef, old: &ForgePost, folded: &str) -> Result<(), EffectError> {
+    async fn fold(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        old: &ForgePost,
+        folded: &str,
+    ) -> Result<(), EffectError> {
         let id = CommentId(old.forge_id);
         let result = match account.forge.minimizing() {
             Some(minimizing) => minimizing.minimize_comment(repo, id).await,
@@ -277,7 +288,8 @@ impl Engine {
         kill_point("K27");
         match created {
             // An earlier call whose response was lost may have opened it.
-            Err(e) if e.kind == ForgeErrorKind::Conflict => match account.forge.find_pull(repo, &current.branch).await? {
+            Err(e) if e.kind == ForgeErrorKind::Conflict => match account.forge.find_pull(repo, &current.branch).await?
+            {
                 Some(pull) if pull.open => Ok(pull),
                 _ => Err(e.into()),
             },

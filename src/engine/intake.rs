@@ -3,8 +3,8 @@
 //! Fails closed: if the forge cannot be asked for a permission, the delivery is retried later.
 
 mod comments;
-mod labels;
 mod delivery_queues;
+mod labels;
 mod pulls;
 
 use sha2::{Digest, Sha256};
@@ -125,7 +125,12 @@ impl Engine {
     }
 
     /// Processes a delivery; returns `false` if it was postponed.
-    async fn handle(&self, waiting: &WaitingDelivery, account: &ForgeAccount, event: ForgeEvent) -> Result<bool, StoreError> {
+    async fn handle(
+        &self,
+        waiting: &WaitingDelivery,
+        account: &ForgeAccount,
+        event: ForgeEvent,
+    ) -> Result<bool, StoreError> {
         let id = waiting.id;
         let outcome = self.event(account, event, &Origin::delivery(waiting)).await;
         let now = self.clock.now();
@@ -192,7 +197,9 @@ impl Engine {
                 self.store.write(move |c| forge_state::add_edit(c, &repo, issue.number, at, &sender)).await?;
                 done("the edit is noted")
             }
-            ForgeEvent::IssueClosed { repo, issue, .. } => self.issue_closed(account, &repo, issue.number, origin).await,
+            ForgeEvent::IssueClosed { repo, issue, .. } => {
+                self.issue_closed(account, &repo, issue.number, origin).await
+            }
             ForgeEvent::IssueReopened { .. } => ignored("reopened; the label starts a loop"),
             ForgeEvent::IssueGone { repo, number, .. } => {
                 let input = LoopInput::IssueEnded { how: "deleted or moved away".into() };
@@ -253,7 +260,12 @@ impl Engine {
         Ok(permit::may(actor, level, &facts))
     }
 
-    async fn permitted(&self, account: &ForgeAccount, repo: &RepoRef, actor: &User) -> Result<Authorization, IntakeError> {
+    async fn permitted(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        actor: &User,
+    ) -> Result<Authorization, IntakeError> {
         Ok(self.permitted_now(account, repo, actor).await?)
     }
 
@@ -265,7 +277,13 @@ impl Engine {
         Ok(())
     }
 
-    async fn issue_closed(&self, account: &ForgeAccount, repo: &RepoRef, number: Number, origin: &Origin) -> IntakeResult {
+    async fn issue_closed(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        number: Number,
+        origin: &Origin,
+    ) -> IntakeResult {
         let Some(current) = self.open_loop(repo, number).await? else {
             return ignored("no loop is open there");
         };
@@ -281,7 +299,11 @@ impl Engine {
         self.enqueue_input(&current.id, input, origin, 0).await
     }
 
-    async fn open_loop(&self, repo: &RepoRef, number: Number) -> Result<Option<crate::domain::loops::Loop>, IntakeError> {
+    async fn open_loop(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+    ) -> Result<Option<crate::domain::loops::Loop>, IntakeError> {
         let repo = repo.clone();
         let found = self
             .store

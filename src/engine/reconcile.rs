@@ -10,7 +10,7 @@ use failpoint::kill_point;
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, IntakeError};
+use super::intake::{IntakeError, Origin, QUIET_BEFORE_LABEL_MS};
 use super::{Engine, ForgeAccount, LeaseOwner, logs};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{Loop, LoopInput, LoopState};

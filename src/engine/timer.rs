@@ -53,7 +53,9 @@ impl Engine {
         }
         tracing::warn!(by_ms, "the system clock was changed; leases and timers were adjusted");
         if watch.is_doubtful() && !before.is_doubtful() {
-            tracing::warn!("the system clock was changed by days; nothing is deleted by age until the service restarts");
+            tracing::warn!(
+                "the system clock was changed by days; nothing is deleted by age until the service restarts"
+            );
         }
         Ok(())
     }

@@ -2,11 +2,11 @@
 //! after a crash.
 
 mod agent;
-mod prompt_inputs;
-mod run_outcome;
 mod git;
-mod run_monitor;
 mod project;
+mod prompt_inputs;
+mod run_monitor;
+mod run_outcome;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -180,10 +180,14 @@ impl Engine {
         self.end_processes(current).await;
         let facts = account.forge.repository(repo).await?;
         if facts.archived {
-            return Err(EffectError::Permanent { why: format!("{} is archived and takes no changes", repo.full_name()) });
+            return Err(EffectError::Permanent {
+                why: format!("{} is archived and takes no changes", repo.full_name()),
+            });
         }
         if facts.empty {
-            return Err(EffectError::Permanent { why: format!("{} is empty; push a first commit to it", repo.full_name()) });
+            return Err(EffectError::Permanent {
+                why: format!("{} is empty; push a first commit to it", repo.full_name()),
+            });
         }
         let operator = self.settings.policy(&repo.forge);
         let access = self.git_url(account, repo, false).await?;
@@ -395,7 +399,11 @@ enum FileReading {
 impl From<WorkspaceError> for EffectError {
     fn from(error: WorkspaceError) -> Self {
         let why = error.to_string();
-        if error.is_transient() { Self::Retry { after_ms: None, ambiguous: true, why } } else { Self::Permanent { why } }
+        if error.is_transient() {
+            Self::Retry { after_ms: None, ambiguous: true, why }
+        } else {
+            Self::Permanent { why }
+        }
     }
 }
 

@@ -491,7 +491,11 @@ async fn iteration_limit_is_raised_by_command(dialect: Dialect) {
         let comment = world.comment("/ralph iterations 3").await;
         world.settle().await;
         let raised = world.the_loop().await;
-        assert_eq!((raised.state, raised.limits.iterations), (LoopState::LimitReached, 3), "it does not resume by itself");
+        assert_eq!(
+            (raised.state, raised.limits.iterations),
+            (LoopState::LimitReached, 3),
+            "it does not resume by itself"
+        );
         assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
         let reply = "The limit is 3 iterations; 2 are used. `/ralph resume` continues the loop.";
         assert!(world.bot_commented(reply), "{:#?}", world.bot_comments());

@@ -321,8 +321,18 @@ async fn replies_are_rate_limited(dialect: Dialect) {
 /// See docs/threats.md#p8.
 async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let commands =
-            ["run", "resume", "abort", "pause --now", "guide Do it my way", "budget 9", "iterations 9", "status", "retry", "help"];
+        let commands = [
+            "run",
+            "resume",
+            "abort",
+            "pause --now",
+            "guide Do it my way",
+            "budget 9",
+            "iterations 9",
+            "status",
+            "retry",
+            "help",
+        ];
         for round in 0..2 {
             let (before, said) = (world.newest().await, world.bot_comments().len());
             for command in commands {

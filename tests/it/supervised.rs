@@ -61,7 +61,11 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         let held = world.run().await;
         assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-        assert!(levels(&held).is_superset(&[InterventionLevel::Redirect, InterventionLevel::Pause].into()), "{:?}", levels(&held));
+        assert!(
+            levels(&held).is_superset(&[InterventionLevel::Redirect, InterventionLevel::Pause].into()),
+            "{:?}",
+            levels(&held)
+        );
         // The order was in a prompt, with its evidence, once.
         let prompts = world.prompts().await;
         let ordered: Vec<_> = prompts.iter().filter(|prompt| prompt.contains("\nOVERRIDE: ")).collect();

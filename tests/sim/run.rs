@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
 use ralph_bot::domain::loops::TimerKind;
+use ralph_bot::domain::loops::command::{self, LoopCommand, RunOptions};
 use ralph_bot::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
-use ralph_bot::domain::loops::command::{self, LoopCommand, RunOptions};
 use ralph_bot::domain::trust::policy::{Policy, ProgressReport};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::StepMemory;
@@ -158,7 +158,8 @@ impl Sim {
         self.settle();
         for issue in 1..=self.script.plans.len() as u64 {
             let Some(current) = self.newest(issue).filter(|l| l.state.is_open()) else { continue };
-            let resume = LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance: String::new() });
+            let resume =
+                LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance: String::new() });
             let resumed = LoopInput::Command { by: person("olaf"), command: resume, comment: None };
             self.tell(&current.id, format!("finish/{issue}/resume"), resumed);
             self.settle();

@@ -1,8 +1,8 @@
 //! Script of a run: events on issues and behaviour of agents, all drawn from the seed in advance.
 
+use ralph_bot::domain::loops::command::{self, LoopCommand, RunOptions};
 use ralph_bot::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
-use ralph_bot::domain::loops::command::{self, LoopCommand, RunOptions};
 
 use crate::rng::Rng;
 use crate::world::SimWorld;
@@ -131,9 +131,13 @@ pub fn input(event: ScriptEvent, sequence: u64, current: &Loop, world: &SimWorld
     let say = |command| Some(LoopInput::Command { by: person("olaf"), command, comment });
     let guidance = |source, text: String| Guidance { who: "rita".into(), source, text, path: None, remember: false };
     match event {
-        ScriptEvent::Guide => say(LoopCommand::Guide(command::Guide { remember: false, text: format!("guidance {sequence}") })),
+        ScriptEvent::Guide => {
+            say(LoopCommand::Guide(command::Guide { remember: false, text: format!("guidance {sequence}") }))
+        }
         ScriptEvent::Pause { now } => say(LoopCommand::Pause(command::Pause { now, reason: String::new() })),
-        ScriptEvent::Resume => say(LoopCommand::Resume(command::Resume { options, guidance: format!("resumed {sequence}") })),
+        ScriptEvent::Resume => {
+            say(LoopCommand::Resume(command::Resume { options, guidance: format!("resumed {sequence}") }))
+        }
         ScriptEvent::ResumeMore => {
             let options = RunOptions { max_iterations: Some(current.spent.iterations + 2), ..options };
             say(LoopCommand::Resume(command::Resume { options, guidance: String::new() }))

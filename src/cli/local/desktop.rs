@@ -59,10 +59,10 @@ fn has_session(env: &Env) -> bool {
 mod tests {
     use super::*;
     use crate::domain::lifecycle;
+    use crate::domain::loops::command::RunOptions;
     use crate::domain::loops::{LoopStart, LoopState, LoopTask};
     use crate::domain::model::ids::IssueRef;
     use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
-    use crate::domain::loops::command::RunOptions;
     use crate::domain::trust::policy::Policy;
 
     fn paused_loop() -> Loop {

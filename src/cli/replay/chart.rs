@@ -70,7 +70,8 @@ pub(super) fn terminal(reviews: &[(Record, SupervisionReview)]) -> Result<String
 }
 
 fn panels(reviews: &[(Record, SupervisionReview)]) -> [Panel; 3] {
-    let lines: Vec<(f64, ReplayLine)> = reviews.iter().map(|(record, review)| (record.completion, review.into())).collect();
+    let lines: Vec<(f64, ReplayLine)> =
+        reviews.iter().map(|(record, review)| (record.completion, review.into())).collect();
     let of = |figure: fn(&(f64, ReplayLine)) -> f64| -> Series {
         lines.iter().map(|line| (line.1.iteration as f64, figure(line))).collect()
     };
@@ -114,7 +115,11 @@ fn span(reviews: &[(Record, SupervisionReview)]) -> (f64, f64) {
 
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-fn draw_svg<B: DrawingBackend>(area: &DrawingArea<B, Shift>, title: &str, reviews: &[(Record, SupervisionReview)]) -> Drawn<B> {
+fn draw_svg<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    title: &str,
+    reviews: &[(Record, SupervisionReview)],
+) -> Drawn<B> {
     area.fill(&WHITE)?;
     let (head, body) = area.split_vertically(TITLE);
     let summary = format!("{title}: {} iterations", reviews.len());
@@ -183,7 +188,8 @@ fn draw_panel<B: DrawingBackend>(
 fn stops(reviews: &[(Record, SupervisionReview)]) -> Vec<(f64, RGBColor)> {
     let mark = |(_, review): &(Record, SupervisionReview)| {
         let fresh = review.verdict.interventions.iter().filter(|done| done.fresh);
-        let color = level_color(fresh.map(|done| done.level).max().filter(|level| *level >= InterventionLevel::Redirect)?);
+        let color =
+            level_color(fresh.map(|done| done.level).max().filter(|level| *level >= InterventionLevel::Redirect)?);
         Some((review.control.iteration as f64, color))
     };
     reviews.iter().filter_map(mark).collect()
@@ -207,7 +213,8 @@ fn draw_marks<B: DrawingBackend>(part: &DrawingArea<B, Shift>, reviews: &[(Recor
     let text = |size, color: &RGBColor| ("sans-serif", size).into_font().color(color);
     let head = if kinds.is_empty() { "nothing was found" } else { "found, and done about it" };
     part.draw(&Text::new(head, (24, 16), text(14, &INK)))?;
-    let levels = [InterventionLevel::Log, InterventionLevel::Warn, InterventionLevel::Redirect, InterventionLevel::Pause];
+    let levels =
+        [InterventionLevel::Log, InterventionLevel::Warn, InterventionLevel::Redirect, InterventionLevel::Pause];
     for (at, level) in (0..).zip(levels.into_iter().filter(|_| !kinds.is_empty())) {
         let x = 500 + at * 92;
         part.draw(&Circle::new((x, 23), 5, level_color(level).filled()))?;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{push_json, read, table};
 use crate::cli::{CliResult, one_line, print};
-use crate::domain::supervision::replay::{Comparison, TraceOutcome, Trace, compare};
+use crate::domain::supervision::replay::{Comparison, Trace, TraceOutcome, compare};
 
 /// Widest name of a trace in the table, characters.
 const NAME_MAX: usize = 32;

@@ -8,8 +8,8 @@ use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, NextRunPlan, StopAfterRestore,
-    LoopStopReason, error_signature,
+    Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, LoopStopReason, NextRunPlan,
+    StopAfterRestore, error_signature,
 };
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::{CheckFact, Record};
@@ -22,7 +22,7 @@ use crate::domain::supervision::control::out_of_range;
 use crate::domain::supervision::experience::EarlierLoop;
 use crate::domain::supervision::oversight::{self, AuditEntry, DetectionKind, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
-use crate::domain::supervision::{ReviewContext, SupervisionReview, Supervision, SupervisionSettings};
+use crate::domain::supervision::{ReviewContext, Supervision, SupervisionReview, SupervisionSettings};
 use crate::domain::trust::sanitize;
 
 /// Amount that failing lint or type checks subtract from quality, together.
@@ -248,8 +248,12 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
     let reviews: Vec<String> = turn.next.guidance.iter().map(|guidance| guidance.text.clone()).collect();
     let failed = turn.next.failed_approaches();
     let review = turn.next.current().and_then(|current| {
-        let evidence =
-            ReviewContext { checks: Some(&current.checks), change: Some(&current.stat), reviews: &reviews, failed: &failed };
+        let evidence = ReviewContext {
+            checks: Some(&current.checks),
+            change: Some(&current.stat),
+            reviews: &reviews,
+            failed: &failed,
+        };
         supervision.review(&history, &facts, evidence, &settings)
     });
     turn.next.supervision = Some(supervision);
@@ -429,8 +433,12 @@ pub(super) fn halt(turn: &mut StepContext) {
 
 /// Stops the loop for the reason that the last judgement gives, and asks people.
 pub(super) fn pause(turn: &mut StepContext) {
-    let found =
-        turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= InterventionLevel::Pause).cloned();
+    let found = turn
+        .next
+        .judged()
+        .and_then(IterationJudgement::worst)
+        .filter(|found| found.level >= InterventionLevel::Pause)
+        .cloned();
     let escalates = turn.next.policy.supervision().oversight.auto_escalate;
     let Some(found) = found else {
         let why = turn.next.judged().and_then(|judged| judged.stops.clone()).unwrap_or_default();
@@ -460,8 +468,12 @@ fn abort(turn: &mut StepContext, why: &str) {
         return;
     }
     // Without a detection that stops a loop it was control, by its own figures.
-    let found =
-        turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= InterventionLevel::Pause).cloned();
+    let found = turn
+        .next
+        .judged()
+        .and_then(IterationJudgement::worst)
+        .filter(|found| found.level >= InterventionLevel::Pause)
+        .cloned();
     let (cause, view) = match found {
         Some(found) => {
             (found.kind.name(), report::intervention(&turn.next, &found, view::EscalationSeverity::Emergency))

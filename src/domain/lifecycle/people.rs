@@ -1,12 +1,11 @@
 //! Inputs of people other than commands: start, labels, reviews; and the state of CI on the pull request.
 
-use super::{StepDecision, StepContext, judge, work};
+use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::command::RunOptions;
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep,
-    LoopUsage, MergeWith,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, MergeWith,
 };
 use crate::domain::model::ids::{Money, Sha, Timestamp, User};
 use crate::domain::report;

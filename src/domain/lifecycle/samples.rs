@@ -1,6 +1,7 @@
 //! Loops in some states, for tests.
 
 use crate::domain::lifecycle::start;
+use crate::domain::loops::command::RunOptions;
 use crate::domain::loops::{
     Guidance, GuidanceSource, Iteration, IterationJudgement, Loop, LoopStart, LoopTask, NextRunPlan,
 };
@@ -15,7 +16,6 @@ use crate::domain::model::task::{
 use crate::domain::supervision::control::{Breadth, ModelTier, Trend, Urgency};
 use crate::domain::supervision::oversight::Health;
 use crate::domain::supervision::strategy::Approach;
-use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 
 /// The time of all samples.

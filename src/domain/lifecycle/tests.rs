@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::lifecycle::effect::{CheckPurpose, Mark};
+use crate::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::domain::loops::*;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
@@ -15,7 +16,6 @@ use crate::domain::model::ids::{
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
 use crate::domain::report::view::{EscalationSeverity, View};
 use crate::domain::supervision::experience::Experience;
-use crate::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::domain::trust::policy::Policy;
 
 fn user(login: &str) -> User {
@@ -188,7 +188,9 @@ impl LoopRun {
             LoopState::NeedsCriteria => run.tell(LoopInput::SlotGranted).prepared(|_| {}),
             LoopState::Running => run.working(),
             LoopState::Waiting => run.working().agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
-            LoopState::Paused => run.working().command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() })),
+            LoopState::Paused => {
+                run.working().command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }))
+            }
             LoopState::Review => run.working().iteration(true).checked(true),
             LoopState::LimitReached => run.working().iteration(false),
             LoopState::Failed => run.working().agent(AgentEnd::Unavailable { reason: "not there".into() }),
@@ -275,7 +277,11 @@ fn every_command_is_handled_in_every_state() {
             LoopCommand::Abort(command::Abort { reason: "no".into() }),
             &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
         ),
-        ("pause", LoopCommand::Pause(command::Pause { now: true, reason: String::new() }), &[Queued, Running, Waiting, Paused]),
+        (
+            "pause",
+            LoopCommand::Pause(command::Pause { now: true, reason: String::new() }),
+            &[Queued, Running, Waiting, Paused],
+        ),
         (
             "guide",
             guide("do"),
@@ -334,7 +340,11 @@ fn refusal_states_valid_command() {
         (LoopState::NeedsCriteria, resume(), "`/ralph run`"),
         (LoopState::LimitReached, resume(), "--max-iterations 6"),
         (LoopState::Queued, LoopCommand::Retry(command::Retry), "nothing to retry"),
-        (LoopState::Review, LoopCommand::Pause(command::Pause { now: false, reason: String::new() }), "nothing to pause"),
+        (
+            LoopState::Review,
+            LoopCommand::Pause(command::Pause { now: false, reason: String::new() }),
+            "nothing to pause",
+        ),
         (LoopState::Running, LoopCommand::Run(command::Run { options: RunOptions::default() }), "`/ralph resume`"),
         (LoopState::NeedsConfirm, LoopCommand::Run(command::Run { options: RunOptions::default() }), "--confirm"),
         (LoopState::Running, LoopCommand::Budget(command::Budget { limit: Money(0) }), "not more than"),
@@ -343,7 +353,9 @@ fn refusal_states_valid_command() {
         (LoopState::Paused, resume_with(|o| o.timeout_s = Some(1)), "not more than"),
         (
             LoopState::Review,
-            LoopCommand::Run(command::Run { options: RunOptions { timeout_s: Some(u64::MAX), ..RunOptions::default() } }),
+            LoopCommand::Run(command::Run {
+                options: RunOptions { timeout_s: Some(u64::MAX), ..RunOptions::default() },
+            }),
             "review",
         ),
         (LoopState::Paused, resume_with(|o| o.confirm = Some("01234567".into())), "no text to be confirmed"),
@@ -364,8 +376,11 @@ fn loop_without_work_closes_at_once() {
 
 #[test]
 fn unconfirmed_text_never_runs() {
-    let confirm =
-        |hash: &str| LoopCommand::LoopRun(command::LoopRun { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } });
+    let confirm = |hash: &str| {
+        LoopCommand::LoopRun(command::LoopRun {
+            options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() },
+        })
+    };
     let mut run = LoopRun::in_state(LoopState::NeedsConfirm);
     run.tell(LoopInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
     run.command(resume()).command(LoopCommand::Retry(command::Retry));
@@ -461,7 +476,9 @@ fn pause_takes_effect_after_iteration_once() {
 
 #[test]
 fn guidance_survives_interrupted_run() {
-    for stop in [LoopCommand::Pause(command::Pause { now: true, reason: String::new() }), LoopCommand::Retry(command::Retry)] {
+    for stop in
+        [LoopCommand::Pause(command::Pause { now: true, reason: String::new() }), LoopCommand::Retry(command::Retry)]
+    {
         let mut run = LoopRun::new();
         run.command(guide("mind the gap")).working();
         assert!(run.guidance().is_empty(), "it is in the running iteration's prompt");
@@ -491,7 +508,9 @@ fn retry_discards_last_iteration() {
     run.iteration(false).iteration(false);
     let parent = run.current.iterations[1].parent.clone();
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
-    run.command(LoopCommand::Retry(command::Retry)).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() })).command(LoopCommand::Retry(command::Retry));
+    run.command(LoopCommand::Retry(command::Retry))
+        .command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }))
+        .command(LoopCommand::Retry(command::Retry));
     run.is(LoopState::Queued, LoopStep::Idle);
     assert_eq!(
         (run.current.head.as_ref(), run.current.spent.iterations),
@@ -624,7 +643,10 @@ fn foreign_commits_are_merged_not_overwritten() {
     rejected(&mut run, Some(sha(77)));
     run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("branch_moved"));
-    run.command(LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance: "keep their names".into() }));
+    run.command(LoopCommand::Resume(command::Resume {
+        options: RunOptions::default(),
+        guidance: "keep their names".into(),
+    }));
     run.working().is(LoopState::Running, LoopStep::Merge);
     let clean =
         LoopInput::Merged { ticket: run.current.ticket, other: sha(77), conflicts: Vec::new(), up_to_date: false };
@@ -661,7 +683,9 @@ fn foreign_branch_is_not_adopted() {
     assert_eq!(run.current.pushed, Some(sha(66)), "the work goes on from what is there");
     // A push whose outcome was lost is known again by its commit.
     let mut run = LoopRun::in_state(LoopState::Running);
-    run.agent(AgentEnd::Finished).committed(|_| {}).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
+    run.agent(AgentEnd::Finished)
+        .committed(|_| {})
+        .command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     let ours = run.current.head.clone();
     run.command(resume()).tell(LoopInput::SlotGranted).prepared(|t| t.remote = ours.clone());
     assert_eq!(run.current.pushed, ours);
@@ -815,7 +839,9 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         3 => said(LoopCommand::Pause(command::Pause { now: flag, reason: String::new() })),
         4 => said(guide("x")),
         5 => said(LoopCommand::Retry(command::Retry)),
-        6 if run.current.version.is_multiple_of(7) => said(LoopCommand::Abort(command::Abort { reason: String::new() })),
+        6 if run.current.version.is_multiple_of(7) => {
+            said(LoopCommand::Abort(command::Abort { reason: String::new() }))
+        }
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
         8 => LoopInput::RunLabelAdded { by },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },

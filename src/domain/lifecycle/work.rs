@@ -548,7 +548,9 @@ fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
     }
     if verifies {
         verify(turn);
-    } else if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped) && !schedule::acts(turn) {
+    } else if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped)
+        && !schedule::acts(turn)
+    {
         // Guidance that came meanwhile is work to be done, however the checks stand.
         next_iteration(turn);
     }

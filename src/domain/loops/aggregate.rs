@@ -7,6 +7,7 @@ use super::estimate::Estimate;
 use super::input::{AgentSession, ServedBy};
 use super::judgement::IterationJudgement;
 use super::next_run::NextRunPlan;
+use crate::domain::loops::command::RunOptions;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
 use crate::domain::model::record::Record;
@@ -14,7 +15,6 @@ use crate::domain::model::task::{AgentReport, Check, CheckReport, CheckSource, D
 use crate::domain::providers::rules::ScheduleState;
 use crate::domain::supervision::Supervision;
 use crate::domain::supervision::experience::Experience;
-use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 
 /// State of a loop, as shown by its label.

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::aggregate::{Guidance, LoopTask};
 use super::estimate::Estimate;
 use crate::domain::checks::criteria::TaskType;
+use crate::domain::loops::command::{LoopCommand, RunOptions};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
 use crate::domain::model::task::{AgentReport, Check, CheckReport, DiffStat, TamperFinding};
 use crate::domain::providers::money::Cumulative;
 use crate::domain::supervision::experience::Experience;
-use crate::domain::loops::command::{LoopCommand, RunOptions};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 
 /// Timer of a loop.

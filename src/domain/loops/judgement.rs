@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::signature::{first_error, normalise};
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::control::{Trend, Urgency};
-use crate::domain::supervision::oversight::{Health, DetectionKind, InterventionLevel, DetectionSeverity};
+use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Health, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 
 /// Result of supervision for one iteration.

@@ -225,9 +225,15 @@ mod tests {
         let half = of(0.5, &[check(true, false), check(false, false), check(true, true)]);
         let none = of(0.0, &[check(false, false), check(false, false), check(true, true)]);
         assert!(Record::is_all_or_nothing(&[none.clone(), half.clone()]));
-        assert!(!Record::is_all_or_nothing(&[none.clone(), Record { completion: 0.75, ..half.clone() }]), "a part is counted");
+        assert!(
+            !Record::is_all_or_nothing(&[none.clone(), Record { completion: 0.75, ..half.clone() }]),
+            "a part is counted"
+        );
         assert!(!Record::is_all_or_nothing(&[none, Record { tests_failing: Some(3.0), ..half }]));
-        assert!(!Record::is_all_or_nothing(&[]) && !Record::is_all_or_nothing(&[Record { completion: 0.3, ..Record::default() }]));
+        assert!(
+            !Record::is_all_or_nothing(&[])
+                && !Record::is_all_or_nothing(&[Record { completion: 0.3, ..Record::default() }])
+        );
     }
 
     #[test]

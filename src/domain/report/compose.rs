@@ -4,6 +4,7 @@ mod ending;
 
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder};
 
+use crate::domain::loops::command::TABLE;
 use crate::domain::loops::{Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, ServedBy};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
@@ -13,7 +14,6 @@ use crate::domain::report::view::{
     StatusView, View, WaitingView,
 };
 use crate::domain::supervision::strategy::Approach;
-use crate::domain::loops::command::TABLE;
 use crate::domain::trust::policy::{Floor, Policy};
 
 /// Maximum number of files listed in a comment; the rest is counted.

@@ -124,7 +124,10 @@ mod tests {
     fn without_earlier_loops_the_settings_hold() {
         assert_eq!(Experience::default().step_threshold(THRESHOLD), THRESHOLD);
         // Neither do loops that showed nothing say anything.
-        let silent = Experience::of([EarlierLoop::of(&[], None, THRESHOLD), EarlierLoop::of(&records(&[0.0]), Some(9), THRESHOLD)]);
+        let silent = Experience::of([
+            EarlierLoop::of(&[], None, THRESHOLD),
+            EarlierLoop::of(&records(&[0.0]), Some(9), THRESHOLD),
+        ]);
         assert!(!silent.is_empty() && silent.paces().count() == 0);
         assert_eq!(silent.step_threshold(THRESHOLD).weight, THRESHOLD.weight);
     }

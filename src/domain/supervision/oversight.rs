@@ -8,6 +8,7 @@
 mod agent_failure;
 mod audit;
 mod detection;
+mod detection_input;
 mod deviation;
 mod intervention;
 mod no_change;
@@ -15,7 +16,6 @@ mod oscillation;
 mod regression;
 mod report;
 mod resource_burn;
-mod detection_input;
 mod settings;
 mod state;
 mod stuck;
@@ -29,9 +29,9 @@ use detection_input::DetectionInput;
 
 pub use audit::{AuditEntry, AuditEvent};
 pub use detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
-pub use intervention::{Escalation, EscalationLevel, Intervention, InterventionLevel};
-pub use report::{ProgressCounts, OversightReport, report};
 pub use detection_input::ControlView;
+pub use intervention::{Escalation, EscalationLevel, Intervention, InterventionLevel};
+pub use report::{OversightReport, ProgressCounts, report};
 pub use settings::{
     AgentFailureSettings, DeviationSettings, NoChangeSettings, OscillationSettings, OversightSettings,
     RegressionSettings, ResourceBurnSettings, StuckSettings, TestTamperingSettings,
@@ -104,7 +104,9 @@ pub fn review(
     control: &ControlView,
     settings: &OversightSettings,
 ) -> OversightVerdict {
-    let Some(last) = history.last() else { return OversightVerdict { health: state.health, ..OversightVerdict::default() } };
+    let Some(last) = history.last() else {
+        return OversightVerdict { health: state.health, ..OversightVerdict::default() };
+    };
     let redirected = state.redirected.clone();
     let measured = Record::measured(history);
     let whole = DetectionInput { history, partial: false, last, facts, control, settings, redirected: &redirected };
@@ -116,8 +118,10 @@ pub fn review(
     let iteration = detection_input::number(history);
     state.follow(iteration, input.last.completion, settings.min_progress);
     let detections = detect(&whole, &input);
-    let mut verdict =
-        OversightVerdict { audit: state.forget(iteration, &detections, settings.climb_after), ..OversightVerdict::default() };
+    let mut verdict = OversightVerdict {
+        audit: state.forget(iteration, &detections, settings.climb_after),
+        ..OversightVerdict::default()
+    };
     for detection in detections {
         intervene(state, &input, iteration, detection, &mut verdict);
     }
@@ -129,7 +133,8 @@ fn detect(whole: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Dete
     let finished = whole.last.is_finished();
     let weakened = !whole.last.tampering.is_empty();
     // Work that is finished because its checks were weakened is not finished.
-    let applies = |kind| whole.settings.switches(kind).0 && (kind == DetectionKind::TestTampering || !finished && !weakened);
+    let applies =
+        |kind| whole.settings.switches(kind).0 && (kind == DetectionKind::TestTampering || !finished && !weakened);
     let mut found: Vec<Detection> = DETECTORS
         .iter()
         .filter(|(kind, _)| applies(*kind))
@@ -214,10 +219,16 @@ fn restore(state: &mut OverseerState, input: &DetectionInput<'_>, verdict: &mut 
 }
 
 /// Turns the interventions into one decision, kept in the state.
-fn conclude(state: &mut OverseerState, iteration: u32, settings: &OversightSettings, mut verdict: OversightVerdict) -> OversightVerdict {
+fn conclude(
+    state: &mut OverseerState,
+    iteration: u32,
+    settings: &OversightSettings,
+    mut verdict: OversightVerdict,
+) -> OversightVerdict {
     let most = verdict.interventions.iter().map(|done| done.level).max();
     let observed = |kind| settings.switches(kind).1;
-    let critical = verdict.detections.iter().any(|found| found.severity == DetectionSeverity::Critical && !observed(found.kind));
+    let critical =
+        verdict.detections.iter().any(|found| found.severity == DetectionSeverity::Critical && !observed(found.kind));
     let now = match most {
         Some(InterventionLevel::Abort) => Health::Aborted,
         Some(InterventionLevel::Pause) => Health::Paused,
@@ -247,7 +258,12 @@ fn conclude(state: &mut OverseerState, iteration: u32, settings: &OversightSetti
 }
 
 /// The best iteration could not be restored: the loop ends.
-pub fn restore_failed(state: &mut OverseerState, iteration: u32, why: &str, settings: &OversightSettings) -> OversightVerdict {
+pub fn restore_failed(
+    state: &mut OverseerState,
+    iteration: u32,
+    why: &str,
+    settings: &OversightSettings,
+) -> OversightVerdict {
     state.health = Health::Aborted;
     *state.interventions.entry(InterventionLevel::Abort).or_default() += 1;
     let reason = format!("the best iteration cannot be restored: {why}");

@@ -12,10 +12,12 @@ use crate::domain::model::record::Record;
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{self, ControlAction, ControlState, ModelTier};
-use crate::domain::supervision::oversight::{self, AuditEntry, ControlView, DetectionKind, OverseerState, OversightVerdict};
+use crate::domain::supervision::oversight::{
+    self, AuditEntry, ControlView, DetectionKind, OverseerState, OversightVerdict,
+};
 use crate::domain::supervision::progress_rate::ProgressRate;
 use crate::domain::supervision::strategy::{
-    self, Approach, IterationIssue, Outlook, OutlookSettings, PreValidation, PlanInput, StateAssessment, StrategyPlan,
+    self, Approach, IterationIssue, Outlook, OutlookSettings, PlanInput, PreValidation, StateAssessment, StrategyPlan,
     StrategyState,
 };
 
@@ -79,7 +81,8 @@ impl SupervisionReview {
             ControlAction::Adjust | ControlAction::Continue => oversight::OversightDecision::Continue,
         };
         let asks = self.plan.approach == Approach::Escalate || self.before.stops();
-        let of_strategy = if asks { oversight::OversightDecision::Pause } else { oversight::OversightDecision::Continue };
+        let of_strategy =
+            if asks { oversight::OversightDecision::Pause } else { oversight::OversightDecision::Continue };
         self.verdict.decision.max(of_control).max(of_strategy)
     }
 
@@ -127,7 +130,9 @@ impl Supervision {
             self.control.redirect(match redirect.kind {
                 DetectionKind::Oscillation => &schedule.oscillating,
                 DetectionKind::ResourceBurn => &schedule.near_completion,
-                DetectionKind::TestTampering | DetectionKind::Regression | DetectionKind::Deviation => &schedule.sensitive,
+                DetectionKind::TestTampering | DetectionKind::Regression | DetectionKind::Deviation => {
+                    &schedule.sensitive
+                }
                 DetectionKind::Stuck | DetectionKind::NoChange | DetectionKind::AgentFailure => &schedule.stuck,
             });
         }
@@ -147,7 +152,8 @@ impl Supervision {
         let threshold = facts.experience.step_threshold(settings.oversight.step_threshold());
         let pace = ProgressRate::of(&Record::measured(history), threshold);
         let outlook = Outlook::of(&pace, assessment.iterations_left, &facts.experience, &settings.strategy.outlook);
-        let mut review = SupervisionReview { control, verdict, after, assessment, plan, before, outlook, gives_up: None };
+        let mut review =
+            SupervisionReview { control, verdict, after, assessment, plan, before, outlook, gives_up: None };
         if !last.is_finished() {
             review.gives_up = self.gives_up(&review, &pace, &settings.strategy.outlook);
         }
@@ -155,7 +161,12 @@ impl Supervision {
     }
 
     /// Returns the reason for giving up if that is better than the decision.
-    fn gives_up(&self, review: &SupervisionReview, progress_rate: &ProgressRate, settings: &OutlookSettings) -> Option<String> {
+    fn gives_up(
+        &self,
+        review: &SupervisionReview,
+        progress_rate: &ProgressRate,
+        settings: &OutlookSettings,
+    ) -> Option<String> {
         let decision = review.decision();
         if !settings.enabled || decision == oversight::OversightDecision::Abort {
             return None;
@@ -209,7 +220,9 @@ impl From<&control::ControlDecision> for ControlView {
         let severity = |severity| match severity {
             control::AlarmSeverity::Info => oversight::DetectionSeverity::Low,
             control::AlarmSeverity::Warning => oversight::DetectionSeverity::Medium,
-            control::AlarmSeverity::Critical | control::AlarmSeverity::Emergency => oversight::DetectionSeverity::Critical,
+            control::AlarmSeverity::Critical | control::AlarmSeverity::Emergency => {
+                oversight::DetectionSeverity::Critical
+            }
         };
         Self {
             alarms: decision
@@ -290,7 +303,8 @@ mod tests {
                 if let Some(redirect) = review.verdict.redirect() {
                     let kind = redirect.kind;
                     records.push(records[n as usize - 1].clone());
-                    let next = supervision.review(&records, &facts, ReviewContext::default(), &settings).unwrap().control;
+                    let next =
+                        supervision.review(&records, &facts, ReviewContext::default(), &settings).unwrap().control;
                     let because = next.transition.expect("another profile").reason;
                     assert_eq!(because, "the overseer redirected the loop");
                     return (kind, next.gains.profile);
@@ -308,7 +322,10 @@ mod tests {
     #[test]
     fn a_loop_that_goes_well_is_not_disturbed() {
         let (supervision, reviews) = run(&[0.2, 0.35, 0.5, 0.62, 0.8, 0.9, 1.0]);
-        assert!(reviews.iter().all(|review| review.decision() == oversight::OversightDecision::Continue), "{reviews:?}");
+        assert!(
+            reviews.iter().all(|review| review.decision() == oversight::OversightDecision::Continue),
+            "{reviews:?}"
+        );
         assert_eq!(supervision.overseer.health, oversight::Health::Healthy);
     }
 
@@ -390,7 +407,8 @@ mod tests {
         let reviews: Vec<SupervisionReview> = (1..=records.len())
             .map(|upto| supervision.review(&records[..upto], &facts, ReviewContext::default(), &settings).unwrap())
             .collect();
-        let kinds = |review: &SupervisionReview| review.verdict.detections.iter().map(|found| found.kind).collect::<Vec<_>>();
+        let kinds =
+            |review: &SupervisionReview| review.verdict.detections.iter().map(|found| found.kind).collect::<Vec<_>>();
         assert_eq!(kinds(&reviews[1]), [DetectionKind::TestTampering]);
         assert!(reviews[2..].iter().all(|review| kinds(review).is_empty()), "{reviews:?}");
         assert_eq!(reviews.last().unwrap().assessment.without_progress, 0);

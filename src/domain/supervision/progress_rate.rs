@@ -3,7 +3,7 @@
 //! A loop is compared with itself: how long a run without a step is too long depends on how often it made none before, and
 //! what is a step on how large its steps were. Where nothing is counted, another error is a step.
 
-use crate::domain::model::record::{SeenErrors, Record};
+use crate::domain::model::record::{Record, SeenErrors};
 
 /// Iterations that what is expected of loops in general counts for, beside the loop's own.
 pub const PRIOR: f64 = 5.0;

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::out_of_range;
-use crate::domain::supervision::{ReviewContext, SupervisionReview, Supervision, SupervisionSettings};
+use crate::domain::supervision::{ReviewContext, Supervision, SupervisionReview, SupervisionSettings};
 
 pub use compare::{Comparison, TraceOutcome, compare};
 pub use line::{AlarmMark, DetectionMark, InterventionMark, ReplayLine};
@@ -60,7 +60,10 @@ impl Trace {
     }
 
     /// Returns the review of each iteration, in order.
-    pub fn reviews<'a>(&self, settings: &'a SupervisionSettings) -> impl Iterator<Item = (Record, SupervisionReview)> + use<'a> {
+    pub fn reviews<'a>(
+        &self,
+        settings: &'a SupervisionSettings,
+    ) -> impl Iterator<Item = (Record, SupervisionReview)> + use<'a> {
         let (records, wrong): (Vec<Record>, Vec<u32>) = self.records.iter().cloned().map(Record::cleaned).unzip();
         let (facts, mut supervision) = (self.facts.clone(), Supervision::default());
         (1..=records.len()).filter_map(move |upto| {

@@ -14,7 +14,7 @@ use crate::domain::model::settings::{Settings, config_section};
 
 pub use assess::{FailingCheck, LastChange, OpenBlocker, Phase, StateAssessment, assess};
 pub use outlook::Outlook;
-pub use plan::{Approach, WorkPriority, PlanInput, StrategyPlan, plan};
+pub use plan::{Approach, PlanInput, StrategyPlan, WorkPriority, plan};
 pub use validate::{IterationIssue, PreValidation, validate_after, validate_before};
 
 config_section! {

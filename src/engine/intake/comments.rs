@@ -2,15 +2,15 @@
 
 use failpoint::kill_point;
 
-use super::{IntakeResult, Origin, IntakeError, done, ignored, text_hash};
+use super::{IntakeError, IntakeResult, Origin, done, ignored, text_hash};
 use crate::domain::lifecycle::effect::{Effect, Mark};
+use crate::domain::loops::command::{self, CommandError, LoopCommand, Run};
 use crate::domain::loops::{CommentRef, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{CommandReply, View};
-use crate::domain::loops::command::{self, LoopCommand, CommandError, Run};
 use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind;
@@ -111,13 +111,16 @@ impl Engine {
             }
             (_, LoopCommand::Help(_)) => {
                 let view = report::help(&self.settings.policy(&place.repo.forge));
-                self.enqueue_effect(place, Effect::Comment { key: key.clone(), on: at.on, view: Box::new(view) }).await?;
+                self.enqueue_effect(place, Effect::Comment { key: key.clone(), on: at.on, view: Box::new(view) })
+                    .await?;
                 if let Some(comment) = at.id {
                     self.enqueue_effect(place, Effect::React { comment, mark: Mark::Done }).await?;
                 }
                 done("help")
             }
-            (None | Some((_, IssueRole::Issue, false)), LoopCommand::Run(Run { options })) if !issue.is_pull && open => {
+            (None | Some((_, IssueRole::Issue, false)), LoopCommand::Run(Run { options }))
+                if !issue.is_pull && open =>
+            {
                 let (place, by) = (place.clone(), sender.clone());
                 if let Some(typed) =
                     options.confirm.as_deref().filter(|typed| !text_hash(&issue.title, &issue.body).starts_with(*typed))
@@ -165,7 +168,13 @@ impl Engine {
     }
 
     /// Replies that a command cannot be executed.
-    async fn refuse(&self, place: &IssueRef, at: CommentRef, key: &str, reply: CommandReply) -> Result<(), IntakeError> {
+    async fn refuse(
+        &self,
+        place: &IssueRef,
+        at: CommentRef,
+        key: &str,
+        reply: CommandReply,
+    ) -> Result<(), IntakeError> {
         let view = Box::new(View::Reply(reply));
         self.enqueue_effect(place, Effect::Comment { key: key.to_owned(), on: at.on, view }).await?;
         match at.id {

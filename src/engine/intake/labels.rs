@@ -2,15 +2,15 @@
 
 use failpoint::kill_point;
 
-use super::{IntakeResult, Origin, IntakeOutcome, QUIET_BEFORE_LABEL_MS, IntakeError, done, ignored, level, text_hash};
+use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored, level, text_hash};
 use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::command::RunOptions;
 use crate::domain::loops::{CommentRef, LoopInput, LoopStart, LoopTask};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{View, WhoMayView};
-use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::permit::{AccessLevel, Authorization};
 use crate::domain::trust::sanitize;
 use crate::engine::{Engine, ForgeAccount};
@@ -209,7 +209,8 @@ impl Engine {
             label: self.run_label(&place.repo),
             who_may: report::who_may(&policy),
         });
-        self.enqueue_effect(place, Effect::Comment { key: "who-may".into(), on: place.issue, view: Box::new(view) }).await
+        self.enqueue_effect(place, Effect::Comment { key: "who-may".into(), on: place.issue, view: Box::new(view) })
+            .await
     }
 
     async fn label_removed(
@@ -231,6 +232,13 @@ impl Engine {
         if let Authorization::Deny { reason, .. } = self.permitted(account, &repo, &sender).await? {
             return ignored(format!("{} may not pause a loop: {reason}", sender.login));
         }
-        self.enqueue_for_open_loop(&repo, number, IssueRole::Issue, LoopInput::RunLabelRemoved { by: Some(sender) }, origin).await
+        self.enqueue_for_open_loop(
+            &repo,
+            number,
+            IssueRole::Issue,
+            LoopInput::RunLabelRemoved { by: Some(sender) },
+            origin,
+        )
+        .await
     }
 }

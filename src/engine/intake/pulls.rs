@@ -1,12 +1,12 @@
 //! Events of pull requests: merge, close, reviews and review comments.
 
-use super::{IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, IntakeError, done, ignored};
+use super::{IntakeError, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored};
 use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::command;
 use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState};
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
-use crate::domain::loops::command;
 use crate::domain::trust::permit::Authorization;
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ReviewComment;
@@ -152,7 +152,8 @@ impl Engine {
         for (part, parsed) in commands.into_iter().enumerate() {
             let key = format!("reply/{}/{part}", origin.key);
             if let Some(command) = self.understood(place, parsed, at, &key).await? {
-                self.enqueue_input(id, LoopInput::Command { by: by.clone(), command, comment: Some(at) }, origin, part).await?;
+                self.enqueue_input(id, LoopInput::Command { by: by.clone(), command, comment: Some(at) }, origin, part)
+                    .await?;
             }
         }
         Ok(count)

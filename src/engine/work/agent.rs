@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::prompt_inputs::PromptInputs;
+use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor};
 use super::run_outcome::{add, charge, files_name, limit_of, limit_words, outcome_word, warm_up};
-use super::run_monitor::{RunMonitor, EVENT_QUEUE_CAPACITY, RunMemoryServer, EventFilter};
 use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
 use crate::domain::knowledge::prompt::{self, Extras};
@@ -96,7 +96,8 @@ impl Engine {
         let failed = std::mem::take(&mut prompt_inputs.failed);
         kill_point("K39");
         let refused = RefusedHosts::default();
-        let task = RunContext { current, repo, head, ticket, iteration, attempt, prompt_inputs, refused: refused.clone() };
+        let task =
+            RunContext { current, repo, head, ticket, iteration, attempt, prompt_inputs, refused: refused.clone() };
         let mut run = self.run(task, note, cancel).await?;
         run.refused_hosts = refused.names();
         self.read_message(&questions, &mut run).await;
@@ -445,7 +446,13 @@ impl Engine {
     }
 
     /// Stores the run as a turn of the session memory, with its events; failures are logged.
-    async fn keep_turn(&self, task: &RunContext<'_>, chosen: &SelectedBackend, transcript: RunTranscript, outcome: &AgentOutcome) {
+    async fn keep_turn(
+        &self,
+        task: &RunContext<'_>,
+        chosen: &SelectedBackend,
+        transcript: RunTranscript,
+        outcome: &AgentOutcome,
+    ) {
         let RunTranscript { prompt, learnings, events, started } = transcript;
         let used = self.used(chosen, outcome);
         let failed = !matches!(outcome.status, AgentStatus::Finished);

@@ -181,7 +181,12 @@ pub(super) struct RunMemoryServer {
 impl Engine {
     /// Creates the session memory server of a run in its scratch folder; `None` if memory is disabled or the socket
     /// cannot be created.
-    pub(super) fn memory_server(&self, current: &Loop, run: &str, scratch: &std::path::Path) -> Option<RunMemoryServer> {
+    pub(super) fn memory_server(
+        &self,
+        current: &Loop,
+        run: &str,
+        scratch: &std::path::Path,
+    ) -> Option<RunMemoryServer> {
         let program = self.settings.program.as_ref().filter(|_| self.settings.memory.enabled)?;
         let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);
         let made = mcp::listen(scratch).and_then(|(listener, socket)| {

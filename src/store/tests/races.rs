@@ -7,9 +7,9 @@ use futures::future::join_all;
 
 use super::*;
 use crate::domain::loops::TimerKind;
+use crate::domain::loops::command::RunOptions;
 use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopTask};
 use crate::domain::model::ids::{AccountKind, User, UserId};
-use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 use crate::store::loops::Slots;
 use crate::store::memory::StepMemory;

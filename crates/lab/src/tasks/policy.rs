@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ralph_bot::domain::checks::criteria::TaskType;
 use ralph_bot::domain::model::record::Record;
 use ralph_bot::domain::supervision::experience::{EarlierLoop, Experience};
-use ralph_bot::domain::supervision::oversight::{OversightDecision, DetectionKind, InterventionLevel};
+use ralph_bot::domain::supervision::oversight::{DetectionKind, InterventionLevel, OversightDecision};
 use ralph_bot::domain::supervision::{ReviewContext, Supervision, SupervisionSettings, TaskFacts};
 use ralph_bot::domain::trust::policy::PolicyLimits;
 
@@ -205,7 +205,8 @@ impl<'a> PolicyRun<'a> {
         }
         let reviewed = self.supervision.review(history, &self.facts, ReviewContext::default(), &settings);
         let Some(review) = reviewed else { return NextStep::Stop };
-        self.tampering_detected = review.verdict.detections.iter().any(|found| found.kind == DetectionKind::TestTampering);
+        self.tampering_detected =
+            review.verdict.detections.iter().any(|found| found.kind == DetectionKind::TestTampering);
         if review.interferes() {
             self.first_intervention.get_or_insert(history.len());
         }

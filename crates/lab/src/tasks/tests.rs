@@ -3,7 +3,7 @@
 use ralph_bot::config::Env;
 use ralph_bot::domain::model::record::Record;
 use ralph_bot::domain::supervision::oversight::{DetectionKind, InterventionLevel};
-use ralph_bot::domain::supervision::{ReviewContext, SupervisionPreset, Supervision, TaskFacts};
+use ralph_bot::domain::supervision::{ReviewContext, Supervision, SupervisionPreset, TaskFacts};
 
 use super::agent::TASK;
 use super::*;
@@ -122,7 +122,11 @@ fn obstacles_are_found_by_their_detection() {
             (0..25).any(|_| {
                 history.push(agent.iterate(&Instructions::default()).0);
                 let review = supervision.review(&history, &facts, ReviewContext::default(), &settings).unwrap();
-                review.verdict.interventions.iter().any(|done| done.kind == detection && done.level >= InterventionLevel::Warn)
+                review
+                    .verdict
+                    .interventions
+                    .iter()
+                    .any(|done| done.kind == detection && done.level >= InterventionLevel::Warn)
             })
         })
     };

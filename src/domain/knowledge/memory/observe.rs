@@ -144,7 +144,8 @@ fn redirected(iteration: &Iteration, approach: &str) -> Option<RedirectedApproac
     let judged = iteration.judged.as_ref()?;
     // Failing backends and high costs are no verdict on the approach.
     let of_approach = |kind: DetectionKind| !matches!(kind, DetectionKind::AgentFailure | DetectionKind::ResourceBurn);
-    let ordered = |found: &JudgedDetection| found.level == InterventionLevel::Redirect && found.fresh && of_approach(found.kind);
+    let ordered =
+        |found: &JudgedDetection| found.level == InterventionLevel::Redirect && found.fresh && of_approach(found.kind);
     let ordered = judged.found.iter().any(ordered);
     (ordered && !approach.is_empty()).then(|| RedirectedApproach { from: approach.to_owned(), to: judged.way.clone() })
 }

@@ -3,13 +3,13 @@
 
 use super::{EventKind, SessionEvent};
 use crate::domain::knowledge::memory::judged_anew;
+use crate::domain::loops::command::{CommandRecord, PREFIX};
 use crate::domain::loops::{
     AgentRunFacts, IterationJudgement, Loop, LoopInput, LoopState, LoopStep, ServedBy, error_signature,
 };
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::oversight::InterventionLevel;
-use crate::domain::loops::command::{CommandRecord, PREFIX};
 use crate::domain::trust::sanitize;
 
 /// Events of the step from `before` to `after`, in order. Outcomes that came too late and commands that only ask for a

@@ -11,7 +11,7 @@ use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
 use crate::domain::supervision::control::ModelTier;
 use crate::domain::supervision::experience::{Earlier, Experience};
-use crate::domain::supervision::oversight::{AuditEvent, EscalationLevel, DetectionKind, InterventionLevel};
+use crate::domain::supervision::oversight::{AuditEvent, DetectionKind, EscalationLevel, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::PolicyLimits;
@@ -144,7 +144,8 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
     assert_eq!(stored, run.current);
     run.tell(LoopInput::SlotGranted).is(LoopState::Paused, LoopStep::Idle);
     let guidance = "Look at the lexer.".to_owned();
-    run.command(LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance })).is(LoopState::Queued, LoopStep::Idle);
+    run.command(LoopCommand::Resume(command::Resume { options: RunOptions::default(), guidance }))
+        .is(LoopState::Queued, LoopStep::Idle);
     assert!(run.audit().contains(&AuditEvent::Resumed));
     assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
     run.working().is(LoopState::Running, LoopStep::Agent);
@@ -726,7 +727,11 @@ fn records_contain_measured_facts() {
 #[test]
 fn audit_names_author_of_command() {
     let mut run = LoopRun::started();
-    for command in [guide("look here"), LoopCommand::Budget(command::Budget { limit: Money(90_000_000) }), LoopCommand::Retry(command::Retry)] {
+    for command in [
+        guide("look here"),
+        LoopCommand::Budget(command::Budget { limit: Money(90_000_000) }),
+        LoopCommand::Retry(command::Retry),
+    ] {
         run.command(command);
         let entries: Vec<_> = run.effects.iter().filter(|e| matches!(e, Effect::Audit { .. })).collect();
         assert!(format!("{entries:?}").contains("olaf: "), "{entries:?}");
@@ -755,7 +760,8 @@ fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
     assert!(run.escalates("limit_outlook") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
     assert_eq!(run.current.judged().and_then(|judged| judged.stops.clone()), Some(run.current.why.clone()));
     let options = RunOptions { max_iterations: Some(30), ..RunOptions::default() };
-    run.command(LoopCommand::Resume(command::Resume { options, guidance: String::new() })).is(LoopState::Queued, LoopStep::Idle);
+    run.command(LoopCommand::Resume(command::Resume { options, guidance: String::new() }))
+        .is(LoopState::Queued, LoopStep::Idle);
     run.working();
     for more in 1..4 {
         work(&mut run, n + more);

@@ -132,9 +132,7 @@ impl RunOptions {
         }
         if let Some(budget) = self.budget.filter(|b| *b <= spent.cost) {
             let used = spent.cost;
-            return Some(format!(
-                "--budget {budget} is not more than the {used} used already; set a higher limit."
-            ));
+            return Some(format!("--budget {budget} is not more than the {used} used already; set a higher limit."));
         }
         if self.base.as_ref().is_some_and(|base| current.base.is_some() && *base != current.base_branch) {
             return Some("--base cannot change after work has begun; abort the loop and start a new one.".to_owned());

@@ -39,7 +39,9 @@ impl CommandDefinition for Resume {
                 LoopState::Running | LoopState::Queued => {
                     "The loop is running or queued; there is nothing to resume. `/ralph guide TEXT` gives guidance to the next iteration."
                 }
-                LoopState::Review => "The loop is in review: request changes on the pull request, or `/ralph guide TEXT`.",
+                LoopState::Review => {
+                    "The loop is in review: request changes on the pull request, or `/ralph guide TEXT`."
+                }
                 _ => "The loop waits for `/ralph run`; see its last comment.",
             };
             return target.reject(reason.into());

@@ -49,7 +49,9 @@ impl CommandDefinition for Run {
             LoopState::NeedsCriteria => {}
             state => {
                 let state = state.words();
-                return target.reject(format!("This issue already has a loop, which is {state}: `/ralph resume` or `/ralph abort` it."));
+                return target.reject(format!(
+                    "This issue already has a loop, which is {state}: `/ralph resume` or `/ralph abort` it."
+                ));
             }
         }
         let current = target.current();

@@ -128,7 +128,10 @@ fn every_command_of_the_table_is_parsed() {
         ("/ralph abort", LoopCommand::Abort(Abort { reason: String::new() })),
         ("/ralph abort it's wrong\nmore", LoopCommand::Abort(Abort { reason: "it's wrong".into() })),
         ("/ralph pause", LoopCommand::Pause(Pause { now: false, reason: String::new() })),
-        ("/ralph pause --now release \"week\"", LoopCommand::Pause(Pause { now: true, reason: "release \"week\"".into() })),
+        (
+            "/ralph pause --now release \"week\"",
+            LoopCommand::Pause(Pause { now: true, reason: "release \"week\"".into() }),
+        ),
         ("/ralph pause -- --now", LoopCommand::Pause(Pause { now: false, reason: "--now".into() })),
         ("/ralph guide use serde", LoopCommand::Guide(Guide { remember: false, text: "use serde".into() })),
         ("/ralph guide --remember\nuse serde", LoopCommand::Guide(Guide { remember: true, text: "use serde".into() })),

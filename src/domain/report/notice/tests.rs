@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::lifecycle;
+use crate::domain::loops::command::RunOptions;
 use crate::domain::loops::{LoopStart, LoopState, LoopTask};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, RepoId, User, UserId};
 use crate::domain::report::view::EscalationSeverity;
 use crate::domain::supervision::oversight::{self, DetectionKind, InterventionLevel};
-use crate::domain::loops::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 
 const KINDS: [ChannelKind; 4] =

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::metrics::{MAX_INTEGRAL, ControlMetrics};
+use super::metrics::{ControlMetrics, MAX_INTEGRAL};
 use super::resources::Resources;
 use super::settings::MAX_WINDOW;
 use super::signal::Urgency;

@@ -61,7 +61,8 @@ pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAct
 /// Returns the measures against the active alarms at this urgency.
 pub(super) fn recommend(metrics: &ControlMetrics, urgency: Urgency, alarms: &[Alarm]) -> Recommendations {
     let open = metrics.gap > 0.0;
-    let stands = |kind: AlarmKind| alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity > AlarmSeverity::Info);
+    let stands =
+        |kind: AlarmKind| alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity > AlarmSeverity::Info);
     let adjust_budget = open && (urgency >= Urgency::High || stands(AlarmKind::ResourceBurn));
     let goes_nowhere =
         [AlarmKind::StuckLoop, AlarmKind::Oscillation, AlarmKind::IntegralWindup].into_iter().any(stands);

@@ -220,7 +220,8 @@ impl ControlSettings {
         }
         let (name, reason) = self.target(task, metrics);
         let gains = before.gains.towards(gains_of(name), self.transition_smoothing);
-        let change = (before.profile != name).then(|| ProfileTransition { from: before.profile, to: name.to_owned(), reason });
+        let change =
+            (before.profile != name).then(|| ProfileTransition { from: before.profile, to: name.to_owned(), reason });
         (ScheduledGains { profile: name.to_owned(), gains }, change)
     }
 }

@@ -9,7 +9,7 @@ use super::alarms::{self, Alarm, AlarmKind};
 use super::blockers::Blockers;
 use super::complexity::complexity;
 use super::gains::{ProfileInput, ScheduledGains};
-use super::metrics::{self, MAX_INTEGRAL, MIN_INTEGRAL, ControlSample};
+use super::metrics::{self, ControlSample, MAX_INTEGRAL, MIN_INTEGRAL};
 use super::resources::Resources;
 use super::settings::{ControlSettings, MAX_WINDOW};
 use super::signal::{Terms, Urgency};
@@ -174,7 +174,11 @@ impl ControlState {
         self.usd += figures.cost_usd;
     }
 
-    fn alarm_facts<'a>(&'a self, metrics: &'a metrics::ControlMetrics, resources: &'a Resources) -> alarms::AlarmFacts<'a> {
+    fn alarm_facts<'a>(
+        &'a self,
+        metrics: &'a metrics::ControlMetrics,
+        resources: &'a Resources,
+    ) -> alarms::AlarmFacts<'a> {
         alarms::AlarmFacts { metrics, history: &self.history, resources, best: self.best, slide: self.slide }
     }
 

@@ -5,7 +5,7 @@ mod properties;
 mod reach;
 mod vectors;
 
-use super::{ControlSettings, ControlState, ControlDecision};
+use super::{ControlDecision, ControlSettings, ControlState};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
 

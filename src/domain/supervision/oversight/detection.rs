@@ -180,7 +180,11 @@ const MAX_CAUSE: usize = 80;
 
 impl Detection {
     /// A detection where any signal fired.
-    pub(super) fn of(kind: DetectionKind, severity: DetectionSeverity, evidence: Vec<DetectionEvidence>) -> Option<Self> {
+    pub(super) fn of(
+        kind: DetectionKind,
+        severity: DetectionSeverity,
+        evidence: Vec<DetectionEvidence>,
+    ) -> Option<Self> {
         let recommendations = kind.recommendations().iter().map(|text| (*text).to_owned()).collect();
         (!evidence.is_empty()).then(|| Self {
             kind,

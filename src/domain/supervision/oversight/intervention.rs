@@ -101,7 +101,10 @@ impl Escalation {
 pub(super) fn level_of(kind: DetectionKind, severity: DetectionSeverity) -> InterventionLevel {
     match (severity, kind) {
         (DetectionSeverity::Low, _) => InterventionLevel::Log,
-        (DetectionSeverity::Medium, _) | (DetectionSeverity::High, DetectionKind::Deviation | DetectionKind::Regression | DetectionKind::NoChange) => InterventionLevel::Warn,
+        (DetectionSeverity::Medium, _)
+        | (DetectionSeverity::High, DetectionKind::Deviation | DetectionKind::Regression | DetectionKind::NoChange) => {
+            InterventionLevel::Warn
+        }
         (DetectionSeverity::High, _) => InterventionLevel::Redirect,
         (DetectionSeverity::Critical, _) => InterventionLevel::Pause,
     }

@@ -14,7 +14,11 @@ pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
     }
     let severity = if run >= settings.high_iterations { DetectionSeverity::High } else { DetectionSeverity::Medium };
     let text = format!("{run} iterations changed nothing");
-    Detection::of(DetectionKind::NoChange, severity, vec![DetectionEvidence::new("unchanged", run, settings.iterations, text)])
+    Detection::of(
+        DetectionKind::NoChange,
+        severity,
+        vec![DetectionEvidence::new("unchanged", run, settings.iterations, text)],
+    )
 }
 
 /// Whether the newest iteration changed nothing: the tree is as before; where trees are not known, no file was changed

@@ -22,7 +22,8 @@ pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
     }
     let calls = sum(input.history, |record| record.tool_calls);
     let average = sum(input.history, |record| record.completion) / input.history.len() as f64;
-    if calls >= f64::from(settings.tool_calls) && !input.is_all_or_nothing() && average < settings.tool_calls_completion {
+    if calls >= f64::from(settings.tool_calls) && !input.is_all_or_nothing() && average < settings.tool_calls_completion
+    {
         let text = format!("{} calls of tools at an average completion of {}", round(calls), percent(average));
         evidence.push(DetectionEvidence::new("tool_calls", calls, settings.tool_calls, text));
     }
@@ -31,7 +32,8 @@ pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
     if slow && input.control.alarm("resource_burn").is_some() {
         evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm resource_burn".to_owned()));
     }
-    let severity = if worst >= settings.critical_multiplier { DetectionSeverity::Critical } else { DetectionSeverity::High };
+    let severity =
+        if worst >= settings.critical_multiplier { DetectionSeverity::Critical } else { DetectionSeverity::High };
     let nearly_done = input.last.completion > settings.nearly_done;
     Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
 }

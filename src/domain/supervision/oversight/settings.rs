@@ -194,7 +194,13 @@ impl OversightSettings {
     /// Returns the thresholds of a step and of an iteration without progress, for repositories without earlier loops.
     pub fn step_threshold(&self) -> StepThreshold {
         let StuckSettings { step_part, idle_share, blocker_weight, .. } = self.stuck;
-        StepThreshold { least: self.min_progress, part: step_part, idle: idle_share, weight: PRIOR, blocker: blocker_weight }
+        StepThreshold {
+            least: self.min_progress,
+            part: step_part,
+            idle: idle_share,
+            weight: PRIOR,
+            blocker: blocker_weight,
+        }
     }
 
     /// Whether a detection is looked for, and whether it is only observed.

@@ -91,7 +91,13 @@ impl OverseerState {
             };
             self.acknowledged.insert(kind, until);
             // The redirects that did not help count on, until it is gone.
-            let anew = ActiveDetection { level: InterventionLevel::Log, since: iteration, seen: iteration, told: Vec::new(), ..standing };
+            let anew = ActiveDetection {
+                level: InterventionLevel::Log,
+                since: iteration,
+                seen: iteration,
+                told: Vec::new(),
+                ..standing
+            };
             self.standing.insert(kind, anew);
         }
         self.redirected.clear();
@@ -141,7 +147,8 @@ impl OverseerState {
         });
         standing.seen = iteration;
         let stands_for = iteration.saturating_sub(standing.since);
-        let persists = standing.level > InterventionLevel::Log && climb_after.is_some_and(|climb_after| stands_for >= climb_after);
+        let persists =
+            standing.level > InterventionLevel::Log && climb_after.is_some_and(|climb_after| stands_for >= climb_after);
         let again = standing.level == InterventionLevel::Redirect && standing.redirects < redirects;
         let climbed = if persists && !again { standing.level.climbed() } else { standing.level };
         let level = asked.max(climbed).min(most);

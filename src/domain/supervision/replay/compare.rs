@@ -63,7 +63,8 @@ fn outcome(trace: &Trace, settings: &SupervisionSettings) -> TraceOutcome {
     let (mut ended, mut interventions, mut taken) = (None, 0, 0);
     for (record, review) in trace.reviews(settings) {
         taken += 1;
-        let fresh = review.verdict.interventions.iter().filter(|done| done.fresh && done.level > InterventionLevel::Log);
+        let fresh =
+            review.verdict.interventions.iter().filter(|done| done.fresh && done.level > InterventionLevel::Log);
         interventions += fresh.count() as u64;
         ended = end(&record, &review).map(|by| PredictedEnd { iteration: review.control.iteration, by });
         if ended.is_some() {

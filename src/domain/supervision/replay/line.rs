@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::supervision::SupervisionReview;
-use crate::domain::supervision::control::{ControlAction, AlarmKind, AlarmSeverity, Trend, Urgency};
-use crate::domain::supervision::oversight::{self, Health, DetectionKind, InterventionLevel};
+use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, ControlAction, Trend, Urgency};
+use crate::domain::supervision::oversight::{self, DetectionKind, Health, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 
 /// Output of the replay for one iteration. The keys are the format; their order is not.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::Record;
 use crate::domain::supervision::SupervisionReview;
-use crate::domain::supervision::control::{ControlAction, AlarmKind, AlarmSeverity};
-use crate::domain::supervision::oversight::{OversightDecision, DetectionKind, InterventionLevel};
+use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, ControlAction};
+use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel, OversightDecision};
 
 /// Cause of a loop's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

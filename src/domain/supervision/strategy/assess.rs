@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::StrategySettings;
-use crate::domain::model::record::{MAX_BLOCKERS, SeenErrors, Record};
+use crate::domain::model::record::{MAX_BLOCKERS, Record, SeenErrors};
 use crate::domain::model::signature::{first_error, normalise};
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::supervision::TaskFacts;

@@ -37,7 +37,12 @@ pub struct Outlook {
 impl Outlook {
     /// Estimates the outlook of a loop with this rate of progress and `left` iterations, in a repository with these
     /// earlier loops; `None` if the rate is not known yet and there are no earlier loops.
-    pub fn of(progress_rate: &ProgressRate, left: f64, experience: &Experience, settings: &OutlookSettings) -> Option<Self> {
+    pub fn of(
+        progress_rate: &ProgressRate,
+        left: f64,
+        experience: &Experience,
+        settings: &OutlookSettings,
+    ) -> Option<Self> {
         let alone = Self::alone(pace, left, settings);
         let learns = settings.learnt_after > 0 && pace.later >= settings.learnt_after;
         if !learns || experience.paces().next().is_none() {
@@ -61,7 +66,13 @@ impl Outlook {
     /// Estimates the outlook by Bayes' rule: the loop resembles one of the earlier loops, weighted by how well each
     /// explains the progress so far, or none of them. The next iterations show which, so that continuing costs at most
     /// those (the value of an option to stop).
-    fn among(experience: &Experience, progress_rate: &ProgressRate, left: f64, alone: Option<Self>, settings: &OutlookSettings) -> Self {
+    fn among(
+        experience: &Experience,
+        progress_rate: &ProgressRate,
+        left: f64,
+        alone: Option<Self>,
+        settings: &OutlookSettings,
+    ) -> Self {
         let (rest, paced) = ((1.0 - pace.level).max(0.0), f64::from(pace.paced));
         // A loop that has gained nothing yet tells none of them from another.
         let told = |likely: f64| if paced > 0.0 { likely } else { 1.0 };
@@ -146,7 +157,16 @@ mod tests {
     fn pace(steps: u32, gain: f64, level: f64) -> ProgressRate {
         let each = gain / f64::from(steps);
         let squares = f64::from(steps) * each * each;
-        ProgressRate { steps, moving: steps, later: steps, paced: steps, gain, level, squares, ..ProgressRate::default() }
+        ProgressRate {
+            steps,
+            moving: steps,
+            later: steps,
+            paced: steps,
+            gain,
+            level,
+            squares,
+            ..ProgressRate::default()
+        }
     }
 
     fn outlook(steps: u32, gain: f64, level: f64, left: f64) -> Option<Outlook> {
@@ -171,7 +191,8 @@ mod tests {
 
     /// Loops that gained so much in each of eight iterations.
     fn loops(paces: &[f64]) -> Experience {
-        let each = |mean: &f64| EarlierLoop { mean: *mean, variance: mean * mean / 4.0, paced: 8, ..EarlierLoop::default() };
+        let each =
+            |mean: &f64| EarlierLoop { mean: *mean, variance: mean * mean / 4.0, paced: 8, ..EarlierLoop::default() };
         Experience::of(paces.iter().map(each))
     }
 
@@ -196,7 +217,10 @@ mod tests {
 
     #[test]
     fn earlier_loops_have_no_say_too_soon_or_where_that_is_switched_off() {
-        let (young, old) = (ProgressRate { later: 3, ..ProgressRate::default() }, ProgressRate { later: 4, ..ProgressRate::default() });
+        let (young, old) = (
+            ProgressRate { later: 3, ..ProgressRate::default() },
+            ProgressRate { later: 4, ..ProgressRate::default() },
+        );
         let of = |pace: &ProgressRate, learnt_after| {
             let settings = OutlookSettings { learnt_after, ..OutlookSettings::default() };
             Outlook::of(pace, 18.0, &loops(&[0.01; 50]), &settings)

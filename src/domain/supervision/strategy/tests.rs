@@ -6,7 +6,7 @@ use super::*;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::{CheckOutcome, CheckReport, DiffStat, FileStat};
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::oversight::{Intervention, DetectionKind, InterventionLevel, DetectionSeverity};
+use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Intervention, InterventionLevel};
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
 /// The thresholds of the design, which stay where they are when defaults move.

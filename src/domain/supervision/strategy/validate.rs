@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{WorkPriority, StateAssessment, StrategyPlan, StrategySettings};
+use super::{StateAssessment, StrategyPlan, StrategySettings, WorkPriority};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::oversight::DetectionSeverity;
 
@@ -78,7 +78,10 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Iter
         0 => String::new(),
         others => format!(" and {others} more"),
     };
-    Some(IterationIssue::new(DetectionSeverity::Medium, format!("nothing is planned about what is in the way: {first}{more}")))
+    Some(IterationIssue::new(
+        DetectionSeverity::Medium,
+        format!("nothing is planned about what is in the way: {first}{more}"),
+    ))
 }
 
 /// Looks at how an iteration ended.
@@ -86,7 +89,10 @@ pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Itera
     let mut found = Vec::new();
     // The agent is told of that by how often it was so, and its claims are scored (`intelligence::ClaimSums`).
     if record.completion_signal && !record.is_finished() {
-        found.push(IterationIssue::new(DetectionSeverity::Medium, "the agent says that it is done and checks fail".to_owned()));
+        found.push(IterationIssue::new(
+            DetectionSeverity::Medium,
+            "the agent says that it is done and checks fail".to_owned(),
+        ));
     }
     let failed_checks = record.checks.iter().filter(|check| !check.passed).count();
     let tool_errors = record.errors - failed_checks as f64;
@@ -100,7 +106,10 @@ pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Itera
         let text = format!("quality is {:.2}", record.quality);
         let advice = "Quality suffers: mend what linters and type checks find, and leave checks and tests as strict as \
                       they were.";
-        found.push(IterationIssue { advice: Some(advice.to_owned()), ..IterationIssue::new(DetectionSeverity::Medium, text) });
+        found.push(IterationIssue {
+            advice: Some(advice.to_owned()),
+            ..IterationIssue::new(DetectionSeverity::Medium, text)
+        });
     }
     found
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::domain::knowledge::memory::{LearningKind, ReflectionOutcome};
+use crate::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, IterationChange, Loop, LoopInput, LoopStart, LoopState as Stage, LoopStep, LoopTask,
     PreparedTree,
@@ -10,7 +11,6 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, DiffStat, TestCounts};
 use crate::domain::supervision::experience::Experience;
-use crate::domain::loops::command::{self, LoopCommand, RunOptions};
 use crate::domain::trust::policy::Policy;
 use crate::store::loops;
 

@@ -8,7 +8,7 @@ use crate::domain::loops::{
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{AgentReport, TamperFinding, TamperKind};
 use crate::domain::supervision::control::{Trend, Urgency};
-use crate::domain::supervision::oversight::{DetectionKind as Detected, InterventionLevel, DetectionSeverity};
+use crate::domain::supervision::oversight::{DetectionKind as Detected, DetectionSeverity, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 
 /// The loop before and after its last iteration was judged, which left so many tests failing.

@@ -1,6 +1,6 @@
 //! The condition of each alarm.
 
-use super::{AlarmKind, AlarmFinding, AlarmSeverity};
+use super::{AlarmFinding, AlarmKind, AlarmSeverity};
 use crate::domain::supervision::control::metrics::{ControlMetrics, ControlSample, Trend, changes, last, sign_changes};
 use crate::domain::supervision::control::resources::{Resource, Resources};
 use crate::domain::supervision::control::settings::ControlSettings;
@@ -21,7 +21,10 @@ pub(in crate::domain::supervision::control) struct AlarmFacts<'a> {
 }
 
 /// Every condition that holds; none does once the work is finished.
-pub(in crate::domain::supervision::control) fn check(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Vec<AlarmFinding> {
+pub(in crate::domain::supervision::control) fn check(
+    facts: &AlarmFacts<'_>,
+    settings: &ControlSettings,
+) -> Vec<AlarmFinding> {
     if facts.metrics.gap <= 0.0 {
         return Vec::new();
     }
@@ -136,7 +139,8 @@ fn derivative_spike(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Optio
     if change.abs() <= settings.derivative_spike {
         return None;
     }
-    let (way, severity) = if change > 0.0 { ("worse", AlarmSeverity::Warning) } else { ("better", AlarmSeverity::Info) };
+    let (way, severity) =
+        if change > 0.0 { ("worse", AlarmSeverity::Warning) } else { ("better", AlarmSeverity::Info) };
     let message = format!("P changed by {:+.0} points in one iteration, for the {way}.", change * 100.0);
     finding(AlarmKind::DerivativeSpike, severity, message, &[("change", change)])
 }

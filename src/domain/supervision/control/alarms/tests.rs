@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::tests::{completions, long, run};
-use crate::domain::supervision::control::{ControlSettings, ControlDecision};
+use crate::domain::supervision::control::{ControlDecision, ControlSettings};
 
 use AlarmKind::{
     DerivativeSpike, IntegralWindup, Oscillation, QualityDegradation, Regression, ResourceBurn, StuckLoop,
@@ -12,8 +12,9 @@ use AlarmSeverity::{Critical, Emergency, Info, Warning};
 
 /// The severity of one kind of alarm after each iteration.
 fn course(kind: AlarmKind, decisions: &[ControlDecision]) -> Vec<Option<AlarmSeverity>> {
-    let find =
-        |decision: &ControlDecision| decision.alarms.iter().find(|alarm| alarm.kind == kind).map(|alarm| alarm.severity);
+    let find = |decision: &ControlDecision| {
+        decision.alarms.iter().find(|alarm| alarm.kind == kind).map(|alarm| alarm.severity)
+    };
     decisions.iter().map(find).collect()
 }
 
@@ -130,7 +131,8 @@ fn an_alarm_keeps_its_id_while_it_stands_and_gets_another_afterwards() {
 
 #[test]
 fn what_was_seen_asks_again_only_when_it_gets_worse() {
-    let found = |severity| AlarmFinding { kind: Regression, severity, message: String::new(), context: BTreeMap::new() };
+    let found =
+        |severity| AlarmFinding { kind: Regression, severity, message: String::new(), context: BTreeMap::new() };
     let mut standing = Vec::new();
     settle(&mut standing, vec![found(Warning)], 1);
     standing[0].acknowledged = true;

@@ -3,7 +3,7 @@
 use super::{completions, long, run};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::control::{ControlAction, ControlSettings, AlarmSeverity};
+use crate::domain::supervision::control::{AlarmSeverity, ControlAction, ControlSettings};
 
 /// Numbers in -1..1 from a linear congruential generator.
 struct SignalNoise(u64);

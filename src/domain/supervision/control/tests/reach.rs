@@ -4,7 +4,8 @@ use super::{completions, long, run};
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{
-    ControlAction, AlarmKind, Breadth, ControlSettings, ControlState, ControlDecision, ModelTier, AlarmSeverity, Trend, Urgency,
+    AlarmKind, AlarmSeverity, Breadth, ControlAction, ControlDecision, ControlSettings, ControlState, ModelTier, Trend,
+    Urgency,
 };
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
@@ -129,7 +130,8 @@ fn every_place_of_the_actuators() {
 
 #[test]
 fn the_prompt_says_how_much_to_take_on() {
-    let said = |mut decisions: Vec<ControlDecision>| decisions.pop().unwrap().prompt_adjustments.pop().unwrap_or_default();
+    let said =
+        |mut decisions: Vec<ControlDecision>| decisions.pop().unwrap().prompt_adjustments.pop().unwrap_or_default();
     let simple = TaskFacts { complexity: Some(1.0), ..long() };
     assert_eq!(said(course(&[0.9])), "Work on the first failing check only, and leave the rest for later.");
     assert_eq!(said(course(&[0.8, 0.65])), "Make one change, and check it before anything else.");

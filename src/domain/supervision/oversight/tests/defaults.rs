@@ -46,8 +46,10 @@ fn stuck() {
         High,
         &flat(4, |_, r| r.reflection = Some("The mock is wrong.".into())),
     );
-    let alarmed =
-        || ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::with_alarm("stuck_loop", DetectionSeverity::Medium) };
+    let alarmed = || ReviewedLoop {
+        settings: OversightSettings::default(),
+        ..ReviewedLoop::with_alarm("stuck_loop", DetectionSeverity::Medium)
+    };
     reached(alarmed(), DetectionKind::Stuck, "alarm", High, &flat(7, same_error));
 }
 
@@ -100,13 +102,24 @@ fn resource_burn() {
     reached(limited(), DetectionKind::ResourceBurn, "iterations", Medium, &trace(&nearly, |_, _| {}));
     reached(limited(), DetectionKind::ResourceBurn, "cost", High, &trace(&rising[..4], |_, r| r.cost_usd = 3.0));
     reached(limited(), DetectionKind::ResourceBurn, "time", High, &trace(&rising[..4], |_, r| r.duration_s = 330.0));
-    reached(limited(), DetectionKind::ResourceBurn, "tool_calls", High, &trace(&rising[..5], |_, r| r.tool_calls = 1_000.0));
-    let alarmed =
-        ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::with_alarm("resource_burn", DetectionSeverity::Critical) };
+    reached(
+        limited(),
+        DetectionKind::ResourceBurn,
+        "tool_calls",
+        High,
+        &trace(&rising[..5], |_, r| r.tool_calls = 1_000.0),
+    );
+    let alarmed = ReviewedLoop {
+        settings: OversightSettings::default(),
+        ..ReviewedLoop::with_alarm("resource_burn", DetectionSeverity::Critical)
+    };
     reached(alarmed, DetectionKind::ResourceBurn, "alarm", High, &trace(&[0.5, 0.45, 0.4], |_, _| {}));
     let mut hopeless = limited();
     let last = hopeless.run(&trace(&[0.01; 8], |_, _| {})).pop().expect("eight looks");
-    assert_eq!((level(&last, DetectionKind::ResourceBurn), last.decision), (Some(InterventionLevel::Abort), OversightDecision::Abort));
+    assert_eq!(
+        (level(&last, DetectionKind::ResourceBurn), last.decision),
+        (Some(InterventionLevel::Abort), OversightDecision::Abort)
+    );
 }
 
 #[test]
@@ -129,7 +142,10 @@ fn regression() {
     };
     reached(usual(), DetectionKind::Regression, "check", High, &check(false));
     reached(usual(), DetectionKind::Regression, "baseline_check", Critical, &check(true));
-    let alarmed = ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::with_alarm("regression", DetectionSeverity::Critical) };
+    let alarmed = ReviewedLoop {
+        settings: OversightSettings::default(),
+        ..ReviewedLoop::with_alarm("regression", DetectionSeverity::Critical)
+    };
     reached(alarmed, DetectionKind::Regression, "alarm", High, &trace(&rising[..1], |_, _| {}));
 }
 
@@ -142,7 +158,8 @@ fn test_tampering_and_the_ladder() {
     });
     reached(usual(), DetectionKind::TestTampering, "skipped_tests", DetectionSeverity::High, &skipped);
     let ladder = |kind: DetectionKind, records: &[Record]| {
-        let mut levels: Vec<InterventionLevel> = usual().run(records).iter().filter_map(|verdict| level(verdict, kind)).collect();
+        let mut levels: Vec<InterventionLevel> =
+            usual().run(records).iter().filter_map(|verdict| level(verdict, kind)).collect();
         levels.dedup();
         levels
     };
@@ -154,6 +171,10 @@ fn test_tampering_and_the_ladder() {
     let mut watched = usual();
     watched.settings.stuck.observe = true;
     let verdicts = watched.run(&flat(9, same_error));
-    assert!(verdicts.iter().all(|verdict| level(verdict, DetectionKind::Stuck).is_none_or(|level| level == InterventionLevel::Log)));
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| level(verdict, DetectionKind::Stuck).is_none_or(|level| level == InterventionLevel::Log))
+    );
     assert!(verdicts.iter().any(|verdict| level(verdict, DetectionKind::Stuck) == Some(InterventionLevel::Log)));
 }

@@ -6,13 +6,20 @@ use crate::domain::model::record::CheckFact;
 use crate::domain::supervision::control::Trend;
 
 /// Kinds that the defaults find by the same thresholds, so that each trace here is one for them as well.
-const SAME_BY_DEFAULT: [DetectionKind; 4] = [DetectionKind::Deviation, DetectionKind::TestTampering, DetectionKind::NoChange, DetectionKind::AgentFailure];
+const SAME_BY_DEFAULT: [DetectionKind; 4] =
+    [DetectionKind::Deviation, DetectionKind::TestTampering, DetectionKind::NoChange, DetectionKind::AgentFailure];
 
 /// Asserts that the kind is found at the end of the trace by the signal, and not before `from` iterations.
 fn fires(it: ReviewedLoop, kind: DetectionKind, signal: &str, from: usize, records: &[Record]) {
     if SAME_BY_DEFAULT.contains(&kind) {
         let (facts, control, state) = (it.facts.clone(), it.control.clone(), OverseerState::default());
-        found(ReviewedLoop { facts, control, state, settings: OversightSettings::default() }, kind, signal, from, records);
+        found(
+            ReviewedLoop { facts, control, state, settings: OversightSettings::default() },
+            kind,
+            signal,
+            from,
+            records,
+        );
     }
     found(it, kind, signal, from, records);
 }
@@ -39,7 +46,13 @@ fn error(text: &str) -> Option<String> {
 #[test]
 fn stuck() {
     let it = ReviewedLoop::default;
-    fires(it(), DetectionKind::Stuck, "same_error", 3, &flat(3, |_, r| r.error_signature = error("E0308: mismatched types")));
+    fires(
+        it(),
+        DetectionKind::Stuck,
+        "same_error",
+        3,
+        &flat(3, |_, r| r.error_signature = error("E0308: mismatched types")),
+    );
     let moved =
         flat(3, |at, r| r.error_signature = error(&format!("/tmp/t{at}/src/a.rs:{}:9: E0308 mismatched", at * 17)));
     fires(it(), DetectionKind::Stuck, "same_error", 3, &moved);
@@ -54,7 +67,13 @@ fn stuck() {
         3,
         &flat(3, |_, r| r.reflection = Some("The mock is wrong.".to_owned())),
     );
-    fires(ReviewedLoop::with_alarm("stuck_loop", DetectionSeverity::Medium), DetectionKind::Stuck, "alarm", 3, &flat(3, |_, _| {}));
+    fires(
+        ReviewedLoop::with_alarm("stuck_loop", DetectionSeverity::Medium),
+        DetectionKind::Stuck,
+        "alarm",
+        3,
+        &flat(3, |_, _| {}),
+    );
     let alternating = flat(5, |at, r| r.error_signature = error(["left", "right"][at % 2]));
     fires(it(), DetectionKind::Stuck, "same_error", 5, &alternating);
 }
@@ -125,7 +144,13 @@ fn resource_burn() {
     fires(facts(cost), DetectionKind::ResourceBurn, "cost", 6, &trace(&seed[..6], |_, r| r.cost_usd = 2.0));
     let time = TaskFacts { estimated_minutes: Some(60.0), timeout_minutes: Some(600.0), ..defaults() };
     fires(facts(time), DetectionKind::ResourceBurn, "time", 3, &trace(&seed[..3], |_, r| r.duration_s = 3_000.0));
-    fires(facts(defaults()), DetectionKind::ResourceBurn, "tool_calls", 5, &trace(&seed[..5], |_, r| r.tool_calls = 1_000.0));
+    fires(
+        facts(defaults()),
+        DetectionKind::ResourceBurn,
+        "tool_calls",
+        5,
+        &trace(&seed[..5], |_, r| r.tool_calls = 1_000.0),
+    );
     let alarm = ReviewedLoop::with_alarm("resource_burn", DetectionSeverity::Critical);
     fires(alarm, DetectionKind::ResourceBurn, "alarm", 1, &trace(&seed[..1], |_, _| {}));
 }
@@ -179,7 +204,13 @@ fn test_tampering() {
         (&["an assertion was removed"], &[0.9, 0.2]),
     ];
     for (found, completions) in all {
-        fires(ReviewedLoop::default(), DetectionKind::TestTampering, "weakened_checks", 2, &trace(completions, weakened(found)));
+        fires(
+            ReviewedLoop::default(),
+            DetectionKind::TestTampering,
+            "weakened_checks",
+            2,
+            &trace(completions, weakened(found)),
+        );
     }
     let counted = |passing: f64, skipped: f64| {
         move |at: usize, r: &mut Record| {

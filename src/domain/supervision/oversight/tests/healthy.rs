@@ -91,7 +91,11 @@ fn near_oscillation() {
     quiet("small ups and downs", ReviewedLoop::default(), &trace(&[0.3, 0.36, 0.35, 0.42, 0.41, 0.48, 0.47], work));
     quiet("large steps with set-backs", ReviewedLoop::default(), &trace(&[0.1, 0.25, 0.2, 0.36, 0.31, 0.45], work));
     let control = ControlView { trend: Trend::Oscillating, ..ControlView::default() };
-    quiet("a trend that control misreads", ReviewedLoop { control, ..ReviewedLoop::default() }, &trace(&rising(8, 0.05), work));
+    quiet(
+        "a trend that control misreads",
+        ReviewedLoop { control, ..ReviewedLoop::default() },
+        &trace(&rising(8, 0.05), work),
+    );
 }
 
 #[test]
@@ -206,7 +210,11 @@ fn near_regression() {
             r.checks = vec![check("build", at % 3 != 1, Some(true)), check("test", false, Some(false))];
         }),
     );
-    quiet("a warning of control", ReviewedLoop::with_alarm("regression", DetectionSeverity::Medium), &trace(&rising(6, 0.05), work));
+    quiet(
+        "a warning of control",
+        ReviewedLoop::with_alarm("regression", DetectionSeverity::Medium),
+        &trace(&rising(6, 0.05), work),
+    );
 }
 
 #[test]
@@ -260,7 +268,11 @@ fn near_tampering_no_change_and_failure() {
         }),
     );
     quiet("files unknown, figures move", ReviewedLoop::default(), &trace(&rising(6, 0.03), |_, _| {}));
-    quiet("trees change although no file is named", ReviewedLoop::default(), &flat(4, |at, r| r.tree = Some(at.to_string())));
+    quiet(
+        "trees change although no file is named",
+        ReviewedLoop::default(),
+        &flat(4, |at, r| r.tree = Some(at.to_string())),
+    );
     let failed = |which: &'static [usize]| {
         move |at: usize, r: &mut Record| {
             work(at, r);

@@ -21,7 +21,10 @@ fn course(it: &mut ReviewedLoop, kind: DetectionKind, records: &[Record]) -> Str
 #[test]
 fn stuck_is_redirected_then_paused() {
     let mut it = ReviewedLoop::default();
-    assert_eq!(course(&mut it, DetectionKind::Stuck, &flat(5, same_error)), "- - high/redirect high/redirect critical/pause");
+    assert_eq!(
+        course(&mut it, DetectionKind::Stuck, &flat(5, same_error)),
+        "- - high/redirect high/redirect critical/pause"
+    );
     // Without five times the same error it is persistence that pauses.
     let others = flat(8, |at, r| {
         same_error(at, r);
@@ -52,7 +55,10 @@ fn oscillation_of_four_cycles_pauses() {
 fn what_is_over_is_not_held_against_the_loop_again() {
     let trees = ["a", "b", "a", "b", "c", "d", "e"];
     let back_and_on = flat(7, |at, r| r.tree = Some(trees[at].to_owned()));
-    assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::Oscillation, &back_and_on), "- - - high/redirect - - -");
+    assert_eq!(
+        course(&mut ReviewedLoop::default(), DetectionKind::Oscillation, &back_and_on),
+        "- - - high/redirect - - -"
+    );
     let swings = trace(&[0.3, 0.5, 0.3, 0.5, 0.3, 0.32, 0.34], |_, _| {});
     assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::Oscillation, &swings), "- - - - high/redirect - -");
     // Tests that were lost come back, and are lost again.
@@ -113,7 +119,10 @@ fn a_critical_regression_restores_the_best_iteration_and_pauses() {
     let verdicts = it.run(&broken(5));
     assert_eq!(level(&verdicts[3], DetectionKind::Regression), Some(InterventionLevel::Warn));
     let last = &verdicts[4];
-    assert_eq!((severity(last, DetectionKind::Regression), last.decision), (Some(DetectionSeverity::Critical), OversightDecision::Pause));
+    assert_eq!(
+        (severity(last, DetectionKind::Regression), last.decision),
+        (Some(DetectionSeverity::Critical), OversightDecision::Pause)
+    );
     assert_eq!((last.restore, it.state.restores), (Some(2), 1));
     assert!(last.audit.iter().any(|entry| entry.event == AuditEvent::Restored && entry.reason.contains("iteration 2")));
     // What still stands is not restored again.
@@ -154,7 +163,8 @@ fn a_second_critical_regression_or_a_failed_restore_ends_the_loop() {
 
 #[test]
 fn the_state_before_the_first_iteration_can_be_the_best() {
-    let last = ReviewedLoop::default().run(&trace(&[0.2, 0.2], |_, r| r.checks = vec![build(false), test(false)])).pop();
+    let last =
+        ReviewedLoop::default().run(&trace(&[0.2, 0.2], |_, r| r.checks = vec![build(false), test(false)])).pop();
     assert_eq!(last.unwrap_or_default().restore, Some(0));
 }
 
@@ -172,7 +182,10 @@ fn tampering_again_after_a_redirect_pauses() {
     let records = trace(&[0.3, 0.4, 0.5, 0.6], |at, r| {
         r.tampering = if at % 2 == 0 { vec!["tests/a.rs: a test was removed".to_owned()] } else { Vec::new() };
     });
-    assert_eq!(course(&mut ReviewedLoop::default(), DetectionKind::TestTampering, &records), "high/redirect - critical/pause -");
+    assert_eq!(
+        course(&mut ReviewedLoop::default(), DetectionKind::TestTampering, &records),
+        "high/redirect - critical/pause -"
+    );
     let often = flat(5, |_, r| r.tampering = vec!["tests/a.rs: a test was removed".to_owned()]);
     let mut now = ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
     assert_eq!(
@@ -231,7 +244,10 @@ fn the_most_severe_wins_and_the_others_are_recorded() {
     let last = it.run(&records).pop().unwrap_or_default();
     assert_eq!(last.decision, OversightDecision::Pause);
     let levels: Vec<_> = last.interventions.iter().map(|done| (done.kind, done.level)).collect();
-    assert_eq!(levels, [(DetectionKind::Stuck, InterventionLevel::Pause), (DetectionKind::NoChange, InterventionLevel::Redirect)]);
+    assert_eq!(
+        levels,
+        [(DetectionKind::Stuck, InterventionLevel::Pause), (DetectionKind::NoChange, InterventionLevel::Redirect)]
+    );
     assert_eq!(last.escalation, Some(Escalation { level: EscalationLevel::Critical, outside: true }));
 }
 
@@ -255,7 +271,11 @@ fn what_is_observed_is_only_recorded() {
     let mut it = ReviewedLoop::default();
     it.settings.stuck.observe = true;
     let verdicts = it.run(&flat(9, same_error));
-    assert!(verdicts.iter().all(|verdict| verdict.decision == OversightDecision::Continue && verdict.health == Health::Healthy));
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| verdict.decision == OversightDecision::Continue && verdict.health == Health::Healthy)
+    );
     assert_eq!(
         (severity(&verdicts[8], DetectionKind::Stuck), level(&verdicts[8], DetectionKind::Stuck)),
         (Some(DetectionSeverity::Critical), Some(InterventionLevel::Log))
@@ -273,8 +293,17 @@ fn a_pause_stays_until_a_person_resumes() {
     let entry = it.state.resume(6, "ann", &it.settings);
     assert_eq!((entry.reason.as_str(), it.state.health), ("resumed by ann", Health::Healthy));
     // What paused it only warns for a while; then it counts in full.
-    let levels: Vec<_> = (7..=10).map(|length| level(&it.review(&flat(length, same_error)), DetectionKind::Stuck)).collect();
-    assert_eq!(levels, [Some(InterventionLevel::Warn), Some(InterventionLevel::Warn), Some(InterventionLevel::Warn), Some(InterventionLevel::Pause)]);
+    let levels: Vec<_> =
+        (7..=10).map(|length| level(&it.review(&flat(length, same_error)), DetectionKind::Stuck)).collect();
+    assert_eq!(
+        levels,
+        [
+            Some(InterventionLevel::Warn),
+            Some(InterventionLevel::Warn),
+            Some(InterventionLevel::Warn),
+            Some(InterventionLevel::Pause)
+        ]
+    );
 }
 
 #[test]
