@@ -46,7 +46,7 @@ impl Engine {
             Effect::Comment { on, view, .. } => {
                 let receipt = self.comment_once(account, claimed, &repo, *on, view).await?;
                 if let View::Iteration(iteration) = &**view {
-                    self.minimize_earlier(account, &repo, claimed, iteration.n).await?;
+                    self.fold_earlier(account, &repo, claimed, iteration.n).await?;
                 }
                 Ok(receipt)
             }
@@ -278,7 +278,7 @@ impl Engine {
             body: body.to_owned(),
             head: current.branch.clone(),
             base: current.base_branch.clone(),
-            draft: seat.forge.drafts().is_some(),
+            draft: account.forge.drafts().is_some(),
         };
         kill_point("K25");
         let created = account.forge.create_pull(repo, &new).await;

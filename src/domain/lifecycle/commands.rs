@@ -1,6 +1,6 @@
 //! Commands of people: connects their definitions to the operations of a step.
 
-use super::{Turn, judge};
+use super::{StepContext, judge};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::command::{CommandRecord, CommandTarget, LoopCommand};
 use crate::domain::loops::{CommentRef, Loop, LoopState};
@@ -9,7 +9,7 @@ use crate::domain::report;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 
 /// Applies a command of a person with permission.
-pub(super) fn apply(turn: &mut Turn, by: User, command: LoopCommand, comment: Option<CommentRef>) {
+pub(super) fn apply(turn: &mut StepContext, by: User, command: LoopCommand, comment: Option<CommentRef>) {
     if let Some(text) = command.recorded(CommandRecord::SessionAndAudit) {
         let reason = format!("{}: {text}", by.login);
         turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::Answered, reason)]);
@@ -19,7 +19,7 @@ pub(super) fn apply(turn: &mut Turn, by: User, command: LoopCommand, comment: Op
 
 /// Step of one command.
 struct CommandStep<'a> {
-    turn: &'a mut Turn,
+    turn: &'a mut StepContext,
     by: User,
     comment: Option<CommentRef>,
 }

@@ -88,7 +88,7 @@ impl Loop {
 
     /// Returns the statistics of this loop for later loops of the repository.
     pub fn as_earlier(&self) -> EarlierLoop {
-        let threshold = self.policy.supervision().oversight.threshold();
+        let threshold = self.policy.supervision().oversight.step_threshold();
         EarlierLoop::of(&self.records(), self.disturbed_after(), threshold)
     }
 

@@ -377,9 +377,7 @@ fn loop_without_work_closes_at_once() {
 #[test]
 fn unconfirmed_text_never_runs() {
     let confirm = |hash: &str| {
-        LoopCommand::LoopRun(command::LoopRun {
-            options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() },
-        })
+        LoopCommand::Run(command::Run { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } })
     };
     let mut run = LoopRun::in_state(LoopState::NeedsConfirm);
     run.tell(LoopInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));

@@ -150,23 +150,18 @@ impl Supervision {
         let plan = strategy::plan(&mut self.strategy, &situation, &settings.strategy);
         let before = strategy::validate_before(&plan, &assessment, view.forecast, &settings.strategy);
         let threshold = facts.experience.step_threshold(settings.oversight.step_threshold());
-        let pace = ProgressRate::of(&Record::measured(history), threshold);
-        let outlook = Outlook::of(&pace, assessment.iterations_left, &facts.experience, &settings.strategy.outlook);
+        let rate = ProgressRate::of(&Record::measured(history), threshold);
+        let outlook = Outlook::of(&rate, assessment.iterations_left, &facts.experience, &settings.strategy.outlook);
         let mut review =
             SupervisionReview { control, verdict, after, assessment, plan, before, outlook, gives_up: None };
         if !last.is_finished() {
-            review.gives_up = self.gives_up(&review, &pace, &settings.strategy.outlook);
+            review.gives_up = self.gives_up(&review, &rate, &settings.strategy.outlook);
         }
         Some(review)
     }
 
     /// Returns the reason for giving up if that is better than the decision.
-    fn gives_up(
-        &self,
-        review: &SupervisionReview,
-        progress_rate: &ProgressRate,
-        settings: &OutlookSettings,
-    ) -> Option<String> {
+    fn gives_up(&self, review: &SupervisionReview, rate: &ProgressRate, settings: &OutlookSettings) -> Option<String> {
         let decision = review.decision();
         if !settings.enabled || decision == oversight::OversightDecision::Abort {
             return None;
@@ -174,7 +169,7 @@ impl Supervision {
         let iteration = review.assessment.iteration.saturating_sub(1);
         if let Some(resumed) = self.strategy.resumed {
             // Who let it go on knew the outlook.
-            let still = pace.still.min(iteration.saturating_sub(resumed));
+            let still = rate.still.min(iteration.saturating_sub(resumed));
             let in_vain = settings.guided > 0 && still >= settings.guided;
             return in_vain.then(|| format!("no progress for {still} iterations since a person let it go on"));
         }

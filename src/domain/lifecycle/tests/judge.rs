@@ -10,7 +10,7 @@ use crate::domain::loops::Estimate;
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
 use crate::domain::supervision::control::ModelTier;
-use crate::domain::supervision::experience::{Earlier, Experience};
+use crate::domain::supervision::experience::{EarlierLoop, Experience};
 use crate::domain::supervision::oversight::{AuditEvent, DetectionKind, EscalationLevel, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Intelligence;

@@ -69,7 +69,7 @@ pub struct DetectionMark {
     #[serde(rename = "type")]
     pub kind: DetectionKind,
     /// Severity.
-    pub severity: oversight::AlarmSeverity,
+    pub severity: oversight::DetectionSeverity,
 }
 
 /// An intervention in a line.

@@ -37,28 +37,23 @@ pub struct Outlook {
 impl Outlook {
     /// Estimates the outlook of a loop with this rate of progress and `left` iterations, in a repository with these
     /// earlier loops; `None` if the rate is not known yet and there are no earlier loops.
-    pub fn of(
-        progress_rate: &ProgressRate,
-        left: f64,
-        experience: &Experience,
-        settings: &OutlookSettings,
-    ) -> Option<Self> {
-        let alone = Self::alone(pace, left, settings);
-        let learns = settings.learnt_after > 0 && pace.later >= settings.learnt_after;
+    pub fn of(rate: &ProgressRate, left: f64, experience: &Experience, settings: &OutlookSettings) -> Option<Self> {
+        let alone = Self::alone(rate, left, settings);
+        let learns = settings.learnt_after > 0 && rate.later >= settings.learnt_after;
         if !learns || experience.paces().next().is_none() {
             return alone;
         }
-        Some(Self::among(experience, pace, left, alone, settings))
+        Some(Self::among(experience, rate, left, alone, settings))
     }
 
     /// Estimates the outlook from the loop's own rate alone.
-    fn alone(progress_rate: &ProgressRate, left: f64, settings: &OutlookSettings) -> Option<Self> {
-        if pace.steps < settings.steps || pace.gain <= 0.0 {
+    fn alone(rate: &ProgressRate, left: f64, settings: &OutlookSettings) -> Option<Self> {
+        if rate.steps < settings.steps || rate.gain <= 0.0 {
             return None;
         }
-        let rest = (1.0 - pace.level).max(0.0);
-        let (mean, variance) = pace.gained(pace.moving);
-        let chance = chance(rest, left, (mean, variance), f64::from(pace.moving.max(1)), settings.benefit);
+        let rest = (1.0 - rate.level).max(0.0);
+        let (mean, variance) = rate.gained(rate.moving);
+        let chance = chance(rest, left, (mean, variance), f64::from(rate.moving.max(1)), settings.benefit);
         let needs = rest / mean;
         Some(Self { chance, needs, left, worth: chance * settings.task_worth - needs.min(left), earlier: 0 })
     }
@@ -68,19 +63,19 @@ impl Outlook {
     /// those (the value of an option to stop).
     fn among(
         experience: &Experience,
-        progress_rate: &ProgressRate,
+        rate: &ProgressRate,
         left: f64,
         alone: Option<Self>,
         settings: &OutlookSettings,
     ) -> Self {
-        let (rest, paced) = ((1.0 - pace.level).max(0.0), f64::from(pace.paced));
+        let (rest, paced) = ((1.0 - rate.level).max(0.0), f64::from(rate.paced));
         // A loop that has gained nothing yet tells none of them from another.
         let told = |likely: f64| if paced > 0.0 { likely } else { 1.0 };
         let mut all = Mixture { settings, left, loops: 0, weight: 0.0, chance: 0.0, needs: 0.0, worth: 0.0 };
         for earlier in experience.paces() {
             let EarlierLoop { mean, variance, .. } = *earlier;
             let known = f64::from(earlier.paced);
-            let likely = likelihood(pace.gain - paced * mean, paced * variance + paced * paced * variance / known);
+            let likely = likelihood(rate.gain - paced * mean, paced * variance + paced * paced * variance / known);
             all.add(told(likely), chance(rest, left, (mean, variance), known + paced, 0.0), rest / mean);
         }
         let earlier = all.loops;
