@@ -351,7 +351,7 @@ pub trait Forge: Send + Sync {
     fn reactions(&self) -> Option<&dyn Reactions> {
         None
     }
-    /// Minimizing comments. Without it, outdated comments stay visible.
+    /// Minimizing comments. Without it, outdated comments are replaced by one line.
     fn minimizing(&self) -> Option<&dyn Minimizing> {
         None
     }
