@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand.
+//! Command line, one file per subcommand.
 
 pub mod backends;
 pub mod backup;
@@ -29,29 +29,29 @@ use crate::render::Renderer;
 #[derive(Debug, Parser)]
 #[command(name = "ralph-bot", version, propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
-    /// What is the same for every subcommand.
+    /// Options of every subcommand.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// Options of every subcommand.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Global {
-    /// The operator's file [default: RALPH_CONFIG, else ralph-control.yaml]
+    /// Configuration file [default: RALPH_CONFIG, else ralph-control.yaml]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// When to use colours; NO_COLOR is honoured
+    /// Use of colours; NO_COLOR is respected
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
 }
 
-/// When to use colours.
+/// Use of colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     /// On a terminal, unless `NO_COLOR` is set.
@@ -62,57 +62,57 @@ pub enum Color {
     Never,
 }
 
-/// The subcommands.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run the service
     Serve(serve::ServeArgs),
     /// Run one loop on a local repository, without a forge
     Local(local::LocalArgs),
     /// List, show, pause, resume and abort loops
     Loops(loops::LoopsArgs),
-    /// Show backends with what was called so far, or bring one back
+    /// Show backends and their usage, or enable one
     Backends(backends::BackendsArgs),
-    /// Show, search, forget, archive, export and import what loops learnt
+    /// Show, search, delete, archive, export and import learnings
     Memory(memory::MemoryArgs),
-    /// Take a recorded loop through control and oversight once more
+    /// Run supervision again over a recorded loop
     Replay(replay::ReplayArgs),
-    /// Answer an agent's questions about its loop: an MCP server over standard input and output
+    /// Serve the session memory of a loop to an agent (MCP over standard input and output)
     Mcp(mcp::McpArgs),
-    /// Start a program in a sandbox with an egress proxy; called by the service only
+    /// Start a program inside a sandbox with access to selected hosts; used by the service
     #[command(hide = true)]
     SandboxExec(sandbox_exec::SandboxExecArgs),
     /// Copy the database while the service runs
     Backup(backup::BackupArgs),
-    /// Write a working configuration
+    /// Write a configuration file
     Init(init::InitArgs),
-    /// Show the whole thing on this machine with nothing else
+    /// Show a complete loop on this machine, without a forge or an agent
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
-    /// Look for what would keep the service from working
+    /// Check the configuration, this machine and everything the service depends on
     Check,
     /// Print the JSON Schema of a configuration file
     Schema(schema::SchemaArgs),
-    /// Print completions for a shell
+    /// Print shell completions
     Completions(completions::CompletionsArgs),
 }
 
-/// Why a subcommand did not do what it was asked.
+/// Error of a subcommand.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The configuration is wrong; exit code 2.
+    /// Invalid configuration; exit code 2.
     #[error(transparent)]
     Config(#[from] ConfigProblems),
-    /// The arguments do not fit together; exit code 2.
+    /// Invalid arguments; exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// It was tried and failed; exit code 1.
+    /// Failed operation; exit code 1.
     #[error("{0}")]
     Failed(String),
 }
 
 impl CliError {
-    /// 1 it failed, 2 wrong usage or configuration.
+    /// Exit code: 1 for failures, 2 for invalid arguments or configuration.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,
@@ -121,10 +121,10 @@ impl CliError {
     }
 }
 
-/// What a subcommand comes to: an exit code of its own choosing, or an error.
+/// Result of a subcommand: its exit code, or an error.
 pub type CliResult = Result<ExitCode, CliError>;
 
-/// Reads the arguments, does what they say, and reports what went wrong on standard error.
+/// Parses the arguments, runs the subcommand, and prints errors to standard error.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let choice = match cli.global.color {
@@ -145,64 +145,64 @@ pub fn main() -> ExitCode {
 
 fn run(cli: Cli, env: &Env) -> CliResult {
     match cli.command {
-        Command::Serve(args) => serve::run(&args, &cli.global, env),
-        Command::Local(args) => local::run(&args, &cli.global, env),
-        Command::Loops(args) => loops::run(&args, &cli.global, env),
-        Command::Backends(args) => backends::run(&args, &cli.global, env),
-        Command::Memory(args) => memory::run(&args, &cli.global, env),
-        Command::Replay(args) => replay::run(&args, &cli.global, env),
-        Command::Mcp(args) => mcp::run(&args, env),
-        Command::SandboxExec(args) => sandbox_exec::run(&args),
-        Command::Backup(args) => backup::run(&args, &cli.global, env),
-        Command::Init(args) => init::run(&args, &cli.global, env),
+        CliCommand::Serve(args) => serve::run(&args, &cli.global, env),
+        CliCommand::Local(args) => local::run(&args, &cli.global, env),
+        CliCommand::Loops(args) => loops::run(&args, &cli.global, env),
+        CliCommand::Backends(args) => backends::run(&args, &cli.global, env),
+        CliCommand::Memory(args) => memory::run(&args, &cli.global, env),
+        CliCommand::Replay(args) => replay::run(&args, &cli.global, env),
+        CliCommand::Mcp(args) => mcp::run(&args, env),
+        CliCommand::SandboxExec(args) => sandbox_exec::run(&args),
+        CliCommand::Backup(args) => backup::run(&args, &cli.global, env),
+        CliCommand::Init(args) => init::run(&args, &cli.global, env),
         #[cfg(feature = "demo")]
-        Command::Demo(args) => demo::run(&args, &cli.global, env),
-        Command::Check => check::run(&cli.global, env),
-        Command::Schema(args) => schema::run(&args),
-        Command::Completions(args) => completions::run(&args),
+        CliCommand::Demo(args) => demo::run(&args, &cli.global, env),
+        CliCommand::Check => check::run(&cli.global, env),
+        CliCommand::Schema(args) => schema::run(&args),
+        CliCommand::Completions(args) => completions::run(&args),
     }
 }
 
-/// What the operator's file says, for a command that reaches so far.
-fn load(reach: ConfigScope, global: &Global, env: &Env) -> Result<Config, CliError> {
-    let config = Config::load_for(reach, &operator_file(global.config.as_deref(), env), env)?;
-    // What is wrong with a text of the operator's shows now, and not when it is first needed.
+/// Loads the part of the operator's configuration that a subcommand needs, and validates its templates.
+fn load(scope: ConfigScope, global: &Global, env: &Env) -> Result<Config, CliError> {
+    let config = Config::load_for(scope, &operator_file(global.config.as_deref(), env), env)?;
+    // Report invalid templates at the start, not when they are first used.
     Renderer::new(config.templates.clone()).map_err(|error| CliError::Usage(format!("`templates`: {error}")))?;
     Ok(config)
 }
 
-/// The database of a configuration.
+/// Path of the database.
 fn database(config: &Config) -> PathBuf {
     config.data_dir.join("ralph.db")
 }
 
-/// Runs a subcommand that does several things at a time. What it leaves running when it is done is not waited for.
+/// Runs an asynchronous subcommand. Tasks that are still running afterwards are abandoned.
 fn block_on(work: impl Future<Output = CliResult>) -> CliResult {
     block_on_with(None, work)
 }
 
-/// Runs `work` on so many threads; `None` for as many as there are processors.
+/// Runs `work` on `threads` threads; by default one per processor.
 fn block_on_with(threads: Option<usize>, work: impl Future<Output = CliResult>) -> CliResult {
-    // Another part of the process may have chosen a provider already; either is fine.
+    // Fails if a provider is already installed, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = threads {
         builder.worker_threads(threads);
     }
     let built = builder.enable_all().build();
-    let runtime = built.map_err(|error| CliError::Failed(format!("no threads to run on: {error}")))?;
+    let runtime = built.map_err(|error| CliError::Failed(format!("could not start the runtime: {error}")))?;
     let outcome = runtime.block_on(work);
     runtime.shutdown_background();
     outcome
 }
 
-/// Foreign text for a terminal: one line, without characters that would move the cursor or change colours.
+/// Joins foreign text to one line without control characters, for terminals.
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Columns as wide as their widest cell.
+/// Formats rows as aligned columns.
 fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
@@ -213,7 +213,7 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A moment in UTC.
+/// Formats a time in UTC.
 fn moment(at: Timestamp) -> String {
     match jiff::Timestamp::from_millisecond(at.0) {
         Ok(at) => at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
@@ -221,7 +221,7 @@ fn moment(at: Timestamp) -> String {
     }
 }
 
-/// Writes to standard output. A reader that went away (`| head`) is no failure.
+/// Writes to standard output. A closed pipe (`| head`) is no error.
 pub(crate) fn print(text: &str) -> CliResult {
     use std::io::Write as _;
     if cfg!(test) {
@@ -231,7 +231,7 @@ pub(crate) fn print(text: &str) -> CliResult {
     }
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(CliError::Failed(format!("standard output cannot be written: {error}")))
+            Err(CliError::Failed(format!("could not write to standard output: {error}")))
         }
         _ => Ok(ExitCode::SUCCESS),
     }
@@ -244,11 +244,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arguments_are_consistent() {
+    fn arguments_are_consistent() {
         Cli::command().debug_assert();
     }
 
-    /// The subcommands' arguments, also of those that `app` runs.
+    /// Arguments of subcommands.
     #[derive(Debug, Parser)]
     enum Every {
         Serve(serve::ServeArgs),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read_as_documented() {
+    fn arguments_parse_as_documented() {
         let parse = |line: &str| Every::try_parse_from(std::iter::once("x").chain(line.split(' ')));
         assert!(matches!(parse("serve"), Ok(Every::Serve(a)) if a.role == serve::ServeRole::All));
         assert!(matches!(parse("serve --role ingest"), Ok(Every::Serve(a)) if a.role == serve::ServeRole::Ingest));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_cannot_be_used_are_wrong_configuration() {
+    fn invalid_templates_are_configuration_errors() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ralph-control.yaml");
         let text = "forges: [{ name: w, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, webhook_secret_env: S }]\n\
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_tell_failure_from_wrong_usage() {
+    fn exit_codes_distinguish_failure_and_usage() {
         assert_eq!(CliError::Failed(String::new()).exit_code(), 1);
         assert_eq!(CliError::Usage(String::new()).exit_code(), 2);
         assert_eq!(CliError::Config(ConfigProblems(Vec::new())).exit_code(), 2);

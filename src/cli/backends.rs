@@ -1,4 +1,4 @@
-//! `ralph-bot backends`: which backends may be called, and what was called so far; seen and steered from the shell.
+//! `ralph-bot backends`: shows backends and their usage, and enables them.
 
 #[cfg(test)]
 mod tests;
@@ -17,39 +17,39 @@ use crate::domain::providers::backends::{
 };
 use crate::store::{Store, calls};
 
-/// Longest reason in the table, in characters.
+/// Maximum length of a reason in the table, in characters.
 const REASON_MAX: usize = 90;
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Arguments of `backends`; lists where no subcommand is given.
+/// Arguments of `backends`; the default is `list`.
 #[derive(Debug, Clone, Args)]
 pub struct BackendsArgs {
-    /// What to do with backends.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: Option<BackendsCommand>,
 }
 
-/// What can be done with backends.
+/// Subcommands of `backends`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BackendsCommand {
     /// Show each backend's state, calls, tokens and cost
     List,
-    /// Use a backend again that is parked or disabled
+    /// Enable a backend that is in cool-down or disabled
     Enable(EnableArgs),
 }
 
 /// Arguments of `backends enable`.
 #[derive(Debug, Clone, Args)]
 pub struct EnableArgs {
-    /// Its name in the configuration
+    /// Name of the backend in the configuration
     pub name: String,
 }
 
-/// Lists backends, or brings one back.
+/// Lists backends, or enables one.
 ///
 /// # Errors
-/// When the configuration is wrong, there is no database, or no such backend is switched on.
+/// Fails on an invalid configuration, a missing database, or a backend that is not configured.
 pub fn run(args: &BackendsArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(ConfigScope::Store, global, env)?;
     let settings = config.backends_settings();
@@ -67,7 +67,7 @@ pub fn run(args: &BackendsArgs, global: &Global, env: &Env) -> CliResult {
 
 async fn list(store: &Store, settings: BackendsSettings, json: bool, now: Timestamp) -> CliResult {
     let state = store.read(calls::state).await.map_err(failed)?;
-    // Nothing is written: parks that are over are only shown as such.
+    // Not stored: only shows cool-downs that are over as such.
     let state = backends::transition(state, &BackendObservation::Elapsed, &settings, now).state;
     let unknown = BackendState::default();
     let known = settings.backends.iter().map(|(name, of)| {
@@ -78,7 +78,8 @@ async fn list(store: &Store, settings: BackendsSettings, json: bool, now: Timest
         let lines = known.map(|(name, roles, window, state)| format!("{}\n", line(name, roles, window, state, now)));
         return print(&lines.collect::<String>());
     }
-    let header = ["BACKEND", "ROLES", "STATE", "CALLS", "FAILED", "TOKENS", "COST", "TODAY", "WHY"].map(str::to_owned);
+    let header =
+        ["BACKEND", "ROLES", "STATE", "CALLS", "FAILED", "TOKENS", "COST", "LAST 24 H", "REASON"].map(str::to_owned);
     let rows = known.map(|(name, roles, _, state)| row(name, roles, state, now));
     print(&table(&std::iter::once(header).chain(rows).collect::<Vec<_>>()))
 }
@@ -86,7 +87,7 @@ async fn list(store: &Store, settings: BackendsSettings, json: bool, now: Timest
 async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: bool, now: Timestamp) -> CliResult {
     if !settings.backends.contains_key(name) {
         let near = did_you_mean(name, settings.backends.keys().map(String::as_str));
-        return Err(CliError::Failed(format!("there is no backend {} that is switched on{near}", one_line(name))));
+        return Err(CliError::Failed(format!("no backend {} is configured{near}", one_line(name))));
     }
     let observation = BackendObservation::Enabled { backend: name.to_owned() };
     let observed = store.write(move |c| calls::observe(c, &observation, &settings, now)).await.map_err(failed)?;
@@ -94,10 +95,10 @@ async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: boo
     if json {
         return print(&format!("{}\n", json!({ "backend": name, "changed": changed, "changes": observed.changes })));
     }
-    print(&if changed { format!("{name} is used again\n") } else { format!("{name} was in use already\n") })
+    print(&if changed { format!("{name} is enabled\n") } else { format!("{name} was already enabled\n") })
 }
 
-/// What programs want to know of a backend.
+/// Formats a backend as JSON.
 fn line(
     name: &str,
     roles: &[BackendRole],
@@ -142,11 +143,11 @@ fn row(name: &str, roles: &[BackendRole], state: &BackendState, now: Timestamp) 
         reason => format!("{kind}: {reason}"),
     };
     let (shown, why) = match &state.status {
-        BackendStatus::Active { probation: Some(_), .. } => ("active, on probation".to_owned(), last_error(state)),
+        BackendStatus::Active { probation: Some(_), .. } => ("active (on probation)".to_owned(), last_error(state)),
         BackendStatus::Active { .. } => ("active".to_owned(), last_error(state)),
         BackendStatus::Parked(park) => {
             let about = if park.known { "" } else { "about " };
-            (format!("parked until {about}{}", moment(park.until)), with(&park.kind, &park.reason))
+            (format!("cool-down until {about}{}", moment(park.until)), with(&park.kind, &park.reason))
         }
         BackendStatus::Disabled { kind, reason, .. } => ("disabled".to_owned(), with(kind, reason)),
     };

@@ -1,4 +1,4 @@
-//! `ralph-bot backup`: a consistent copy of the database while the service runs.
+//! `ralph-bot backup`: copies the database consistently while the service runs.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use crate::store;
 /// Arguments of `backup`.
 #[derive(Debug, Clone, Args)]
 pub struct BackupArgs {
-    /// File to write; it must not exist
+    /// File to create; it must not exist
     pub file: PathBuf,
 }
 
-/// Writes the copy and says how large it is.
+/// Writes the copy and prints its size.
 ///
 /// # Errors
-/// When the configuration is wrong, there is no database, the file exists, or it cannot be written.
+/// Fails on an invalid configuration, a missing database, an existing file, or a write error.
 pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
     failpoint::arm(|variable| env.get(variable)).map_err(CliError::Usage)?;
     let from = database(&load(ConfigScope::Store, global, env)?);
@@ -27,17 +27,17 @@ pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
         return print(&format!("{}\n", serde_json::json!({ "file": args.file.display().to_string(), "bytes": bytes })));
     }
     let mib = bytes as f64 / f64::from(1 << 20);
-    print(&format!("{}: {mib:.1} MiB; a copy of {}\n", args.file.display(), from.display()))
+    print(&format!("wrote {} ({mib:.1} MiB), a copy of {}\n", args.file.display(), from.display()))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<u64, CliError> {
     if !from.is_file() {
-        return Err(CliError::Failed(format!("there is no database {}; `ralph-bot serve` makes it", from.display())));
+        return Err(CliError::Failed(format!("there is no database {}; `ralph-bot serve` creates it", from.display())));
     }
     if std::fs::symlink_metadata(to).is_ok() {
-        return Err(CliError::Usage(format!("{} exists; name another file", to.display())));
+        return Err(CliError::Usage(format!("{} exists; choose another file", to.display())));
     }
-    let failed = |what: &dyn std::fmt::Display| CliError::Failed(format!("{} was not written: {what}", to.display()));
+    let failed = |what: &dyn std::fmt::Display| CliError::Failed(format!("could not write {}: {what}", to.display()));
     store::backup_file(from, to).map_err(|e| failed(&e))?;
     Ok(std::fs::metadata(to).map_err(|e| failed(&e))?.len())
 }
@@ -50,7 +50,7 @@ mod tests {
     use crate::store::{Store, installation};
 
     #[tokio::test]
-    async fn a_copy_of_a_database_in_use_opens_and_holds_what_was_there() {
+    async fn backup_of_a_database_in_use_opens() {
         let folder = tempfile::tempdir().expect("a folder");
         let (from, to) = (folder.path().join("ralph.db"), folder.path().join("copy.db"));
         let store = Store::open(&from).expect("opened");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten_and_nothing_is_made_up() {
+    fn backup_overwrites_nothing_and_needs_a_database() {
         let folder = tempfile::tempdir().expect("a folder");
         let (from, to) = (folder.path().join("ralph.db"), folder.path().join("copy.db"));
         let error = copy(&from, &to).expect_err("no database");

@@ -1,4 +1,4 @@
-//! `ralph-bot completions`: completions for a shell.
+//! `ralph-bot completions`: prints shell completions.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -8,14 +8,14 @@ use super::{Cli, CliResult, print};
 /// Arguments of `completions`.
 #[derive(Debug, Clone, Args)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell
     pub shell: Shell,
 }
 
 /// Prints the completions.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails if standard output cannot be written.
 pub fn run(args: &CompletionsArgs) -> CliResult {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "ralph-bot", &mut script);

@@ -1,5 +1,5 @@
-//! `ralph-bot demo`: the whole thing on this machine with nothing else. A small forge on loopback, a repository whose
-//! tests fail, a scripted agent, and the real service between them. The forge is the one that the tests use.
+//! `ralph-bot demo`: runs a complete loop on this machine, with the fake forge of the tests, a sample repository with failing
+//! tests, a scripted agent, and the real service.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,22 +23,22 @@ use crate::process::sandbox::{SandboxTier, probe};
 use crate::store::loops;
 use fake_forge::{Access, Dialect, FakeForge};
 
-/// Arguments of `demo`. With the global `--json`, one JSON line an event, the last with `"state":"review"`.
+/// Arguments of `demo`. `--json` prints one JSON line per event, the last with `"state":"review"`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
-    /// End when the pull request is ready, instead of waiting for Ctrl-C
+    /// Exit when the pull request is ready, instead of waiting for Ctrl-C
     #[arg(long)]
     pub exit: bool,
-    /// Without pauses for the reader
+    /// Run without pauses for the reader
     #[arg(long)]
     pub fast: bool,
 }
 
-/// Longest time until the pull request is ready; the demo's agent needs seconds.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// Time between two looks at what happened.
-const LOOK: Duration = Duration::from_millis(50);
-/// Secret of the demo's webhook, which never leaves this machine.
+/// Maximum time until the pull request is ready; seconds are usual.
+const READY_TIMEOUT: Duration = Duration::from_secs(300);
+/// Interval between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Secret of the demo's webhook.
 const SECRET: &str = "a-secret-of-the-demo-that-signs-its-webhooks";
 
 /// Files of the sample repository.
@@ -61,7 +61,7 @@ pub fn run(args: &DemoArgs, global: &Global, env: &Env) -> CliResult {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|e| CliError::Failed(format!("the demo could not start: {e}")))?;
+        .map_err(|e| CliError::Failed(format!("could not start the demo: {e}")))?;
     let outcome = runtime.block_on(demo(args, global.json, env));
     runtime.shutdown_timeout(Duration::from_secs(2));
     match outcome {
@@ -72,8 +72,9 @@ pub fn run(args: &DemoArgs, global: &Global, env: &Env) -> CliResult {
 
 async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     let screen = Screen { json };
-    let folder = tempfile::Builder::new().prefix("ralph-demo-").tempdir().context("no temporary folder")?;
-    let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.context("the demo's forge could not start")?;
+    let folder =
+        tempfile::Builder::new().prefix("ralph-demo-").tempdir().context("could not create a temporary folder")?;
+    let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.context("could not start the demo's forge")?;
     let maintainer = forge.add_user("mira", AccountKind::User);
     let bot = forge.add_user("ralph-bot", AccountKind::Bot);
     let repo = forge.create_repo("mira", "numbers", FILES).await?;
@@ -86,7 +87,7 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     let page = format!("{}mira/numbers/issues/{issue}", forge.url());
     screen.say(
         "opened",
-        &format!("mira opened an issue: {ISSUE_TITLE}\n{page}\nOpen it in a browser and watch; Ctrl-C ends."),
+        &format!("mira opened an issue: {ISSUE_TITLE}\n{page}\nOpen it in a browser; Ctrl-C stops the demo."),
         json!({ "url": page, "issue": issue.0 }),
     );
     forge.label(&maintainer, repo, issue, "ralph:run").await?;
@@ -95,7 +96,7 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     let mut viewer =
         Viewer { forge: &forge, repo, maintainer: &maintainer, seen: HashMap::new(), state: None, answered: false };
     let watched = tokio::select! {
-        watched = tokio::time::timeout(PATIENCE, viewer.watch(&app, &screen)) => {
+        watched = tokio::time::timeout(READY_TIMEOUT, viewer.watch(&app, &screen)) => {
             watched.context("the pull request was not ready in time")?
         }
         _ = tokio::signal::ctrl_c() => { app.stop().await; return Ok(()) }
@@ -105,7 +106,7 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     viewer.look(&screen);
     let pull = last.pull.as_ref().map(|p| p.url.clone()).unwrap_or_default();
     let words = format!(
-        "The pull request is ready after {} iterations, verified in a fresh checkout: {pull}",
+        "The pull request is ready after {} iterations; every check passed in a fresh checkout: {pull}",
         last.spent.iterations
     );
     screen.say(
@@ -114,7 +115,7 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
         json!({ "state": last.state.as_str(), "pull": pull, "iterations": last.spent.iterations, "loop": last.id }),
     );
     if !args.exit {
-        screen.say("waiting", "Have a look around; Ctrl-C ends and leaves nothing behind.", json!({}));
+        screen.say("waiting", "Ctrl-C stops the demo and deletes its files.", json!({}));
         tokio::signal::ctrl_c().await?;
     }
     app.stop().await;
@@ -129,9 +130,9 @@ async fn start(
     env: &Env,
 ) -> anyhow::Result<Application> {
     let agent = folder.join("agent.sh");
-    std::fs::write(&agent, AGENT).context("the demo's agent could not be written")?;
+    std::fs::write(&agent, AGENT).context("could not write the demo's agent")?;
     let sandbox = probe().await;
-    // The demo runs on machines that have no sandbox; what it runs is its own.
+    // The demo also runs without a sandbox, because it only runs its own script.
     let required = if sandbox.tier == SandboxTier::A { "auto" } else { "none" };
     let pause = if args.fast { "0" } else { "3" };
     let text = format!(
@@ -166,7 +167,7 @@ backends:
     Application::start(&config, &env, options).await
 }
 
-/// Prints what happens: for people, or one JSON line an event.
+/// Output of the demo, as text or as JSON lines.
 struct Screen {
     json: bool,
 }
@@ -198,7 +199,7 @@ impl Screen {
     }
 }
 
-/// What has been shown already.
+/// Watches the forge and remembers what was shown.
 struct Viewer<'a> {
     forge: &'a FakeForge,
     repo: RepoId,
@@ -211,7 +212,7 @@ struct Viewer<'a> {
 }
 
 impl Viewer<'_> {
-    /// Shows what happens until the pull request is ready for review.
+    /// Prints events until the pull request is ready for review.
     async fn watch(&mut self, app: &Application, screen: &Screen) -> anyhow::Result<Loop> {
         loop {
             self.look(screen);
@@ -221,7 +222,7 @@ impl Viewer<'_> {
                     self.state = Some(current.state);
                     let words = format!("The loop {} is {}: {}", current.id, current.state.as_str(), current.why);
                     let facts = json!({ "state": current.state.as_str(), "why": current.why, "loop": current.id });
-                    // The last line, with the pull request, is said by the caller.
+                    // The caller prints the last line, with the pull request.
                     if current.state != LoopState::Review {
                         screen.say("state", &words, facts);
                     }
@@ -239,11 +240,11 @@ impl Viewer<'_> {
                     return Ok(current);
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Answers the escalation, once it is there, as a maintainer would who has read it.
+    /// Replies to the escalation as a maintainer, once it exists.
     async fn answer(&mut self, screen: &Screen) -> anyhow::Result<()> {
         let escalation = self.forge.with(|state| {
             let repo = state.repo(self.repo).ok()?;
@@ -254,7 +255,7 @@ impl Viewer<'_> {
         self.look(screen);
         screen.say(
             "answered",
-            &format!("mira answers on #{number}: {ANSWER}"),
+            &format!("mira replies on #{number}: {ANSWER}"),
             json!({ "on": number.0, "text": ANSWER }),
         );
         self.forge.comment(self.maintainer, self.repo, number, ANSWER).await?;
@@ -265,7 +266,7 @@ impl Viewer<'_> {
         self.forge.with(|state| state.issue(self.repo, pull).is_ok_and(|i| i.open && !i.title.starts_with("WIP:")))
     }
 
-    /// Shows comments that are new or changed, and the issues that the bot opens.
+    /// Prints new and changed comments, and issues that the bot opened.
     fn look(&mut self, screen: &Screen) {
         let (mine, repo) = (self.maintainer.id, self.repo);
         let numbers: Vec<(Number, String, String)> = self.forge.with(|state| {
@@ -273,7 +274,7 @@ impl Viewer<'_> {
             issues.iter().map(|i| (i.number, i.title.clone(), i.body.clone())).collect()
         });
         for (number, title, body) in numbers {
-            // Ids of comments are above 0, so issues take the numbers below.
+            // Ids of comments are positive, so issues use negative keys.
             if title.starts_with(ESCALATION) && self.seen.insert(-(number.0 as i64), String::new()).is_none() {
                 screen.say("escalated", &format!("ralph-bot opened #{number}: {title}"), json!({ "issue": number.0 }));
                 screen.comment(number, "ralph-bot", &body, false);

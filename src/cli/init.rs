@@ -1,4 +1,4 @@
-//! `ralph-bot init`: asks for forge, token and backend and writes a working configuration.
+//! `ralph-bot init`: asks for forge, token and backend, and writes a configuration file.
 
 mod webhook;
 
@@ -13,25 +13,25 @@ use super::{CliError, CliResult, Global, block_on, print};
 use crate::agent::presets;
 use crate::config::{Config, Env, ForgeConfig, operator_file};
 
-/// Bytes of randomness in a webhook secret; written as twice as many characters.
+/// Length of a webhook secret in bytes; it is written in hexadecimal.
 const SECRET_BYTES: usize = 32;
 
-/// Arguments of `init`; what is left out is asked for, or with `--yes` gets its default.
+/// Arguments of `init`. Missing ones are asked for; with `--yes` they get their defaults.
 #[derive(Debug, Clone, Args)]
 pub struct InitArgs {
-    /// The software of the forge
+    /// Kind of forge
     #[arg(long, value_enum)]
     pub forge: Option<ForgeChoice>,
-    /// Short name of the forge; webhooks go to /webhooks/NAME
+    /// Short name of the forge, part of the webhook address /webhooks/NAME
     #[arg(long)]
     pub name: Option<String>,
-    /// Address of the forge; needed for Gitea and Forgejo
+    /// Address of the forge; required for Gitea and Forgejo
     #[arg(long)]
     pub url: Option<String>,
-    /// Environment variable that holds the access token
+    /// Environment variable with the access token
     #[arg(long, value_name = "VARIABLE", conflicts_with = "app_id")]
     pub token_env: Option<String>,
-    /// Number of the GitHub App
+    /// Id of the GitHub App
     #[arg(long, value_name = "NUMBER", requires = "private_key_file")]
     pub app_id: Option<u64>,
     /// File with the private key of the GitHub App
@@ -39,19 +39,19 @@ pub struct InitArgs {
     pub private_key_file: Option<PathBuf>,
     #[arg(long, help = format!("Backend that runs agents: {}", presets::names().join(", ")))]
     pub backend: Option<String>,
-    /// Address under which the forge reaches this service
+    /// Address at which the forge reaches this service
     #[arg(long)]
     pub public_url: Option<String>,
-    /// Set up the webhooks of the repositories and test them; with a configuration that exists, do only that
+    /// Create and test the webhooks of the repositories; with an existing configuration, do only that
     #[arg(long)]
     pub webhook: bool,
-    /// Repository whose webhook is set up; several may be given
+    /// Repository to create a webhook for; repeatable
     #[arg(long, value_name = "OWNER/NAME", requires = "webhook")]
     pub repository: Vec<String>,
-    /// Ask nothing
+    /// Do not ask; use defaults
     #[arg(long)]
     pub yes: bool,
-    /// Replace a configuration that exists
+    /// Replace an existing configuration
     #[arg(long)]
     pub force: bool,
 }
@@ -65,7 +65,7 @@ pub enum ForgeChoice {
     Gitea,
 }
 
-/// What the configuration is written from.
+/// Answers from which the configuration is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Answers {
     kind: ForgeChoice,
@@ -82,10 +82,10 @@ enum Auth {
     App { id: u64, key: PathBuf },
 }
 
-/// Asks, and writes the configuration and a webhook secret beside it.
+/// Asks for missing answers and writes the configuration and a webhook secret.
 ///
 /// # Errors
-/// When an answer is missing or wrong, the configuration exists, or a file cannot be written.
+/// Fails on a missing or invalid answer, an existing configuration, or a write error.
 pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
     let file = operator_file(global.config.as_deref(), env);
     if file.exists() && !args.force {
@@ -98,7 +98,7 @@ pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
     let interactive = !args.yes;
     if interactive && !std::io::stdin().is_terminal() {
         return Err(CliError::Usage(
-            "there is no terminal to ask on; use --yes with --forge and the other options".into(),
+            "standard input is no terminal; use --yes with --forge and the other options".into(),
         ));
     }
     let answers = answers(args, interactive)?;
@@ -119,28 +119,28 @@ pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the forge can be asked for something right now.
+/// Whether the access token is set in the environment.
 fn has_token(answers: &Answers, env: &Env) -> bool {
     matches!(&answers.auth, Auth::TokenEnv(name) if env.get(name).is_some_and(|token| !token.is_empty()))
 }
 
 fn ask_repositories() -> Result<Vec<String>, CliError> {
-    let question = "Repositories to set up webhooks for now (owner/name, separated by commas; nothing for none)";
+    let question = "Repositories to create webhooks for (owner/name, separated by commas; empty for none)";
     let input = dialoguer::Input::<String>::new().with_prompt(question).allow_empty(true).interact_text();
-    let text = input.map_err(|error| CliError::Failed(format!("no answer: {error}")))?;
+    let text = input.map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))?;
     Ok(text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect())
 }
 
-/// Sets up and tests webhooks with the configuration in `file`; exit code 1 where a test delivery did not arrive.
+/// Creates and tests webhooks with the configuration in `file`; exit code 1 if a test delivery did not arrive.
 fn webhooks(args: &InitArgs, repositories: &[String], global: &Global, env: &Env, file: &Path) -> CliResult {
     let config = Config::load(file, env)?;
     let forge = chosen(&config, args.name.as_deref())?;
     let app = matches!(forge.auth, crate::config::ForgeAuth::App { .. });
     if repositories.is_empty() && !app {
-        return Err(CliError::Usage("--webhook needs --repository OWNER/NAME, once for each".into()));
+        return Err(CliError::Usage("--webhook needs --repository OWNER/NAME (repeatable)".into()));
     }
     block_on(async {
-        let outcome = webhook::create(&config, forge, repositories, webhook::PATIENCE).await?;
+        let outcome = webhook::create(&config, forge, repositories, webhook::DELIVERY_TIMEOUT).await?;
         if global.json {
             print(&format!("{}\n", serde_json::json!({ "webhooks": outcome.lines, "good": outcome.good })))?;
         } else {
@@ -150,15 +150,15 @@ fn webhooks(args: &InitArgs, repositories: &[String], global: &Global, env: &Env
     })
 }
 
-/// The forge of that name, or the only one.
+/// Returns the forge with this name; without a name, the only one.
 fn chosen<'c>(config: &'c Config, name: Option<&str>) -> Result<&'c ForgeConfig, CliError> {
     let names = || config.forges.iter().map(|forge| forge.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, config.forges.as_slice()) {
         (Some(name), forges) => forges.iter().find(|forge| forge.name.as_str() == name).ok_or_else(|| {
-            CliError::Usage(format!("there is no forge `{name}` in the configuration; there is {}", names()))
+            CliError::Usage(format!("there is no forge `{name}` in the configuration; available: {}", names()))
         }),
         (None, [only]) => Ok(only),
-        (None, _) => Err(CliError::Usage(format!("--name is missing; it is one of {}", names()))),
+        (None, _) => Err(CliError::Usage(format!("--name is missing; choose one of {}", names()))),
     }
 }
 
@@ -166,14 +166,14 @@ fn answers(args: &InitArgs, interactive: bool) -> Result<Answers, CliError> {
     let kind = match args.forge {
         Some(kind) => kind,
         None if interactive => choose_forge()?,
-        None => return Err(CliError::Usage("--forge is missing; it is github or gitea".into())),
+        None => return Err(CliError::Usage("--forge is missing; choose github or gitea".into())),
     };
     let url = match (&args.url, kind) {
         (Some(url), _) => Some(url.clone()),
         (None, ForgeChoice::Github) => None,
         (None, ForgeChoice::Gitea) if interactive => Some(ask("Address of the server", None)?),
         (None, ForgeChoice::Gitea) => {
-            return Err(CliError::Usage("--url is missing; the address of the server".into()));
+            return Err(CliError::Usage("--url is missing; give the address of the server".into()));
         }
     };
     let word = if kind == ForgeChoice::Github { "github" } else { "gitea" };
@@ -186,21 +186,19 @@ fn answers(args: &InitArgs, interactive: bool) -> Result<Answers, CliError> {
     let variable = format!("RALPH_{}_TOKEN", name.to_uppercase().replace('-', "_"));
     let auth = match (args.app_id, &args.private_key_file) {
         (Some(_), _) if kind == ForgeChoice::Gitea => {
-            return Err(CliError::Usage("only GitHub has Apps; use --token-env".into()));
+            return Err(CliError::Usage("only GitHub supports Apps; use --token-env".into()));
         }
         (Some(id), Some(key)) => Auth::App { id, key: key.clone() },
         _ => Auth::TokenEnv(or_ask(&args.token_env, "Environment variable with the access token", &variable)?),
     };
     let backend = or_ask(&args.backend, "Backend that runs agents", "claude")?;
     if !presets::is_known(&backend) {
-        return Err(CliError::Usage(format!(
-            "there is no backend `{backend}`; it is one of {}",
-            presets::names().join(", ")
-        )));
+        let known = presets::names().join(", ");
+        return Err(CliError::Usage(format!("there is no backend `{backend}`; choose one of {known}")));
     }
     let public_url = match &args.public_url {
         None if interactive => {
-            Some(ask("Address under which the forge reaches this service", Some("http://localhost:8080"))?)
+            Some(ask("Address at which the forge reaches this service", Some("http://localhost:8080"))?)
         }
         given => given.clone(),
     };
@@ -212,20 +210,20 @@ fn ask(question: &str, default: Option<&str>) -> Result<String, CliError> {
     if let Some(default) = default {
         input = input.default(default.to_owned());
     }
-    input.interact_text().map_err(|error| CliError::Failed(format!("no answer: {error}")))
+    input.interact_text().map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))
 }
 
 fn choose_forge() -> Result<ForgeChoice, CliError> {
     let choice =
         dialoguer::Select::new().with_prompt("Forge").items(["GitHub", "Gitea or Forgejo"]).default(0).interact();
-    match choice.map_err(|error| CliError::Failed(format!("no answer: {error}")))? {
+    match choice.map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))? {
         0 => Ok(ForgeChoice::Github),
         _ => Ok(ForgeChoice::Gitea),
     }
 }
 
-/// Writes the secret, unless there is one, and then the configuration; a wrong answer is found before anything is
-/// written. Returns the secret's file.
+/// Validates the configuration, writes a secret unless there is one, then writes the configuration. Returns the path of the
+/// secret.
 fn write(file: &Path, answers: &Answers) -> Result<PathBuf, CliError> {
     let secret_name = format!("{}-webhook-secret", answers.name);
     let text = configuration(answers, &secret_name);
@@ -243,16 +241,16 @@ fn write(file: &Path, answers: &Answers) -> Result<PathBuf, CliError> {
     Ok(secret)
 }
 
-/// Reads the configuration as the service would, with secrets that stand for the real ones.
+/// Validates the configuration as the service would, with placeholder secrets.
 fn validate(text: &str, answers: &Answers, secret_name: &str) -> Result<(), CliError> {
-    let failed = |error: std::io::Error| CliError::Failed(format!("a temporary file: {error}"));
+    let failed = |error: std::io::Error| CliError::Failed(format!("could not write a temporary file: {error}"));
     let folder = tempfile::tempdir().map_err(failed)?;
     std::fs::write(folder.path().join("stand-in"), "x".repeat(2 * SECRET_BYTES)).map_err(failed)?;
     let mut text = text.replace(&quoted(secret_name), &quoted("stand-in"));
     let mut variables = Vec::new();
     match &answers.auth {
         Auth::TokenEnv(name) => variables.push((name.as_str(), "token")),
-        // The key may not be there yet; `ralph-bot check` looks for it.
+        // The key may not exist yet; `ralph-bot check` verifies it.
         Auth::App { key, .. } => text = text.replace(&quoted(&key.display().to_string()), &quoted("stand-in")),
     }
     let parsed = Config::parse(&folder.path().join("ralph-control.yaml"), &text, &Env::of(variables));
@@ -268,7 +266,7 @@ fn random_secret() -> std::io::Result<String> {
     Ok(HEXLOWER.encode(&bytes))
 }
 
-/// Writes a new file that only its owner can read.
+/// Creates a file that only its owner can read.
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -276,7 +274,7 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// A YAML scalar; JSON strings are YAML.
+/// Formats a YAML scalar, as a JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -286,7 +284,7 @@ fn configuration(answers: &Answers, secret: &str) -> String {
     let url = answers.url.as_ref().map(|url| format!("    url: {}\n", quoted(url))).unwrap_or_default();
     let auth = match &answers.auth {
         Auth::TokenEnv(name) => {
-            format!("    token_env: {}              # name of the variable, never the token\n", quoted(name))
+            format!("    token_env: {}              # name of the variable, not the token\n", quoted(name))
         }
         Auth::App { id, key } => {
             format!("    app_id: {id}\n    private_key_file: {}\n", quoted(&key.display().to_string()))
@@ -294,20 +292,20 @@ fn configuration(answers: &Answers, secret: &str) -> String {
     };
     let public_url = match &answers.public_url {
         Some(url) => format!("  public_url: {}\n", quoted(url)),
-        None => "  # public_url: \"https://ralph.example.org\"   # where webhooks are sent\n".to_owned(),
+        None => "  # public_url: \"https://ralph.example.org\"   # address for webhooks\n".to_owned(),
     };
     format!(
         "# Configuration of ralph-bot. All keys: docs/configuration.md, or `ralph-bot schema operator`.\n\
-         # After a change, `ralph-bot check` says whether it works.\n\n\
+         # Verify changes with `ralph-bot check`.\n\n\
          server:\n  listen: \"127.0.0.1:8080\"\n{public_url}\n\
          data_dir: data                      # database, mirrors, work trees, logs\n\n\
          forges:\n  - name: {name}\n    kind: {kind}\n{url}{auth}    webhook_secret_file: {secret}\n\n\
-         # Which repositories are watched; without this, all that the credential sees.\n\
+         # Repositories to watch; default: all that the credential can access.\n\
          # repositories: [\"{plain}:owner/*\"]\n\n\
          limits:\n  loops: 4\n  iterations: 10\n  timeout: 2h\n  cost_usd: 10\n  cost_usd_per_day: 50\n\n\
-         # Hosts that agents may reach beside their model, such as registry.npmjs.org; `all` for everything.\n\
+         # Hosts that agents may reach besides their model, such as registry.npmjs.org; `all` for every host.\n\
          sandbox:\n  network: []\n\n\
-         # A run sees no login of this account: it gets the variables that are named here, where they are set.\n\
+         # Agents see no login of this account, only the variables that are listed here.\n\
          backends:\n  {backend}: {{ enabled: true, env: [{keys}] }}\n",
         name = quoted(&answers.name),
         plain = answers.name,
@@ -320,15 +318,15 @@ fn configuration(answers: &Answers, secret: &str) -> String {
 fn next_steps(answers: &Answers, file: &Path, secret: &Path) -> Vec<String> {
     let mut steps = Vec::new();
     if let Auth::TokenEnv(name) = &answers.auth {
-        steps.push(format!("put the access token into the environment variable {name}"));
+        steps.push(format!("store the access token in the environment variable {name}"));
     }
     let base = answers.public_url.as_deref().unwrap_or("http://ADDRESS").trim_end_matches('/');
     let by_command = match answers.auth {
-        Auth::TokenEnv(_) => "`ralph-bot init --webhook --repository OWNER/NAME` does that and tests it",
-        Auth::App { .. } => "`ralph-bot init --webhook` shows all settings of the App",
+        Auth::TokenEnv(_) => "`ralph-bot init --webhook --repository OWNER/NAME` does this and tests it",
+        Auth::App { .. } => "`ralph-bot init --webhook` prints all settings of the App",
     };
     steps.push(format!(
-        "let the forge send webhooks (JSON) to {base}/webhooks/{} with the secret in {}; {by_command}",
+        "configure the forge to send webhooks (JSON) to {base}/webhooks/{} with the secret in {}; {by_command}",
         answers.name,
         secret.display()
     ));
@@ -341,19 +339,19 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
     use crate::config::{ForgeAuth, ForgeKind};
 
     fn init(folder: &Path, options: &str) -> CliResult {
         let file = folder.join("ralph-control.yaml").display().to_string();
         let fixed = ["ralph-bot", "--config", &file, "--json", "init"];
         let cli = Cli::try_parse_from(fixed.into_iter().chain(options.split_whitespace())).expect("arguments");
-        let Command::Init(args) = &cli.command else { panic!("init") };
+        let CliCommand::Init(args) = &cli.command else { panic!("init") };
         run(args, &cli.global, &Env::default())
     }
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn written_configuration_is_valid() {
         let folder = tempfile::tempdir().expect("a folder");
         init(folder.path(), "--yes --forge gitea --url https://git.example.org --public-url https://r.example.org")
             .expect("written");
@@ -366,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn apps_are_written_with_their_key() {
+    fn app_is_written_with_its_key() {
         let folder = tempfile::tempdir().expect("a folder");
         init(folder.path(), "--yes --forge github --name gh --app-id 7 --private-key-file key.pem --backend codex")
             .expect("written");
@@ -376,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_private_and_survives_a_second_time() {
+    fn secret_is_private_and_kept_on_force() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().expect("a folder");
         init(folder.path(), "--yes --forge github").expect("written");
@@ -392,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_need_a_forge_that_can_be_asked_and_a_repository() {
+    fn webhooks_need_a_token_and_a_repository() {
         let folder = tempfile::tempdir().expect("a folder");
         let first = "--yes --forge gitea --url http://127.0.0.1:1 --public-url https://r.example.org";
         init(folder.path(), first).expect("written");
@@ -404,12 +402,12 @@ mod tests {
         let config = Config::load(&folder.path().join("ralph-control.yaml"), &env).expect("valid");
         assert_eq!(chosen(&config, None).expect("the only one").name.as_str(), "gitea");
         let error = chosen(&config, Some("other")).expect_err("no such forge");
-        assert!(error.to_string().contains("there is gitea"), "{error}");
+        assert!(error.to_string().contains("available: gitea"), "{error}");
         assert!(Cli::try_parse_from(["ralph-bot", "init", "--repository", "a/b"]).is_err(), "needs --webhook");
     }
 
     #[test]
-    fn wrong_answers_write_nothing() {
+    fn invalid_answers_write_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         for (options, says) in [
             ("--yes", "--forge is missing"),
@@ -417,8 +415,8 @@ mod tests {
             ("--yes --forge gitea --url nonsense", "expected an address"),
             ("--yes --forge github --name Upper", "lower-case"),
             ("--yes --forge github --name ../x", "lower-case"),
-            ("--yes --forge github --backend nobody", "it is one of claude"),
-            ("--yes --forge gitea --url https://x --app-id 1 --private-key-file k", "only GitHub has Apps"),
+            ("--yes --forge github --backend nobody", "choose one of claude"),
+            ("--yes --forge gitea --url https://x --app-id 1 --private-key-file k", "only GitHub supports Apps"),
         ] {
             let error = init(folder.path(), options).expect_err(options);
             assert!(error.to_string().contains(says), "{options}: {error}");

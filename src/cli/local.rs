@@ -1,4 +1,4 @@
-//! `ralph-bot local`: one loop on a local repository without a forge.
+//! `ralph-bot local`: runs one loop on a local repository, without a forge.
 
 #[cfg(feature = "desktop")]
 mod desktop;
@@ -30,13 +30,13 @@ use crate::engine::EngineSettings;
 use crate::forge::local::{Local, LocalMessage};
 use crate::store::{StoreResult, loops};
 use crate::telemetry::{self, FILTER_VARIABLE};
-use progress::{News, Progress};
+use progress::{LocalProgress, ProgressEvent};
 
-/// Between two looks at the loop.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// What a shell makes of an end by Ctrl-C.
+/// Interval between two polls of the loop.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Exit code after a signal, as shells report Ctrl-C.
 const INTERRUPTED: u8 = 130;
-/// Longest title made of a task's first line, in characters.
+/// Maximum length of the title, in characters.
 const TITLE_MAX: usize = 100;
 /// Arguments of `local`.
 #[derive(Debug, Clone, Args)]
@@ -44,20 +44,19 @@ pub struct LocalArgs {
     /// Folder of the repository
     #[arg(long, value_name = "DIR")]
     pub repo: PathBuf,
-    /// What is to be done: text, or a file that holds it
+    /// Task, or a file that contains it
     #[arg(long, value_name = "TEXT|FILE")]
     pub task: String,
-    /// A command that must exit 0 for the task to be done, several times for several; found in the repository where none
-    /// is given
+    /// Command that must exit with code 0; repeatable [default: detected from the repository]
     #[arg(long, value_name = "COMMAND")]
     pub check: Vec<String>,
-    /// Name of the backend that does it
+    /// Name of the backend
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
-    /// Most iterations
+    /// Maximum number of iterations
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_iterations: Option<u32>,
-    /// Folder for database, trees and logs; a temporary one where none is given
+    /// Folder for database, work trees and logs [default: temporary]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }
@@ -65,7 +64,7 @@ pub struct LocalArgs {
 /// Runs one loop to its end.
 ///
 /// # Errors
-/// When the arguments or the configuration are wrong, the repository cannot be worked on, or the service stopped.
+/// Fails on invalid arguments or configuration, an unusable repository, or a fatal error.
 pub fn run(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     if env.get(FILTER_VARIABLE).is_some() {
         telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
@@ -79,29 +78,30 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
         return Err(CliError::Usage(format!("--check number {} is empty", empty + 1)));
     }
     let temporary = tempfile::Builder::new().prefix("ralph-local-").tempdir();
-    let temporary = temporary.map_err(|error| CliError::Failed(format!("no temporary folder: {error}")))?;
+    let temporary =
+        temporary.map_err(|error| CliError::Failed(format!("could not create a temporary folder: {error}")))?;
     let mut config = configuration(args, global, env)?;
     config.data_dir = args.data.clone().unwrap_or_else(|| temporary.path().join("data"));
-    // The operator's repositories have nothing to do with it: whoever runs it sits here.
+    // The operator's list of repositories does not apply to a local one.
     config.repositories.clear();
     let backend = backend(args, &config, env)?;
     let mut signals = Signals::new()?;
     let json = global.json;
     let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
-    let said = Box::new(move |said: LocalMessage| progress::tell_said(&said, json));
+    let said = Box::new(move |said: LocalMessage| progress::print_forge_output(&said, json));
     let forge = Local::open(&args.repo, path, env.get("HOME").unwrap_or("/"), Clock::System, said).await;
     let forge = Arc::new(forge.map_err(CliError::Usage)?);
     let options =
-        Options { listen: false, extra_forges: vec![forge.clone()], tune: say_everything, ..Options::default() };
+        Options { listen: false, extra_forges: vec![forge.clone()], tune: remove_comment_limits, ..Options::default() };
     let started = Application::start(&config, env, options).await;
-    let app = started.map_err(|error| CliError::Failed(format!("it did not start: {error:#}")))?;
-    let wishes = RunOptions {
+    let app = started.map_err(|error| CliError::Failed(format!("could not start: {error:#}")))?;
+    let run_options = RunOptions {
         checks: args.check.clone(),
         max_iterations: args.max_iterations,
         backend: Some(backend),
         ..RunOptions::default()
     };
-    let outcome = match begin(&app, &config, &forge, (&title, &body), wishes).await {
+    let outcome = match begin(&app, &config, &forge, (&title, &body), run_options).await {
         Ok(id) => follow(&app, &id, &mut signals, json).await,
         Err(error) => Err(error),
     };
@@ -120,31 +120,31 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     }
 }
 
-/// One person reads along: the limits on comments are for forges.
-fn say_everything(settings: &mut EngineSettings) {
+/// Removes the limits on comments, which protect forges.
+fn remove_comment_limits(settings: &mut EngineSettings) {
     for policy in settings.policies.values_mut() {
         policy.limits.comments_per_hour = u32::MAX;
         policy.limits.comments_per_day = u32::MAX;
     }
 }
 
-/// Title and body: the first line is the title, of a file as of a text.
+/// Reads the task; its first line is the title.
 fn task(given: &str) -> Result<(String, String), CliError> {
     let file = Path::new(given);
     let text = if file.is_file() {
         let read = std::fs::read_to_string(file);
-        read.map_err(|error| CliError::Usage(format!("the task in {} cannot be read: {error}", file.display())))?
+        read.map_err(|error| CliError::Usage(format!("could not read the task in {}: {error}", file.display())))?
     } else {
         given.to_owned()
     };
     let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
     match first {
         Some(first) => Ok((first.chars().take(TITLE_MAX).collect(), text.trim().to_owned())),
-        None => Err(CliError::Usage("--task is empty; say what is to be done".into())),
+        None => Err(CliError::Usage("--task is empty; describe the task".into())),
     }
 }
 
-/// The operator's configuration where there is one, otherwise one that has nothing but the backend.
+/// Loads the operator's configuration if there is one, else a configuration with only the backend.
 fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config, CliError> {
     let file = operator_file(global.config.as_deref(), env);
     let named = global.config.is_some() || env.get(FILE_VARIABLE).is_some_and(|name| !name.is_empty());
@@ -154,7 +154,7 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
     let backend = args.backend.as_deref().unwrap_or("claude");
     if !presets::is_known(backend) {
         let presets = presets::names().join(", ");
-        let message = format!("without a configuration there is no backend `{backend}`; there is one of {presets}");
+        let message = format!("there is no preset `{backend}`; without a configuration file, choose one of {presets}");
         return Err(CliError::Usage(message));
     }
     let variables = presets::variables(backend).join(", ");
@@ -162,7 +162,7 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
     Ok(Config::parse_for(ConfigScope::Local, &file, &text, env)?)
 }
 
-/// Name of the backend, once it is known that it can run here.
+/// Chooses the backend and verifies that it can run.
 fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliError> {
     let agents = config
         .backends
@@ -172,7 +172,7 @@ fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliEr
     let name = match &args.backend {
         Some(name) if names.contains(&name.as_str()) => name.clone(),
         Some(name) => {
-            return Err(CliError::Usage(format!("there is no backend `{name}`; there is {}", names.join(", "))));
+            return Err(CliError::Usage(format!("there is no backend `{name}`; available: {}", names.join(", "))));
         }
         None => names.first().map(|name| (*name).to_owned()).unwrap_or_default(),
     };
@@ -180,7 +180,7 @@ fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliEr
     Ok(name)
 }
 
-/// Begins the loop; loops that an earlier run left in the same folder end.
+/// Starts the loop; ends open loops of earlier runs in the same folder.
 async fn begin(
     app: &Application,
     config: &Config,
@@ -188,7 +188,7 @@ async fn begin(
     (title, body): (&str, &str),
     options: RunOptions,
 ) -> Result<LoopId, CliError> {
-    let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("the loop did not begin: {error}"));
+    let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("could not start the loop: {error}"));
     let store = &app.engine.store;
     let earlier = store.read(|c| loops::list(c, false, usize::MAX >> 1)).await.map_err(|e| failed(&e))?;
     let above = earlier.iter().map(|l| l.place.issue).max().unwrap_or(Number(0));
@@ -202,7 +202,7 @@ async fn begin(
         id: id.clone(),
         place: IssueRef { repo: forge.repo().clone(), issue: issue.number },
         by: forge.user(),
-        task: given(issue),
+        task: loop_task(issue),
         options,
         policy,
         comment: None,
@@ -212,7 +212,7 @@ async fn begin(
     let now = app.engine.clock.now();
     let begun = store.write(move |c| -> StoreResult<bool> {
         for old in earlier.iter().filter(|old| old.state.is_open()) {
-            let input = LoopInput::IssueEnded { how: "left behind by an earlier run".into() };
+            let input = LoopInput::IssueEnded { how: "left over from an earlier run".into() };
             loops::enqueue_input(c, &old.id, &format!("local/{}/{}", old.id, start.id), &input, now)?;
         }
         let origin = format!("local/{}", start.id);
@@ -223,11 +223,11 @@ async fn begin(
             app.engine.wake.loop_stepped();
             Ok(id)
         }
-        false => Err(failed(&"another run in the same folder is at it; use another --data")),
+        false => Err(failed(&"another run uses the same folder; choose another --data")),
     }
 }
 
-fn given(issue: IssueSnapshot) -> LoopTask {
+fn loop_task(issue: IssueSnapshot) -> LoopTask {
     let digest = Sha256::digest(format!("{}\n{}", issue.title, issue.body));
     LoopTask {
         hash: data_encoding::HEXLOWER.encode(&digest),
@@ -241,14 +241,14 @@ fn given(issue: IssueSnapshot) -> LoopTask {
     }
 }
 
-/// Prints what happens until the loop comes to rest; `None` where a signal came before.
+/// Prints progress until the loop stops; `None` after a signal.
 async fn follow(app: &Application, id: &LoopId, signals: &mut Signals, json: bool) -> Result<Option<Loop>, CliError> {
-    let mut progress = Progress::default();
+    let mut progress = LocalProgress::default();
     loop {
         let known = id.clone();
         let found = app.engine.store.read(move |c| loops::get(c, &known)).await;
         let current = found.map_err(|error| CliError::Failed(error.to_string()))?;
-        let current = current.ok_or_else(|| CliError::Failed(format!("the loop {id} is gone")))?;
+        let current = current.ok_or_else(|| CliError::Failed(format!("loop {id} no longer exists")))?;
         for news in progress.take(&current) {
             print(&news.text(json))?;
         }
@@ -256,19 +256,19 @@ async fn follow(app: &Application, id: &LoopId, signals: &mut Signals, json: boo
             return Ok(Some(current));
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = signals.next() => {
-                print(&News::Interrupted { branch: current.pushed.is_some().then_some(current.branch) }.text(json))?;
+                print(&ProgressEvent::Interrupted { branch: current.pushed.is_some().then_some(current.branch) }.text(json))?;
                 return Ok(None);
             }
             () = app.stopped() => {
-                return Err(CliError::Failed("it stopped because it could not go on; RALPH_LOG=info says more".into()));
+                return Err(CliError::Failed("stopped after a fatal error; set RALPH_LOG=info for details".into()));
             }
         }
     }
 }
 
-/// The last words, and the exit code.
+/// Prints the result and returns the exit code.
 fn finish(ended: &Loop, from: &str, json: bool) -> CliResult {
     let nothing_to_do = ended.state == LoopState::Closed && ended.iterations.is_empty();
     let good = ended.state == LoopState::Review || nothing_to_do;
@@ -276,9 +276,9 @@ fn finish(ended: &Loop, from: &str, json: bool) -> CliResult {
     let diff = branch.as_ref().map(|branch| format!("git diff {from}...{branch}"));
     let mut why = ended.why.clone();
     if ended.state == LoopState::NeedsCriteria {
-        why.push_str("; say with --check COMMAND what has to hold when it is done");
+        why.push_str("; name a check with --check COMMAND");
     }
-    let news = News::Ended { state: ended.state.as_str().to_owned(), good, why, branch, diff };
+    let news = ProgressEvent::Ended { state: ended.state.as_str().to_owned(), good, why, branch, diff };
     print(&news.text(json))?;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

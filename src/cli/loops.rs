@@ -1,4 +1,4 @@
-//! `ralph-bot loops`: the same as the comments, from the shell.
+//! `ralph-bot loops`: lists and controls loops from the shell.
 
 #[cfg(test)]
 mod tests;
@@ -20,33 +20,33 @@ use crate::domain::providers::backends::BackendRole;
 use crate::domain::supervision::oversight::{AuditEntry, InterventionLevel, OversightReport, report};
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 
-/// How long a command waits to see what the loop does with it.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Most loops that are listed.
-const LISTED: usize = 1000;
-/// Longest reason in the table, in characters.
-const WHY_MAX: usize = 60;
+/// Time to wait for the loop to process a command.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum number of listed loops.
+const LIST_MAX: usize = 1000;
+/// Maximum length of a reason in the table, in characters.
+const REASON_MAX: usize = 60;
 
-/// Arguments of `loops`; lists where no subcommand is given.
+/// Arguments of `loops`; the default is `list`.
 #[derive(Debug, Clone, Args)]
 pub struct LoopsArgs {
-    /// What to do with loops.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: Option<LoopsCommand>,
 }
 
-/// What can be done with loops.
+/// Subcommands of `loops`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum LoopsCommand {
-    /// List the open loops
+    /// List open loops
     List(ListArgs),
     /// Show one loop
-    Show(ShowArgs),
-    /// Pause a loop after its running iteration
+    Show(ShowLoopArgs),
+    /// Pause a loop after the current iteration
     Pause(PauseArgs),
-    /// Let a loop go on
+    /// Resume a loop
     Resume(ResumeArgs),
     /// End a loop
     Abort(AbortArgs),
@@ -55,23 +55,23 @@ pub enum LoopsCommand {
 /// Arguments of `loops list`.
 #[derive(Debug, Clone, Args)]
 pub struct ListArgs {
-    /// Also loops that ended
+    /// Include loops that ended
     #[arg(long)]
     pub all: bool,
 }
 
 /// Arguments of `loops show`.
 #[derive(Debug, Clone, Args)]
-pub struct ShowArgs {
-    /// The loop's id
+pub struct ShowLoopArgs {
+    /// Id of the loop
     pub id: String,
-    /// What was done about it and who said so, and every event with its reason
+    /// Print decisions, events and effects with their reasons
     #[arg(long)]
     pub audit: bool,
-    /// What was detected and done, and whether progress followed: in this loop, its repository, and all loops
+    /// Print detections, interventions and their effect, for this loop, its repository, and all loops
     #[arg(long)]
     pub report: bool,
-    /// Only the prompts of this iteration, as they were given
+    /// Print only the prompts of this iteration
     #[arg(long, value_name = "N", conflicts_with_all = ["audit", "report"])]
     pub prompt: Option<u32>,
 }
@@ -79,60 +79,60 @@ pub struct ShowArgs {
 /// Arguments of `loops pause`.
 #[derive(Debug, Clone, Args)]
 pub struct PauseArgs {
-    /// The loop's id
+    /// Id of the loop
     pub id: String,
-    /// Stop the agent instead of waiting for it
+    /// Stop the agent immediately
     #[arg(long)]
     pub now: bool,
-    /// Why
+    /// Reason
     pub reason: Vec<String>,
 }
 
 /// Arguments of `loops resume`.
 #[derive(Debug, Clone, Args)]
 pub struct ResumeArgs {
-    /// The loop's id
+    /// Id of the loop
     pub id: String,
-    /// Most iterations
+    /// New maximum number of iterations
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_iterations: Option<u32>,
-    /// Running time, such as 90m
+    /// New maximum working time, such as 90m
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<quantity::Duration>,
-    /// Money, in US dollars
+    /// New maximum cost, in US dollars
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub budget: Option<f64>,
-    /// A command that must exit 0 from now on, in place of the checks so far; several times for several
+    /// Command that must exit with code 0, replacing the current checks; repeatable
     #[arg(long, value_name = "COMMAND")]
     pub check: Vec<String>,
-    /// Name of the backend that goes on
+    /// Name of the backend to continue with
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
-    /// Branch to work from, where no work has begun
+    /// Base branch, if no work has started yet
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
-    /// What the next prompt should say
+    /// Guidance for the next iteration
     pub guidance: Vec<String>,
 }
 
 /// Arguments of `loops abort`.
 #[derive(Debug, Clone, Args)]
 pub struct AbortArgs {
-    /// The loop's id
+    /// Id of the loop
     pub id: String,
-    /// Why
+    /// Reason
     pub reason: Vec<String>,
 }
 
-/// Lists, shows or steers loops.
+/// Lists, shows or controls loops.
 ///
 /// # Errors
-/// When the configuration is wrong, there is no database, no such loop, or the loop refuses.
+/// Fails on an invalid configuration, a missing database, an unknown loop, or a refused command.
 pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
-        let outcome = Shell::on(&store, &config, global).run(args).await;
+        let outcome = LoopsShell::on(&store, &config, global).run(args).await;
         store.close().await;
         outcome
     })
@@ -144,18 +144,18 @@ fn agents(config: &Config) -> Vec<String> {
     runs.map(|(name, _)| name.clone()).collect()
 }
 
-/// Foreign text of several lines for a terminal: without characters that would move the cursor or change colours.
+/// Removes control characters from foreign text, for terminals; keeps line breaks and tabs.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
 }
 
-/// What was called for a loop and what it cost; empty where nothing was.
+/// Formats the calls of a loop and their costs; empty if there are none.
 fn calls_table(booked: &[calls::CallRecord]) -> String {
     let mut text = String::new();
     for call in booked {
         let model = call.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
         let about = if call.estimated { "about " } else { "" };
-        let (at, outcome) = (moment(call.started_at), call.outcome.as_deref().unwrap_or("under way"));
+        let (at, outcome) = (moment(call.started_at), call.outcome.as_deref().unwrap_or("in progress"));
         text.push_str(&format!(
             "  {at} {:>4} {} by {}{model}: {outcome}, {about}{}, {} tokens\n",
             call.iteration,
@@ -168,13 +168,13 @@ fn calls_table(booked: &[calls::CallRecord]) -> String {
     if text.is_empty() { text } else { format!("\nCalls:\n{text}") }
 }
 
-/// The stored loop of an id.
+/// Loads a loop by its id.
 pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliError> {
     let config = load(ConfigScope::Store, global, env)?;
     let mut found = None;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
-        let outcome = Shell::on(&store, &config, global).find(id).await;
+        let outcome = LoopsShell::on(&store, &config, global).find(id).await;
         store.close().await;
         found = Some(outcome?);
         Ok(ExitCode::SUCCESS)
@@ -182,23 +182,23 @@ pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliEr
     found.ok_or_else(|| CliError::Failed(format!("there is no loop {}", one_line(id))))
 }
 
-/// A command at work on an open database.
-struct Shell<'a> {
+/// Command on an open database.
+struct LoopsShell<'a> {
     store: &'a Store,
     /// Names of the backends that run agents.
     agents: Vec<String>,
     json: bool,
     clock: Clock,
-    patience: Duration,
+    reply_timeout: Duration,
 }
 
-impl<'a> Shell<'a> {
+impl<'a> LoopsShell<'a> {
     fn on(store: &'a Store, config: &Config, global: &Global) -> Self {
-        Self { store, agents: agents(config), json: global.json, clock: Clock::System, patience: PATIENCE }
+        Self { store, agents: agents(config), json: global.json, clock: Clock::System, reply_timeout: REPLY_TIMEOUT }
     }
 }
 
-impl Shell<'_> {
+impl LoopsShell<'_> {
     async fn run(&self, args: &LoopsArgs) -> CliResult {
         let operator = User { id: UserId(0), login: "the operator".into(), kind: AccountKind::User };
         match &args.command {
@@ -216,13 +216,13 @@ impl Shell<'_> {
             Some(LoopsCommand::Resume(args)) => {
                 let options = self.options(args)?;
                 let command = LoopCommand::Resume(command::Resume { options, guidance: args.guidance.join(" ") });
-                // Before each push the forge is asked what this person may do; the operator is nobody to a forge.
+                // Pushes need a person whose permission the forge knows; the operator is unknown to it.
                 self.steer(&args.id, |current| current.authority.clone(), command).await
             }
         }
     }
 
-    /// The options of a resume, checked as those of a comment are.
+    /// Converts the options of `resume`, with the same validation as in comments.
     fn options(&self, args: &ResumeArgs) -> Result<RunOptions, CliError> {
         let mut options = RunOptions {
             max_iterations: args.max_iterations,
@@ -238,33 +238,33 @@ impl Shell<'_> {
         }
         if let Some(name) = options.backend.as_ref().filter(|name| !self.agents.contains(name)) {
             let there = self.agents.join(", ");
-            return Err(CliError::Usage(format!("no backend {} can be used; there is {there}", one_line(name))));
+            return Err(CliError::Usage(format!("there is no backend {}; available: {there}", one_line(name))));
         }
         Ok(options)
     }
 
     async fn list(&self, all: bool) -> CliResult {
-        let loops = self.read(move |c| loops::list(c, !all, LISTED)).await?;
+        let loops = self.read(move |c| loops::list(c, !all, LIST_MAX)).await?;
         let now = self.clock.now();
         if self.json {
             return print(&loops.iter().map(|l| format!("{}\n", summary(l, now))).collect::<String>());
         }
         if loops.is_empty() {
-            return print(if all { "no loops\n" } else { "no open loops; --all lists those that ended\n" });
+            return print(if all { "no loops\n" } else { "no open loops; --all includes loops that ended\n" });
         }
-        let header = ["LOOP", "STATE", "ISSUE", "ITERATION", "DONE", "COST", "AGE", "WHY"].map(str::to_owned);
+        let header = ["LOOP", "STATE", "ISSUE", "ITERATION", "DONE", "COST", "AGE", "REASON"].map(str::to_owned);
         let rows = std::iter::once(header).chain(loops.iter().map(|l| row(l, now)));
         print(&table(&rows.collect::<Vec<_>>()))
     }
 
-    /// The prompts of an iteration: its runs and what was asked for them.
+    /// Prints the prompts of an iteration.
     async fn prompts(&self, current: &Loop, iteration: u32) -> CliResult {
         let id = current.id.clone();
         let turns = self.read(move |c| session::turns(c, &id, iteration..=iteration)).await?;
         if turns.is_empty() {
             let last = current.spent.iterations;
             return Err(CliError::Failed(format!(
-                "no prompt of iteration {iteration} is kept; the loop is at iteration {last}, and old prompts are dropped"
+                "no prompt of iteration {iteration} is stored; the loop is at iteration {last}, and old prompts are deleted"
             )));
         }
         if self.json {
@@ -272,13 +272,13 @@ impl Shell<'_> {
         }
         let told = turns.iter().map(|turn| {
             let model = turn.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
-            let head = format!("{} of {}{model}, try {}", turn.role.as_str(), turn.backend, turn.attempt);
+            let head = format!("{} of {}{model}, attempt {}", turn.role.as_str(), turn.backend, turn.attempt);
             format!("{head}, {}\n\n{}\n", moment(turn.started), printable(&turn.prompt))
         });
         print(&told.collect::<Vec<_>>().join("\n"))
     }
 
-    async fn show(&self, args: &ShowArgs) -> CliResult {
+    async fn show(&self, args: &ShowLoopArgs) -> CliResult {
         let audit = args.audit;
         let current = self.find(&args.id).await?;
         if let Some(iteration) = args.prompt {
@@ -352,7 +352,7 @@ impl Shell<'_> {
         print(&text)
     }
 
-    /// What oversight came to, and what agents' claims were worth, in the loop, in its repository, and in all loops.
+    /// Summarises oversight and the accuracy of agents' claims for the loop, its repository, and all loops.
     async fn reports(&self, current: &Loop) -> Result<Vec<(String, OversightReport, ClaimSums)>, CliError> {
         let all = self.read(|c| loops::list(c, false, usize::MAX >> 1)).await?;
         let sum = |of: String, belongs: &dyn Fn(&Loop) -> bool| {
@@ -370,7 +370,7 @@ impl Shell<'_> {
         ])
     }
 
-    /// Leaves a command for a loop and waits a little to see what it does with it.
+    /// Enqueues a command for a loop and waits briefly for its reply.
     async fn steer(&self, id: &str, by: impl FnOnce(&Loop) -> User, command: LoopCommand) -> CliResult {
         let current = self.find(id).await?;
         if !current.state.is_open() {
@@ -382,10 +382,10 @@ impl Shell<'_> {
         let (loop_id, key, told, now) = (current.id.clone(), origin.clone(), input.clone(), self.clock.now());
         let left = self.store.write(move |c| loops::enqueue_input(c, &loop_id, &key, &told, now)).await;
         left.map_err(|error| CliError::Failed(error.to_string()))?;
-        let taken = tokio::time::timeout(self.patience, self.taken(&origin)).await;
+        let taken = tokio::time::timeout(self.reply_timeout, self.taken(&origin)).await;
         let next = self.find(id).await?;
         let Ok(taken) = taken else {
-            let says = "the service is not running, or is busy; it acts on this when it can";
+            let says = "the command is stored; the service is busy or not running and will process it later";
             self.answer(&next, false, says)?;
             return Ok(ExitCode::SUCCESS);
         };
@@ -397,7 +397,7 @@ impl Shell<'_> {
         let refused = refused(&input, &reason);
         let says = match &input {
             LoopInput::Command { by, command: LoopCommand::Resume(_), .. } if !refused => {
-                format!("the operator resumed it, on the authority of {}", one_line(&by.login))
+                format!("resumed by the operator, on the authority of {}", one_line(&by.login))
             }
             _ => reason,
         };
@@ -411,7 +411,7 @@ impl Shell<'_> {
             if self.read(move |c| loops::is_input_processed(c, &key)).await? {
                 return Ok(());
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -424,18 +424,18 @@ impl Shell<'_> {
         print(&format!("{id} is {state}: {says}\n"))
     }
 
-    /// The loop of that id; where there is none, the error names the nearest.
+    /// Loads a loop by its id; the error for an unknown id names the nearest one.
     async fn find(&self, id: &str) -> Result<Loop, CliError> {
         let wanted = LoopId::new(id);
         if let Some(found) = self.read(move |c| loops::get(c, &wanted)).await? {
             return Ok(found);
         }
-        let all = self.read(|c| loops::list(c, false, LISTED)).await?;
+        let all = self.read(|c| loops::list(c, false, LIST_MAX)).await?;
         let alike = all.iter().map(|l| (strsim::jaro_winkler(id, l.id.as_str()), &l.id));
         let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score > 0.6);
         let hint = match nearest {
             Some((_, nearest)) => format!("did you mean {nearest}?"),
-            None => "`ralph-bot loops list --all` lists them".to_owned(),
+            None => "`ralph-bot loops list --all` lists all loops".to_owned(),
         };
         Err(CliError::Failed(format!("there is no loop {}; {hint}", one_line(id))))
     }
@@ -449,7 +449,7 @@ impl Shell<'_> {
     }
 }
 
-/// Whether the loop only said why it does not do what it was told. Ending a loop is never refused.
+/// Whether the loop refused a command. `abort` is never refused.
 fn refused(input: &LoopInput, reason: &str) -> bool {
     match input {
         LoopInput::Command { command: LoopCommand::Resume(_), .. } => !reason.ends_with("resumed it"),
@@ -462,7 +462,7 @@ fn failed(error: impl std::fmt::Display) -> CliError {
     CliError::Failed(error.to_string())
 }
 
-/// What programs want to know of a loop.
+/// Formats a loop as JSON.
 fn summary(current: &Loop, now: Timestamp) -> serde_json::Value {
     serde_json::json!({
         "id": current.id,
@@ -483,8 +483,8 @@ fn summary(current: &Loop, now: Timestamp) -> serde_json::Value {
 
 fn row(current: &Loop, now: Timestamp) -> [String; 8] {
     let why = one_line(&current.why);
-    let cut = if why.chars().count() > WHY_MAX {
-        format!("{}…", why.chars().take(WHY_MAX).collect::<String>())
+    let cut = if why.chars().count() > REASON_MAX {
+        format!("{}…", why.chars().take(REASON_MAX).collect::<String>())
     } else {
         why
     };
@@ -500,7 +500,7 @@ fn row(current: &Loop, now: Timestamp) -> [String; 8] {
     ]
 }
 
-/// A time span in its largest unit.
+/// Formats a time span in its largest unit.
 fn age(ms: i64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -511,7 +511,7 @@ fn age(ms: i64) -> String {
     }
 }
 
-/// The name that an input has in the log.
+/// Name of an input in the log.
 fn input_name(input: &LoopInput) -> String {
     let value = serde_json::to_value(input).unwrap_or_default();
     let word = |key: &str| value.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
@@ -525,17 +525,17 @@ fn details(current: &Loop, now: Timestamp) -> String {
     let mut say = |name: &str, value: &str| text.push_str(&format!("{name:11} {}\n", one_line(value)));
     say("loop", current.id.as_str());
     say("state", current.state.as_str());
-    say("why", &current.why);
+    say("reason", &current.why);
     say("issue", &format!("{}#{} {}", current.place.repo, current.place.issue, current.task.title));
     say("page", &current.task.url);
     let (least, most) = current.usual_iterations();
     let (at, limit) = (current.spent.iterations, current.limits.iterations);
-    say("iteration", &format!("{at} of {limit}; usual for {} are {least} to {most}", current.task_type().as_str()));
+    say("iteration", &format!("{at} of {limit} (typical for {}: {least} to {most})", current.task_type().as_str()));
     say("completion", &format!("{}%", current.completion().whole_percent()));
     say("cost", &format!("{} of {}", current.spent.cost, current.limits.cost));
     say("time", &format!("{} of {}", age(current.spent.time_at(now)), age(current.limits.time_ms)));
     say("branch", &format!("{} from {}", current.branch, current.base_branch));
-    say("pull", current.pull.as_ref().map_or("none yet", |pull| pull.url.as_str()));
+    say("pull", current.pull.as_ref().map_or("none", |pull| pull.url.as_str()));
     say("authority", &current.authority.login);
     say("sandbox", &current.sandbox);
     if let Some(words) = ClaimSums::of(current).words() {
@@ -546,8 +546,8 @@ fn details(current: &Loop, now: Timestamp) -> String {
     for check in &current.checks {
         let outcome = latest.and_then(|report| report.outcomes.iter().find(|o| o.name == check.name));
         let word = match outcome {
-            Some(outcome) if outcome.holds => "holds".to_owned(),
-            Some(outcome) => format!("does not hold: {}", outcome.why),
+            Some(outcome) if outcome.holds => "passed".to_owned(),
+            Some(outcome) => format!("failed: {}", outcome.why),
             None => "not run yet".to_owned(),
         };
         text.push_str(&format!("  {}: {}\n", one_line(&check.command), one_line(&word)));
@@ -557,7 +557,7 @@ fn details(current: &Loop, now: Timestamp) -> String {
         let (checks, held) = (i.checks.outcomes.len(), i.checks.held());
         let (added, removed) = i.stat.lines();
         let said = if i.report.summary.is_empty() { &i.agent_problem } else { &i.report.summary };
-        let thrown = if i.discarded { " (thrown away)" } else { "" };
+        let thrown = if i.discarded { " (discarded)" } else { "" };
         let commit = i.commit.as_ref().map_or("no commit", |sha| sha.short());
         text.push_str(&format!(
             "  {}{thrown}: {held} of {checks} checks, +{added} -{removed} in {} files, {commit}, {}, {}: {}\n",

@@ -1,4 +1,4 @@
-//! `ralph-bot mcp`: an agent's way to the session memory of its loop, over standard input and output.
+//! `ralph-bot mcp`: serves the session memory of a loop to an agent, over standard input and output.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,18 +12,18 @@ use crate::mcp;
 /// Arguments of `mcp`.
 #[derive(Debug, Clone, Args)]
 pub struct McpArgs {
-    /// Socket on which the service serves this run of the agent; its token is expected in RALPH_MCP_TOKEN
+    /// Socket of the service for this run; the token is read from RALPH_MCP_TOKEN
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
 }
 
-/// Carries requests and answers until standard input ends. No configuration is read: where it runs there is none.
+/// Forwards requests and answers until standard input ends. Reads no configuration, because the sandbox has none.
 ///
 /// # Errors
-/// When the token is missing or refused, nobody listens on the socket, or the service goes away.
+/// Fails if the token is missing or refused, the socket has no listener, or the service stops.
 pub fn run(args: &McpArgs, env: &Env) -> CliResult {
     let Some(token) = env.get(mcp::TOKEN_VARIABLE).map(str::trim).filter(|token| !token.is_empty()) else {
-        let missing = format!("{} is not set: the service gives it to the agents that it runs", mcp::TOKEN_VARIABLE);
+        let missing = format!("{} is not set; the service sets it for the agents that it runs", mcp::TOKEN_VARIABLE);
         return Err(CliError::Usage(missing));
     };
     block_on(async {

@@ -1,4 +1,4 @@
-//! `ralph-bot memory`: what loops learnt, seen and steered from the shell.
+//! `ralph-bot memory`: shows and manages learnings.
 
 #[cfg(test)]
 mod tests;
@@ -16,43 +16,43 @@ use crate::process::Masker;
 use crate::store::memory::{self, LearningCounts};
 use crate::store::{Store, StoreResult};
 
-/// Longest text in the table, in characters.
+/// Maximum length of a text in the table, in characters.
 const TEXT_MAX: usize = 90;
-/// Largest file that is imported, in bytes.
+/// Maximum size of an imported file, in bytes.
 const MAX_IMPORT: u64 = 512 * 1024 * 1024;
 
-/// Arguments of `memory`; shows where no subcommand is given.
+/// Arguments of `memory`; the default is `show`.
 #[derive(Debug, Clone, Args)]
 pub struct MemoryArgs {
-    /// What to do with what was learnt.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: Option<MemoryCommand>,
 }
 
-/// What can be done with what was learnt.
+/// Subcommands of `memory`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum MemoryCommand {
-    /// Show what is known and what it is worth, or one learning
+    /// List learnings, or show one
     #[command(visible_alias = "list")]
-    Show(ShowArgs),
-    /// Find learnings by words
+    Show(ShowLearningArgs),
+    /// Search learnings
     Search(SearchArgs),
-    /// Forget learnings by id, or those that a query finds
+    /// Delete learnings by id or by query
     Forget(ForgetArgs),
-    /// Keep a learning out of prompts, or let it in again
+    /// Exclude a learning from prompts, or include it again
     Archive(ArchiveArgs),
-    /// Write all learnings as JSON Lines
+    /// Export all learnings as JSON Lines
     Export(ExportArgs),
-    /// Read learnings from JSON Lines: all of them, or none where a line is broken
+    /// Import learnings from JSON Lines: all of them, or none if a line is invalid
     Import(ImportArgs),
 }
 
 /// Arguments of `memory show`.
 #[derive(Debug, Clone, Args)]
-pub struct ShowArgs {
-    /// A learning's id
+pub struct ShowLearningArgs {
+    /// Id of the learning
     pub id: Option<String>,
-    /// Most learnings that are listed
+    /// Maximum number of listed learnings
     #[arg(long, default_value_t = 50)]
     pub limit: usize,
 }
@@ -60,10 +60,10 @@ pub struct ShowArgs {
 /// Arguments of `memory search`.
 #[derive(Debug, Clone, Args)]
 pub struct SearchArgs {
-    /// Words; "a phrase", OR and NOT are understood
+    /// Search words; supports "a phrase", OR and NOT
     #[arg(required = true, allow_hyphen_values = true)]
     pub query: Vec<String>,
-    /// Most learnings that are listed
+    /// Maximum number of listed learnings
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
 }
@@ -74,10 +74,10 @@ pub struct SearchArgs {
 pub struct ForgetArgs {
     /// Ids of learnings
     pub ids: Vec<String>,
-    /// What to find, as in `memory search`, where every word has to be there
+    /// Delete the learnings that match this query; every word must match
     #[arg(long, value_name = "QUERY")]
     pub query: Option<String>,
-    /// Forget what the query finds; without it they are only listed
+    /// Confirm --query; without it the matches are only listed
     #[arg(long)]
     pub yes: bool,
 }
@@ -85,9 +85,9 @@ pub struct ForgetArgs {
 /// Arguments of `memory archive`.
 #[derive(Debug, Clone, Args)]
 pub struct ArchiveArgs {
-    /// A learning's id
+    /// Id of the learning
     pub id: String,
-    /// Let it in again
+    /// Include the learning again
     #[arg(long)]
     pub undo: bool,
 }
@@ -95,48 +95,48 @@ pub struct ArchiveArgs {
 /// Arguments of `memory export`.
 #[derive(Debug, Clone, Args)]
 pub struct ExportArgs {
-    /// Where to; standard output where it is missing. An existing file is refused
+    /// File to create [default: standard output]
     pub file: Option<PathBuf>,
 }
 
 /// Arguments of `memory import`.
 #[derive(Debug, Clone, Args)]
 pub struct ImportArgs {
-    /// A file that `memory export` wrote
+    /// File written by `memory export`
     pub file: PathBuf,
 }
 
-/// Shows, finds, forgets, archives, exports or imports learnings.
+/// Shows, searches, deletes, archives, exports or imports learnings.
 ///
 /// # Errors
-/// When the configuration is wrong, there is no database, no such learning, or a file is broken.
+/// Fails on an invalid configuration, a missing database, an unknown learning, or an invalid file.
 pub fn run(args: &MemoryArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(failed)?;
         let (settings, now) = (config.memory.clone(), Clock::System.now());
-        let shell = Shell { store: &store, settings, json: global.json, now };
+        let shell = MemoryShell { store: &store, settings, json: global.json, now };
         let outcome = shell.run(args).await;
         store.close().await;
         outcome
     })
 }
 
-/// A command at work on an open database.
-struct Shell<'a> {
+/// Command on an open database.
+struct MemoryShell<'a> {
     store: &'a Store,
-    /// How confidence fades and what imports are merged by, as the service has it.
+    /// Settings of the service: decay of confidence, and merging of imports.
     settings: MemorySettings,
     json: bool,
     now: Timestamp,
 }
 
-impl Shell<'_> {
+impl MemoryShell<'_> {
     async fn run(&self, args: &MemoryArgs) -> CliResult {
         match &args.command {
             None => self.overview(50).await,
-            Some(MemoryCommand::Show(ShowArgs { id: None, limit })) => self.overview(*limit).await,
-            Some(MemoryCommand::Show(ShowArgs { id: Some(id), .. })) => self.one(id).await,
+            Some(MemoryCommand::Show(ShowLearningArgs { id: None, limit })) => self.overview(*limit).await,
+            Some(MemoryCommand::Show(ShowLearningArgs { id: Some(id), .. })) => self.one(id).await,
             Some(MemoryCommand::Search(args)) => self.search(&args.query.join(" "), args.limit).await,
             Some(MemoryCommand::Forget(args)) => self.forget(args).await,
             Some(MemoryCommand::Archive(args)) => self.archive(args).await,
@@ -158,9 +158,9 @@ impl Shell<'_> {
             return print(&format!("{}\n", serde_json::json!({ "counts": counts, "learnings": lines })));
         }
         let LearningCounts { candidates, active, archived, quarantined } = counts;
-        let mut text = format!("{active} in use, {candidates} candidates, {archived} archived\n");
+        let mut text = format!("{active} active, {candidates} candidates, {archived} archived\n");
         if quarantined > 0 {
-            text.push_str(&format!("{quarantined} were damaged and are set aside\n"));
+            text.push_str(&format!("{quarantined} damaged (quarantined)\n"));
         }
         text.push_str(&self.table(rows.iter().map(|(one, uplift)| (one, uplift.as_deref().unwrap_or_default()))));
         print(&text)
@@ -206,12 +206,12 @@ impl Shell<'_> {
             return print(&format!("{}\n", serde_json::json!({ "asked": form, "learnings": lines })));
         }
         if form.is_empty() {
-            return print("there is no word in this query that could be found\n");
+            return print("the query contains no searchable word\n");
         }
         if learnings.is_empty() {
-            return print(&format!("nothing was found for {form}\n"));
+            return print(&format!("no results for {form}\n"));
         }
-        print(&format!("for {form}\n{}", self.table(learnings.iter().map(|one| (one, "")))))
+        print(&format!("results for {form}\n{}", self.table(learnings.iter().map(|one| (one, "")))))
     }
 
     async fn forget(&self, args: &ForgetArgs) -> CliResult {
@@ -222,7 +222,7 @@ impl Shell<'_> {
                 let found = self.read(move |c| memory::matching_all(c, &asked)).await?;
                 if !args.yes {
                     let rows = self.table(found.iter().map(|one| (one, "")));
-                    return print(&format!("{rows}{} would be forgotten; --yes forgets them\n", found.len()));
+                    return print(&format!("{rows}{} learnings match; --yes deletes them\n", found.len()));
                 }
                 found.into_iter().map(|one| one.id).collect()
             }
@@ -231,13 +231,13 @@ impl Shell<'_> {
         let forgotten = self.write(move |c| memory::forget(c, &wanted)).await?;
         if args.query.is_none() && forgotten < ids.len() {
             let missing = ids.len() - forgotten;
-            let says = format!("{forgotten} forgotten; there is no learning of {missing} of these ids");
+            let says = format!("{forgotten} deleted; {missing} of these ids are unknown");
             return Err(CliError::Failed(says));
         }
         if self.json {
             return print(&format!("{}\n", serde_json::json!({ "forgotten": forgotten })));
         }
-        print(&format!("{forgotten} forgotten\n"))
+        print(&format!("{forgotten} deleted\n"))
     }
 
     async fn archive(&self, args: &ArchiveArgs) -> CliResult {
@@ -254,23 +254,23 @@ impl Shell<'_> {
     async fn export(&self, file: Option<&Path>) -> CliResult {
         let (text, damaged) = self.read(memory::export).await?;
         if !damaged.is_empty() {
-            anstream::eprintln!("{} learnings are damaged and were left out", damaged.len());
+            anstream::eprintln!("warning: {} damaged learnings were skipped", damaged.len());
         }
         let Some(file) = file else { return print(&text) };
         let written =
             std::fs::File::create_new(file).and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
-        written.map_err(|error| CliError::Failed(format!("{} cannot be written: {error}", file.display())))?;
-        print(&format!("{} learnings in {}\n", text.lines().count(), file.display()))
+        written.map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
+        print(&format!("exported {} learnings to {}\n", text.lines().count(), file.display()))
     }
 
     async fn import(&self, file: &Path) -> CliResult {
         let failed_with = |what: String| CliError::Failed(format!("{}: {what}", file.display()));
         let size = std::fs::metadata(file).map_err(|error| failed_with(error.to_string()))?.len();
         if size > MAX_IMPORT {
-            return Err(failed_with(format!("it has {size} bytes; {MAX_IMPORT} are read at most")));
+            return Err(failed_with(format!("the file has {size} bytes; the maximum is {MAX_IMPORT}")));
         }
         let text = std::fs::read_to_string(file).map_err(|error| failed_with(error.to_string()))?;
-        // The tokens of this process are no secrets of the file's; what looks like one is masked all the same.
+        // Only text that looks like a secret is masked; the file does not contain this process's tokens.
         let learnings = memory::parse(&text, &Masker::default()).map_err(failed_with)?;
         let (settings, now) = (self.settings.clone(), self.now);
         let imported = self.write(move |c| memory::import(c, &learnings, &settings, now)).await?;
@@ -278,10 +278,10 @@ impl Shell<'_> {
             return print(&format!("{}\n", serde_json::to_value(imported).map_err(failed)?));
         }
         let memory::ImportCounts { added, merged, unchanged } = imported;
-        print(&format!("{added} added, {merged} merged, {unchanged} known already\n"))
+        print(&format!("{added} added, {merged} merged, {unchanged} unchanged\n"))
     }
 
-    /// What programs want to know of a learning.
+    /// Formats a learning as JSON.
     fn line(&self, learning: &Learning, uplift: Option<&str>) -> serde_json::Value {
         serde_json::json!({
             "id": learning.id,

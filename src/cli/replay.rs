@@ -1,5 +1,4 @@
-//! `ralph-bot replay`: a recorded loop once more through control and oversight, to see why it went as it did and to tune
-//! thresholds by.
+//! `ralph-bot replay`: runs supervision again over a recorded loop, to explain its decisions and to tune thresholds.
 
 mod braille;
 mod chart;
@@ -28,24 +27,24 @@ pub use read::settings;
 /// Arguments of `replay`.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {
-    /// A file of JSON Lines, one record an iteration, or the id of a stored loop; with --compare also a folder of files
+    /// Trace (JSON Lines, one record per iteration) or id of a stored loop; with --compare also a folder of traces
     #[arg(value_name = "TRACE.jsonl|LOOP")]
     pub trace: PathBuf,
-    /// Print counts at the end, and where the loop would have ended
+    /// Print totals and the point at which the loop would have ended
     #[arg(long)]
     pub summary: bool,
-    /// Draw a chart on the terminal, or into an SVG file
+    /// Draw a chart on the terminal or to an SVG file
     #[arg(long, value_name = "FILE.svg", num_args = 0..=1)]
     pub plot: Option<Option<PathBuf>>,
-    /// Replay with the settings of two files and print them side by side
+    /// Compare the settings of two files side by side
     #[arg(long, value_names = ["A.yaml", "B.yaml"], num_args = 2, conflicts_with_all = ["summary", "plot"])]
     pub compare: Option<Vec<PathBuf>>,
 }
 
-/// Replays, and prints one line an iteration: a table on a terminal, else JSON Lines.
+/// Replays a trace and prints one line per iteration: a table on a terminal, JSON Lines otherwise.
 ///
 /// # Errors
-/// When the trace or the settings are wrong, or the output cannot be written.
+/// Fails on an invalid trace or invalid settings, or if the output cannot be written.
 pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
     if let Some([a, b]) = args.compare.as_deref() {
         return compare::run(&args.trace, [a, b], global.json);
@@ -54,7 +53,7 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
         Some(id) => {
             let stored = loops::stored(id, global, env)?;
             let named = global.config.as_deref().map(read::settings_of).transpose()?.flatten();
-            // Else as it ran.
+            // By default, the settings of the original run.
             let settings = named.unwrap_or_else(|| stored.policy.supervision());
             (trace_of(&stored), settings)
         }
@@ -71,7 +70,7 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
         Some(Some(file)) => {
             let svg = chart::svg(&title, &reviews).map_err(CliError::Failed)?;
             std::fs::write(file, svg)
-                .map_err(|error| CliError::Failed(format!("{} cannot be written: {error}", file.display())))?;
+                .map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
             Ok(ExitCode::SUCCESS)
         }
         Some(None) if !json => print(&chart::terminal(&reviews).map_err(CliError::Failed)?),
@@ -79,13 +78,13 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
     }
 }
 
-/// The id of a loop, where this is one and no file: `r-1-aaaaaa`.
+/// Returns the argument as a loop's id (`r-1-aaaaaa`); `None` if it is a path.
 fn loop_id(trace: &Path) -> Option<&str> {
     let name = trace.to_str()?;
     (!trace.exists() && !name.contains(['/', '.'])).then_some(name)
 }
 
-/// What was recorded of a stored loop.
+/// Returns the trace of a stored loop.
 fn trace_of(stored: &Loop) -> Trace {
     Trace { facts: stored.facts(), records: stored.records() }
 }
@@ -101,7 +100,7 @@ fn json_lines(reviews: &[(Record, SupervisionReview)], summary: bool) -> Result<
     Ok(text)
 }
 
-/// Adds a value as a line of JSON.
+/// Appends a value as a line of JSON.
 fn push_json(text: &mut String, value: &impl Serialize) -> Result<(), CliError> {
     text.push_str(&serde_json::to_string(value).map_err(|error| CliError::Failed(error.to_string()))?);
     text.push('\n');

@@ -1,4 +1,4 @@
-//! `ralph-bot schema`: JSON Schemas of the configuration files, or their reference pages.
+//! `ralph-bot schema`: prints the JSON Schemas or the reference of the configuration files.
 
 use clap::{Args, ValueEnum};
 
@@ -8,18 +8,18 @@ use crate::config::{reference, schema};
 /// Arguments of `schema`.
 #[derive(Debug, Clone, Args)]
 pub struct SchemaArgs {
-    /// File whose JSON Schema is printed
+    /// Configuration file
     #[arg(value_enum, default_value_t = ConfigFile::Operator)]
     pub which: ConfigFile,
-    /// Print the reference of both files instead, as Markdown
+    /// Print the reference of both files as Markdown instead
     #[arg(long)]
     pub markdown: bool,
-    /// Print the reference of the thresholds of supervision instead, as Markdown
+    /// Print the reference of the supervision thresholds as Markdown instead
     #[arg(long, conflicts_with = "markdown")]
     pub thresholds: bool,
 }
 
-/// A configuration file.
+/// Configuration files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ConfigFile {
     /// `ralph-control.yaml`.
@@ -28,10 +28,10 @@ pub enum ConfigFile {
     Repository,
 }
 
-/// Prints the schema or the page.
+/// Prints the schema or the reference.
 ///
 /// # Errors
-/// Standard output cannot be written.
+/// Fails if standard output cannot be written.
 pub fn run(args: &SchemaArgs) -> CliResult {
     if args.markdown {
         return print(&reference::configuration());

@@ -1,4 +1,4 @@
-//! `ralph-bot serve`: the service.
+//! `ralph-bot serve`: runs the service.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -13,13 +13,13 @@ use crate::engine::Role;
 use crate::forge::http::RateSettings;
 use crate::telemetry;
 
-/// What a shell makes of an end by Ctrl-C.
+/// Exit code after a second signal, as shells report Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 /// Arguments of `serve`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// Which part of the service this process is; several processes can share one database
+    /// Part of the service to run; several processes can share one database
     #[arg(long, value_enum, default_value_t = ServeRole::All)]
     pub role: ServeRole,
 }
@@ -27,9 +27,9 @@ pub struct ServeArgs {
 /// Parts of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ServeRole {
-    /// Takes deliveries.
+    /// Accepts webhook deliveries.
     Ingest,
-    /// Decides and talks to the forges.
+    /// Makes decisions and calls the forges.
     Control,
     /// Runs agents and checks.
     Runner,
@@ -48,37 +48,37 @@ impl From<ServeRole> for Role {
     }
 }
 
-/// Runs the service until a signal or until it cannot go on.
+/// Runs the service until a signal or a fatal error.
 ///
 /// # Errors
-/// When the configuration is wrong, the service cannot start, or it stopped by itself.
+/// Fails on an invalid configuration, a failed start, or a fatal error.
 pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(ConfigScope::Service, global, env)?;
     telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    // Where deliveries are all there is to do, the database's writer is busy on a processor of its own.
+    // The database's writer needs a processor of its own when deliveries are the only work.
     let ingest = matches!(args.role, ServeRole::Ingest);
     let threads = ingest.then(|| std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1).max(1)));
     block_on_with(threads, serve(&config, env, args.role.into(), global.json))
 }
 
 async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult {
-    // Before the start, so that a signal during it is not lost.
+    // Registered before the start, so that no signal is lost.
     let mut signals = Signals::new()?;
     let rates =
         RateSettings { mutation_interval_ms: i64::from(config.engine.mutation_interval_ms), ..RateSettings::default() };
     let app = Application::start(config, env, Options { role, rates, ..Options::default() })
         .await
-        .map_err(|error| CliError::Failed(format!("the service did not start: {error:#}")))?;
+        .map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
     print(&announcement(config, app.address, json))?;
     let asked = tokio::select! {
         () = signals.next() => true,
         () = app.stopped() => false,
     };
     if asked {
-        tracing::info!("stopping; agents get a moment to end, a second signal ends at once");
+        tracing::info!("stopping; agents get a grace period, a second signal stops immediately");
     }
     tokio::select! {
         () = app.stop() => {}
@@ -87,26 +87,26 @@ async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult 
     if asked {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(CliError::Failed("the service stopped because it could not go on; its log says why".into()))
+    Err(CliError::Failed("the service stopped after a fatal error; see its log".into()))
 }
 
-/// SIGINT and SIGTERM.
+/// Listener for SIGINT and SIGTERM.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    /// Listens from now on.
+    /// Starts listening.
     pub(super) fn new() -> Result<Self, CliError> {
-        let failed = |error| CliError::Failed(format!("signals cannot be listened for: {error}"));
+        let failed = |error| CliError::Failed(format!("could not listen for signals: {error}"));
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
             terminate: signal(SignalKind::terminate()).map_err(failed)?,
         })
     }
 
-    /// Waits for the next of them.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -115,7 +115,7 @@ impl Signals {
     }
 }
 
-/// One line: where it listens, and where each forge should send its webhooks.
+/// Formats the listening address and the webhook address of each forge.
 fn announcement(config: &Config, address: Option<SocketAddr>, json: bool) -> String {
     let listening = address.map(|address| format!("http://{address}"));
     let base = match (&config.server.public_url, &listening) {
@@ -134,7 +134,7 @@ fn announcement(config: &Config, address: Option<SocketAddr>, json: bool) -> Str
     let hooks: Vec<_> = hooks.map(|(name, url)| format!("{name}: {url}")).collect();
     match listening {
         Some(listening) => format!("listening on {listening}; webhooks: {}\n", hooks.join(", ")),
-        None => "running; webhooks are taken in by another process\n".to_owned(),
+        None => "running; another process accepts webhooks\n".to_owned(),
     }
 }
 
@@ -155,7 +155,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     }
 
     #[test]
-    fn one_line_says_where_and_how() {
+    fn announcement_names_addresses() {
         let folder = tempfile::tempdir().expect("a folder");
         let address = Some(SocketAddr::from(([127, 0, 0, 1], 8080)));
         let plain = announcement(&config(folder.path(), ""), address, false);
@@ -168,7 +168,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     }
 
     #[tokio::test]
-    async fn a_start_that_fails_says_why() {
+    async fn failed_start_reports_reason() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("data"), "a file where the folder should be").expect("written");
         let outcome = serve(&config(folder.path(), ""), &Env::default(), Role::All, false).await;

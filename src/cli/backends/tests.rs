@@ -54,7 +54,7 @@ async fn a_backend_is_shown_as_it_is_and_brought_back() {
     see(&store, BackendObservation::CallLimited { call: call(), cost: None, limit, seed: 1 }).await;
     let parked = state(&store).await;
     let cells = row("claude", &[BackendRole::Agent], &parked, NOW);
-    assert!(cells[2].starts_with("parked until 2027-01-15 09:0"), "{cells:?}");
+    assert!(cells[2].starts_with("cool-down until 2027-01-15 09:0"), "{cells:?}");
     assert!(cells[8].starts_with("used-up quota: You've hit your limit") && !cells[8].contains('\u{1b}'), "{cells:?}");
     let json = line("claude", &[BackendRole::Agent], Duration::hours(1), &parked, NOW);
     assert_eq!(

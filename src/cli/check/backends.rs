@@ -1,5 +1,4 @@
-//! What `check` finds out about backends: whether each is there, answers, is of a known version, and has what it needs to
-//! sign in. No model is called.
+//! Checks of backends: presence, answer, version and credentials. No model is called.
 
 #[cfg(test)]
 mod tests;
@@ -7,9 +6,8 @@ mod tests;
 use std::time::Duration;
 
 use futures::future::join_all;
-use serde::Serialize;
 
-use super::Finding;
+use super::finding::{BackendRow, CheckFinding};
 use crate::agent::{AgentProgram, OutputFormat, UsageReport, presets};
 use crate::app;
 use crate::cli::table;
@@ -17,39 +15,21 @@ use crate::config::{BackendConfig, Config, Env};
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::providers::backends::{BackendRole, BackendThresholds, BackendType};
 
-/// Longest wait for one backend.
-const PATIENCE: Duration = Duration::from_secs(35);
-/// Words of a program that only says that it is no more.
+/// Maximum wait for one backend.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(35);
+/// Phrases of programs that only announce their end.
 const GIVEN_UP: [&str; 6] =
     ["no longer", "deprecated", "discontinued", "has moved", "has been replaced", "end of life"];
-/// What names of variables hold that let a program sign in.
+/// Parts of the names of variables with credentials.
 const SIGNS_IN: [&str; 6] = ["_KEY", "_TOKEN", "CREDENTIALS", "_HOME", "_CONFIG", "_USE_"];
 
-/// A backend in the table of backends.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Row {
-    /// Its name.
-    pub name: String,
-    /// What it is: `preset`, or its type.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    /// What it is used for.
-    pub roles: Vec<BackendRole>,
-    /// Its version, where it says one.
-    pub version: Option<String>,
-    /// Which models it is asked for.
-    pub models: String,
-    /// How far it is used; empty where nothing but errors limits it.
-    pub thresholds: String,
-}
-
-/// Everything about backends.
-pub(super) async fn look(config: &Config, env: &Env) -> Vec<Finding> {
+/// Checks all backends.
+pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
     let each = config.backends.iter().map(|(name, backend)| async move {
-        let (mut findings, version) = tokio::time::timeout(PATIENCE, ask(config, name, backend, env))
+        let (mut findings, version) = tokio::time::timeout(PROBE_TIMEOUT, ask(config, name, backend, env))
             .await
             .unwrap_or_else(|_| (vec![silent(name)], None));
-        let row = Row {
+        let row = BackendRow {
             name: name.clone(),
             kind: backend.settings.kind.map_or("preset", BackendType::as_str),
             roles: backend.settings.roles.clone(),
@@ -65,8 +45,8 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<Finding> {
     join_all(each).await.into_iter().flatten().collect()
 }
 
-/// The table of the backends that were found, for people; empty where there are none.
-pub(super) fn overview(findings: &[Finding]) -> String {
+/// Formats the table of backends; empty if there are none.
+pub(super) fn overview(findings: &[CheckFinding]) -> String {
     let mut rows = findings.iter().filter_map(|finding| finding.backend.as_ref()).map(cells).peekable();
     if rows.peek().is_none() {
         return String::new();
@@ -75,7 +55,7 @@ pub(super) fn overview(findings: &[Finding]) -> String {
     format!("\n{}", table(&std::iter::once(header).chain(rows).collect::<Vec<_>>()))
 }
 
-fn cells(row: &Row) -> [String; 6] {
+fn cells(row: &BackendRow) -> [String; 6] {
     let roles = row.roles.iter().map(|role| match role {
         BackendRole::Agent => "agent",
         BackendRole::Assistant => "assistant",
@@ -95,45 +75,45 @@ fn title(name: &str) -> String {
     format!("backend {name}")
 }
 
-/// A sentence without the backend's name before it, which the finding has already.
+/// Removes the backend's name from the beginning of a sentence.
 fn bare(name: &str, why: &str) -> String {
     why.strip_prefix(&format!("backend {name}: ")).unwrap_or(why).to_owned()
 }
 
-fn silent(name: &str) -> Finding {
-    let detail = format!("no answer within {} s", PATIENCE.as_secs());
-    Finding::fail(title(name), detail, "run it by hand: it may wait for a login or for an update")
+fn silent(name: &str) -> CheckFinding {
+    let detail = format!("no answer within {} s", PROBE_TIMEOUT.as_secs());
+    CheckFinding::fail(title(name), detail, "run it by hand; it may wait for a login or an update")
 }
 
-async fn ask(config: &Config, name: &str, backend: &BackendConfig, env: &Env) -> (Vec<Finding>, Option<String>) {
+async fn ask(config: &Config, name: &str, backend: &BackendConfig, env: &Env) -> (Vec<CheckFinding>, Option<String>) {
     match backend.settings.kind {
         Some(kind) if kind.is_http() => (vec![ask_interface(config, name, backend, env).await], None),
         _ => ask_command(config, name, backend, env).await,
     }
 }
 
-/// Whether a program is there, which version it is, and whether it could sign in.
+/// Checks the presence, version and credentials of a program.
 async fn ask_command(
     config: &Config,
     name: &str,
     backend: &BackendConfig,
     env: &Env,
-) -> (Vec<Finding>, Option<String>) {
+) -> (Vec<CheckFinding>, Option<String>) {
     let known = backend.settings.kind.is_none().then(|| presets::program(name)).flatten();
-    let install = known.map_or("install it, or mend its `command`".to_owned(), |known| {
-        format!("`{}` installs it; `command` names it where it is elsewhere", known.install_command())
+    let install = known.map_or("install it, or fix its `command`".to_owned(), |known| {
+        format!("install it with `{}`, or set `command` to its path", known.install_command())
     });
     let built = match app::backend(config, name, env) {
         Ok(built) => built,
-        Err(why) => return (vec![Finding::fail(title(name), bare(name, &why), install)], None),
+        Err(why) => return (vec![CheckFinding::fail(title(name), bare(name, &why), install)], None),
     };
     let keys = keys(name, backend, &built.hidden_keys());
     let said = match built.probe().await {
         Ok(said) => said,
-        Err(why) => return (vec![Finding::fail(title(name), why, install)], None),
+        Err(why) => return (vec![CheckFinding::fail(title(name), why, install)], None),
     };
     let Some(known) = known else {
-        let finding = Finding::ok(title(name), "its program is there; whether it works, a run will show");
+        let finding = CheckFinding::ok(title(name), "program found; not tested further");
         return (std::iter::once(finding).chain(keys).chain(uncounted(name, backend)).collect(), None);
     };
     let (finding, version) = judge_version(name, known, &said);
@@ -143,28 +123,28 @@ async fn ask_command(
     (std::iter::once(finding).chain(further).collect(), version)
 }
 
-/// What to make of what `--version` printed.
-fn judge_version(name: &str, known: &AgentProgram, said: &str) -> (Finding, Option<String>) {
+/// Judges the output of `--version`.
+fn judge_version(name: &str, known: &AgentProgram, said: &str) -> (CheckFinding, Option<String>) {
     let (name, install) = (title(name), known.install_command());
     let lower = said.to_lowercase();
     let number = version_in(said);
     let Some((version, (major, minor))) = number.filter(|_| !GIVEN_UP.iter().any(|words| lower.contains(words))) else {
-        let detail = format!("the program under this name says no version, but: {said}");
-        let fix = format!("another program, or one that was given up, is in its place; install it (`{install}`)");
-        return (Finding::fail(name, detail, fix), None);
+        let detail = format!("the program reports no version, but: {said}");
+        let fix = format!("the program is another one or discontinued; install `{install}`");
+        return (CheckFinding::fail(name, detail, fix), None);
     };
     let (tried_major, tried_minor) = known.tested_version;
-    let tried = format!("tried with {tried_major}.{tried_minor}");
+    let tried = format!("tested with {tried_major}.{tried_minor}");
     let finding = if major != tried_major || minor < tried_minor {
-        let fix = format!("what it prints may be read as plain text only; install another one (`{install}`)");
-        Finding::warn(name, format!("{said}; this version of ralph-bot was {tried}"), fix)
+        let fix = format!("its output may not be recognised; install the tested version (`{install}`)");
+        CheckFinding::warn(name, format!("{said}; this version of ralph-bot was {tried}"), fix)
     } else {
-        Finding::ok(name, format!("{said}; {tried}"))
+        CheckFinding::ok(name, format!("{said}; {tried}"))
     };
     (finding, Some(version))
 }
 
-/// The first version number of a text, whole, and its first two parts.
+/// Returns the first version number of a text, and its major and minor parts.
 fn version_in(text: &str) -> Option<(String, (u32, u32))> {
     text.split(|c: char| c.is_whitespace() || "(),;:".contains(c)).find_map(|word| {
         let word = word.trim_start_matches(['v', 'V']);
@@ -175,9 +155,9 @@ fn version_in(text: &str) -> Option<(String, (u32, u32))> {
     })
 }
 
-/// Why limits of money do not hold a program's runs, where nobody could say what they cost.
-fn uncounted(name: &str, backend: &BackendConfig) -> Option<Finding> {
-    let warn = |detail: String, fix: &str| Some(Finding::warn(format!("cost of {}", title(name)), detail, fix));
+/// Warns if the cost of a program's runs is unknown, so that cost limits do not apply.
+fn uncounted(name: &str, backend: &BackendConfig) -> Option<CheckFinding> {
+    let warn = |detail: String, fix: &str| Some(CheckFinding::warn(format!("cost of {}", title(name)), detail, fix));
     let format = backend.settings.output.as_ref().and_then(|format| OutputFormat::named(format.as_str()));
     let of_preset = backend.settings.kind.is_none().then(|| presets::usage(name)).flatten();
     let usage = format.map(OutputFormat::usage).or(of_preset).unwrap_or(UsageReport::Nothing);
@@ -191,86 +171,87 @@ fn uncounted(name: &str, backend: &BackendConfig) -> Option<Finding> {
         UsageReport::Cost => None,
         UsageReport::Nothing if backend.settings.kind == Some(BackendType::Script) => None,
         UsageReport::Nothing => warn(
-            "its text tells neither tokens nor cost, so limits of money do not hold it".to_owned(),
-            "limit its iterations and its time, or have its output read in another format (`output`)",
+            "its output contains neither tokens nor cost, so cost limits do not apply".to_owned(),
+            "limit iterations and time, or set another format in `output`",
         ),
         _ if !unpriced.is_empty() && usage != UsageReport::CostOfKnownModels => warn(
-            format!("no price is known for {}, so limits of money do not hold it", unpriced.join(", ")),
-            "add what it costs to its `prices`",
+            format!("the price of {} is unknown, so cost limits do not apply", unpriced.join(", ")),
+            "add it to `prices`",
         ),
         UsageReport::TokensAndModel => None,
         _ if asked_for.count() == 0 => warn(
-            "it need not say what it costs, nor does it name its model: limits of money do not hold it then".to_owned(),
-            "set `models.default`, so that its tokens have a price",
+            "it may report neither cost nor model; cost limits do not apply then".to_owned(),
+            "set `models.default`, so that tokens have a price",
         ),
         _ => None,
     }
 }
 
-/// Whether what it signs in with stays with the service; nothing where it is given no such thing.
-fn keys(name: &str, backend: &BackendConfig, hidden: &[&str]) -> Option<Finding> {
+/// Checks whether runs can read the credentials; `None` if there are none.
+fn keys(name: &str, backend: &BackendConfig, hidden: &[&str]) -> Option<CheckFinding> {
     let secret = |name: &str| ["_KEY", "_TOKEN"].iter().any(|end| name.ends_with(end));
     let (names, is_hidden) = (backend.env.iter().map(|(name, _)| name.as_str()), |name: &&str| hidden.contains(name));
     let given: Vec<&str> = names.filter(|name| secret(name) && !is_hidden(name)).collect();
     let title = format!("keys of {}", title(name));
     match (given.as_slice(), hidden) {
         ([], []) => None,
-        ([], hidden) => Some(Finding::ok(title, format!("its runs do not see {}", hidden.join(", ")))),
+        ([], hidden) => Some(CheckFinding::ok(title, format!("hidden from runs: {}", hidden.join(", ")))),
         (given, _) if !backend.settings.hide_keys => {
-            Some(Finding::ok(title, format!("its runs can read {}, as `hide_keys` says", given.join(", "))))
+            Some(CheckFinding::ok(title, format!("runs can read {} because `hide_keys` is off", given.join(", "))))
         }
         (given, _) => {
-            let fix = "name it in `keys` with the variable of its model's address, so that it stays with the service; or \
-                       give it nothing that is worth stealing";
-            Some(Finding::warn(title, format!("its runs can read {}", given.join(", ")), fix))
+            let fix = "add it to `keys` with the variable of the model's address, so that the service keeps it; or use a \
+                       credential of low value";
+            Some(CheckFinding::warn(title, format!("runs can read {}", given.join(", ")), fix))
         }
     }
 }
 
-/// Each run has a home of its own, so a login of this account is not seen: something has to be passed on.
-fn login(name: &str, known: &AgentProgram, backend: &BackendConfig) -> Option<Finding> {
+/// Warns if no credential is passed to a program; runs do not see the logins of this account.
+fn login(name: &str, known: &AgentProgram, backend: &BackendConfig) -> Option<CheckFinding> {
     let signs_in = |name: &str| SIGNS_IN.iter().any(|part| name.contains(part));
     if backend.env.iter().any(|(name, _)| signs_in(name)) {
         return None;
     }
-    let detail = "no key is passed on to it, so it would wait for a login; runs do not see the logins of this account";
+    let detail =
+        "no credential is passed to it, so it would wait for a login; runs do not see the logins of this account";
     let fix = format!(
-        "set the variable that holds its key and list its name in `env`, such as {}",
+        "set the variable with its credential and add its name to `env`, such as {}",
         known.login_variables.join(", ")
     );
-    Some(Finding::warn(format!("login of {}", title(name)), detail, fix))
+    Some(CheckFinding::warn(format!("login of {}", title(name)), detail, fix))
 }
 
-/// Whether an HTTP interface answers, takes the key and has the model.
-async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env: &Env) -> Finding {
+/// Checks that an HTTP API answers, accepts the key and offers the model.
+async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env: &Env) -> CheckFinding {
     let client = match app::api(config, name) {
         Ok(client) => client,
-        Err(why) => return Finding::fail(title(name), bare(name, &why), "mend its entry in `backends`"),
+        Err(why) => return CheckFinding::fail(title(name), bare(name, &why), "fix its entry in `backends`"),
     };
-    // Our own agent needs a shell here as well.
+    // The built-in agent also needs a shell.
     if backend.settings.roles.contains(&BackendRole::Agent)
         && let Err(why) = app::backend(config, name, env)
     {
-        return Finding::fail(
+        return CheckFinding::fail(
             title(name),
             bare(name, &why),
-            "mend its entry in `backends`, or install what is missing",
+            "fix its entry in `backends`, or install the missing program",
         );
     }
     let wanted = backend.settings.models.default.as_deref().unwrap_or_default();
     match client.offered().await {
         Ok(offered) if offered.is_empty() || offered.iter().any(|model| model == wanted) => {
-            Finding::ok(title(name), format!("answers; {} models", offered.len()))
+            CheckFinding::ok(title(name), format!("answers; {} models", offered.len()))
         }
         Ok(offered) => {
             let near = did_you_mean(wanted, offered.iter().map(String::as_str));
-            let detail = format!("answers, but offers no model `{wanted}`{near}");
-            Finding::warn(title(name), detail, "mend `models`, unless it takes names that it does not list")
+            let detail = format!("answers, but does not offer the model `{wanted}`{near}");
+            CheckFinding::warn(title(name), detail, "fix `models`, unless the API accepts unlisted names")
         }
         Err(error) => match error.signals.status {
-            Some(401 | 403) => Finding::fail(title(name), error.what, "the key is not good, or is missing"),
-            Some(404 | 405) => Finding::ok(title(name), "answers; it has no list of models"),
-            _ => Finding::fail(title(name), error.what, "look at `url` and `wire`, and at the network between"),
+            Some(401 | 403) => CheckFinding::fail(title(name), error.what, "set a valid key"),
+            Some(404 | 405) => CheckFinding::ok(title(name), "answers; models cannot be listed"),
+            _ => CheckFinding::fail(title(name), error.what, "check `url`, `wire` and the network connection"),
         },
     }
 }
@@ -287,7 +268,7 @@ fn models(backend: &BackendConfig) -> String {
     tiers.chain(rules).collect::<Vec<_>>().join(", ")
 }
 
-/// The thresholds that are not as usual, as the file would write them.
+/// Formats the thresholds that differ from the defaults.
 fn thresholds(thresholds: &BackendThresholds) -> String {
     let (usual, given) = (serde_json::to_value(BackendThresholds::default()), serde_json::to_value(thresholds));
     let (Ok(serde_json::Value::Object(usual)), Ok(serde_json::Value::Object(given))) = (usual, given) else {

@@ -1,5 +1,5 @@
-//! What `check` finds out about CI that runs by itself on the branches of loops: what an agent wrote runs there, outside of
-//! the sandbox, with what the workflow was given.
+//! Warns about workflows that run automatically on the branches of loops with secrets: code of an agent runs there outside
+//! the sandbox.
 
 #[cfg(test)]
 mod tests;
@@ -10,40 +10,39 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::Finding;
-use super::service::refused;
+use super::finding::{CheckFinding, refused};
 use crate::domain::model::ids::ForgeName;
 use crate::forge::{Forge, ForgeResult, Repository, TextFile};
 
-/// Events by which a branch of the same repository, or a pull request from it, starts a workflow that has secrets.
+/// Events of branches and pull requests of the same repository that start workflows with secrets.
 const EVENTS: [&str; 4] = ["push", "create", "pull_request", "pull_request_target"];
-/// Names of the token that each run has, whose rights are a matter of `permissions`.
+/// Names of the token of each run; `permissions` sets its rights.
 const OWN_TOKENS: [&str; 3] = ["GITHUB_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN"];
 
-/// How a workflow names a secret, or all of them.
+/// Pattern of references to one secret or to all of them.
 static SECRET: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r#"\bsecrets\s*(?:\.\s*([A-Za-z_][A-Za-z0-9_-]*)|\[\s*\\?['"]([^'"\\]+)|[,)])"#;
     Regex::new(pattern).expect("the pattern is constant and good")
 });
 
-/// What a workflow gives to the branches of loops.
+/// Secrets that a workflow exposes to the branches of loops.
 #[derive(Debug, PartialEq, Eq)]
-struct Exposed {
-    /// Its file.
+struct ExposedSecrets {
+    /// Path of the workflow.
     path: String,
-    /// Which of `EVENTS` start it.
+    /// Events of `EVENTS` that start it.
     events: Vec<&'static str>,
-    /// What it gives: names of secrets, or words for a token that may write.
+    /// Names of secrets, or descriptions of write access.
     gives: BTreeSet<String>,
 }
 
-/// Reads the workflows of the repositories; a finding for each that gives something away, or one for all.
+/// Checks the workflows of the repositories: one finding per exposed secret, or one for all.
 pub(super) async fn look(
     forge: &ForgeName,
     adapter: &dyn Forge,
     watched: &[&Repository],
     branch_prefix: &str,
-) -> Vec<Finding> {
+) -> Vec<CheckFinding> {
     let mut findings = Vec::new();
     for repository in watched {
         let name = format!("CI of {}", repository.repo.full_name());
@@ -54,13 +53,13 @@ pub(super) async fn look(
     }
     if findings.is_empty() {
         let detail =
-            format!("no workflow of {} repositories has secrets on branches `{branch_prefix}…`", watched.len());
-        findings.push(Finding::ok(format!("CI of {forge}"), detail));
+            format!("no workflow in {} repositories has secrets on branches `{branch_prefix}…`", watched.len());
+        findings.push(CheckFinding::ok(format!("CI of {forge}"), detail));
     }
     findings
 }
 
-/// The workflows that the forge would run: those in the first folder that it knows and that has any.
+/// Reads the workflows that the forge runs: those in the first of its folders that has any.
 async fn workflows(adapter: &dyn Forge, repository: &Repository) -> ForgeResult<Vec<TextFile>> {
     let product = adapter.server_info().await?.product;
     let Some(repository_files) = adapter.files() else { return Ok(Vec::new()) };
@@ -79,52 +78,52 @@ async fn workflows(adapter: &dyn Forge, repository: &Repository) -> ForgeResult<
     Ok(Vec::new())
 }
 
-fn judge(name: &str, file: &TextFile, branch_prefix: &str) -> Option<Finding> {
+fn judge(name: &str, file: &TextFile, branch_prefix: &str) -> Option<CheckFinding> {
     let exposed = match exposed(file, branch_prefix) {
         Ok(exposed) => exposed?,
         Err(why) => {
-            let detail = format!("{} is not understood: {why}", file.path);
-            let fix = format!("see for yourself that it gives no secrets to branches `{branch_prefix}…`");
-            return Some(Finding::warn(name, detail, fix));
+            let detail = format!("could not parse {}: {why}", file.path);
+            let fix = format!("make sure that it has no secrets on branches `{branch_prefix}…`");
+            return Some(CheckFinding::warn(name, detail, fix));
         }
     };
     let gives: Vec<String> = exposed.gives.into_iter().collect();
     let detail = format!(
-        "{} runs by itself on {} of branches `{branch_prefix}…` and has {}: what an agent wrote could take it",
+        "{} runs on {} of branches `{branch_prefix}…` with {}; code of an agent could read it",
         exposed.path,
         exposed.events.join(" and "),
         gives.join(", "),
     );
     let mut fixes = Vec::new();
     if exposed.events.contains(&"push") {
-        fixes.push(format!("leave them out under `push` (`branches-ignore: ['{branch_prefix}**']`)"));
+        fixes.push(format!("exclude the branches under `push` (`branches-ignore: ['{branch_prefix}**']`)"));
     }
     if exposed.events.iter().any(|event| *event != "push") {
         fixes.push(format!(
-            "give its jobs `if: ${{{{ !startsWith(github.head_ref || github.ref_name, '{branch_prefix}') }}}}`"
+            "add to its jobs `if: ${{{{ !startsWith(github.head_ref || github.ref_name, '{branch_prefix}') }}}}`"
         ));
     }
-    let fix = format!("{}; checks that need no secrets can have a workflow of their own", fixes.join(" and "));
-    Some(Finding::warn(name, detail, fix))
+    let fix = format!("{}; move checks without secrets to a workflow of their own", fixes.join(" and "));
+    Some(CheckFinding::warn(name, detail, fix))
 }
 
-/// What a workflow gives to branches of loops; `None` where nothing. The error is a sentence.
-fn exposed(file: &TextFile, branch_prefix: &str) -> Result<Option<Exposed>, String> {
+/// Returns the secrets that a workflow exposes to branches of loops; `None` if there are none. The error is a sentence.
+fn exposed(file: &TextFile, branch_prefix: &str) -> Result<Option<ExposedSecrets>, String> {
     let workflow: Value = serde_saphyr::from_str(&file.text).map_err(|error| {
         let said = error.to_string();
         said.lines().next().unwrap_or_default().to_owned()
     })?;
-    // YAML of old reads the key `on` as true.
+    // YAML 1.1 parsers read the key `on` as `true`.
     let triggers = workflow.get("on").or_else(|| workflow.get("true")).unwrap_or(&Value::Null);
     let branch = format!("{branch_prefix}1-a");
     let events: Vec<&str> = EVENTS.into_iter().filter(|event| starts(triggers, event, &branch)).collect();
     let mut gives = BTreeSet::new();
-    // What stands outside of jobs is for all of them.
+    // Variables outside of jobs apply to all of them.
     let common = workflow.get("env").map(Value::to_string).unwrap_or_default();
     for job in workflow.get("jobs").and_then(Value::as_object).into_iter().flat_map(|jobs| jobs.values()) {
         let condition = job.get("if").map(Value::to_string).unwrap_or_default();
         if !branch_prefix.is_empty() && condition.contains(branch_prefix) {
-            // Somebody has thought of these branches.
+            // The job already distinguishes these branches.
             continue;
         }
         gives.extend(secrets(&common));
@@ -133,13 +132,13 @@ fn exposed(file: &TextFile, branch_prefix: &str) -> Result<Option<Exposed>, Stri
             gives.insert("all secrets".to_owned());
         }
         let rights = job.get("permissions").or_else(|| workflow.get("permissions"));
-        gives.extend(rights.and_then(writes).map(|what| format!("a token that may write ({what})")));
+        gives.extend(rights.and_then(writes).map(|what| format!("a token with write access ({what})")));
     }
     let nothing = events.is_empty() || gives.is_empty();
-    Ok((!nothing).then(|| Exposed { path: file.path.clone(), events, gives }))
+    Ok((!nothing).then(|| ExposedSecrets { path: file.path.clone(), events, gives }))
 }
 
-/// Names of the secrets in a text.
+/// Returns the names of the secrets in a text.
 fn secrets(text: &str) -> impl Iterator<Item = String> {
     SECRET.captures_iter(text).filter_map(|found| match found.get(1).or_else(|| found.get(2)) {
         Some(name) if OWN_TOKENS.iter().any(|own| own.eq_ignore_ascii_case(name.as_str())) => None,
@@ -148,7 +147,7 @@ fn secrets(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// What a token with these permissions may write; `None` for nothing.
+/// Returns the scopes with write access; `None` if there are none.
 fn writes(permissions: &Value) -> Option<String> {
     match permissions {
         Value::String(all) => (all == "write-all").then(|| "everything".to_owned()),
@@ -170,14 +169,14 @@ fn starts(triggers: &Value, event: &str, branch: &str) -> bool {
         Value::Object(each) => match each.get(event) {
             None => false,
             Some(filter) if event == "push" => includes(filter, branch),
-            // Other filters are of the branch that is asked to take the changes, or of paths.
+            // Other filters concern the target branch or paths.
             Some(_) => true,
         },
         _ => false,
     }
 }
 
-/// Whether the filter of `push` lets a branch through.
+/// Whether the filter of `push` includes a branch.
 fn includes(filter: &Value, branch: &str) -> bool {
     let list = |key: &str| -> Option<Vec<&str>> {
         match filter.get(key)? {
@@ -187,21 +186,21 @@ fn includes(filter: &Value, branch: &str) -> bool {
         }
     };
     if let Some(patterns) = list("branches") {
-        // The last that fits decides.
+        // The last match decides.
         return patterns.iter().fold(false, |included, pattern| match pattern.strip_prefix('!') {
-            Some(without) => included && !fits(without, branch),
-            None => included || fits(pattern, branch),
+            Some(without) => included && !pattern_matches(without, branch),
+            None => included || pattern_matches(pattern, branch),
         });
     }
     if let Some(patterns) = list("branches-ignore") {
-        return !patterns.iter().any(|pattern| fits(pattern, branch));
+        return !patterns.iter().any(|pattern| pattern_matches(pattern, branch));
     }
-    // With tags alone it is for tags alone.
+    // A filter with only tags excludes all branches.
     ["tags", "tags-ignore"].iter().all(|key| filter.get(key).is_none())
 }
 
-/// Whether a pattern fits a branch; one that is not understood may fit.
-fn fits(pattern: &str, branch: &str) -> bool {
+/// Whether a pattern matches a branch; an invalid pattern counts as a match.
+fn pattern_matches(pattern: &str, branch: &str) -> bool {
     let glob = globset::GlobBuilder::new(pattern).literal_separator(true).build();
     glob.map_or(true, |glob| glob.compile_matcher().is_match(branch))
 }

@@ -1,37 +1,35 @@
-//! What `check` finds out about the teams of `permissions.teams`: whether it can be told who is in them. A team that our
-//! credential does not see has no members, and nobody is told why.
+//! Checks that the members of `permissions.teams` can be read. A team that the credential cannot see has no members.
 
-use super::Finding;
-use super::service::refused;
+use super::finding::{CheckFinding, refused};
 use crate::config::{Config, ForgeConfig};
 use crate::forge::{Forge, Repository, TeamVisibility};
 
-/// One finding for each team of a forge.
+/// Checks each team of a forge.
 pub(super) async fn look(
     config: &Config,
     forge: &ForgeConfig,
     adapter: &dyn Forge,
     watched: &[&Repository],
-) -> Vec<Finding> {
+) -> Vec<CheckFinding> {
     let mut findings = Vec::new();
     for team in config.policy(&forge.name).teams {
         let name = format!("team {team}");
-        // An App sees the teams of the organisation whose repository it is asked in.
+        // An App can read the teams of the organisation that owns the repository.
         let own = watched.iter().find(|found| found.repo.owner.eq_ignore_ascii_case(&team.org));
         let Some(repository) = own.or(watched.first()) else { continue };
         let Some(teams) = adapter.teams() else {
             let fix = "remove it from `permissions.teams`";
-            findings.push(Finding::fail(name, "this forge has no teams; nobody counts as a member", fix));
+            findings.push(CheckFinding::fail(name, "this forge has no teams; nobody counts as a member", fix));
             continue;
         };
         findings.push(match teams.team_visibility(&repository.repo, &team).await {
-            Ok(TeamVisibility::Visible) => Finding::ok(name, "it can be asked who is in it"),
+            Ok(TeamVisibility::Visible) => CheckFinding::ok(name, "its members can be read"),
             Ok(TeamVisibility::Unknown { why }) => {
-                let fix = "have somebody of the team say `/ralph help`: without an answer it is hidden";
-                Finding::warn(name, why, fix)
+                let fix = "ask a member to comment `/ralph help`; without an answer the team is hidden";
+                CheckFinding::warn(name, why, fix)
             }
             Ok(TeamVisibility::Hidden { why, fix }) => {
-                Finding::fail(name, format!("{why}; nobody counts as a member"), fix)
+                CheckFinding::fail(name, format!("{why}; the team counts as empty"), fix)
             }
             Err(error) => refused(name, &error),
         });

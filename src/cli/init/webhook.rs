@@ -1,5 +1,4 @@
-//! Setting up webhooks from `init`: made through the forge's own interface, then tested by a delivery to a listener
-//! that lives as long as the test.
+//! Creates webhooks for `init` through the forge's API, and tests them by a delivery to a temporary listener.
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
@@ -18,37 +17,37 @@ use crate::http::{self, Edge, Hook};
 use crate::store::{Store, inbox};
 use crate::telemetry::Metrics;
 
-/// How long a test delivery may take to arrive.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// The GitHub App as it should be, with stand-ins for addresses.
+/// Maximum time for a test delivery to arrive.
+pub(super) const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Manifest of the GitHub App, with placeholder addresses.
 const MANIFEST: &str = include_str!("../../../app-manifest.yml");
 
-/// What became of the webhooks.
+/// Result of creating webhooks.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
-    /// One line a repository.
+pub(super) struct WebhookSetup {
+    /// One line per repository, and advice after a failure.
     pub lines: Vec<String>,
     /// Whether every test delivery arrived.
     pub good: bool,
 }
 
-/// Sets up and tests a webhook for each of `repositories` (`owner/name`).
+/// Creates and tests a webhook for each of `repositories` (`owner/name`).
 ///
 /// # Errors
-/// When there is no public address, the forge refuses, a repository is not seen, or the port is taken.
+/// Fails without a public address, on an error of the forge, an unknown repository, or an occupied port.
 pub(super) async fn create(
     config: &Config,
     forge: &ForgeConfig,
     repositories: &[String],
     patience: Duration,
-) -> Result<Outcome, CliError> {
+) -> Result<WebhookSetup, CliError> {
     let Some(public) = &config.server.public_url else {
-        let message = "webhooks need an address: set `server.public_url` in the configuration, or give --public-url";
+        let message = "webhooks need an address; set `server.public_url` in the configuration, or use --public-url";
         return Err(CliError::Usage(message.into()));
     };
     let url = format!("{}/webhooks/{}", public.as_str().trim_end_matches('/'), forge.name);
     if matches!(forge.auth, ForgeAuth::App { .. }) {
-        return Ok(Outcome { lines: manifest_steps(forge, public.as_str(), &url), good: true });
+        return Ok(WebhookSetup { lines: manifest_steps(forge, public.as_str(), &url), good: true });
     }
     let failed = |what: &dyn std::fmt::Display| CliError::Failed(what.to_string());
     let adapter = app::connect(forge, &Options::default()).map_err(|e| failed(&format!("{e:#}")))?;
@@ -61,11 +60,11 @@ pub(super) async fn create(
     let edge = Edge::new(store.clone(), Clock::System, vec![hook], Arc::new(Metrics::new()), wake);
     let listen = config.server.listen;
     let listener = tokio::net::TcpListener::bind(listen).await.map_err(|error| {
-        let advice = "the test delivery needs the service's address for itself; stop the service for this";
+        let advice = "stop the service during the test, which needs its address";
         failed(&format!("cannot listen on {listen}: {error}; {advice}"))
     })?;
     let serve = axum::serve(listener, http::router(Arc::new(edge))).into_future();
-    let test = Test { adapter: &*adapter, forge, url: &url, store: &store, arrived: &arrived, patience };
+    let test = WebhookTest { adapter: &*adapter, forge, url: &url, store: &store, arrived: &arrived, patience };
     let outcome = tokio::select! {
         outcome = test.all(&found) => outcome,
         ended = serve => Err(failed(&format!("the listener for the test ended: {ended:?}"))),
@@ -86,7 +85,7 @@ fn hook(forge: &ForgeConfig) -> Hook {
     Hook { name: forge.name.clone(), style, secrets: forge.webhook_secrets.clone() }
 }
 
-/// The repositories by their names, as the forge knows them.
+/// Finds repositories by their names.
 async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<RepoRef>, CliError> {
     let all = adapter.repositories().await.map_err(|error| CliError::Failed(error.to_string()))?;
     let one = |name: &String| {
@@ -94,13 +93,13 @@ async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<RepoRef>, Cli
         found.map(|seen| seen.repo.clone()).ok_or_else(|| {
             let seen: Vec<_> = all.iter().take(10).map(|seen| seen.repo.full_name()).collect();
             let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
-            CliError::Usage(format!("the credential does not see a repository {name}; it sees {seen}"))
+            CliError::Usage(format!("the credential cannot access a repository {name}; it can access {seen}"))
         })
     };
     names.iter().map(one).collect()
 }
 
-struct Test<'a> {
+struct WebhookTest<'a> {
     adapter: &'a dyn Forge,
     forge: &'a ForgeConfig,
     url: &'a str,
@@ -109,9 +108,9 @@ struct Test<'a> {
     patience: Duration,
 }
 
-impl Test<'_> {
-    async fn all(&self, repositories: &[RepoRef]) -> Result<Outcome, CliError> {
-        let mut outcome = Outcome { lines: Vec::new(), good: true };
+impl WebhookTest<'_> {
+    async fn all(&self, repositories: &[RepoRef]) -> Result<WebhookSetup, CliError> {
+        let mut outcome = WebhookSetup { lines: Vec::new(), good: true };
         for repo in repositories {
             let (line, good) = self.one(repo).await.map_err(|error| CliError::Failed(error.to_string()))?;
             outcome.lines.push(line);
@@ -134,10 +133,13 @@ impl Test<'_> {
         webhooks.test_webhook(repo, id).await?;
         let came = tokio::time::timeout(self.patience, self.more_than(before)).await;
         match came {
-            Ok(came) => came.map(|()| (format!("{name}: webhook {id} is set up, its test delivery arrived"), true)),
+            Ok(came) => came.map(|()| (format!("{name}: webhook {id} is configured; the test delivery arrived"), true)),
             Err(_) => {
                 let seconds = self.patience.as_secs();
-                Ok((format!("{name}: webhook {id} is set up, but no test delivery arrived within {seconds} s"), false))
+                Ok((
+                    format!("{name}: webhook {id} is configured, but no test delivery arrived within {seconds} s"),
+                    false,
+                ))
             }
         }
     }
@@ -155,44 +157,43 @@ impl Test<'_> {
     }
 }
 
-/// What to do when deliveries do not arrive.
+/// Returns advice for deliveries that do not arrive.
 fn advice(forge: &ForgeConfig, public: &url::Url, url: &str, repositories: &[String]) -> Vec<String> {
     let again: String = repositories.iter().map(|name| format!(" --repository {name}")).collect();
     let again = format!("then test again: ralph-bot init --webhook --name {}{again}", forge.name);
     let host = public.host_str().unwrap_or("ADDRESS");
-    let mut lines = vec![format!("make sure that the server {} reaches {url}", forge.url)];
+    let mut lines = vec![format!("make sure that {} can reach {url}", forge.url)];
     if forge.kind == ForgeKind::Gitea {
         lines.extend([
-            "Gitea sends nothing to private and local addresses unless its app.ini allows them:".to_owned(),
+            "Gitea sends webhooks to private and local addresses only if its app.ini allows them:".to_owned(),
             String::new(),
             "    [webhook]".to_owned(),
             format!("    ALLOWED_HOST_LIST = external,{host}"),
             String::new(),
-            "restart it after that (`systemctl restart gitea`, or `docker restart` and the name of its container)"
-                .to_owned(),
+            "restart Gitea afterwards (`systemctl restart gitea`, or `docker restart CONTAINER`)".to_owned(),
         ]);
     }
     lines.push(again);
     lines
 }
 
-/// How to make the GitHub App; nothing but GitHub's own pages can.
+/// Returns the steps to create the GitHub App, which only GitHub's own pages can do.
 fn manifest_steps(forge: &ForgeConfig, public: &str, url: &str) -> Vec<String> {
     let web = forge.url.as_str().trim_end_matches('/');
     let manifest = MANIFEST.replace("https://ralph.example.org/webhooks/github", url);
     let manifest = manifest.replace("https://ralph.example.org", public.trim_end_matches('/'));
     let settings = manifest.lines().filter(|line| !line.starts_with('#')).map(|line| format!("    {line}"));
     let mut lines = vec![
-        "a GitHub App has one webhook for all its repositories; it is part of the App's settings:".to_owned(),
+        "a GitHub App has one webhook for all its repositories, in the App's settings:".to_owned(),
         format!("1. open {web}/settings/apps/new (for an organisation: {web}/organizations/NAME/settings/apps/new)"),
-        "2. give it these settings, and the webhook secret that the configuration names:".to_owned(),
+        "2. enter these settings, and the webhook secret from the configuration:".to_owned(),
         String::new(),
     ];
     lines.extend(settings);
     lines.extend([
         String::new(),
-        "3. make a private key for it, and put the file where `private_key_file` says".to_owned(),
-        "4. install it on the repositories; `ralph-bot check` says whether it works".to_owned(),
+        "3. generate a private key and store it as `private_key_file`".to_owned(),
+        "4. install the App on the repositories and run `ralph-bot check`".to_owned(),
     ]);
     lines
 }
@@ -234,18 +235,18 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     }
 
     #[tokio::test]
-    async fn a_webhook_is_made_and_its_test_delivery_arrives() {
+    async fn webhook_is_created_and_tested() {
         let (forge, token) = forge_with_repo().await;
         let port = free_port();
         let config = config(forge.url().as_str(), &token, port, port);
         let names = ["Team/App".to_owned()];
-        let outcome = create(&config, &config.forges[0], &names, PATIENCE).await.expect("made");
+        let outcome = create(&config, &config.forges[0], &names, DELIVERY_TIMEOUT).await.expect("made");
         assert!(outcome.good, "{outcome:?}");
-        assert!(outcome.lines[0].ends_with("is set up, its test delivery arrived"), "{outcome:?}");
+        assert!(outcome.lines[0].ends_with("is configured; the test delivery arrived"), "{outcome:?}");
     }
 
     #[tokio::test]
-    async fn a_delivery_that_does_not_arrive_comes_with_advice() {
+    async fn missing_delivery_prints_advice() {
         let (forge, token) = forge_with_repo().await;
         let config = config(forge.url().as_str(), &token, free_port(), free_port());
         let names = ["team/app".to_owned()];
@@ -264,16 +265,16 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         let mut config = config(forge.url().as_str(), &token, port, port);
         let fails = async |config: &Config, name: &str| {
             let names = [name.to_owned()];
-            create(config, &config.forges[0], &names, PATIENCE).await.expect_err(name).to_string()
+            create(config, &config.forges[0], &names, DELIVERY_TIMEOUT).await.expect_err(name).to_string()
         };
-        assert!(fails(&config, "team/other").await.contains("it sees team/app"));
-        assert!(fails(&config, "team/app").await.contains("stop the service for this"));
+        assert!(fails(&config, "team/other").await.contains("it can access team/app"));
+        assert!(fails(&config, "team/app").await.contains("stop the service during the test"));
         config.server.public_url = None;
         assert!(fails(&config, "team/app").await.contains("public_url"));
     }
 
     #[tokio::test]
-    async fn an_app_is_made_by_hand() {
+    async fn app_is_created_by_hand() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("key.pem"), "key").expect("written");
         let text = "server: { public_url: 'https://r.example.net/' }
@@ -282,7 +283,7 @@ backends: { mine: { type: script, command: [sh] } }
 ";
         let file = folder.path().join("ralph-control.yaml");
         let config = Config::parse(&file, text, &Env::of([("S", SECRET)])).expect("valid");
-        let outcome = create(&config, &config.forges[0], &[], PATIENCE).await.expect("told");
+        let outcome = create(&config, &config.forges[0], &[], DELIVERY_TIMEOUT).await.expect("told");
         let text = outcome.lines.join("\n");
         assert!(outcome.good && text.contains("https://github.com/settings/apps/new"), "{text}");
         assert!(text.contains("url: https://r.example.net/webhooks/gh\n"), "{text}");

@@ -1,4 +1,4 @@
-//! What `local` tells while its loop runs: news made from the loop as it goes, as lines for people or as JSON.
+//! Progress of `local`, as lines for people or as JSON.
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -9,18 +9,18 @@ use crate::domain::model::ids::Money;
 use crate::domain::model::task::{CheckOutcome, CheckReport};
 use crate::forge::local::LocalMessage;
 
-/// Lines of a failed check's output that are shown.
+/// Number of lines shown of a failed check's output.
 const OUTPUT_LINES: usize = 8;
 
-/// Something worth a line.
+/// Event of a loop.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum News {
-    /// What the work is measured by, and how that stands before it.
-    Baseline { held: usize, checks: Vec<Failing>, total: usize },
-    /// An iteration began.
+pub(super) enum ProgressEvent {
+    /// Checks before the first iteration.
+    Baseline { held: usize, checks: Vec<FailedCheck>, total: usize },
+    /// Start of an iteration.
     Began { iteration: u32, of: u32 },
-    /// An iteration ended.
+    /// End of an iteration.
     Iteration {
         iteration: u32,
         summary: String,
@@ -33,25 +33,25 @@ pub(super) enum News {
         removed: u64,
         cost_usd: f64,
         seconds: u64,
-        failing: Vec<Failing>,
+        failing: Vec<FailedCheck>,
     },
-    /// The state changed.
+    /// Change of the state.
     State { state: String, why: String },
-    /// A signal came.
+    /// Signal received.
     Interrupted { branch: Option<String> },
-    /// It is over.
+    /// End of the loop.
     Ended { state: String, good: bool, why: String, branch: Option<String>, diff: Option<String> },
 }
 
-/// A check that does not hold.
+/// Failed check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Failing {
+pub(super) struct FailedCheck {
     command: String,
     why: String,
     output: Vec<String>,
 }
 
-impl Failing {
+impl FailedCheck {
     fn of(report: &CheckReport) -> Vec<Self> {
         let one = |outcome: &CheckOutcome| {
             let lines: Vec<_> = outcome.output.lines().map(one_line).filter(|line| !line.is_empty()).collect();
@@ -69,46 +69,46 @@ impl Failing {
     }
 }
 
-/// What was told of a loop so far.
+/// Events printed so far.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct LocalProgress {
     baseline: bool,
     began: u32,
     ended: u32,
     state: Option<LoopState>,
 }
 
-impl Progress {
-    /// What is new since the last look, in order.
-    pub(super) fn take(&mut self, current: &Loop) -> Vec<News> {
-        let mut news = Vec::new();
+impl LocalProgress {
+    /// Returns the events since the last call, in order.
+    pub(super) fn take(&mut self, current: &Loop) -> Vec<ProgressEvent> {
+        let mut events = Vec::new();
         if let (false, Some(report)) = (self.baseline, &current.baseline) {
             self.baseline = true;
             let (held, total) = (report.held(), report.outcomes.len());
-            news.push(News::Baseline { held, total, checks: Failing::of(report) });
+            events.push(ProgressEvent::Baseline { held, total, checks: FailedCheck::of(report) });
         }
         for iteration in &current.iterations {
             if iteration.number > self.began {
                 self.began = iteration.number;
-                news.push(News::Began { iteration: iteration.number, of: current.limits.iterations });
+                events.push(ProgressEvent::Began { iteration: iteration.number, of: current.limits.iterations });
             }
             if iteration.number > self.ended && iteration.ended_at.is_some() {
                 self.ended = iteration.number;
-                news.push(ended(iteration));
+                events.push(ended(iteration));
             }
         }
         let told = matches!(current.state, LoopState::Queued | LoopState::Running);
         if self.state != Some(current.state) && !told && current.state == LoopState::Waiting {
-            news.push(News::State { state: current.state.as_str().to_owned(), why: one_line(&current.why) });
+            events.push(ProgressEvent::State { state: current.state.as_str().to_owned(), why: one_line(&current.why) });
         }
         self.state = Some(current.state);
-        news
+        events
     }
 }
 
-fn ended(iteration: &Iteration) -> News {
+fn ended(iteration: &Iteration) -> ProgressEvent {
     let (added, removed) = iteration.stat.lines();
-    News::Iteration {
+    ProgressEvent::Iteration {
         iteration: iteration.number,
         summary: one_line(&iteration.report.summary),
         problem: one_line(&iteration.agent_problem),
@@ -120,12 +120,12 @@ fn ended(iteration: &Iteration) -> News {
         removed,
         cost_usd: iteration.cost.usd(),
         seconds: iteration.agent_ms / 1000,
-        failing: Failing::of(&iteration.checks),
+        failing: FailedCheck::of(&iteration.checks),
     }
 }
 
-impl News {
-    /// One JSON line, or lines for people.
+impl ProgressEvent {
+    /// Formats the event as one JSON line or as text.
     pub(super) fn text(&self, json: bool) -> String {
         if json {
             return serde_json::to_string(self).unwrap_or_default() + "\n";
@@ -134,19 +134,21 @@ impl News {
         let yellow = AnsiColor::Yellow.on_default().bold();
         match self {
             Self::Baseline { held, total, checks } => {
-                let failing: String = checks.iter().map(Failing::lines).collect();
-                format!("{bold}before{bold:#}: {held} of {total} checks hold\n{failing}")
+                let failing: String = checks.iter().map(FailedCheck::lines).collect();
+                format!("{bold}before{bold:#}: {held} of {total} checks pass\n{failing}")
             }
-            Self::Began { iteration, of } => format!("{bold}iteration {iteration} of {of}{bold:#}: the agent runs\n"),
+            Self::Began { iteration, of } => {
+                format!("{bold}iteration {iteration} of {of}{bold:#}: running the agent\n")
+            }
             Self::Iteration { summary, problem, held, total, percent, failing, .. } => {
                 let said = [summary, problem].into_iter().filter(|text| !text.is_empty());
                 let said: String = said.map(|text| format!("    {text}\n")).collect();
-                let failing: String = failing.iter().map(Failing::lines).collect();
-                format!("  {held} of {total} checks hold, {percent}% done; {}\n{said}{failing}", self.size())
+                let failing: String = failing.iter().map(FailedCheck::lines).collect();
+                format!("  {held} of {total} checks pass, {percent} % done; {}\n{said}{failing}", self.size())
             }
             Self::State { state, why } => format!("{yellow}{state}{yellow:#}: {why}\n"),
             Self::Interrupted { branch } => {
-                let kept = branch.as_ref().map(|branch| format!("; what was committed is on {branch}"));
+                let kept = branch.as_ref().map(|branch| format!("; committed work is on {branch}"));
                 format!("{yellow}stopping{yellow:#}{}\n", kept.unwrap_or_default())
             }
             Self::Ended { state, good, why, branch, diff } => {
@@ -158,7 +160,7 @@ impl News {
         }
     }
 
-    /// How much an iteration changed and took.
+    /// Formats the size, duration and cost of an iteration.
     fn size(&self) -> String {
         let Self::Iteration { files, added, removed, cost_usd, seconds, .. } = self else { return String::new() };
         let cost = Money::from_usd(*cost_usd);
@@ -168,8 +170,8 @@ impl News {
     }
 }
 
-/// Prints what would be said on a forge: all of it for programs; for people what needs them, as the rest is in the news.
-pub(super) fn tell_said(said: &LocalMessage, json: bool) {
+/// Prints texts that would be posted on a forge: all of them as JSON; for people only escalations.
+pub(super) fn print_forge_output(said: &LocalMessage, json: bool) {
     let text = match said {
         said if json => serde_json::to_string(said).unwrap_or_default() + "\n",
         LocalMessage::Issue { title, .. } => {
@@ -178,6 +180,6 @@ pub(super) fn tell_said(said: &LocalMessage, json: bool) {
         }
         LocalMessage::Comment { .. } | LocalMessage::Pull { .. } => return,
     };
-    // Whoever reads has gone away; the loop goes on.
+    // A closed pipe does not stop the loop.
     let _ = print(&text);
 }

@@ -32,14 +32,14 @@ async fn repository(folder: &Path) -> PathBuf {
     repo
 }
 
-struct Setup {
+struct LocalSetup {
     folder: tempfile::TempDir,
     repo: PathBuf,
     global: Global,
     env: Env,
 }
 
-async fn setup(script: &str) -> Setup {
+async fn setup(script: &str) -> LocalSetup {
     let folder = tempfile::tempdir().expect("a folder");
     let repo = repository(folder.path()).await;
     let file = folder.path().join("ralph-control.yaml");
@@ -52,18 +52,18 @@ backends: {{ mine: {{ type: script, command: [sh, -c, {}] }} }}
     std::fs::write(&file, text).expect("written");
     let global = Global { config: Some(file), json: true, color: Color::Never };
     let env = Env::of([("PATH", PATH), ("HOME", "/")]);
-    Setup { folder, repo, global, env }
+    LocalSetup { folder, repo, global, env }
 }
 
-fn args(setup: &Setup, more: &[&str]) -> LocalArgs {
+fn args(setup: &LocalSetup, more: &[&str]) -> LocalArgs {
     #[derive(clap::Parser)]
-    struct Line {
+    struct LocalLine {
         #[command(flatten)]
         args: LocalArgs,
     }
     let repo = setup.repo.display().to_string();
     let line = ["x", "--repo", &repo].into_iter().chain(more.iter().copied());
-    <Line as clap::Parser>::try_parse_from(line).expect("arguments").args
+    <LocalLine as clap::Parser>::try_parse_from(line).expect("arguments").args
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +118,7 @@ async fn what_cannot_be_worked_on_is_told_before_anything_runs() {
     fails(&["--task", "x", "--check", " "], "--check number 1 is empty").await;
     fails(&["--task", "x", "--backend", "other"], "there is no backend `other`; there is mine").await;
 
-    let lost = Setup { repo: setup.folder.path().to_path_buf(), ..self::setup("true").await };
+    let lost = LocalSetup { repo: setup.folder.path().to_path_buf(), ..self::setup("true").await };
     let error = local(&args(&lost, &["--task", "x"]), &lost.global, &lost.env).await.expect_err("no repository");
     assert!(error.to_string().contains("is in no git repository"), "{error}");
 

@@ -35,37 +35,39 @@ fn start(number: u64) -> LoopStart {
     }
 }
 
-struct Setup {
+struct LoopsSetup {
     _folder: tempfile::TempDir,
     path: std::path::PathBuf,
     own: Store,
 }
 
 /// A service's database with one queued loop, `r-1-aaaaaa`.
-async fn setup() -> Setup {
+async fn setup() -> LoopsSetup {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     let own = Store::open(&path).expect("opened");
     let now = Clock::System.now();
     assert!(own.write(move |c| loops::begin(c, start(1), "first", now)).await.expect("written"));
-    Setup { _folder: folder, path, own }
+    LoopsSetup { _folder: folder, path, own }
 }
 
 fn args(line: &str) -> LoopsArgs {
     #[derive(clap::Parser)]
-    struct Line {
+    struct LoopsLine {
         #[command(flatten)]
         args: LoopsArgs,
     }
-    <Line as clap::Parser>::try_parse_from(std::iter::once("x").chain(line.split(' '))).expect("arguments").args
+    <LoopsLine as clap::Parser>::try_parse_from(std::iter::once("x").chain(line.split(' '))).expect("arguments").args
 }
 
 async fn run(store: &Store, line: &str, patience: Duration) -> CliResult {
-    Shell { store, agents: vec!["mine".into()], json: true, clock: Clock::System, patience }.run(&args(line)).await
+    LoopsShell { store, agents: vec!["mine".into()], json: true, clock: Clock::System, reply_timeout: patience }
+        .run(&args(line))
+        .await
 }
 
 /// Runs a command while a service takes the steps.
-async fn run_served(setup: &Setup, beside: &Store, line: &str) -> CliResult {
+async fn run_served(setup: &LoopsSetup, beside: &Store, line: &str) -> CliResult {
     let serve = async {
         loop {
             let now = Clock::System.now();
@@ -74,12 +76,12 @@ async fn run_served(setup: &Setup, beside: &Store, line: &str) -> CliResult {
         }
     };
     tokio::select! {
-        outcome = run(beside, line, PATIENCE) => outcome,
+        outcome = run(beside, line, REPLY_TIMEOUT) => outcome,
         () = serve => unreachable!("it never ends"),
     }
 }
 
-async fn state(setup: &Setup) -> Loop {
+async fn state(setup: &LoopsSetup) -> Loop {
     setup.own.read(|c| loops::get(c, &LoopId::new("r-1-aaaaaa"))).await.expect("read").expect("a loop")
 }
 
@@ -109,7 +111,7 @@ async fn loops_are_paused_resumed_and_ended_beside_the_service() {
 
     assert_eq!(code(run_served(&setup, &beside, "pause r-1-aaaaaa").await), success);
     for wrong in ["--backend other", "--base a..b", "--check \t"] {
-        let error = run(&beside, &format!("resume r-1-aaaaaa {wrong}"), PATIENCE).await.expect_err(wrong);
+        let error = run(&beside, &format!("resume r-1-aaaaaa {wrong}"), REPLY_TIMEOUT).await.expect_err(wrong);
         assert_eq!(error.exit_code(), 2, "{error}");
     }
     let other = "resume r-1-aaaaaa --check make --check ./lint --backend mine --base next";
@@ -123,11 +125,11 @@ async fn loops_are_paused_resumed_and_ended_beside_the_service() {
     assert_eq!(code(run_served(&setup, &beside, "abort r-1-aaaaaa no longer needed").await), success);
     let ended = state(&setup).await;
     assert_eq!((ended.state, ended.why.as_str()), (LoopState::Aborted, "the operator ended it: no longer needed"));
-    let error = run(&beside, "resume r-1-aaaaaa", PATIENCE).await.expect_err("it ended");
+    let error = run(&beside, "resume r-1-aaaaaa", REPLY_TIMEOUT).await.expect_err("it ended");
     assert!(error.to_string().starts_with("r-1-aaaaaa is aborted; set the label again"), "{error}");
     assert_eq!(error.exit_code(), 1);
     for line in ["list", "list --all", "show r-1-aaaaaa", "show r-1-aaaaaa --audit"] {
-        assert_eq!(code(run(&beside, line, PATIENCE).await), success, "{line}");
+        assert_eq!(code(run(&beside, line, REPLY_TIMEOUT).await), success, "{line}");
     }
 }
 
@@ -146,11 +148,11 @@ async fn a_command_waits_for_a_service_that_does_not_run() {
 async fn an_unknown_loop_gets_the_nearest() {
     let setup = setup().await;
     for line in ["show r-1-aaaaab", "pause r-1-aaaaab", "abort r-1-aaaaab why"] {
-        let error = run(&setup.own, line, PATIENCE).await.expect_err("no such loop");
+        let error = run(&setup.own, line, REPLY_TIMEOUT).await.expect_err("no such loop");
         assert_eq!(error.to_string(), "there is no loop r-1-aaaaab; did you mean r-1-aaaaaa?");
     }
-    let error = run(&setup.own, "show zzz", PATIENCE).await.expect_err("no such loop");
-    assert!(error.to_string().ends_with("`ralph-bot loops list --all` lists them"), "{error}");
+    let error = run(&setup.own, "show zzz", REPLY_TIMEOUT).await.expect_err("no such loop");
+    assert!(error.to_string().ends_with("`ralph-bot loops list --all` lists all loops"), "{error}");
 }
 
 #[test]

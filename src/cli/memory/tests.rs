@@ -11,15 +11,16 @@ fn args(line: &str) -> MemoryArgs {
 
 fn parse(line: &str) -> Result<MemoryArgs, clap::Error> {
     #[derive(clap::Parser)]
-    struct Line {
+    struct MemoryLine {
         #[command(flatten)]
         args: MemoryArgs,
     }
-    <Line as clap::Parser>::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).map(|line| line.args)
+    <MemoryLine as clap::Parser>::try_parse_from(std::iter::once("x").chain(line.split_whitespace()))
+        .map(|line| line.args)
 }
 
 async fn run(store: &Store, line: &str) -> CliResult {
-    Shell { store, settings: MemorySettings::default(), json: true, now: Timestamp(1_000) }.run(&args(line)).await
+    MemoryShell { store, settings: MemorySettings::default(), json: true, now: Timestamp(1_000) }.run(&args(line)).await
 }
 
 /// A database with three rules.
@@ -71,12 +72,13 @@ async fn an_export_is_imported_whole_or_not_at_all() {
     let (store, _) = setup().await;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("learnings.jsonl");
-    let shell = Shell { store: &store, settings: MemorySettings::default(), json: false, now: Timestamp(1_000) };
+    let shell = MemoryShell { store: &store, settings: MemorySettings::default(), json: false, now: Timestamp(1_000) };
     shell.export(Some(&file)).await.expect("exported");
     let refused = shell.export(Some(&file)).await.expect_err("it is there");
-    assert!(refused.to_string().contains("cannot be written"), "{refused}");
+    assert!(refused.to_string().contains("could not write"), "{refused}");
     let other = Store::in_memory().expect("opened");
-    let importing = Shell { store: &other, settings: MemorySettings::default(), json: false, now: Timestamp(1_000) };
+    let importing =
+        MemoryShell { store: &other, settings: MemorySettings::default(), json: false, now: Timestamp(1_000) };
     let text = std::fs::read_to_string(&file).expect("read");
     let broken = folder.path().join("broken.jsonl");
     std::fs::write(&broken, format!("{text}{text}{{\"checksum\"\n")).expect("written");
@@ -96,7 +98,7 @@ async fn what_is_shown_moves_no_cursor() {
     let (store, ids) = setup().await;
     let id = ids[2].clone();
     let learning = store.write(move |c| memory::get(c, &id, Timestamp(1))).await.expect("read").expect("it is there");
-    let shell = Shell { store: &store, settings: MemorySettings::default(), json: false, now: Timestamp(1_000) };
+    let shell = MemoryShell { store: &store, settings: MemorySettings::default(), json: false, now: Timestamp(1_000) };
     let table = shell.table(std::iter::once((&learning, "+3 points")));
     assert!(
         !table.contains('\u{1b}') && table.contains("Keep the parser pure") && table.contains("[+3 points]"),

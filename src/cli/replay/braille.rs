@@ -1,16 +1,16 @@
-//! A canvas of terminal characters for the plotting library: two by four braille dots a character, text in characters.
+//! Canvas of terminal characters for the plotting library: 2x4 braille dots per character.
 
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind};
 
-/// Dots of a character, across and down.
+/// Number of dots per character, horizontally and vertically.
 const DOTS: (i32, i32) = (2, 4);
 /// First character of the braille block.
 const BRAILLE: u32 = 0x2800;
-/// Bit of the dot at (across, down).
+/// Bit of each dot, by row and column.
 const BITS: [[u8; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 
-/// One character of the canvas.
+/// Character of the canvas.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Cell {
     dots: u8,
@@ -18,7 +18,7 @@ struct Cell {
     color: (u8, u8, u8),
 }
 
-/// The canvas; write [`Canvas::text`] when everything is drawn.
+/// Canvas; [`Canvas::text`] returns the result.
 #[derive(Debug, Clone)]
 pub(super) struct Canvas {
     columns: i32,
@@ -26,9 +26,9 @@ pub(super) struct Canvas {
     cells: Vec<Cell>,
 }
 
-/// Nothing can go wrong.
+/// Error type of an infallible canvas.
 #[derive(Debug, thiserror::Error)]
-#[error("the canvas cannot be drawn on")]
+#[error("could not draw on the canvas")]
 pub(super) struct Never;
 
 impl Canvas {
@@ -37,7 +37,7 @@ impl Canvas {
         Self { columns: i32::from(columns), rows: i32::from(rows), cells }
     }
 
-    /// What was drawn, with colours, a line a row.
+    /// Returns the drawing with colours, one line per row.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for row in self.cells.chunks(self.columns.max(1) as usize) {
@@ -129,7 +129,7 @@ impl DrawingBackend for &mut Canvas {
         Ok(())
     }
 
-    /// A circle is its middle; a terminal has no room for more.
+    /// Draws only the centre: a terminal has no room for a circle.
     fn draw_circle<S: BackendStyle>(
         &mut self,
         center: BackendCoord,

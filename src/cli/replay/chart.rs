@@ -1,5 +1,4 @@
-//! A replay as a chart, in an SVG file and on a terminal: completion and the control signal, the terms, the gains, and
-//! what was found and done about it.
+//! Chart of a replay, as SVG and for terminals: completion and control signal, terms, gains, and detections.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -11,56 +10,56 @@ use crate::domain::supervision::SupervisionReview;
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::supervision::replay::ReplayLine;
 
-/// Size of the picture.
+/// Size of the SVG, in pixels.
 const SIZE: (u32, u32) = (1000, 840);
-/// Height of the title.
+/// Height of the title, in pixels.
 const TITLE: u32 = 44;
-/// Height of the part that marks what was found.
+/// Height of the detections panel, in pixels.
 const MARKS: u32 = 150;
-/// Characters of the chart on a terminal.
+/// Width of the chart on a terminal, in characters.
 const COLUMNS: u16 = 100;
-/// Rows of each part on a terminal.
+/// Height of each panel on a terminal, in rows.
 const ROWS: u16 = 12;
 
 const INK: RGBColor = RGBColor(40, 44, 52);
 const FAINT: RGBColor = RGBColor(222, 225, 230);
 const GREY: RGBColor = RGBColor(120, 125, 135);
-// Colours that are told apart also without red and green.
+// Colours that are distinguishable with red-green colour blindness.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(213, 94, 0);
 const TEAL: RGBColor = RGBColor(0, 158, 115);
 const PINK: RGBColor = RGBColor(204, 121, 167);
 const AMBER: RGBColor = RGBColor(230, 159, 0);
 
-/// Values over the iterations.
+/// Points of a line: iteration and value.
 type Series = Vec<(f64, f64)>;
 
-/// One part of the chart: its name, and its series with names and colours.
+/// Panel of the chart, with named and coloured series.
 struct Panel {
     name: &'static str,
     series: Vec<(&'static str, RGBColor, Series)>,
-    /// Least and greatest value.
+    /// Minimum and maximum value.
     range: (f64, f64),
 }
 
-/// The chart as SVG.
+/// Draws the chart as SVG.
 pub(super) fn svg(title: &str, reviews: &[(Record, SupervisionReview)]) -> Result<String, String> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        draw_svg(&area, title, reviews).map_err(|error| format!("the chart cannot be drawn: {error}"))?;
+        draw_svg(&area, title, reviews).map_err(|error| format!("could not draw the chart: {error}"))?;
     }
     Ok(text)
 }
 
-/// The chart for a terminal.
+/// Draws the chart for a terminal.
 pub(super) fn terminal(reviews: &[(Record, SupervisionReview)]) -> Result<String, String> {
     let mut text = String::new();
     for panel in panels(reviews) {
         let mut canvas = Canvas::new(COLUMNS, ROWS);
         {
             let area = (&mut canvas).into_drawing_area();
-            draw_terminal(&area, &panel, reviews).map_err(|error| format!("the chart cannot be drawn: {error}"))?;
+            draw_terminal(&area, &panel, reviews).map_err(|error| format!("could not draw the chart: {error}"))?;
         }
         text.push('\n');
         text.push_str(&legend(&panel));
@@ -105,7 +104,7 @@ fn panels(reviews: &[(Record, SupervisionReview)]) -> [Panel; 3] {
     ]
 }
 
-/// First and last iteration, with some room.
+/// First and last iteration, with a margin.
 fn span(reviews: &[(Record, SupervisionReview)]) -> (f64, f64) {
     let number = |(_, review): &(Record, SupervisionReview)| review.control.iteration as f64;
     let numbers = || reviews.iter().map(number);
@@ -163,7 +162,7 @@ fn draw_panel<B: DrawingBackend>(
     for (at, color) in stops(reviews) {
         chart.draw_series(LineSeries::new([(at, low), (at, high + 0.05 * (high - low))], color.mix(0.35)))?;
     }
-    // Names stand at the right, in the order of the last values, where they do not cover each other.
+    // Labels at the right, sorted by the last value, so that they do not overlap.
     let mut ends: Vec<(f64, &str, RGBColor)> =
         panel.series.iter().filter_map(|(name, color, points)| Some((points.last()?.1, *name, *color))).collect();
     ends.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -184,7 +183,7 @@ fn draw_panel<B: DrawingBackend>(
     Ok(())
 }
 
-/// Iterations after which a REDIRECT was given or the loop was stopped, each with its colour.
+/// Iterations with a new REDIRECT, PAUSE or ABORT, each with its colour.
 fn stops(reviews: &[(Record, SupervisionReview)]) -> Vec<(f64, RGBColor)> {
     let mark = |(_, review): &(Record, SupervisionReview)| {
         let fresh = review.verdict.interventions.iter().filter(|done| done.fresh);
@@ -204,14 +203,14 @@ fn level_color(level: InterventionLevel) -> RGBColor {
     }
 }
 
-/// A row for each kind of detection, with a mark in each iteration that shows it; a filled one is a new intervention.
+/// Draws a row per kind of detection with a mark per iteration; filled marks are new interventions.
 fn draw_marks<B: DrawingBackend>(part: &DrawingArea<B, Shift>, reviews: &[(Record, SupervisionReview)]) -> Drawn<B> {
     let mut kinds: Vec<_> =
         reviews.iter().flat_map(|(_, review)| &review.verdict.interventions).map(|done| done.kind).collect();
     kinds.sort();
     kinds.dedup();
     let text = |size, color: &RGBColor| ("sans-serif", size).into_font().color(color);
-    let head = if kinds.is_empty() { "nothing was found" } else { "found, and done about it" };
+    let head = if kinds.is_empty() { "no detections" } else { "detections and actions" };
     part.draw(&Text::new(head, (24, 16), text(14, &INK)))?;
     let levels =
         [InterventionLevel::Log, InterventionLevel::Warn, InterventionLevel::Redirect, InterventionLevel::Pause];

@@ -1,4 +1,4 @@
-//! `--compare`: two files of settings side by side over a folder of traces.
+//! `--compare`: compares two settings files over a folder of traces.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,35 +9,35 @@ use super::{push_json, read, table};
 use crate::cli::{CliResult, one_line, print};
 use crate::domain::supervision::replay::{Comparison, Trace, TraceOutcome, compare};
 
-/// Widest name of a trace in the table, characters.
+/// Maximum width of a trace's name, in characters.
 const NAME_MAX: usize = 32;
 
-/// One trace in JSON.
+/// Comparison of one trace, in JSON.
 #[derive(Serialize)]
-struct Row<'a> {
+struct ComparisonRow<'a> {
     trace: &'a str,
     a: TraceOutcome,
     b: TraceOutcome,
 }
 
-/// All traces in JSON.
+/// Totals over all traces, in JSON.
 #[derive(Serialize)]
-struct Sum {
+struct ComparisonTotals {
     a: Comparison,
     b: Comparison,
 }
 
-pub(super) fn run(place: &Path, files: [&PathBuf; 2], json: bool) -> CliResult {
+pub(super) fn run(traces_path: &Path, files: [&PathBuf; 2], json: bool) -> CliResult {
     let settings = [read::settings_of(files[0])?, read::settings_of(files[1])?].map(Option::unwrap_or_default);
-    let (names, traces): (Vec<String>, Vec<Trace>) = read::traces(place)?.into_iter().unzip();
+    let (names, traces): (Vec<String>, Vec<Trace>) = read::traces(traces_path)?.into_iter().unzip();
     let [(of_a, a), (of_b, b)] = settings.map(|settings| compare(&traces, &settings));
-    let rows = names.iter().zip(of_a.into_iter().zip(of_b)).map(|(name, (a, b))| Row { trace: name, a, b });
+    let rows = names.iter().zip(of_a.into_iter().zip(of_b)).map(|(name, (a, b))| ComparisonRow { trace: name, a, b });
     let mut text = String::new();
     if json {
         for row in rows {
             push_json(&mut text, &row)?;
         }
-        push_json(&mut text, &Sum { a, b })?;
+        push_json(&mut text, &ComparisonTotals { a, b })?;
         return print(&text);
     }
     let heads = files.map(|file| read::name(file));
@@ -65,10 +65,10 @@ fn line(text: &mut String, name: &str, cells: [&str; 2]) {
 
 fn cell(outcome: TraceOutcome) -> String {
     let remark = match outcome {
-        TraceOutcome { stopped: true, .. } => ", a healthy loop stopped".to_owned(),
-        TraceOutcome { disturbed: true, .. } => ", a healthy loop disturbed".to_owned(),
+        TraceOutcome { stopped: true, .. } => ", stopped a healthy loop".to_owned(),
+        TraceOutcome { disturbed: true, .. } => ", disturbed a healthy loop".to_owned(),
         TraceOutcome { saved: 0, .. } => String::new(),
-        TraceOutcome { saved, .. } => format!(", {saved} saved"),
+        TraceOutcome { saved, .. } => format!(", {saved} iterations saved"),
     };
-    format!("{}{remark}", table::how_it_ended(outcome.ended))
+    format!("{}{remark}", table::end_words(outcome.ended))
 }

@@ -1,4 +1,4 @@
-//! Reads traces and settings; what is wrong with them is wrong usage, told with file and line.
+//! Reads traces and settings. Errors name file and line and are usage errors.
 
 use std::path::{Path, PathBuf};
 
@@ -9,38 +9,38 @@ use crate::config::{Env, operator_file};
 use crate::domain::supervision::SupervisionSettings;
 use crate::domain::supervision::replay::Trace;
 
-/// Largest file that is read, bytes.
+/// Maximum size of a file, in bytes.
 const FILE_MAX: u64 = 1 << 28;
-/// Keys of a file of settings that count here.
+/// Relevant keys of a settings file.
 const SECTIONS: [&str; 4] = ["preset", "control", "oversight", "strategy"];
 
-/// A file's name for people.
+/// Name of a file without its extension.
 pub(super) fn name(path: &Path) -> String {
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// The trace in a file.
+/// Reads the trace in a file.
 pub(super) fn trace(path: &Path) -> Result<Trace, CliError> {
     let trace = Trace::parse(&text(path)?).map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
     match trace.records.is_empty() {
-        true => Err(CliError::Usage(format!("{}: there is no record in it", path.display()))),
+        true => Err(CliError::Usage(format!("{}: the trace is empty", path.display()))),
         false => Ok(trace),
     }
 }
 
-/// The traces of a folder (files that end in `.jsonl`, by name), or the one in a file, each with its name.
+/// Reads the traces of a folder (`*.jsonl`, sorted by name) or of one file, each with its name.
 pub(super) fn traces(path: &Path) -> Result<Vec<(String, Trace)>, CliError> {
     if !path.is_dir() {
         return Ok(vec![(name(path), trace(path)?)]);
     }
-    let unreadable = |error| CliError::Usage(format!("{}: not readable: {error}", path.display()));
+    let unreadable = |error| CliError::Usage(format!("{}: could not read: {error}", path.display()));
     let entries: Result<Vec<_>, _> = std::fs::read_dir(path).map_err(unreadable)?.collect();
     let is_trace = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "jsonl");
     let mut files: Vec<PathBuf> =
         entries.map_err(unreadable)?.into_iter().map(|entry| entry.path()).filter(is_trace).collect();
     files.sort();
     if files.is_empty() {
-        return Err(CliError::Usage(format!("{}: there is no file that ends in .jsonl", path.display())));
+        return Err(CliError::Usage(format!("{}: the folder contains no .jsonl file", path.display())));
     }
     files.iter().map(|file| Ok((name(file), trace(file)?))).collect()
 }
@@ -48,15 +48,15 @@ pub(super) fn traces(path: &Path) -> Result<Vec<(String, Trace)>, CliError> {
 /// Returns the supervision settings of the configuration file; the defaults if there is no file, or if it sets none.
 ///
 /// # Errors
-/// If the file was named and does not exist, or if it is invalid.
+/// Fails if the file was named and does not exist, or if it is invalid.
 pub fn settings(explicit: Option<&Path>, env: &Env) -> Result<SupervisionSettings, CliError> {
     let path = operator_file(explicit, env);
     let set = if explicit.is_none() && !path.exists() { None } else { settings_of(&path)? };
     Ok(set.unwrap_or_default())
 }
 
-/// The settings in a YAML file: its keys `control`, `oversight` and `strategy` over the preset that it names; `None` where an
-/// operator's file has none of them.
+/// Reads the keys `control`, `oversight` and `strategy` of a YAML file on top of its `preset`; `None` if an operator's file has
+/// none of them.
 pub(super) fn settings_of(path: &Path) -> Result<Option<SupervisionSettings>, CliError> {
     let wrong = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
     let text = text(path)?;
@@ -68,32 +68,32 @@ pub(super) fn settings_of(path: &Path) -> Result<Option<SupervisionSettings>, Cl
     let sections = match &file {
         Value::Null => return Ok(None),
         Value::Object(keys) if SECTIONS.iter().any(|section| keys.contains_key(*section)) => keys,
-        // No service runs without a forge, so that this is the file of one and not a slip of the pen.
+        // A file with `forges` is an operator's file; any other without these keys is a mistake.
         Value::Object(keys) if keys.is_empty() || keys.contains_key("forges") => return Ok(None),
-        _ => return Err(wrong(format!("it has none of the keys {}", SECTIONS.join(", ")))),
+        _ => return Err(wrong(format!("the file has none of the keys {}", SECTIONS.join(", ")))),
     };
     let mut sections = sections.clone();
-    // A key without a value sets nothing.
+    // A key without a value counts as absent.
     sections.retain(|_, section| !section.is_null());
     SupervisionSettings::layered(&sections)
         .map(Some)
         .map_err(|problems| wrong(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
 }
 
-/// The text of a file.
+/// Reads a file as UTF-8.
 fn text(path: &Path) -> Result<String, CliError> {
     let wrong = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
-    let metadata = std::fs::metadata(path).map_err(|error| wrong(format!("not readable: {error}")))?;
+    let metadata = std::fs::metadata(path).map_err(|error| wrong(format!("could not read: {error}")))?;
     if metadata.is_dir() {
-        return Err(wrong("this is a folder; a file is needed".to_owned()));
+        return Err(wrong("expected a file, found a folder".to_owned()));
     }
     if metadata.len() > FILE_MAX {
-        return Err(wrong(format!("{} bytes are too many", metadata.len())));
+        return Err(wrong(format!("the file has {} bytes; the maximum is {FILE_MAX}", metadata.len())));
     }
-    let bytes = std::fs::read(path).map_err(|error| wrong(format!("not readable: {error}")))?;
+    let bytes = std::fs::read(path).map_err(|error| wrong(format!("could not read: {error}")))?;
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-        wrong(format!("line {line}: this is not UTF-8"))
+        wrong(format!("line {line}: invalid UTF-8"))
     })
 }

@@ -1,4 +1,4 @@
-//! A replay as a table for people.
+//! Table of a replay, for people.
 
 use std::fmt::Write as _;
 
@@ -11,12 +11,12 @@ use crate::domain::supervision::SupervisionReview;
 use crate::domain::supervision::oversight::{Health, InterventionLevel};
 use crate::domain::supervision::replay::{EndKind, PredictedEnd, ReplayLine, ReplaySummary};
 
-/// The whole text.
+/// Formats the table, with totals if `with_summary`.
 pub(super) fn text(reviews: &[(Record, SupervisionReview)], with_summary: bool) -> String {
     let bold = Style::new().bold();
     let mut text = format!(
-        "{bold}{:>4} {:>5} {:>5} {:>5} {:>6} {:>5}  {:<11} {:<12} {:>4}  {:<8}  found; done about it{bold:#}\n",
-        "", "done", "P", "I", "D", "u", "trend", "profile", "more", "strategy",
+        "{bold}{:>4} {:>5} {:>5} {:>5} {:>6} {:>5}  {:<11} {:<12} {:>4}  {:<8}  detections: action{bold:#}\n",
+        "", "done", "P", "I", "D", "u", "trend", "profile", "left", "strategy",
     );
     for (record, review) in reviews {
         row(&mut text, record, review);
@@ -57,7 +57,7 @@ fn row(text: &mut String, record: &Record, review: &SupervisionReview) {
     );
 }
 
-/// What was found and what was done about it; alarms that no detection took up stand alone.
+/// Formats detections with their actions, and alarms without a detection in parentheses.
 fn found(line: &ReplayLine) -> String {
     let done = |at: usize| line.interventions.get(at).map_or(InterventionLevel::Log, |done| done.level);
     let detections = line.detections.iter().enumerate();
@@ -74,10 +74,10 @@ fn found(line: &ReplayLine) -> String {
 
 fn summary(text: &mut String, summary: &ReplaySummary) {
     let ReplaySummary { iterations, alarms, severities, actions, detections, interventions, ended } = summary;
-    let _ = writeln!(text, "\n{iterations} iterations; {}", how_it_ended(*ended));
+    let _ = writeln!(text, "\n{iterations} iterations; {}", end_words(*ended));
     for (name, counts) in [
         ("alarms raised", counts(alarms)),
-        ("their severities", counts(severities)),
+        ("severities", counts(severities)),
         ("recommended", counts(actions)),
         ("detections", counts(detections)),
         ("interventions", counts(interventions)),
@@ -86,13 +86,13 @@ fn summary(text: &mut String, summary: &ReplaySummary) {
     }
 }
 
-/// Where a loop would have ended, for people.
-pub(super) fn how_it_ended(ended: Option<PredictedEnd>) -> String {
+/// Describes the end of a loop.
+pub(super) fn end_words(ended: Option<PredictedEnd>) -> String {
     match ended {
         Some(PredictedEnd { iteration, by: EndKind::Finished }) => format!("finished with iteration {iteration}"),
         Some(PredictedEnd { iteration, by: EndKind::Pause }) => format!("paused after iteration {iteration}"),
         Some(PredictedEnd { iteration, by: EndKind::Abort }) => format!("ended after iteration {iteration}"),
-        None => "it would go on".to_owned(),
+        None => "would continue".to_owned(),
     }
 }
 
@@ -101,7 +101,7 @@ fn counts(counts: &impl Serialize) -> String {
     counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The word that a value is in JSON.
+/// Serialized form of a unit variant.
 pub(super) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(word)) => word,

@@ -1,10 +1,10 @@
-//! What is told of backends that are there, old, given up, not logged in, or gone.
+//! Tests of backends that are present, old, discontinued, not logged in, or missing.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::*;
-use crate::cli::check::Outcome;
+use crate::cli::check::FindingStatus;
 
 /// A configuration with a program that prints `said` as its version, as the preset `name`.
 fn preset(folder: &Path, name: &str, said: &str, rest: &str) -> (Config, Env) {
@@ -37,7 +37,7 @@ async fn a_program_is_told_with_its_version_and_how_to_have_the_one_that_was_tri
         assert!(overview(&[other]).contains("0.1.0"));
     }
     let (config, env) = preset(folder.path(), "codex", "codex-cli 0.169.2", ", env: [OPENAI_API_KEY]");
-    assert_eq!(look(&config, &env).await[0].detail, "codex-cli 0.169.2; tried with 0.169");
+    assert_eq!(look(&config, &env).await[0].detail, "codex-cli 0.169.2; tested with 0.169");
 }
 
 #[tokio::test]
@@ -48,8 +48,8 @@ async fn a_program_that_is_there_and_has_a_key_is_as_it_should_be() {
     let (config, env) = preset(folder.path(), "claude", "2.1.197 (Claude Code)", rest);
     let findings = look(&config, &env).await;
     assert_eq!(findings.len(), 2);
-    assert!(findings.iter().all(|finding| finding.outcome == Outcome::Ok), "{findings:?}");
-    assert_eq!(findings[1].detail, "its runs do not see ANTHROPIC_API_KEY");
+    assert!(findings.iter().all(|finding| finding.status == FindingStatus::Ok), "{findings:?}");
+    assert_eq!(findings[1].detail, "hidden from runs: ANTHROPIC_API_KEY");
     let text = overview(&findings);
     assert_eq!(
         text,
@@ -67,30 +67,30 @@ async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do()
         look(&config, &env).await.remove(0)
     };
     let given_up = one("kimi", "kimi-cli is no longer maintained. Please use version 2.0 of the new one.").await;
-    assert!(given_up.outcome == Outcome::Fail && given_up.fix.contains("@moonshot-ai/kimi-code"), "{given_up:?}");
+    assert!(given_up.status == FindingStatus::Fail && given_up.fix.contains("@moonshot-ai/kimi-code"), "{given_up:?}");
     let nothing = one("aider", "hello").await;
-    assert!(nothing.outcome == Outcome::Fail && nothing.detail.contains("hello"), "{nothing:?}");
+    assert!(nothing.status == FindingStatus::Fail && nothing.detail.contains("hello"), "{nothing:?}");
     for (said, outcome) in [
-        ("codex-cli 0.169.0", Outcome::Ok),
-        ("codex-cli 0.200.1", Outcome::Ok),
-        ("codex-cli 0.40.0", Outcome::Warn),
-        ("codex-cli 1.0.0", Outcome::Warn),
+        ("codex-cli 0.169.0", FindingStatus::Ok),
+        ("codex-cli 0.200.1", FindingStatus::Ok),
+        ("codex-cli 0.40.0", FindingStatus::Warn),
+        ("codex-cli 1.0.0", FindingStatus::Warn),
     ] {
         let finding = one("codex", said).await;
-        assert_eq!(finding.outcome, outcome, "{finding:?}");
+        assert_eq!(finding.status, outcome, "{finding:?}");
     }
     let silent = one("gemini", "").await;
-    assert_eq!(silent.outcome, Outcome::Fail, "{silent:?}");
+    assert_eq!(silent.status, FindingStatus::Fail, "{silent:?}");
 
     let (config_gone, env) = config(folder.path(), "  claude: { command: [./gone] }\n");
     let gone = look(&config_gone, &env).await.remove(0);
-    assert!(gone.outcome == Outcome::Fail && gone.fix.contains("npm install"), "{gone:?}");
+    assert!(gone.status == FindingStatus::Fail && gone.fix.contains("npm install"), "{gone:?}");
     assert!(gone.detail.starts_with("there is no program"), "{gone:?}");
     assert!(overview(&[gone]).contains("claude   preset  agent  -"));
 
     let (config_bare, env) = preset(folder.path(), "claude", "2.1.197 (Claude Code)", "");
     let findings = look(&config_bare, &env).await;
-    assert_eq!(findings[1].outcome, Outcome::Warn);
+    assert_eq!(findings[1].status, FindingStatus::Warn);
     assert!(findings[1].detail.contains("login") && findings[1].fix.contains("ANTHROPIC_API_KEY"), "{findings:?}");
 }
 
@@ -101,13 +101,13 @@ async fn keys_that_runs_can_read_are_told() {
     let keys = async |name: &str, rest: &str| {
         let (config, env) = preset(folder.path(), name, "0.169.0", rest);
         let told = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("keys of"));
-        told.map(|finding| (finding.outcome, finding.detail))
+        told.map(|finding| (finding.status, finding.detail))
     };
-    let warned = Some((Outcome::Warn, "its runs can read ANTHROPIC_API_KEY".to_owned()));
+    let warned = Some((FindingStatus::Warn, "runs can read ANTHROPIC_API_KEY".to_owned()));
     assert_eq!(keys("codex", ", env: [ANTHROPIC_API_KEY, PATH]").await, warned);
     assert_eq!(keys("mine", ", type: script, env: [ANTHROPIC_API_KEY]").await, warned);
     assert_eq!(keys("mine", ", type: script, env: [PATH]").await, None);
-    let given = Some((Outcome::Ok, "its runs can read ANTHROPIC_API_KEY, as `hide_keys` says".to_owned()));
+    let given = Some((FindingStatus::Ok, "runs can read ANTHROPIC_API_KEY because `hide_keys` is off".to_owned()));
     assert_eq!(keys("mine", ", type: script, env: [ANTHROPIC_API_KEY], hide_keys: false").await, given);
 }
 
@@ -117,7 +117,7 @@ async fn a_backend_that_no_limit_of_money_holds_is_told() {
     let cost = async |name: &str, said: &str, rest: &str| {
         let (config, env) = preset(folder.path(), name, said, &format!(", env: [ANTHROPIC_API_KEY]{rest}"));
         let told = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("cost of"));
-        told.map(|finding| (finding.outcome, finding.detail, finding.fix))
+        told.map(|finding| (finding.status, finding.detail, finding.fix))
     };
     let opencode = "1.18.33";
     for (name, said, rest, told) in [
@@ -146,7 +146,7 @@ async fn a_backend_that_no_limit_of_money_holds_is_told() {
             "{name}{rest}: {found:?}"
         );
         assert!(
-            found.is_none_or(|(outcome, detail, _)| outcome == Outcome::Warn && detail.contains("limits of money"))
+            found.is_none_or(|(outcome, detail, _)| outcome == FindingStatus::Warn && detail.contains("cost limits"))
         );
     }
 }
@@ -159,7 +159,7 @@ async fn an_interface_that_is_not_there_is_told() {
         "  own: { type: internal, url: 'http://127.0.0.1:1', models: { default: x }, roles: [agent, assistant] }\n",
     );
     let finding = look(&config, &env).await.remove(0);
-    assert!(finding.outcome == Outcome::Fail && finding.fix.contains("`url`"), "{finding:?}");
+    assert!(finding.status == FindingStatus::Fail && finding.fix.contains("`url`"), "{finding:?}");
     assert!(overview(&[finding]).contains("own      internal  agent, assistant  -        x"));
 }
 

@@ -1,7 +1,7 @@
-//! Which workflows give something to the branches of loops, and what is said of them.
+//! Tests of workflows with and without secrets.
 
 use super::*;
-use crate::cli::check::Outcome;
+use crate::cli::check::FindingStatus;
 
 fn workflow(text: &str) -> TextFile {
     TextFile { path: ".github/workflows/ci.yml".into(), text: text.into() }
@@ -54,14 +54,14 @@ fn what_a_workflow_has_is_named() {
     assert_eq!(of("    env: { A: '${{ secrets.KEY }}', B: '${{ secrets[\"OTHER\"] }}' }"), ["KEY", "OTHER"]);
     assert_eq!(of("    env: { ALL: '${{ toJSON(secrets) }}' }"), ["all secrets"]);
     assert_eq!(of("    uses: ./.github/workflows/deploy.yml\n    secrets: inherit"), ["all secrets"]);
-    assert_eq!(of("    permissions: { contents: write, checks: read }"), ["a token that may write (contents)"]);
-    assert_eq!(of("    permissions: write-all"), ["a token that may write (everything)"]);
+    assert_eq!(of("    permissions: { contents: write, checks: read }"), ["a token with write access (contents)"]);
+    assert_eq!(of("    permissions: write-all"), ["a token with write access (everything)"]);
     assert!(of("    permissions: read-all").is_empty());
     let aware = "    if: ${{ !startsWith(github.head_ref, 'ralph/') }}\n    env: { A: '${{ secrets.KEY }}' }";
     assert!(of(aware).is_empty(), "its author thought of these branches");
     let common =
         "on: push\nenv: { A: '${{ secrets.KEY }}' }\npermissions: { id-token: write }\njobs: { one: { steps: [] } }";
-    assert_eq!(gives(common).expect("found").1, ["KEY", "a token that may write (id-token)"]);
+    assert_eq!(gives(common).expect("found").1, ["KEY", "a token with write access (id-token)"]);
 }
 
 /// S14.
@@ -71,18 +71,18 @@ fn what_to_do_is_told_for_each_event() {
     let both = told("[push, pull_request]").expect("told");
     assert_eq!(
         both.detail,
-        ".github/workflows/ci.yml runs by itself on push and pull_request of branches `ralph/…` and has NPM_TOKEN: what an \
-         agent wrote could take it"
+        ".github/workflows/ci.yml runs on push and pull_request of branches `ralph/…` with NPM_TOKEN; code of an agent could \
+         read it"
     );
     assert_eq!(
         both.fix,
-        "leave them out under `push` (`branches-ignore: ['ralph/**']`) and give its jobs `if: ${{ \
-         !startsWith(github.head_ref || github.ref_name, 'ralph/') }}`; checks that need no secrets can have a workflow of \
-         their own"
+        "exclude the branches under `push` (`branches-ignore: ['ralph/**']`) and add to its jobs `if: ${{ \
+         !startsWith(github.head_ref || github.ref_name, 'ralph/') }}`; move checks without secrets to a workflow of their \
+         own"
     );
     let push = told("push").expect("told");
-    assert!(push.outcome == Outcome::Warn && !push.fix.contains("head_ref"), "{push:?}");
+    assert!(push.status == FindingStatus::Warn && !push.fix.contains("head_ref"), "{push:?}");
     assert_eq!(told("workflow_dispatch"), None);
     let broken = judge("CI of acme/app", &workflow("on: [push\njobs: {"), "ralph/").expect("told");
-    assert!(broken.outcome == Outcome::Warn && broken.detail.contains("not understood"), "{broken:?}");
+    assert!(broken.status == FindingStatus::Warn && broken.detail.contains("could not parse"), "{broken:?}");
 }

@@ -1,9 +1,9 @@
-//! What is told of forges, their repositories, CI and teams, of the database, channels and the sandbox.
+//! Tests of forges, repositories, CI, teams, database, channels and sandbox.
 
 use std::path::Path;
 
 use super::*;
-use crate::cli::check::Outcome;
+use crate::cli::check::FindingStatus;
 use crate::config::ForgeKind;
 use crate::domain::knowledge::memory::{MemorySettings, remembered};
 use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, RepoId, RepoRef, Timestamp};
@@ -32,7 +32,7 @@ backends:
     (Config::parse(&folder.join("ralph-control.yaml"), &text, &env).expect("valid"), env)
 }
 
-fn of<'a>(findings: &'a [Finding], name: &str) -> &'a Finding {
+fn of<'a>(findings: &'a [CheckFinding], name: &str) -> &'a CheckFinding {
     findings.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("{name} in {findings:?}"))
 }
 
@@ -47,20 +47,20 @@ async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
 
     let findings = look(&config, &env).await;
     let account = of(&findings, "forge work");
-    assert!(account.outcome == Outcome::Ok && account.detail.ends_with("signed in as ralph"), "{account:?}");
+    assert!(account.status == FindingStatus::Ok && account.detail.ends_with("signed in as ralph"), "{account:?}");
     let permission = of(&findings, "repositories of work");
-    assert!(permission.outcome == Outcome::Fail && permission.fix.contains("administrator"), "{permission:?}");
-    assert_eq!(of(&findings, "webhook of work").outcome, Outcome::Warn);
-    assert_eq!(of(&findings, "backend gone").outcome, Outcome::Fail);
-    assert_eq!(of(&findings, "sandbox").outcome, Outcome::Warn);
-    assert!(of(&findings, "database").detail.starts_with("none yet"));
+    assert!(permission.status == FindingStatus::Fail && permission.fix.contains("administrator"), "{permission:?}");
+    assert_eq!(of(&findings, "webhook of work").status, FindingStatus::Warn);
+    assert_eq!(of(&findings, "backend gone").status, FindingStatus::Fail);
+    assert_eq!(of(&findings, "sandbox").status, FindingStatus::Warn);
+    assert!(of(&findings, "database").detail.starts_with("does not exist yet"));
     assert!(!config.data_dir.exists(), "looking makes nothing");
 
     // Writing is not enough there: whoever gives a command has to be asked about.
     forge.grant(repo, &bot, Access::Write).expect("granted");
     let findings = look(&config, &env).await;
     let permission = of(&findings, "repositories of work");
-    assert!(permission.outcome == Outcome::Fail && permission.detail.contains("(write)"), "{permission:?}");
+    assert!(permission.status == FindingStatus::Fail && permission.detail.contains("(write)"), "{permission:?}");
 
     forge.grant(repo, &bot, Access::Admin).expect("granted");
     std::fs::create_dir(&config.data_dir).expect("made");
@@ -70,7 +70,7 @@ async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
     store.write(move |c| inbox::insert(c, &row, Clock::System.now())).await.expect("stored");
     let findings = look(&config, &env).await;
     for name in ["repositories of work", "webhook of work", "database", "memory"] {
-        assert_eq!(of(&findings, name).outcome, Outcome::Ok, "{:?}", of(&findings, name));
+        assert_eq!(of(&findings, name).status, FindingStatus::Ok, "{:?}", of(&findings, name));
     }
     assert!(forge.ops().iter().all(|op| !format!("{op:?}").contains("Label")), "nothing is written");
 }
@@ -81,9 +81,9 @@ async fn damaged_learnings_are_told() {
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     for (damaged, rule) in ["Never touch vendor", "Run the formatter"].iter().enumerate() {
         let told = learnings(&store).await.expect("told");
-        let words = ["no learning is", "one learning was"][damaged];
+        let words = ["no damaged learnings", "1 damaged learning "][damaged];
         assert!(told.detail.starts_with(words), "{told:?}");
-        assert_eq!(told.outcome, if damaged == 0 { Outcome::Ok } else { Outcome::Warn });
+        assert_eq!(told.status, if damaged == 0 { FindingStatus::Ok } else { FindingStatus::Warn });
         let learning = remembered(&repo, rule, &LoopId::new("r-1"), Timestamp(1));
         let id = learning.id.clone();
         let harmed = store.write(move |c| {
@@ -94,7 +94,7 @@ async fn damaged_learnings_are_told() {
         assert_eq!(harmed.await.expect("read"), None, "its checksum does not hold");
     }
     let told = learnings(&store).await.expect("told");
-    assert!(told.detail.starts_with("2 learnings were damaged") && told.fix.contains("memory import"), "{told:?}");
+    assert!(told.detail.starts_with("2 damaged learnings") && told.fix.contains("memory import"), "{told:?}");
 }
 
 #[tokio::test]
@@ -103,13 +103,13 @@ async fn on_github_write_access_is_enough() {
     let forge = FakeForge::start(Dialect::GitHub, Clock::System).await.expect("a forge");
     let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
     let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
-    for (access, outcome) in [(Access::Read, Outcome::Fail), (Access::Write, Outcome::Ok)] {
+    for (access, outcome) in [(Access::Read, FindingStatus::Fail), (Access::Write, FindingStatus::Ok)] {
         forge.grant(repo, &bot, access).expect("granted");
         let (mut config, env) = config(folder.path(), forge.url().as_str(), &forge.token_for(&bot));
         config.forges[0].kind = ForgeKind::GitHub;
         let findings = look(&config, &env).await;
         let permission = of(&findings, "repositories of work");
-        assert!(permission.outcome == outcome, "{permission:?}");
+        assert!(permission.status == outcome, "{permission:?}");
     }
 }
 
@@ -133,7 +133,7 @@ async fn ci_that_gives_secrets_to_branches_of_loops_is_told_on_both_forges() {
         let (mut config, env) = config(beside.path(), forge.url().as_str(), &forge.token_for(&bot));
         config.forges[0].kind = if kind == "github" { ForgeKind::GitHub } else { ForgeKind::Gitea };
         let findings = look(&config, &env).await;
-        assert_eq!(of(&findings, "CI of work").outcome, Outcome::Ok, "{findings:?}");
+        assert_eq!(of(&findings, "CI of work").status, FindingStatus::Ok, "{findings:?}");
 
         let notes = "publish ${{ secrets.OTHER }}";
         let files = [plain[1], (second.as_str(), publish.as_str(), false), (third.as_str(), notes, false)];
@@ -142,7 +142,7 @@ async fn ci_that_gives_secrets_to_branches_of_loops_is_told_on_both_forges() {
         let findings = look(&config, &env).await;
         let told = of(&findings, "CI of team/loud");
         let says = |word: &str| told.detail.contains(word) || told.fix.contains(word);
-        assert_eq!(told.outcome, Outcome::Warn, "{told:?}");
+        assert_eq!(told.status, FindingStatus::Warn, "{told:?}");
         let words = [second.as_str(), "REGISTRY_KEY", "push and pull_request", "ralph/**", "startsWith"];
         assert!(words.iter().all(|word| says(word)) && !says("OTHER"), "{told:?}");
         assert_eq!(findings.iter().filter(|found| found.name.starts_with("CI of")).count(), 1, "{findings:?}");
@@ -164,9 +164,9 @@ async fn a_team_that_cannot_be_asked_is_told() {
         "permissions: { teams: [acme/leads, acme/gone] }",
     );
     let findings = look(&config, &env).await;
-    assert_eq!(of(&findings, "team acme/leads").outcome, Outcome::Ok, "{findings:?}");
+    assert_eq!(of(&findings, "team acme/leads").status, FindingStatus::Ok, "{findings:?}");
     let gone = of(&findings, "team acme/gone");
-    assert!(gone.outcome == Outcome::Fail && gone.detail.contains("nobody counts"), "{gone:?}");
+    assert!(gone.status == FindingStatus::Fail && gone.detail.contains("counts as empty"), "{gone:?}");
     assert!(gone.fix.contains("member of it"), "{gone:?}");
 }
 
@@ -177,12 +177,12 @@ async fn a_forge_that_refuses_or_is_not_there_is_told() {
     let (config_refused, env) = config(folder.path(), forge.url().as_str(), "no-such-token");
     let findings = look(&config_refused, &env).await;
     let finding = of(&findings, "forge work");
-    assert!(finding.outcome == Outcome::Fail && finding.fix.contains("credential"), "{finding:?}");
+    assert!(finding.status == FindingStatus::Fail && finding.fix.contains("credential"), "{finding:?}");
 
     let (config_gone, env) = config(folder.path(), "http://127.0.0.1:1", "token");
     let findings = look(&config_gone, &env).await;
     let finding = of(&findings, "forge work");
-    assert!(finding.outcome == Outcome::Fail && finding.fix.contains("network"), "{finding:?}");
+    assert!(finding.status == FindingStatus::Fail && finding.fix.contains("network"), "{finding:?}");
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn a_damaged_database_is_told() {
     std::fs::write(crate::cli::database(&config), "this was a database once").expect("written");
     let mut findings = Vec::new();
     assert!(database(&config, &mut findings).await.is_none());
-    assert_eq!(of(&findings, "database").outcome, Outcome::Fail);
+    assert_eq!(of(&findings, "database").status, FindingStatus::Fail);
 }
 
 #[tokio::test]
@@ -208,11 +208,11 @@ async fn a_channel_is_looked_up_and_told_nothing() {
     };
     let url = "https://localhost:1/services/hunter2";
     let (refused, allowed) = (look_up(&channel(url, false)).await, look_up(&channel(url, true)).await);
-    assert!(refused.outcome == Outcome::Fail && refused.detail.contains("not public"), "{refused:?}");
-    assert!(allowed.outcome == Outcome::Ok && allowed.detail.contains("slack at localhost"), "{allowed:?}");
+    assert!(refused.status == FindingStatus::Fail && refused.detail.contains("not public"), "{refused:?}");
+    assert!(allowed.status == FindingStatus::Ok && allowed.detail.contains("slack at localhost"), "{allowed:?}");
     assert!(allowed.detail.contains("critical") && allowed.detail.contains("nothing was sent"), "{allowed:?}");
     let nowhere = look_up(&channel("https://nowhere.invalid/services/hunter2", false)).await;
-    assert_eq!(nowhere.outcome, Outcome::Fail);
+    assert_eq!(nowhere.status, FindingStatus::Fail);
     for finding in [refused, allowed, nowhere] {
         assert!(!format!("{finding:?}").contains("hunter2"), "{finding:?}");
     }
@@ -226,10 +226,13 @@ fn each_attempt_to_get_out_has_its_line() {
         bubblewrap: Ok("0.11".into()),
         escapes: vec![escape("a", true), escape("b", false)],
     };
-    let outcomes: Vec<_> = sandbox(&found).into_iter().map(|f| (f.name, f.outcome)).collect();
+    let outcomes: Vec<_> = sandbox(&found).into_iter().map(|f| (f.name, f.status)).collect();
     let name = |name: &str| name.to_owned();
-    let expected =
-        [(name("sandbox"), Outcome::Fail), (name("sandbox: a"), Outcome::Ok), (name("sandbox: b"), Outcome::Fail)];
+    let expected = [
+        (name("sandbox"), FindingStatus::Fail),
+        (name("sandbox: a"), FindingStatus::Ok),
+        (name("sandbox: b"), FindingStatus::Fail),
+    ];
     assert_eq!(outcomes, expected);
     found.bubblewrap = Err("not installed".into());
     assert_eq!(sandbox(&found).len(), 1);
@@ -239,11 +242,11 @@ fn each_attempt_to_get_out_has_its_line() {
 fn what_agents_reach_has_its_line() {
     let told = |hosts: &[&str]| {
         let hosts = AgentNetwork::Hosts(hosts.iter().map(|host| (*host).to_owned()).collect());
-        network(&hosts).map(|finding| (finding.outcome, finding.detail))
+        network(&hosts).map(|finding| (finding.status, finding.detail))
     };
-    let ok = |text: &str| Some((Outcome::Ok, text.to_owned()));
-    assert_eq!(told(&[]), ok("their model alone"));
-    assert_eq!(told(&["a.example", "*.b.example"]), ok("their model, and a.example, *.b.example"));
+    let ok = |text: &str| Some((FindingStatus::Ok, text.to_owned()));
+    assert_eq!(told(&[]), ok("their model only"));
+    assert_eq!(told(&["a.example", "*.b.example"]), ok("their model and a.example, *.b.example"));
     let all: AgentNetwork = serde_json::from_str("\"all\"").unwrap();
-    assert_eq!(network(&all).map(|finding| finding.outcome), Some(Outcome::Warn));
+    assert_eq!(network(&all).map(|finding| finding.status), Some(FindingStatus::Warn));
 }

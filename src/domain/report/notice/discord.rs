@@ -1,8 +1,7 @@
 //! Discord: one embed.
 //!
-//! A title has 256 characters at most, a description 4,096, a field's value 1,024, a footer 2,048, an embed 6,000 in all.
-//! `allowed_mentions` without anything in `parse` pings nobody, whatever the text says; a backslash before a mark makes
-//! it a plain character, addresses and mentions included.
+//! Limits: 256 characters per title, 4,096 per description, 1,024 per field value, 2,048 per footer, 6,000 per embed. An empty
+//! `allowed_mentions.parse` disables mentions; a backslash escapes Markdown, addresses and mentions.
 
 use serde_json::{Value, json};
 
@@ -54,7 +53,7 @@ fn field(name: &str, value: String) -> Value {
 }
 
 fn linked(url: &str, words: &str) -> String {
-    /// Together with the longest address it stays a good deal below what a field takes after all.
+    /// Together with the longest address, well below the limit of a field.
     const WORDS_MAX: usize = 200;
     let words = escaped(words, WORDS_MAX);
     match address(url).filter(|url| url.len() + words.len() < VALUE_MAX) {

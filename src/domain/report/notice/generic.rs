@@ -1,4 +1,4 @@
-//! Our own JSON, for programs. Fields may be added under the same version; none goes or changes its meaning.
+//! JSON of this project. Fields may be added under the same version; existing ones keep their meaning.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use super::text::{fitted, level, moment, plain};
 use super::{Notice, Occasion};
 use crate::domain::trust::sanitize::visible;
 
-/// Version of the form.
+/// Version of the body.
 pub const VERSION: u32 = 1;
-/// Longest text, in characters.
+/// Maximum length of a text, in characters.
 const TEXT_MAX: usize = 4_000;
-/// Most entries of a list.
+/// Maximum number of entries of a list.
 const ENTRIES: usize = 50;
 
 pub(super) fn body(notice: &Notice, delivery: &str, answer: Option<&str>) -> Value {

@@ -1,7 +1,7 @@
-//! PagerDuty: Events API, version 2. The same key as before adds to the incident that is open, and ends it at last; where
-//! people have resolved it, the same key opens another.
+//! PagerDuty: Events API, version 2. Events with the same key update and resolve the open incident; after it was resolved, they
+//! open a new one.
 //!
-//! A summary has 1,024 characters at most, a key 255, an event 512 KiB.
+//! Limits: 1,024 characters per summary, 255 per key, 512 KiB per event.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::text::{address, fitted, headline, level, line, moment, next_actions, 
 use super::{Notice, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 
-/// Longest key, in characters.
+/// Maximum length of a key, in characters.
 pub(super) const KEY_MAX: usize = 255;
 const SUMMARY_MAX: usize = 1_024;
 const LINE_MAX: usize = 1_000;

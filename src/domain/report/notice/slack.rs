@@ -1,7 +1,7 @@
 //! Slack: blocks, with a line of text for notifications and for clients without blocks.
 //!
-//! A header has 150 characters at most, a section 3,000, a message 50 blocks and about 13,000 characters. `&`, `<` and `>`
-//! are all that Slack reads mentions and links from; `verbatim` keeps it from finding more of them by itself.
+//! Limits: 150 characters per header, 3,000 per section, 50 blocks and about 13,000 characters per message. Mentions and links
+//! need `&`, `<` or `>`, which are escaped; `verbatim` disables automatic detection.
 
 use serde_json::{Value, json};
 
