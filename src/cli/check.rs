@@ -11,7 +11,6 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 
-
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::app;
 use crate::config::{Config, Env, operator_file};

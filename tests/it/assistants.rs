@@ -546,7 +546,7 @@ async fn restart_repeats_no_question(dialect: Dialect) {
         assert!(shown.contains(line), "{line}: {shown}");
     }
     assert!(
-        shown.contains("; usual for ") && shown.contains("The agent's claimed completion is 40 points too high"),
+        shown.contains("(typical for ") && shown.contains("The agent's claimed completion is 40 points too high"),
         "{shown}"
     );
     service.finish().await;

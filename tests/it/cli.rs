@@ -192,7 +192,10 @@ async fn prompts_of_an_iteration_are_printed() {
     let output = run(&mut show("2", &[])).await;
     let told = said(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
-    assert!(told.starts_with("agent of mine (small), attempt 1, 2026-09-21") && told.ends_with("the parser\n"), "{told}");
+    assert!(
+        told.starts_with("agent of mine (small), attempt 1, 2026-09-21") && told.ends_with("the parser\n"),
+        "{told}"
+    );
     assert!(told.contains("\n\nMend") && !told.contains('\u{1b}'), "{told}");
     let output = run(&mut show("2", &["--json"])).await;
     let turns: Value = serde_json::from_str(&said(&output.stdout)).expect("JSON");

@@ -39,16 +39,16 @@ fn refused<T>(result: Result<T, CliError>, folder: &Path) -> String {
 #[test]
 fn the_table_has_a_row_an_iteration_and_counts() {
     insta::assert_snapshot!(plain(&table::text(&reviews(&[0.2; 5]), true)), @r"
-          done     P     I      D     u  trend       profile      more  strategy  found; done about it
+          done     P     I      D     u  trend       profile      left  strategy  detections: action
        1  20 %  0.80  0.80  +0.00  0.52  stable      standard        -  persist
        2  20 %  0.80  1.52  +0.00  0.63  stable      standard        -  persist
        3  20 %  0.80  2.17  +0.00  0.73  stable      standard        -  persist
        4  20 %  0.80  2.75  +0.00  1.00  stable      recovery        -  persist   (critical stuck_loop)
        5  20 %  0.80  3.28  +0.00  1.00  stable      recovery        -  pivot     high stuck: REDIRECT, (critical stuck_loop)
 
-    5 iterations; it would go on
+    5 iterations; would continue
         alarms raised: stuck_loop 1
-     their severities: critical 1
+           severities: critical 1
           recommended: adjust 3, pause 2
            detections: stuck 1
         interventions: redirect 1
@@ -78,13 +78,13 @@ fn what_is_wrong_is_told_with_file_and_line() {
     );
     insta::assert_snapshot!(refusals.join("\n").replace(&folder.path().display().to_string(), "FOLDER"), @r#"
     broken.jsonl: line 2: `errors`: invalid type: string "three", expected f64
-    empty.jsonl: there is no record in it
-    latin.jsonl: line 2: this is not UTF-8
-    missing.jsonl: not readable: No such file or directory (os error 2)
-    : this is a folder; a file is needed
+    empty.jsonl: the trace is empty
+    latin.jsonl: line 2: invalid UTF-8
+    missing.jsonl: could not read: No such file or directory (os error 2)
+    : expected a file, found a folder
     typo.yaml: `control.windov` is 3; there is no such key; did you mean `window`?
     range.yaml: `control.window` is 1; it must be between 2 and 100; `control.stuck_iterations` is 3; it must be at most `control.window`, which is 1; `control.oscillation_count` is 2; it must be below `control.window`, which is 1; `oversight.climb_after` is 0; it must be between 1 and 100
-    other.yaml: it has none of the keys preset, control, oversight, strategy
+    other.yaml: the file has none of the keys preset, control, oversight, strategy
     strategy.yaml: `strategy.patience` is "soon"; expected a non-negative whole number
     "#);
     assert!(refused(read::settings_of(&file("broken.yaml")), folder.path()).starts_with("broken.yaml: "));

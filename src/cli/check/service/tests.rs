@@ -207,11 +207,11 @@ async fn a_channel_is_looked_up_and_told_nothing() {
         allow_private,
     };
     let url = "https://localhost:1/services/hunter2";
-    let (refused, allowed) = (look_up(&channel(url, false)).await, look_up(&channel(url, true)).await);
+    let (refused, allowed) = (check_channel(&channel(url, false)).await, check_channel(&channel(url, true)).await);
     assert!(refused.status == FindingStatus::Fail && refused.detail.contains("not public"), "{refused:?}");
     assert!(allowed.status == FindingStatus::Ok && allowed.detail.contains("slack at localhost"), "{allowed:?}");
     assert!(allowed.detail.contains("critical") && allowed.detail.contains("nothing was sent"), "{allowed:?}");
-    let nowhere = look_up(&channel("https://nowhere.invalid/services/hunter2", false)).await;
+    let nowhere = check_channel(&channel("https://nowhere.invalid/services/hunter2", false)).await;
     assert_eq!(nowhere.status, FindingStatus::Fail);
     for finding in [refused, allowed, nowhere] {
         assert!(!format!("{finding:?}").contains("hunter2"), "{finding:?}");
