@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::load::{self, Answers, CONNECTIONS, Load};
 use crate::report::{Row, Target};
 use crate::service::{self, SECRET, Seat, Service};
-use crate::{Run, Size};
+use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "`serve --role ingest`, the real binary: signed bodies of 8 KiB, an edited issue as GitHub \
@@ -68,7 +68,7 @@ server.listen(0, "127.0.0.1", () => console.log(`127.0.0.1:${server.address().po
 "#;
 
 /// Measures all rows.
-pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let (rounds, seconds, burst) = match run.size {
         Size::Brief => (1, 1.0, 500),
         _ => (3, 5.0, 10_000),
@@ -126,7 +126,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
 }
 
 /// Measures the latency at a constant rate far below the maximum.
-fn pace(run: &mut Run, even: Load) -> anyhow::Result<()> {
+fn pace(run: &mut FigureRun, even: Load) -> anyhow::Result<()> {
     let service = Service::start(&run.folder()?, &Seat::nobody(), "ingest", &[])?;
     let own = load::send(service.address, even)?;
     drop(service);
@@ -146,7 +146,7 @@ fn pace(run: &mut Run, even: Load) -> anyhow::Result<()> {
 }
 
 /// Builds the library that delays syncs; returns the environment variable that preloads it.
-fn slow_disk(run: &Run) -> anyhow::Result<String> {
+fn slow_disk(run: &FigureRun) -> anyhow::Result<String> {
     let folder = run.folder()?;
     let (source, library) = (folder.join("slow.c"), folder.join("slow.so"));
     std::fs::write(&source, SLOW_DISK)?;
@@ -156,7 +156,7 @@ fn slow_disk(run: &Run) -> anyhow::Result<String> {
     Ok(format!("LD_PRELOAD={}", library.display()))
 }
 
-fn measured(run: &Run, wrap: &[&str], load: Load) -> anyhow::Result<Answers> {
+fn measured(run: &FigureRun, wrap: &[&str], load: Load) -> anyhow::Result<Answers> {
     let service = Service::start(&run.folder()?, &Seat::nobody(), "ingest", wrap)?;
     let answers = load::send(service.address, load)?;
     anyhow::ensure!(answers.bad == 0, "{} deliveries were refused", answers.bad);

@@ -10,7 +10,7 @@ use crate::machine::median;
 use crate::report::{Row, Target};
 use crate::trees::git;
 use crate::world::World;
-use crate::{Run, Size};
+use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "The service is stepped by hand on a repository of 1,000 files whose check, of \
@@ -24,7 +24,7 @@ const NAME: &str = "iteration";
 const STEPS: usize = 2_000;
 
 /// Measures all rows.
-pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let (files, iterations) = match run.size {
         Size::Brief => (100, 2),
         _ => (1_000, 8),

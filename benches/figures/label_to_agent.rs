@@ -9,7 +9,7 @@ use ralph_bot::engine::Role;
 use crate::machine::median;
 use crate::report::{Row, Target};
 use crate::world::World;
-use crate::{Run, Size};
+use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "The whole service on the fake Gitea, whose webhook is HTTP on loopback: from the moment a \
@@ -22,7 +22,7 @@ const NAME: &str = "label";
 const NOTE: &str = "began-at.txt";
 
 /// Measures all rows.
-pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let rounds = if run.size == Size::Brief { 1 } else { 10 };
     let files = [
         (".ralph.yml", format!("checks:\n  - name: noted\n    run: test -s {NOTE}\n")),

@@ -55,7 +55,7 @@ pub enum Size {
 }
 
 /// A run and its results.
-pub struct Run {
+pub struct FigureRun {
     /// Extent of the measurement.
     pub size: Size,
     /// File with texts for the queries of `recall`; `None` to generate them.
@@ -66,7 +66,7 @@ pub struct Run {
     folders: std::cell::Cell<u32>,
 }
 
-impl Run {
+impl FigureRun {
     /// Creates a folder on the measured disk.
     pub fn folder(&self) -> anyhow::Result<PathBuf> {
         self.folders.set(self.folders.get() + 1);
@@ -146,7 +146,7 @@ async fn main() -> anyhow::Result<()> {
         machine.sync.as_secs_f64() * 1e3,
         machine::load()
     );
-    let mut run = Run {
+    let mut run = FigureRun {
         size: asked.size,
         queries: asked.queries,
         rows: Vec::new(),

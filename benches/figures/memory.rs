@@ -9,7 +9,7 @@ use crate::ingest::{PROBOT, Probot};
 use crate::machine::resident_kib;
 use crate::report::{Row, Target};
 use crate::service::{Parked, Service, data};
-use crate::{Run, Size};
+use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "Resident memory (`VmRSS`) of `serve`, the largest seen while it reconciles with a forge that \
@@ -19,7 +19,7 @@ above that of the idle service is divided by their number, beside what the datab
 const NAME: &str = "memory";
 
 /// Measures all rows.
-pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let (loops, watched) = match run.size {
         Size::Brief => (200, Duration::from_secs(1)),
         _ => (10_000, Duration::from_secs(20)),

@@ -11,7 +11,7 @@ use ralph_bot::store::memory::{import, learn, recall};
 
 use crate::corpus::{Corpus, NOW, repository};
 use crate::report::{Row, Target};
-use crate::{Run, Size};
+use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "Learnings of one repository, of 30 words each, one in ten an antipattern. With a file of real issues \
@@ -27,7 +27,7 @@ const NAME: &str = "recall";
 const BATCH: usize = 5_000;
 
 /// Measures all rows.
-pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let (sizes, asked, stored): (&[usize], usize, usize) = match run.size {
         Size::Brief => (&[200], 20, 20),
         Size::Usual => (&[1_000, 10_000, 100_000], 500, 300),

@@ -8,7 +8,7 @@ use crate::load::{self, From};
 use crate::machine::median;
 use crate::report::{Row, Target};
 use crate::service::{Parked, Service, data};
-use crate::{Run, Size};
+use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "From the start of the process to the 202 of the first delivery, after a SIGKILL right after a \
@@ -20,7 +20,7 @@ const NAME: &str = "restart";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Measures all rows.
-pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let (loops, deliveries, rounds) = match run.size {
         Size::Brief => (50, 200, 1),
         _ => (1_000, 10_000, 5),

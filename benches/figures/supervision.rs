@@ -9,7 +9,7 @@ use ralph_bot::domain::supervision::oversight::{self, ControlView, OverseerState
 use ralph_bot::domain::supervision::replay::{ReplayLine, Trace};
 use ralph_bot::domain::supervision::{SupervisionSettings, TaskFacts};
 
-use crate::Run;
+use crate::FigureRun;
 use crate::report::{Row, Target};
 
 /// Description of the measurement, for the page.
@@ -26,7 +26,7 @@ const HISTORY: usize = 100;
 const LOOPS: u64 = 2000;
 
 /// Measures all rows.
-pub fn run(run: &mut Run) -> anyhow::Result<()> {
+pub fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let facts = TaskFacts { max_iterations: 200.0, ..TaskFacts::default() };
     let histories: Vec<Vec<Record>> = (0..LOOPS).map(history).collect();
     let (control, oversight) = times(&histories, &facts);

@@ -20,7 +20,7 @@ use ralph_bot::store::{calls, memory, session};
 use crate::machine::median;
 use crate::report::{Row, Target};
 use crate::world::World;
-use crate::{Run, Size};
+use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "Failover: the whole service on the fake Gitea with two agents that are shell scripts. The first one \
@@ -46,7 +46,7 @@ const SUMMARISED: u32 = 10;
 const TOKENS: usize = 500;
 
 /// Measures all rows.
-pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let rounds = if run.size == Size::Brief { 2 } else { 11 };
     let files = [
         (".ralph.yml".to_owned(), "checks:\n  - name: noted\n    run: test -s began-at.txt\n".to_owned()),
@@ -127,7 +127,7 @@ fn noted(log: &Path) -> Option<i64> {
     text.lines().find_map(|line| line.strip_prefix("at:")?.trim().parse().ok())
 }
 
-fn classifying(run: &mut Run) {
+fn classifying(run: &mut FigureRun) {
     let rounds = if run.size == Size::Brief { 3 } else { 100 };
     let lines: Vec<&str> = HARMLESS.lines().collect();
     let mut output = String::with_capacity(1 << 20);
@@ -165,7 +165,7 @@ fn classifying(run: &mut Run) {
 }
 
 /// Composes contexts for a loop with a long history.
-async fn context(run: &mut Run, world: &World, ended: Loop) -> anyhow::Result<()> {
+async fn context(run: &mut FigureRun, world: &World, ended: Loop) -> anyhow::Result<()> {
     let turns = if run.size == Size::Brief { 50 } else { TURNS };
     let engine = world.engine();
     let current = lengthened(ended, turns)?;

@@ -11,7 +11,7 @@ use ralph_bot::workspace::{GitUrl, PrepareTree, WorkspaceSettings, Workspaces};
 
 use crate::machine::median;
 use crate::report::{Row, Target};
-use crate::{Run, Size};
+use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "A repository made by `git fast-import`: files of some 200 bytes in folders of 100, then 200 \
@@ -26,7 +26,7 @@ const NAME: &str = "trees";
 const COMMITS: usize = 200;
 
 /// Measures all rows.
-pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let (files, rounds) = match run.size {
         Size::Brief => (1_000, 1),
         Size::Usual => (20_000, 3),

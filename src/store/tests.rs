@@ -358,7 +358,7 @@ async fn database_of_another_version_is_not_attached() {
     std::fs::remove_file(&path).expect("removed");
     let connection = Connection::open(&path).expect("made");
     connection.execute_batch("CREATE TABLE x (y)").expect("made");
-    assert!(attached(&path).contains("no database of ralph-bot"), "{}", attached(&path));
+    assert!(attached(&path).contains("not a database of ralph-bot"), "{}", attached(&path));
     connection.execute_batch("PRAGMA user_version = 99").expect("set");
     assert!(attached(&path).contains("a newer version"), "{}", attached(&path));
 }

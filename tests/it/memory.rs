@@ -71,7 +71,7 @@ async fn wrong_arguments_are_rejected() {
     let table = [
         ("search", json!({ "quarry": "x" }), "unknown field `quarry`"),
         ("search", json!({ "query": 7 }), "expected a string"),
-        ("search", json!({ "iterations": "3-7" }), "expected struct Iterations"),
+        ("search", json!({ "iterations": "3-7" }), "expected struct IterationFilter"),
         ("search", json!({ "event_types": ["toolcall"] }), "unknown variant `toolcall`"),
         ("search", json!({ "limit": -1 }), "expected u32"),
         ("get_turn", json!({}), "missing field `iteration`"),

@@ -621,7 +621,7 @@ async fn run_over_budget_is_stopped(dialect: Dialect) {
         ("claude: { enabled: true, models: { default: our-name }", MESSAGE, 3_000_015),
     ] {
         let script =
-            format!("cat >/dev/null\necho 7 >answer.txt\nprintf '%s\\n' '{line}'\nsleep 300\necho 42 >answer.txt");
+            format!("cat >/dev/null\necho 7 >answer.txt\nprintf '%s\\n' '{line}'\nsleep 300 && echo 42 >answer.txt");
         let command = serde_json::to_string(&["/bin/sh", "-c", &script, "agent"]).expect("a list");
         let name = backend.split(':').next().expect("a name");
         let config = format!(

@@ -193,9 +193,9 @@ async fn invalid_trace_is_reported_with_file_and_line() {
     std::fs::write(folder.path().join("typo.yaml"), "control: {windov: 3}\n").expect("written");
     let cases: [(&[&str], &str); 6] = [
         (&["replay", "broken.jsonl"], "broken.jsonl: line 2: "),
-        (&["replay", "missing.jsonl"], "missing.jsonl: not readable"),
+        (&["replay", "missing.jsonl"], "missing.jsonl: could not read"),
         (&["replay", "good.jsonl", "--config", "typo.yaml"], "did you mean `window`"),
-        (&["replay", "good.jsonl", "--config", "none.yaml"], "none.yaml: not readable"),
+        (&["replay", "good.jsonl", "--config", "none.yaml"], "none.yaml: could not read"),
         (&["replay", "good.jsonl", "--compare", "typo.yaml", "typo.yaml"], "typo.yaml: `control.windov` is 3"),
         (&["replay", "good.jsonl", "--compare", "typo.yaml"], "--compare"),
     ];

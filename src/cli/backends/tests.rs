@@ -83,7 +83,7 @@ async fn a_park_that_is_over_is_not_shown() {
         later,
     );
     let cells = row("claude", &[BackendRole::Agent], &known.state.backends["claude"], later);
-    assert_eq!(cells[2], "active, on probation");
+    assert_eq!(cells[2], "active (on probation)");
     assert!(matches!(state(&store).await.status, BackendStatus::Parked(_)), "looking changes nothing");
     list(&store, settings(), true, later).await.expect("listed");
 }

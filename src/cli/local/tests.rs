@@ -116,11 +116,11 @@ async fn what_cannot_be_worked_on_is_told_before_anything_runs() {
     };
     fails(&["--task", "  "], "--task is empty").await;
     fails(&["--task", "x", "--check", " "], "--check number 1 is empty").await;
-    fails(&["--task", "x", "--backend", "other"], "there is no backend `other`; there is mine").await;
+    fails(&["--task", "x", "--backend", "other"], "there is no backend `other`; available: mine").await;
 
     let lost = LocalSetup { repo: setup.folder.path().to_path_buf(), ..self::setup("true").await };
     let error = local(&args(&lost, &["--task", "x"]), &lost.global, &lost.env).await.expect_err("no repository");
-    assert!(error.to_string().contains("is in no git repository"), "{error}");
+    assert!(error.to_string().contains("is not in a git repository"), "{error}");
 
     git(&setup.repo, &["checkout", "--quiet", "--detach"]).await;
     fails(&["--task", "x"], "has no branch checked out").await;

@@ -63,7 +63,7 @@ async fn learnings_are_shown_found_archived_and_forgotten() {
     for line in ["show l-0", "archive l-0", "forget l-0"] {
         let error = run(&store, line).await.expect_err("there is none");
         assert_eq!(error.exit_code(), 1, "{line}");
-        assert!(error.to_string().contains("there is no learning"), "{error}");
+        assert!(["there is no learning", "unknown"].iter().any(|text| error.to_string().contains(text)), "{error}");
     }
 }
 

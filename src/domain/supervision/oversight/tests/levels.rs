@@ -216,7 +216,7 @@ fn the_next_prompt_says_it_once_a_cause() {
     let verdicts = it.run(&flat(4, same_error));
     assert_eq!(verdicts[2].decision, OversightDecision::ContinueWithDirectives);
     insta::assert_snapshot!(verdicts[2].directives.join("\n\n"), @r#"
-        OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. DetectionEvidence: the same error in 3 of the last 5 iterations: error: no such table.
+        OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error in 3 of the last 5 iterations: error: no such table.
         - Take a different approach; what was tried does not work.
         - Find the cause with a minimal reproduction before changing more.
         - Split the task and do its smallest part first.
