@@ -89,7 +89,7 @@ impl Channel {
     /// Creates a channel with its own HTTP client.
     ///
     /// # Errors
-    /// When the address is none, or the TLS roots of the system cannot be used; a sentence without secrets.
+    /// The address is invalid, or the TLS roots of the system cannot be used; a sentence without secrets.
     pub fn new(settings: ChannelSettings) -> Result<Self, String> {
         let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
         let client = client()
@@ -143,7 +143,7 @@ impl Channel {
     /// Resolves the channel's addresses: public ones, or all if others are allowed.
     ///
     /// # Errors
-    /// When it has none, in a sentence.
+    /// The channel has no such address; a sentence.
     pub async fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         match self.url.host() {
             Some(Host::Domain(name)) => {

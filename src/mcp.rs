@@ -110,7 +110,7 @@ pub struct Session {
 /// socket address are supported.
 ///
 /// # Errors
-/// Where the folder cannot be written to.
+/// The folder cannot be written to.
 pub fn listen(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
     let path = folder.join(SOCKET);
     match std::fs::remove_file(&path) {

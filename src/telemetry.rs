@@ -48,7 +48,7 @@ enum Format {
 /// Starts logging to standard error: text on a terminal and JSON elsewhere, unless the environment says otherwise.
 ///
 /// # Errors
-/// When a variable is wrong, or logging was started before.
+/// A variable is invalid, or logging was started before.
 pub fn init(env: &Env) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     let (filter, format) = settings(env, terminal)?;

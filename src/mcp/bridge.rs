@@ -33,7 +33,7 @@ pub enum BridgeError {
 /// Connects with the token, then copies bytes in both directions until `input` ends.
 ///
 /// # Errors
-/// When nobody listens, the token is refused, or the service goes away first.
+/// Nothing listens on the socket, the token is rejected, or the service closes the connection first.
 pub async fn bridge(
     socket: &Path,
     token: &str,

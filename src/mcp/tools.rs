@@ -49,7 +49,7 @@ struct Which {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct About {
-    /// What the learnings should be about, in words.
+    /// Search terms for learnings.
     query: String,
 }
 

@@ -9,7 +9,6 @@ use crate::source::{SourceFile, report, source, sources};
 
 /// Known circles, each by its folder and one of its members; entries may go, never come.
 const KNOWN: &[(&str, &str)] = &[
-    ("cli::check", "service"),
     ("config", "schema"),
     ("domain::knowledge", "memory"),
     ("domain::knowledge::intelligence", "analysis"),

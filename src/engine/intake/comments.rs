@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// What is wrong with the backend that a command names, and the one that was likely meant.
+    /// Returns the problem and the nearest option if a command names an unknown backend.
     pub(super) fn unknown_backend(&self, command: &LoopCommand) -> Option<(String, Option<String>)> {
         let name = command.options()?.backend.as_deref().filter(|name| !self.backends.contains_key(*name))?;
         let mut known: Vec<&str> = self.backends.keys().map(String::as_str).collect();

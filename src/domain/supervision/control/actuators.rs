@@ -105,7 +105,7 @@ pub enum ModelTier {
     /// The configured tier.
     #[default]
     Default,
-    /// For what others could not do.
+    /// The strongest tier, for tasks that others failed.
     Strong,
 }
 

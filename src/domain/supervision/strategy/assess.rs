@@ -200,7 +200,7 @@ fn failing(last: Option<&Record>, checks: Option<&CheckReport>) -> Vec<FailingCh
     failing.into_iter().map(|(check, _)| check).collect()
 }
 
-/// At which stage of making software a check is, by its words: what comes later waits for what comes before.
+/// Returns the stage of a check (setup, build, test, ...) by its words; later stages depend on earlier ones.
 fn stage(words: &str) -> u8 {
     let words = words.to_lowercase();
     let has = |all: &[&str]| all.iter().any(|word| words.contains(word));
