@@ -41,7 +41,7 @@ const WORK: &[Kills] = &[
 ];
 /// Kill points during requests to the forge.
 const TALK: &[Kills] =
-    &[&["K26", "K10", "K11:8", "K28b:3"], &["K10:2", "K25", "K29"], &["K27", "K29b", "K10:3"], &["K11", "K28", "K28b"]];
+    &[&["K26", "K10", "K11:8", "K28b:3"], &["K25", "K10:2", "K29"], &["K27", "K29b", "K10:3"], &["K11", "K28", "K28b"]];
 /// Kill points at start and stop, and a second kill during recovery from the first.
 const AROUND: &[Kills] = &[
     &["K38", "K36"],
