@@ -6,9 +6,9 @@ use std::process::{Child, Command};
 
 use anyhow::Context;
 
-use crate::load::{self, Answers, CONNECTIONS, Load};
-use crate::report::{Row, Target};
-use crate::service::{self, SECRET, Seat, Service};
+use crate::load::{self, CONNECTIONS, Load, LoadAnswers};
+use crate::report::{FigureTarget, Row};
+use crate::service::{self, BenchService, SECRET, Seat};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -106,7 +106,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         let Some(rate) = answers else { continue };
         let row = Row::new(NAME, what, rate, "/s");
         run.add(match peer {
-            Some(peer) => row.beside("probot, which stores nothing", peer).target(Target::RatioAtLeast(3.0)),
+            Some(peer) => row.beside("probot, which stores nothing", peer).target(FigureTarget::RatioAtLeast(3.0)),
             None => row,
         });
     }
@@ -115,26 +115,26 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     }
     pace(run, Load { rate: 100.0, ..full })?;
     let folder = run.folder()?;
-    let service = Service::start(&folder, &Seat::nobody(), "ingest", &[])?;
+    let service = BenchService::start(&folder, &Seat::nobody(), "ingest", &[])?;
     let answers = load::send(service.address, Load { count: burst, seconds: 60.0, ..full })?;
     drop(service);
     let lost = burst as f64 - service::stored(&folder).await? as f64;
     let what = format!("lost of a burst of {burst}, killed after the last answer");
-    run.add(Row::new(NAME, what, lost, "deliveries").target(Target::AtMost(0.0)));
+    run.add(Row::new(NAME, what, lost, "deliveries").target(FigureTarget::AtMost(0.0)));
     run.add(Row::new(NAME, format!("time for that burst ({} refused)", answers.bad), answers.seconds, "s"));
     Ok(())
 }
 
 /// Measures the latency at a constant rate far below the maximum.
 fn pace(run: &mut FigureRun, even: Load) -> anyhow::Result<()> {
-    let service = Service::start(&run.folder()?, &Seat::nobody(), "ingest", &[])?;
+    let service = BenchService::start(&run.folder()?, &Seat::nobody(), "ingest", &[])?;
     let own = load::send(service.address, even)?;
     drop(service);
     anyhow::ensure!(own.bad == 0, "{} deliveries were refused", own.bad);
     let peer = Probot::start(PROBOT).and_then(|probot| load::send(probot.address, even)).ok();
     for (what, own, peer, target) in [
-        ("answer at 100/s, median", own.p50_ms, peer.as_ref().map(|p| p.p50_ms), Target::None),
-        ("answer at 100/s, 99 of 100", own.p99_ms, peer.as_ref().map(|p| p.p99_ms), Target::Below(25.0)),
+        ("answer at 100/s, median", own.p50_ms, peer.as_ref().map(|p| p.p50_ms), FigureTarget::None),
+        ("answer at 100/s, 99 of 100", own.p99_ms, peer.as_ref().map(|p| p.p99_ms), FigureTarget::Below(25.0)),
     ] {
         let row = Row::new(NAME, what, own, "ms").target(target);
         run.add(match peer {
@@ -156,16 +156,16 @@ fn slow_disk(run: &FigureRun) -> anyhow::Result<String> {
     Ok(format!("LD_PRELOAD={}", library.display()))
 }
 
-fn measured(run: &FigureRun, wrap: &[&str], load: Load) -> anyhow::Result<Answers> {
-    let service = Service::start(&run.folder()?, &Seat::nobody(), "ingest", wrap)?;
+fn measured(run: &FigureRun, wrap: &[&str], load: Load) -> anyhow::Result<LoadAnswers> {
+    let service = BenchService::start(&run.folder()?, &Seat::nobody(), "ingest", wrap)?;
     let answers = load::send(service.address, load)?;
     anyhow::ensure!(answers.bad == 0, "{} deliveries were refused", answers.bad);
     Ok(answers)
 }
 
 /// Median rate of several runs; `None` if there are none.
-fn middle(runs: &[Answers]) -> Option<f64> {
-    let mut rates: Vec<f64> = runs.iter().map(Answers::rate).collect();
+fn middle(runs: &[LoadAnswers]) -> Option<f64> {
+    let mut rates: Vec<f64> = runs.iter().map(LoadAnswers::rate).collect();
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied()
 }

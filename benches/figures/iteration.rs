@@ -7,9 +7,9 @@ use ralph_bot::domain::loops::{Loop, LoopStep};
 use ralph_bot::engine::Role;
 
 use crate::machine::median;
-use crate::report::{Row, Target};
+use crate::report::{FigureTarget, Row};
 use crate::trees::git;
-use crate::world::World;
+use crate::world::BenchWorld;
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -44,13 +44,13 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     );
     content.push((".ralph.yml".into(), check));
     content.push(("count.txt".into(), String::new()));
-    let world = World::start(folder.clone(), &content, "echo one more >>count.txt\n", Role::Ingest).await?;
+    let world = BenchWorld::start(folder.clone(), &content, "echo one more >>count.txt\n", Role::Ingest).await?;
     let own = iterate(&world).await?;
     let why = world.newest().await?.map(|ended| ended.why).unwrap_or_default();
     anyhow::ensure!(own.len() == iterations, "{} iterations instead of {iterations}: {why}", own.len());
     let plain = plain(&folder, &world, iterations)?;
     let what = format!("own time of an iteration, {files} files, median of {iterations}");
-    let row = Row::new(NAME, what, median(own).as_secs_f64() * 1e3, "ms").target(Target::AtMost(100.0));
+    let row = Row::new(NAME, what, median(own).as_secs_f64() * 1e3, "ms").target(FigureTarget::AtMost(100.0));
     run.add(row.beside("plain git add and commit", median(plain).as_secs_f64() * 1e3));
     world.app.stop().await;
     Ok(())
@@ -61,7 +61,7 @@ fn lines(n: usize) -> String {
 }
 
 /// Runs one loop to its end. Returns the overhead of each iteration.
-async fn iterate(world: &World) -> anyhow::Result<Vec<Duration>> {
+async fn iterate(world: &BenchWorld) -> anyhow::Result<Vec<Duration>> {
     let issue = world.issue().await?;
     world.label(issue).await?;
     let engine = world.engine();
@@ -120,7 +120,7 @@ fn check_time(current: &Loop) -> Duration {
 }
 
 /// Measures the same change with plain git.
-fn plain(folder: &std::path::Path, world: &World, rounds: usize) -> anyhow::Result<Vec<Duration>> {
+fn plain(folder: &std::path::Path, world: &BenchWorld, rounds: usize) -> anyhow::Result<Vec<Duration>> {
     let clone = folder.join("plain");
     let from = world.forge.repo_path(world.repo);
     git(folder, &["clone", "--quiet", "--branch", "main", &from.display().to_string(), "plain"])?;

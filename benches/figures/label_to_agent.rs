@@ -7,8 +7,8 @@ use ralph_bot::domain::loops::LoopState;
 use ralph_bot::engine::Role;
 
 use crate::machine::median;
-use crate::report::{Row, Target};
-use crate::world::World;
+use crate::report::{FigureTarget, Row};
+use crate::world::BenchWorld;
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -30,7 +30,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     ];
     let files = files.map(|(path, text)| (path.to_owned(), text));
     let agent = format!("date +%s%3N >{NOTE}\n");
-    let world = World::start(run.folder()?, &files, &agent, Role::All).await?;
+    let world = BenchWorld::start(run.folder()?, &files, &agent, Role::All).await?;
     let mut times = Vec::new();
     for _ in 0..=rounds {
         times.push(one(&world).await?);
@@ -38,14 +38,14 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let sandbox = if world.sandboxed { "in bubblewrap" } else { "without a sandbox: it does not hold here" };
     let first = times.remove(0);
     let words = format!("label to agent, {sandbox}, median of {rounds}");
-    run.add(Row::new(NAME, words, median(times).as_secs_f64(), "s").target(Target::Below(1.0)));
+    run.add(Row::new(NAME, words, median(times).as_secs_f64(), "s").target(FigureTarget::Below(1.0)));
     run.add(Row::new(NAME, "the first of all", first.as_secs_f64(), "s"));
     world.app.stop().await;
     Ok(())
 }
 
 /// Labels a new issue and waits for the end of its loop. Returns the time to the start of the agent.
-async fn one(world: &World) -> anyhow::Result<Duration> {
+async fn one(world: &BenchWorld) -> anyhow::Result<Duration> {
     let issue = world.issue().await?;
     world.forge.flush().await;
     let labelled = Clock::System.now();

@@ -44,7 +44,7 @@ pub enum From {
 
 /// Result of a load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Answers {
+pub struct LoadAnswers {
     /// Number of deliveries that were answered with 2xx.
     pub good: u64,
     /// Number of deliveries with another answer, or none.
@@ -57,7 +57,7 @@ pub struct Answers {
     pub p99_ms: f64,
 }
 
-impl Answers {
+impl LoadAnswers {
     /// Deliveries per second.
     pub fn rate(&self) -> f64 {
         self.good as f64 / self.seconds
@@ -65,7 +65,7 @@ impl Answers {
 }
 
 /// Sends a load from a separate process.
-pub fn send(to: SocketAddr, load: Load) -> anyhow::Result<Answers> {
+pub fn send(to: SocketAddr, load: Load) -> anyhow::Result<LoadAnswers> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([ARGUMENT, &to.to_string(), &serde_json::to_string(&load)?]);
     let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
@@ -103,7 +103,7 @@ pub async fn make(arguments: &[String]) -> anyhow::Result<()> {
         let place = ((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1));
         times.get(place).map_or(f64::NAN, |time: &Duration| time.as_secs_f64() * 1e3)
     };
-    let answers = Answers { good: times.len() as u64, bad, seconds, p50_ms: at(0.5), p99_ms: at(0.99) };
+    let answers = LoadAnswers { good: times.len() as u64, bad, seconds, p50_ms: at(0.5), p99_ms: at(0.99) };
     println!("{}", serde_json::to_string(&answers)?);
     Ok(())
 }

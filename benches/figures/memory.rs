@@ -7,8 +7,8 @@ use ralph_bot::store::Store;
 
 use crate::ingest::{PROBOT, Probot};
 use crate::machine::resident_kib;
-use crate::report::{Row, Target};
-use crate::service::{Parked, Service, data};
+use crate::report::{FigureTarget, Row};
+use crate::service::{BenchService, Parked, data};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -27,8 +27,8 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let folder = run.folder()?;
     let parked = Parked::prepare(&folder, 0, 0).await?;
     let idle =
-        largest(&Service::start(&folder, &parked.seat, "all", &[])?, watched.min(Duration::from_secs(5))).await?;
-    let row = Row::new(NAME, "idle service", idle as f64 / 1024.0, "MiB").target(Target::AtMost(40.0));
+        largest(&BenchService::start(&folder, &parked.seat, "all", &[])?, watched.min(Duration::from_secs(5))).await?;
+    let row = Row::new(NAME, "idle service", idle as f64 / 1024.0, "MiB").target(FigureTarget::AtMost(40.0));
     run.add(match Probot::start(PROBOT) {
         Ok(probot) => row.beside("probot, idle", resident_kib(probot.pid())? as f64 / 1024.0),
         Err(_) => row,
@@ -39,16 +39,16 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let bytes: f64 =
         store.read(|c| Ok(c.query_row("SELECT avg(length(data)) FROM loops", [], |row| row.get(0))?)).await?;
     store.close().await;
-    let full = largest(&Service::start(&folder, &parked.seat, "all", &[])?, watched).await?;
+    let full = largest(&BenchService::start(&folder, &parked.seat, "all", &[])?, watched).await?;
     let each = (full as f64 - idle as f64) / loops as f64;
     run.add(Row::new(NAME, format!("service with {loops} parked loops"), full as f64 / 1024.0, "MiB"));
     let row = Row::new(NAME, "a parked loop", each, "KiB").beside("in the database", bytes / 1024.0);
-    run.add(row.target(Target::AtMost(16.0)));
+    run.add(row.target(FigureTarget::AtMost(16.0)));
     Ok(())
 }
 
 /// Returns the largest resident memory of a service during `time`, in KiB.
-async fn largest(service: &Service, time: Duration) -> anyhow::Result<u64> {
+async fn largest(service: &BenchService, time: Duration) -> anyhow::Result<u64> {
     let watch = Stopwatch::start();
     let mut most = 0;
     while watch.elapsed() < time {

@@ -6,7 +6,7 @@ use crate::machine::{self, Machine};
 
 /// Target of a figure.
 #[derive(Debug, Clone, Copy)]
-pub enum Target {
+pub enum FigureTarget {
     /// Minimum ratio to the baseline.
     RatioAtLeast(f64),
     /// Maximum ratio to the baseline.
@@ -31,7 +31,7 @@ pub struct Row {
     unit: &'static str,
     /// Description and value of the baseline, in the same unit and from the same run.
     baseline: Option<(String, f64)>,
-    target: Target,
+    target: FigureTarget,
     /// Load average at the time of the measurement.
     load: f64,
 }
@@ -40,7 +40,7 @@ impl Row {
     /// Creates a figure without baseline and target.
     pub fn new(figure: &'static str, what: impl Into<String>, measured: f64, unit: &'static str) -> Self {
         let load = machine::load();
-        Self { figure, what: what.into(), measured, unit, baseline: None, target: Target::None, load }
+        Self { figure, what: what.into(), measured, unit, baseline: None, target: FigureTarget::None, load }
     }
 
     /// Sets the baseline.
@@ -50,7 +50,7 @@ impl Row {
     }
 
     /// Sets the target.
-    pub fn target(mut self, target: Target) -> Self {
+    pub fn target(mut self, target: FigureTarget) -> Self {
         self.target = target;
         self
     }
@@ -65,12 +65,12 @@ impl Row {
             return None;
         }
         match self.target {
-            Target::RatioAtLeast(least) => Some((format!("ratio at least {least}"), self.ratio()? >= least)),
-            Target::RatioAtMost(most) => Some((format!("ratio at most {most}"), self.ratio()? <= most)),
-            Target::Below(limit) => Some((format!("below {limit} {}", self.unit), self.measured < limit)),
-            Target::AtMost(most) => Some((format!("at most {most} {}", self.unit), self.measured <= most)),
-            Target::AtLeast(least) => Some((format!("at least {least} {}", self.unit), self.measured >= least)),
-            Target::None => None,
+            FigureTarget::RatioAtLeast(least) => Some((format!("ratio at least {least}"), self.ratio()? >= least)),
+            FigureTarget::RatioAtMost(most) => Some((format!("ratio at most {most}"), self.ratio()? <= most)),
+            FigureTarget::Below(limit) => Some((format!("below {limit} {}", self.unit), self.measured < limit)),
+            FigureTarget::AtMost(most) => Some((format!("at most {most} {}", self.unit), self.measured <= most)),
+            FigureTarget::AtLeast(least) => Some((format!("at least {least} {}", self.unit), self.measured >= least)),
+            FigureTarget::None => None,
         }
     }
 

@@ -6,8 +6,8 @@ use ralph_bot::clock::Stopwatch;
 
 use crate::load::{self, From};
 use crate::machine::median;
-use crate::report::{Row, Target};
-use crate::service::{Parked, Service, data};
+use crate::report::{FigureTarget, Row};
+use crate::service::{BenchService, Parked, data};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -37,15 +37,15 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         full.push(start(&folder, &parked).await?.1);
     }
     let what = format!("kill to first answer, {loops} open loops, {deliveries} deliveries");
-    let row = Row::new(NAME, what, median(full).as_secs_f64(), "s").target(Target::AtMost(1.0));
+    let row = Row::new(NAME, what, median(full).as_secs_f64(), "s").target(FigureTarget::AtMost(1.0));
     run.add(row.beside("first start, empty database", median(empty).as_secs_f64()));
     Ok(())
 }
 
 /// Starts the service and waits for its first answer. Returns the duration.
-async fn start(folder: &std::path::Path, parked: &Parked) -> anyhow::Result<(Service, Duration)> {
+async fn start(folder: &std::path::Path, parked: &Parked) -> anyhow::Result<(BenchService, Duration)> {
     let watch = Stopwatch::start();
-    let service = Service::start(folder, &parked.seat, "all", &[])?;
+    let service = BenchService::start(folder, &parked.seat, "all", &[])?;
     let time = load::first_answer(service.address, From::Gitea, watch, PATIENCE).await?;
     Ok((service, time))
 }

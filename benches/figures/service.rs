@@ -26,7 +26,7 @@ const REST: &str =
 const ROWS_AT_ONCE: u64 = 500;
 
 /// A running service; dropping it kills the process.
-pub struct Service {
+pub struct BenchService {
     child: Child,
     /// Address of its listener.
     pub address: SocketAddr,
@@ -47,7 +47,7 @@ impl Seat {
     }
 }
 
-impl Service {
+impl BenchService {
     /// Starts the binary and waits until it listens. `wrap` is a program with arguments that runs it; may be empty.
     pub fn start(folder: &Path, seat: &Seat, role: &str, wrap: &[&str]) -> anyhow::Result<Self> {
         let Seat { kind, url, token, own } = seat;
@@ -82,7 +82,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for BenchService {
     fn drop(&mut self) {
         end(&mut self.child);
     }

@@ -10,7 +10,7 @@ use ralph_bot::domain::supervision::replay::{ReplayLine, Trace};
 use ralph_bot::domain::supervision::{SupervisionSettings, TaskFacts};
 
 use crate::FigureRun;
-use crate::report::{Row, Target};
+use crate::report::{FigureTarget, Row};
 
 /// Description of the measurement, for the page.
 pub const DESCRIPTION: &str = "Generated loops of 100 iterations, in one thread. A step of control and a review by the overseer are \
@@ -31,11 +31,13 @@ pub fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let histories: Vec<Vec<Record>> = (0..LOOPS).map(history).collect();
     let (control, oversight) = times(&histories, &facts);
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
-    run.add(Row::new(NAME, "step of control, 99th percentile", micros(control), "µs").target(Target::Below(50.0)));
+    run.add(
+        Row::new(NAME, "step of control, 99th percentile", micros(control), "µs").target(FigureTarget::Below(50.0)),
+    );
     let row = Row::new(NAME, "review by the overseer at 100 iterations, 99th percentile", micros(oversight), "µs");
-    run.add(row.target(Target::Below(200.0)));
-    run.add(Row::new(NAME, "state of control", state_kib(&histories, &facts), "KiB").target(Target::Below(64.0)));
-    run.add(Row::new(NAME, "replayed iterations", replayed(&histories)?, "/s").target(Target::AtLeast(10_000.0)));
+    run.add(row.target(FigureTarget::Below(200.0)));
+    run.add(Row::new(NAME, "state of control", state_kib(&histories, &facts), "KiB").target(FigureTarget::Below(64.0)));
+    run.add(Row::new(NAME, "replayed iterations", replayed(&histories)?, "/s").target(FigureTarget::AtLeast(10_000.0)));
     Ok(())
 }
 

@@ -18,8 +18,8 @@ use ralph_bot::process::Masker;
 use ralph_bot::store::{calls, memory, session};
 
 use crate::machine::median;
-use crate::report::{Row, Target};
-use crate::world::World;
+use crate::report::{FigureTarget, Row};
+use crate::world::BenchWorld;
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
@@ -57,7 +57,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let more = format!("  claude: {{ enabled: true, command: {refusing} }}\norder: {{ agent: [claude, mine] }}\n");
     let agent = "date +at:%s%3N | tee began-at.txt\n";
     let folder = run.folder()?;
-    let world = World::start_with(folder.clone(), &files, agent, ServiceRole::All, &more).await?;
+    let world = BenchWorld::start_with(folder.clone(), &files, agent, ServiceRole::All, &more).await?;
     let logs = folder.join("data/logs");
     let (mut gaps, mut firsts, mut last) = (Vec::new(), Vec::new(), None);
     for _ in 0..rounds {
@@ -71,7 +71,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     firsts.remove(0);
     let row =
         Row::new(NAME, format!("failover to the next agent, median of {}", rounds - 1), millis(median(gaps)), "ms");
-    run.add(row.beside("label to first agent", millis(median(firsts))).target(Target::Below(100.0)));
+    run.add(row.beside("label to first agent", millis(median(firsts))).target(FigureTarget::Below(100.0)));
     classifying(run);
     let ended = last.context("no loop was run")?;
     context(run, &world, ended).await?;
@@ -89,7 +89,7 @@ fn slowest(times: Vec<Duration>) -> Duration {
 
 /// Runs one loop whose first backend refuses. Returns the time from the label to the first agent, the time from the end
 /// of the first agent to the start of the second, and the ended loop.
-async fn failover(world: &World, logs: &Path) -> anyhow::Result<(Duration, Duration, Loop)> {
+async fn failover(world: &BenchWorld, logs: &Path) -> anyhow::Result<(Duration, Duration, Loop)> {
     let engine = world.engine();
     let (settings, now) = (engine.settings.backends.clone(), engine.clock.now());
     let enabled = BackendObservation::Enabled { backend: "claude".to_owned() };
@@ -160,12 +160,12 @@ fn classifying(run: &mut FigureRun) {
         }
         let found = if known { "found" } else { "missed" };
         let row = Row::new(NAME, format!("classifying {what}, limit {found}"), millis(slowest(times)), "ms");
-        run.add(row.beside("counting its lines", millis(median(plain))).target(Target::Below(5.0)));
+        run.add(row.beside("counting its lines", millis(median(plain))).target(FigureTarget::Below(5.0)));
     }
 }
 
 /// Composes contexts for a loop with a long history.
-async fn context(run: &mut FigureRun, world: &World, ended: Loop) -> anyhow::Result<()> {
+async fn context(run: &mut FigureRun, world: &BenchWorld, ended: Loop) -> anyhow::Result<()> {
     let turns = if run.size == Size::Brief { 50 } else { TURNS };
     let engine = world.engine();
     let current = lengthened(ended, turns)?;
@@ -217,7 +217,7 @@ async fn context(run: &mut FigureRun, world: &World, ended: Loop) -> anyhow::Res
     }
     let row =
         Row::new(NAME, format!("context of {tokens} tokens with {turns} turns stored"), millis(slowest(times)), "ms");
-    run.add(row.beside("reading the turns", millis(median(plain))).target(Target::Below(20.0)));
+    run.add(row.beside("reading the turns", millis(median(plain))).target(FigureTarget::Below(20.0)));
     Ok(())
 }
 

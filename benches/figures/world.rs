@@ -22,7 +22,7 @@ use crate::service::SECRET;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Forge, repository, agent and service.
-pub struct World {
+pub struct BenchWorld {
     pub forge: FakeForge,
     pub repo: RepoId,
     pub app: Application,
@@ -31,7 +31,7 @@ pub struct World {
     maintainer: User,
 }
 
-impl World {
+impl BenchWorld {
     /// Starts the service. `agent` is a shell script, `role` the parts of the service that run on their own.
     pub async fn start(folder: PathBuf, files: &[(String, String)], agent: &str, role: Role) -> anyhow::Result<Self> {
         Self::start_with(folder, files, agent, role, "").await

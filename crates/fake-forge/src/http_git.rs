@@ -146,16 +146,16 @@ async fn backend(
             None => break,
         }
     }
-    Ok((head, Output { output, _child: child }))
+    Ok((head, HttpGitOutput { output, _child: child }))
 }
 
 /// Body of the CGI program's response; ends and reaps the process when dropped.
-struct Output {
+struct HttpGitOutput {
     output: BufReader<tokio::process::ChildStdout>,
     _child: tokio::process::Child,
 }
 
-impl AsyncRead for Output {
+impl AsyncRead for HttpGitOutput {
     fn poll_read(
         mut self: std::pin::Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,

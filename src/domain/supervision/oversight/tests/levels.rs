@@ -227,7 +227,7 @@ fn the_next_prompt_says_it_once_a_cause() {
     let falling = trace(&[0.6, 0.58, 0.56, 0.54], |_, r| r.coverage = None);
     let verdicts = ReviewedLoop::default().run(&falling);
     insta::assert_snapshot!(verdicts[2].directives.join("\n\n"), @r#"
-        WARNING: A check that passed now fails. DetectionEvidence: completion fell by 4 % in 2 iterations in a row.
+        WARNING: A check that passed now fails. Evidence: completion fell by 4 % in 2 iterations in a row.
         - Fix the check that used to pass before anything else.
         - Compare with the best iteration and take back the change that broke it.
         "#);
