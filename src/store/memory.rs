@@ -292,7 +292,7 @@ pub fn set_state(c: &Connection, id: &str, state: LearningState, now: Timestamp)
     Ok(Some(learning))
 }
 
-/// Archives learnings whose confidence decayed for lack of use, at most [`DECAY_BATCH`]; returns their number. Call it until the
+/// Archives learnings whose confidence decayed for lack of use, at most `DECAY_BATCH`; returns their number. Call it until the
 /// result is 0.
 pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> StoreResult<usize> {
     // Confidence only decays after a half-life without use.

@@ -1,4 +1,4 @@
-//! Configuration keys: a section is declared with [`config_section!`], one field a key; sections of two files are merged key
+//! Configuration keys: a section is declared with `config_section!`, one field a key; sections of two files are merged key
 //! by key, and each problem names its key, the value and what is allowed.
 
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ macro_rules! config_section {
 }
 pub(crate) use config_section;
 
-/// A group of configuration keys; implemented by [`config_section!`].
+/// A group of configuration keys; implemented by `config_section!`.
 pub trait ConfigSection {
     /// Adds a problem for each number that is out of its range. `key` is the section's own, empty at the top.
     fn check_ranges(&self, key: &str, problems: &mut Vec<KeyProblem>);
