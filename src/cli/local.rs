@@ -88,8 +88,8 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     let mut signals = Signals::new()?;
     let json = global.json;
     let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
-    let said = Box::new(move |said: LocalMessage| progress::print_forge_output(&said, json));
-    let forge = Local::open(&args.repo, path, env.get("HOME").unwrap_or("/"), Clock::System, said).await;
+    let message = Box::new(move |message: LocalMessage| progress::print_forge_output(&message, json));
+    let forge = Local::open(&args.repo, path, env.get("HOME").unwrap_or("/"), Clock::System, message).await;
     let forge = Arc::new(forge.map_err(CliError::Usage)?);
     let options =
         Options { listen: false, extra_forges: vec![forge.clone()], tune: remove_comment_limits, ..Options::default() };

@@ -149,7 +149,7 @@ impl MemoryShell<'_> {
         let read = self.read(move |c| {
             let counts = memory::counts(c)?;
             let (learnings, _) = memory::list(c, "", limit)?;
-            let rows = learnings.into_iter().map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.told())));
+            let rows = learnings.into_iter().map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.sentence())));
             Ok((counts, rows.collect::<StoreResult<Vec<_>>>()?))
         });
         let (counts, rows) = read.await?;
@@ -172,7 +172,7 @@ impl MemoryShell<'_> {
             .write(move |c| {
                 let found = memory::get(c, &wanted, now)?;
                 let uplift = found.as_ref().map(|one| memory::uplift(c, one)).transpose()?;
-                Ok((found, uplift.unwrap_or_default().told()))
+                Ok((found, uplift.unwrap_or_default().sentence()))
             })
             .await?;
         let learning = found.ok_or_else(|| unknown(id))?;

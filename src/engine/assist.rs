@@ -194,7 +194,7 @@ impl Engine {
             likely: Some(likely.unwrap_or(Money(0))),
             model: wanted,
             share: asked.kind.budget_share(),
-            left: None,
+            previous_session: None,
         };
         let mut begun = self.begin_call(current, planned.clone()).await;
         // At the start of a loop, retry a disabled backend, as for agents.

@@ -114,7 +114,7 @@ impl Engine {
     /// Returns reflections of completed iterations, limited to the window of the task type.
     async fn reflections(&self, current: &Loop) -> Vec<String> {
         let files: HashSet<&str> =
-            current.kept().flat_map(|it| &it.stat.files).map(|file| file.path.as_str()).collect();
+            current.retained_iterations().flat_map(|it| &it.stat.files).map(|file| file.path.as_str()).collect();
         let window = memory::window(current.task_type(), files.len());
         let (id, all) = (current.id.clone(), current.iterations.len());
         let read = self.store.read(move |c| store::reflections(c, &id, all)).await;
@@ -122,7 +122,7 @@ impl Engine {
             tracing::warn!(loop_id = %current.id, %error, "could not read reflections; the prompt has none");
             Vec::new()
         });
-        reflections.retain(|one| current.kept().any(|iteration| iteration.number == one.iteration));
+        reflections.retain(|one| current.retained_iterations().any(|iteration| iteration.number == one.iteration));
         memory::latest(&reflections, window).iter().map(Reflection::line).collect()
     }
 }
@@ -142,7 +142,7 @@ fn query(current: &Loop) -> LearningQuery {
         let error = error_signature(&CheckReport { outcomes: vec![outcome.clone()] });
         text.push_str(&format!("\n{} {}", outcome.name, error.unwrap_or_default()));
     }
-    let changed = current.whole().map_or(&[][..], |whole| &whole.files).iter().map(|file| file.path.as_str());
+    let changed = current.branch_stat().map_or(&[][..], |whole| &whole.files).iter().map(|file| file.path.as_str());
     let named = failing().flat_map(|outcome| memory::paths_in(&outcome.output, PATHS));
     for path in changed.take(PATHS).chain(named.take(PATHS)) {
         text.push('\n');

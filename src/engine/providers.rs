@@ -64,7 +64,7 @@ pub(super) struct PlannedCall {
     /// Maximum share of the loop's money for all calls of this purpose, 0 to 1.
     pub share: f64,
     /// Session left by the previous call.
-    pub left: Option<AgentSession>,
+    pub previous_session: Option<AgentSession>,
 }
 
 /// Usage of a call.
@@ -90,7 +90,7 @@ impl CallUsage {
 impl Engine {
     /// Selects a backend for a call, reserves the money and records the start.
     pub(super) async fn begin_call(&self, current: &Loop, planned: PlannedCall) -> Result<CallDecision, StoreError> {
-        let PlannedCall { key, purpose, role, mut exclude, model: wanted, likely, share, left } = planned;
+        let PlannedCall { key, purpose, role, mut exclude, model: wanted, likely, share, previous_session } = planned;
         let of_loop = (current.limits.cost > Money(0)).then_some(current.limits.cost);
         let limits = CallLimits {
             of_loop,
@@ -114,7 +114,7 @@ impl Engine {
             (BackendRole::Agent, Some(only)) => exclude.extend(all.filter(|name| *name != only).cloned()),
             (BackendRole::Agent, None) => avoid.extend(all.filter(|name| current.avoids(name)).cloned()),
         }
-        let previous = current.kept().rev().map(|i| &i.served.backend).find(|name| !name.is_empty());
+        let previous = current.retained_iterations().rev().map(|i| &i.served.backend).find(|name| !name.is_empty());
         let request = CallRequest {
             role,
             task_type: current.task_type(),
@@ -122,10 +122,10 @@ impl Engine {
             avoid,
             likely_cost: likely,
             previous: previous.filter(|_| role == BackendRole::Agent).cloned(),
-            session: left.map(|left| PreviousSession {
-                backend: left.backend,
-                model: left.model,
-                context_pct: left.context_pct,
+            session: previous_session.map(|session| PreviousSession {
+                backend: session.backend,
+                model: session.model,
+                context_pct: session.context_pct,
             }),
         };
         let (now, seed) = (self.clock.now(), u64::from(self.random()));
@@ -244,7 +244,7 @@ impl Engine {
 
     /// Enables a backend that was parked for errors after a person resumed the loop.
     pub(super) async fn mended(&self, current: &Loop) {
-        let last = current.kept().rev().find(|iteration| iteration.ended_at.is_some());
+        let last = current.retained_iterations().rev().find(|iteration| iteration.ended_at.is_some());
         let failed = last.filter(|last| current.agent_failures == 0 && !last.agent_problem.is_empty());
         let Some(name) = failed.map(|last| last.served.backend.clone()) else { return };
         let known = self.store.read(calls::state).await.unwrap_or_else(|error| {

@@ -108,7 +108,12 @@ impl Tools {
     async fn search(&self, arguments: JsonObject) -> Result<String, String> {
         let query: SessionQuery = read(arguments)?;
         let id = self.session.loop_id.clone();
-        let found = self.session.store.read(move |c| store::session::search(c, &id, &query)).await.map_err(told)?;
+        let found = self
+            .session
+            .store
+            .read(move |c| store::session::search(c, &id, &query))
+            .await
+            .map_err(store_error_message)?;
         Ok(session::found_text(&found, self.session.answer_tokens))
     }
 
@@ -116,14 +121,14 @@ impl Tools {
         let Since { since } = read(arguments)?;
         let id = self.session.loop_id.clone();
         let read = self.session.store.read(move |c| store::session::summaries(c, &id, since));
-        Ok(session::summaries_text(&read.await.map_err(told)?, self.session.answer_tokens))
+        Ok(session::summaries_text(&read.await.map_err(store_error_message)?, self.session.answer_tokens))
     }
 
     async fn get_turn(&self, arguments: JsonObject) -> Result<String, String> {
         let Which { iteration } = read(arguments)?;
         let id = self.session.loop_id.clone();
         let read = self.session.store.read(move |c| store::session::turns(c, &id, iteration..=iteration));
-        Ok(session::turns_text(iteration, &read.await.map_err(told)?, self.session.answer_tokens))
+        Ok(session::turns_text(iteration, &read.await.map_err(store_error_message)?, self.session.answer_tokens))
     }
 
     async fn learnings(&self, learnings: &dyn Learnings, arguments: JsonObject) -> Result<String, String> {
@@ -203,7 +208,7 @@ fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
 }
 
 /// Returns the message for the agent after a failure of the store; the cause is logged.
-fn told(error: StoreError) -> String {
+fn store_error_message(error: StoreError) -> String {
     tracing::warn!(%error, "the session memory could not be read");
     "the session memory cannot be read just now; go on without it".to_owned()
 }

@@ -60,7 +60,7 @@ pub struct CommitInfo {
     /// Changes per file since the parent; for a merge, since the merged side.
     pub stat: DiffStat,
     /// Changes per file since the base; a renamed file counts as two.
-    pub whole: DiffStat,
+    pub branch_stat: DiffStat,
     /// Protected paths that were changed and restored, sorted.
     pub restored: Vec<String>,
     /// Change as a patch, at most 4 MiB; invalid UTF-8 is replaced. Attributes of the tree hide nothing.
@@ -100,7 +100,7 @@ impl Workspaces {
         let commit = if unchanged { None } else { Some(self.record(&request, &tree_paths, &tree, recorded).await?) };
         // A merge contains changes of the other side, which are not changes of this loop.
         let mut info = self.describe(&tree_paths, merge_parent.unwrap_or(parent), &tree).await?;
-        info.whole = self.sizes(&tree_paths, base, &tree).await?;
+        info.branch_stat = self.sizes(&tree_paths, base, &tree).await?;
         info.commit = commit;
         info.restored = restored;
         info.oversized.extend(left_out.iter().map(|path| path.to_string_lossy().into_owned()));
@@ -362,7 +362,7 @@ impl Workspaces {
             tree: tree.clone(),
             changed_files: files.len(),
             stat: DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() },
-            whole: DiffStat::default(),
+            branch_stat: DiffStat::default(),
             restored: Vec::new(),
             diff,
             diff_truncated,

@@ -368,7 +368,7 @@ impl SimWorld {
             tree: commit.clone().unwrap_or(head),
             commit,
             stat: DiffStat::default(),
-            whole: None,
+            branch_stat: None,
             restored: Vec::new(),
             findings: Vec::new(),
             conflict_markers: Vec::new(),

@@ -171,9 +171,9 @@ impl ProgressEvent {
 }
 
 /// Prints texts that would be posted on a forge: all of them as JSON; for people only escalations.
-pub(super) fn print_forge_output(said: &LocalMessage, json: bool) {
-    let text = match said {
-        said if json => serde_json::to_string(said).unwrap_or_default() + "\n",
+pub(super) fn print_forge_output(message: &LocalMessage, json: bool) {
+    let text = match message {
+        message if json => serde_json::to_string(message).unwrap_or_default() + "\n",
         LocalMessage::Issue { title, .. } => {
             let yellow = AnsiColor::Yellow.on_default().bold();
             format!("{yellow}{}{yellow:#}\n", one_line(title))

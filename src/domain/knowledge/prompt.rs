@@ -167,8 +167,8 @@ pub fn view_with(current: &Loop, nonce: &str, report_path: &str, extras: &Extras
 fn better_before(current: &Loop) -> Option<String> {
     let best = best_state(current)?;
     let number = |i: &Iteration| i.ended_at.is_some().then_some(i.number);
-    let last = current.kept().rev().find_map(number)?;
-    let standing = current.kept().next_back().and_then(|last| last.restored_to).is_none();
+    let last = current.retained_iterations().rev().find_map(number)?;
+    let standing = current.retained_iterations().next_back().and_then(|last| last.restored_to).is_none();
     (standing && best.iteration < last).then(|| {
         format!(
             "The best state so far was that after iteration {} (commit {}): compare with it before you build on what came \
@@ -201,7 +201,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     };
     let failing = current.failing().into_iter().take(most).map(failure).collect();
     let told = HISTORY * course.map_or(1.0, |course| (course.memory_share / LEAST_SHARE).max(1.0));
-    let done: Vec<_> = current.kept().filter(|i| i.ended_at.is_some()).collect();
+    let done: Vec<_> = current.retained_iterations().filter(|i| i.ended_at.is_some()).collect();
     let history = done.iter().skip(done.len().saturating_sub(told as usize)).map(|i| PromptHistory {
         n: i.number,
         approach: approach(i),

@@ -111,7 +111,7 @@ impl Loop {
 
     /// Returns the latest judgement of supervision.
     pub fn judged(&self) -> Option<&IterationJudgement> {
-        self.kept().rev().find_map(|iteration| iteration.judged.as_ref())
+        self.retained_iterations().rev().find_map(|iteration| iteration.judged.as_ref())
     }
 
     /// An iteration in figures, and how many of them were out of range.
@@ -182,7 +182,8 @@ impl Loop {
         let mut failed = self.failed_elsewhere.clone();
         let start = self.completion_at_start().get();
         let by_other_checks = |iteration: &&Iteration| iteration.number <= self.measured_after;
-        let (before, now): (Vec<_>, Vec<_>) = self.kept().filter(|i| i.ended_at.is_some()).partition(by_other_checks);
+        let (before, now): (Vec<_>, Vec<_>) =
+            self.retained_iterations().filter(|i| i.ended_at.is_some()).partition(by_other_checks);
         for iterations in [before, now] {
             let mut best = start;
             for iteration in iterations {
@@ -198,9 +199,9 @@ impl Loop {
 
     /// The commit after an iteration; 0 is the state before the first.
     fn commit_of(&self, iteration: u32) -> Option<Sha> {
-        match self.kept().find(|known| known.number == iteration) {
+        match self.retained_iterations().find(|known| known.number == iteration) {
             Some(known) => Some(known.commit.clone().unwrap_or_else(|| known.parent.clone())),
-            None => self.kept().next().map(|first| first.parent.clone()),
+            None => self.retained_iterations().next().map(|first| first.parent.clone()),
         }
     }
 }

@@ -124,7 +124,7 @@ pub(crate) fn begin(current: &mut Loop) {
         discarded: false,
         record: None,
         judged: None,
-        whole: None,
+        branch_stat: None,
         refused_hosts: Vec::new(),
         restored_to: None,
         served: crate::domain::loops::ServedBy::default(),
@@ -167,7 +167,7 @@ pub(crate) fn ended(current: &mut Loop, report: AgentReport, checks: CheckReport
 }
 
 /// A report with an approach and what was in the way.
-pub(crate) fn said(approach: &str, blocker: &str, done: bool) -> AgentReport {
+pub(crate) fn agent_report(approach: &str, blocker: &str, done: bool) -> AgentReport {
     AgentReport {
         approach: approach.into(),
         summary: format!("I tried to {approach}."),
@@ -206,7 +206,7 @@ pub(crate) fn stuck() -> Loop {
     for (approach, done) in [("guard the index", true), ("catch the error", false), ("catch the error", true)] {
         ended(
             &mut current,
-            said(approach, "The fixture for empty input is not in the repository", done),
+            agent_report(approach, "The fixture for empty input is not in the repository", done),
             checks(8, false),
         );
     }
@@ -236,9 +236,9 @@ pub(crate) fn late() -> Loop {
     let mut current = fresh();
     current.limits.iterations = 11;
     for failing in [8, 7, 6, 5, 4, 3, 2, 1] {
-        ended(&mut current, said("mend one case after the other", "", false), checks(failing, false));
+        ended(&mut current, agent_report("mend one case after the other", "", false), checks(failing, false));
     }
-    ended(&mut current, said("rewrite the parser", "", true), checks(4, true));
+    ended(&mut current, agent_report("rewrite the parser", "", true), checks(4, true));
     judged(&mut current, Approach::Persist, Trend::Regressing, Urgency::High);
     current
 }

@@ -18,7 +18,7 @@ impl Loop {
     pub fn rule_facts(&self, backend: &str, now: Timestamp) -> RuleFacts {
         let judged = self.judged();
         let failed = |problem: &str| !problem.is_empty();
-        let ended: Vec<_> = self.kept().filter(|i| i.ended_at.is_some()).collect();
+        let ended: Vec<_> = self.retained_iterations().filter(|i| i.ended_at.is_some()).collect();
         let recent = ended.iter().filter(|i| i.ended_at.is_some_and(|at| now.since(at) <= HOUR_MS));
         let default = RuleFacts::default();
         RuleFacts {
@@ -44,7 +44,7 @@ impl Loop {
 
     /// Returns the messages of backends that refused the last run.
     fn refused(&self) -> Vec<String> {
-        let Some(last) = self.kept().next_back() else { return Vec::new() };
+        let Some(last) = self.retained_iterations().next_back() else { return Vec::new() };
         // A run that nobody took on has no iteration that could end with its error.
         let waits_for = Some(&last.agent_problem).filter(|words| last.ended_at.is_none() && !words.is_empty());
         last.served.switched.iter().chain(waits_for).cloned().collect()

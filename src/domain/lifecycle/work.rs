@@ -160,7 +160,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
 
 /// Whether every check held on what the forge has of the newest commit, and nobody has asked for more.
 fn only_verification_is_left(next: &Loop) -> bool {
-    let held = next.kept().next_back().is_some_and(|last| {
+    let held = next.retained_iterations().next_back().is_some_and(|last| {
         let at_head = last.commit.as_ref().unwrap_or(&last.parent);
         last.checks.all_hold() && next.head.as_ref() == Some(at_head)
     });
@@ -177,7 +177,7 @@ fn nobody_wants_more(next: &Loop) -> bool {
 fn unpushed(turn: &StepContext) -> Option<Sha> {
     let head = turn.next.head.as_ref().filter(|head| turn.next.pushed.as_ref() != Some(*head))?;
     let counts = turn.next.current().is_some_and(|last| !last.discarded);
-    (counts && turn.next.kept().any(|i| i.commit.as_ref() == Some(head))).then(|| head.clone())
+    (counts && turn.next.retained_iterations().any(|i| i.commit.as_ref() == Some(head))).then(|| head.clone())
 }
 
 /// Begins the next iteration, or says why not.
@@ -250,7 +250,7 @@ fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32
         discarded: false,
         record: None,
         judged: None,
-        whole: None,
+        branch_stat: None,
         restored_to: None,
         served: ServedBy::default(),
         refused_hosts: Vec::new(),
@@ -361,7 +361,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
         return turn.escalate("blocked_change", advice);
     }
-    current.whole = change.whole;
+    current.branch_stat = change.branch_stat;
     match change.commit {
         Some(commit) => {
             turn.next.head = Some(commit.clone());

@@ -264,8 +264,8 @@ pub struct Iteration {
     pub stat: DiffStat,
     /// Size of the branch's complete change after the iteration; a renamed file counts as two. `None` if it was not
     /// measured.
-    #[serde(default)]
-    pub whole: Option<DiffStat>,
+    #[serde(default, rename = "whole")]
+    pub branch_stat: Option<DiffStat>,
     /// Protected paths that were restored.
     pub restored: Vec<String>,
     /// Signs of weakened checks.
@@ -524,14 +524,15 @@ impl Loop {
     }
 
     /// Iterations that were not discarded, oldest first.
-    pub fn kept(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
+    pub fn retained_iterations(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
         self.iterations.iter().filter(|i| !i.discarded)
     }
 
     /// Whether the next run prefers a backend other than `backend`: its last run failed there, or another one was
     /// requested.
     pub fn avoids(&self, backend: &str) -> bool {
-        let ran = self.kept().rev().map(|iteration| &iteration.served.backend).find(|name| !name.is_empty());
+        let ran =
+            self.retained_iterations().rev().map(|iteration| &iteration.served.backend).find(|name| !name.is_empty());
         let unwanted = match ran.filter(|_| self.agent_failures > 0) {
             Some(failed) => failed == backend,
             None => self.wanted.backend.as_ref().is_some_and(|wanted| wanted != backend),
@@ -541,7 +542,7 @@ impl Loop {
 
     /// Iterations measured by the current checks and not discarded, oldest first.
     pub fn measured(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
-        self.kept().filter(|i| i.number > self.measured_after)
+        self.retained_iterations().filter(|i| i.number > self.measured_after)
     }
 
     /// Results of the newest checks: those of the last iteration that has some, else the baseline.
@@ -552,21 +553,21 @@ impl Loop {
 
     /// Iterations whose changes are still in the tree, newest first; those after a restored iteration are left out.
     fn standing(&self) -> impl Iterator<Item = &Iteration> {
-        let restored = self.kept().next_back().and_then(|last| last.restored_to);
-        self.kept().rev().filter(move |i| restored.is_none_or(|best| i.number <= best))
+        let restored = self.retained_iterations().next_back().and_then(|last| last.restored_to);
+        self.retained_iterations().rev().filter(move |i| restored.is_none_or(|best| i.number <= best))
     }
 
     /// Size of the branch's complete change, if measured. Changes that were reverted do not count.
-    pub fn whole(&self) -> Option<&DiffStat> {
-        self.standing().find_map(|i| i.whole.as_ref())
+    pub fn branch_stat(&self) -> Option<&DiffStat> {
+        self.standing().find_map(|i| i.branch_stat.as_ref())
     }
 
     /// Signs of weakened checks in files that the branch still changes, and in files whose names git may quote.
     pub fn findings(&self) -> Vec<TamperFinding> {
-        let whole = self.whole();
+        let whole = self.branch_stat();
         let plain = |path: &str| path.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'));
         let gone = |path: &str| plain(path) && whole.is_some_and(|whole| whole.files.iter().all(|f| f.path != path));
-        self.kept().flat_map(|i| &i.findings).filter(|found| !gone(&found.path)).cloned().collect()
+        self.retained_iterations().flat_map(|i| &i.findings).filter(|found| !gone(&found.path)).cloned().collect()
     }
 
     /// Completion measured last by the current checks.

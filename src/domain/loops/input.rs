@@ -312,8 +312,8 @@ pub struct IterationChange {
     pub stat: DiffStat,
     /// Size of the loop's complete change against its base; a renamed file counts as two. `None` if it was not
     /// measured.
-    #[serde(default)]
-    pub whole: Option<DiffStat>,
+    #[serde(default, rename = "whole")]
+    pub branch_stat: Option<DiffStat>,
     /// Protected paths that were restored.
     pub restored: Vec<String>,
     /// Signs of weakened checks.

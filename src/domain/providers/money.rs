@@ -65,7 +65,7 @@ impl CostAccount {
     }
 
     /// Returns the remaining amount, 0 or more; `None` without a limit.
-    pub fn left(&self) -> Option<Money> {
+    pub fn remaining(&self) -> Option<Money> {
         self.limit.map(|limit| Money(limit.0.saturating_sub(self.used().0).max(0)))
     }
 
@@ -73,7 +73,7 @@ impl CostAccount {
     /// of an account may take all of it, because the likely cost is a guess that should not prevent a first call
     /// with a small budget.
     fn fitting(&self, likely: Money) -> Option<Money> {
-        let Some(left) = self.left() else { return Some(likely) };
+        let Some(left) = self.remaining() else { return Some(likely) };
         let is_first = self.used() == Money(0) && left > Money(0);
         if likely <= left { Some(likely) } else { is_first.then_some(left) }
     }
@@ -138,7 +138,7 @@ impl CostAccounts {
         for (scope, account) in self.accounts() {
             // What a question costs is no guess: its length is known, and that of its answer is bounded.
             let fitting = match scope {
-                LimitScope::Purpose => account.left().is_none_or(|left| likely <= left).then_some(likely),
+                LimitScope::Purpose => account.remaining().is_none_or(|left| likely <= left).then_some(likely),
                 _ => account.fitting(likely),
             };
             match fitting {
@@ -155,8 +155,9 @@ impl CostAccounts {
     /// # Errors
     /// The limit that is reached; the run is to be ended.
     pub fn goes_on(&self, shown: Money, now: Timestamp) -> Result<(), CostLimitReached> {
-        let reached_by =
-            |account: &CostAccount| account.left().is_some_and(|left| shown > left || (shown == left && shown.0 > 0));
+        let reached_by = |account: &CostAccount| {
+            account.remaining().is_some_and(|left| shown > left || (shown == left && shown.0 > 0))
+        };
         match self.accounts().into_iter().find(|(_, account)| reached_by(account)) {
             Some((scope, account)) => Err(reached(scope, account, shown, now)),
             None => Ok(()),
@@ -165,7 +166,7 @@ impl CostAccounts {
 
     /// The least that is left in an account; `None` where none has a limit.
     fn at_most(&self) -> Option<Money> {
-        self.accounts().into_iter().filter_map(|(_, account)| account.left()).min()
+        self.accounts().into_iter().filter_map(|(_, account)| account.remaining()).min()
     }
 
     fn accounts(&self) -> [(LimitScope, &CostAccount); 4] {

@@ -191,7 +191,7 @@ fn measured(iteration: &Iteration) -> bool {
 /// Fills the status comment.
 pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     let (checks_held, checks_total) = counts(current.latest_checks(), current);
-    let rows = current.kept().map(|i| {
+    let rows = current.retained_iterations().map(|i| {
         let (held, total) = counts(Some(&i.checks).filter(|r| !r.outcomes.is_empty()), current);
         IterationRow {
             n: i.number,
@@ -210,10 +210,10 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     }
     let switched = current.current().map(|last| last.served.switched.iter().map(String::as_str).collect::<Vec<_>>());
     notes.extend(switched.filter(|words| !words.is_empty()).map(|words| format!("{}.", words.join("; "))));
-    if current.kept().any(|i| i.served.estimated) {
+    if current.retained_iterations().any(|i| i.served.estimated) {
         notes.push("The cost is estimated from published prices because the backend does not report it.".into());
     }
-    if current.kept().any(|i| i.served.unpriced) {
+    if current.retained_iterations().any(|i| i.served.unpriced) {
         notes.push("The cost is unknown: the backend does not report it, and its model has no published price.".into());
     }
     if !current.guidance.is_empty() {
@@ -268,7 +268,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
 /// Returns the learnings of all iterations, without repetitions.
 fn learnings(current: &Loop) -> Vec<String> {
     let mut learnings: Vec<String> = Vec::new();
-    for learning in current.kept().flat_map(|i| &i.report.learnings) {
+    for learning in current.retained_iterations().flat_map(|i| &i.report.learnings) {
         if !learnings.contains(learning) {
             learnings.push(learning.clone());
         }
@@ -278,7 +278,7 @@ fn learnings(current: &Loop) -> Vec<String> {
 
 /// Returns the backend of the last run with its model; before the first run, the configured backend.
 fn served_words(current: &Loop, first: &str) -> String {
-    let served = current.kept().rev().map(|i| &i.served).find(|served| !served.backend.is_empty());
+    let served = current.retained_iterations().rev().map(|i| &i.served).find(|served| !served.backend.is_empty());
     match served {
         None => first.to_owned(),
         Some(ServedBy { backend, model: None, .. }) => backend.clone(),

@@ -145,7 +145,7 @@ impl Engine {
     ) -> Result<AgentRunFacts, EffectError> {
         let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
         let (mut exclude, mut lacking, mut asked_disabled) = (Vec::new(), Vec::new(), false);
-        let mut left = self.session_left(task.current);
+        let mut previous_session = self.previous_session(task.current);
         for number in 0..MOST_CALLS {
             let key = format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket));
             let planned = PlannedCall {
@@ -156,11 +156,11 @@ impl Engine {
                 model: None,
                 likely: None,
                 share: 1.0,
-                left: left.clone(),
+                previous_session: previous_session.clone(),
             };
             let chosen = match self.begin_call(task.current, planned).await? {
                 CallDecision::Call { backend, model, at_most, session, caller, .. } => {
-                    let session = left.take().filter(|_| session == SessionUse::Resume);
+                    let session = previous_session.take().filter(|_| session == SessionUse::Resume);
                     SelectedBackend { caller: *caller, backend, model, at_most, session, number }
                 }
                 CallDecision::Wait { until, reasons } => {
@@ -361,10 +361,10 @@ impl Engine {
             idle: Duration::from_secs(limits.idle_s),
             max_turns: limits.turns.map(|turns| course.map_or(turns, |course| course.turns(turns))),
             max_cost: [chosen.at_most, of_loop].into_iter().flatten().min(),
-            session: chosen.session.as_ref().map(|left| ResumedSession {
-                id: left.id.clone(),
-                files: self.sessions_of(current).join(&left.files),
-                account: left.account,
+            session: chosen.session.as_ref().map(|previous| ResumedSession {
+                id: previous.id.clone(),
+                files: self.sessions_of(current).join(&previous.files),
+                account: previous.account,
             }),
             keep: Some(self.sessions_of(current).join(files_name(task.ticket, chosen))),
             mcp_config: server.map(|server| server.config.clone()),
@@ -420,14 +420,14 @@ impl Engine {
     }
 
     /// Returns the session that a run can resume; deletes the files of others.
-    fn session_left(&self, current: &Loop) -> Option<AgentSession> {
-        let left = current.session.clone();
+    fn previous_session(&self, current: &Loop) -> Option<AgentSession> {
+        let previous = current.session.clone();
         for entry in std::fs::read_dir(self.sessions_of(current)).into_iter().flatten().flatten() {
-            if left.as_ref().is_none_or(|left| entry.file_name() != *left.files) {
+            if previous.as_ref().is_none_or(|previous| entry.file_name() != *previous.files) {
                 remove_folder(&entry.path());
             }
         }
-        left.filter(|left| self.backends.get(&left.backend).is_some_and(|backend| backend.resumes()))
+        previous.filter(|previous| self.backends.get(&previous.backend).is_some_and(|backend| backend.resumes()))
     }
 
     /// Deletes the sessions of a loop.

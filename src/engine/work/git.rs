@@ -49,7 +49,7 @@ impl Engine {
             commit: info.commit,
             tree: info.tree,
             stat: info.stat,
-            whole: Some(info.whole),
+            branch_stat: Some(info.branch_stat),
             restored: info.restored,
             findings,
             conflict_markers: info.conflict_markers,

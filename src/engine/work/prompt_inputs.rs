@@ -157,7 +157,9 @@ impl Engine {
         let newest = self.look_up(current, "summaries", |c, id| session::summaries(c, id, 0)).await.pop();
         let Some(newest) = newest.filter(|newest| newest.extractive && wanted(newest)) else { return };
         let within = |it: &&Iteration| (newest.from..=newest.to).contains(&it.number) && it.ended_at.is_some();
-        let Some(job) = Summarising::of(&current.kept().filter(within).collect::<Vec<_>>()) else { return };
+        let Some(job) = Summarising::of(&current.retained_iterations().filter(within).collect::<Vec<_>>()) else {
+            return;
+        };
         let about = format!("iterations {} to {}", newest.from, newest.to);
         let Some(answer) = self.consult(questions, &job, &about).await else { return };
         let decisions = if answer.key_decisions.is_empty() { newest.decisions } else { answer.key_decisions };
@@ -222,5 +224,5 @@ impl Engine {
 
 /// Returns the last completed iteration.
 fn last_ended(current: &Loop) -> Option<&Iteration> {
-    current.kept().rev().find(|iteration| iteration.ended_at.is_some())
+    current.retained_iterations().rev().find(|iteration| iteration.ended_at.is_some())
 }

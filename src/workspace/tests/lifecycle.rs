@@ -193,7 +193,7 @@ async fn base_is_merged_or_conflicts_are_reported() {
     assert_eq!(world.content(&merge, "theirs"), "theirs");
     // What the other side did is no change of the loop's.
     let changed = |stat: &DiffStat| stat.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
-    assert_eq!((changed(&made.stat), changed(&made.whole)), (own.clone(), own), "{made:?}");
+    assert_eq!((changed(&made.stat), changed(&made.branch_stat)), (own.clone(), own), "{made:?}");
     assert!(!made.diff.contains("theirs"), "{}", made.diff);
 
     let base = world.human("main", "echo other >README.md");

@@ -115,7 +115,7 @@ fn facts(current: &Loop) -> String {
     if let Some(course) = &current.course {
         section("Warnings and orders, which the agent gets anyway", text::list(&course.directives, ITEMS, 300));
     }
-    let done = current.kept().rev().filter(|i| i.ended_at.is_some()).take(ITEMS);
+    let done = current.retained_iterations().rev().filter(|i| i.ended_at.is_some()).take(ITEMS);
     let tried = done.map(|i| {
         let outcome = crate::domain::report::outcome_words(i);
         format!("iteration {}: {}. {outcome}", i.number, crate::domain::report::approach(i))

@@ -45,7 +45,8 @@ impl ClaimSums {
     /// message.
     pub fn of(current: &Loop) -> Self {
         let mut claims = Self::default();
-        for iteration in current.kept().filter(|i| i.ended_at.is_some() && !i.checks.outcomes.is_empty()) {
+        for iteration in current.retained_iterations().filter(|i| i.ended_at.is_some() && !i.checks.outcomes.is_empty())
+        {
             claims.add(&reported(iteration), iteration.completion, iteration.checks.all_hold());
         }
         claims

@@ -156,7 +156,7 @@ impl Context {
     /// Sources that the loop itself provides; the caller adds backend, model, summaries, reflections, learnings and
     /// project.
     pub fn of(current: &Loop, now: Timestamp) -> Self {
-        let done: Vec<_> = current.kept().filter(|i| i.ended_at.is_some()).collect();
+        let done: Vec<_> = current.retained_iterations().filter(|i| i.ended_at.is_some()).collect();
         let done = &done[done.len().saturating_sub(TRIES)..];
         let mut session = LoopProgress {
             iteration: current.spent.iterations,

@@ -48,7 +48,7 @@ fn sentences_match_the_situation() {
 fn slowing_progress_asks_for_smaller_steps() {
     let mut current = fresh();
     for failing in [7, 3, 2] {
-        ended(&mut current, said("go on", "", false), checks(failing, false));
+        ended(&mut current, agent_report("go on", "", false), checks(failing, false));
     }
     let sentence = "Progress is slowing: take smaller steps, and run the checks after each.";
     assert!(!adapt(&current, &[]).contains(&sentence.to_owned()), "nothing was judged");

@@ -125,7 +125,11 @@ pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&st
 fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) {
     let mut earlier =
         current.measured().rev().filter(|known| known.number < iteration.number && known.ended_at.is_some());
-    let restored = current.kept().rev().find(|known| known.number < iteration.number).and_then(|last| last.restored_to);
+    let restored = current
+        .retained_iterations()
+        .rev()
+        .find(|known| known.number < iteration.number)
+        .and_then(|last| last.restored_to);
     let found = match restored {
         Some(best) => earlier.find(|known| known.number <= best),
         None => earlier.next(),
@@ -169,7 +173,7 @@ fn ended(before: &Loop, after: &Loop) -> Option<(LoopEnding, Option<bool>)> {
 }
 
 fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryObservation {
-    let last = current.kept().rev().find(|iteration| iteration.commit.is_some());
+    let last = current.retained_iterations().rev().find(|iteration| iteration.commit.is_some());
     let report = last.map(reported).unwrap_or_default();
     let mut told: Vec<&Guidance> = Vec::new();
     for guidance in current.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&current.guidance) {
@@ -185,7 +189,7 @@ fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryO
         loop_id: current.id.clone(),
         repository: current.place.repo.clone(),
         task_type: current.task_type(),
-        about: about(current, current.kept()),
+        about: about(current, current.retained_iterations()),
         ended,
         approach: approach(&report),
         tools: last.map(|iteration| iteration.tools.clone()).unwrap_or_default(),

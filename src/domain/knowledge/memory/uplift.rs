@@ -58,7 +58,7 @@ impl Uplift {
     }
 
     /// Sentence for people; `None` if no ended loop had the learning.
-    pub fn told(self) -> Option<String> {
+    pub fn sentence(self) -> Option<String> {
         (self.with.loops > 0).then(|| self.words())
     }
 

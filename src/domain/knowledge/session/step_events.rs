@@ -72,7 +72,11 @@ impl CollectedEvents {
     /// Records a change of backend or model.
     fn served(&mut self, before: &Loop, run: &AgentRunFacts) {
         let ServedBy { backend, model, switched, .. } = &run.served;
-        let earlier = before.kept().rev().map(|iteration| &iteration.served).find(|served| !served.backend.is_empty());
+        let earlier = before
+            .retained_iterations()
+            .rev()
+            .map(|iteration| &iteration.served)
+            .find(|served| !served.backend.is_empty());
         let known = earlier.map_or("", |earlier| earlier.backend.as_str());
         let another = !known.is_empty() && known != backend && !backend.is_empty();
         if another || !switched.is_empty() {

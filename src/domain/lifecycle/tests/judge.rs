@@ -423,7 +423,7 @@ fn weakened_checks_are_restored_before_review() {
     };
     run.agent(AgentEnd::Finished).committed(|c| {
         c.findings.push(finding);
-        c.whole = whole("tests/parser.rs");
+        c.branch_stat = whole("tests/parser.rs");
     });
     run.pushed();
     assert_eq!(run.current.findings().len(), 1);
@@ -432,13 +432,13 @@ fn weakened_checks_are_restored_before_review() {
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
         .is(LoopState::Running, LoopStep::Agent);
     assert!(run.next_prompt().overrides[0].contains("Put the checks back"), "{:?}", run.next_prompt().overrides);
-    run.agent(AgentEnd::Finished).committed(|c| c.whole = whole("src/parser.rs")).pushed();
+    run.agent(AgentEnd::Finished).committed(|c| c.branch_stat = whole("src/parser.rs")).pushed();
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
         .is(LoopState::Running, LoopStep::Verify);
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
         .is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.findings(), [], "what was put back is no matter for those who review");
-    assert_eq!(run.current.whole().map(|whole| whole.files.len()), Some(1));
+    assert_eq!(run.current.branch_stat().map(|whole| whole.files.len()), Some(1));
 }
 
 #[test]

@@ -22,11 +22,11 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         LoopState::LimitReached | LoopState::Failed | LoopState::Aborted | LoopState::Closed => PullState::Partial,
         _ => PullState::Working,
     };
-    let last = current.kept().rev().find(|i| i.commit.is_some());
+    let last = current.retained_iterations().rev().find(|i| i.commit.is_some());
     let what = last.map_or(String::new(), |i| {
         if i.report.summary.trim().is_empty() { i.message.clone() } else { i.report.summary.clone() }
     });
-    let whole = current.whole().cloned().unwrap_or_default();
+    let whole = current.branch_stat().cloned().unwrap_or_default();
     PullView {
         loop_id: current.id.clone(),
         title: current.task.title.clone(),
@@ -35,7 +35,7 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         what,
         why: current.task.body.clone(),
         checks: check_lines(&report),
-        iterations: current.kept().count() as u32,
+        iterations: current.retained_iterations().count() as u32,
         max_iterations: current.limits.iterations,
         completion_percent: current.completion().whole_percent(),
         elapsed_s: seconds(current.spent.time_at(now)),
@@ -77,7 +77,7 @@ fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     if current.policy.protected.policy == ProtectedPolicy::Allow && !touched.is_empty() {
         lines.push(format!("Protected files were changed; the settings allow it: {}.", touched.join(", ")));
     }
-    let restored: Vec<_> = current.kept().flat_map(|i| i.restored.clone()).collect();
+    let restored: Vec<_> = current.retained_iterations().flat_map(|i| i.restored.clone()).collect();
     if !restored.is_empty() {
         lines.push(format!("Changes of the agent to protected files were reverted: {}.", restored.join(", ")));
     }
@@ -102,14 +102,14 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         LoopState::Closed => LoopOutcome::Closed,
         _ => LoopOutcome::Failed,
     };
-    let (files, more_files) = file_lines(&current.whole().cloned().unwrap_or_default());
+    let (files, more_files) = file_lines(&current.branch_stat().cloned().unwrap_or_default());
     let report = current.latest_checks().cloned().unwrap_or_default();
     View::Completion(Box::new(CompletionView {
         loop_id: current.id.clone(),
         outcome,
         reason: sentence(&current.why),
         next_action: next_action(current),
-        iterations: current.kept().count() as u32,
+        iterations: current.retained_iterations().count() as u32,
         max_iterations: current.limits.iterations,
         elapsed_s: seconds(current.spent.time_at(now)),
         cost: known(current.spent.cost),
@@ -132,7 +132,7 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
         let failing = report.outcomes.iter().filter(|o| !o.holds);
         failing.map(|o| format!("`{}` fails: {}", o.command, o.why)).collect()
     });
-    let recent = current.kept().rev().take(3).map(|i| RecentIteration {
+    let recent = current.retained_iterations().rev().take(3).map(|i| RecentIteration {
         n: i.number,
         approach: approach(i),
         outcome: if i.agent_problem.is_empty() { outcome_words(i) } else { i.agent_problem.clone() },

@@ -216,8 +216,8 @@ pub(super) struct ActuatorInput<'a> {
 /// Moves the actuators from where they were.
 pub(super) fn actuate(before: &Actuation, now: &ActuatorInput<'_>, settings: &ActuatorSettings) -> Actuation {
     let mut next = Actuation::neutral(settings);
-    next.seconds_left = now.resources.seconds.left();
-    next.usd_left = now.resources.usd.left();
+    next.seconds_left = now.resources.seconds.remaining();
+    next.usd_left = now.resources.usd.remaining();
     let signal = format!("the control signal is {:.2}", now.signal);
     let EffortLaw { offset, slope, min, max, .. } = settings.effort;
     if settings.effort.enabled {

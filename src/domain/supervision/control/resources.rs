@@ -28,7 +28,7 @@ pub(super) struct Resources {
 
 impl Resource {
     /// Returns the remaining amount, from 0; `None` if unlimited.
-    pub(super) fn left(&self) -> Option<f64> {
+    pub(super) fn remaining(&self) -> Option<f64> {
         self.limit.map(|limit| (limit - self.used).max(0.0))
     }
 
@@ -39,7 +39,7 @@ impl Resource {
 
     /// Whether that many more iterations fit in what is left.
     pub(super) fn fits(&self, more: f64) -> bool {
-        more * self.each <= self.left().unwrap_or(f64::INFINITY)
+        more * self.each <= self.remaining().unwrap_or(f64::INFINITY)
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
         assert!(resources.iterations.fits(2.0) && !resources.iterations.fits(3.0));
         assert!(resources.seconds.fits(1.0) && !resources.seconds.fits(2.0));
         assert!(resources.usd.fits(1e9) && !resources.seconds.fits(f64::INFINITY));
-        assert_eq!((resources.usd.part(), resources.usd.left()), (0.0, None));
+        assert_eq!((resources.usd.part(), resources.usd.remaining()), (0.0, None));
     }
 
     #[test]
@@ -81,7 +81,7 @@ mod tests {
         for wrong in [f64::NAN, f64::INFINITY, 1e300, 0.0, -1.0] {
             let facts = TaskFacts { max_iterations: wrong, max_cost_usd: Some(wrong), ..TaskFacts::default() };
             let resources = Resources::of(&facts, 8, 8, 1.0, 1.0);
-            assert_eq!((resources.iterations.part(), resources.usd.left()), (0.0, None));
+            assert_eq!((resources.iterations.part(), resources.usd.remaining()), (0.0, None));
         }
     }
 }

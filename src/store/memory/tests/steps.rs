@@ -143,7 +143,7 @@ impl LearningRun {
             commit: Some(commit.clone()),
             tree: commit.clone(),
             stat: DiffStat::default(),
-            whole: None,
+            branch_stat: None,
             restored: Vec::new(),
             findings: Vec::new(),
             conflict_markers: Vec::new(),

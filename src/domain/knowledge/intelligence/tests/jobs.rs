@@ -151,7 +151,7 @@ fn reflection_requires_permitted_action() {
 fn summary_question_covers_iterations() {
     assert_eq!(Summarising::of(&[]), None);
     let current = stuck();
-    let done: Vec<_> = current.kept().filter(|iteration| iteration.ended_at.is_some()).collect();
+    let done: Vec<_> = current.retained_iterations().filter(|iteration| iteration.ended_at.is_some()).collect();
     let job = Summarising::of(&done).unwrap();
     let question = ask(&job, "c0ffee").prompt;
     assert!(question.starts_with("Summarise the iterations 1 to 3 of a coding agent"), "{question}");

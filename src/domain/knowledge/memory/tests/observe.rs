@@ -1,7 +1,7 @@
 //! Observations of the steps of sample loops.
 
 use super::*;
-use crate::domain::lifecycle::samples::{begin, checks, ended, fresh, guide, judged, said, sha};
+use crate::domain::lifecycle::samples::{agent_report, begin, checks, ended, fresh, guide, judged, sha};
 use crate::domain::loops::{
     CLEAN_MERGE, Guidance, GuidanceSource, JudgedDetection, Loop, LoopState as Stage, PULL_CLOSED,
 };
@@ -15,7 +15,7 @@ use crate::domain::supervision::strategy::Approach;
 fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
     let mut current = fresh();
     for failing in failing {
-        ended(&mut current, said("mend one case after the other", "", false), checks(*failing, false));
+        ended(&mut current, agent_report("mend one case after the other", "", false), checks(*failing, false));
     }
     current.iterations.pop();
     let before = current.clone();
