@@ -151,6 +151,11 @@ fn tampering(kind: &str) -> Value {
             "workflow_edited" => "a CI workflow was edited",
             "ralph_file_edited" => "the bot's configuration was edited",
             "threshold_lowered" => "a threshold was lowered",
+            "assertion_weakened" => "an assertion was weakened",
+            "expectation_changed" => "an expected value was changed",
+            "early_exit" => "tests end early",
+            "failure_ignored" => "a failure is ignored",
+            "code_replaced" => "the code under test is replaced",
             _ => "a check was changed",
         }
         .to_owned(),

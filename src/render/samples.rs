@@ -55,11 +55,7 @@ fn passing() -> Vec<CheckLine> {
 }
 
 fn findings() -> Vec<TamperFinding> {
-    vec![TamperFinding {
-        path: "tests/parse.rs".into(),
-        kind: TamperKind::TestSkipped,
-        evidence: "+#[ignore] // flaky".into(),
-    }]
+    vec![TamperFinding::new("tests/parse.rs", TamperKind::TestSkipped, "+#[ignore] // flaky")]
 }
 
 pub(super) fn rows(count: u32) -> Vec<IterationRow> {

@@ -154,7 +154,12 @@ impl Loop {
                     baseline: baseline(&outcome.name),
                 })
                 .collect(),
-            tampering: iteration.findings.iter().map(|f| format!("{}: {}", f.path, f.evidence)).collect(),
+            tampering: iteration
+                .findings
+                .iter()
+                .filter(|finding| finding.blocks())
+                .map(|finding| format!("{}: {}", finding.path, finding.evidence))
+                .collect(),
             agent_failure: Some(iteration.agent_problem.clone()).filter(|problem| !problem.is_empty()),
             duration_s: ended.since(iteration.started_at) as f64 / 1000.0,
             tool_calls: f64::from(iteration.tool_calls),

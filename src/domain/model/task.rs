@@ -177,10 +177,40 @@ impl CheckReport {
 pub struct TamperFinding {
     /// Path of the file.
     pub path: String,
+    /// Line that shows it, from 1: of the file after the change, of a deleted file before it. `None` if the file as a
+    /// whole shows it.
+    #[serde(default)]
+    pub line: Option<u32>,
     /// Kind.
     pub kind: TamperKind,
     /// Line or fact that shows it, at most 200 characters.
     pub evidence: String,
+    /// Strength of the evidence.
+    #[serde(default)]
+    pub grade: TamperGrade,
+}
+
+impl TamperFinding {
+    /// A blocking finding about a file as a whole.
+    pub fn new(path: impl Into<String>, kind: TamperKind, evidence: impl Into<String>) -> Self {
+        Self { path: path.into(), line: None, kind, evidence: evidence.into(), grade: TamperGrade::Blocking }
+    }
+
+    /// Whether the work is not done while this finding is open.
+    pub fn blocks(&self) -> bool {
+        self.grade == TamperGrade::Blocking
+    }
+}
+
+/// Strength of the evidence of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TamperGrade {
+    /// Strong: honest work rarely looks like this.
+    #[default]
+    Blocking,
+    /// Weak: honest work often looks like this; shown to the reviewer only.
+    Notice,
 }
 
 /// Kind of a weakened check.
@@ -201,6 +231,16 @@ pub enum TamperKind {
     RalphFileEdited,
     /// A threshold was lowered.
     ThresholdLowered,
+    /// An assertion was replaced by one that accepts more, or by one that always holds.
+    AssertionWeakened,
+    /// The expected value of an existing assertion was changed.
+    ExpectationChanged,
+    /// A test, or all tests, end before their assertions.
+    EarlyExit,
+    /// A failure of a test or check is caught and ignored.
+    FailureIgnored,
+    /// A mock or a file of the same name stands in for the code under test.
+    CodeReplaced,
 }
 
 /// Size of a change.

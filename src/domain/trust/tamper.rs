@@ -171,7 +171,7 @@ impl Findings {
     fn add(&mut self, path: &str, kind: TamperKind, evidence: &str) {
         let evidence: String =
             evidence.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_EVIDENCE).collect();
-        let finding = TamperFinding { path: path.to_owned(), kind, evidence };
+        let finding = TamperFinding::new(path, kind, evidence);
         if self.list.len() < MAX_FINDINGS && !self.list.contains(&finding) {
             self.list.push(finding);
         }

@@ -9,7 +9,7 @@ use crate::domain::knowledge::intelligence::reported;
 use crate::domain::loops::{
     CLEAN_MERGE, Guidance, GuidanceSource, Iteration, JudgedDetection, Loop, LoopState, PULL_CLOSED, error_signature,
 };
-use crate::domain::model::task::AgentReport;
+use crate::domain::model::task::{AgentReport, TamperFinding};
 use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel};
 use crate::domain::trust::sanitize;
 
@@ -92,7 +92,7 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> MemoryObservation {
         error_before,
         error_after: error_after.map(clean),
         verified: current.verified.is_some() && current.verified == current.head && iteration.checks.all_hold(),
-        tampered: !iteration.findings.is_empty(),
+        tampered: iteration.findings.iter().any(TamperFinding::blocks),
         agent_failed,
         // If the run failed, the directive was not about the approach.
         redirected: redirected(iteration, &approach).filter(|_| !agent_failed),
