@@ -415,8 +415,7 @@ fn failed_restoration_aborts_and_keeps_work() {
 #[test]
 fn weakened_checks_are_restored_before_review() {
     let mut run = LoopRun::started();
-    let finding =
-        TamperFinding::new("tests/parser.rs", TamperKind::TestSkipped, "#[ignore]");
+    let finding = TamperFinding::new("tests/parser.rs", TamperKind::TestSkipped, "#[ignore]");
     let whole = |path: &str| {
         let file = FileStat { path: path.into(), added: 1, removed: 0, binary: false };
         Some(DiffStat { files: vec![file] })
