@@ -11,8 +11,7 @@ use ralph_bot::domain::knowledge::memory::{
     Content, Learning, LearningEvidence, LearningQuery, LearningState, MemorySettings, Source,
 };
 use ralph_bot::domain::lifecycle;
-use ralph_bot::domain::loops::command::RunOptions;
-use ralph_bot::domain::loops::{LoopStart, LoopTask};
+use ralph_bot::domain::loops::{LoopStart, LoopTask, RunOptions};
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context;
 use fake_forge::{Access, Dialect, FakeForge};
 use ralph_bot::domain::loops::command;
-use ralph_bot::domain::loops::{LoopInput, LoopStart, LoopState, LoopTask};
+use ralph_bot::domain::loops::{LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
 use ralph_bot::domain::trust::policy::Policy;
@@ -187,7 +187,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
         place: IssueRef { repo, issue },
         by: by.clone(),
         task,
-        options: command::RunOptions::default(),
+        options: RunOptions::default(),
         policy: Policy::default(),
         comment: None,
         hidden_removed: 0,

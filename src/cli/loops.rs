@@ -12,8 +12,8 @@ use super::{CliError, CliResult, Global, block_on, database, load, moment, one_l
 use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env};
 use crate::domain::knowledge::intelligence::ClaimSums;
-use crate::domain::loops::command::{self, LoopCommand, RunOptions};
-use crate::domain::loops::{Loop, LoopInput};
+use crate::domain::loops::command::{self, LoopCommand};
+use crate::domain::loops::{Loop, LoopInput, RunOptions};
 use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::BackendRole;

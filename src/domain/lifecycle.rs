@@ -9,6 +9,7 @@ mod channel_notices;
 mod commands;
 pub mod effect;
 mod judge;
+mod next_iteration;
 mod people;
 #[cfg(test)]
 pub(crate) mod samples;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::knowledge::memory::{MemorySettings, remembered};
 use ralph_bot::domain::knowledge::session::{SessionTurn, TurnRole};
-use ralph_bot::domain::loops::command::RunOptions;
-use ralph_bot::domain::loops::{LoopStart, LoopTask};
+use ralph_bot::domain::loops::{LoopStart, LoopTask, RunOptions};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId,

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
-use ralph_bot::domain::loops::TimerKind;
-use ralph_bot::domain::loops::command::{self, LoopCommand, RunOptions};
+use ralph_bot::domain::loops::command::{self, LoopCommand};
 use ralph_bot::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
+use ralph_bot::domain::loops::{RunOptions, TimerKind};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::trust::policy::{Policy, ProgressReport};

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::clock::{Clock, Stopwatch};
-use ralph_bot::domain::loops::command::RunOptions;
-use ralph_bot::domain::loops::{LoopStart, LoopState, LoopTask};
+use ralph_bot::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoRef};
 use ralph_bot::domain::trust::policy::Policy;

@@ -14,8 +14,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("domain::knowledge::intelligence", "analysis"),
     ("domain::knowledge::intelligence", "context"),
     ("domain::knowledge::memory", "learning"),
-    ("domain::lifecycle", "work"),
-    ("domain::loops", "input"),
     ("domain::providers::backends", "choose"),
     ("domain::supervision::control", "settings"),
     ("domain::supervision::oversight", "state"),

@@ -59,8 +59,7 @@ fn has_session(env: &Env) -> bool {
 mod tests {
     use super::*;
     use crate::domain::lifecycle;
-    use crate::domain::loops::command::RunOptions;
-    use crate::domain::loops::{LoopStart, LoopState, LoopTask};
+    use crate::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions};
     use crate::domain::model::ids::IssueRef;
     use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
     use crate::domain::trust::policy::Policy;

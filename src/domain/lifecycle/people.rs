@@ -2,11 +2,10 @@
 
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
-use crate::domain::loops::TimerKind;
-use crate::domain::loops::command::RunOptions;
 use crate::domain::loops::{
     BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, MergeWith,
 };
+use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Sha, Timestamp, User};
 use crate::domain::report;
 use crate::domain::supervision::experience::Experience;

@@ -1,9 +1,8 @@
 //! Loops in some states, for tests.
 
 use crate::domain::lifecycle::start;
-use crate::domain::loops::command::RunOptions;
 use crate::domain::loops::{
-    Guidance, GuidanceSource, Iteration, IterationJudgement, Loop, LoopStart, LoopTask, NextRunPlan,
+    Guidance, GuidanceSource, Iteration, IterationJudgement, Loop, LoopStart, LoopTask, NextRunPlan, RunOptions,
 };
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{

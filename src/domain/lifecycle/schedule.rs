@@ -2,9 +2,8 @@
 //! models speak of.
 
 use super::StepContext;
-use super::waits::{give_back, wait_for_backend};
-use super::work::next_iteration;
-use crate::domain::checks::criteria::task_type;
+use super::waits::give_back;
+use crate::domain::checks::criteria::{TaskType, task_type};
 use crate::domain::knowledge::intelligence::usual;
 use crate::domain::loops::{Loop, LoopState, WaitReason};
 use crate::domain::model::ids::{Money, Timestamp};
@@ -51,7 +50,7 @@ impl Loop {
     }
 
     /// The sort of task: as a file names it, else by title, labels and checks.
-    pub fn task_type(&self) -> crate::domain::checks::criteria::TaskType {
+    pub fn task_type(&self) -> TaskType {
         let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
         self.policy.task_type.unwrap_or_else(by_words)
     }
@@ -76,7 +75,7 @@ pub(super) fn acts(turn: &mut StepContext) -> bool {
 }
 
 /// Effect of the schedule on a run that no backend accepted.
-enum RefusalHandling {
+pub(super) enum RefusalHandling {
     /// The loop waits.
     Waits,
     /// Another backend or model is wanted, so it is tried again at once.
@@ -85,17 +84,8 @@ enum RefusalHandling {
     Stopped,
 }
 
-/// No backend took the run on: the loop waits, unless a rule of the schedule wants something else.
-pub(super) fn limited(turn: &mut StepContext, until: Option<Timestamp>, reason: &str) {
-    match refused(turn) {
-        RefusalHandling::Waits => wait_for_backend(turn, until, reason),
-        RefusalHandling::Retried => next_iteration(turn),
-        RefusalHandling::Stopped => {}
-    }
-}
-
 /// Lets the schedule act on a run that no backend took on, once for each wait; the iteration is given back then.
-fn refused(turn: &mut StepContext) -> RefusalHandling {
+pub(super) fn act_on_refusal(turn: &mut StepContext) -> RefusalHandling {
     if turn.next.policy.schedule.is_empty() || turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Backend) {
         return RefusalHandling::Waits;
     }

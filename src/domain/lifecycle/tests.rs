@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::lifecycle::effect::{CheckPurpose, Mark};
-use crate::domain::loops::command::{self, LoopCommand, RunOptions};
+use crate::domain::loops::RunOptions;
+use crate::domain::loops::command::{self, LoopCommand};
 use crate::domain::loops::*;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{

@@ -1,18 +1,19 @@
-//! Results of the loop's own work: tree, checks, agent, commit, push; and the next step.
+//! Results of the loop's own work: tree, checks, agent, commit, push.
 
 use super::judge::{self, JudgementOutcome};
-use super::schedule;
-use super::waits::{give_back, wait};
+use super::next_iteration::{begin_iteration, next_iteration, open_iteration, run_agent};
+use super::schedule::{self, RefusalHandling};
+use super::waits::{give_back, wait, wait_for_backend};
 use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, StepContext};
 use crate::domain::checks::criteria;
 use crate::domain::knowledge::intelligence::{self, ClaimSums};
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, CLEAN_MERGE, Guidance, GuidanceSource, Iteration, IterationChange, Loop, LoopInput,
-    LoopState, LoopStep, MergeInProgress, MergeWith, PreparedTree, ServedBy, WaitReason,
+    AgentEnd, AgentRunFacts, CLEAN_MERGE, Guidance, GuidanceSource, IterationChange, Loop, LoopInput, LoopState,
+    LoopStep, MergeInProgress, MergeWith, PreparedTree, WaitReason,
 };
 use crate::domain::model::ids::{Money, Ratio, Sha};
-use crate::domain::model::task::{AgentReport, CheckReport, DiffStat};
+use crate::domain::model::task::CheckReport;
 use crate::domain::report;
 use crate::domain::trust::policy::ProgressReport;
 
@@ -180,90 +181,6 @@ fn unpushed(turn: &StepContext) -> Option<Sha> {
     (counts && turn.next.retained_iterations().any(|i| i.commit.as_ref() == Some(head))).then(|| head.clone())
 }
 
-/// Begins the next iteration, or says why not.
-pub(super) fn next_iteration(turn: &mut StepContext) {
-    if let Some(why) = turn.next.pause_wanted.take() {
-        return turn.go(LoopState::Paused, &why);
-    }
-    let limits = turn.next.limits;
-    match turn.next.exhausted_limit(turn.now) {
-        None => {}
-        Some("iterations") => {
-            return turn.reach_limit("iterations", &format!("all {} iterations are used", limits.iterations));
-        }
-        Some("time") => return turn.reach_limit("time", "its time is spent"),
-        Some(_) => return turn.reach_limit("money", &format!("its budget of {} is spent", limits.cost)),
-    }
-    if let Some(wanted) = turn.next.merge_wanted.clone() {
-        let other = match wanted {
-            MergeWith::Base => None,
-            MergeWith::Pushed(commit) => Some(commit),
-        };
-        return turn.work(LoopStep::Merge, |ticket| Effect::Merge { ticket, other });
-    }
-    begin_iteration(turn);
-}
-
-fn begin_iteration(turn: &mut StepContext) {
-    // The overseer's word holds until a person takes it back, whatever came in between.
-    if turn.next.halting.is_some() || turn.next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
-        return judge::halt(turn);
-    }
-    let guidance = std::mem::take(&mut turn.next.guidance);
-    if let Some(number) = open_iteration(turn, guidance) {
-        run_agent(turn, number, 1);
-    }
-}
-
-/// Opens the next iteration, whose prompt carries `guidance`; its number, or `None` where the loop has failed.
-fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32> {
-    let Some(parent) = turn.next.head.clone() else {
-        turn.fail("the loop has no commit to work on", "this is a defect of the service; please report it");
-        return None;
-    };
-    let number = turn.next.spent.iterations.saturating_add(1);
-    turn.next.spent.iterations = number;
-    turn.next.iterations.push(Iteration {
-        number,
-        attempt: 1,
-        started_at: turn.now,
-        ended_at: None,
-        agent_problem: String::new(),
-        report: AgentReport::default(),
-        message: String::new(),
-        cost: Money(0),
-        tool_calls: 0,
-        tool_errors: 0,
-        tools: Vec::new(),
-        tokens_in: 0,
-        tokens_out: 0,
-        agent_ms: 0,
-        commit: None,
-        tree: None,
-        parent,
-        stat: DiffStat::default(),
-        restored: Vec::new(),
-        findings: Vec::new(),
-        checks: CheckReport::default(),
-        completion: Ratio::default(),
-        guidance,
-        discarded: false,
-        record: None,
-        judged: None,
-        branch_stat: None,
-        restored_to: None,
-        served: ServedBy::default(),
-        refused_hosts: Vec::new(),
-    });
-    turn.because(format!("iteration {number} begins"));
-    turn.effects.push(Effect::Status { fresh: false });
-    Some(number)
-}
-
-fn run_agent(turn: &mut StepContext, iteration: u32, attempt: u32) {
-    turn.work(LoopStep::Agent, |ticket| Effect::Agent { ticket, iteration, attempt });
-}
-
 fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     let end = run.end;
     let reads_messages = turn.next.policy.intelligence.adapts();
@@ -305,7 +222,11 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
             give_back(turn);
             turn.fail(&format!("the agent cannot run: {reason}"), advice);
         }
-        AgentEnd::Limited { until, reason } => schedule::limited(turn, until, &reason),
+        AgentEnd::Limited { until, reason } => match schedule::act_on_refusal(turn) {
+            RefusalHandling::Waits => wait_for_backend(turn, until, &reason),
+            RefusalHandling::Retried => next_iteration(turn),
+            RefusalHandling::Stopped => {}
+        },
         AgentEnd::NoMoney { reason, until: Some(at) } => wait(turn, WaitReason::Money, at, &reason),
         AgentEnd::NoMoney { reason, until: None } => {
             give_back(turn);

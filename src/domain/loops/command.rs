@@ -25,11 +25,9 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use super::aggregate::Loop;
+use super::{Loop, RunOptions};
 use crate::domain::model::ids::{Timestamp, User};
 use arguments::{CommandArguments, Problem};
-
-pub use options::RunOptions;
 
 /// Prefix of a command, at the beginning of a line and followed by a space or the end of the line.
 pub const PREFIX: &str = "/ralph";

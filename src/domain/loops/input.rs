@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::aggregate::{Guidance, LoopTask};
+use super::agent_run::AgentRunFacts;
+use super::aggregate::LoopTask;
+use super::command::LoopCommand;
 use super::estimate::Estimate;
+use super::iteration::Guidance;
+use super::run_options::RunOptions;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::loops::command::{LoopCommand, RunOptions};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
-use crate::domain::model::task::{AgentReport, Check, CheckReport, DiffStat, TamperFinding};
-use crate::domain::providers::money::Cumulative;
+use crate::domain::model::task::{Check, CheckReport, DiffStat, TamperFinding};
 use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 
@@ -172,133 +174,6 @@ pub struct PreparedTree {
     pub experience: Experience,
     /// State of the sandbox, for people.
     pub sandbox: String,
-}
-
-/// Outcome and figures of an agent's run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AgentRunFacts {
-    /// Outcome.
-    pub end: AgentEnd,
-    /// Report, if the agent wrote a valid one.
-    pub report: Option<AgentReport>,
-    /// Last message.
-    pub message: String,
-    /// Cost, if known.
-    pub cost: Option<Money>,
-    /// Input tokens.
-    pub tokens_in: u64,
-    /// Output tokens.
-    pub tokens_out: u64,
-    /// Number of tool calls.
-    pub tool_calls: u32,
-    /// Number of tool calls that failed.
-    #[serde(default)]
-    pub tool_errors: u32,
-    /// Names of the tools called, in order of first use.
-    #[serde(default)]
-    pub tools: Vec<String>,
-    /// Duration, in milliseconds.
-    pub duration_ms: u64,
-    /// Backend that served the run.
-    #[serde(default)]
-    pub served: ServedBy,
-    /// Session that the next run can resume.
-    #[serde(default)]
-    pub session: Option<AgentSession>,
-    /// Approaches that failed in earlier loops, as its prompt stated them.
-    #[serde(default)]
-    pub failed_elsewhere: Vec<String>,
-    /// Hosts with ports that it requested and that are not on the allow list.
-    #[serde(default)]
-    pub refused_hosts: Vec<String>,
-}
-
-impl AgentRunFacts {
-    /// Facts of a run of which only the outcome is known.
-    pub fn ending(end: AgentEnd) -> Self {
-        Self {
-            end,
-            report: None,
-            message: String::new(),
-            cost: None,
-            tokens_in: 0,
-            tokens_out: 0,
-            tool_calls: 0,
-            tool_errors: 0,
-            tools: Vec::new(),
-            duration_ms: 0,
-            served: ServedBy::default(),
-            session: None,
-            failed_elsewhere: Vec::new(),
-            refused_hosts: Vec::new(),
-        }
-    }
-}
-
-/// Agent session that the next run can resume.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AgentSession {
-    /// Name of the backend.
-    pub backend: String,
-    /// Requested model; `None` for the backend's default.
-    pub model: Option<String>,
-    /// Identifier of the session at the backend.
-    pub id: String,
-    /// Name of the folder with its files, within the loop's session folders.
-    pub files: String,
-    /// Used part of the context window, in percent, if known.
-    pub context_pct: Option<f64>,
-    /// Usage reported by the backend so far.
-    pub account: Cumulative,
-}
-
-/// Backend that served an agent's run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ServedBy {
-    /// Backend that ran last; empty if none did.
-    pub backend: String,
-    /// Model, if one was requested or reported.
-    pub model: Option<String>,
-    /// Whether the cost is at least partly an estimate of the service.
-    pub estimated: bool,
-    /// Whether it used tokens whose price is unknown.
-    pub unpriced: bool,
-    /// Identifier of the session at the backend.
-    pub session: Option<String>,
-    /// Whether it resumed the session of the previous run.
-    pub resumed: bool,
-    /// Used part of the session's context window, in percent, if known.
-    pub context_pct: Option<f64>,
-    /// Backends that were tried before, one sentence each.
-    pub switched: Vec<String>,
-}
-
-/// Outcome of an agent's run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "end", rename_all = "snake_case")]
-pub enum AgentEnd {
-    /// Exited successfully.
-    Finished,
-    /// Exited with an error.
-    Failed { reason: String },
-    /// Stopped at its time or idle limit.
-    TimedOut { what: String },
-    /// Stopped by the service.
-    Cancelled,
-    /// Could not be started, or has no valid login.
-    Unavailable { reason: String },
-    /// Rate limited by its provider, until a time if the provider stated one.
-    Limited { until: Option<Timestamp>, reason: String },
-    /// Stopped at the limit of money.
-    OverBudget,
-    /// Not started because a limit of money is reached.
-    NoMoney {
-        reason: String,
-        /// Time at which money is available again, if that happens without a person.
-        #[serde(default)]
-        until: Option<Timestamp>,
-    },
 }
 
 /// Change of an iteration.

@@ -4,8 +4,7 @@ use failpoint::kill_point;
 
 use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, QUIET_BEFORE_LABEL_MS, done, ignored, level, text_hash};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::command::RunOptions;
-use crate::domain::loops::{CommentRef, LoopInput, LoopStart, LoopTask};
+use crate::domain::loops::{CommentRef, LoopInput, LoopStart, LoopTask, RunOptions};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};

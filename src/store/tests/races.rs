@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 
 use super::*;
-use crate::domain::loops::TimerKind;
-use crate::domain::loops::command::RunOptions;
 use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopTask};
+use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{AccountKind, User, UserId};
 use crate::domain::trust::policy::Policy;
 use crate::store::loops::Slots;

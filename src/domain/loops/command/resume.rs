@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
 use super::guide::add_guidance;
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, RunOptions};
-use crate::domain::loops::LoopState;
+use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use crate::domain::loops::{LoopState, RunOptions};
 
 /// Continues a loop that stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

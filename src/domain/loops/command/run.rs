@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
-use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget, RunOptions};
-use crate::domain::loops::LoopState;
+use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use crate::domain::loops::{LoopState, RunOptions};
 
 /// Starts a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

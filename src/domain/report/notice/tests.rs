@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::lifecycle;
-use crate::domain::loops::command::RunOptions;
-use crate::domain::loops::{LoopStart, LoopState, LoopTask};
+use crate::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, RepoId, User, UserId};
 use crate::domain::report::view::EscalationSeverity;

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::domain::knowledge::memory::{LearningKind, ReflectionOutcome};
-use crate::domain::loops::command::{self, LoopCommand, RunOptions};
+use crate::domain::loops::command::{self, LoopCommand};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, IterationChange, Loop, LoopInput, LoopStart, LoopState as Stage, LoopStep, LoopTask,
-    PreparedTree,
+    PreparedTree, RunOptions,
 };
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};

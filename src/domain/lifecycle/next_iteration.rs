@@ -1,0 +1,60 @@
+//! Begins iterations: limits and pauses first, then a merge that is due, then the agent.
+
+use super::{StepContext, judge};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{Guidance, Iteration, LoopState, LoopStep, MergeWith};
+
+/// Begins the next iteration, unless a pause, a limit or a merge comes first.
+pub(super) fn next_iteration(turn: &mut StepContext) {
+    if let Some(why) = turn.next.pause_wanted.take() {
+        return turn.go(LoopState::Paused, &why);
+    }
+    let limits = turn.next.limits;
+    match turn.next.exhausted_limit(turn.now) {
+        None => {}
+        Some("iterations") => {
+            return turn.reach_limit("iterations", &format!("all {} iterations are used", limits.iterations));
+        }
+        Some("time") => return turn.reach_limit("time", "its time is spent"),
+        Some(_) => return turn.reach_limit("money", &format!("its budget of {} is spent", limits.cost)),
+    }
+    if let Some(wanted) = turn.next.merge_wanted.clone() {
+        let other = match wanted {
+            MergeWith::Base => None,
+            MergeWith::Pushed(commit) => Some(commit),
+        };
+        return turn.work(LoopStep::Merge, |ticket| Effect::Merge { ticket, other });
+    }
+    begin_iteration(turn);
+}
+
+/// Opens an iteration and runs its agent, unless the overseer holds the loop.
+pub(super) fn begin_iteration(turn: &mut StepContext) {
+    // The overseer's word holds until a person takes it back, whatever came in between.
+    if turn.next.halting.is_some() || turn.next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
+        return judge::halt(turn);
+    }
+    let guidance = std::mem::take(&mut turn.next.guidance);
+    if let Some(number) = open_iteration(turn, guidance) {
+        run_agent(turn, number, 1);
+    }
+}
+
+/// Opens the next iteration, whose prompt contains `guidance`. Returns its number; `None` if the loop failed.
+pub(super) fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32> {
+    let Some(parent) = turn.next.head.clone() else {
+        turn.fail("the loop has no commit to work on", "this is a defect of the service; please report it");
+        return None;
+    };
+    let number = turn.next.spent.iterations.saturating_add(1);
+    turn.next.spent.iterations = number;
+    turn.next.iterations.push(Iteration::new(number, turn.now, parent, guidance));
+    turn.because(format!("iteration {number} begins"));
+    turn.effects.push(Effect::Status { fresh: false });
+    Some(number)
+}
+
+/// Runs the agent of an iteration.
+pub(super) fn run_agent(turn: &mut StepContext, iteration: u32, attempt: u32) {
+    turn.work(LoopStep::Agent, |ticket| Effect::Agent { ticket, iteration, attempt });
+}

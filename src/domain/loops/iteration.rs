@@ -1,0 +1,153 @@
+//! One iteration of a loop, and the guidance that its prompt contains.
+
+use serde::{Deserialize, Serialize};
+
+use super::agent_run::ServedBy;
+use super::judgement::IterationJudgement;
+use crate::domain::model::ids::{Money, Ratio, Sha, Timestamp};
+use crate::domain::model::record::Record;
+use crate::domain::model::task::{AgentReport, CheckReport, DiffStat, TamperFinding};
+
+/// One iteration, from prompt to checks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Iteration {
+    /// 1-based number.
+    pub number: u32,
+    /// 1-based number of the attempt that counts.
+    pub attempt: u32,
+    /// Start of the first attempt.
+    pub started_at: Timestamp,
+    /// End of its checks.
+    pub ended_at: Option<Timestamp>,
+    /// Problem that ended the agent's run; empty while it runs and if it succeeded.
+    pub agent_problem: String,
+    /// Report of the agent.
+    pub report: AgentReport,
+    /// Last message of the agent, used if the report has no summary.
+    pub message: String,
+    /// Cost of its model calls.
+    pub cost: Money,
+    /// Number of tool calls.
+    pub tool_calls: u32,
+    /// Number of tool calls that failed.
+    #[serde(default)]
+    pub tool_errors: u32,
+    /// Names of the tools called, in order of first use.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    /// Input tokens of its model calls.
+    #[serde(default)]
+    pub tokens_in: u64,
+    /// Output tokens of its model calls.
+    #[serde(default)]
+    pub tokens_out: u64,
+    /// Duration of the agent's run, in milliseconds.
+    pub agent_ms: u64,
+    /// Backend that served the agent's run.
+    #[serde(default)]
+    pub served: ServedBy,
+    /// Commit; `None` if nothing changed.
+    pub commit: Option<Sha>,
+    /// Hash of the complete tree after the iteration.
+    pub tree: Option<Sha>,
+    /// Head before the iteration.
+    pub parent: Sha,
+    /// Size of the iteration's change.
+    pub stat: DiffStat,
+    /// Size of the branch's complete change after the iteration; a renamed file counts as two. `None` if it was not
+    /// measured.
+    #[serde(default, rename = "whole")]
+    pub branch_stat: Option<DiffStat>,
+    /// Protected paths that were restored.
+    pub restored: Vec<String>,
+    /// Signs of weakened checks.
+    pub findings: Vec<TamperFinding>,
+    /// Results of the checks.
+    pub checks: CheckReport,
+    /// Measured completion.
+    pub completion: Ratio,
+    /// Guidance that its prompt contained.
+    pub guidance: Vec<Guidance>,
+    /// Whether `/ralph retry` discarded it.
+    pub discarded: bool,
+    /// Record for supervision; `None` until the iteration has ended.
+    #[serde(default)]
+    pub record: Option<Record>,
+    /// Result of supervision.
+    #[serde(default)]
+    pub judged: Option<IterationJudgement>,
+    /// Hosts with ports that the agent's last attempt requested and that are not on the allow list.
+    #[serde(default)]
+    pub refused_hosts: Vec<String>,
+    /// Iteration whose files were restored afterwards; 0 is the baseline.
+    #[serde(default)]
+    pub restored_to: Option<u32>,
+}
+
+/// Guidance from people or from CI for the next iteration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Guidance {
+    /// Login of its author; empty for CI and for the service itself.
+    pub who: String,
+    /// Source of the guidance.
+    pub source: GuidanceSource,
+    /// Text, not sanitized.
+    pub text: String,
+    /// Path of the file that it refers to.
+    pub path: Option<String>,
+    /// Whether to remember it as a rule of the repository.
+    #[serde(default)]
+    pub remember: bool,
+}
+
+/// Source of guidance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuidanceSource {
+    /// A maintainer's command.
+    Command,
+    /// A maintainer's review.
+    Review,
+    /// Failing CI.
+    Ci,
+    /// The service: a fact that the next run has to know.
+    Service,
+}
+
+impl Iteration {
+    /// Iteration that begins at `started_at` on the commit `parent`.
+    pub fn new(number: u32, started_at: Timestamp, parent: Sha, guidance: Vec<Guidance>) -> Self {
+        Self {
+            number,
+            attempt: 1,
+            started_at,
+            ended_at: None,
+            agent_problem: String::new(),
+            report: AgentReport::default(),
+            message: String::new(),
+            cost: Money(0),
+            tool_calls: 0,
+            tool_errors: 0,
+            tools: Vec::new(),
+            tokens_in: 0,
+            tokens_out: 0,
+            agent_ms: 0,
+            served: ServedBy::default(),
+            commit: None,
+            tree: None,
+            parent,
+            stat: DiffStat::default(),
+            branch_stat: None,
+            restored: Vec::new(),
+            findings: Vec::new(),
+            checks: CheckReport::default(),
+            completion: Ratio::default(),
+            guidance,
+            discarded: false,
+            record: None,
+            judged: None,
+            refused_hosts: Vec::new(),
+            restored_to: None,
+        }
+    }
+}
