@@ -12,6 +12,7 @@ use super::*;
 use crate::domain::loops::command::TABLE;
 use crate::domain::model::ids::{Money, RepoId};
 use crate::domain::model::task::{CheckRule, CheckSource};
+use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel, OversightSettings};
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::policy::{Floor, ProgressReport, ProtectedPolicy};
 
@@ -642,20 +643,46 @@ fn reference_pages_match_the_types() {
     }
 }
 
-#[test]
-fn readme_table_matches_the_commands() {
-    const BEGIN: &str = "<!-- commands -->\n";
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(&path).expect("the README");
-    let (before, rest) = readme.split_once(BEGIN).expect("the first marker");
-    let (_, after) = rest.split_once("<!-- /commands -->").expect("the second marker");
-    let rows: String = TABLE.iter().map(|row| format!("| `{}` | {} |\n", row.usage, row.help)).collect();
-    let made = format!("{before}{BEGIN}| command | effect |\n|---|---|\n{rows}<!-- /commands -->{after}");
+/// Asserts that the table between the markers `<!-- name -->` and `<!-- /name -->` of a page is `table`; writes it if
+/// documentation is to be updated.
+fn assert_table(page: &str, name: &str, table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
+    let text = std::fs::read_to_string(&path).expect("a page");
+    let (before, rest) = text.split_once(&begin).expect("the first marker");
+    let (_, after) = rest.split_once(&end).expect("the second marker");
+    let made = format!("{before}{begin}{table}{end}{after}");
     if Env::of_process().get("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &made).expect("written");
     }
-    let written = std::fs::read_to_string(&path).expect("the README");
-    assert!(written == made, "the table of commands in README.md is out of date; run the tests with UPDATE_DOCS=1");
+    let written = std::fs::read_to_string(&path).expect("a page");
+    assert!(written == made, "the table of {name} in {page} is out of date; run the tests with UPDATE_DOCS=1");
+}
+
+#[test]
+fn readme_table_matches_the_commands() {
+    let rows: String = TABLE.iter().map(|row| format!("| `{}` | {} |\n", row.usage, row.help)).collect();
+    assert_table("README.md", "commands", &format!("| command | effect |\n|---|---|\n{rows}"));
+}
+
+#[test]
+fn supervision_page_matches_the_detections() {
+    let row = |kind: &DetectionKind| {
+        let (_, observed) = OversightSettings::default().switches(*kind);
+        let levels = match kind.row().high {
+            _ if observed => "LOG until `observe: false` is set",
+            InterventionLevel::Warn => "WARN, REDIRECT, PAUSE",
+            _ => "REDIRECT, PAUSE",
+        };
+        let effect = match kind.row().effect {
+            "" => String::new(),
+            effect => format!("; {effect}"),
+        };
+        format!("| `{kind}` | {} | `oversight.{kind}` | {levels}{effect} |\n", kind.row().pattern)
+    };
+    let rows: String = DetectionKind::ALL.iter().map(row).collect();
+    let head = "| detection | pattern | settings | interventions |\n|---|---|---|---|\n";
+    assert_table("docs/supervision.md", "detections", &format!("{head}{rows}"));
 }
 
 #[test]

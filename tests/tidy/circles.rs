@@ -16,7 +16,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("domain::knowledge::memory", "learning"),
     ("domain::providers::backends", "choose"),
     ("domain::supervision::control", "settings"),
-    ("domain::supervision::oversight", "state"),
     ("engine", "intake"),
     ("engine::work", "agent"),
     ("process", "sandbox"),

@@ -24,6 +24,7 @@ pub use policy::{PipelineVariant, TaskPolicy};
 
 use ralph_bot::domain::supervision::SupervisionSettings;
 use ralph_bot::domain::supervision::experience::Experience;
+use ralph_bot::domain::supervision::oversight::DetectionKind;
 
 /// Parameters of the stall rule and of the restarts: those that did best on the mixes that thresholds were tuned on.
 const BASELINE_PARAMETERS: (u32, u32) = (3, 3);
@@ -68,6 +69,8 @@ type Switch = fn(&mut SupervisionSettings) -> &mut bool;
 enum PartSwitch {
     /// Toggles all of them; the part counts as enabled if any of them is.
     Switches(&'static [Switch]),
+    /// Toggles a detection.
+    Detection(DetectionKind),
     /// Removes the part.
     Remove(fn(&mut PipelineVariant)),
 }
@@ -80,8 +83,8 @@ const ACTUATORS: [Switch; 5] = [
     |settings| &mut settings.control.actuators.memory.enabled,
 ];
 
-/// Every part of the pipeline, with its name.
-const PARTS: [(&str, PartSwitch); 22] = [
+/// Parts of the pipeline before its detections, each with its name.
+const CONTROL_PARTS: [(&str, PartSwitch); 7] = [
     ("PID control", PartSwitch::Remove(|ours| disable_control(&mut ours.settings))),
     ("effort", PartSwitch::Switches(&[ACTUATORS[0]])),
     ("model tier", PartSwitch::Switches(&[ACTUATORS[1]])),
@@ -89,14 +92,10 @@ const PARTS: [(&str, PartSwitch); 22] = [
     ("tone", PartSwitch::Switches(&[ACTUATORS[3]])),
     ("memory share", PartSwitch::Switches(&[ACTUATORS[4]])),
     ("all actuators", PartSwitch::Switches(&ACTUATORS)),
-    ("stuck", PartSwitch::Switches(&[|settings| &mut settings.oversight.stuck.enabled])),
-    ("oscillation", PartSwitch::Switches(&[|settings| &mut settings.oversight.oscillation.enabled])),
-    ("deviation", PartSwitch::Switches(&[|settings| &mut settings.oversight.deviation.enabled])),
-    ("resource_burn", PartSwitch::Switches(&[|settings| &mut settings.oversight.resource_burn.enabled])),
-    ("regression", PartSwitch::Switches(&[|settings| &mut settings.oversight.regression.enabled])),
-    ("test_tampering", PartSwitch::Switches(&[|settings| &mut settings.oversight.test_tampering.enabled])),
-    ("no_change", PartSwitch::Switches(&[|settings| &mut settings.oversight.no_change.enabled])),
-    ("agent_failure", PartSwitch::Switches(&[|settings| &mut settings.oversight.agent_failure.enabled])),
+];
+
+/// Parts of the pipeline after its detections, each with its name.
+const OTHER_PARTS: [(&str, PartSwitch); 7] = [
     ("standstill", PartSwitch::Remove(|ours| ours.settings.oversight.stuck.standstill_chance = 0.0)),
     ("giving up", PartSwitch::Switches(&[|settings| &mut settings.strategy.outlook.enabled])),
     (
@@ -123,6 +122,11 @@ pub fn part_variants(settings: &SupervisionSettings) -> Vec<PartVariant> {
                 remove(&mut changed);
                 false
             }
+            PartSwitch::Detection(kind) => {
+                let enabled = changed.settings.oversight.enabled_mut(*kind);
+                *enabled = !*enabled;
+                *enabled
+            }
             PartSwitch::Switches(switches) => {
                 let is_on = switches.iter().any(|switch| *switch(&mut changed.settings));
                 switches.iter().for_each(|switch| *switch(&mut changed.settings) = !is_on);
@@ -132,7 +136,11 @@ pub fn part_variants(settings: &SupervisionSettings) -> Vec<PartVariant> {
         let name = format!("{} {name}", if added { "with" } else { "without" });
         PartVariant { name, policy: policy(changed), baseline: None, added }
     };
-    let mut variants: Vec<PartVariant> = PARTS.iter().map(variant).collect();
+    // A detection that is only observed changes nothing.
+    let kinds = DetectionKind::ALL.iter().filter(|kind| !settings.oversight.switches(**kind).1);
+    let detections: Vec<(&str, PartSwitch)> = kinds.map(|kind| (kind.name(), PartSwitch::Detection(*kind))).collect();
+    let mut variants: Vec<PartVariant> =
+        CONTROL_PARTS.iter().chain(&detections).chain(&OTHER_PARTS).map(variant).collect();
     // Real loops have an estimate that fits their default limit of ten iterations; the limit here is higher.
     let estimated = policy(PipelineVariant { has_estimate: true, ..ours.clone() });
     let name = "with the usual iterations".to_owned();

@@ -54,7 +54,7 @@ macro_rules! config_section {
 
         impl Default for $name {
             fn default() -> Self {
-                Self { $($field: config_section!(@default $($default)?),)* }
+                Self { $($field: $crate::domain::model::settings::config_section!(@default $($default)?),)* }
             }
         }
 
@@ -64,7 +64,7 @@ macro_rules! config_section {
                     $($crate::domain::model::settings::check_range(
                         &$crate::domain::model::settings::join(key, stringify!($field)), &self.$field, $range, problems,
                     );)?
-                    $(config_section!(@$section check_ranges self.$field, key, $field, problems);)?
+                    $($crate::domain::model::settings::config_section!(@$section check_ranges self.$field, key, $field, problems);)?
                 )*
                 let _ = (key, problems);
             }
@@ -77,7 +77,7 @@ macro_rules! config_section {
                     $($crate::domain::model::settings::check_order(
                         key, (stringify!($field), &self.$field), (stringify!($at_most), &self.$at_most), false, problems,
                     );)*
-                    $(config_section!(@$section check_order self.$field, key, $field, problems);)?
+                    $($crate::domain::model::settings::config_section!(@$section check_order self.$field, key, $field, problems);)?
                 )*
                 let _ = (key, problems);
             }
@@ -89,7 +89,7 @@ macro_rules! config_section {
                     $(rules.push($crate::domain::model::settings::KeyRule::of::<$type>(
                         $crate::domain::model::settings::join(key, stringify!($field)), $range, _below, _at_most,
                     ));)?
-                    $(config_section!(@$section rules $type, key, $field, rules);)?
+                    $($crate::domain::model::settings::config_section!(@$section rules $type, key, $field, rules);)?
                 )*
                 let _ = (key, rules);
             }

@@ -7,6 +7,7 @@
 
 mod agent_failure;
 mod audit;
+mod definition;
 mod detection;
 mod detection_input;
 mod deviation;
@@ -16,41 +17,86 @@ mod oscillation;
 mod regression;
 mod report;
 mod resource_burn;
-mod settings;
 mod state;
 mod stuck;
 mod test_tampering;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::Record;
+use crate::domain::model::settings::{Settings, config_section};
 use crate::domain::supervision::TaskFacts;
+use crate::domain::supervision::progress_rate::{PRIOR, StepThreshold};
+use definition::{DetectionDefinition, detectors};
 use detection_input::DetectionInput;
 
 pub use audit::{AuditEntry, AuditEvent};
-pub use detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+pub use definition::DetectionRow;
+pub use detection::{Detection, DetectionEvidence, DetectionSeverity};
 pub use detection_input::ControlView;
 pub use intervention::{Escalation, EscalationLevel, Intervention, InterventionLevel};
-pub use report::{OversightReport, ProgressCounts, report};
-pub use settings::{
-    AgentFailureSettings, DeviationSettings, NoChangeSettings, OscillationSettings, OversightSettings,
-    RegressionSettings, ResourceBurnSettings, StuckSettings, TestTamperingSettings,
-};
-pub use state::{Health, OverseerState};
+pub use report::{OversightReport, report};
+pub use state::{Health, OverseerState, ProgressCounts};
 
-type Detector = fn(&DetectionInput<'_>) -> Option<Detection>;
+detectors! {
+    /// Settings of the overseer: detections and levels of intervention.
+    pub struct OversightSettings {
+        /// Whether people are told by escalation issue, webhook and notification. Without it a pause is told on the loop's issue
+        /// alone.
+        pub auto_escalate: bool = true;
+        /// Whether a critical regression ends the loop at once, without an attempt to restore its best iteration.
+        pub strict_regression: bool = false;
+        /// Iterations that a detection may stand before its intervention climbs one level.
+        pub climb_after: u32 = 1, in 1..=100;
+        /// REDIRECTs, each to another approach, that a detection is given before it pauses the loop.
+        pub redirects: u32 = 3, in 1..=100;
+        /// Iterations after a person's resume during which what paused the loop only warns.
+        pub grace_iterations: u32 = 3, in 0..=100;
+        /// Completion that an iteration gains at least where there is progress.
+        pub min_progress: f64 = 0.01, in 0.0..=1.0;
+    }
+    stuck: Stuck(StuckSettings),
+    oscillation: Oscillation(OscillationSettings),
+    deviation: Deviation(DeviationSettings),
+    resource_burn: ResourceBurn(ResourceBurnSettings),
+    regression: Regression(RegressionSettings),
+    test_tampering: TestTampering(TestTamperingSettings),
+    no_change: NoChange(NoChangeSettings),
+    agent_failure: AgentFailure(AgentFailureSettings),
+}
 
-/// The registry: every detection.
-const DETECTORS: [(DetectionKind, Detector); 8] = [
-    (DetectionKind::Stuck, stuck::detect),
-    (DetectionKind::Oscillation, oscillation::detect),
-    (DetectionKind::Deviation, deviation::detect),
-    (DetectionKind::ResourceBurn, resource_burn::detect),
-    (DetectionKind::Regression, regression::detect),
-    (DetectionKind::TestTampering, test_tampering::detect),
-    (DetectionKind::NoChange, no_change::detect),
-    (DetectionKind::AgentFailure, agent_failure::detect),
-];
+impl OversightSettings {
+    /// Returns the thresholds of a step and of an iteration without progress, for repositories without earlier loops.
+    pub fn step_threshold(&self) -> StepThreshold {
+        let StuckSettings { step_part, idle_share, blocker_weight, .. } = self.stuck;
+        StepThreshold {
+            least: self.min_progress,
+            part: step_part,
+            idle: idle_share,
+            weight: PRIOR,
+            blocker: blocker_weight,
+        }
+    }
+}
+
+impl Settings for OversightSettings {
+    const GROUP: &'static str = "oversight";
+}
+
+impl DetectionKind {
+    /// Returns the title for people and agents, without a full stop.
+    pub fn title(self) -> &'static str {
+        self.row().title
+    }
+}
+
+impl fmt::Display for DetectionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
 
 /// Decision for the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -135,11 +181,12 @@ fn detect(whole: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Dete
     // Work that is finished because its checks were weakened is not finished.
     let applies =
         |kind| whole.settings.switches(kind).0 && (kind == DetectionKind::TestTampering || !finished && !weakened);
-    let mut found: Vec<Detection> = DETECTORS
-        .iter()
-        .filter(|(kind, _)| applies(*kind))
-        .filter_map(|(kind, detector)| detector(if *kind == DetectionKind::TestTampering { whole } else { measured }))
-        .collect();
+    let look = |kind: DetectionKind| {
+        let input = if kind == DetectionKind::TestTampering { whole } else { measured };
+        whole.settings.detect(kind, input)
+    };
+    let mut found: Vec<Detection> =
+        DetectionKind::ALL.iter().copied().filter(|kind| applies(*kind)).filter_map(look).collect();
     found.sort_by_key(|detection| std::cmp::Reverse(detection.severity));
     found
 }
@@ -192,16 +239,11 @@ fn intervene(
 
 /// The level that a detection asks for by itself.
 fn asked_level(state: &OverseerState, input: &DetectionInput<'_>, detection: &Detection) -> InterventionLevel {
-    let settings = input.settings;
     let critical = detection.severity == DetectionSeverity::Critical;
-    match detection.kind {
-        DetectionKind::ResourceBurn if critical && resource_burn::is_hopeless(input) => InterventionLevel::Abort,
-        DetectionKind::Regression if critical && settings.strict_regression => InterventionLevel::Abort,
-        DetectionKind::Regression if critical && state.restores >= settings.regression.restores && !state.is_held() => {
-            InterventionLevel::Abort
-        }
-        kind => intervention::level_of(kind, detection.severity),
+    if critical && input.settings.ends_loop(detection.kind, input, state) {
+        return InterventionLevel::Abort;
     }
+    intervention::level_of(detection.kind, detection.severity)
 }
 
 /// Asks for the state of the best iteration.

@@ -127,14 +127,7 @@ impl Supervision {
         let verdict = oversight::review(&mut self.overseer, history, facts, &view, &settings.oversight);
         if let Some(redirect) = verdict.redirect().filter(|redirect| redirect.fresh) {
             let schedule = &settings.control.schedule;
-            self.control.redirect(match redirect.kind {
-                DetectionKind::Oscillation => &schedule.oscillating,
-                DetectionKind::ResourceBurn => &schedule.near_completion,
-                DetectionKind::TestTampering | DetectionKind::Regression | DetectionKind::Deviation => {
-                    &schedule.sensitive
-                }
-                DetectionKind::Stuck | DetectionKind::NoChange | DetectionKind::AgentFailure => &schedule.stuck,
-            });
+            self.control.redirect((redirect.kind.row().profile)(schedule));
         }
         let after = strategy::validate_after(last, &settings.strategy);
         let assessment = strategy::assess(history, facts, evidence.checks, evidence.change, &settings.strategy);

@@ -10,7 +10,7 @@ use crate::domain::loops::{
     CLEAN_MERGE, Guidance, GuidanceSource, Iteration, JudgedDetection, Loop, LoopState, PULL_CLOSED, error_signature,
 };
 use crate::domain::model::task::{AgentReport, TamperFinding};
-use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel};
+use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::trust::sanitize;
 
 /// Maximum length of the task's text among the search words, in characters.
@@ -146,10 +146,9 @@ fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) 
 /// Approach that the overseer ended, and the approach that it proposes.
 fn redirected(iteration: &Iteration, approach: &str) -> Option<RedirectedApproach> {
     let judged = iteration.judged.as_ref()?;
-    // Failing backends and high costs are no verdict on the approach.
-    let of_approach = |kind: DetectionKind| !matches!(kind, DetectionKind::AgentFailure | DetectionKind::ResourceBurn);
-    let ordered =
-        |found: &JudgedDetection| found.level == InterventionLevel::Redirect && found.fresh && of_approach(found.kind);
+    let ordered = |found: &JudgedDetection| {
+        found.level == InterventionLevel::Redirect && found.fresh && found.kind.row().of_approach
+    };
     let ordered = judged.found.iter().any(ordered);
     (ordered && !approach.is_empty()).then(|| RedirectedApproach { from: approach.to_owned(), to: judged.way.clone() })
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::detection::DetectionKind;
+use super::DetectionKind;
 use super::intervention::InterventionLevel;
 
 /// Kind of an audit entry.

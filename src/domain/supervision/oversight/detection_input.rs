@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::detection::{DetectionKind, DetectionSeverity};
-use super::settings::OversightSettings;
+use super::DetectionKind;
+use super::OversightSettings;
+use super::detection::DetectionSeverity;
 use crate::domain::model::characters::visible;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;

@@ -5,8 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::DetectionKind;
+use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
+use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, percent};
+use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 use crate::domain::model::similarity::{Rarity, WordCounts};
 use crate::domain::supervision::TaskFacts;
@@ -20,32 +23,65 @@ const MAX_FILES: usize = 20;
 /// Words that a text has at least to be judged by.
 const MIN_WORDS: usize = 2;
 
-pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
-    let settings = &input.settings.deviation;
-    if input.progressing() || input.rate(settings.window.saturating_add(1)) >= input.settings.min_progress {
-        return None;
+detection_settings! {
+    /// Conditions of deviation from the task.
+    DeviationSettings {
+        /// Similarity of work and objective, less than which is low.
+        pub objective_similarity: f64 = 0.5, in 0.0..=1.0;
+        /// Iterations that are looked at.
+        pub window: u32 = 3, in 1..=10;
+        /// Number of iterations in the window with low similarity.
+        pub low_iterations: u32 = 2, in 1..=10, at_most window;
+        /// Low iterations in a row from which on it is severe.
+        pub high_after: u32 = 4, in 1..=10;
+        /// Files outside the task's scope for each one within.
+        pub scope_creep_ratio: f64 = 1.5, in 0.1..=1_000.0;
+        /// Files outside, fewer than which are no creep.
+        pub scope_min_files: u32 = 4, in 1..=10_000;
     }
-    let mut evidence = Vec::new();
-    let mut severity = DetectionSeverity::Medium;
-    let similarities = similarities(input);
-    let is_low = |similarity: &&Option<f64>| similarity.is_some_and(|found| found < settings.objective_similarity);
-    let low = similarities.iter().rev().take(settings.window as usize).filter(is_low).count();
-    if low >= settings.low_iterations as usize {
-        let run = similarities.iter().rev().take_while(is_low).count();
-        if run >= settings.high_after as usize {
-            severity = DetectionSeverity::High;
+}
+
+impl DetectionDefinition for DeviationSettings {
+    const ROW: DetectionRow = DetectionRow {
+        title: "The changes leave the scope of the task",
+        pattern: "work and files do not match the task",
+        effect: "",
+        order: "Return to the objective. Nothing else is to be changed.",
+        advice: &[
+            "Read the objective and the failing checks again.",
+            "Leave alone what they do not ask for, and take back what was changed there.",
+        ],
+        high: InterventionLevel::Warn,
+        profile: |schedule| &schedule.sensitive,
+        of_approach: true,
+    };
+
+    fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
+        if input.progressing() || input.rate(self.window.saturating_add(1)) >= input.settings.min_progress {
+            return None;
         }
-        let judged: Vec<f64> = similarities.iter().rev().take(settings.window as usize).copied().flatten().collect();
-        let average = judged.iter().sum::<f64>() / judged.len() as f64;
-        let text = format!(
-            "{low} of the last {} iterations are less than {} like the objective",
-            judged.len(),
-            percent(settings.objective_similarity)
-        );
-        evidence.push(DetectionEvidence::new("objective", average, settings.objective_similarity, text));
+        let mut evidence = Vec::new();
+        let mut severity = DetectionSeverity::Medium;
+        let similarities = similarities(input);
+        let is_low = |similarity: &&Option<f64>| similarity.is_some_and(|found| found < self.objective_similarity);
+        let low = similarities.iter().rev().take(self.window as usize).filter(is_low).count();
+        if low >= self.low_iterations as usize {
+            let run = similarities.iter().rev().take_while(is_low).count();
+            if run >= self.high_after as usize {
+                severity = DetectionSeverity::High;
+            }
+            let judged: Vec<f64> = similarities.iter().rev().take(self.window as usize).copied().flatten().collect();
+            let average = judged.iter().sum::<f64>() / judged.len() as f64;
+            let text = format!(
+                "{low} of the last {} iterations are less than {} like the objective",
+                judged.len(),
+                percent(self.objective_similarity)
+            );
+            evidence.push(DetectionEvidence::new("objective", average, self.objective_similarity, text));
+        }
+        evidence.extend(scope_creep(input));
+        Detection::of(DetectionKind::Deviation, severity, evidence)
     }
-    evidence.extend(scope_creep(input));
-    Detection::of(DetectionKind::Deviation, severity, evidence)
 }
 
 /// Returns the similarity of each of the last iterations to the objective, oldest first; `None` if it cannot be

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::detection::{Detection, DetectionKind, DetectionSeverity};
+use super::DetectionKind;
+use super::detection::{Detection, DetectionSeverity};
 
 /// Level of an intervention, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -99,14 +100,11 @@ impl Escalation {
 
 /// The level that a severity asks for.
 pub(super) fn level_of(kind: DetectionKind, severity: DetectionSeverity) -> InterventionLevel {
-    match (severity, kind) {
-        (DetectionSeverity::Low, _) => InterventionLevel::Log,
-        (DetectionSeverity::Medium, _)
-        | (DetectionSeverity::High, DetectionKind::Deviation | DetectionKind::Regression | DetectionKind::NoChange) => {
-            InterventionLevel::Warn
-        }
-        (DetectionSeverity::High, _) => InterventionLevel::Redirect,
-        (DetectionSeverity::Critical, _) => InterventionLevel::Pause,
+    match severity {
+        DetectionSeverity::Low => InterventionLevel::Log,
+        DetectionSeverity::Medium => InterventionLevel::Warn,
+        DetectionSeverity::High => kind.row().high,
+        DetectionSeverity::Critical => InterventionLevel::Pause,
     }
 }
 
@@ -114,22 +112,9 @@ pub(super) fn level_of(kind: DetectionKind, severity: DetectionSeverity) -> Inte
 pub(super) fn directive(level: InterventionLevel, detection: &Detection) -> Option<String> {
     let opening = match level {
         InterventionLevel::Warn => format!("WARNING: {}.", detection.kind.title()),
-        InterventionLevel::Redirect => format!("OVERRIDE: {}", order(detection.kind)),
+        InterventionLevel::Redirect => format!("OVERRIDE: {}", detection.kind.row().order),
         InterventionLevel::Log | InterventionLevel::Pause | InterventionLevel::Abort => return None,
     };
     let steps: String = detection.recommendations.iter().map(|step| format!("\n- {step}")).collect();
     Some(format!("{opening} Evidence: {}.{steps}", detection.evidence_text()))
-}
-
-fn order(kind: DetectionKind) -> &'static str {
-    match kind {
-        DetectionKind::Stuck => "Stop the present approach; it does not work. Take one that was not tried.",
-        DetectionKind::Oscillation => "Stop alternating. Choose one approach, give the reason, and stay with it.",
-        DetectionKind::Deviation => "Return to the objective. Nothing else is to be changed.",
-        DetectionKind::ResourceBurn => "Do the least that makes the first failing check pass, and nothing else.",
-        DetectionKind::Regression => "Mend what used to hold before anything else.",
-        DetectionKind::TestTampering => "Put the checks back as they were. They are not yours to change.",
-        DetectionKind::NoChange => "Change something now: start with the first failing check.",
-        DetectionKind::AgentFailure => "Work in small steps; earlier runs failed before they were done.",
-    }
 }

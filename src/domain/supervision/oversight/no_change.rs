@@ -1,24 +1,52 @@
 //! No change: iterations in which the agent changed nothing although checks fail.
 
-use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::DetectionKind;
+use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
+use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::DetectionInput;
+use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 
-pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
-    let settings = &input.settings.no_change;
-    let newest_first = (0..input.history.len()).rev();
-    let run = newest_first.take_while(|at| unchanged(&input.history[..=*at])).take(settings.high_iterations as usize);
-    let run = u32::try_from(run.count()).unwrap_or(u32::MAX);
-    if run < settings.iterations {
-        return None;
+detection_settings! {
+    /// Conditions of iterations without changes.
+    NoChangeSettings {
+        /// Iterations in a row.
+        pub iterations: u32 = 2, in 1..=100, at_most high_iterations;
+        /// Iterations in a row where that is severe.
+        pub high_iterations: u32 = 3, in 1..=100;
     }
-    let severity = if run >= settings.high_iterations { DetectionSeverity::High } else { DetectionSeverity::Medium };
-    let text = format!("{run} iterations changed nothing");
-    Detection::of(
-        DetectionKind::NoChange,
-        severity,
-        vec![DetectionEvidence::new("unchanged", run, settings.iterations, text)],
-    )
+}
+
+impl DetectionDefinition for NoChangeSettings {
+    const ROW: DetectionRow = DetectionRow {
+        title: "Iterations changed nothing while checks fail",
+        pattern: "the agent changes nothing while checks fail",
+        effect: "",
+        order: "Change something now: start with the first failing check.",
+        advice: &[
+            "Change the code that the first failing check points at.",
+            "If nothing can be changed, say what is missing as a blocker.",
+        ],
+        high: InterventionLevel::Warn,
+        profile: |schedule| &schedule.stuck,
+        of_approach: true,
+    };
+
+    fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
+        let newest_first = (0..input.history.len()).rev();
+        let run = newest_first.take_while(|at| unchanged(&input.history[..=*at])).take(self.high_iterations as usize);
+        let run = u32::try_from(run.count()).unwrap_or(u32::MAX);
+        if run < self.iterations {
+            return None;
+        }
+        let severity = if run >= self.high_iterations { DetectionSeverity::High } else { DetectionSeverity::Medium };
+        let text = format!("{run} iterations changed nothing");
+        Detection::of(
+            DetectionKind::NoChange,
+            severity,
+            vec![DetectionEvidence::new("unchanged", run, self.iterations, text)],
+        )
+    }
 }
 
 /// Whether the newest iteration changed nothing: the tree is as before; where trees are not known, no file was changed

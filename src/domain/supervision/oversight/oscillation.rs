@@ -2,43 +2,81 @@
 
 use std::collections::HashSet;
 
-use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::DetectionKind;
+use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
+use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::DetectionInput;
+use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::control::Trend;
 
 /// Files of an iteration that are compared; more say nothing new.
 const MAX_FILES: usize = 64;
 
-/// Detects oscillation. A work tree that equals an earlier one is sufficient; the weaker signals count only without
-/// other progress. Oscillation that the newest iteration has no part in is ignored.
-pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
-    let settings = &input.settings.oscillation;
-    let window = input.recent(settings.window);
-    let progressing = input.progressing();
-    let mut evidence = Vec::new();
-    let mut severity = DetectionSeverity::High;
-    let is_return =
-        |upto: &[Record]| tree_is_back(upto) || !progressing && churned(upto, settings.file_churn_threshold);
-    let returns = (1..=window.len()).filter(|count| is_return(&window[..*count]));
-    let cycles = u32::try_from(returns.count()).unwrap_or(u32::MAX);
-    if cycles >= settings.undo_redo_cycles && is_return(window) {
-        if cycles >= settings.critical_cycles {
-            severity = DetectionSeverity::Critical;
+detection_settings! {
+    /// Conditions of oscillation.
+    OscillationSettings {
+        /// Iterations that are looked at.
+        pub window: u32 = 8, in 3..=50;
+        /// Returns to an earlier state.
+        pub undo_redo_cycles: u32 = 2, in 1..=50, at_most critical_cycles;
+        /// Returns where that is critical.
+        pub critical_cycles: u32 = 6, in 1..=50, at_most window;
+        /// Share of the files of two iterations ago, more of which changed again (and not in between) is a return.
+        pub file_churn_threshold: f64 = 0.8, in 0.0..=1.0;
+        /// Turns between gain and loss of completion.
+        pub sign_changes: u32 = 4, in 1..=50, at_most window;
+        /// Change of completion that counts as gain or loss.
+        pub min_swing: f64 = 0.12, in 0.0..=1.0;
+        /// Turns that completion makes at least where control's trend is a signal.
+        pub trend_turns: u32 = 2, in 0..=50;
+    }
+}
+
+impl DetectionDefinition for OscillationSettings {
+    const ROW: DetectionRow = DetectionRow {
+        title: "The loop oscillates between approaches",
+        pattern: "the tree returns to earlier states, or completion turns up and down",
+        effect: "",
+        order: "Stop alternating. Choose one approach, give the reason, and stay with it.",
+        advice: &[
+            "Decide for one approach and say why; do not return to the other.",
+            "Look for requirements that contradict each other and name them.",
+        ],
+        high: InterventionLevel::Redirect,
+        profile: |schedule| &schedule.oscillating,
+        of_approach: true,
+    };
+
+    /// Detects oscillation. A work tree that equals an earlier one is sufficient; the weaker signals count only without
+    /// other progress. Oscillation that the newest iteration has no part in is ignored.
+    fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
+        let window = input.recent(self.window);
+        let progressing = input.progressing();
+        let mut evidence = Vec::new();
+        let mut severity = DetectionSeverity::High;
+        let is_return =
+            |upto: &[Record]| tree_is_back(upto) || !progressing && churned(upto, self.file_churn_threshold);
+        let returns = (1..=window.len()).filter(|count| is_return(&window[..*count]));
+        let cycles = u32::try_from(returns.count()).unwrap_or(u32::MAX);
+        if cycles >= self.undo_redo_cycles && is_return(window) {
+            if cycles >= self.critical_cycles {
+                severity = DetectionSeverity::Critical;
+            }
+            let text = format!("{cycles} returns to an earlier state in the last {} iterations", window.len());
+            evidence.push(DetectionEvidence::new("undo_redo", cycles, self.undo_redo_cycles, text));
         }
-        let text = format!("{cycles} returns to an earlier state in the last {} iterations", window.len());
-        evidence.push(DetectionEvidence::new("undo_redo", cycles, settings.undo_redo_cycles, text));
+        let turns = turns(window, self.min_swing);
+        if !progressing && turns >= self.sign_changes {
+            let text = format!("completion turned {turns} times in the last {} iterations", window.len());
+            evidence.push(DetectionEvidence::new("sign_changes", turns, self.sign_changes, text));
+        }
+        // A single error of a tool moves P as well; completion has to turn too.
+        if !progressing && input.control.trend == Trend::Oscillating && turns >= self.trend_turns {
+            evidence.push(DetectionEvidence::new("trend", 1, 1, "control sees an oscillating trend".to_owned()));
+        }
+        Detection::of(DetectionKind::Oscillation, severity, evidence)
     }
-    let turns = turns(window, settings.min_swing);
-    if !progressing && turns >= settings.sign_changes {
-        let text = format!("completion turned {turns} times in the last {} iterations", window.len());
-        evidence.push(DetectionEvidence::new("sign_changes", turns, settings.sign_changes, text));
-    }
-    // A single error of a tool moves P as well; completion has to turn too.
-    if !progressing && input.control.trend == Trend::Oscillating && turns >= settings.trend_turns {
-        evidence.push(DetectionEvidence::new("trend", 1, 1, "control sees an oscillating trend".to_owned()));
-    }
-    Detection::of(DetectionKind::Oscillation, severity, evidence)
 }
 
 /// Whether the newest tree was there before, with another in between.

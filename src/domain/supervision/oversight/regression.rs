@@ -1,37 +1,78 @@
 //! Regression: against the best that was reached, fewer tests or checks pass, coverage is lower, completion falls.
 
-use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::DetectionKind;
+use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
+use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, check, line, number, percent};
+use super::intervention::InterventionLevel;
+use super::state::OverseerState;
 use crate::domain::model::record::{CheckFact, Record};
 
-pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
-    let settings = &input.settings.regression;
-    let mut evidence = Vec::new();
-    let mut severity = DetectionSeverity::High;
-    if settings.test_pass_to_fail {
-        let lost = lost_checks(input);
-        for (name, at_baseline) in &lost {
-            if *at_baseline {
-                severity = DetectionSeverity::Critical;
+detection_settings! {
+    /// Conditions of a regression.
+    RegressionSettings {
+        /// Whether tests and checks that passed and fail now count.
+        pub test_pass_to_fail: bool = true;
+        /// Iterations in a row that show it; one flaky run is none.
+        pub consecutive: u32 = 2, in 1..=100;
+        /// Share of all tests, more of which lost at once needs no second iteration.
+        pub sudden_loss: f64 = 0.2, in 0.0..=1.0;
+        /// Points of coverage lost, more than which is a regression.
+        pub coverage_drop_percent: f64 = 10.0, in 0.0..=100.0;
+        /// Completion lost by falls in a row.
+        pub completion_fall: f64 = 0.02, in 0.0..=1.0;
+        /// Number of times that the best iteration is restored before a critical regression ends the loop.
+        pub restores: u32 = 1, in 0..=100;
+    }
+}
+
+impl DetectionDefinition for RegressionSettings {
+    const ROW: DetectionRow = DetectionRow {
+        title: "A check that passed now fails",
+        pattern: "a check or a test that passed now fails, twice in a row, or coverage falls",
+        effect: "critical: the best iteration is restored before the PAUSE",
+        order: "Mend what used to hold before anything else.",
+        advice: &[
+            "Fix the check that used to pass before anything else.",
+            "Compare with the best iteration and take back the change that broke it.",
+        ],
+        high: InterventionLevel::Warn,
+        profile: |schedule| &schedule.sensitive,
+        of_approach: true,
+    };
+
+    fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
+        let mut evidence = Vec::new();
+        let mut severity = DetectionSeverity::High;
+        if self.test_pass_to_fail {
+            let lost = lost_checks(input);
+            for (name, at_baseline) in &lost {
+                if *at_baseline {
+                    severity = DetectionSeverity::Critical;
+                }
+                let signal = if *at_baseline { "baseline_check" } else { "check" };
+                let when = if *at_baseline { "before the first iteration" } else { "in an earlier iteration" };
+                let runs = self.consecutive;
+                let text = format!("`{}` passed {when} and fails for {runs} iterations", line(name));
+                evidence.push(DetectionEvidence::new(signal, runs, runs, text));
             }
-            let signal = if *at_baseline { "baseline_check" } else { "check" };
-            let when = if *at_baseline { "before the first iteration" } else { "in an earlier iteration" };
-            let runs = settings.consecutive;
-            let text = format!("`{}` passed {when} and fails for {runs} iterations", line(name));
-            evidence.push(DetectionEvidence::new(signal, runs, runs, text));
+            evidence.extend(lost_tests(input));
         }
-        evidence.extend(lost_tests(input));
+        evidence.extend(lost_coverage(input));
+        evidence.extend(falling_completion(input));
+        // Control knows nothing of weakened checks: what comes after them looks like a fall.
+        let best = || input.history.iter().map(|record| record.completion).fold(0.0, f64::max);
+        let seeming = input.partial && input.last.completion >= best();
+        if !seeming && input.control.alarm("regression") == Some(DetectionSeverity::Critical) {
+            evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm regression".to_owned()));
+        }
+        let about = evidence.first().map(|evidence| evidence.signal.clone())?;
+        Some(Detection::of(DetectionKind::Regression, severity, evidence)?.about(&about))
     }
-    evidence.extend(lost_coverage(input));
-    evidence.extend(falling_completion(input));
-    // Control knows nothing of weakened checks: what comes after them looks like a fall.
-    let best = || input.history.iter().map(|record| record.completion).fold(0.0, f64::max);
-    let seeming = input.partial && input.last.completion >= best();
-    if !seeming && input.control.alarm("regression") == Some(DetectionSeverity::Critical) {
-        evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm regression".to_owned()));
+
+    fn ends_loop(&self, input: &DetectionInput<'_>, state: &OverseerState) -> bool {
+        input.settings.strict_regression || state.restores >= self.restores && !state.is_held()
     }
-    let about = evidence.first().map(|evidence| evidence.signal.clone())?;
-    Some(Detection::of(DetectionKind::Regression, severity, evidence)?.about(&about))
 }
 
 /// Number of the iteration with the most checks passed, then the highest completion, then the newest; 0, the state before

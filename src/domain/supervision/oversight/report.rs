@@ -5,26 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::detection::DetectionKind;
+use super::DetectionKind;
 use super::intervention::InterventionLevel;
-use super::state::OverseerState;
-
-/// Number of interventions with and without progress within two iterations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ProgressCounts {
-    /// Completion rose above its best before.
-    pub progress: u32,
-    /// It did not.
-    pub none: u32,
-}
-
-impl ProgressCounts {
-    /// Share that progress followed, 0..1; `None` where nothing is known yet.
-    pub fn rate(self) -> Option<f64> {
-        let known = self.progress + self.none;
-        (known > 0).then(|| f64::from(self.progress) / f64::from(known))
-    }
-}
+use super::state::{OverseerState, ProgressCounts};
 
 /// Effect of oversight, of one loop or of many.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

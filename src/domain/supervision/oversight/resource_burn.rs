@@ -1,48 +1,91 @@
 //! Resource burn: more iterations, money, time or calls of tools than the work is worth.
 
-use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::DetectionKind;
+use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
+use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, number, percent};
+use super::intervention::InterventionLevel;
+use super::state::OverseerState;
 use crate::domain::model::record::Record;
 
 /// Records over which the gain is read that control's alarm is held against.
 const ALARM_OVER: u32 = 5;
 
-pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
-    let settings = &input.settings.resource_burn;
-    let mut evidence = Vec::new();
-    let mut worst = 0.0_f64;
-    for (signal, used, estimate, multiplier, unit) in uses(input) {
-        let Some(estimate) = estimate.filter(|estimate| *estimate > 0.0) else { continue };
-        let ratio = used / estimate;
-        if ratio > multiplier {
-            worst = worst.max(ratio);
-            let text = format!("{} of {} {unit} used, {}", round(used), round(estimate), percent(ratio));
-            evidence.push(DetectionEvidence::new(signal, ratio, multiplier, text));
-        }
+detection_settings! {
+    /// Conditions of high resource use with little progress.
+    ResourceBurnSettings {
+        /// Iterations, as a multiple of the estimate.
+        pub iteration_multiplier: f64 = 2.0, in 1.0..=1_000.0, at_most critical_multiplier;
+        /// Money, as a multiple of the estimate (of the limit where there is none).
+        pub cost_multiplier: f64 = 2.0, in 1.0..=1_000.0;
+        /// Time, as a multiple of the estimate (of the limit where there is none).
+        pub time_multiplier: f64 = 2.0, in 1.0..=1_000.0;
+        /// Multiple of any estimate where that is critical.
+        pub critical_multiplier: f64 = 2.5, in 1.0..=1_000.0;
+        /// Calls of tools in all.
+        pub tool_calls: u32 = 5_000, in 1..=10_000_000;
+        /// Average completion, less than which so many calls are a burn.
+        pub tool_calls_completion: f64 = 0.3, in 0.0..=1.0;
+        /// Completion, more than which it is one severity less.
+        pub nearly_done: f64 = 0.9, in 0.0..=1.0;
+        /// Completion gained an iteration, less than which control's alarm is a signal.
+        pub alarm_below: f64 = 0.0, in -1.0..=1.0;
+        /// Completion an iteration, less than which a critical burn ends the loop.
+        pub abort_efficiency: f64 = 0.01, in 0.0..=1.0;
+        /// Completion, less than which a critical burn ends the loop.
+        pub abort_completion: f64 = 0.5, in 0.0..=1.0;
     }
-    let calls = sum(input.history, |record| record.tool_calls);
-    let average = sum(input.history, |record| record.completion) / input.history.len() as f64;
-    if calls >= f64::from(settings.tool_calls) && !input.is_all_or_nothing() && average < settings.tool_calls_completion
-    {
-        let text = format!("{} calls of tools at an average completion of {}", round(calls), percent(average));
-        evidence.push(DetectionEvidence::new("tool_calls", calls, settings.tool_calls, text));
-    }
-    // A loop that still gets better is left to its limits.
-    let slow = input.rate(ALARM_OVER) < settings.alarm_below;
-    if slow && input.control.alarm("resource_burn").is_some() {
-        evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm resource_burn".to_owned()));
-    }
-    let severity =
-        if worst >= settings.critical_multiplier { DetectionSeverity::Critical } else { DetectionSeverity::High };
-    let nearly_done = input.last.completion > settings.nearly_done;
-    Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
 }
 
-/// Whether a critical burn bought so little that the loop should end.
-pub(super) fn is_hopeless(input: &DetectionInput<'_>) -> bool {
-    let settings = &input.settings.resource_burn;
-    let efficiency = input.last.completion / f64::from(number(input.history));
-    efficiency < settings.abort_efficiency && input.last.completion < settings.abort_completion
+impl DetectionDefinition for ResourceBurnSettings {
+    const ROW: DetectionRow = DetectionRow {
+        title: "High cost for little progress",
+        pattern: "more iterations, time or money than earlier loops of the repository took",
+        effect: "ABORT if nothing was gained",
+        order: "Do the least that makes the first failing check pass, and nothing else.",
+        advice: &[
+            "Do only what the first failing check needs.",
+            "Split what remains into smaller tasks, or raise the limits if it is worth it.",
+        ],
+        high: InterventionLevel::Redirect,
+        profile: |schedule| &schedule.near_completion,
+        of_approach: false,
+    };
+
+    fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
+        let mut evidence = Vec::new();
+        let mut worst = 0.0_f64;
+        for (signal, used, estimate, multiplier, unit) in uses(input) {
+            let Some(estimate) = estimate.filter(|estimate| *estimate > 0.0) else { continue };
+            let ratio = used / estimate;
+            if ratio > multiplier {
+                worst = worst.max(ratio);
+                let text = format!("{} of {} {unit} used, {}", round(used), round(estimate), percent(ratio));
+                evidence.push(DetectionEvidence::new(signal, ratio, multiplier, text));
+            }
+        }
+        let calls = sum(input.history, |record| record.tool_calls);
+        let average = sum(input.history, |record| record.completion) / input.history.len() as f64;
+        if calls >= f64::from(self.tool_calls) && !input.is_all_or_nothing() && average < self.tool_calls_completion {
+            let text = format!("{} calls of tools at an average completion of {}", round(calls), percent(average));
+            evidence.push(DetectionEvidence::new("tool_calls", calls, self.tool_calls, text));
+        }
+        // A loop that still gets better is left to its limits.
+        let slow = input.rate(ALARM_OVER) < self.alarm_below;
+        if slow && input.control.alarm("resource_burn").is_some() {
+            evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm resource_burn".to_owned()));
+        }
+        let severity =
+            if worst >= self.critical_multiplier { DetectionSeverity::Critical } else { DetectionSeverity::High };
+        let nearly_done = input.last.completion > self.nearly_done;
+        Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
+    }
+
+    /// Whether the burn bought so little that the loop should end.
+    fn ends_loop(&self, input: &DetectionInput<'_>, _: &OverseerState) -> bool {
+        let efficiency = input.last.completion / f64::from(number(input.history));
+        efficiency < self.abort_efficiency && input.last.completion < self.abort_completion
+    }
 }
 
 type Use = (&'static str, f64, Option<f64>, f64, &'static str);

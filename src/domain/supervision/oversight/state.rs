@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::DetectionKind;
+use super::OversightSettings;
 use super::audit::{AuditEntry, AuditEvent};
-use super::detection::{Detection, DetectionKind};
+use super::detection::Detection;
 use super::intervention::InterventionLevel;
-use super::report::ProgressCounts;
-use super::settings::OversightSettings;
 
 /// Causes that a standing detection remembers having told.
 const MAX_TOLD: usize = 8;
@@ -32,6 +32,23 @@ pub enum Health {
     Paused,
     /// It has ended.
     Aborted,
+}
+
+/// Number of interventions with and without progress within two iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProgressCounts {
+    /// Completion rose above its best before.
+    pub progress: u32,
+    /// It did not.
+    pub none: u32,
+}
+
+impl ProgressCounts {
+    /// Share that progress followed, 0..1; `None` where nothing is known yet.
+    pub fn rate(self) -> Option<f64> {
+        let known = self.progress + self.none;
+        (known > 0).then(|| f64::from(self.progress) / f64::from(known))
+    }
 }
 
 /// State of the overseer. It is stored with the loop after every review, before anything acts on the verdict.

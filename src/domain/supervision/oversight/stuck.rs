@@ -1,59 +1,108 @@
 //! Stuck: the same error or the same insight again and again, no progress at all, or a standstill that is unlike the loop.
 
-use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::DetectionKind;
+use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
+use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, percent};
+use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 use crate::domain::model::signature::normalise;
 
 /// Bytes of an error or a reflection that are compared; signatures are shorter.
 const MAX_TEXT: usize = 400;
 
-/// A loop that is getting somewhere is not stuck, whatever repeats, unless what it gained lately is no step of its own.
-pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
-    let settings = &input.settings.stuck;
-    let pace = input.progress_rate();
-    let stands = pace.chance < settings.standstill_chance;
-    if input.progressing() && !stands {
-        return None;
+detection_settings! {
+    /// Conditions of a stuck loop.
+    StuckSettings {
+        /// Iterations among which the same error is counted.
+        pub window: u32 = 10, in 2..=100;
+        /// Iterations over which progress is averaged where an error or a reflection repeats, or control raised its alarm.
+        pub progress_window: u32 = 7, in 2..=100;
+        /// Minimum number of occurrences of the same error.
+        pub same_error_count: u32 = 5, in 2..=100, at_most critical_error_count;
+        /// Number of occurrences at which the detection is critical.
+        pub critical_error_count: u32 = 10, in 2..=100, at_most window;
+        /// Iterations without progress.
+        pub no_progress_iterations: u32 = 8, in 2..=100;
+        /// Completion that they gain together, less than which is no progress.
+        pub no_progress_gain: f64 = 0.05, in 0.0..=1.0;
+        /// Iterations in a row with the same reflection.
+        pub same_reflection_count: u32 = 4, in 2..=100;
+        /// Other signals that control's alarm needs beside it to be one.
+        pub alarm_beside: u32 = 2, in 0..=3;
+        /// Chance of a run without a step by the loop's own pace, less than which it is stuck; 0 leaves this out.
+        pub standstill_chance: f64 = 0.005, in 0.0..=1.0;
+        /// Share of iterations without a step that is expected of a loop of which nothing is known.
+        pub idle_share: f64 = 0.3, in 0.01..=0.9;
+        /// Part of the loop's mean step that a step is at least.
+        pub step_part: f64 = 0.4, in 0.0..=1.0;
+        /// Iterations without a step that a blocker counts for which the agent names meanwhile.
+        pub blocker_weight: f64 = 2.0, in 0.0..=10.0;
     }
-    let slow = input.rate(settings.progress_window) < input.settings.min_progress;
-    let mut evidence = Vec::new();
-    let mut severity = DetectionSeverity::High;
-    let error = if slow { repeated_error(input) } else { None };
-    if let Some((error, times)) = &error {
-        if *times >= settings.critical_error_count {
-            severity = DetectionSeverity::Critical;
+}
+
+impl DetectionDefinition for StuckSettings {
+    const ROW: DetectionRow = DetectionRow {
+        title: "The loop is stuck",
+        pattern: "the same error repeats, or no progress for longer than the loop's own pauses explain",
+        effect: "",
+        order: "Stop the present approach; it does not work. Take one that was not tried.",
+        advice: &[
+            "Take a different approach; what was tried does not work.",
+            "Find the cause with a minimal reproduction before changing more.",
+            "Split the task and do its smallest part first.",
+        ],
+        high: InterventionLevel::Redirect,
+        profile: |schedule| &schedule.stuck,
+        of_approach: true,
+    };
+
+    /// A loop that is getting somewhere is not stuck, whatever repeats, unless what it gained lately is no step of its own.
+    fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
+        let pace = input.progress_rate();
+        let stands = pace.chance < self.standstill_chance;
+        if input.progressing() && !stands {
+            return None;
         }
-        let text = format!("the same error in {times} of the last {} iterations: {error}", settings.window);
-        evidence.push(DetectionEvidence::new("same_error", *times, settings.same_error_count, text));
+        let slow = input.rate(self.progress_window) < input.settings.min_progress;
+        let mut evidence = Vec::new();
+        let mut severity = DetectionSeverity::High;
+        let error = if slow { repeated_error(input) } else { None };
+        if let Some((error, times)) = &error {
+            if *times >= self.critical_error_count {
+                severity = DetectionSeverity::Critical;
+            }
+            let text = format!("the same error in {times} of the last {} iterations: {error}", self.window);
+            evidence.push(DetectionEvidence::new("same_error", *times, self.same_error_count, text));
+        }
+        if stands {
+            let text = format!("no progress for {} iterations, which its own pace does not explain", pace.still);
+            evidence.push(DetectionEvidence::new("standstill", pace.chance, self.standstill_chance, text));
+        }
+        if let Some(gain) = gain_without_progress(input) {
+            let text = format!("{} gained in {} iterations", percent(gain), self.no_progress_iterations);
+            evidence.push(DetectionEvidence::new("no_progress", gain, self.no_progress_gain, text));
+        }
+        if slow && let Some(reflection) = repeated_reflection(input) {
+            let times = self.same_reflection_count;
+            evidence.push(DetectionEvidence::new(
+                "same_reflection",
+                times,
+                times,
+                format!("{times} times the same reflection: {reflection}"),
+            ));
+        }
+        // The alarm looks at few iterations; by itself it takes a plateau for the end of the road.
+        let enough = evidence.len() >= self.alarm_beside as usize;
+        if slow && enough && input.control.alarm("stuck_loop").is_some() {
+            evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm stuck_loop".to_owned()));
+        }
+        let detection = Detection::of(DetectionKind::Stuck, severity, evidence)?;
+        Some(match error {
+            Some((error, _)) => detection.about(&error),
+            None => detection,
+        })
     }
-    if stands {
-        let text = format!("no progress for {} iterations, which its own pace does not explain", pace.still);
-        evidence.push(DetectionEvidence::new("standstill", pace.chance, settings.standstill_chance, text));
-    }
-    if let Some(gain) = gain_without_progress(input) {
-        let text = format!("{} gained in {} iterations", percent(gain), settings.no_progress_iterations);
-        evidence.push(DetectionEvidence::new("no_progress", gain, settings.no_progress_gain, text));
-    }
-    if slow && let Some(reflection) = repeated_reflection(input) {
-        let times = settings.same_reflection_count;
-        evidence.push(DetectionEvidence::new(
-            "same_reflection",
-            times,
-            times,
-            format!("{times} times the same reflection: {reflection}"),
-        ));
-    }
-    // The alarm looks at few iterations; by itself it takes a plateau for the end of the road.
-    let enough = evidence.len() >= settings.alarm_beside as usize;
-    if slow && enough && input.control.alarm("stuck_loop").is_some() {
-        evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm stuck_loop".to_owned()));
-    }
-    let detection = Detection::of(DetectionKind::Stuck, severity, evidence)?;
-    Some(match error {
-        Some((error, _)) => detection.about(&error),
-        None => detection,
-    })
 }
 
 /// The newest error, and how often it is in the window, where that is often.

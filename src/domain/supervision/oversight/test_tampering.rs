@@ -1,30 +1,60 @@
 //! Test tampering: the iteration's change weakened what measures it. The one detection that finished work does not excuse.
 
-use super::detection::{Detection, DetectionEvidence, DetectionKind, DetectionSeverity};
+use super::DetectionKind;
+use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
+use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, line, number};
+use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 
 /// Findings that are named; the others are counted.
 const MAX_NAMED: usize = 3;
 
-pub(super) fn detect(input: &DetectionInput<'_>) -> Option<Detection> {
-    let findings = &input.last.tampering;
-    let count = u32::try_from(findings.len()).unwrap_or(u32::MAX);
-    let named: Vec<String> = findings.iter().take(MAX_NAMED).map(|finding| line(finding)).collect();
-    let evidence = (count > 0).then(|| {
-        let more = if findings.len() > MAX_NAMED {
-            format!(" and {} more", findings.len() - MAX_NAMED)
-        } else {
-            String::new()
-        };
-        DetectionEvidence::new("weakened_checks", count, 1, format!("{}{more}", named.join("; ")))
-    });
-    let skipped = skipped(input);
-    let times = input.history.iter().filter(|record| !record.tampering.is_empty()).count();
-    let again = input.redirected.get(&DetectionKind::TestTampering).is_some_and(|then| *then < number(input.history))
-        && times > input.settings.test_tampering.repeats as usize;
-    let severity = if again { DetectionSeverity::Critical } else { DetectionSeverity::High };
-    Detection::of(DetectionKind::TestTampering, severity, evidence.into_iter().chain(skipped).collect())
+detection_settings! {
+    /// Whether weakened checks are looked for.
+    TestTamperingSettings {
+        /// Tests that ran before and are skipped now; 0 leaves them out.
+        pub skipped: u32 = 1, in 0..=1_000_000;
+        /// Iterations with weakened checks, more of which are critical once a REDIRECT was given.
+        pub repeats: u32 = 3, in 1..=100;
+    }
+}
+
+impl DetectionDefinition for TestTamperingSettings {
+    const ROW: DetectionRow = DetectionRow {
+        title: "Checks were weakened",
+        pattern: "tests were deleted, skipped or weakened",
+        effect: "",
+        order: "Put the checks back as they were. They are not yours to change.",
+        advice: &[
+            "Put the tests and the configuration of checks back as they were.",
+            "Make the checks pass by changing what they test.",
+        ],
+        high: InterventionLevel::Redirect,
+        profile: |schedule| &schedule.sensitive,
+        of_approach: true,
+    };
+
+    fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
+        let findings = &input.last.tampering;
+        let count = u32::try_from(findings.len()).unwrap_or(u32::MAX);
+        let named: Vec<String> = findings.iter().take(MAX_NAMED).map(|finding| line(finding)).collect();
+        let evidence = (count > 0).then(|| {
+            let more = if findings.len() > MAX_NAMED {
+                format!(" and {} more", findings.len() - MAX_NAMED)
+            } else {
+                String::new()
+            };
+            DetectionEvidence::new("weakened_checks", count, 1, format!("{}{more}", named.join("; ")))
+        });
+        let skipped = skipped(input);
+        let times = input.history.iter().filter(|record| !record.tampering.is_empty()).count();
+        let again =
+            input.redirected.get(&DetectionKind::TestTampering).is_some_and(|then| *then < number(input.history))
+                && times > self.repeats as usize;
+        let severity = if again { DetectionSeverity::Critical } else { DetectionSeverity::High };
+        Detection::of(DetectionKind::TestTampering, severity, evidence.into_iter().chain(skipped).collect())
+    }
 }
 
 /// Tests that ran once and are skipped now.

@@ -28,7 +28,7 @@ fn setting_one_leaves_its_neighbours() {
 
 #[test]
 fn every_detection_has_its_switches() {
-    for (kind, _) in DETECTORS {
+    for kind in DetectionKind::ALL.iter().copied() {
         let off = OversightSettings::default().merged(&json!({kind.name(): {"enabled": false, "observe": true}}));
         assert_eq!(off.expect("valid").switches(kind), (false, true), "{kind}");
         assert_eq!(OversightSettings::default().switches(kind), (true, false), "{kind}");
