@@ -15,7 +15,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("domain::knowledge::intelligence", "context"),
     ("domain::knowledge::memory", "learning"),
     ("domain::providers::backends", "choose"),
-    ("domain::supervision::control", "settings"),
     ("engine", "intake"),
     ("engine::work", "agent"),
     ("process", "sandbox"),

@@ -9,9 +9,12 @@ mod actuators;
 mod advice;
 mod alarms;
 mod blockers;
+mod bounds;
 mod complexity;
 mod gains;
+mod laws;
 mod metrics;
+mod profile;
 mod resources;
 mod settings;
 mod signal;
@@ -22,16 +25,16 @@ mod validate;
 
 use serde::{Deserialize, Serialize};
 
-pub use actuators::{
-    Actuation, Actuator, ActuatorSettings, Breadth, BreadthLaw, EffortLaw, MemoryLaw, ModelLaw, ModelTier, Movement,
-    ToneLaw,
-};
+pub use actuators::{Actuation, Actuator, Breadth, ModelTier, Movement};
 pub use advice::{ControlAction, Recommendations};
 pub use alarms::{Alarm, AlarmKind, AlarmSeverity};
 pub use blockers::{Blocker, Blockers};
+pub use bounds::{MAX_INTEGRAL, MIN_INTEGRAL};
 pub use complexity::{ComplexitySettings, complexity};
-pub use gains::{BUILT_IN, GainPatch, Gains, ProfileSchedule, ProfileTransition, ScheduledGains};
-pub use metrics::{ControlMetrics, ControlSample, MAX_INTEGRAL, MIN_INTEGRAL, Trend};
+pub use gains::{ProfileTransition, ScheduledGains};
+pub use laws::{ActuatorSettings, BreadthLaw, EffortLaw, MemoryLaw, ModelLaw, ToneLaw};
+pub use metrics::{ControlMetrics, ControlSample, Trend};
+pub use profile::{BUILT_IN, GainPatch, Gains, ProfileSchedule};
 pub use settings::{AUTO, ControlSettings};
 pub use signal::{Terms, Urgency};
 pub use state::{ControlState, MAX_STATE, out_of_range};

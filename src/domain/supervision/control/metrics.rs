@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds::{MAX_INTEGRAL, MIN_INTEGRAL};
 use super::settings::ControlSettings;
 
 /// Amount that a complete loss of quality adds to P.
@@ -16,10 +17,6 @@ const MAX_ERROR_PENALTY: f64 = 0.3;
 const BLOCKER_WEIGHT: f64 = 0.1;
 /// Amount that each learning subtracts from I.
 const LEARNING_CREDIT: f64 = 0.05;
-/// Least value of I.
-pub const MIN_INTEGRAL: f64 = -1.0;
-/// Greatest value of I; what is kept is clamped, so that it cannot wind up further.
-pub const MAX_INTEGRAL: f64 = 5.0;
 
 /// Figures kept of a past iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

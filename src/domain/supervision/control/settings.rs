@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::actuators::ActuatorSettings;
+use super::bounds::{MAX_INTEGRAL, MAX_WINDOW};
 use super::complexity::ComplexitySettings;
-use super::gains::{GainPatch, ProfileSchedule};
-use super::metrics::MAX_INTEGRAL;
+use super::laws::ActuatorSettings;
+use super::profile::{GainPatch, ProfileSchedule};
 use crate::domain::model::settings::config_section;
 
 /// Value of `base_profile` by which the task decides.
@@ -68,9 +68,6 @@ config_section! {
         pub actuators: ActuatorSettings => section;
     }
 }
-
-/// Longest window that is kept, iterations.
-pub(super) const MAX_WINDOW: u32 = 100;
 
 impl ControlSettings {
     /// The window as a length, whatever was written.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::gains::Gains;
 use super::metrics::ControlMetrics;
+use super::profile::Gains;
 
 /// The parts of the control signal, before it is clamped.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

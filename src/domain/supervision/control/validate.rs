@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::gains::{BUILT_IN, GainPatch};
-use super::metrics::MAX_INTEGRAL;
+use super::bounds::MAX_INTEGRAL;
+use super::profile::{BUILT_IN, GainPatch};
 use super::settings::{AUTO, ControlSettings};
 use crate::domain::model::settings::{SectionProblems, Settings, did_you_mean, shortened};
 

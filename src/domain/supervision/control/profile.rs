@@ -1,0 +1,105 @@
+//! Gain profiles: those that are built in, changes of them as configured, and their names by purpose.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::settings::config_section;
+
+/// Largest gain.
+pub(super) const MAX_GAIN: f64 = 10.0;
+
+/// Weights of P, I and D.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Gains {
+    /// Weight of P, 0..10.
+    pub kp: f64,
+    /// Weight of I, 0..10.
+    pub ki: f64,
+    /// Weight of D, -10..10.
+    pub kd: f64,
+}
+
+impl Gains {
+    const fn new(kp: f64, ki: f64, kd: f64) -> Self {
+        Self { kp, ki, kd }
+    }
+
+    /// Whether each is where settings allow it to be.
+    pub(super) fn in_range(self) -> bool {
+        let range = 0.0..=MAX_GAIN;
+        range.contains(&self.kp) && range.contains(&self.ki) && range.contains(&self.kd.abs())
+    }
+
+    /// `k + part (target - k)` for each.
+    pub(super) fn towards(self, target: Self, part: f64) -> Self {
+        let step = |from: f64, to: f64| from + part * (to - from);
+        Self { kp: step(self.kp, target.kp), ki: step(self.ki, target.ki), kd: step(self.kd, target.kd) }
+    }
+}
+
+/// Gains for an unknown profile name; valid settings have none.
+pub(super) const STANDARD: Gains = Gains::new(0.5, 0.15, 0.25);
+
+/// The profiles that are there without configuration.
+pub const BUILT_IN: [(&str, Gains); 7] = [
+    ("conservative", Gains::new(0.3, 0.05, 0.4)),
+    ("standard", STANDARD),
+    ("aggressive", Gains::new(0.8, 0.25, 0.1)),
+    ("recovery", Gains::new(1.0, 0.4, -0.1)),
+    ("cautious", Gains::new(0.2, 0.02, 0.5)),
+    ("damped", Gains::new(0.3, 0.1, 0.5)),
+    ("exploration", Gains::new(0.3, 0.1, 0.2)),
+];
+
+config_section! {
+    /// Gains of a profile as configured; omitted ones are those of the built-in profile.
+    #[derive(Copy)]
+    pub struct GainPatch {
+        /// Weight of P.
+        pub kp: Option<f64>, in 0.0..=MAX_GAIN;
+        /// Weight of I.
+        pub ki: Option<f64>, in 0.0..=MAX_GAIN;
+        /// Weight of D.
+        pub kd: Option<f64>, in -MAX_GAIN..=MAX_GAIN;
+    }
+}
+
+/// Profile names by purpose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfileSchedule {
+    /// D > 0.1.
+    pub regressing: String,
+    /// The trend is oscillating.
+    pub oscillating: String,
+    /// P < 0.15 and more than half is done.
+    pub near_completion: String,
+    /// P > 0.7 and |D| < 0.02 after the third iteration.
+    pub stuck: String,
+    /// I > 3.
+    pub windup: String,
+    /// The first fifth of the iterations of a task of complexity 7 or more.
+    pub early: String,
+    /// Tasks that are about security or break what others rely on.
+    pub sensitive: String,
+    /// Tasks of complexity 3 or less.
+    pub simple: String,
+    /// All other tasks.
+    pub otherwise: String,
+}
+
+impl Default for ProfileSchedule {
+    fn default() -> Self {
+        Self {
+            regressing: "conservative".to_owned(),
+            oscillating: "damped".to_owned(),
+            near_completion: "cautious".to_owned(),
+            stuck: "recovery".to_owned(),
+            windup: "recovery".to_owned(),
+            early: "exploration".to_owned(),
+            sensitive: "conservative".to_owned(),
+            simple: "aggressive".to_owned(),
+            otherwise: "standard".to_owned(),
+        }
+    }
+}
