@@ -104,8 +104,10 @@ macro_rules! detectors {
             $(#[$meta])*
             pub struct $Settings {
                 $($general)*
-                // Its description is that of its type.
-                $(pub $file: $Section => section;)+
+                $(
+                    #[doc = concat!("Switches and thresholds of `", stringify!($file), "`.")]
+                    pub $file: $Section => section;
+                )+
             }
         }
 
