@@ -20,6 +20,7 @@ mod resource_burn;
 mod state;
 mod stuck;
 mod test_tampering;
+mod token_growth;
 
 use std::fmt;
 
@@ -65,6 +66,7 @@ detectors! {
     test_tampering: TestTampering(TestTamperingSettings),
     no_change: NoChange(NoChangeSettings),
     agent_failure: AgentFailure(AgentFailureSettings),
+    token_growth: TokenGrowth(TokenGrowthSettings),
 }
 
 impl OversightSettings {

@@ -248,6 +248,8 @@ mod tests {
         oversight.no_change.observe
         oversight.agent_failure.enabled
         oversight.agent_failure.observe
+        oversight.token_growth.enabled
+        oversight.token_growth.observe
         ");
     }
 }

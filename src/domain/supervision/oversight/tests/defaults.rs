@@ -84,6 +84,14 @@ fn deviation_no_change_and_failure() {
 }
 
 #[test]
+fn token_growth() {
+    use DetectionSeverity::{High, Medium};
+    let tokens = |growth: f64| flat(6, move |at, r| r.tokens_in = if at < 3 { 1e5 } else { growth * 1e5 });
+    reached(usual(), DetectionKind::TokenGrowth, "tokens", Medium, &tokens(2.0));
+    reached(usual(), DetectionKind::TokenGrowth, "tokens", High, &tokens(4.0));
+}
+
+#[test]
 fn resource_burn() {
     use DetectionSeverity::{Critical, High, Medium};
     let limited = || {

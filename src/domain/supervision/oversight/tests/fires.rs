@@ -6,8 +6,13 @@ use crate::domain::model::record::CheckFact;
 use crate::domain::supervision::control::Trend;
 
 /// Kinds that the defaults find by the same thresholds, so that each trace here is one for them as well.
-const SAME_BY_DEFAULT: [DetectionKind; 4] =
-    [DetectionKind::Deviation, DetectionKind::TestTampering, DetectionKind::NoChange, DetectionKind::AgentFailure];
+const SAME_BY_DEFAULT: [DetectionKind; 5] = [
+    DetectionKind::Deviation,
+    DetectionKind::TestTampering,
+    DetectionKind::NoChange,
+    DetectionKind::AgentFailure,
+    DetectionKind::TokenGrowth,
+];
 
 /// Asserts that the kind is found at the end of the trace by the signal, and not before `from` iterations.
 fn fires(it: ReviewedLoop, kind: DetectionKind, signal: &str, from: usize, records: &[Record]) {
@@ -265,4 +270,26 @@ fn agent_failure() {
     fires(it(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[2, 3, 4])));
     fires(it(), DetectionKind::AgentFailure, "failed_runs", 5, &trace(&rising[..5], failed(&[1, 3, 4])));
     fires(it(), DetectionKind::AgentFailure, "failed_runs", 8, &trace(&rising, failed(&[0, 4, 6, 7])));
+}
+
+#[test]
+fn token_growth() {
+    let used = |thousands: &'static [f64]| move |at: usize, r: &mut Record| r.tokens_in = 1_000.0 * thousands[at];
+    let fired = |from: usize, thousands: &'static [f64]| {
+        fires(
+            ReviewedLoop::default(),
+            DetectionKind::TokenGrowth,
+            "tokens",
+            from,
+            &flat(thousands.len(), used(thousands)),
+        );
+    };
+    fired(6, &[60.0, 70.0, 80.0, 150.0, 160.0, 170.0]);
+    fired(8, &[60.0, 60.0, 60.0, 80.0, 90.0, 150.0, 150.0, 170.0]);
+    // A run that failed at once says nothing.
+    let failed = flat(7, |at, r| {
+        r.tokens_out = [60_000.0, 70_000.0, 80_000.0, 150_000.0, 500.0, 160_000.0, 170_000.0][at];
+        r.agent_failure = (at == 4).then(|| "crashed".to_owned());
+    });
+    fires(ReviewedLoop::default(), DetectionKind::TokenGrowth, "tokens", 7, &failed);
 }

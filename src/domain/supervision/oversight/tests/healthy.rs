@@ -290,6 +290,47 @@ fn near_tampering_no_change_and_failure() {
     }
 }
 
+#[test]
+fn near_token_growth() {
+    let mut it = ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
+    // Otherwise what is found would be no more than recorded.
+    it.settings.token_growth.observe = false;
+    (it.settings.stuck.enabled, it.settings.no_change.enabled) = (false, false);
+    let mut silent = |name: &str, completions: &[f64], thousands: &[f64]| {
+        it.state = OverseerState::default();
+        let records = trace(completions, |at, r| {
+            work(at, r);
+            r.tokens_in = 1_000.0 * thousands[at];
+        });
+        let verdicts = it.run(&records);
+        assert!(signals(&verdicts, DetectionKind::TokenGrowth).is_empty(), "{name}: {verdicts:?}");
+    };
+    let growing = [60.0, 70.0, 80.0, 200.0, 300.0, 400.0];
+    silent("more tokens and more done", &rising(6, 0.05), &growing);
+    silent("too few iterations", &[0.3; 5], &growing);
+    silent("two long iterations", &[0.3; 6], &[60.0, 70.0, 80.0, 900.0, 900.0, 70.0]);
+    silent("few tokens", &[0.3; 6], &[6.0, 7.0, 8.0, 20.0, 30.0, 40.0]);
+    silent("less than twice as many", &[0.3; 6], &[100.0, 100.0, 100.0, 190.0, 190.0, 190.0]);
+    silent("tokens unknown", &[0.3; 6], &[0.0; 6]);
+    silent("unknown at first", &[0.3; 7], &[0.0, 0.0, 0.0, 0.0, 200.0, 300.0, 400.0]);
+    silent("fewer and fewer", &[0.3; 6], &[900.0, 800.0, 700.0, 200.0, 200.0, 200.0]);
+}
+
+#[test]
+fn uneven_use_of_tokens_is_not_growth() {
+    let mut found = 0;
+    let loops = 500;
+    for seed in 0..loops {
+        let mut noise = TraceNoise(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15) | 1);
+        let tokens: Vec<f64> =
+            (0..20).map(|_| 200_000.0 * (0.5 * (noise.next() + noise.next() + noise.next())).exp()).collect();
+        let mut it = ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
+        let verdicts = it.run(&flat(20, |at, r| r.tokens_in = tokens[at]));
+        found += u32::from(!signals(&verdicts, DetectionKind::TokenGrowth).is_empty());
+    }
+    assert!(found * 10 < loops as u32, "{found} of {loops} standing loops with uneven iterations");
+}
+
 /// A small generator of its own, so that the traces are the same everywhere (xorshift).
 struct TraceNoise(u64);
 

@@ -211,6 +211,25 @@ fn no_change_and_agent_failure_climb() {
 }
 
 #[test]
+fn token_growth_is_recorded_and_climbs_once_it_may_intervene() {
+    let growing = flat(10, |at, r| {
+        r.tree = Some(at.to_string());
+        r.error_signature = Some("x".repeat(at + 1));
+        r.tokens_in = if at < 3 { 1e5 } else { 3e5 };
+    });
+    let mut it = ReviewedLoop::default();
+    it.settings.stuck.enabled = false;
+    assert_eq!(course(&mut it, DetectionKind::TokenGrowth, &growing[..7]), "- - - - - medium/log medium/log");
+    assert_eq!(it.state.detections.get(&DetectionKind::TokenGrowth), Some(&2));
+    it.settings.token_growth.observe = false;
+    it.state = OverseerState::default();
+    assert_eq!(
+        course(&mut it, DetectionKind::TokenGrowth, &growing[..8]),
+        "- - - - - medium/warn medium/warn medium/redirect"
+    );
+}
+
+#[test]
 fn the_next_prompt_says_it_once_a_cause() {
     let mut it = ReviewedLoop::default();
     let verdicts = it.run(&flat(4, same_error));

@@ -31,7 +31,8 @@ fn every_detection_has_its_switches() {
     for kind in DetectionKind::ALL.iter().copied() {
         let off = OversightSettings::default().merged(&json!({kind.name(): {"enabled": false, "observe": true}}));
         assert_eq!(off.expect("valid").switches(kind), (false, true), "{kind}");
-        assert_eq!(OversightSettings::default().switches(kind), (true, false), "{kind}");
+        let observed = kind == DetectionKind::TokenGrowth;
+        assert_eq!(OversightSettings::default().switches(kind), (true, observed), "{kind}");
     }
 }
 
