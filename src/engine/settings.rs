@@ -19,6 +19,9 @@ use crate::domain::trust::egress::Egress;
 use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
 
+/// Wait after a failed step, so that a failing store is not called in a tight loop.
+const WAIT_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
 /// Pattern of watched repositories: `forge:owner/name` with globs.
 #[derive(Debug, Clone)]
 pub struct RepositoryPattern {
@@ -112,6 +115,11 @@ impl EngineSettings {
     /// Returns the operator's policy for a forge.
     pub fn policy(&self, forge: &ForgeName) -> Policy {
         self.policies.get(forge).cloned().unwrap_or_default()
+    }
+
+    /// Returns the wait before the next step of a task, unless it is woken.
+    pub(super) fn wait_after_step(&self, failed: bool) -> Duration {
+        if failed { WAIT_AFTER_FAILURE } else { self.poll }
     }
 
     /// Returns the wait before attempt number `attempts` (from 1), in milliseconds.

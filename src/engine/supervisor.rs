@@ -49,8 +49,6 @@ pub(super) const TALKERS: usize = 8;
 pub(super) const SEERS: usize = 2;
 /// Workers in addition to the slots of running loops, for releases and cancellations.
 const SPARE_WORKERS: usize = 4;
-/// Wait after a failed step, so that a failing store is not called in a tight loop.
-pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// Runs the tasks of a role until `engine.stopping` is cancelled, then waits for agents within the grace period.
 pub async fn run(engine: Arc<Engine>, role: Role) {
@@ -127,10 +125,9 @@ impl Engine {
     /// Waits until work may be available. After a failure, wake-ups are ignored for a while; otherwise tasks that
     /// fail for the same reason would wake each other.
     async fn rest(&self, failed: bool, wake: &Notify) {
-        let rest = if failed { REST } else { self.settings.poll };
         tokio::select! {
             () = wake.notified(), if !failed => {}
-            () = tokio::time::sleep(rest) => {}
+            () = tokio::time::sleep(self.settings.wait_after_step(failed)) => {}
             () = self.stopping.cancelled() => {}
         }
     }

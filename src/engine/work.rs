@@ -7,6 +7,7 @@ mod project;
 mod prompt_inputs;
 mod run_monitor;
 mod run_outcome;
+mod selected_backend;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -14,7 +14,6 @@ use crate::domain::model::event::ForgeEvent;
 use crate::domain::model::ids::RepoRef;
 use crate::engine::Engine;
 use crate::engine::concurrency_limits::ConcurrencyLimits;
-use crate::engine::supervisor::REST;
 use crate::store::StoreError;
 use crate::store::inbox::{self, DeliveryOutcome};
 
@@ -156,7 +155,7 @@ impl Engine {
 
     /// Returns the value of a successful task. After a failure of the store the next lookup is delayed.
     fn or_rest<T>(&self, outcome: Result<T, StoreError>, rest: &mut Duration) -> Option<T> {
-        *rest = if outcome.is_ok() { self.settings.poll } else { REST };
+        *rest = self.settings.wait_after_step(outcome.is_err());
         outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be handled")).ok()
     }
 

@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::prompt_inputs::PromptInputs;
 use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor};
-use super::run_outcome::{add, charge, files_name, limit_of, limit_words, outcome_word, warm_up};
+use super::run_outcome::{add, charge, limit_of, limit_words, outcome_word, warm_up};
+use super::selected_backend::SelectedBackend;
 use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
 use crate::domain::knowledge::prompt::{self, Extras};
@@ -28,7 +29,7 @@ use crate::mcp;
 use crate::process::Cookie;
 use crate::process::sandbox::{EgressSettings, Network, RefusedHosts};
 use crate::store::StoreError;
-use crate::store::calls::{self, CallContext, CallDecision};
+use crate::store::calls::{self, CallDecision};
 use crate::store::outbox::ClaimedEffect;
 use crate::store::session as turns;
 use crate::workspace::AgentView;
@@ -47,18 +48,6 @@ struct AgentRunInputs<'a> {
     prompt_inputs: PromptInputs,
     /// Hosts that the run requested and was denied.
     refused: RefusedHosts,
-}
-
-/// Backend selected for a call.
-pub(super) struct SelectedBackend {
-    pub(super) caller: CallContext,
-    pub(super) backend: String,
-    pub(super) model: Option<String>,
-    pub(super) at_most: Option<Money>,
-    /// Session to resume.
-    pub(super) session: Option<AgentSession>,
-    /// Number of earlier calls of the run.
-    pub(super) number: usize,
 }
 
 /// Prompt of a call and the recorded events.
@@ -366,7 +355,7 @@ impl Engine {
                 files: self.sessions_of(current).join(&previous.files),
                 account: previous.account,
             }),
-            keep: Some(self.sessions_of(current).join(files_name(task.ticket, chosen))),
+            keep: Some(self.sessions_of(current).join(chosen.session_folder(task.ticket))),
             mcp_config: server.map(|server| server.config.clone()),
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,

@@ -1,6 +1,6 @@
 //! Outcome of one call of an agent's backend and its contribution to the run.
 
-use super::agent::SelectedBackend;
+use super::selected_backend::SelectedBackend;
 use crate::agent::{AgentOutcome, AgentStatus};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 use crate::domain::model::ids::{Money, Timestamp};
@@ -64,7 +64,7 @@ pub(super) fn add(
         backend: chosen.backend.clone(),
         model: chosen.model.clone(),
         id,
-        files: files_name(ticket, chosen),
+        files: chosen.session_folder(ticket),
         context_pct,
         account: outcome.account,
     });
@@ -112,11 +112,6 @@ pub(super) fn charge(run: &mut AgentRunFacts, used: CallUsage) {
 /// Returns the percentage of a context window that is used, 0 to 100.
 fn filled_pct(tokens: u64, window: u64) -> f64 {
     (tokens as f64 / window.max(1) as f64 * 100.0).min(100.0)
-}
-
-/// Returns the folder name of a call's session.
-pub(super) fn files_name(ticket: u64, chosen: &SelectedBackend) -> String {
-    format!("{ticket}-{}", chosen.number)
 }
 
 pub(super) fn outcome_word(status: &AgentStatus) -> &'static str {

@@ -1,0 +1,24 @@
+//! Backend that was selected for one call of a run.
+
+use crate::domain::loops::AgentSession;
+use crate::domain::model::ids::Money;
+use crate::store::calls::CallContext;
+
+/// Backend selected for a call.
+pub(super) struct SelectedBackend {
+    pub(super) caller: CallContext,
+    pub(super) backend: String,
+    pub(super) model: Option<String>,
+    pub(super) at_most: Option<Money>,
+    /// Session to resume.
+    pub(super) session: Option<AgentSession>,
+    /// Number of earlier calls of the run.
+    pub(super) number: usize,
+}
+
+impl SelectedBackend {
+    /// Returns the name of the folder of the call's session; `ticket` is that of the run.
+    pub(super) fn session_folder(&self, ticket: u64) -> String {
+        format!("{ticket}-{}", self.number)
+    }
+}
