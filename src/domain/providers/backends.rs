@@ -7,6 +7,7 @@
 //! A backend is on probation after a cooldown: one call tries it, and all others use other backends until that call is
 //! answered. After repeated cooldowns another backend is preferred for increasing periods.
 
+mod choice;
 mod choose;
 mod ledger;
 mod observation;
@@ -20,7 +21,8 @@ mod tests;
 mod thompson;
 mod transition;
 
-pub use choose::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, PreviousSession, SessionUse, choose};
+pub use choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, PreviousSession, SessionUse};
+pub use choose::choose;
 pub use ledger::UsageLedger;
 pub use observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
 pub use proactive::Threshold;

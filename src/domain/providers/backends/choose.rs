@@ -1,153 +1,19 @@
 //! Choice of a backend for a call, or the time to wait for one.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
+use super::choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, SessionUse};
 use super::luck;
 use super::parking::settling_ms;
-use super::proactive::{self, Threshold};
+use super::proactive;
 use super::rotation;
-use super::settings::{BackendRole, BackendsSettings};
-use super::state::{BackendState, BackendStatus, Backends, DisabledFor, InFlight, ParkedFor, Probation};
-use crate::domain::checks::criteria::TaskType;
-use crate::domain::model::ids::{Money, Timestamp};
+use super::settings::BackendsSettings;
+use super::state::{BackendState, BackendStatus, Backends, InFlight, ParkedFor, Probation};
+use crate::domain::model::ids::Timestamp;
 
 /// Time after which another call is let through if a trial call has not been answered, in milliseconds. The trial may
 /// hang, or may report nothing before its end.
 const TRIAL_MS: i64 = 60_000;
 /// Range of the time after which a trial call is checked again, in milliseconds.
 const LOOK_AGAIN_MS: std::ops::Range<i64> = 5_000..15_000;
-
-/// A call that is to be made.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CallRequest {
-    /// Purpose of the call.
-    pub role: BackendRole,
-    /// The sort of task that it works on.
-    pub task_type: TaskType,
-    /// Backends that must not be used for it.
-    pub exclude: Vec<String>,
-    /// Backends to use only if no other is available.
-    pub avoid: Vec<String>,
-    /// Likely cost, if known.
-    pub likely_cost: Option<Money>,
-    /// Backend of the loop's previous call.
-    pub previous: Option<String>,
-    /// Session of the previous call, if it can be resumed.
-    pub session: Option<PreviousSession>,
-}
-
-/// Session of an earlier call.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PreviousSession {
-    /// Backend of the session.
-    pub backend: String,
-    /// Model of the session; `None` for the backend's default.
-    pub model: Option<String>,
-    /// Used share of the context window, in percent; `None` if unknown.
-    pub context_pct: Option<f64>,
-}
-
-/// Decision about a call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "choice", rename_all = "snake_case")]
-pub enum BackendChoice {
-    /// Make it, with this backend.
-    Use {
-        /// Name of the backend.
-        backend: String,
-        /// Reason for this backend.
-        why: ChoiceReason,
-        /// Use of the previous session.
-        session: SessionUse,
-    },
-    /// Wait until `until`, or until an outcome of another call is reported, which may make a backend available
-    /// earlier.
-    Wait {
-        /// Earliest time at which a backend may be available.
-        until: Timestamp,
-        /// Obstacle of each backend.
-        reasons: Vec<Blocked>,
-    },
-    /// Waiting does not help: a person has to act, or the call has to change.
-    Never {
-        /// Obstacle of each backend; empty if none is configured for the role.
-        reasons: Vec<Blocked>,
-    },
-}
-
-/// Reason for the choice of a backend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChoiceReason {
-    /// It is the first in the order.
-    InOrder,
-    /// It is its turn in the round.
-    Turn,
-    /// It is its slice of time.
-    Slice,
-    /// Most expected progress per cost.
-    Adaptive,
-    /// Trial after a cooldown.
-    Trial,
-    /// Replacement of the preferred backend, which cannot be used now.
-    InsteadOf(String),
-}
-
-/// Use of the session of the previous call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionUse {
-    /// Resume it, if the model is the same too.
-    Resume,
-    /// A fresh one is begun.
-    Fresh,
-}
-
-/// Backend that cannot be used now.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Blocked {
-    /// Name of the backend.
-    pub backend: String,
-    /// Reason.
-    pub by: BlockedBy,
-    /// Time at which the obstacle ends; `None` if waiting does not help.
-    pub until: Option<Timestamp>,
-}
-
-/// Reason why a backend cannot be used.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BlockedBy {
-    /// Cooldown, with its reason.
-    Parked(ParkedFor, String),
-    /// Disabled until a person acts or the configuration changes, with the reason.
-    Disabled(DisabledFor, String),
-    /// `enabled: false` in the configuration.
-    NotEnabled,
-    /// The caller excluded it.
-    Excluded,
-    /// The call would exceed a configured threshold.
-    Threshold(Threshold),
-    /// Other calls are trying it after a cooldown.
-    OnTrial,
-}
-
-impl fmt::Display for BlockedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Parked(kind, words) if words.is_empty() => write!(f, "parked for {kind}"),
-            Self::Parked(kind, words) => write!(f, "parked for {kind} ({words})"),
-            Self::Disabled(kind, words) if words.is_empty() => write!(f, "{kind}"),
-            Self::Disabled(kind, words) => write!(f, "{kind} ({words})"),
-            Self::NotEnabled => f.write_str("`enabled` is false in the configuration"),
-            Self::Excluded => f.write_str("cannot take this call"),
-            Self::Threshold(threshold) => write!(f, "`{threshold}` would be crossed"),
-            Self::OnTrial => f.write_str("is being tried after a park"),
-        }
-    }
-}
 
 /// Whether a backend can take a call.
 enum Availability {

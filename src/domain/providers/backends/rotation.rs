@@ -1,6 +1,6 @@
 //! Order in which the backends are considered for a call.
 
-use super::choose::{CallRequest, ChoiceReason};
+use super::choice::{CallRequest, ChoiceReason};
 use super::luck;
 use super::settings::{BackendsSettings, RotationMode};
 use super::state::Backends;
