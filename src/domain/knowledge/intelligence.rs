@@ -8,33 +8,37 @@
 mod adapt;
 mod analysis;
 mod best;
+mod block;
 mod budget;
 mod claims;
+mod compression;
 mod context;
 mod facts;
+mod generated_prompt;
 mod job;
 mod message;
 mod model_advice;
 mod reflect;
 mod settings;
 mod summarise;
-mod text;
 mod tokens;
 
 #[cfg(test)]
 mod tests;
 
 pub use adapt::{ToolUse, adapt};
-pub use analysis::{Analysis, GeneratedPrompt, PromptUrgency};
+pub use analysis::Analysis;
 pub use best::{SelectedState, StateCandidate, best, best_state};
+pub use block::{Block, token_budget};
 pub use budget::usual;
 pub use claims::ClaimSums;
+pub use compression::{Compressed, Compression};
 pub use context::{
-    Block, Compressed, Compression, Context, FileTouched, History, LoopProgress, Project, PromptLearning,
-    RecurringError, SummarySoFar, Try, token_budget,
+    Context, FileTouched, History, LoopProgress, Project, PromptLearning, RecurringError, SummarySoFar, Try,
 };
+pub use generated_prompt::{GeneratedPrompt, PromptUrgency};
 pub use job::{Ask, AssistantJob, JobKind, ask};
-pub use message::{MessageAnalysis, MessageReport, report_of, reported};
+pub use message::{MessageAnalysis, MessageReport};
 pub use model_advice::ModelAdvice;
 pub use reflect::{Reflecting, ReflectionAnswer};
 pub use settings::ContextSettings;

@@ -8,6 +8,7 @@
 mod extract;
 mod learning;
 mod learning_confidence;
+mod learning_evidence;
 mod merge;
 mod observe;
 mod paths;
@@ -25,7 +26,8 @@ pub use extract::{
     IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach, from_iteration, from_loop, remembered,
 };
 pub use learning::{Content, Learning, LearningKind, LearningState, Source};
-pub use learning_confidence::{Credit, LearningEvidence, credit, credit_of_iteration};
+pub use learning_confidence::{Credit, credit, credit_of_iteration};
+pub use learning_evidence::LearningEvidence;
 pub use merge::{Taken, absorb, are_same, contradict, contradicts, promote, take_in};
 pub(in crate::domain) use observe::judged_anew;
 pub use observe::{MemoryObservation, observed, reflection};

@@ -6,7 +6,7 @@ use super::schedule::{self, RefusalHandling};
 use super::waits::{give_back, wait, wait_for_backend};
 use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, StepContext};
 use crate::domain::checks::criteria;
-use crate::domain::knowledge::intelligence::{self, ClaimSums};
+use crate::domain::knowledge::{self, intelligence::ClaimSums};
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, CLEAN_MERGE, Guidance, GuidanceSource, IterationChange, Loop, LoopInput, LoopState,
@@ -202,7 +202,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     current.agent_ms = current.agent_ms.saturating_add(run.duration_ms);
     current.served = run.served;
     // Where no report was written, the last message stands for it.
-    let told = || reads_messages.then(|| intelligence::report_of(&run.message));
+    let told = || reads_messages.then(|| knowledge::report_of(&run.message));
     current.report = run.report.or_else(told).unwrap_or_default();
     current.message = run.message;
     current.agent_problem = match &end {

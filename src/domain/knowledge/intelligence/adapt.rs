@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::claims::ClaimSums;
-use super::text;
+use crate::domain::knowledge::text;
 use crate::domain::loops::Loop;
 use crate::domain::model::signature::normalise;
 use crate::domain::supervision::control::{Trend, Urgency};

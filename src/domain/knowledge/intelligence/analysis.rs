@@ -1,12 +1,10 @@
 //! Question for advice: a model is told the state of the loop and writes advice for the iteration.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::claims::ClaimSums;
+use super::generated_prompt::GeneratedPrompt;
 use super::job::{AssistantJob, JobKind};
 use super::model_advice::ModelAdvice;
-use super::text;
+use crate::domain::knowledge::text;
 use crate::domain::loops::Loop;
 use crate::domain::report::rule_words;
 use crate::domain::supervision::strategy::assess;
@@ -18,35 +16,6 @@ const TASK: usize = 4_000;
 const OUTPUT: (usize, usize) = (1_500, 3);
 /// Maximum number of checks, warnings and earlier iterations.
 const ITEMS: usize = 8;
-
-/// Urgency of an iteration, as the model states it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PromptUrgency {
-    /// No hurry.
-    Low,
-    /// Normal.
-    #[default]
-    Normal,
-    /// Little time or budget is left.
-    High,
-    /// Last opportunity.
-    Critical,
-}
-
-/// Advice of a model for an iteration.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct GeneratedPrompt {
-    /// Advice for this iteration: what to do first, how, what to avoid. At most 200 words, no headings.
-    pub prompt: String,
-    /// State of the loop that the agent should know, in one or two sentences; may be empty.
-    pub system_context: String,
-    /// Up to five things to look at, each in a few words, the most important first.
-    pub focus_areas: Vec<String>,
-    /// Urgency.
-    pub urgency: PromptUrgency,
-}
 
 /// Question for advice.
 #[derive(Debug, Clone, PartialEq, Eq)]

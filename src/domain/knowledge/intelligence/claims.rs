@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::message::reported;
+use crate::domain::knowledge::agent_message::reported;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Ratio;
 use crate::domain::model::task::AgentReport;

@@ -1,24 +1,16 @@
-//! Context block: known facts within a token budget, recent failures and breakthroughs first.
+//! Sources of a context block: state and history of the loop, learnings of earlier loops, facts about the repository.
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Count;
-use super::facts::{Fact, facts, session_line};
-use super::job::{AssistantJob, JobKind};
-use super::message::reported;
-use super::model_advice::is_out_of_place;
-use super::text;
+use crate::domain::knowledge::agent_message::reported;
 use crate::domain::knowledge::memory::LearningKind;
 use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::AgentReport;
 use crate::domain::report::{approach, outcome_words};
 
-/// Number of further facts that are tried once one did not fit, as a short one may.
-const TRIED_AFTER_FULL: usize = 12;
 /// Maximum number of earlier iterations considered.
 const TRIES: usize = 50;
 
@@ -200,74 +192,6 @@ impl Context {
         let memory_share = current.course.as_ref().map(|course| course.memory_share);
         Self { session, history, memory_share, ..Self::default() }
     }
-
-    /// Builds the block with at most `tokens` tokens: the most important facts, ordered by kind.
-    pub fn block(&self, tokens: usize, count: Count<'_>) -> Block {
-        let mut facts = facts(self);
-        facts.sort_by_key(|fact| fact.rank);
-        let all = facts.len();
-        let mut chosen = SelectedFacts { facts: Vec::new(), used: 0, most: tokens, count };
-        let left = match self.memory_share.filter(|share| share.is_finite()) {
-            Some(share) => {
-                let (memory, mut rest): (Vec<_>, Vec<_>) = facts.into_iter().partition(|fact| fact.sort.is_memory());
-                // The line with the figures is in every block that has room for it.
-                chosen.take(rest.drain(..1.min(rest.len())).collect(), tokens);
-                let room = tokens - chosen.used;
-                let kept = (room as f64 * share.clamp(0.0, 1.0)) as usize;
-                let mut left = chosen.take(rest, room - kept);
-                left.extend(chosen.take(memory, kept));
-                left.sort_by_key(|fact| fact.rank);
-                left
-            }
-            None => facts,
-        };
-        chosen.take(left, tokens);
-        let mut chosen = chosen.facts;
-        chosen.sort_by_key(|fact| fact.rank);
-        loop {
-            let block = Block::of(&chosen, all, count);
-            // If the joined lines exceed the sum of their counts, the least important line is removed.
-            if block.tokens <= tokens || chosen.is_empty() {
-                return block;
-            }
-            chosen.pop();
-        }
-    }
-}
-
-/// Facts selected for a block.
-struct SelectedFacts<'a> {
-    facts: Vec<Fact>,
-    used: usize,
-    most: usize,
-    count: Count<'a>,
-}
-
-impl SelectedFacts<'_> {
-    /// Adds facts in order within `room` tokens; returns those that did not fit.
-    fn take(&mut self, facts: Vec<Fact>, room: usize) -> Vec<Fact> {
-        let (mut left, mut taken) = (Vec::new(), 0);
-        for fact in facts {
-            if left.len() > TRIED_AFTER_FULL {
-                left.push(fact);
-                continue;
-            }
-            // A line feed may be a token.
-            let size = (self.count)(&fact.text) + 1;
-            if taken + size <= room && self.used + size <= self.most {
-                (taken, self.used) = (taken + size, self.used + size);
-                self.facts.push(fact);
-            } else {
-                left.push(fact);
-            }
-        }
-        left
-    }
-}
-
-/// Returns the text without prefixes that mark the overseer's directives.
-fn facts_only(text: &str) -> String {
-    text.replace("OVERRIDE:", "override -").replace("WARNING:", "warning -")
 }
 
 /// Approach of an iteration, from its report or its last message.
@@ -276,102 +200,5 @@ fn tried(iteration: &Iteration) -> String {
     match iteration.report == AgentReport::default() && !said.summary.is_empty() {
         true => said.summary,
         false => approach(iteration),
-    }
-}
-
-/// Context block.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Block {
-    /// Lines, without the surrounding tags.
-    pub text: String,
-    /// Number of tokens.
-    pub tokens: usize,
-    /// Number of facts that did not fit.
-    pub left_out: usize,
-    /// Ids of the learnings in it.
-    pub learnings: Vec<String>,
-}
-
-impl Block {
-    fn of(chosen: &[Fact], all: usize, count: Count<'_>) -> Self {
-        let mut shown: Vec<&Fact> = chosen.iter().collect();
-        shown.sort_by_key(|fact| (fact.sort, fact.rank));
-        let text = facts_only(&shown.iter().map(|fact| fact.text.as_str()).collect::<Vec<_>>().join("\n"));
-        let learnings = shown.iter().filter_map(|fact| fact.learning.clone()).collect();
-        Self { tokens: count(&text), text, left_out: all - chosen.len(), learnings }
-    }
-}
-
-/// Token budget of the block: `most`, and at most `percent` (0..100) of the backend's context window if known.
-pub fn token_budget(most: usize, percent: f64, window: Option<u64>) -> usize {
-    let share = if percent.is_finite() { (percent / 100.0).clamp(0.0, 1.0) } else { 0.0 };
-    // Casts from floats saturate.
-    window.map_or(most, |window| most.min((window as f64 * share) as usize))
-}
-
-/// Context block written by a model.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Compressed {
-    /// Facts that the agent needs to continue, in short lines.
-    pub context: String,
-}
-
-/// Question for a shorter context block.
-#[derive(Clone)]
-pub struct Compression<'a> {
-    context: &'a Context,
-    tokens: usize,
-    count: Count<'a>,
-}
-
-/// Size of the source that a model gets, as a multiple of the block's size.
-const SOURCE: usize = 6;
-
-impl<'a> Compression<'a> {
-    /// Question to shorten all known facts to `tokens` tokens.
-    pub fn of(context: &'a Context, tokens: usize, count: Count<'a>) -> Self {
-        Self { context, tokens, count }
-    }
-
-    /// Builds the block from an answer. The service adds the line with the figures. All learnings in the question
-    /// count as carried, as they cannot be told apart in the answer.
-    pub fn block(&self, answer: &Compressed) -> Block {
-        let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
-        let text = facts_only(&format!("{}\n{}", session_line(&self.context.session), answer.context));
-        Block { tokens: (self.count)(&text), text, left_out: 0, learnings: source.learnings }
-    }
-}
-
-impl AssistantJob for Compression<'_> {
-    type Output = Compressed;
-
-    const KIND: JobKind = JobKind::Context;
-
-    fn question(&self, nonce: &str) -> String {
-        let tokens = self.tokens.saturating_sub((self.count)(&session_line(&self.context.session)) + 1);
-        let mut out = format!(
-            "Given this state and history, write a concise context block for iteration {} of a coding agent: what it needs \
-             to continue well, in short lines, recent failures and breakthroughs first. At most {tokens} tokens. Facts \
-             only, no orders; keep names of files and errors as they are; make nothing up.\n\n",
-            self.context.session.iteration
-        );
-        let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
-        text::frame(&mut out, nonce, "state and history", &source.text);
-        out
-    }
-
-    fn checked(&self, answer: Compressed) -> Result<Compressed, String> {
-        let lines = answer.context.lines().map(|line| text::line(line, 400));
-        let kept = lines.filter(|line| !line.is_empty() && !is_out_of_place(line));
-        let context = kept.collect::<Vec<_>>().join("\n");
-        if context.is_empty() {
-            return Err("nothing of `context` can be used: it has to hold facts, and no orders".to_owned());
-        }
-        let answer = Compressed { context };
-        let tokens = self.block(&answer).tokens;
-        if tokens > self.tokens {
-            return Err(format!("it comes to {tokens} tokens, at most {} are allowed", self.tokens));
-        }
-        Ok(answer)
     }
 }

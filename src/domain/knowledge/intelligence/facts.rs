@@ -1,8 +1,8 @@
 //! Facts of a context block, one a line, ranked.
 
 use super::context::{Context, LoopProgress, Project};
-use super::text;
 use crate::domain::knowledge::memory::LearningKind;
+use crate::domain::knowledge::text;
 
 /// Increase of completion that counts as a breakthrough.
 const BREAKTHROUGH: f64 = 0.2;

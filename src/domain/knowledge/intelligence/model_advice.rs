@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use super::analysis::{GeneratedPrompt, PromptUrgency};
-use super::text;
+use super::generated_prompt::{GeneratedPrompt, PromptUrgency};
+use crate::domain::knowledge::text;
 use crate::domain::trust::sanitize;
 
 /// Maximum length, in characters.

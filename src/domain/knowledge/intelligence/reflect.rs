@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::{AssistantJob, JobKind};
 use super::model_advice::is_out_of_place;
-use super::text;
+use crate::domain::knowledge::text;
 use crate::domain::loops::Iteration;
 use crate::domain::report::{approach, outcome_words};
 

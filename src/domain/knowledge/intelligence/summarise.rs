@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::job::{AssistantJob, JobKind};
-use super::text;
+use crate::domain::knowledge::text;
 use crate::domain::loops::Iteration;
 use crate::domain::report::{approach, outcome_words};
 

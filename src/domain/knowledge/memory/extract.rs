@@ -4,7 +4,8 @@
 //! outsiders is excluded, because it would return in the prompts of other loops.
 
 use super::learning::{ASKED_FOR, Content, Learning, LearningState, Source};
-use super::learning_confidence::{LearningEvidence, MIN_GAIN};
+use super::learning_confidence::MIN_GAIN;
+use super::learning_evidence::LearningEvidence;
 use super::merge::{estimate_confidence, promote};
 use super::settings::MemorySettings;
 use crate::domain::checks::criteria::TaskType;

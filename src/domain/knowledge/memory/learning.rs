@@ -6,7 +6,7 @@ use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::learning_confidence::LearningEvidence;
+use super::learning_evidence::LearningEvidence;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};

@@ -3,12 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::learning::{Learning, LearningKind, LearningState};
+use super::learning_evidence::LearningEvidence;
 use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
 
-/// Maximum amount of evidence; beyond it, old evidence counts less, so that changes are noticed.
-const MAX_EVIDENCE: f64 = 10.0;
 /// Share of the way to certainty for a success.
 const GAIN: f64 = 0.15;
 /// Share of the confidence lost by a failure.
@@ -21,37 +20,6 @@ pub(super) const MIN_GAIN: f64 = 0.05;
 /// that a warning is wrong.
 const HEEDED: f64 = 0.25;
 const DAY_MS: i64 = 86_400_000;
-
-/// Successes and failures, in loops; iterations count as fractions.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LearningEvidence {
-    /// Successes.
-    pub successes: f64,
-    /// Failures.
-    pub failures: f64,
-}
-
-impl LearningEvidence {
-    /// Mean of the Beta posterior with a uniform prior, 0..1: 0.5 without evidence.
-    pub fn rate(self) -> f64 {
-        (self.successes + 1.0) / (self.successes + self.failures + 2.0)
-    }
-
-    /// Returns the sum, limited to the maximum amount of evidence.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        let sum = Self { successes: self.successes + other.successes, failures: self.failures + other.failures };
-        let total = sum.successes + sum.failures;
-        let scale = if total > MAX_EVIDENCE { MAX_EVIDENCE / total } else { 1.0 };
-        Self { successes: sum.successes * scale, failures: sum.failures * scale }
-    }
-
-    /// Whether both are numbers of 0 or more.
-    pub fn is_sound(self) -> bool {
-        [self.successes, self.failures].iter().all(|count| count.is_finite() && *count >= 0.0)
-    }
-}
 
 /// Outcome of a loop or an iteration whose prompt contained a learning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 
 use super::extract::{IterationFacts, LoopEnding, LoopFacts, PullComment, RedirectedApproach};
 use super::reflection::{Reflection, ReflectionFacts};
-use crate::domain::knowledge::intelligence::reported;
+use crate::domain::knowledge::agent_message::reported;
 use crate::domain::loops::{
     CLEAN_MERGE, Guidance, GuidanceSource, Iteration, JudgedDetection, Loop, LoopState, PULL_CLOSED, error_signature,
 };

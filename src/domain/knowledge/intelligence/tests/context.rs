@@ -1,5 +1,6 @@
 //! The context block: what comes first, what fits, and that nothing in it acts.
 
+use crate::domain::knowledge::agent_message::reported;
 use crate::domain::knowledge::memory::LearningKind;
 use proptest::prelude::*;
 

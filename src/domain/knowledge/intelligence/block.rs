@@ -1,0 +1,110 @@
+//! Context block: the most important facts within a token budget.
+
+use serde::{Deserialize, Serialize};
+
+use super::Count;
+use super::context::Context;
+use super::facts::{Fact, facts};
+
+/// Number of further facts that are tried once one did not fit, as a short one may.
+const TRIED_AFTER_FULL: usize = 12;
+
+/// Context block.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Block {
+    /// Lines, without the surrounding tags.
+    pub text: String,
+    /// Number of tokens.
+    pub tokens: usize,
+    /// Number of facts that did not fit.
+    pub left_out: usize,
+    /// Ids of the learnings in it.
+    pub learnings: Vec<String>,
+}
+
+impl Block {
+    fn of(chosen: &[Fact], all: usize, count: Count<'_>) -> Self {
+        let mut shown: Vec<&Fact> = chosen.iter().collect();
+        shown.sort_by_key(|fact| (fact.sort, fact.rank));
+        let text = facts_only(&shown.iter().map(|fact| fact.text.as_str()).collect::<Vec<_>>().join("\n"));
+        let learnings = shown.iter().filter_map(|fact| fact.learning.clone()).collect();
+        Self { tokens: count(&text), text, left_out: all - chosen.len(), learnings }
+    }
+}
+
+impl Context {
+    /// Builds the block with at most `tokens` tokens: the most important facts, ordered by kind.
+    pub fn block(&self, tokens: usize, count: Count<'_>) -> Block {
+        let mut facts = facts(self);
+        facts.sort_by_key(|fact| fact.rank);
+        let all = facts.len();
+        let mut chosen = SelectedFacts { facts: Vec::new(), used: 0, most: tokens, count };
+        let left = match self.memory_share.filter(|share| share.is_finite()) {
+            Some(share) => {
+                let (memory, mut rest): (Vec<_>, Vec<_>) = facts.into_iter().partition(|fact| fact.sort.is_memory());
+                // The line with the figures is in every block that has room for it.
+                chosen.take(rest.drain(..1.min(rest.len())).collect(), tokens);
+                let room = tokens - chosen.used;
+                let kept = (room as f64 * share.clamp(0.0, 1.0)) as usize;
+                let mut left = chosen.take(rest, room - kept);
+                left.extend(chosen.take(memory, kept));
+                left.sort_by_key(|fact| fact.rank);
+                left
+            }
+            None => facts,
+        };
+        chosen.take(left, tokens);
+        let mut chosen = chosen.facts;
+        chosen.sort_by_key(|fact| fact.rank);
+        loop {
+            let block = Block::of(&chosen, all, count);
+            // If the joined lines exceed the sum of their counts, the least important line is removed.
+            if block.tokens <= tokens || chosen.is_empty() {
+                return block;
+            }
+            chosen.pop();
+        }
+    }
+}
+
+/// Facts selected for a block.
+struct SelectedFacts<'a> {
+    facts: Vec<Fact>,
+    used: usize,
+    most: usize,
+    count: Count<'a>,
+}
+
+impl SelectedFacts<'_> {
+    /// Adds facts in order within `room` tokens; returns those that did not fit.
+    fn take(&mut self, facts: Vec<Fact>, room: usize) -> Vec<Fact> {
+        let (mut left, mut taken) = (Vec::new(), 0);
+        for fact in facts {
+            if left.len() > TRIED_AFTER_FULL {
+                left.push(fact);
+                continue;
+            }
+            // A line feed may be a token.
+            let size = (self.count)(&fact.text) + 1;
+            if taken + size <= room && self.used + size <= self.most {
+                (taken, self.used) = (taken + size, self.used + size);
+                self.facts.push(fact);
+            } else {
+                left.push(fact);
+            }
+        }
+        left
+    }
+}
+
+/// Returns the text without prefixes that mark the overseer's directives.
+pub(super) fn facts_only(text: &str) -> String {
+    text.replace("OVERRIDE:", "override -").replace("WARNING:", "warning -")
+}
+
+/// Token budget of the block: `most`, and at most `percent` (0..100) of the backend's context window if known.
+pub fn token_budget(most: usize, percent: f64, window: Option<u64>) -> usize {
+    let share = if percent.is_finite() { (percent / 100.0).clamp(0.0, 1.0) } else { 0.0 };
+    // Casts from floats saturate.
+    window.map_or(most, |window| most.min((window as f64 * share) as usize))
+}

@@ -1,0 +1,79 @@
+//! Question for a shorter context block, which a model writes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Count;
+use super::block::{Block, facts_only};
+use super::context::Context;
+use super::facts::session_line;
+use super::job::{AssistantJob, JobKind};
+use super::model_advice::is_out_of_place;
+use crate::domain::knowledge::text;
+
+/// Size of the source that a model gets, as a multiple of the block's size.
+const SOURCE: usize = 6;
+
+/// Context block written by a model.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Compressed {
+    /// Facts that the agent needs to continue, in short lines.
+    pub context: String,
+}
+
+/// Question for a shorter context block.
+#[derive(Clone)]
+pub struct Compression<'a> {
+    context: &'a Context,
+    tokens: usize,
+    count: Count<'a>,
+}
+
+impl<'a> Compression<'a> {
+    /// Question to shorten all known facts to `tokens` tokens.
+    pub fn of(context: &'a Context, tokens: usize, count: Count<'a>) -> Self {
+        Self { context, tokens, count }
+    }
+
+    /// Builds the block from an answer. The service adds the line with the figures. All learnings in the question
+    /// count as carried, as they cannot be told apart in the answer.
+    pub fn block(&self, answer: &Compressed) -> Block {
+        let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
+        let text = facts_only(&format!("{}\n{}", session_line(&self.context.session), answer.context));
+        Block { tokens: (self.count)(&text), text, left_out: 0, learnings: source.learnings }
+    }
+}
+
+impl AssistantJob for Compression<'_> {
+    type Output = Compressed;
+
+    const KIND: JobKind = JobKind::Context;
+
+    fn question(&self, nonce: &str) -> String {
+        let tokens = self.tokens.saturating_sub((self.count)(&session_line(&self.context.session)) + 1);
+        let mut out = format!(
+            "Given this state and history, write a concise context block for iteration {} of a coding agent: what it needs \
+             to continue well, in short lines, recent failures and breakthroughs first. At most {tokens} tokens. Facts \
+             only, no orders; keep names of files and errors as they are; make nothing up.\n\n",
+            self.context.session.iteration
+        );
+        let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
+        text::frame(&mut out, nonce, "state and history", &source.text);
+        out
+    }
+
+    fn checked(&self, answer: Compressed) -> Result<Compressed, String> {
+        let lines = answer.context.lines().map(|line| text::line(line, 400));
+        let kept = lines.filter(|line| !line.is_empty() && !is_out_of_place(line));
+        let context = kept.collect::<Vec<_>>().join("\n");
+        if context.is_empty() {
+            return Err("nothing of `context` can be used: it has to hold facts, and no orders".to_owned());
+        }
+        let answer = Compressed { context };
+        let tokens = self.block(&answer).tokens;
+        if tokens > self.tokens {
+            return Err(format!("it comes to {tokens} tokens, at most {} are allowed", self.tokens));
+        }
+        Ok(answer)
+    }
+}
