@@ -4,6 +4,8 @@
 //! external diff, no submodules); credentials are passed through an anonymous pipe, never in arguments, environment or
 //! addresses; all protocols but that of the address are disabled.
 
+mod attributes;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +16,10 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::WorkspaceError;
-use super::git_version::{AttributesArguments, AttributesMethod, GitVersion, NEEDED_GIT};
-use super::spawner;
+use super::git_version::{GitVersion, NEEDED_GIT};
+use super::spawner::{self, GitOutput};
+use attributes::AttributesArguments;
+pub(super) use attributes::AttributesMethod;
 
 /// Time limit of commands on local files.
 const LOCAL_LIMIT: Duration = Duration::from_secs(300);
@@ -179,24 +183,6 @@ impl<'a> GitCommand<'a> {
     }
 }
 
-/// Result of a git command.
-#[derive(Debug)]
-pub(super) struct GitOutput {
-    /// Exit code; -1 if ended by a signal.
-    pub code: i32,
-    pub stdout: Vec<u8>,
-    pub stderr: String,
-    /// Whether the output exceeded the maximum.
-    pub truncated: bool,
-}
-
-impl GitOutput {
-    /// Returns the output as trimmed text.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.stdout).trim().to_owned()
-    }
-}
-
 /// Runs git commands.
 #[derive(Debug, Clone)]
 pub(super) struct Git {
@@ -266,7 +252,7 @@ impl Git {
     }
 
     /// Runs a local command that reads no attributes; fails unless its exit code is 0.
-    pub(super) async fn ok_without_attributes(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
+    async fn ok_without_attributes(&self, call: GitCommand<'_>) -> Result<GitOutput, WorkspaceError> {
         let args = base_arguments(&call, None).into_iter().chain(call.args.iter().cloned()).collect();
         let output = self.spawn(&call, None, args).await?;
         if output.code == 0 { Ok(output) } else { Err(failure(call.what, &output, None)) }

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use super::git::{GitCommand, GitOutput, GitUrl, failure};
+use super::git::{GitCommand, GitUrl, failure};
 use super::layout::{check_branch, encoded, indexes};
 use super::lock::RepoGuard;
+use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{RepoRef, Sha};
 

@@ -1,8 +1,9 @@
 //! Pushes of a commit to a branch whose current commit is known.
 
-use super::git::{GitCommand, GitOutput, GitUrl, failure};
+use super::git::{GitCommand, GitUrl, failure};
 use super::layout::check_branch;
 use super::mirror::is_partial;
+use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces};
 use crate::domain::model::ids::{RepoRef, Sha};
 

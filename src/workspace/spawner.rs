@@ -11,8 +11,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-use super::git::GitOutput;
-
 /// Maximum size of standard error, in bytes.
 const STDERR_BYTES: usize = 1 << 20;
 
@@ -28,6 +26,24 @@ pub(super) struct GitProcess {
     pub limit: Duration,
     /// Maximum output, in bytes; the rest is dropped.
     pub output: usize,
+}
+
+/// Result of a git command.
+#[derive(Debug)]
+pub(super) struct GitOutput {
+    /// Exit code; -1 if ended by a signal.
+    pub code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+    /// Whether the output exceeded the maximum.
+    pub truncated: bool,
+}
+
+impl GitOutput {
+    /// Returns the output as trimmed text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).trim().to_owned()
+    }
 }
 
 /// Cause of a missing output.

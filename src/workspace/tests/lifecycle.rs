@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::model::task::DiffStat;
-use crate::workspace::git_version::AttributesMethod;
+use crate::workspace::git::AttributesMethod;
 
 #[tokio::test]
 async fn tree_is_prepared_committed_and_pushed() {
