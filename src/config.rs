@@ -13,6 +13,7 @@ mod secret;
 mod supervision_keys;
 mod templates;
 mod validate;
+mod validate_repository;
 mod yaml;
 
 #[cfg(test)]
@@ -30,8 +31,8 @@ pub use operator::{
     AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection, WorkspaceSection,
 };
 pub use problem::{ConfigProblem, ConfigProblems, SourceLocation};
-pub use repository::parse_repository;
 pub use secret::WEBHOOK_SECRET_MIN;
+pub use validate_repository::parse_repository;
 
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;

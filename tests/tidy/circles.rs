@@ -9,16 +9,7 @@ use crate::source::{SourceFile, report, source, sources};
 
 /// Known circles, each by its folder and one of its members; entries may go, never come.
 const KNOWN: &[(&str, &str)] = &[
-    ("config", "schema"),
-    ("domain::knowledge", "memory"),
-    ("domain::knowledge::intelligence", "analysis"),
-    ("domain::knowledge::intelligence", "context"),
-    ("domain::knowledge::memory", "learning"),
-    ("domain::providers::backends", "choose"),
-    ("engine", "intake"),
-    ("engine::work", "agent"),
     ("process", "sandbox"),
-    ("workspace", "git"),
 ];
 
 /// Path of a module below the crate, or of an item in it.
