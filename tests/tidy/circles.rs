@@ -8,9 +8,7 @@ use regex::Regex;
 use crate::source::{SourceFile, report, source, sources};
 
 /// Known circles, each by its folder and one of its members; entries may go, never come.
-const KNOWN: &[(&str, &str)] = &[
-    ("process", "sandbox"),
-];
+const KNOWN: &[(&str, &str)] = &[("process", "sandbox")];
 
 /// Path of a module below the crate, or of an item in it.
 type Path = Vec<String>;
