@@ -8,6 +8,7 @@
 //! a mirror holds the repository's lock; objects are added without it.
 
 mod agent_repo;
+mod branch;
 mod error;
 mod files;
 mod git;
@@ -32,6 +33,7 @@ use globset::GlobSet;
 
 use crate::clock::Clock;
 
+pub use branch::{BranchDiff, ChangedBaseFile};
 pub use error::WorkspaceError;
 pub use git::GitUrl;
 pub use git_version::{GitVersion, NEEDED_GIT};

@@ -25,7 +25,7 @@ use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{Floor, PROTECTED_PATHS, PolicyLimits, ProgressReport, ProtectedPolicy, RunLimits};
+use crate::domain::trust::policy::{Floor, PROTECTED_PATHS, PolicyLimits, ProgressReport, ProtectedPolicy, RunLimits, TamperingPolicy};
 
 config_section! {
     /// The operator's file, `ralph-control.yaml`. Relative paths are relative to its folder.
@@ -52,6 +52,8 @@ config_section! {
         pub progress: ProgressReport;
         /// Protected paths, which an agent may not change.
         pub protected: ProtectedSection;
+        /// Response to weakened tests.
+        pub tampering: TamperingSection => section;
         /// Detection and execution of checks.
         pub checks: ChecksSection => section;
         /// Isolation of agents and checks.
@@ -105,6 +107,14 @@ config_section! {
         pub listen: String = "127.0.0.1:8080".to_owned();
         /// Public address for webhooks.
         pub public_url: Option<String>;
+    }
+}
+
+config_section! {
+    /// Response to weakened tests: while a finding is open, a loop does not reach `review`.
+    pub struct TamperingSection {
+        /// Iterations with an open finding after which the bot puts the tests of the base back itself.
+        pub iterations: u32 = TamperingPolicy::default().iterations, in 1..=100;
     }
 }
 

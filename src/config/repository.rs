@@ -31,6 +31,8 @@ config_section! {
         pub progress: Option<ProgressReport>;
         /// Protected paths, which an agent may not change.
         pub protected: RepositoryProtected;
+        /// Response to weakened tests.
+        pub tampering: RepositoryTampering => section;
         /// Logins of accounts that are requested as reviewers.
         pub reviewers: Option<Vec<String>>;
         /// Base branch; the default branch if omitted.
@@ -109,6 +111,15 @@ config_section! {
         pub policy: Option<ProtectedPolicy>;
         /// Globs from the root of the tree, in addition to the operator's; `*` does not match `/`.
         pub paths: Vec<String>;
+    }
+}
+
+config_section! {
+    /// Response to weakened tests.
+    pub struct RepositoryTampering {
+        /// Iterations with an open finding after which the bot puts the tests of the base back itself; the operator's if
+        /// omitted.
+        pub iterations: Option<u32>, in 1..=100;
     }
 }
 

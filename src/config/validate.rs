@@ -27,7 +27,7 @@ use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::SupervisionPreset;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::TeamRef;
-use crate::domain::trust::policy::{Policy, PolicyLimits, Protected, RunLimits};
+use crate::domain::trust::policy::{Policy, PolicyLimits, Protected, RunLimits, TamperingPolicy};
 
 /// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(
@@ -483,6 +483,7 @@ impl Validator<'_> {
             remind_after_s: file.escalation.remind_after.as_seconds(),
             schedule: file.schedule.clone(),
             intelligence: file.intelligence,
+            tampering: TamperingPolicy { iterations: file.tampering.iterations },
             ..Policy::default()
         }
     }

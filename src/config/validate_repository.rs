@@ -98,6 +98,7 @@ impl RepositoryValidator<'_> {
             limits: limits(&file.limits),
             detect_checks: file.detect,
             intelligence: file.intelligence,
+            tampering_iterations: file.tampering.iterations,
             thresholds,
         }
     }

@@ -14,6 +14,7 @@ mod people;
 #[cfg(test)]
 pub(crate) mod samples;
 mod schedule;
+mod test_guard;
 #[cfg(test)]
 mod tests;
 mod waits;

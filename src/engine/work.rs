@@ -8,6 +8,7 @@ mod prompt_inputs;
 mod run_monitor;
 mod run_outcome;
 mod selected_backend;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -116,6 +117,10 @@ impl Engine {
             Effect::Push { ticket, commit } => self.push(account, &repo, &current, *ticket, commit).await,
             Effect::Merge { ticket, other } => self.merge(account, &repo, &current, *ticket, other.as_ref()).await,
             Effect::Restore { ticket, iteration, to } => self.restore(&repo, &current, *ticket, *iteration, to).await,
+            Effect::PutBackTests { ticket, iteration, paths } => {
+                let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
+                self.put_back_tests(&repo, &current, run, paths, cancel).await
+            }
             Effect::Release { delete_branch } => {
                 self.end_processes(&current).await;
                 let asked = self.last_questions(&current, cancel).await?;
@@ -230,7 +235,7 @@ impl Engine {
         let detected = criteria::detect(&|path: &str| small_file(&tree.dir.join(path)));
         let prepared = PreparedTree {
             base_branch,
-            base: tree.base,
+            base: tree.fork.unwrap_or(tree.base),
             head: tree.head,
             remote: tree.remote_branch,
             policy,
@@ -340,24 +345,14 @@ impl Engine {
         commit: &Sha,
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
-        let report = if purpose == CheckPurpose::Clean {
-            let checkout = self.workspaces.clean_checkout(repo, commit).await?;
-            kill_point("K22");
-            let setup = self.setup(current, &current.policy, &checkout.dir, cancel).await;
-            let report = match setup {
-                Ok(()) => self.run_checks(current, &checkout.dir, &checkout.read_only, &current.checks, cancel).await,
-                Err(failure) => Err(failure),
-            };
-            kill_point("K23");
-            self.workspaces.release_checkout(checkout).await?;
-            report?
-        } else {
-            let view = self.workspaces.agent_view(&current.id, repo);
-            if !view.tree.is_dir() {
-                self.fresh_tree(current, repo, commit, cancel).await?;
-            }
-            self.run_checks(current, &view.tree, &view.read_only, &current.checks, cancel).await?
-        };
+        if purpose == CheckPurpose::Clean {
+            return self.verify(repo, current, ticket, commit, cancel).await;
+        }
+        let view = self.workspaces.agent_view(&current.id, repo);
+        if !view.tree.is_dir() {
+            self.fresh_tree(current, repo, commit, cancel).await?;
+        }
+        let report = self.run_checks(current, &view.tree, &view.read_only, &current.checks, cancel).await?;
         if purpose == CheckPurpose::Iteration {
             self.judge_backend(current, &report).await;
         }

@@ -156,6 +156,8 @@ fn tampering(kind: &str) -> Value {
             "early_exit" => "tests end early",
             "failure_ignored" => "a failure is ignored",
             "code_replaced" => "the code under test is replaced",
+            "only_changed_tests" => "the checks pass only with the changed tests",
+            "test_count_fell" => "fewer tests are counted",
             _ => "a check was changed",
         }
         .to_owned(),

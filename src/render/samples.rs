@@ -192,6 +192,10 @@ pub(super) fn pull() -> PullView {
         ],
         look_first: vec!["`src/parse.rs`: the tokenizer was rewritten".into()],
         findings: findings(),
+        accepted: vec![AcceptedLine {
+            by: "mona".into(),
+            found: TamperFinding::new("tests/old.rs", TamperKind::TestDeleted, "test removed: parses_comments"),
+        }],
         manifests: vec!["Cargo.lock".into()],
         started_by: "mona".into(),
         dashboard: Some(link("dashboard", "r-42")),
@@ -239,6 +243,7 @@ pub(super) fn escalation() -> EscalationView {
             "1 % gained in 5 iterations".into(),
             "`cargo test --all` fails: exit code 101".into(),
         ],
+        diff: String::new(),
         intervention: "The loop is stopped; nothing runs and nothing is spent".into(),
         recommendations: vec!["Say whether an empty document may have a root node".into(), "Narrow the checks".into()],
         recent: (6..9)

@@ -67,7 +67,7 @@ fn is_history(name: &str) -> bool {
 
 fn named(name: &str, value: Value, limits: &SizeLimits) -> Value {
     match value {
-        Value::String(text) if name == "output" => {
+        Value::String(text) if matches!(name, "output" | "diff") => {
             Value::String(sanitize::truncate_lines(&sanitize::visible(&text), limits.output_lines, limits.output_bytes))
         }
         // A cut address is useless.

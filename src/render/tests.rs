@@ -13,6 +13,7 @@ use crate::domain::knowledge::prompt::*;
 use crate::domain::lifecycle::samples as samples_of_loops;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::IssueRef;
+use crate::domain::model::task::TamperKind;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
 use crate::domain::report::view::*;
 use crate::domain::trust::policy::Intelligence;
@@ -96,7 +97,7 @@ fn templates_of_other_states_match_snapshots() {
     });
     insta::assert_snapshot!("pull_working", {
         let view =
-            PullView { state: PullState::Working, findings: vec![], manifests: vec![], look_first: vec![], ..pull() };
+            PullView { state: PullState::Working, findings: vec![], accepted: vec![], manifests: vec![], look_first: vec![], ..pull() };
         renderer.render(&View::Pull(Box::new(view)))
     });
     insta::assert_snapshot!("status_paused", {
@@ -342,6 +343,18 @@ fn prompt_view(text: &str) -> PromptView {
         ci: vec![PromptCi { name: "build".into(), log: text.into() }],
         warnings: vec!["The agent of iteration 2 did not answer in time.".into()],
         overrides: vec!["Take another approach than in the last two iterations.".into()],
+        put_back: vec![PromptFinding {
+            path: "tests/parse.rs".into(),
+            line: Some(12),
+            kind: TamperKind::TestSkipped,
+            evidence: "#[ignore]".into(),
+        }],
+        changed_tests: vec![PromptFinding {
+            path: "tests/print.rs".into(),
+            line: None,
+            kind: TamperKind::OnlyChangedTests,
+            evidence: "with the base's version, `cargo test` fails: exit code 101".into(),
+        }],
         conflict_files: vec!["src/lib.rs".into()],
         history: vec![PromptHistory { n: 2, approach: "persist".into(), outcome: "two tests fail".into() }],
         protected: vec![".github/workflows/**".into(), "CODEOWNERS".into()],
@@ -467,6 +480,8 @@ fn first_prompt_has_only_required_sections() {
         ci: vec![],
         warnings: vec![],
         overrides: vec![],
+        put_back: vec![],
+        changed_tests: vec![],
         conflict_files: vec![],
         history: vec![],
         protected: vec![],

@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, utimensat};
 
 use super::WorkspaceError;
+use crate::domain::model::ids::Timestamp;
 
 /// Maximum depth of folders; git supports paths of up to 4096 bytes.
 const DEEPEST: usize = 2000;
@@ -54,6 +55,18 @@ pub(super) fn parents_are_real(root: &Path, path: &Path) -> bool {
         here.push(part);
         std::fs::symlink_metadata(&here).is_ok_and(|found| found.is_dir())
     })
+}
+
+/// Sets the modification time of a file or link; ignores errors.
+pub(super) fn set_modified(path: &Path, at: Timestamp) {
+    let (seconds, rest) = (at.0.div_euclid(1000), at.0.rem_euclid(1000));
+    set_times(path, Timespec { tv_sec: seconds, tv_nsec: rest * 1_000_000 });
+}
+
+/// Sets access and modification time of a file or link; ignores errors, such as for files of other users.
+pub(super) fn set_times(path: &Path, at: Timespec) {
+    let times = Timestamps { last_access: at, last_modification: at };
+    let _ = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
 /// Removes a file, link or folder, also from folders without permission; a missing one is ignored.

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use failpoint::kill_point;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+use rustix::fs::{Timespec, UTIME_NOW};
 
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
@@ -298,20 +298,7 @@ impl Workspaces {
 
     /// Returns the difference of two commits as a patch, cut after `bytes` bytes.
     pub async fn diff(&self, repo: &RepoRef, from: &Sha, to: &Sha, bytes: usize) -> Result<String, WorkspaceError> {
-        let mirror = self.layout.mirror(repo);
-        let call = GitCommand::new("read a change", &mirror).attributes_of(empty_tree(to)).args([
-            "diff-tree",
-            "-r",
-            "-M",
-            "--patch",
-            "--no-color",
-            "--no-ext-diff",
-            "--no-textconv",
-            from.as_str(),
-            to.as_str(),
-        ]);
-        let output = self.git.ok(call.output_bytes(bytes)).await?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        Ok(self.patch(repo, (from, to), &[], bytes).await?.text)
     }
 
     /// Returns the changes per file between two commits or trees.
@@ -391,7 +378,7 @@ impl Recorded {
 }
 
 /// Returns the id of the empty tree, with the same hash algorithm as `like`.
-fn empty_tree(like: &Sha) -> &'static str {
+pub(super) fn empty_tree(like: &Sha) -> &'static str {
     match like.as_str().len() {
         40 => "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
         _ => "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -439,9 +426,7 @@ fn has_old_times(found: &std::fs::Metadata) -> bool {
 
 /// Sets the modification time of a file or link to now; ignores errors, such as for files of other users.
 fn renew_times(path: &Path) {
-    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    let times = Timestamps { last_access: now, last_modification: now };
-    let _ = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+    files::set_times(path, Timespec { tv_sec: 0, tv_nsec: UTIME_NOW });
 }
 
 /// Parses the output of `diff-tree --numstat --patch -z`: files, renamed ones with their new name, and the patch.

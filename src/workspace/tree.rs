@@ -34,6 +34,8 @@ pub struct TreeInfo {
     pub head: Sha,
     /// Head of the base branch.
     pub base: Sha,
+    /// Common ancestor of `head` and `base`; `None` for unrelated histories.
+    pub fork: Option<Sha>,
     /// Head of the loop's branch on the forge; `None` if it does not exist.
     pub remote_branch: Option<Sha>,
 }
@@ -114,7 +116,7 @@ impl Workspaces {
             self.take_from_pool(repo, &tree_paths)?;
         }
         self.put_at(loop_id, &tree_paths, &head).await?;
-        Ok(TreeInfo { dir: tree_paths.dir, head, base: remote.base, remote_branch: remote.branch })
+        Ok(TreeInfo { dir: tree_paths.dir, head, base: remote.base, fork: common, remote_branch: remote.branch })
     }
 
     /// Sets the tree to `to`; discards all other files, including ignored ones and the agent's repository.
@@ -134,6 +136,25 @@ impl Workspaces {
         self.install_agent_repository(&tree_paths, commit).await?;
         let read_only = vec![objects(&tree_paths.mirror)];
         Ok(CleanCheckout { dir: tree_paths.dir.clone(), read_only, repo: repo.clone(), tree_paths, _scratch: scratch })
+    }
+
+    /// Replaces files of a checkout by their version at `base`; removes those that the base lacks.
+    pub async fn use_base_files(
+        &self,
+        checkout: &CleanCheckout,
+        base: &Sha,
+        paths: &[String],
+    ) -> Result<(), WorkspaceError> {
+        let names: Vec<&[u8]> = paths.iter().map(|path| path.as_bytes()).collect();
+        self.restore(&checkout.tree_paths, base, &names).await?;
+        // Caches of interpreters know files by size and time in seconds.
+        let later = self.clock.now().plus_ms(2_000);
+        for path in paths.iter().map(Path::new) {
+            if files::parents_are_real(&checkout.dir, path) {
+                files::set_modified(&checkout.dir.join(path), later);
+            }
+        }
+        Ok(())
     }
 
     /// Returns a checkout to the pool, or deletes it.

@@ -324,7 +324,7 @@ impl SimWorld {
                 let theirs = other.clone().map(|seen| self.branches.get(&current.branch).cloned().unwrap_or(seen));
                 let other = theirs.unwrap_or(base);
                 let up_to_date = self.holds(&head, &other);
-                LoopInput::Merged { ticket: *ticket, other, conflicts: Vec::new(), up_to_date }
+                LoopInput::Merged { ticket: *ticket, other, conflicts: Vec::new(), up_to_date, base: None }
             }
             Effect::Release { .. } => {
                 self.trees.remove(&current.id);
@@ -371,6 +371,7 @@ impl SimWorld {
             branch_stat: None,
             restored: Vec::new(),
             findings: Vec::new(),
+            branch_findings: None,
             conflict_markers: Vec::new(),
             blocked: (plan == AgentPlan::Blocked).then(|| "it holds a secret".into()),
         }

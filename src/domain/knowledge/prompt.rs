@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::knowledge::intelligence::{Block, ModelAdvice, ToolUse, adapt, best_state};
 use crate::domain::loops::{GuidanceSource, Iteration, Loop, NextRunPlan};
+use crate::domain::model::task::TamperKind;
 use crate::domain::report::{approach, outcome_words, rule_words};
 use crate::domain::supervision::control::Breadth;
 use crate::domain::trust::policy::Intelligence;
@@ -69,6 +70,19 @@ pub struct PromptHistory {
     pub outcome: String,
 }
 
+/// Weakened test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptFinding {
+    /// Path.
+    pub path: String,
+    /// Line that shows it, from 1.
+    pub line: Option<u32>,
+    /// Name of the kind.
+    pub kind: TamperKind,
+    /// Line or fact that shows it.
+    pub evidence: String,
+}
+
 /// Contents of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptView {
@@ -96,6 +110,10 @@ pub struct PromptView {
     pub ci: Vec<PromptCi>,
     /// Facts and warnings from the service.
     pub warnings: Vec<String>,
+    /// Tests that are weaker than the base's and have to be put back.
+    pub put_back: Vec<PromptFinding>,
+    /// Test files without whose change the checks fail.
+    pub changed_tests: Vec<PromptFinding>,
     /// Directives of the overseer, which precede everything else.
     pub overrides: Vec<String>,
     /// Advice of control and strategy, one sentence each.
@@ -224,6 +242,8 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         reviews: words(GuidanceSource::Review).collect(),
         ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
         warnings: directives(course, WARNING).chain(words(GuidanceSource::Service).map(|w| w.text)).collect(),
+        put_back: open_findings(current, false),
+        changed_tests: open_findings(current, true),
         overrides: directives(course, OVERRIDE).collect(),
         strategy: course
             .map_or_else(Vec::new, |course| course.advice.iter().map(|text| sanitize::for_prompt(text).text).collect()),
@@ -237,6 +257,16 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         advice: String::new(),
         focus: Vec::new(),
     }
+}
+
+/// Open findings that the agent has to put back, or that the task may require. What a person pushed is not the agent's.
+fn open_findings(current: &Loop, may_be_required: bool) -> Vec<PromptFinding> {
+    let open = current.open_findings().into_iter().filter(|finding| !finding.pushed).map(|finding| &finding.found);
+    let wanted = open.filter(|found| found.kind.may_be_required() == may_be_required);
+    let text = |text: &str| sanitize::for_prompt(text).text;
+    wanted
+        .map(|found| PromptFinding { path: text(&found.path), line: found.line, kind: found.kind, evidence: text(&found.evidence) })
+        .collect()
 }
 
 /// Prefix of the overseer's warnings.

@@ -81,6 +81,8 @@ pub enum Effect {
     Merge { ticket: u64, other: Option<Sha> },
     /// Put the files of an earlier commit back, as a commit of its own: the branch keeps all commits.
     Restore { ticket: u64, iteration: u32, to: Sha },
+    /// Put the base's version of files back, as a commit of its own; files that the base lacks are removed.
+    PutBackTests { ticket: u64, iteration: u32, paths: Vec<String> },
     /// The loop ended: give its tree back; delete the branch where so configured.
     Release { delete_branch: bool },
 
@@ -160,6 +162,7 @@ impl Effect {
             | Self::Push { .. }
             | Self::Merge { .. }
             | Self::Restore { .. }
+            | Self::PutBackTests { .. }
             | Self::Release { .. } => Some(Lane::Work),
             Self::SetTimer { .. }
             | Self::ClearTimer { .. }
@@ -190,7 +193,8 @@ impl Effect {
             | Self::Commit { ticket, .. }
             | Self::Push { ticket, .. }
             | Self::Merge { ticket, .. }
-            | Self::Restore { ticket, .. } => Some(*ticket),
+            | Self::Restore { ticket, .. }
+            | Self::PutBackTests { ticket, .. } => Some(*ticket),
             _ => None,
         }
     }
@@ -205,6 +209,7 @@ impl Effect {
             Self::Push { ticket, .. } => format!("push/{ticket}"),
             Self::Merge { ticket, .. } => format!("merge/{ticket}"),
             Self::Restore { ticket, .. } => format!("restore/{ticket}"),
+            Self::PutBackTests { ticket, .. } => format!("put-back/{ticket}"),
             Self::Release { .. } => "release".into(),
             Self::Comment { key, .. } => key.clone(),
             Self::Status { fresh } => if *fresh { "status/fresh" } else { "status" }.into(),

@@ -8,12 +8,12 @@ use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, LoopStopReason, NextRunPlan,
+    BranchFinding, Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, LoopStopReason, NextRunPlan,
     StopAfterRestore, error_signature,
 };
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::{CheckFact, Record};
-use crate::domain::model::task::{CheckOutcome, CheckRule};
+use crate::domain::model::task::{CheckOutcome, CheckRule, TamperFinding};
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
 use crate::domain::report::view;
@@ -126,10 +126,11 @@ impl Loop {
         let count = |of: fn(crate::domain::model::task::TestCounts) -> u64| tests.map(|tests| of(tests) as f64);
         let ended = iteration.ended_at.unwrap_or(iteration.started_at);
         let error_signature = error_signature(&iteration.checks);
+        let weakened = self.weakened(iteration);
         let record = Record {
             iteration: f64::from(iteration.number),
             completion: iteration.completion.get(),
-            quality: quality(outcomes, iteration.findings.len()),
+            quality: quality(outcomes, weakened.len()),
             errors: failed as f64 + f64::from(iteration.tool_errors),
             tests_passing: count(|tests| tests.passing),
             tests_failing: count(|tests| tests.failing),
@@ -154,12 +155,7 @@ impl Loop {
                     baseline: baseline(&outcome.name),
                 })
                 .collect(),
-            tampering: iteration
-                .findings
-                .iter()
-                .filter(|finding| finding.blocks())
-                .map(|finding| format!("{}: {}", finding.path, finding.evidence))
-                .collect(),
+            tampering: weakened.iter().map(|f| format!("{}: {}", f.path, f.evidence)).collect(),
             agent_failure: Some(iteration.agent_problem.clone()).filter(|problem| !problem.is_empty()),
             duration_s: ended.since(iteration.started_at) as f64 / 1000.0,
             tool_calls: f64::from(iteration.tool_calls),
@@ -170,6 +166,16 @@ impl Loop {
             objective_similarity: None,
         };
         record.cleaned()
+    }
+
+    /// Signs of weakened checks that count against an iteration: open ones of the branch that the task cannot require;
+    /// those of its own change where the branch was not measured.
+    fn weakened<'a>(&'a self, iteration: &'a Iteration) -> Vec<&'a TamperFinding> {
+        let Some(branch) = &iteration.branch_findings else { return iteration.findings.iter().filter(|finding| finding.blocks()).collect() };
+        let counts = |finding: &&BranchFinding| {
+            finding.blocks() && !finding.needs_decision() && self.guard.accepted_by(finding).is_none()
+        };
+        branch.iter().filter(counts).map(|finding| &finding.found).collect()
     }
 
     /// Keeps in mind what earlier loops failed with.
@@ -508,6 +514,7 @@ pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
 /// Somebody lets the loop go on: what held it is seen.
 pub(super) fn resumed(turn: &mut StepContext, by: &str) {
     turn.next.halting = None;
+    turn.next.guard.begin_anew();
     let Some(supervision) = turn.next.supervision.as_mut() else { return };
     let settings = turn.next.policy.supervision();
     let iteration = turn.next.spent.iterations;

@@ -2,7 +2,7 @@
 
 use super::{StepContext, judge};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Guidance, Iteration, LoopState, LoopStep, MergeWith};
+use crate::domain::loops::{Guidance, Iteration, LoopState, LoopStep, MergeWith, named_paths};
 
 /// Begins the next iteration, unless a pause, a limit or a merge comes first.
 pub(super) fn next_iteration(turn: &mut StepContext) {
@@ -13,7 +13,11 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
     match turn.next.exhausted_limit(turn.now) {
         None => {}
         Some("iterations") => {
-            return turn.reach_limit("iterations", &format!("all {} iterations are used", limits.iterations));
+            let open = match turn.next.open_paths() {
+                paths if paths.is_empty() => String::new(),
+                paths => format!("; tests are weaker than the base's: {}", named_paths(&paths)),
+            };
+            return turn.reach_limit("iterations", &format!("all {} iterations are used{open}", limits.iterations));
         }
         Some("time") => return turn.reach_limit("time", "its time is spent"),
         Some(_) => return turn.reach_limit("money", &format!("its budget of {} is spent", limits.cost)),

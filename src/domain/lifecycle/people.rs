@@ -3,7 +3,7 @@
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, MergeWith,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, MergeWith, TestGuard,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Sha, Timestamp, User};
@@ -43,6 +43,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         head: None,
         pushed: None,
         baseline: None,
+        baseline_base: None,
         measured_after: 0,
         iterations: Vec::new(),
         guidance: Vec::new(),
@@ -74,6 +75,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         created_at: now,
         updated_at: now,
         queued_at: None,
+        guard: TestGuard::default(),
         version: 1,
     };
     let mut turn = StepContext { next, effects: Vec::new(), reasons: Vec::new(), now };

@@ -126,6 +126,9 @@ pub(crate) fn begin(current: &mut Loop) {
         branch_stat: None,
         refused_hosts: Vec::new(),
         restored_to: None,
+        merged: false,
+        branch_findings: None,
+        test_changes: String::new(),
         served: crate::domain::loops::ServedBy::default(),
     });
 }

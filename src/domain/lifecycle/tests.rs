@@ -1,6 +1,7 @@
 //! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
 
 mod judge;
+mod test_guard;
 mod waits;
 
 use proptest::prelude::*;
@@ -151,6 +152,7 @@ impl LoopRun {
             branch_stat: None,
             restored: Vec::new(),
             findings: Vec::new(),
+            branch_findings: None,
             conflict_markers: Vec::new(),
             blocked: None,
         };
@@ -648,7 +650,7 @@ fn foreign_commits_are_merged_not_overwritten() {
     }));
     run.working().is(LoopState::Running, LoopStep::Merge);
     let clean =
-        LoopInput::Merged { ticket: run.current.ticket, other: sha(77), conflicts: Vec::new(), up_to_date: false };
+        LoopInput::Merged { ticket: run.current.ticket, other: sha(77), conflicts: Vec::new(), up_to_date: false, base: None };
     run.tell(clean).is(LoopState::Running, LoopStep::Commit);
     assert!(!run.has(|e| matches!(e, Effect::Agent { .. })), "a clean merge needs no agent");
     assert_eq!(run.guidance(), ["keep their names"], "no agent has read it yet");
@@ -721,7 +723,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
     run.tell(inspected(&run, 0, 0, true)).is(LoopState::Queued, LoopStep::Idle);
     run.working().is(LoopState::Running, LoopStep::Merge);
     let conflict =
-        |ticket| LoopInput::Merged { ticket, other: sha(88), conflicts: vec!["a.rs".into()], up_to_date: false };
+        |ticket| LoopInput::Merged { ticket, other: sha(88), conflicts: vec!["a.rs".into()], up_to_date: false, base: None };
     run.tell(conflict(run.current.ticket)).is(LoopState::Running, LoopStep::Agent);
     // The merge is begun again after a wait, and the fact is told once.
     run.agent(AgentEnd::Limited { until: None, reason: "quota".into() })
@@ -865,6 +867,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                     branch_stat: None,
                     restored: Vec::new(),
                     findings: Vec::new(),
+            branch_findings: None,
                     conflict_markers: Vec::new(),
                     blocked: None,
                 }),
@@ -876,6 +879,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                 other: new,
                 conflicts: if flag { vec!["a".into()] } else { Vec::new() },
                 up_to_date: which.is_multiple_of(2),
+                base: None,
             },
             _ => LoopInput::Checked { ticket, report: report(which % 2 == 1) },
         },

@@ -3,6 +3,7 @@
 use super::judge::{self, JudgementOutcome};
 use super::next_iteration::{begin_iteration, next_iteration, open_iteration, run_agent};
 use super::schedule::{self, RefusalHandling};
+use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend};
 use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, StepContext};
 use crate::domain::checks::criteria;
@@ -10,7 +11,7 @@ use crate::domain::knowledge::{self, intelligence::ClaimSums};
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, CLEAN_MERGE, Guidance, GuidanceSource, IterationChange, Loop, LoopInput, LoopState,
-    LoopStep, MergeInProgress, MergeWith, PreparedTree, WaitReason,
+    LoopStep, MergeInProgress, MergeWith, PreparedTree, TestEvidence, WaitReason,
 };
 use crate::domain::model::ids::{Money, Ratio, Sha};
 use crate::domain::model::task::CheckReport;
@@ -23,6 +24,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
     let ticket = match &input {
         LoopInput::Prepared { ticket, .. }
         | LoopInput::Checked { ticket, .. }
+        | LoopInput::Verified { ticket, .. }
         | LoopInput::AgentEnded { ticket, .. }
         | LoopInput::AgentLost { ticket, .. }
         | LoopInput::Committed { ticket, .. }
@@ -45,13 +47,17 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
     match input {
         LoopInput::Prepared { tree, .. } => prepared(turn, *tree),
         LoopInput::Checked { report, .. } => checked(turn, report),
+        LoopInput::Verified { report, tests, .. } => match turn.next.step {
+            LoopStep::Verify => verified(turn, report, Some(*tests)),
+            _ => turn.because("a verification came where none was asked for"),
+        },
         LoopInput::AgentEnded { run, .. } => agent_ended(turn, *run),
         LoopInput::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
         LoopInput::Committed { change, .. } => committed(turn, *change),
         LoopInput::Restored { commit, .. } => restored(turn, commit),
         LoopInput::Pushed { .. } => pushed(turn),
         LoopInput::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
-        LoopInput::Merged { other, conflicts, up_to_date, .. } => merged(turn, other, conflicts, up_to_date),
+        LoopInput::Merged { other, conflicts, up_to_date, base, .. } => merged(turn, other, conflicts, up_to_date, base),
         LoopInput::WorkFailed { reason, .. } if turn.next.step == LoopStep::Restore => {
             judge::restore_failed(turn, &reason)
         }
@@ -283,6 +289,10 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         return turn.escalate("blocked_change", advice);
     }
     current.branch_stat = change.branch_stat;
+    current.merged = merging && change.commit.is_some();
+    if let Some(findings) = change.branch_findings {
+        test_guard::measured(turn, findings);
+    }
     match change.commit {
         Some(commit) => {
             turn.next.head = Some(commit.clone());
@@ -303,8 +313,9 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
 
 fn finish_merge(turn: &mut StepContext, markers: &[String]) {
     let Some(merging) = turn.next.merging.take() else { return };
-    if turn.next.merge_wanted == Some(MergeWith::Base) {
-        turn.next.base = Some(merging.other);
+    let merged = (turn.next.merge_wanted == Some(MergeWith::Base)).then_some(merging.other);
+    if let Some(base) = merged.or(merging.base) {
+        turn.next.base = Some(base);
     }
     turn.next.merge_wanted = None;
     if !markers.is_empty() {
@@ -379,7 +390,7 @@ fn refused_push(turn: &mut StepContext, reason: &str) {
     turn.fail(&format!("the push was refused: {reason}"), "let the bot push to its branches, then `/ralph resume`");
 }
 
-fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date: bool) {
+fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date: bool, base: Option<Sha>) {
     if matches!(turn.next.merge_wanted, Some(MergeWith::Pushed(_))) {
         // What was merged is where the forge's branch is by now.
         turn.next.pushed = Some(other.clone());
@@ -399,7 +410,7 @@ fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date
         tell_next_run(turn, text);
     }
     let clean = conflicts.is_empty();
-    turn.next.merging = Some(MergeInProgress { other, conflicts });
+    turn.next.merging = Some(MergeInProgress { other, conflicts, base });
     if !clean {
         return begin_iteration(turn);
     }
@@ -424,6 +435,7 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
             // With work done already (`/ralph resume --check`), what holds is an outcome, not the lack of a task.
             let all_hold = report.all_hold();
             turn.next.baseline = Some(report);
+            turn.next.baseline_base = turn.next.base.clone();
             // Other checks say how far the work is from here on; what was measured before is about something else.
             turn.next.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
             turn.next.supervision = None;
@@ -436,7 +448,7 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
             }
         }
         LoopStep::Check => iteration_checked(turn, report),
-        LoopStep::Verify => verified(turn, report),
+        LoopStep::Verify => verified(turn, report, None),
         _ => turn.because("checks came where none were asked for"),
     }
 }
@@ -473,12 +485,16 @@ fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
         && !schedule::acts(turn)
     {
         // Guidance that came meanwhile is work to be done, however the checks stand.
-        next_iteration(turn);
+        test_guard::go_on(turn, false);
     }
 }
 
-fn verified(turn: &mut StepContext, report: CheckReport) {
+/// `tests` is `None` where a version without such evidence ran the checks; the findings of the commit stand then.
+fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvidence>) {
     let Some(head) = turn.next.head.clone() else { return };
+    if let Some(tests) = tests {
+        test_guard::verified(turn, &report, tests);
+    }
     if !report.all_hold() {
         let failing: Vec<_> = report.outcomes.iter().filter(|o| !o.holds).collect();
         let names = failing.iter().map(|o| format!("`{}` ({})", o.command, o.why)).collect::<Vec<_>>().join("; ");
@@ -493,11 +509,12 @@ fn verified(turn: &mut StepContext, report: CheckReport) {
         }
         let review = judge::judge(turn);
         if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped) {
-            next_iteration(turn);
+            test_guard::go_on(turn, false);
         }
         return;
     }
-    turn.next.verified = Some(head);
+    let open = !turn.next.open_findings().is_empty();
+    turn.next.verified = Some(head).filter(|_| !open);
     if let Some(current) = turn.next.current_mut() {
         current.checks = report;
     }
@@ -505,6 +522,10 @@ fn verified(turn: &mut StepContext, report: CheckReport) {
     let onward = review.map_or(JudgementOutcome::Proceed, |review| judge::act(turn, &review, true));
     if onward == JudgementOutcome::Stopped {
         return;
+    }
+    if open {
+        turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+        return test_guard::go_on(turn, true);
     }
     // What people asked for while the checks ran is work to be done before anybody reviews.
     if onward == JudgementOutcome::Iterate || !turn.next.guidance.is_empty() {

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::agent_run::AgentSession;
+use super::branch_findings::TestGuard;
 use super::estimate::Estimate;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
@@ -277,6 +278,9 @@ pub struct MergeInProgress {
     pub other: Sha,
     /// Paths of files with conflict markers.
     pub conflicts: Vec<String>,
+    /// Commit of the base branch that the branch contains after the merge; `None` if that does not change.
+    #[serde(default)]
+    pub base: Option<Sha>,
 }
 
 /// A loop: one task on its way to a verified pull request.
@@ -322,6 +326,9 @@ pub struct Loop {
     pub pushed: Option<Sha>,
     /// Results of the checks before the first iteration.
     pub baseline: Option<CheckReport>,
+    /// Base commit at the time of the baseline.
+    #[serde(default)]
+    pub baseline_base: Option<Sha>,
     /// Last iteration that was measured by other checks than the current ones; its results are not compared with later
     /// ones.
     #[serde(default)]
@@ -401,6 +408,9 @@ pub struct Loop {
     pub updated_at: Timestamp,
     /// Start of its wait for a slot.
     pub queued_at: Option<Timestamp>,
+    /// History of its findings about tests.
+    #[serde(default)]
+    pub guard: TestGuard,
     /// Number of steps so far.
     pub version: u64,
 }
@@ -444,23 +454,20 @@ impl Loop {
         of_iterations.or(self.baseline.as_ref())
     }
 
-    /// Iterations whose changes are still in the tree, newest first; those after a restored iteration are left out.
-    fn standing(&self) -> impl Iterator<Item = &Iteration> {
-        let restored = self.retained_iterations().next_back().and_then(|last| last.restored_to);
-        self.retained_iterations().rev().filter(move |i| restored.is_none_or(|best| i.number <= best))
+    /// Iterations whose changes are still in the tree, newest first; those that a restoration undid are left out.
+    pub(super) fn standing(&self) -> impl Iterator<Item = &Iteration> {
+        let mut newest = u32::MAX;
+        self.retained_iterations().rev().filter(move |i| {
+            if let Some(best) = i.restored_to.filter(|_| i.number <= newest) {
+                newest = best;
+            }
+            i.number <= newest
+        })
     }
 
     /// Size of the branch's complete change, if measured. Changes that were reverted do not count.
     pub fn branch_stat(&self) -> Option<&DiffStat> {
         self.standing().find_map(|i| i.branch_stat.as_ref())
-    }
-
-    /// Signs of weakened checks in files that the branch still changes, and in files whose names git may quote.
-    pub fn findings(&self) -> Vec<TamperFinding> {
-        let whole = self.branch_stat();
-        let plain = |path: &str| path.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'));
-        let gone = |path: &str| plain(path) && whole.is_some_and(|whole| whole.files.iter().all(|f| f.path != path));
-        self.retained_iterations().flat_map(|i| &i.findings).filter(|found| !gone(&found.path)).cloned().collect()
     }
 
     /// Completion measured last by the current checks.

@@ -6,6 +6,7 @@
 //! permission `permissions.command`, which is checked before a command becomes an input of a loop.
 
 mod abort;
+mod accept_tests;
 mod arguments;
 mod budget;
 mod extract;
@@ -178,6 +179,7 @@ commands! {
     iterations::Iterations,
     status::Status,
     retry::Retry,
+    accept_tests::AcceptTests,
     help::Help,
 }
 

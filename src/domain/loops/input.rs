@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agent_run::AgentRunFacts;
 use super::aggregate::LoopTask;
+use super::branch_findings::{BranchFinding, TestEvidence};
 use super::command::LoopCommand;
 use super::estimate::Estimate;
 use super::iteration::Guidance;
@@ -89,6 +90,8 @@ pub enum LoopInput {
     Prepared { ticket: u64, tree: Box<PreparedTree> },
     /// Checks finished.
     Checked { ticket: u64, report: CheckReport },
+    /// Checks of a commit finished in a fresh checkout.
+    Verified { ticket: u64, report: CheckReport, tests: Box<TestEvidence> },
     /// The agent's run ended.
     AgentEnded { ticket: u64, run: Box<AgentRunFacts> },
     /// The process that ran the agent died. `salvaged` is a commit of the tree's contents.
@@ -110,7 +113,15 @@ pub enum LoopInput {
     /// The push was rejected: the forge's branch moved, or the account may not push.
     PushRejected { ticket: u64, remote: Option<Sha>, reason: String },
     /// The other side of a merge is in the work tree.
-    Merged { ticket: u64, other: Sha, conflicts: Vec<String>, up_to_date: bool },
+    Merged {
+        ticket: u64,
+        other: Sha,
+        conflicts: Vec<String>,
+        up_to_date: bool,
+        /// Commit of the base branch that the branch contains after the merge; `None` if that does not change.
+        #[serde(default)]
+        base: Option<Sha>,
+    },
     /// Work failed permanently.
     WorkFailed { ticket: u64, reason: String, advice: String },
     /// Work was deferred, usually because the forge does not answer; it is retried at `until`.
@@ -193,6 +204,9 @@ pub struct IterationChange {
     pub restored: Vec<String>,
     /// Signs of weakened checks.
     pub findings: Vec<TamperFinding>,
+    /// Findings of the loop's complete change against its base; `None` if it was not measured.
+    #[serde(default)]
+    pub branch_findings: Option<Vec<BranchFinding>>,
     /// Files that still contain conflict markers.
     pub conflict_markers: Vec<String>,
     /// Reason not to push it before a person has reviewed it, if any.

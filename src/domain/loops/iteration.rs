@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::agent_run::ServedBy;
+use super::branch_findings::BranchFinding;
 use super::judgement::IterationJudgement;
 use crate::domain::model::ids::{Money, Ratio, Sha, Timestamp};
 use crate::domain::model::record::Record;
@@ -62,6 +63,12 @@ pub struct Iteration {
     pub restored: Vec<String>,
     /// Signs of weakened checks.
     pub findings: Vec<TamperFinding>,
+    /// Findings of the branch's complete change after the iteration; `None` if it was not measured.
+    #[serde(default)]
+    pub branch_findings: Option<Vec<BranchFinding>>,
+    /// Change of the tests without which the checks fail, as a patch; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub test_changes: String,
     /// Results of the checks.
     pub checks: CheckReport,
     /// Measured completion.
@@ -82,6 +89,9 @@ pub struct Iteration {
     /// Iteration whose files were restored afterwards; 0 is the baseline.
     #[serde(default)]
     pub restored_to: Option<u32>,
+    /// Whether it contains a merge; the files of earlier iterations lack what was merged.
+    #[serde(default)]
+    pub merged: bool,
 }
 
 /// Guidance from people or from CI for the next iteration.
@@ -148,6 +158,9 @@ impl Iteration {
             judged: None,
             refused_hosts: Vec::new(),
             restored_to: None,
+            merged: false,
+            branch_findings: None,
+            test_changes: String::new(),
         }
     }
 }

@@ -241,6 +241,23 @@ pub enum TamperKind {
     FailureIgnored,
     /// A mock or a file of the same name stands in for the code under test.
     CodeReplaced,
+    /// The checks pass only with the branch's changes to tests of the base.
+    OnlyChangedTests,
+    /// A check counts fewer tests than at the base.
+    TestCountFell,
+}
+
+impl TamperKind {
+    /// Whether it keeps a loop from review until it is put back or accepted. Workflows and the bot's own file are
+    /// protected paths, which have a policy of their own.
+    pub fn blocks_review(self) -> bool {
+        !matches!(self, Self::WorkflowEdited | Self::RalphFileEdited)
+    }
+
+    /// Whether a task can require such a change, so that a person decides instead of the service undoing it.
+    pub fn may_be_required(self) -> bool {
+        matches!(self, Self::OnlyChangedTests | Self::ExpectationChanged)
+    }
 }
 
 /// Size of a change.

@@ -2,7 +2,7 @@
 
 mod ending;
 
-pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder};
+pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder, test_question};
 
 use crate::domain::loops::command::TABLE;
 use crate::domain::loops::{Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, ServedBy};
@@ -80,6 +80,12 @@ pub fn commands(current: &Loop) -> Vec<CommandHint> {
         }
         LoopState::Queued | LoopState::Waiting => vec![hint("/ralph pause", "pause the loop"), guide(), abort()],
         LoopState::Running => vec![guide(), hint("/ralph pause", "pause after this iteration"), abort()],
+        LoopState::Paused if !current.open_findings().is_empty() => vec![
+            hint("/ralph accept-tests", "accept the changes to tests as they are now"),
+            hint("/ralph resume GUIDANCE", "have the agent put them back; guidance is optional"),
+            retry(),
+            abort(),
+        ],
         LoopState::Paused | LoopState::Failed => {
             vec![hint("/ralph resume GUIDANCE", "continue; guidance is optional"), retry(), abort()]
         }

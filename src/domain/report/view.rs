@@ -15,7 +15,7 @@ pub use ask::{
     WaitingView, WhoMayView,
 };
 pub use ending::{
-    CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView, RecentIteration, SpentLine,
+    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView, RecentIteration, SpentLine,
 };
 pub use progress::{
     CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PlannedCheck, StatusView,

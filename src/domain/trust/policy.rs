@@ -192,6 +192,19 @@ impl Default for RunLimits {
     }
 }
 
+/// Response to weakened tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TamperingPolicy {
+    /// Iterations with an open finding after which the service puts the tests of the base back.
+    pub iterations: u32,
+}
+
+impl Default for TamperingPolicy {
+    fn default() -> Self {
+        Self { iterations: 2 }
+    }
+}
+
 /// Settings that decisions about one repository depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
@@ -234,6 +247,9 @@ pub struct Policy {
     /// Extent to which a loop uses the intelligence layer.
     #[serde(default = "off")]
     pub intelligence: Intelligence,
+    /// Response to weakened tests.
+    #[serde(default)]
+    pub tampering: TamperingPolicy,
     /// Limits of one run of an agent.
     pub agent: RunLimits,
     /// Time after which an unanswered escalation is repeated once, in seconds.
@@ -275,6 +291,7 @@ impl Default for Policy {
             task_type: None,
             schedule: Vec::new(),
             intelligence: Intelligence::Off,
+            tampering: TamperingPolicy::default(),
             agent: RunLimits::default(),
             remind_after_s: remind_after_default(),
             thresholds: Map::new(),
@@ -327,6 +344,9 @@ pub struct RepositorySettings {
     /// Extent to which its loops use the intelligence layer; can be less than the operator's, never more.
     #[serde(default)]
     pub intelligence: Option<Intelligence>,
+    /// Iterations with weakened tests after which the service puts the tests of the base back.
+    #[serde(default)]
+    pub tampering_iterations: Option<u32>,
     /// Keys of `preset`, `control`, `oversight` and `strategy` that it sets.
     pub thresholds: Map<String, Value>,
 }
@@ -370,6 +390,7 @@ impl Policy {
         }
         policy.detect_checks = self.detect_checks && file.detect_checks.unwrap_or(true);
         policy.intelligence = lower(self.intelligence, file.intelligence);
+        policy.tampering.iterations = file.tampering_iterations.unwrap_or(self.tampering.iterations);
         policy.progress = file.progress.unwrap_or(self.progress);
         policy.reviewers = file.reviewers.clone().unwrap_or_else(|| self.reviewers.clone());
         policy.base = file.base.clone().or_else(|| self.base.clone());

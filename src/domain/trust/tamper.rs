@@ -7,12 +7,15 @@ mod config;
 mod diff;
 mod language;
 mod loosened;
+mod marks;
 mod tests_lost;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use crate::domain::model::task::{DiffStat, TamperFinding, TamperKind};
 use diff::FileDiff;
+
+pub use marks::{ChangeMarks, is_test_file};
 
 /// Maximum number of findings of one diff.
 const MAX_FINDINGS: usize = 100;

@@ -1,15 +1,17 @@
 //! Commits, pushes, merges and restores.
 
 use failpoint::kill_point;
+use tokio_util::sync::CancellationToken;
 
-use crate::domain::loops::{IterationChange, Loop, LoopInput, MergeWith};
+use super::Attempt;
+use crate::domain::loops::{BranchFinding, IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::policy::{Protected, ProtectedPolicy};
 use crate::domain::trust::tamper;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};
 use crate::process::Masker;
-use crate::workspace::{CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest};
+use crate::workspace::{BranchDiff, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest};
 
 /// Maximum number of changed files that are pushed without a review by a person.
 const MAX_CHANGED_FILES: usize = 100;
@@ -37,26 +39,79 @@ impl Engine {
             merge_parent: merging,
             message: &message,
             // After a merge of the base, the merged commit is the new base.
-            base: merging.filter(|_| current.merge_wanted == Some(MergeWith::Base)).unwrap_or(base),
+            base: merging
+                .filter(|_| current.merge_wanted == Some(MergeWith::Base))
+                .or(current.merging.as_ref().and_then(|merging| merging.base.as_ref()))
+                .unwrap_or(base),
             protected_base: merging.unwrap_or(base),
             extra_protected: extra,
         };
         let info = self.workspaces.commit(request).await?;
         kill_point("K21");
-        let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
         let blocked = blocked(&info, protected);
-        let change = IterationChange {
+        let restored = info.restored.clone();
+        let change = self.change(current, &request, info).await?;
+        Ok(committed(ticket, IterationChange { blocked, restored, ..change }))
+    }
+
+    /// Puts the base's version of files back as a new commit; files that the base lacks are removed.
+    pub(super) async fn put_back_tests(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        run: Attempt,
+        paths: &[String],
+        cancel: &CancellationToken,
+    ) -> Result<Receipt, EffectError> {
+        let (Some(parent), Some(base)) = (&current.head, &current.base) else {
+            return Err(EffectError::Permanent { why: "the loop has no base to put tests back from".into() });
+        };
+        self.fresh_tree(current, repo, parent, cancel).await?;
+        let patterns: Vec<String> = paths.iter().map(|path| globset::escape(path)).collect();
+        let message = put_back_message(current, paths);
+        let request = CommitRequest {
+            loop_id: &current.id,
+            repo,
+            parent,
+            merge_parent: None,
+            message: &message,
+            base,
+            protected_base: base,
+            extra_protected: &patterns,
+        };
+        let info = self.workspaces.commit(request).await?;
+        Ok(committed(run.ticket, self.change(current, &request, info).await?))
+    }
+
+    /// Returns the change of a commit with the findings of the branch's complete change.
+    async fn change(
+        &self,
+        current: &Loop,
+        request: &CommitRequest<'_>,
+        info: CommitInfo,
+    ) -> Result<IterationChange, EffectError> {
+        let CommitRequest { repo, parent, merge_parent, base, .. } = *request;
+        let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
+        let complete = match merge_parent {
+            None if parent == base => BranchDiff { text: info.diff, truncated: info.diff_truncated },
+            _ => self.workspaces.branch_diff(repo, base, &info.tree).await?,
+        };
+        let mut branch = branch_findings(current, &complete);
+        if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
+            let theirs = branch_findings(current, &self.workspaces.branch_diff(repo, base, other).await?);
+            branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));
+        }
+        Ok(IterationChange {
             commit: info.commit,
             tree: info.tree,
             stat: info.stat,
             branch_stat: Some(info.branch_stat),
-            restored: info.restored,
+            restored: Vec::new(),
             findings,
+            branch_findings: Some(branch),
             conflict_markers: info.conflict_markers,
-            blocked,
-        };
-        let text = change.commit.as_ref().map_or("nothing changed".to_owned(), ToString::to_string);
-        Ok(Receipt::with_input(text, LoopInput::Committed { ticket, change: Box::new(change) }))
+            blocked: None,
+        })
     }
 
     /// Restores the files of an earlier commit as a new commit.
@@ -158,9 +213,14 @@ impl Engine {
         };
         let tree = self.workspaces.prepare(request).await?;
         // If people pushed again, their latest commit contains the recorded one.
-        let other = match other {
-            Some(seen) => tree.remote_branch.unwrap_or_else(|| seen.clone()),
-            None => tree.base,
+        let (other, base) = match (other, &current.base) {
+            (Some(seen), Some(base)) => {
+                let other = tree.remote_branch.unwrap_or_else(|| seen.clone());
+                let contained = self.workspaces.contained_base(repo, base, &tree.base, &other).await?;
+                (other, Some(contained))
+            }
+            (Some(seen), None) => (tree.remote_branch.unwrap_or_else(|| seen.clone()), None),
+            (None, _) => (tree.base, None),
         };
         self.workspaces.reset(&current.id, repo, head).await?;
         let (conflicts, up_to_date) = match self.workspaces.merge_base_into(&current.id, repo, head, &other).await? {
@@ -168,8 +228,39 @@ impl Engine {
             MergeOutcome::Clean { .. } => (Vec::new(), false),
             MergeOutcome::Conflict { files } => (files, false),
         };
-        Ok(Receipt::with_input("merged into the tree", LoopInput::Merged { ticket, other, conflicts, up_to_date }))
+        let merged = LoopInput::Merged { ticket, other, conflicts, up_to_date, base };
+        Ok(Receipt::with_input("merged into the tree", merged))
     }
+}
+
+fn committed(ticket: u64, change: IterationChange) -> Receipt {
+    let text = change.commit.as_ref().map_or("nothing changed".to_owned(), ToString::to_string);
+    Receipt::with_input(text, LoopInput::Committed { ticket, change: Box::new(change) })
+}
+
+/// Returns the findings of a branch's complete change. Of a change that was cut, earlier findings stay.
+pub(super) fn branch_findings(current: &Loop, complete: &BranchDiff) -> Vec<BranchFinding> {
+    let marks = tamper::ChangeMarks::of(&complete.text);
+    let found = tamper::scan(&complete.text, &tamper::TamperContext::default()).into_iter();
+    let mut findings: Vec<BranchFinding> =
+        found.map(|found| BranchFinding { mark: marks.mark(&found), found, pushed: false }).collect();
+    if complete.truncated {
+        let earlier = current.branch_findings().unwrap_or_default().iter();
+        let lost: Vec<_> = earlier.filter(|known| !findings.iter().any(|one| one.is_same(known))).cloned().collect();
+        findings.extend(lost);
+    }
+    findings
+}
+
+fn put_back_message(current: &Loop, paths: &[String]) -> String {
+    let reasons = current.open_findings().into_iter().map(|finding| &finding.found);
+    let reasons: String = reasons.map(|found| format!("- {}: {}\n", found.path, found.evidence)).collect();
+    let files: String = paths.iter().map(|path| format!("- {path}\n")).collect();
+    format!(
+        "ralph: put the tests of the base back\n\nThe branch weakened tests and did not put them back:\n{reasons}\n\
+         These files are as at the base again:\n{files}\nRalph-Loop: {}\n",
+        current.id
+    )
 }
 
 /// Returns the reason a change must not be pushed before a person has reviewed it.

@@ -24,7 +24,7 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
                 found.add(EventKind::Command, format!("{}: {text}", by.login));
             }
         }
-        LoopInput::Checked { ticket, report } if counts(*ticket) => {
+        LoopInput::Checked { ticket, report } | LoopInput::Verified { ticket, report, .. } if counts(*ticket) => {
             found.checks(report, before.step == LoopStep::Verify)
         }
         LoopInput::AgentEnded { ticket, run } if counts(*ticket) => found.served(before, run),

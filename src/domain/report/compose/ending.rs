@@ -4,11 +4,11 @@ use super::{
     approach, branch_link, check_lines, commands, file_lines, known, learnings, link, next_action, nothing_to_do,
     outcome_words, pull_link, seconds, sentence,
 };
-use crate::domain::loops::{JudgedDetection, Loop, LoopState};
+use crate::domain::loops::{JudgedDetection, Loop, LoopState, TEST_FINDINGS};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::DiffStat;
 use crate::domain::report::view::{
-    CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView, RecentIteration, SpentLine,
+    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView, RecentIteration, SpentLine,
     View,
 };
 use crate::domain::trust::policy::ProtectedPolicy;
@@ -44,9 +44,15 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         look_first: look_first(current, &whole),
         manifests: tamper::flagged_manifests(&whole),
         findings: current.findings(),
+        accepted: accepted_lines(current),
         started_by: current.requested_by.login.clone(),
         dashboard: None,
     }
+}
+
+fn accepted_lines(current: &Loop) -> Vec<AcceptedLine> {
+    let accepted = current.accepted_findings().into_iter();
+    accepted.map(|(by, finding)| AcceptedLine { by: by.to_owned(), found: finding.found.clone() }).collect()
 }
 
 /// Returns the cost per backend, including discarded iterations; empty if one backend did everything and reported its
@@ -153,6 +159,7 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
         issue: link(format!("#{}", current.place.issue), current.task.url.clone()),
         what_happened: sentence(&current.why),
         evidence,
+        diff: String::new(),
         intervention: action_words(current).into(),
         recommendations: vec![sentence(advice)],
         recent,
@@ -173,6 +180,7 @@ fn cause_words(cause: &str, current: &Loop) -> String {
         "authority" => "the person who started it has lost access".into(),
         "blocked_change" => "a change to protected files was blocked".into(),
         "branch_moved" => "other commits are on the branch".into(),
+        "test_findings" => "changes to tests wait to be accepted".into(),
         "no_way_forward" => "no promising approach is left".into(),
         "emergency" => "supervision found an emergency".into(),
         "schedule" => "a rule of the schedule asks for a review".into(),
@@ -244,6 +252,26 @@ pub fn intervention(current: &Loop, found: &JudgedDetection, severity: Escalatio
                 inner.intervention =
                     format!("The loop is stopped; the files of iteration {best}, the best one, were restored.");
             }
+        }
+    }
+    view
+}
+
+/// Fills the question whether changes to tests are accepted.
+pub fn test_question(current: &Loop) -> View {
+    let open = current.open_findings();
+    let required = open.iter().all(|finding| finding.found.kind.may_be_required());
+    let advice = if required {
+        "If the task changes what these tests expect, accept the change; else resume, and say what has to stay"
+    } else {
+        "Accept the changes only if the task asks for them; else resume, or end the loop"
+    };
+    let mut view = escalation(current, TEST_FINDINGS, advice);
+    if let View::Escalation(inner) = &mut view {
+        let lines = open.iter().map(|finding| format!("`{}`: {}", finding.found.path, finding.found.evidence));
+        inner.evidence.splice(0..0, lines);
+        if let Some(last) = current.current().filter(|_| required) {
+            inner.diff.clone_from(&last.test_changes);
         }
     }
     view

@@ -39,12 +39,25 @@ pub struct PullView {
     pub look_first: Vec<String>,
     /// Changes that may weaken the checks.
     pub findings: Vec<TamperFinding>,
+    /// Changes to tests that a person accepted.
+    #[serde(default)]
+    pub accepted: Vec<AcceptedLine>,
     /// Changed dependency manifests and lock files.
     pub manifests: Vec<String>,
     /// Login of the person who started the loop.
     pub started_by: String,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
+}
+
+/// Change to tests that a person accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptedLine {
+    /// Login of the person.
+    pub by: String,
+    /// Finding.
+    #[serde(flatten)]
+    pub found: TamperFinding,
 }
 
 /// Cost of the iterations of one backend.
@@ -166,6 +179,9 @@ pub struct EscalationView {
     pub what_happened: String,
     /// Evidence, one phrase each.
     pub evidence: Vec<String>,
+    /// Change that a person decides about, as a patch; empty if there is none.
+    #[serde(default)]
+    pub diff: String,
     /// Action that the bot took, in a sentence.
     pub intervention: String,
     /// Recommended actions, one sentence each.

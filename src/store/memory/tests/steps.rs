@@ -146,6 +146,7 @@ impl LearningRun {
             branch_stat: None,
             restored: Vec::new(),
             findings: Vec::new(),
+            branch_findings: None,
             conflict_markers: Vec::new(),
             blocked: None,
         };

@@ -1,0 +1,212 @@
+//! Findings about tests on the branch: what the agent is told to put back, what the service puts back, and what a
+//! maintainer is asked. While one is open, the loop does not reach `review`.
+
+use super::StepContext;
+use super::next_iteration::{next_iteration, open_iteration};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{
+    BaseTestsRun, BranchFinding, CLEAN_MERGE, Iteration, Loop, LoopState, LoopStep, TEST_FINDINGS, TESTS_PUT_BACK,
+    TestEvidence, named_paths,
+};
+use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding, TamperKind, TestCounts};
+use crate::domain::report;
+use crate::domain::trust::tamper;
+
+/// Consequence of the open findings after an iteration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum GuardAction {
+    /// None is open.
+    Pass,
+    /// The next prompt names them.
+    TellAgent,
+    /// The service puts these files back.
+    PutBack(Vec<String>),
+    /// A maintainer decides.
+    Ask,
+}
+
+/// Keeps the findings of the branch at the newest commit. A finding that a person pushed stays theirs.
+pub(super) fn measured(turn: &mut StepContext, mut findings: Vec<BranchFinding>) {
+    let earlier = turn.next.branch_findings().unwrap_or_default();
+    for finding in &mut findings {
+        finding.pushed |= earlier.iter().any(|known| known.pushed && known.is_same(finding));
+    }
+    if let Some(current) = turn.next.current_mut() {
+        current.branch_findings = Some(findings);
+    }
+}
+
+/// Keeps what the checks in the fresh checkout say about tests.
+pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: TestEvidence) {
+    let TestEvidence { mut findings, base_tests } = evidence;
+    let mut changes = String::new();
+    if report.all_hold() {
+        let base = base_tests.as_ref().map(|run| &run.report);
+        findings.extend(fewer_tests(&turn.next, base, report));
+        if let Some(run) = base_tests {
+            let needed = only_with_changed_tests(&run);
+            if !needed.is_empty() {
+                changes = run.diff;
+            }
+            findings.extend(needed);
+        }
+    }
+    measured(turn, findings);
+    if let Some(current) = turn.next.current_mut() {
+        current.test_changes = changes;
+    }
+}
+
+/// Checks that count fewer tests than the base: before the first iteration, or with the base's test files.
+fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) -> Vec<BranchFinding> {
+    // After a merge of the base, the baseline is one of other tests.
+    let baseline = next.baseline.as_ref().filter(|_| next.base.is_some() && next.baseline_base == next.base);
+    let all = |tests: TestCounts| tests.passing + tests.failing + tests.skipped;
+    // A counter that never saw a test pass does not count all of them.
+    let counted = |outcome: &CheckOutcome| outcome.tests.filter(|tests| tests.passing > 0).map(all);
+    let fell = |outcome: &CheckOutcome| {
+        let then = [baseline, with_base].into_iter().flatten().flat_map(|report| &report.outcomes);
+        let then = then.filter(|then| then.name == outcome.name).filter_map(counted).max()?;
+        let now = outcome.tests.map_or(0, all);
+        let words = if outcome.tests.is_some() { now.to_string() } else { "none".to_owned() };
+        let evidence = format!("{then} tests counted at the base, {words} now");
+        (now < then).then(|| finding(&outcome.command, TamperKind::TestCountFell, evidence, now.to_string()))
+    };
+    now.outcomes.iter().filter_map(fell).collect()
+}
+
+/// Test files without whose change a check fails.
+fn only_with_changed_tests(run: &BaseTestsRun) -> Vec<BranchFinding> {
+    let failing: Vec<&CheckOutcome> = run.report.outcomes.iter().filter(|outcome| !outcome.holds).collect();
+    let Some(first) = failing.first() else { return Vec::new() };
+    let evidence = format!("with the base's version, `{}` fails: {}", first.command, first.why);
+    let of = |path: &str, mark: &str| finding(path, TamperKind::OnlyChangedTests, evidence.clone(), mark.to_owned());
+    run.files.iter().map(|file| of(&file.path, &file.mark)).collect()
+}
+
+fn finding(path: &str, kind: TamperKind, evidence: String, mark: String) -> BranchFinding {
+    BranchFinding { found: TamperFinding::new(path, kind, evidence), mark, pushed: false }
+}
+
+/// Goes on after an iteration: as the open findings ask, else with the next one. `finished` says whether every check
+/// passed in a fresh checkout.
+pub(super) fn go_on(turn: &mut StepContext, finished: bool) {
+    count(&mut turn.next);
+    let used_up = turn.next.exhausted_limit(turn.now).is_some();
+    let waits = turn.next.pause_wanted.is_some() || !turn.next.guidance.is_empty();
+    let only_a_person = turn.next.open_findings().iter().all(|finding| finding.needs_decision());
+    match action(&turn.next, finished) {
+        GuardAction::PutBack(paths) if !used_up && turn.next.pause_wanted.is_none() => put_back(turn, paths),
+        GuardAction::Ask if !waits && (finished || !used_up) => ask(turn),
+        GuardAction::TellAgent if !waits && finished && used_up && only_a_person => ask(turn),
+        GuardAction::TellAgent => {
+            turn.next.guard.told |= finished && !used_up && only_a_person;
+            next_iteration(turn);
+        }
+        _ => next_iteration(turn),
+    }
+}
+
+/// Whether the agent ran in an iteration.
+fn is_agents(iteration: &Iteration) -> bool {
+    ![CLEAN_MERGE, TESTS_PUT_BACK].contains(&iteration.report.summary.as_str())
+}
+
+/// Counts an iteration of the agent that ended with an open finding, once.
+fn count(next: &mut Loop) {
+    let open = next.open_findings().iter().any(|finding| !finding.needs_decision());
+    let Some(last) = next.current().filter(|last| is_agents(last)).map(|last| last.number) else { return };
+    if open && last > next.guard.counted {
+        next.guard.counted = last;
+        next.guard.tries += 1;
+    }
+}
+
+fn action(next: &Loop, finished: bool) -> GuardAction {
+    let open = next.open_findings();
+    let guard = &next.guard;
+    if open.is_empty() {
+        return GuardAction::Pass;
+    }
+    if open.iter().all(|finding| finding.needs_decision()) {
+        let asks = finished && (guard.told || open.iter().all(|finding| finding.pushed));
+        return if asks { GuardAction::Ask } else { GuardAction::TellAgent };
+    }
+    if guard.put_back > 0 {
+        // What the service could not put back is for the agent, once.
+        return if next.current().is_some_and(is_agents) { GuardAction::Ask } else { GuardAction::TellAgent };
+    }
+    if guard.tries < next.policy.tampering.iterations {
+        return GuardAction::TellAgent;
+    }
+    match files_to_put_back(next, &open) {
+        files if files.is_empty() => GuardAction::Ask,
+        files => GuardAction::PutBack(files),
+    }
+}
+
+/// Files of the base that the service can put back without undoing the task: tests, and the configuration of checks.
+fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
+    let manifests = next.branch_stat().map(tamper::flagged_manifests).unwrap_or_default();
+    let mut files: Vec<String> = Vec::new();
+    for finding in open.iter().filter(|finding| !finding.needs_decision()) {
+        let path = &finding.found.path;
+        match finding.found.kind {
+            TamperKind::TestCountFell => {
+                let changed = next.branch_stat().into_iter().flat_map(|whole| &whole.files);
+                let lost = changed.filter(|file| file.removed > 0 && tamper::is_test_file(&file.path));
+                files.extend(lost.map(|file| file.path.clone()));
+            }
+            TamperKind::CheckConfigEdited | TamperKind::ThresholdLowered if !manifests.contains(path) => {
+                files.push(path.clone());
+            }
+            _ if tamper::is_test_file(path) => files.push(path.clone()),
+            _ => {}
+        }
+    }
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// The service puts the base's version of the files back; its iteration is that commit and its checks.
+fn put_back(turn: &mut StepContext, paths: Vec<String>) {
+    turn.next.guard.put_back += 1;
+    turn.next.guard.tries = 0;
+    turn.next.session = None;
+    turn.because(format!("the service puts the base's version of {} back", named_paths(&paths)));
+    let Some(iteration) = open_iteration(turn, Vec::new()) else { return };
+    if let Some(current) = turn.next.current_mut() {
+        current.report.summary = TESTS_PUT_BACK.into();
+    }
+    turn.work(LoopStep::Commit, |ticket| Effect::PutBackTests { ticket, iteration, paths });
+}
+
+/// Pauses and asks a maintainer.
+fn ask(turn: &mut StepContext) {
+    let why = question(&turn.next);
+    turn.stop(LoopState::Paused, &why);
+    turn.close_open_iteration(&why);
+    turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+    let view = report::test_question(&turn.next);
+    if turn.next.policy.supervision().oversight.auto_escalate {
+        turn.tell_escalation(TEST_FINDINGS, view);
+    } else {
+        turn.next.escalated = Some(TEST_FINDINGS.to_owned());
+        turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
+    }
+}
+
+fn question(next: &Loop) -> String {
+    let open = next.open_findings();
+    let paths = named_paths(&next.open_paths());
+    if open.iter().all(|finding| finding.pushed) {
+        format!("tests that a person pushed are weaker than the base's: {paths}")
+    } else if open.iter().all(|finding| finding.needs_decision()) {
+        format!("every check passes, but only with the changes to {paths}")
+    } else if next.guard.put_back > 0 {
+        format!("tests were weakened again after they were put back: {paths}")
+    } else {
+        format!("tests are weaker than the base's and cannot be put back without a person: {paths}")
+    }
+}

@@ -1,0 +1,397 @@
+//! Findings about tests on the branch: told, put back, asked, accepted; never `review` while one is open.
+
+use super::*;
+use crate::domain::loops::command::AcceptTests;
+use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
+
+fn deleted(path: &str) -> BranchFinding {
+    let found = TamperFinding::new(path, TamperKind::TestDeleted, "test removed: parses_empty_input");
+    BranchFinding { found, mark: "1".into(), pushed: false }
+}
+
+fn base_tests(holds: bool, mark: &str) -> Option<BaseTestsRun> {
+    let files = vec![ChangedTestFile { path: "tests/a.py".into(), mark: mark.into() }];
+    Some(BaseTestsRun { report: report(holds), files, diff: "-assert f() == 1\n+assert f() == 2\n".into() })
+}
+
+fn accept(paths: &[&str]) -> LoopCommand {
+    LoopCommand::AcceptTests(AcceptTests { paths: paths.iter().map(|path| (*path).to_owned()).collect() })
+}
+
+impl LoopRun {
+    fn verified(&mut self, findings: &[BranchFinding], base_tests: Option<BaseTestsRun>) -> &mut Self {
+        self.verified_with(report(true), findings, base_tests)
+    }
+
+    fn verified_with(
+        &mut self,
+        report: CheckReport,
+        findings: &[BranchFinding],
+        base_tests: Option<BaseTestsRun>,
+    ) -> &mut Self {
+        assert_eq!(self.current.step, LoopStep::Verify, "{:?}", self.reasons);
+        let tests = Box::new(TestEvidence { findings: findings.to_vec(), base_tests });
+        self.tell(LoopInput::Verified { ticket: self.current.ticket, report, tests })
+    }
+
+    /// An iteration of the agent, or of the service, whose commit has these findings.
+    fn commits(&mut self, findings: &[BranchFinding], holds: bool) -> &mut Self {
+        if self.current.step == LoopStep::Agent {
+            self.agent(AgentEnd::Finished);
+        }
+        let found = findings.to_vec();
+        let files = findings.iter().map(|one| FileStat {
+            path: one.found.path.clone(),
+            added: 0,
+            removed: 5,
+            binary: false,
+        });
+        let stat = DiffStat { files: files.collect() };
+        self.committed(|change| {
+            change.branch_findings = Some(found);
+            change.branch_stat = Some(stat);
+        });
+        self.pushed().checked(holds)
+    }
+
+    /// The same, with checks that pass, to the end of the verification.
+    fn finishes(&mut self, findings: &[BranchFinding]) -> &mut Self {
+        self.commits(findings, true).verified(findings, None)
+    }
+
+    fn resumed(&mut self) -> &mut Self {
+        self.tell(LoopInput::SlotGranted).prepared(|_| {})
+    }
+
+    fn put_back_paths(&self) -> Option<Vec<String>> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::PutBackTests { paths, .. } => Some(paths.clone()),
+            _ => None,
+        })
+    }
+
+    fn prompt(&self) -> crate::domain::knowledge::prompt::PromptView {
+        crate::domain::knowledge::prompt::view(&self.current, "nonce", "report")
+    }
+}
+
+#[test]
+fn deletion_in_earlier_iteration_keeps_loop_from_review() {
+    let mut run = LoopRun::new();
+    let lost = [deleted("tests/a.py")];
+    run.working().commits(&lost, false).is(LoopState::Running, LoopStep::Agent);
+    let told = run.prompt().put_back;
+    assert_eq!((told[0].path.as_str(), told[0].evidence.as_str()), ("tests/a.py", "test removed: parses_empty_input"));
+    // The second iteration deletes nothing, and every check passes.
+    run.finishes(&lost).is(LoopState::Running, LoopStep::Commit);
+    assert_eq!(run.put_back_paths(), Some(vec!["tests/a.py".to_owned()]));
+    assert_eq!((run.current.verified.as_ref(), run.current.guard.put_back), (None, 1));
+    // With the tests of the base everything passes as well.
+    run.commits(&[], true).verified(&[], None).is(LoopState::Review, LoopStep::Idle);
+    assert_eq!(run.current.iterations.len(), 3, "the commit of the service is an iteration of its own");
+    assert_eq!(run.current.findings(), []);
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+}
+
+#[test]
+fn agent_that_puts_tests_back_reaches_review() {
+    let mut run = LoopRun::new();
+    run.working().finishes(&[deleted("tests/a.py")]).is(LoopState::Running, LoopStep::Agent);
+    run.finishes(&[]).is(LoopState::Review, LoopStep::Idle);
+    assert!(run.current.guard.accepted.is_empty());
+}
+
+#[test]
+fn recurrence_after_put_back_asks_maintainer() {
+    let mut run = LoopRun::new();
+    let lost = [deleted("tests/a.py")];
+    run.working().finishes(&lost).finishes(&lost).is(LoopState::Running, LoopStep::Commit);
+    // The tests that were put back fail; the agent goes on and deletes them again.
+    run.commits(&[], false).is(LoopState::Running, LoopStep::Agent);
+    assert!(run.prompt().put_back.is_empty());
+    run.finishes(&lost).is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.escalates("test_findings") && run.current.why.contains("weakened again"), "{}", run.current.why);
+    let asked = run.effects.iter().find_map(|effect| match effect {
+        Effect::Escalate { view, .. } => match &**view {
+            View::Escalation(view) => Some(view.clone()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let asked = asked.expect("a question");
+    assert!(asked.evidence[0].contains("tests/a.py"), "{:?}", asked.evidence);
+    assert_eq!(asked.replies[0].usage, "/ralph accept-tests");
+    // Without an acceptance, the agent is to put them back.
+    run.command(resume()).resumed().is(LoopState::Running, LoopStep::Verify);
+    run.verified(&lost, None).is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(run.prompt().put_back.len(), 1);
+}
+
+#[test]
+fn what_service_cannot_put_back_goes_to_agent_once() {
+    let mut run = LoopRun::new();
+    let lost = [deleted("tests/a.py")];
+    run.working().finishes(&lost).finishes(&lost).is(LoopState::Running, LoopStep::Commit);
+    run.finishes(&lost).is(LoopState::Running, LoopStep::Agent);
+    run.finishes(&lost).is(LoopState::Paused, LoopStep::Idle);
+
+    // Tests within the code cannot be put back without undoing the task.
+    let mut run = LoopRun::new();
+    let inline = [deleted("src/parser.rs")];
+    run.working().finishes(&inline).finishes(&inline).is(LoopState::Paused, LoopStep::Idle);
+    assert_eq!((run.put_back_paths(), run.escalates("test_findings")), (None, true));
+}
+
+#[test]
+fn iterations_before_put_back_are_configurable() {
+    let mut run = LoopRun::with(|start| start.policy.tampering.iterations = 1);
+    run.working().finishes(&[deleted("tests/a.py")]).is(LoopState::Running, LoopStep::Commit);
+    assert!(run.put_back_paths().is_some());
+}
+
+#[test]
+fn exhausted_limit_with_open_finding_is_no_review() {
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
+    run.working().finishes(&[deleted("tests/a.py")]).is(LoopState::LimitReached, LoopStep::Idle);
+    assert!(run.current.why.contains("weaker than the base's: `tests/a.py`"), "{}", run.current.why);
+
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 1);
+    run.working().commits(&[], true).verified(&[], base_tests(false, "1")).is(LoopState::Paused, LoopStep::Idle);
+    run.command(accept(&[])).is(LoopState::Queued, LoopStep::Idle);
+    run.resumed().verified(&[], base_tests(false, "1")).is(LoopState::Review, LoopStep::Idle);
+}
+
+#[test]
+fn acceptance_ends_question_and_names_maintainer() {
+    let mut run = LoopRun::new();
+    let inline = [deleted("src/parser.rs")];
+    run.working().finishes(&inline).finishes(&inline).is(LoopState::Paused, LoopStep::Idle);
+    run.command(accept(&["src/other.rs"])).is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.reasons.join(" ").contains("there is `src/parser.rs`"), "{:?}", run.reasons);
+    run.command(accept(&["src/parser.rs"])).is(LoopState::Queued, LoopStep::Idle);
+    assert_eq!(run.current.authority.login, "olaf");
+    // Every check passed already, so no agent runs again.
+    run.resumed().is(LoopState::Running, LoopStep::Verify);
+    run.verified(&inline, None).is(LoopState::Review, LoopStep::Idle);
+    let pull = crate::domain::report::pull(&run.current, run.now);
+    assert_eq!((pull.findings.len(), pull.accepted.len(), pull.accepted[0].by.as_str()), (0, 1, "olaf"));
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+}
+
+#[test]
+fn acceptance_covers_only_findings_as_they_were() {
+    let mut run = LoopRun::new();
+    let mut lost = deleted("tests/a.py");
+    run.working().finishes(std::slice::from_ref(&lost)).command(accept(&[]));
+    assert_eq!(run.current.open_findings(), Vec::<&BranchFinding>::new());
+    // A line number that moved is the same finding.
+    lost.found.line = Some(9);
+    run.finishes(std::slice::from_ref(&lost)).is(LoopState::Review, LoopStep::Idle);
+
+    for change in [
+        |lost: &mut BranchFinding| lost.mark = "2".into(),
+        |lost: &mut BranchFinding| lost.found.evidence = "test removed: parses_lists".into(),
+        |lost: &mut BranchFinding| lost.found.kind = TamperKind::TestSkipped,
+        |lost: &mut BranchFinding| lost.found.path = "tests/b.py".into(),
+    ] {
+        let mut run = LoopRun::new();
+        let mut lost = deleted("tests/a.py");
+        run.working().finishes(std::slice::from_ref(&lost)).command(accept(&[]));
+        change(&mut lost);
+        run.finishes(std::slice::from_ref(&lost)).is(LoopState::Running, LoopStep::Agent);
+        assert_eq!(run.current.open_findings().len(), 1, "{lost:?}");
+    }
+}
+
+#[test]
+fn acceptance_without_finding_is_rejected() {
+    let mut run = LoopRun::in_state(LoopState::Running);
+    run.command(accept(&[]));
+    assert!(run.has(|effect| matches!(effect, Effect::React { mark: Mark::Wrong, .. })));
+    assert!(run.current.guard.accepted.is_empty());
+}
+
+#[test]
+fn checks_that_need_changed_tests_are_asked_about_early() {
+    let mut run = LoopRun::new();
+    run.working().commits(&[], true).verified(&[], base_tests(false, "1")).is(LoopState::Running, LoopStep::Agent);
+    let told = run.prompt();
+    assert_eq!((told.changed_tests.len(), told.put_back.len()), (1, 0));
+    assert!(run.current.judged().is_none_or(|judged| judged.found.is_empty()), "the task may require it");
+    run.commits(&[], true).verified(&[], base_tests(false, "1")).is(LoopState::Paused, LoopStep::Idle);
+    assert_eq!(run.current.iterations.len(), 2, "no iterations are spent on the question");
+    let has_diff = |view: &View| matches!(view, View::Escalation(view) if view.diff.contains("+assert f() == 2"));
+    assert!(run.has(|effect| matches!(effect, Effect::Escalate { view, .. } if has_diff(view))));
+    run.command(accept(&["tests/a.py"])).resumed().is(LoopState::Running, LoopStep::Verify);
+    run.verified(&[], base_tests(false, "1")).is(LoopState::Review, LoopStep::Idle);
+    // Another change of these tests is another question.
+    run.command(guide("more")).resumed().commits(&[], true);
+    run.verified(&[], base_tests(false, "2")).is(LoopState::Running, LoopStep::Agent);
+    run.commits(&[], true).verified(&[], base_tests(true, "2")).is(LoopState::Review, LoopStep::Idle);
+}
+
+#[test]
+fn findings_that_a_person_pushed_are_left_to_people() {
+    let mut run = LoopRun::new();
+    let theirs = BranchFinding { pushed: true, ..deleted("tests/a.py") };
+    run.working().commits(std::slice::from_ref(&theirs), false).is(LoopState::Running, LoopStep::Agent);
+    assert!(run.prompt().put_back.is_empty(), "the agent does not undo a person's change");
+    // A later commit has the same finding without its origin.
+    run.commits(&[deleted("tests/a.py")], true).verified(&[deleted("tests/a.py")], None);
+    run.is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.current.why.contains("a person pushed"), "{}", run.current.why);
+}
+
+#[test]
+fn falling_test_count_is_finding() {
+    let counted = |passing, failing| CheckReport {
+        outcomes: vec![CheckOutcome {
+            holds: failing == 0,
+            tests: Some(TestCounts { passing, failing, skipped: 0 }),
+            ..report(true).outcomes.remove(0)
+        }],
+    };
+    let started = || {
+        let mut run = LoopRun::new();
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(8, 2) });
+        run
+    };
+    for (now, with_base, state) in [
+        (counted(10, 0), None, LoopState::Review),
+        (counted(12, 0), None, LoopState::Review),
+        (counted(9, 0), None, LoopState::Running),
+        (report(true), None, LoopState::Running),
+        (counted(10, 0), Some(counted(11, 0)), LoopState::Running),
+    ] {
+        let mut run = started();
+        run.commits(&[], true);
+        let base_tests = with_base.map(|report| BaseTestsRun { report, ..base_tests(true, "1").unwrap_or_default() });
+        run.verified_with(now.clone(), &[], base_tests);
+        assert_eq!(run.current.state, state, "{now:?}");
+    }
+    // After a merge of the base, the tests of the baseline are others.
+    let mut run = started();
+    run.current.base = Some(sha(7));
+    run.commits(&[], true).verified_with(counted(9, 0), &[], None).is(LoopState::Review, LoopStep::Idle);
+    // A runner that counts failing tests only has no total.
+    let mut run = LoopRun::new();
+    run.tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 2) });
+    run.commits(&[], true).verified_with(report(true), &[], None).is(LoopState::Review, LoopStep::Idle);
+}
+
+#[test]
+fn accepted_count_covers_no_further_fall() {
+    let count = |now: u64| BranchFinding {
+        found: TamperFinding::new("pytest", TamperKind::TestCountFell, format!("10 counted at the base, {now} now")),
+        mark: now.to_string(),
+        pushed: false,
+    };
+    let guard = |accepted: u64| TestGuard {
+        accepted: vec![AcceptedFindings {
+            by: "maja".into(),
+            at: Timestamp(0),
+            commit: None,
+            findings: vec![count(accepted)],
+        }],
+        ..TestGuard::default()
+    };
+    assert_eq!(guard(8).accepted_by(&count(9)), Some("maja"));
+    assert_eq!(guard(8).accepted_by(&count(7)), None);
+}
+
+#[test]
+fn loops_stored_before_the_guard_are_readable() {
+    let mut stored = serde_json::to_value(&LoopRun::in_state(LoopState::Review).current).expect("a loop");
+    stored.as_object_mut().and_then(|all| all.remove("guard")).expect("it was there");
+    for iteration in stored["iterations"].as_array_mut().expect("a list") {
+        for key in ["branch_findings", "merged"] {
+            iteration.as_object_mut().and_then(|all| all.remove(key)).expect("it was there");
+        }
+    }
+    let read: Loop = serde_json::from_value(stored).expect("readable");
+    assert_eq!((read.guard.clone(), read.branch_findings()), (TestGuard::default(), None));
+}
+
+/// One way for the next outcome to come.
+#[derive(Debug, Clone)]
+enum GuardEvent {
+    Commit { findings: Vec<u8>, holds: bool },
+    Verify { findings: Vec<u8>, holds: bool, needs_changed_tests: bool },
+    Accept(bool),
+    Resume,
+    Other(u8, bool),
+}
+
+fn any_event() -> impl Strategy<Value = GuardEvent> {
+    let findings = || prop::collection::vec(0u8..6, 0..3);
+    prop_oneof![
+        6 => (findings(), any::<bool>()).prop_map(|(findings, holds)| GuardEvent::Commit { findings, holds }),
+        6 => (findings(), prop::bool::weighted(0.8), prop::bool::weighted(0.2)).prop_map(
+            |(findings, holds, needs_changed_tests)| GuardEvent::Verify { findings, holds, needs_changed_tests }
+        ),
+        1 => any::<bool>().prop_map(GuardEvent::Accept),
+        1 => Just(GuardEvent::Resume),
+        2 => (any_input(), any::<bool>()).prop_map(|(which, flag)| GuardEvent::Other(which, flag)),
+    ]
+}
+
+fn any_finding(number: &u8) -> BranchFinding {
+    let paths = ["tests/a.py", "src/parser.rs", "pytest.ini"];
+    let kinds = [TamperKind::TestDeleted, TamperKind::TestSkipped, TamperKind::CheckConfigEdited];
+    let at = usize::from(number % 3);
+    BranchFinding { mark: (number / 3).to_string(), ..BranchFinding {
+        found: TamperFinding::new(paths[at], kinds[at], "evidence"),
+        mark: String::new(),
+        pushed: number % 5 == 4,
+    } }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn no_sequence_with_open_finding_reaches_review(events in prop::collection::vec(any_event(), 1..60)) {
+        let mut run = LoopRun::with(|start| start.policy.limits.iterations = 12);
+        run.working();
+        for event in events {
+            let ticket = run.current.ticket;
+            let before = run.current.clone();
+            match event {
+                GuardEvent::Commit { findings, holds } if run.current.step == LoopStep::Agent || run.current.step == LoopStep::Commit => {
+                    run.commits(&findings.iter().map(any_finding).collect::<Vec<_>>(), holds);
+                }
+                GuardEvent::Verify { findings, holds, needs_changed_tests } if run.current.step == LoopStep::Verify => {
+                    let findings: Vec<_> = findings.iter().map(any_finding).collect();
+                    let base_tests = needs_changed_tests.then(|| base_tests(false, "1")).flatten();
+                    let tests = Box::new(TestEvidence { findings: findings.clone(), base_tests });
+                    run.tell(LoopInput::Verified { ticket, report: report(holds), tests });
+                    if run.current.state == LoopState::Review {
+                        let open = findings.iter().filter(|one| before.guard.accepted_by(one).is_none()).count();
+                        prop_assert!(holds && open == 0, "review with {open} open findings");
+                        let asked = needs_changed_tests && run.current.accepted_findings().iter().all(|(_, one)| one.found.kind != TamperKind::OnlyChangedTests);
+                        prop_assert!(!asked, "review although the checks need the changed tests");
+                    }
+                }
+                GuardEvent::Accept(all) => { run.command(accept(if all { &[] } else { &["tests/a.py"] })); }
+                GuardEvent::Resume => {
+                    run.command(resume_with(|options| options.max_iterations = Some(before.limits.iterations + 3)));
+                }
+                GuardEvent::Other(which, flag) => {
+                    let input = input_for(&run, which, flag);
+                    // A verification without evidence is one of a version before this.
+                    if !matches!((&input, run.current.step), (LoopInput::Checked { .. }, LoopStep::Verify)) {
+                        run.tell(input);
+                    }
+                }
+                _ => { run.tell(LoopInput::SlotGranted); if run.current.step == LoopStep::Prepare { run.prepared(|_| {}); } }
+            }
+            if run.current.state == LoopState::Review {
+                prop_assert_eq!(run.current.open_findings(), Vec::<&BranchFinding>::new());
+                prop_assert_eq!(&run.current.verified, &run.current.head);
+            }
+        }
+        let again = replay(run.log.clone());
+        prop_assert_eq!(again.as_ref(), Some(&run.current));
+    }
+}

@@ -1,0 +1,128 @@
+//! Findings about tests on a loop's branch against its base, and the people who accepted them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::ids::{Sha, Timestamp};
+use crate::domain::model::task::{TamperFinding, TamperKind};
+
+/// Finding of the branch's complete change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BranchFinding {
+    /// Finding.
+    #[serde(flatten)]
+    pub found: TamperFinding,
+    /// Digest of the change of its file, or a count; an acceptance covers only the change that it was given for.
+    #[serde(default)]
+    pub mark: String,
+    /// Whether a person pushed it to the branch.
+    #[serde(default)]
+    pub pushed: bool,
+}
+
+impl BranchFinding {
+    /// Whether it keeps the loop from review until it is put back or accepted.
+    pub fn blocks(&self) -> bool {
+        self.found.blocks() && self.found.kind.blocks_review()
+    }
+
+    /// Whether only a person can decide about it: the task may require it, or a person made it.
+    pub fn needs_decision(&self) -> bool {
+        self.pushed || self.found.kind.may_be_required()
+    }
+
+    /// Whether both are about the same change; lines may have moved.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let (one, two) = (&self.found, &other.found);
+        (one.kind, &one.path, &one.evidence, &self.mark) == (two.kind, &two.path, &two.evidence, &other.mark)
+    }
+
+    /// Whether accepting `accepted` covers this finding.
+    fn is_covered_by(&self, accepted: &Self) -> bool {
+        let (now, then) = (&self.found, &accepted.found);
+        let same_file = now.kind == then.kind && now.path == then.path;
+        match now.kind {
+            _ if !same_file => false,
+            TamperKind::TestCountFell => match (self.mark.parse::<u64>(), accepted.mark.parse::<u64>()) {
+                (Ok(now), Ok(then)) => now >= then,
+                _ => false,
+            },
+            TamperKind::OnlyChangedTests => self.mark == accepted.mark,
+            _ => self.is_same(accepted),
+        }
+    }
+}
+
+/// Findings that a person accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptedFindings {
+    /// Login of the person.
+    pub by: String,
+    /// Time.
+    pub at: Timestamp,
+    /// Head of the branch at that time.
+    pub commit: Option<Sha>,
+    /// Findings, as they were then.
+    pub findings: Vec<BranchFinding>,
+}
+
+/// History of a loop's findings about tests.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TestGuard {
+    /// Acceptances, oldest first.
+    pub accepted: Vec<AcceptedFindings>,
+    /// Iterations of the agent that ended with an open finding, since the tests were last put back or a person
+    /// continued the loop.
+    pub tries: u32,
+    /// Last iteration that was counted.
+    pub counted: u32,
+    /// Number of times that the service put tests back since a person continued the loop.
+    pub put_back: u32,
+    /// Whether the agent was told that the checks pass only with its changes to tests.
+    pub told: bool,
+}
+
+impl TestGuard {
+    /// Returns the login of the person who accepted the finding as it is.
+    pub fn accepted_by(&self, finding: &BranchFinding) -> Option<&str> {
+        let covers = |acceptance: &&AcceptedFindings| acceptance.findings.iter().any(|one| finding.is_covered_by(one));
+        self.accepted.iter().rev().find(covers).map(|acceptance| acceptance.by.as_str())
+    }
+
+    /// Begins anew after a person continued the loop; what was accepted stays accepted.
+    pub fn begin_anew(&mut self) {
+        (self.tries, self.put_back, self.told) = (0, 0, false);
+    }
+}
+
+/// Evidence about tests of a commit that was checked in a fresh checkout.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TestEvidence {
+    /// Findings of the branch's complete change.
+    pub findings: Vec<BranchFinding>,
+    /// Second run of the checks, with the base's test files; `None` if no test file of the base was changed, or if
+    /// nothing depends on the outcome.
+    pub base_tests: Option<BaseTestsRun>,
+}
+
+/// Run of the checks with the base's version of the test files that the branch changed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BaseTestsRun {
+    /// Outcomes.
+    pub report: crate::domain::model::task::CheckReport,
+    /// Test files whose base version was used, each with a digest of its change.
+    pub files: Vec<ChangedTestFile>,
+    /// Change of these files, as a patch, cut.
+    pub diff: String,
+}
+
+/// Test file of the base that the branch changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ChangedTestFile {
+    /// Path at the base.
+    pub path: String,
+    /// Digest of its change.
+    pub mark: String,
+}

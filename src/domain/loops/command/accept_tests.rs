@@ -1,0 +1,72 @@
+//! `/ralph accept-tests`: accepts the findings about tests.
+
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{CommandArguments, Problem};
+use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
+use crate::domain::loops::{AcceptedFindings, BranchFinding, LoopState, TEST_FINDINGS, named_paths};
+
+/// Accepts the open findings about tests as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptTests {
+    /// Paths whose findings are accepted; all if empty.
+    #[serde(default)]
+    pub paths: Vec<String>,
+}
+
+impl CommandDefinition for AcceptTests {
+    const ROW: CommandRow = CommandRow {
+        name: "accept-tests",
+        usage: "/ralph accept-tests [PATH…]",
+        help: "Accepts the changes to tests that keep the loop from review, as they are now: all, or those of the paths.",
+        record: CommandRecord::SessionAndAudit,
+    };
+
+    fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
+        let mut paths = Vec::new();
+        while let Some(path) = arguments.value()? {
+            paths.push(path);
+        }
+        Ok(Self { paths })
+    }
+
+    fn apply(self, target: &mut dyn CommandTarget) {
+        let (by, at) = (target.author().login.clone(), target.now());
+        let current = target.current();
+        let open: Vec<BranchFinding> = current.open_findings().into_iter().cloned().collect();
+        if open.is_empty() {
+            return target.reject("No change to tests waits to be accepted.".into());
+        }
+        let known = |path: &&String| open.iter().any(|finding| finding.found.path == **path);
+        if let Some(unknown) = self.paths.iter().find(|path| !known(path)) {
+            let unknown = unknown.chars().filter(|c| !c.is_control() && *c != '`').take(120).collect::<String>();
+            return target
+                .reject(format!("No change to tests of `{unknown}` waits to be accepted; there is {}.", paths(&open)));
+        }
+        let chosen = |finding: &BranchFinding| self.paths.is_empty() || self.paths.contains(&finding.found.path);
+        let findings: Vec<BranchFinding> = open.into_iter().filter(chosen).collect();
+        let accepted = format!("{by} accepted the changes to tests in {}", paths(&findings));
+        let commit = current.head.clone();
+        current.guard.accepted.push(AcceptedFindings { by, at, commit, findings });
+        let waited = [TEST_FINDINGS, "test_tampering"].map(Some).contains(&current.escalated.as_deref());
+        let goes_on = current.state == LoopState::Paused && waited && current.open_findings().is_empty();
+        target.accept(accepted.clone());
+        if goes_on {
+            target.reset_supervision();
+            target.queue(&accepted);
+        } else {
+            target.update_status(false);
+        }
+    }
+
+    fn arguments(&self) -> String {
+        self.paths.join(" ")
+    }
+}
+
+/// Returns the paths of findings, each once.
+fn paths(findings: &[BranchFinding]) -> String {
+    let mut paths: Vec<String> = findings.iter().map(|finding| finding.found.path.clone()).collect();
+    paths.dedup();
+    named_paths(&paths)
+}

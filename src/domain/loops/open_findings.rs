@@ -1,0 +1,57 @@
+//! Open and accepted findings about tests of a loop.
+
+use super::aggregate::Loop;
+use super::branch_findings::BranchFinding;
+use crate::domain::model::task::TamperFinding;
+
+/// Maximum number of paths that a sentence names.
+const MAX_NAMED: usize = 3;
+
+/// Returns paths as a part of a sentence; of many, the first.
+pub fn named_paths(paths: &[String]) -> String {
+    let shown: Vec<String> = paths.iter().take(MAX_NAMED).map(|path| format!("`{path}`")).collect();
+    match paths.len().saturating_sub(MAX_NAMED) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+impl Loop {
+    /// Findings of the branch, as measured last; `None` if no iteration measured them.
+    pub fn branch_findings(&self) -> Option<&[BranchFinding]> {
+        self.standing().find_map(|iteration| iteration.branch_findings.as_deref())
+    }
+
+    /// Findings that keep the loop from review: neither put back nor accepted.
+    pub fn open_findings(&self) -> Vec<&BranchFinding> {
+        let open = |finding: &&BranchFinding| finding.blocks() && self.guard.accepted_by(finding).is_none();
+        self.branch_findings().unwrap_or_default().iter().filter(open).collect()
+    }
+
+    /// Paths of open findings, each once.
+    pub fn open_paths(&self) -> Vec<String> {
+        let mut paths: Vec<String> =
+            self.open_findings().into_iter().map(|finding| finding.found.path.clone()).collect();
+        paths.dedup();
+        paths
+    }
+
+    /// Findings that were accepted and are still there, with the login of the person who accepted them.
+    pub fn accepted_findings(&self) -> Vec<(&str, &BranchFinding)> {
+        let findings = self.branch_findings().unwrap_or_default().iter();
+        findings.filter_map(|finding| Some((self.guard.accepted_by(finding)?, finding))).collect()
+    }
+
+    /// Signs of weakened checks for those who review, without accepted ones. Without a measurement of the branch: those
+    /// in files that the branch still changes, and in files whose names git may quote.
+    pub fn findings(&self) -> Vec<TamperFinding> {
+        if let Some(measured) = self.branch_findings() {
+            let not_accepted = measured.iter().filter(|finding| self.guard.accepted_by(finding).is_none());
+            return not_accepted.map(|finding| finding.found.clone()).collect();
+        }
+        let whole = self.branch_stat();
+        let plain = |path: &str| path.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'));
+        let gone = |path: &str| plain(path) && whole.is_some_and(|whole| whole.files.iter().all(|f| f.path != path));
+        self.retained_iterations().flat_map(|i| &i.findings).filter(|found| !gone(&found.path)).cloned().collect()
+    }
+}

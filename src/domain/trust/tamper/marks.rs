@@ -1,0 +1,111 @@
+//! Test files, and digests of what a diff does to a file.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use super::diff::{self, FileDiff, LineChange};
+use super::language::is_test_path;
+use crate::domain::model::task::TamperFinding;
+
+/// Folders that hold tests, their data, or recorded expectations.
+const TEST_FOLDERS: [&str; 10] =
+    ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "testdata", "snapshots", "__snapshots__"];
+/// Length of a digest, in bytes.
+const DIGEST: usize = 8;
+
+/// Whether a file belongs to the tests: a test, its data, or recorded expectations.
+pub fn is_test_file(path: &str) -> bool {
+    let in_folder = path.to_lowercase().rsplit('/').skip(1).any(|folder| TEST_FOLDERS.contains(&folder));
+    in_folder || is_test_path(path)
+}
+
+/// Digests of the changes of each file of a diff.
+#[derive(Debug, Clone, Default)]
+pub struct ChangeMarks {
+    files: BTreeMap<String, FileMarks>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct FileMarks {
+    removed: String,
+    all: String,
+}
+
+impl ChangeMarks {
+    /// Reads a unified git diff.
+    pub fn of(text: &str) -> Self {
+        let mut files = BTreeMap::new();
+        for file in diff::parse(text) {
+            let marks = FileMarks {
+                removed: digest(&file, &[LineChange::Removed]),
+                all: digest(&file, &[LineChange::Removed, LineChange::Added]),
+            };
+            for path in file.paths() {
+                files.insert(path.to_owned(), marks.clone());
+            }
+        }
+        Self { files }
+    }
+
+    /// Digest that identifies the change behind a finding: of the lines that the file lost; where new expectations
+    /// stand in for old ones, of all its changed lines.
+    pub fn mark(&self, found: &TamperFinding) -> String {
+        self.files.get(&found.path).map_or_else(String::new, |marks| match found.kind.may_be_required() {
+            true => marks.all.clone(),
+            false => marks.removed.clone(),
+        })
+    }
+
+    /// Digest of the complete change of a file; empty if it is not changed.
+    pub fn change_of(&self, path: &str) -> String {
+        self.files.get(path).map_or_else(String::new, |marks| marks.all.clone())
+    }
+}
+
+fn digest(file: &FileDiff, changes: &[LineChange]) -> String {
+    let mut digest = Sha256::new();
+    for change in changes {
+        for line in file.lines(*change) {
+            digest.update(line.as_bytes());
+            digest.update([b'\n']);
+        }
+        digest.update([0]);
+    }
+    data_encoding::HEXLOWER.encode(&digest.finalize()[..DIGEST])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::model::task::TamperKind;
+
+    fn patch(added: &str) -> String {
+        format!(
+            "diff --git a/tests/a.py b/tests/a.py\n--- a/tests/a.py\n+++ b/tests/a.py\n@@ -1,2 +1,2 @@\n def test_a():\n-    assert f() == 1\n+{added}\n"
+        )
+    }
+
+    #[test]
+    fn mark_follows_lost_lines_or_all_changed_lines() {
+        let (one, two) = (ChangeMarks::of(&patch("    pass")), ChangeMarks::of(&patch("    return")));
+        let of = |marks: &ChangeMarks, kind| {
+            let found = TamperFinding::new("tests/a.py", kind, "");
+            marks.mark(&found)
+        };
+        assert_eq!(of(&one, TamperKind::AssertionRemoved), of(&two, TamperKind::AssertionRemoved));
+        assert_ne!(of(&one, TamperKind::OnlyChangedTests), of(&two, TamperKind::OnlyChangedTests));
+        assert_eq!(of(&one, TamperKind::OnlyChangedTests), one.change_of("tests/a.py"));
+        assert_eq!((one.change_of("tests/a.py").len(), one.change_of("b.py")), (2 * DIGEST, String::new()));
+    }
+
+    #[test]
+    fn test_files_include_data_and_snapshots() {
+        for path in ["tests/a.py", "src/__snapshots__/x.snap", "pkg/testdata/in.json", "src/a.test.ts", "a_test.go"] {
+            assert!(is_test_file(path), "{path}");
+        }
+        for path in ["src/a.rs", "contest/a.py", "test", "README.md"] {
+            assert!(!is_test_file(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A branch compared with its base: its complete change, and the base's files that it changed.
+
+use super::git::GitCommand;
+use super::snapshot::empty_tree;
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::model::ids::{RepoRef, Sha};
+
+/// Maximum size of the complete change of a branch, in bytes.
+const BRANCH_BYTES: usize = 16 << 20;
+
+/// Complete change of a branch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BranchDiff {
+    /// Change as a patch, at most 16 MiB; invalid UTF-8 is replaced.
+    pub text: String,
+    /// Whether `text` was cut.
+    pub truncated: bool,
+}
+
+/// File of the base that a branch changed, deleted or renamed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedBaseFile {
+    /// Path at the base.
+    pub path: String,
+    /// New path, if it was renamed and changed.
+    pub renamed_to: Option<String>,
+}
+
+impl Workspaces {
+    /// Returns the change from `base` to a commit or tree.
+    pub async fn branch_diff(&self, repo: &RepoRef, base: &Sha, to: &Sha) -> Result<BranchDiff, WorkspaceError> {
+        self.patch(repo, (base, to), &[], BRANCH_BYTES).await
+    }
+
+    /// Returns the change of some files from `base` to a commit, cut after `bytes` bytes.
+    pub async fn diff_of_files(
+        &self,
+        repo: &RepoRef,
+        (base, to): (&Sha, &Sha),
+        paths: &[String],
+        bytes: usize,
+    ) -> Result<String, WorkspaceError> {
+        Ok(self.patch(repo, (base, to), paths, bytes).await?.text)
+    }
+
+    pub(super) async fn patch(
+        &self,
+        repo: &RepoRef,
+        (from, to): (&Sha, &Sha),
+        paths: &[String],
+        bytes: usize,
+    ) -> Result<BranchDiff, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        let call = GitCommand::new("read a change", &mirror).attributes_of(empty_tree(to));
+        let call = call.env("GIT_LITERAL_PATHSPECS", "1").args(["diff-tree", "-r", "-M", "--patch", "--no-color"]);
+        let call = call.args(["--no-ext-diff", "--no-textconv", from.as_str(), to.as_str(), "--"]).args(paths);
+        let output = self.git.ok(call.output_bytes(bytes)).await?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(BranchDiff { text, truncated: output.truncated })
+    }
+
+    /// Returns the files of `base` that a commit changed, without files that it only moved.
+    pub async fn changed_base_files(
+        &self,
+        repo: &RepoRef,
+        base: &Sha,
+        to: &Sha,
+    ) -> Result<Vec<ChangedBaseFile>, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        let call = GitCommand::new("list changed files of the base", &mirror);
+        let call = call.args(["diff-tree", "-r", "-M", "-z", "--name-status", "--diff-filter=MDTR"]);
+        let listed = self.git.ok(call.args([base.as_str(), to.as_str()])).await?.stdout;
+        Ok(changed_files(&listed))
+    }
+
+    /// Returns the newest commit of the base branch that the branch contains once `other` is merged: `base`, or the
+    /// common ancestor of `other` and the base branch's head `tip`.
+    pub async fn contained_base(
+        &self,
+        repo: &RepoRef,
+        base: &Sha,
+        tip: &Sha,
+        other: &Sha,
+    ) -> Result<Sha, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        let Some(common) = self.merge_base(&mirror, tip, other).await? else { return Ok(base.clone()) };
+        let is_newer = self.merge_base(&mirror, base, &common).await?.as_ref() == Some(base);
+        Ok(if is_newer { common } else { base.clone() })
+    }
+}
+
+/// Parses the output of `diff-tree -z --name-status`.
+fn changed_files(listed: &[u8]) -> Vec<ChangedBaseFile> {
+    let mut parts = files::zero_separated(listed).map(|part| String::from_utf8_lossy(part).into_owned());
+    let mut found = Vec::new();
+    while let (Some(status), Some(path)) = (parts.next(), parts.next()) {
+        if !status.starts_with('R') {
+            found.push(ChangedBaseFile { path, renamed_to: None });
+        } else if let Some(new) = parts.next().filter(|_| status != "R100") {
+            found.push(ChangedBaseFile { path, renamed_to: Some(new) });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moved_files_are_left_out() {
+        let read = changed_files(b"M\0a\0R100\0b\0c\0D\0d\0R071\0e\0f\0");
+        let short: Vec<_> = read.iter().map(|file| (file.path.as_str(), file.renamed_to.as_deref())).collect();
+        assert_eq!(short, [("a", None), ("d", None), ("e", Some("f"))]);
+        assert_eq!(changed_files(b""), []);
+    }
+}
