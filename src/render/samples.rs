@@ -327,7 +327,7 @@ pub(super) fn with_text(view: &View, text: &str) -> View {
     fn replace(name: &str, value: &mut Value, text: &str) {
         match value {
             Value::String(old)
-                if !matches!(name, "view" | "kind" | "outcome" | "severity" | "reason" | "state" | "url") =>
+                if !matches!(name, "view" | "kind" | "grade" | "outcome" | "severity" | "reason" | "state" | "url") =>
             {
                 *old = text.to_owned();
             }

@@ -48,8 +48,12 @@ impl CommandDefinition for AcceptTests {
         let accepted = format!("{by} accepted the changes to tests in {}", paths(&findings));
         let commit = current.head.clone();
         current.guard.accepted.push(AcceptedFindings { by, at, commit, findings });
+        let all = current.open_findings().is_empty();
+        if all {
+            current.guard.begin_anew();
+        }
         let waited = [TEST_FINDINGS, "test_tampering"].map(Some).contains(&current.escalated.as_deref());
-        let goes_on = current.state == LoopState::Paused && waited && current.open_findings().is_empty();
+        let goes_on = current.state == LoopState::Paused && waited && all;
         target.accept(accepted.clone());
         if goes_on {
             target.reset_supervision();
