@@ -280,9 +280,11 @@ async fn protected_paths_are_restored(dialect: Dialect) {
 async fn weakened_checks_are_listed_first(dialect: Dialect) {
     let test = "def test_answer():\n    assert answer() == 42\n\n\ndef test_other():\n    assert answer() > 0\n";
     let agent = "echo 42 >answer.txt\nprintf 'import pytest\\n\\n\\n@pytest.mark.skip\\ndef test_answer():\\n    assert answer() == 42\\n' >tests/test_answer.py\n";
-    story(Setup::new(dialect).file("tests/test_answer.py", test).agent(agent), async |world| {
+    let setup = Setup::new(dialect).file("tests/test_answer.py", test).agent(agent);
+    story(setup.config("limits: { iterations: 1 }"), async |world| {
         let done = world.run().await;
-        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(done.state, LoopState::LimitReached, "{}", done.why);
+        assert!(done.why.contains("weaker than the base's: `tests/test_answer.py`"), "{}", done.why);
         assert!(!done.iterations[0].findings.is_empty(), "nothing was found");
         let body = world.the_pull().await.body;
         let at = body.find("test_answer.py").unwrap_or_else(|| panic!("not told of: {body}"));

@@ -26,3 +26,4 @@ mod settings;
 mod story;
 mod supervised;
 mod texts;
+mod weakened_tests;

@@ -11,7 +11,7 @@ use super::next_run::NextRunPlan;
 use super::run_options::RunOptions;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
-use crate::domain::model::task::{Check, CheckReport, CheckSource, DiffStat, TamperFinding};
+use crate::domain::model::task::{Check, CheckReport, CheckSource, DiffStat};
 use crate::domain::providers::rules::ScheduleState;
 use crate::domain::supervision::Supervision;
 use crate::domain::supervision::experience::Experience;

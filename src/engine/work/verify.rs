@@ -53,12 +53,13 @@ impl Engine {
         let Some(base) = &current.base else { return Ok((report, TestEvidence::default())) };
         let complete = self.workspaces.branch_diff(repo, base, commit).await?;
         let findings = branch_findings(current, &complete);
-        let open = |finding: &BranchFinding| finding.blocks() && current.guard.accepted_by(finding).is_none();
+        let accepted_finding = |finding: &BranchFinding| current.guard.accepted_by(finding).is_some();
+        let open = |one: &BranchFinding| one.blocks() && !one.needs_decision() && !accepted_finding(one);
         // The agent has to put these back first, whatever the base's tests say.
         if !report.all_hold() || findings.iter().any(open) {
             return Ok((report, TestEvidence { findings, base_tests: None }));
         }
-        let accepted = |path: &str| findings.iter().any(|finding| finding.blocks() && finding.found.path == path);
+        let accepted = |path: &str| findings.iter().any(|one| one.found.path == path && accepted_finding(one));
         let mut changed = self.workspaces.changed_base_files(repo, base, commit).await?;
         changed.retain(|file| tamper::is_test_file(&file.path) && !accepted(&file.path));
         let base_tests = match changed.is_empty() {

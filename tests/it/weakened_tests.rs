@@ -1,0 +1,108 @@
+//! Weakened tests: no loop with an open finding reaches `review`; the service puts tests back, a maintainer may accept.
+
+use fake_forge::Dialect;
+use ralph_bot::domain::loops::LoopState;
+
+use crate::harness::{Setup, on_both_forges, story};
+
+on_both_forges!(
+    tests_deleted_in_an_earlier_iteration_are_put_back,
+    skipped_tests_are_accepted_by_maintainers_only,
+    changed_expectation_is_asked_about_once,
+    honest_tests_need_no_acceptance,
+);
+
+/// Tests in the form of Python, so that they are recognised; `check.sh` reads their assertions.
+const TESTS: &str = "def test_answer():\n    assert read('answer.txt') == '42'\n\n\ndef test_other():\n    assert read('other.txt') == 'kept'\n";
+/// Runs each assertion that is not after a skip.
+const CHECK: &str = "sed \"/mark.skip/,/assert/d\" tests/test_*.py | sed -n \"s/^    assert read('\\(.*\\)') == '\\(.*\\)'$/\\1 \\2/p\" |\nwhile read -r file value; do\n  [ \"$(cat \"$file\")\" = \"$value\" ] || { echo \"$file is not $value\"; exit 1; }\ndone\n";
+/// Removes `test_answer`, whose check does not pass.
+const DELETE: &str = "sed -i '/def test_answer/,/42/d' tests/test_answer.py\n";
+
+fn setup(dialect: Dialect, agent: &str) -> Setup {
+    let setup = Setup::new(dialect).file("tests/test_answer.py", TESTS).file("check.sh", CHECK);
+    setup.file("answer.txt", "40\n").file("other.txt", "kept\n").agent(agent)
+}
+
+/// See docs/threats.md#g17.
+async fn tests_deleted_in_an_earlier_iteration_are_put_back(dialect: Dialect) {
+    let agent = format!(
+        "case $RALPH_ITERATION in\n1) {DELETE}echo broken >other.txt;;\n2) echo kept >other.txt;;\n*) echo 42 >answer.txt;;\nesac\n"
+    );
+    story(setup(dialect, &agent), async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(done.iterations.len(), 4, "two of the agent, one of the service, one of the agent");
+        let passed: Vec<bool> = done.iterations.iter().map(|one| one.checks.all_hold()).collect();
+        assert_eq!(passed, [false, true, false, true]);
+        assert_eq!(world.file(&done.branch, "tests/test_answer.py").await.as_deref(), Some(TESTS));
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        let told = world.prompt(2).await;
+        assert!(told.contains("# Tests to put back") && told.contains("test removed: test_answer"), "{told}");
+        let put_back = done.iterations[2].commit.clone().expect("a commit of the service");
+        let message = world.git(&["show", "--no-patch", "--format=%an %B", put_back.as_str()]);
+        assert!(message.contains("put the tests of the base back") && message.contains("test_answer"), "{message}");
+        assert!(!message.contains("Co-authored-by"), "{message}");
+        assert!(!world.the_pull().await.body.contains("may weaken the checks"));
+    })
+    .await;
+}
+
+async fn skipped_tests_are_accepted_by_maintainers_only(dialect: Dialect) {
+    let agent = "grep -q skip tests/test_answer.py || sed -i '1i import pytest\\n\\n\\n@pytest.mark.skip' tests/test_answer.py\n";
+    story(setup(dialect, agent), async |world| {
+        let asked = world.run().await;
+        assert_eq!((asked.state, asked.iterations.len()), (LoopState::Paused, 4), "{}", asked.why);
+        assert!(asked.why.contains("weakened again after they were put back"), "{}", asked.why);
+        let question = world.issue_of(world.escalations()[0]);
+        assert!(question.body.contains("/ralph accept-tests") && question.body.contains("pytest.mark.skip"));
+        let outsiders = world.forge.comment(&world.outsider, world.repo, world.issue, "/ralph accept-tests").await;
+        world.settle().await;
+        assert_eq!(world.reactions(outsiders.expect("a comment")), ["-1"]);
+        assert_eq!(world.the_loop().await.state, LoopState::Paused);
+        let wrong = world.comment("/ralph accept-tests tests/none.py").await;
+        world.settle().await;
+        assert_eq!(world.reactions(wrong), ["eyes", "confused"]);
+        let accepted = world.comment("/ralph accept-tests tests/test_answer.py").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 4), "no agent runs again: {}", done.why);
+        assert_eq!(world.reactions(accepted), ["eyes", "rocket"]);
+        let body = world.the_pull().await.body;
+        assert!(body.contains("These changes to tests were accepted") && body.contains(&world.maintainer.login), "{body}");
+    })
+    .await;
+}
+
+async fn changed_expectation_is_asked_about_once(dialect: Dialect) {
+    let agent = "sed -i \"s/'42'/'40'/\" tests/test_answer.py\n";
+    story(setup(dialect, agent), async |world| {
+        let asked = world.run().await;
+        assert_eq!((asked.state, asked.iterations.len()), (LoopState::Paused, 2), "{}", asked.why);
+        assert!(asked.why.contains("only with the changes to `tests/test_answer.py`"), "{}", asked.why);
+        assert!(world.prompt(2).await.contains("# Tests that you changed"));
+        let question = world.issue_of(world.escalations()[0]).body;
+        for line in ["-    assert read('answer.txt') == '42'", "+    assert read('answer.txt') == '40'"] {
+            assert!(question.contains(line), "{question}");
+        }
+        world.comment("/ralph accept-tests").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
+        assert!(world.the_pull().await.body.contains(&world.maintainer.login));
+    })
+    .await;
+}
+
+async fn honest_tests_need_no_acceptance(dialect: Dialect) {
+    let agent = "echo 42 >answer.txt\necho 7 >new.txt\nprintf \"\\n\\ndef test_new():\\n    assert read('new.txt') == '7'\\n\" >>tests/test_answer.py\n";
+    story(setup(dialect, agent), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{}", done.why);
+        let receipts = world.receipts().await;
+        let text = format!("{receipts:?}");
+        assert!(text.contains("with the base's tests 1 of 1"), "{text}");
+        assert_eq!(done.findings(), []);
+    })
+    .await;
+}
