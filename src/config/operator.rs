@@ -25,7 +25,9 @@ use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{Floor, PROTECTED_PATHS, PolicyLimits, ProgressReport, ProtectedPolicy, RunLimits, TamperingPolicy};
+use crate::domain::trust::policy::{
+    Floor, PROTECTED_PATHS, PolicyLimits, ProgressReport, ProtectedPolicy, RunLimits, TamperingPolicy,
+};
 
 config_section! {
     /// The operator's file, `ralph-control.yaml`. Relative paths are relative to its folder.

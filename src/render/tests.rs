@@ -13,8 +13,8 @@ use crate::domain::knowledge::prompt::*;
 use crate::domain::lifecycle::samples as samples_of_loops;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::IssueRef;
-use crate::domain::model::task::TamperKind;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
+use crate::domain::model::task::TamperKind;
 use crate::domain::report::view::*;
 use crate::domain::trust::policy::Intelligence;
 
@@ -96,8 +96,14 @@ fn templates_of_other_states_match_snapshots() {
         renderer.render(&View::Iteration(Box::new(view)))
     });
     insta::assert_snapshot!("pull_working", {
-        let view =
-            PullView { state: PullState::Working, findings: vec![], accepted: vec![], manifests: vec![], look_first: vec![], ..pull() };
+        let view = PullView {
+            state: PullState::Working,
+            findings: vec![],
+            accepted: vec![],
+            manifests: vec![],
+            look_first: vec![],
+            ..pull()
+        };
         renderer.render(&View::Pull(Box::new(view)))
     });
     insta::assert_snapshot!("status_paused", {

@@ -57,7 +57,12 @@ impl Workspaces {
         Ok(names.into_iter().collect())
     }
 
-    pub(super) async fn restore(&self, tree_paths: &TreePaths, base: &Sha, changed: &[&[u8]]) -> Result<(), WorkspaceError> {
+    pub(super) async fn restore(
+        &self,
+        tree_paths: &TreePaths,
+        base: &Sha,
+        changed: &[&[u8]],
+    ) -> Result<(), WorkspaceError> {
         let list = GitCommand::new("read the base", &tree_paths.mirror).args([
             "ls-tree",
             "-r",

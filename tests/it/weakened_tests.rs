@@ -69,7 +69,10 @@ async fn skipped_tests_are_accepted_by_maintainers_only(dialect: Dialect) {
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 4), "no agent runs again: {}", done.why);
         assert_eq!(world.reactions(accepted), ["eyes", "rocket"]);
         let body = world.the_pull().await.body;
-        assert!(body.contains("These changes to tests were accepted") && body.contains(&world.maintainer.login), "{body}");
+        assert!(
+            body.contains("These changes to tests were accepted") && body.contains(&world.maintainer.login),
+            "{body}"
+        );
     })
     .await;
 }

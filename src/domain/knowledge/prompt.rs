@@ -265,7 +265,12 @@ fn open_findings(current: &Loop, may_be_required: bool) -> Vec<PromptFinding> {
     let wanted = open.filter(|found| found.kind.may_be_required() == may_be_required);
     let text = |text: &str| sanitize::for_prompt(text).text;
     wanted
-        .map(|found| PromptFinding { path: text(&found.path), line: found.line, kind: found.kind, evidence: text(&found.evidence) })
+        .map(|found| PromptFinding {
+            path: text(&found.path),
+            line: found.line,
+            kind: found.kind,
+            evidence: text(&found.evidence),
+        })
         .collect()
 }
 

@@ -8,8 +8,8 @@ use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BranchFinding, Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, LoopStopReason, NextRunPlan,
-    StopAfterRestore, error_signature,
+    BranchFinding, Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, LoopStopReason,
+    NextRunPlan, StopAfterRestore, error_signature,
 };
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::{CheckFact, Record};
@@ -171,7 +171,9 @@ impl Loop {
     /// Signs of weakened checks that count against an iteration: open ones of the branch that the task cannot require;
     /// those of its own change where the branch was not measured.
     fn weakened<'a>(&'a self, iteration: &'a Iteration) -> Vec<&'a TamperFinding> {
-        let Some(branch) = &iteration.branch_findings else { return iteration.findings.iter().filter(|finding| finding.blocks()).collect() };
+        let Some(branch) = &iteration.branch_findings else {
+            return iteration.findings.iter().filter(|finding| finding.blocks()).collect();
+        };
         let counts = |finding: &&BranchFinding| {
             finding.blocks() && !finding.needs_decision() && self.guard.accepted_by(finding).is_none()
         };

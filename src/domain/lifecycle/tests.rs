@@ -649,8 +649,13 @@ fn foreign_commits_are_merged_not_overwritten() {
         guidance: "keep their names".into(),
     }));
     run.working().is(LoopState::Running, LoopStep::Merge);
-    let clean =
-        LoopInput::Merged { ticket: run.current.ticket, other: sha(77), conflicts: Vec::new(), up_to_date: false, base: None };
+    let clean = LoopInput::Merged {
+        ticket: run.current.ticket,
+        other: sha(77),
+        conflicts: Vec::new(),
+        up_to_date: false,
+        base: None,
+    };
     run.tell(clean).is(LoopState::Running, LoopStep::Commit);
     assert!(!run.has(|e| matches!(e, Effect::Agent { .. })), "a clean merge needs no agent");
     assert_eq!(run.guidance(), ["keep their names"], "no agent has read it yet");
@@ -722,8 +727,13 @@ fn conflicts_reviews_and_ci_start_iterations() {
 
     run.tell(inspected(&run, 0, 0, true)).is(LoopState::Queued, LoopStep::Idle);
     run.working().is(LoopState::Running, LoopStep::Merge);
-    let conflict =
-        |ticket| LoopInput::Merged { ticket, other: sha(88), conflicts: vec!["a.rs".into()], up_to_date: false, base: None };
+    let conflict = |ticket| LoopInput::Merged {
+        ticket,
+        other: sha(88),
+        conflicts: vec!["a.rs".into()],
+        up_to_date: false,
+        base: None,
+    };
     run.tell(conflict(run.current.ticket)).is(LoopState::Running, LoopStep::Agent);
     // The merge is begun again after a wait, and the fact is told once.
     run.agent(AgentEnd::Limited { until: None, reason: "quota".into() })
@@ -867,7 +877,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                     branch_stat: None,
                     restored: Vec::new(),
                     findings: Vec::new(),
-            branch_findings: None,
+                    branch_findings: None,
                     conflict_markers: Vec::new(),
                     blocked: None,
                 }),

@@ -57,7 +57,9 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::Restored { commit, .. } => restored(turn, commit),
         LoopInput::Pushed { .. } => pushed(turn),
         LoopInput::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
-        LoopInput::Merged { other, conflicts, up_to_date, base, .. } => merged(turn, other, conflicts, up_to_date, base),
+        LoopInput::Merged { other, conflicts, up_to_date, base, .. } => {
+            merged(turn, other, conflicts, up_to_date, base)
+        }
         LoopInput::WorkFailed { reason, .. } if turn.next.step == LoopStep::Restore => {
             judge::restore_failed(turn, &reason)
         }

@@ -15,7 +15,8 @@ pub use ask::{
     WaitingView, WhoMayView,
 };
 pub use ending::{
-    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView, RecentIteration, SpentLine,
+    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView,
+    RecentIteration, SpentLine,
 };
 pub use progress::{
     CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PlannedCheck, StatusView,

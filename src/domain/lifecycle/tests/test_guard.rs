@@ -40,12 +40,8 @@ impl LoopRun {
             self.agent(AgentEnd::Finished);
         }
         let found = findings.to_vec();
-        let files = findings.iter().map(|one| FileStat {
-            path: one.found.path.clone(),
-            added: 0,
-            removed: 5,
-            binary: false,
-        });
+        let files =
+            findings.iter().map(|one| FileStat { path: one.found.path.clone(), added: 0, removed: 5, binary: false });
         let stat = DiffStat { files: files.collect() };
         self.committed(|change| {
             change.branch_findings = Some(found);
@@ -341,11 +337,14 @@ fn any_finding(number: &u8) -> BranchFinding {
     let paths = ["tests/a.py", "src/parser.rs", "pytest.ini"];
     let kinds = [TamperKind::TestDeleted, TamperKind::TestSkipped, TamperKind::CheckConfigEdited];
     let at = usize::from(number % 3);
-    BranchFinding { mark: (number / 3).to_string(), ..BranchFinding {
-        found: TamperFinding::new(paths[at], kinds[at], "evidence"),
-        mark: String::new(),
-        pushed: number % 5 == 4,
-    } }
+    BranchFinding {
+        mark: (number / 3).to_string(),
+        ..BranchFinding {
+            found: TamperFinding::new(paths[at], kinds[at], "evidence"),
+            mark: String::new(),
+            pushed: number % 5 == 4,
+        }
+    }
 }
 
 proptest! {

@@ -8,8 +8,8 @@ use crate::domain::loops::{JudgedDetection, Loop, LoopState, TEST_FINDINGS};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::DiffStat;
 use crate::domain::report::view::{
-    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView, RecentIteration, SpentLine,
-    View,
+    AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView,
+    RecentIteration, SpentLine, View,
 };
 use crate::domain::trust::policy::ProtectedPolicy;
 use crate::domain::trust::tamper;
