@@ -2,6 +2,7 @@
 //! conditions that hold at the end of each story.
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test target uses its own part")]
 
+pub mod conversation;
 pub mod invariants;
 pub mod parts;
 pub mod service;

@@ -74,16 +74,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
         assert!(ordered[0].contains("# How to go about it"), "{}", ordered[0]);
         // People see it where they look.
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-        let issue = world.issue_of(escalation);
-        assert!(issue.title.starts_with(&format!("ralph needs a decision on #{}: ", world.issue)), "{}", issue.title);
-        assert_eq!(labels(world, escalation), ["critical", "needs-review", "ralph:escalation"]);
-        for part in ["the answer is # wrong", "/ralph resume GUIDANCE", "### Last iterations", "**Recommendations**"] {
-            assert!(issue.body.contains(part), "{part}: {}", issue.body);
-        }
-        let status =
-            world.bot_comments().into_iter().find(|text| text.contains("**Settings**")).expect("a status comment");
-        assert!(status.contains("control signal") && status.contains("| The loop is stuck | "), "{status}");
-        assert!(world.bot_comments().iter().any(|text| text.contains("**Strategy:**")), "{:#?}", world.bot_comments());
+        insta::assert_snapshot!("stuck_loop_is_paused", world.conversation());
         // The pause is escalated once, and nothing runs.
         world.advance(Duration::from_secs(3600)).await;
         assert_eq!((world.prompts().await.len(), world.escalations().len()), (prompts.len(), 1));
@@ -95,6 +86,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert!(world.prompts().await.last().is_some_and(|prompt| prompt.contains("It is forty two.")));
         assert!(world.escalations().is_empty(), "it closes itself");
+        insta::assert_snapshot!("stuck_loop_is_resumed", world.conversation());
         let events = trail(world).await;
         for event in [AuditEvent::Intervened, AuditEvent::Escalated, AuditEvent::Resumed] {
             assert!(events.contains(&event), "{event:?}: {events:?}");
@@ -198,10 +190,7 @@ async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
         world.advance(day - Duration::from_secs(60)).await;
         assert!(world.bot_comments_on(escalation).is_empty(), "not yet");
         world.advance(Duration::from_secs(120)).await;
-        let [reminder] = &world.bot_comments_on(escalation)[..] else {
-            panic!("one: {:#?}", world.bot_comments_on(escalation))
-        };
-        assert!(reminder.contains("No reply yet. "), "{reminder}");
+        insta::assert_snapshot!("reminder", world.conversation_on(escalation));
         world.advance(3 * day).await;
         assert_eq!(world.bot_comments_on(escalation).len(), 1, "once");
         // Later pauses with the same cause are added to the open escalation.
