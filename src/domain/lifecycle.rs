@@ -241,7 +241,7 @@ impl StepContext {
             TimerKind::Deadline if self.next.state == LoopState::Running => {
                 let left = self.next.limits.time_ms - self.next.spent.time_at(self.now);
                 if left <= 0 {
-                    return self.reach_limit("time", "its time is spent");
+                    return self.reach_limit("time", "the time limit is reached");
                 }
                 self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(left) });
                 self.because("there is time left after all");
@@ -277,7 +277,9 @@ impl StepContext {
         self.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
         let view = report::completion(&self.next, self.now);
         self.comment(&format!("limit/{}", self.next.version), view);
-        self.escalate(&format!("limit_{which}"), why);
+        let advice =
+            "raise the limit if the last iterations made progress; otherwise add guidance or narrow the task first";
+        self.escalate(&format!("limit_{which}"), advice);
     }
 
     /// Gives up until a person has mended something.

@@ -124,7 +124,7 @@ async fn loops_are_paused_resumed_and_ended_beside_the_service() {
     assert_eq!(code(run_served(&setup, &beside, "resume r-1-aaaaaa").await), format!("{:?}", ExitCode::FAILURE));
     assert_eq!(code(run_served(&setup, &beside, "abort r-1-aaaaaa no longer needed").await), success);
     let ended = state(&setup).await;
-    assert_eq!((ended.state, ended.why.as_str()), (LoopState::Aborted, "the operator ended it: no longer needed"));
+    assert_eq!((ended.state, ended.why.as_str()), (LoopState::Aborted, "aborted by the operator: no longer needed"));
     let error = run(&beside, "resume r-1-aaaaaa", REPLY_TIMEOUT).await.expect_err("it ended");
     assert!(error.to_string().starts_with("r-1-aaaaaa is aborted; set the label again"), "{error}");
     assert_eq!(error.exit_code(), 1);

@@ -19,8 +19,8 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
             };
             return turn.reach_limit("iterations", &format!("all {} iterations are used{open}", limits.iterations));
         }
-        Some("time") => return turn.reach_limit("time", "its time is spent"),
-        Some(_) => return turn.reach_limit("money", &format!("its budget of {} is spent", limits.cost)),
+        Some("time") => return turn.reach_limit("time", "the time limit is reached"),
+        Some(_) => return turn.reach_limit("money", &format!("the budget of {} is used", limits.cost)),
     }
     if let Some(wanted) = turn.next.merge_wanted.clone() {
         let other = match wanted {

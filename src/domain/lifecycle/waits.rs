@@ -22,7 +22,7 @@ pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>,
     turn.next.limited_tries += 1;
     // A moment that has passed already is no answer.
     let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
-    wait(turn, WaitReason::Backend, at, &format!("no backend serves now: {reason}"));
+    wait(turn, WaitReason::Backend, at, &format!("no backend is available: {reason}"));
 }
 
 /// Waits until a moment and goes on by itself then. People are told once a wait, and whoever started the loop once where
@@ -38,7 +38,7 @@ pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &
     wait.told |= tells;
     turn.next.wait = Some(wait);
     turn.drop_work();
-    turn.go(LoopState::Waiting, &format!("{why}; it goes on by itself at {}", report::moment(at)));
+    turn.go(LoopState::Waiting, &format!("{why}; the wait ends at {}", report::moment(at)));
     turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
     if known.is_none() || tells {
         let view = report::waiting(&turn.next, at, tells);

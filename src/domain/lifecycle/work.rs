@@ -66,7 +66,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
         LoopInput::PutOff { until, .. } => turn.stop_clock(until),
         LoopInput::RepositoryFileBroken { path, problems, .. } => {
-            turn.stop(LoopState::Paused, &format!("`{path}` does not hold"));
+            turn.stop(LoopState::Paused, &format!("`{path}` is not valid"));
             let key = format!("repository-file/{}", turn.next.version);
             let view = report::repository_file(&turn.next, &path, &problems);
             turn.comment(&key, view);
@@ -147,7 +147,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     turn.next.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
     turn.next.experience = if adapts { tree.experience } else { Default::default() };
     if turn.next.checks.is_empty() {
-        turn.go(LoopState::NeedsCriteria, "nothing verifiable was found");
+        turn.go(LoopState::NeedsCriteria, "no check was found");
         let view = report::needs_criteria(&turn.next, &[]);
         return turn.comment(&format!("criteria/{}", turn.next.version), view);
     }

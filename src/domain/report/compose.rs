@@ -89,7 +89,7 @@ pub fn commands(current: &Loop) -> Vec<CommandHint> {
         LoopState::Paused | LoopState::Failed => {
             vec![hint("/ralph resume GUIDANCE", "continue; guidance is optional"), retry(), abort()]
         }
-        LoopState::LimitReached => vec![limit_hint(current), retry(), abort()],
+        LoopState::LimitReached => vec![limit_hint(current), abort()],
         LoopState::Review => vec![hint("/ralph guide TEXT", "request a change"), abort()],
         LoopState::Merged | LoopState::Closed | LoopState::Aborted => Vec::new(),
     }
@@ -336,7 +336,7 @@ fn detection_line(found: &JudgedDetection) -> DetectionLine {
 /// Returns the reason of the loop's state; of a running loop, its current step.
 fn headline(current: &Loop) -> String {
     if current.state != LoopState::Running {
-        return sentence(&current.why);
+        return sentence(&reason(current));
     }
     let n = current.spent.iterations;
     match current.step {
@@ -374,6 +374,15 @@ pub(super) fn next_action(current: &Loop) -> String {
 /// Whether every check passed before the first iteration.
 fn nothing_to_do(current: &Loop) -> bool {
     current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold)
+}
+
+/// Returns the reason of the loop's state. The reason of a detection is cut to the first piece of its evidence; the list of
+/// detections has all of it.
+fn reason(current: &Loop) -> String {
+    let of_detection = |found: &&JudgedDetection| current.why == format!("{}: {}", found.kind.title(), found.evidence);
+    let found = current.judged().and_then(|judged| judged.found.iter().find(of_detection));
+    let first = found.and_then(|found| found.evidence.split("; ").next().map(|first| (found.kind.title(), first)));
+    first.map_or_else(|| current.why.clone(), |(title, first)| format!("{title}: {first}"))
 }
 
 fn sentence(text: &str) -> String {
@@ -571,6 +580,9 @@ fn next_words(current: &Loop, last: &Iteration) -> String {
     match (last.checks.all_hold(), current.guidance.is_empty()) {
         (true, true) => return "run the checks again in a fresh checkout.".into(),
         (true, false) => return "follow the guidance that arrived meanwhile.".into(),
+        (false, _) if current.state == LoopState::Paused => {
+            return "none; the loop is paused until someone replies with `/ralph resume`.".into();
+        }
         (false, _) if last.number >= current.limits.iterations => return "none; this was the last iteration.".into(),
         (false, _) => {}
     }

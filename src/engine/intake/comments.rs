@@ -139,7 +139,7 @@ impl Engine {
             }
             (None, _) => {
                 let problem = format!(
-                    "There is no loop here. Set the label `{}`, or `/ralph run`, on an open issue.",
+                    "There is no loop on this issue. To start one, set the label `{}` on an open issue or comment `/ralph run`.",
                     self.run_label(&place.repo)
                 );
                 refuse(problem, Some("/ralph run".into())).await
@@ -190,6 +190,6 @@ impl Engine {
         known.sort_unstable();
         let likely = known.iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
         let nearest = likely.map(|likely| format!("--backend {likely}"));
-        Some((format!("No backend of that name can be used; there is {}.", known.join(", ")), nearest))
+        Some((format!("There is no backend `{name}`; available: {}.", known.join(", ")), nearest))
     }
 }

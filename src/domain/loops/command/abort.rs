@@ -25,7 +25,7 @@ impl CommandDefinition for Abort {
     }
 
     fn apply(self, target: &mut dyn CommandTarget) {
-        let reason = with_reason(&format!("{} ended it", target.author().login), &self.reason);
+        let reason = with_reason(&format!("aborted by {}", target.author().login), &self.reason);
         target.accept(reason.clone());
         target.abort(&reason);
     }

@@ -133,7 +133,7 @@ impl fmt::Display for BlockedBy {
             Self::Disabled(kind, words) if words.is_empty() => write!(f, "{kind}"),
             Self::Disabled(kind, words) => write!(f, "{kind} ({words})"),
             Self::NotEnabled => f.write_str("`enabled` is false in the configuration"),
-            Self::Excluded => f.write_str("cannot take this call"),
+            Self::Excluded => f.write_str("not allowed for this run"),
             Self::Threshold(threshold) => write!(f, "`{threshold}` would be crossed"),
             Self::OnTrial => f.write_str("is being tried after a park"),
         }

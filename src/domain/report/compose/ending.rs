@@ -2,7 +2,7 @@
 
 use super::{
     approach, branch_link, check_lines, commands, file_lines, known, learnings, link, next_action, nothing_to_do,
-    outcome_words, pull_link, seconds, sentence,
+    outcome_words, pull_link, reason, seconds, sentence,
 };
 use crate::domain::loops::{JudgedDetection, Loop, LoopState, TEST_FINDINGS};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
@@ -113,7 +113,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
     View::Completion(Box::new(CompletionView {
         loop_id: current.id.clone(),
         outcome,
-        reason: sentence(&current.why),
+        reason: sentence(&reason(current)),
         next_action: next_action(current),
         iterations: current.retained_iterations().count() as u32,
         max_iterations: current.limits.iterations,
@@ -184,7 +184,11 @@ fn cause_words(cause: &str, current: &Loop) -> String {
         "no_way_forward" => "no promising approach is left".into(),
         "emergency" => "supervision found an emergency".into(),
         "schedule" => "a rule of the schedule asks for a review".into(),
-        other => other.replace('_', " "),
+        other => {
+            let found =
+                current.judged().and_then(|judged| judged.found.iter().find(|found| found.kind.name() == other));
+            found.map_or_else(|| other.replace('_', " "), detection_headline)
+        }
     }
 }
 
@@ -298,7 +302,7 @@ pub fn at_home(mut view: View) -> View {
 pub fn reminder(current: &Loop, cause: &str) -> View {
     let mut view = escalation(current, cause, "Reply with one of the commands above");
     if let View::Escalation(inner) = &mut view {
-        inner.what_happened = format!("No reply yet. {}", inner.what_happened);
+        inner.what_happened = format!("No reply yet. {}", sentence(&reason(current)));
     }
     view
 }
