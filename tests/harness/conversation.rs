@@ -14,13 +14,17 @@ const VARYING: &[(&str, &str)] = &[
     // Paths of Gitea, as GitHub has them.
     (r"(https://forge/[\w./-]+)/pulls/", "$1/pull/"),
     (r"(https://forge/[\w./-]+)/src/branch/", "$1/tree/"),
-    // The code of a marker depends on the secret; the subject and the key are shown.
-    (r"<!-- ralph:1 (\S+) (\S+) \S+ [0-9a-f]{32} -->", "<!-- marker of $2 of $1 -->"),
+    // Only the kind of a marker is shown.
+    (r"<!-- ralph:1 \S+ ([\w/-]+?)(/\d+)* \S+ [0-9a-f]{32} -->", "<!-- marker: $1 -->"),
     (r"\br-(\d+)-[0-9a-z]{6}\b", "r-$1-xxxxxx"),
     (r"\[`?[0-9a-f]{7,12}`?\]\((https://forge/\S+/commit/)[0-9a-f]{40}\)", "[COMMIT](${1}COMMIT)"),
     (r"/commit/[0-9a-f]{40}", "/commit/COMMIT"),
     (r"--confirm [0-9a-f]{8,}", "--confirm HASH"),
     (r"ralph-bot \d+\.\d+\.\d+\S*", "ralph-bot VERSION"),
+    // Checks take real time, and waits have a random part.
+    (r"(?m)^(\| (?:✅|❌) \|.*\|) [^|]+ \|$", "$1 TIME |"),
+    (r"in about \d+ min( \d+ s)?", "in about DURATION"),
+    (r"- Sandbox: .*", "- Sandbox: SANDBOX"),
 ];
 
 impl World {
@@ -75,7 +79,8 @@ impl World {
             Dialect::Gitea => comment.body.strip_prefix("<details>\n<summary>").and_then(|rest| rest.split('<').next()),
         };
         if let Some(summary) = summary {
-            let summary = summary.trim_start_matches("### ").rsplit_once(',').unwrap_or((summary, "")).0;
+            let summary = summary.trim_start_matches("### ");
+            let summary = summary.split_once(',').map_or(summary, |(start, _percent)| start);
             return format!("─── {author}, folded: {summary}");
         }
         let reactions: Vec<&str> = comment.reactions.iter().map(|reaction| reaction.content.as_str()).collect();

@@ -12,6 +12,6 @@ pub mod stories;
 pub mod world;
 
 pub use self::setup::{SECRET, Setup, sandbox};
-pub use self::stories::{live_story, story};
+pub use self::stories::{live_story, prepared_story, story};
 pub(crate) use self::stories::{on_both_forges, on_one_forge};
 pub use self::world::World;

@@ -6,18 +6,33 @@ use super::parts::setting;
 use super::setup::Setup;
 use super::world::World;
 
-/// Runs a story on a new world whose service is stepped by hand, then checks the invariants.
-pub async fn story(setup: Setup, scenario: impl AsyncFnOnce(&mut World)) {
-    let mut world = World::new(setup).await;
-    scenario(&mut world).await;
-    world.finish().await;
+/// Runs a story on a new world whose service is stepped by hand, then checks the invariants. Returns the scenario's
+/// result.
+pub async fn story<T>(setup: Setup, scenario: impl AsyncFnOnce(&mut World) -> T) -> T {
+    prepared_story(setup, |_| {}, scenario).await
 }
 
-/// Runs a story on a new world whose service runs by itself, then checks the invariants.
-pub async fn live_story(setup: Setup, scenario: impl AsyncFnOnce(&mut World)) {
-    let mut world = World::live(setup).await;
-    scenario(&mut world).await;
+/// Runs a story as `story` does, on a world that `prepare` changes before the service starts.
+pub async fn prepared_story<T>(
+    setup: Setup,
+    prepare: impl FnOnce(&mut World),
+    scenario: impl AsyncFnOnce(&mut World) -> T,
+) -> T {
+    run(World::without_service(setup, false).await, prepare, scenario).await
+}
+
+/// Runs a story on a new world whose service runs by itself, then checks the invariants. Returns the scenario's result.
+pub async fn live_story<T>(setup: Setup, scenario: impl AsyncFnOnce(&mut World) -> T) -> T {
+    run(World::without_service(setup, true).await, |_| {}, scenario).await
+}
+
+async fn run<T>(mut world: World, prepare: impl FnOnce(&mut World), scenario: impl AsyncFnOnce(&mut World) -> T) -> T {
+    prepare(&mut world);
+    world.start().await;
+    world.hook().await;
+    let result = scenario(&mut world).await;
     world.finish().await;
+    result
 }
 
 /// Declares stories that run on Gitea and on GitHub, because the two forges differ in what they show.

@@ -1,8 +1,8 @@
 //! World of a story: a fake forge with people and a repository, the service, and an agent that is a shell script.
 //!
-//! Webhooks are real HTTP. `World::new` steps the service until nothing is pending, with a clock that only moves when
-//! told to, so that no story sleeps. `World::live` starts the service's own tasks, for stories about what happens while
-//! an agent runs.
+//! Webhooks are real HTTP. The service of `story` is stepped until nothing is pending, with a clock that only moves when
+//! the story advances it, so that no story sleeps. The service of `live_story` runs its own tasks, for stories about what
+//! happens while an agent runs.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -47,25 +47,9 @@ pub struct World {
 }
 
 impl World {
-    /// Creates a world whose service is stepped.
-    pub async fn new(setup: Setup) -> Self {
-        Self::build(setup, false).await
-    }
-
-    /// Creates a world whose service runs its own tasks.
-    pub async fn live(setup: Setup) -> Self {
-        Self::build(setup, true).await
-    }
-
-    async fn build(setup: Setup, live: bool) -> Self {
-        let mut world = Self::without_service(setup, live).await;
-        world.start().await;
-        world.hook().await;
-        world
-    }
-
-    /// Creates the forge and its people, for a service that runs in processes of its own (see `service`).
-    pub async fn without_service(setup: Setup, live: bool) -> Self {
+    /// Creates the forge and its people. The service starts later (see `stories`) or runs in processes of its own (see
+    /// `service`).
+    pub(super) async fn without_service(setup: Setup, live: bool) -> Self {
         fake_forge::temporary_in_memory();
         let clock = if live { Clock::System } else { Clock::manual(Timestamp(1_790_000_000_000)) };
         let forge = FakeForge::start(setup.dialect, clock.clone()).await.expect("the forge starts");
@@ -90,7 +74,7 @@ impl World {
     }
 
     /// Creates the webhook of the repository.
-    pub async fn hook(&mut self) {
+    pub(super) async fn hook(&mut self) {
         let address = self.app().address.expect("the service listens");
         let url = format!("http://{address}/webhooks/forge");
         self.forge.add_hook(self.repo, &url, SECRET).await.expect("the hook is made");
@@ -525,7 +509,7 @@ impl World {
     }
 
     /// Asserts the invariants and stops the service.
-    pub async fn finish(mut self) {
+    pub(super) async fn finish(mut self) {
         if self.app.is_none() {
             self.start().await;
         }
@@ -538,6 +522,6 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         let unchecked = self.app.is_some() && !std::thread::panicking();
-        assert!(!unchecked, "the story ended without `finish`, which checks the invariants");
+        assert!(!unchecked, "the invariants were not checked: run the story with `story` or `live_story`");
     }
 }

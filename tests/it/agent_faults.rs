@@ -38,7 +38,7 @@ async fn missing_agent_pauses_with_advice(dialect: Dialect) {
     story(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}")), async |world| {
         world.comment("/ralph run --backend other").await;
         world.settle().await;
-        assert!(world.newest().await.is_none(), "nothing starts that cannot run");
+        assert!(world.newest().await.is_none(), "a loop started with an unavailable backend");
         assert!(world.bot_commented("mine"), "{:?}", world.bot_comments());
         world.comment("/ralph run --backend mine").await;
         world.settle().await;
@@ -244,32 +244,33 @@ async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
     let once = [(LoopStep::Verify, false), (LoopStep::Agent, true)];
     let twice = [(LoopStep::Check, false), (LoopStep::Agent, true), (LoopStep::Verify, false)];
     for (tosses, end) in [(&once[..], LoopState::Review), (&twice[..], LoopState::Paused)] {
-        let world = World::new(Setup::new(dialect)).await;
-        // A path that checks can read and only this story changes.
-        let turn = |heads: bool| {
-            let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
-            world.write_agent(&format!("# heads: {heads}\n{agent}"));
-        };
-        let coin = world.folder.path().join("agent.sh").display().to_string();
-        let file = format!(
-            "checks:\n  - {{ name: answer, run: sh check.sh }}\n  - {{ name: coin, run: \"grep -q 'heads: true' {coin}\" }}\n"
-        );
-        let file = [(".ralph.yml", Some(file.as_str()), false)];
-        world.forge.push_commit(&world.maintainer, world.repo, "main", &file, "Toss a coin").await.expect("pushed");
-        turn(true);
-        world.label().await;
-        for (step, heads) in tosses {
-            world.settle_until("the next toss", |l| l.step == *step).await;
-            turn(*heads);
-        }
-        world.settle().await;
-        let done = world.the_loop().await;
-        assert_eq!((done.state, done.spent.iterations), (end, 2), "{}", done.why);
-        match end {
-            LoopState::Review => assert_eq!(done.verified, done.head, "what is up for review was not verified"),
-            _ => assert!(done.why.contains("A check that passed now fails: `coin`"), "{}", done.why),
-        }
-        world.finish().await;
+        story(Setup::new(dialect), async |world| {
+            // A path that checks can read and only this story changes.
+            let turn = |heads: bool| {
+                let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
+                world.write_agent(&format!("# heads: {heads}\n{agent}"));
+            };
+            let coin = world.folder.path().join("agent.sh").display().to_string();
+            let file = format!(
+                "checks:\n  - {{ name: answer, run: sh check.sh }}\n  - {{ name: coin, run: \"grep -q 'heads: true' {coin}\" }}\n"
+            );
+            let file = [(".ralph.yml", Some(file.as_str()), false)];
+            world.forge.push_commit(&world.maintainer, world.repo, "main", &file, "Toss a coin").await.expect("pushed");
+            turn(true);
+            world.label().await;
+            for (step, heads) in tosses {
+                world.settle_until("the next toss", |l| l.step == *step).await;
+                turn(*heads);
+            }
+            world.settle().await;
+            let done = world.the_loop().await;
+            assert_eq!((done.state, done.spent.iterations), (end, 2), "{}", done.why);
+            match end {
+                LoopState::Review => assert_eq!(done.verified, done.head, "the head under review was not verified"),
+                _ => assert!(done.why.contains("A check that passed now fails: `coin`"), "{}", done.why),
+            }
+        })
+        .await;
     }
 }
 

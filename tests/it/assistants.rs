@@ -197,8 +197,8 @@ fn assert_whole(prompt: &str, done: &Loop) {
     for part in order {
         assert_eq!(prompt.matches(part).count(), 1, "{part}: {prompt}");
     }
-    for told in ["Do not delete, skip or weaken tests", &done.task.title, "- answer: sh check.sh", "RALPH_REPORT"] {
-        assert!(prompt.contains(told), "{told}: {prompt}");
+    for expected in ["Do not delete, skip or weaken tests", &done.task.title, "- answer: sh check.sh", "RALPH_REPORT"] {
+        assert!(prompt.contains(expected), "{expected}: {prompt}");
     }
 }
 
@@ -233,8 +233,8 @@ async fn assistant_advice_reaches_next_prompts(dialect: Dialect) {
         assert_eq!(done.iterations[1].report.summary, "Done.");
         // The reflection was made from the change and what the check said of it.
         let reflection = models.seen().into_iter().find(|seen| seen.purpose == "reflection").expect("one");
-        for told in ["-41\n+7", "the answer is 7", "Approach: guess"] {
-            assert!(reflection.text.contains(told), "{told}: {}", reflection.text);
+        for expected in ["-41\n+7", "the answer is 7", "Approach: guess"] {
+            assert!(reflection.text.contains(expected), "{expected}: {}", reflection.text);
         }
         // All of it was paid by the loop: 1,100 tokens a question at a dollar a million.
         let purposes: Vec<String> = booked(world).await.into_iter().map(|(purpose, _, _)| purpose).collect();
@@ -281,9 +281,10 @@ async fn context_and_summaries_come_from_assistants(dialect: Dialect) {
         world.settle().await;
         let id = done.id.clone();
         let summaries = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("summaries");
-        let told: Vec<_> = summaries.iter().map(|one| (one.from, one.to, one.extractive, one.text.as_str())).collect();
+        let ranges: Vec<_> =
+            summaries.iter().map(|one| (one.from, one.to, one.extractive, one.text.as_str())).collect();
         let words = "Numbers were tried one by one.";
-        assert_eq!(told, [(1, 2, false, words), (3, 4, false, words)]);
+        assert_eq!(ranges, [(1, 2, false, words), (3, 4, false, words)]);
         assert_eq!(models.purposes().iter().filter(|purpose| **purpose == "summary").count(), 2);
         // The last of them was asked when the loop had ended: its money is on all accounts too.
         let id = done.id.clone();
@@ -316,24 +317,27 @@ async fn context_block_follows_configuration(dialect: Dialect) {
         for n in 0..40 {
             setup = setup.file(&format!("unremarkable-file-number-{n}-with-a-long-name.txt"), "x\n");
         }
-        let world = World::new(setup).await;
-        let done = world.run().await;
-        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        for prompt in world.prompts().await {
-            let (_, block) = prompt.split_once("\n<ralph-context>\n").expect("a block");
-            let (block, _) = block.split_once("\n</ralph-context>\n").expect("its end");
-            let (_, facts) = block.split_once("\n\n- ").expect("what is said of the block, and its facts");
-            assert!(facts.contains("Run by tiny.") && count(facts) <= 160, "{} tokens: {block}", count(facts));
-            assert_eq!(block.contains("The answer was seven first."), by_model, "{block}");
-        }
-        let asked =
-            |purpose: &str| -> Vec<_> { models.seen().into_iter().filter(|seen| seen.purpose == purpose).collect() };
-        assert_eq!(asked("context").len(), if by_model { 2 } else { 0 });
-        let told = asked("context").iter().all(|seen| seen.model == "squeezer" && !seen.text.contains("At most 4"));
-        assert!(told, "{:#?}", asked("context"));
-        assert!(!asked("summary").is_empty() && asked("summary").iter().all(|seen| seen.model == "summer"));
-        assert!(asked("prompt").iter().all(|seen| seen.model == "helper-helper"), "{:#?}", asked("prompt"));
-        world.finish().await;
+        story(setup, async |world| {
+            let done = world.run().await;
+            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+            for prompt in world.prompts().await {
+                let (_, block) = prompt.split_once("\n<ralph-context>\n").expect("a block");
+                let (block, _) = block.split_once("\n</ralph-context>\n").expect("its end");
+                let (_, facts) = block.split_once("\n\n- ").expect("what is said of the block, and its facts");
+                assert!(facts.contains("Run by tiny.") && count(facts) <= 160, "{} tokens: {block}", count(facts));
+                assert_eq!(block.contains("The answer was seven first."), by_model, "{block}");
+            }
+            let asked = |purpose: &str| -> Vec<_> {
+                models.seen().into_iter().filter(|seen| seen.purpose == purpose).collect()
+            };
+            assert_eq!(asked("context").len(), if by_model { 2 } else { 0 });
+            let only_squeezer =
+                asked("context").iter().all(|seen| seen.model == "squeezer" && !seen.text.contains("At most 4"));
+            assert!(only_squeezer, "{:#?}", asked("context"));
+            assert!(!asked("summary").is_empty() && asked("summary").iter().all(|seen| seen.model == "summer"));
+            assert!(asked("prompt").iter().all(|seen| seen.model == "helper-helper"), "{:#?}", asked("prompt"));
+        })
+        .await;
     }
 }
 
@@ -367,13 +371,13 @@ async fn limited_assistant_falls_back_to_next(dialect: Dialect) {
     story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        assert_eq!(limited.purposes(), ["prompt"], "it is parked for all further questions");
+        assert_eq!(limited.purposes(), ["prompt"], "the assistant was asked again");
         assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
         let known = world.engine().store.read(calls::state).await.expect("a state");
         assert!(matches!(known.backends["first"].status, BackendStatus::Parked(_)), "{:?}", known.backends["first"]);
-        let told = booked(world).await;
+        let calls_made = booked(world).await;
         let line = |purpose: &str, backend: &str, outcome: &str| (purpose.into(), backend.into(), outcome.into());
-        assert_eq!(told[..2], [line("prompt", "first", "limited"), line("prompt", "second", "finished")]);
+        assert_eq!(calls_made[..2], [line("prompt", "first", "limited"), line("prompt", "second", "finished")]);
         assert!(world.prompts().await[0].contains("Read check.sh before you write a number."));
         assert_eq!(done.spent.cost, Money(4 * 1_100), "a refusal costs nothing");
     })
@@ -401,8 +405,8 @@ async fn independent_questions_are_asked_concurrently(dialect: Dialect) {
         let outcomes: Vec<String> = booked(world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
         assert!(outcomes.iter().all(|outcome| outcome == "finished"), "{outcomes:?}");
         let prompt = &world.prompts().await[1];
-        for told in ["why: nobody had read check.sh", "Read check.sh before you write a number."] {
-            assert!(prompt.contains(told), "{told}: {prompt}");
+        for expected in ["why: nobody had read check.sh", "Read check.sh before you write a number."] {
+            assert!(prompt.contains(expected), "{expected}: {prompt}");
         }
         assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
     })
@@ -435,8 +439,9 @@ async fn unreachable_endpoint_is_skipped(dialect: Dialect) {
     story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        let told: Vec<_> = booked(world).await.into_iter().map(|(purpose, _, outcome)| (purpose, outcome)).collect();
-        assert_eq!(told[0], ("prompt".to_owned(), "failed".to_owned()));
+        let calls_made: Vec<_> =
+            booked(world).await.into_iter().map(|(purpose, _, outcome)| (purpose, outcome)).collect();
+        assert_eq!(calls_made[0], ("prompt".to_owned(), "failed".to_owned()));
         assert_eq!(done.spent.cost, Money(0));
     })
     .await;
@@ -508,10 +513,11 @@ async fn assistants_are_asked_only_at_full_intelligence(dialect: Dialect) {
         let config = format!("{}{}", models.helper("helper"), FULL.replace("full", operator));
         let checks = format!("{file}checks:\n  - name: answer\n    run: sh check.sh\n");
         let setup = Setup::new(dialect).config(&config).agent(TWO_TRIES).file(".ralph.yml", &checks);
-        let world = World::new(setup).await;
-        let done = world.run().await;
-        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{operator} {file}: {}", done.why);
-        world.finish().await;
+        story(setup, async |world| {
+            let done = world.run().await;
+            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{operator} {file}: {}", done.why);
+        })
+        .await;
     }
     assert_eq!(models.purposes(), [""; 0]);
 }
@@ -565,9 +571,9 @@ fn shown(service: &Service, id: &str) -> String {
 
 async fn stop_does_not_wait_for_models(dialect: Dialect) {
     let asked = Arc::new(tokio::sync::Notify::new());
-    let told = asked.clone();
+    let notify = asked.clone();
     let models = Models::start(move |_| {
-        told.notify_one();
+        notify.notify_one();
         ModelReply::Hangs
     })
     .await;
@@ -602,8 +608,8 @@ async fn failing_tools_are_reported(dialect: Dialect) {
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         let prompts = world.prompts().await;
         assert!(!prompts[0].contains("WebFetch"));
-        let told = "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or go another way.";
-        assert!(prompts[1].contains(told), "{}", prompts[1]);
+        let expected = "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or go another way.";
+        assert!(prompts[1].contains(expected), "{}", prompts[1]);
     })
     .await;
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::harness::service::{Service, stop};
-use crate::harness::{SECRET, Setup, World, on_one_forge, story};
+use crate::harness::{SECRET, Setup, World, live_story, on_one_forge, story};
 
 on_one_forge!(
     channels_are_notified_independently,
@@ -49,7 +49,7 @@ enum ChannelResponse {
 #[derive(Default)]
 struct ReceiverState {
     answers: HashMap<String, ChannelResponse>,
-    heard: HashMap<String, Vec<ReceivedMessage>>,
+    received: HashMap<String, Vec<ReceivedMessage>>,
 }
 
 #[derive(Clone)]
@@ -75,8 +75,8 @@ impl Receiver {
         self.inside.lock().expect("no panic in here").answers.insert(path.to_owned(), answer);
     }
 
-    fn heard(&self, path: &str) -> Vec<ReceivedMessage> {
-        self.inside.lock().expect("no panic in here").heard.get(path).cloned().unwrap_or_default()
+    fn received(&self, path: &str) -> Vec<ReceivedMessage> {
+        self.inside.lock().expect("no panic in here").received.get(path).cloned().unwrap_or_default()
     }
 
     /// Events of a path, oldest first.
@@ -85,7 +85,7 @@ impl Receiver {
             let body = &message.body;
             body["event"].as_str().or(body["event_action"].as_str()).unwrap_or_default().to_owned()
         };
-        self.heard(path).iter().map(text).collect()
+        self.received(path).iter().map(text).collect()
     }
 
     /// An entry of `escalation.channels`.
@@ -110,7 +110,7 @@ async fn hear(State(inside): State<Arc<Mutex<ReceiverState>>>, headers: HeaderMa
     };
     let answer = {
         let mut inside = inside.lock().expect("no panic in here");
-        inside.heard.entry(path.clone()).or_default().push(message);
+        inside.received.entry(path.clone()).or_default().push(message);
         inside.answers.get(&path).copied().unwrap_or(ChannelResponse::Status(200, None))
     };
     match answer {
@@ -153,13 +153,13 @@ async fn channels_are_notified_independently(dialect: Dialect) {
         let stopped = world.run().await;
         assert_eq!(stopped.state, loops::LoopState::LimitReached, "{}", stopped.why);
         let [issue] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-        let [told] = &receiver.heard("own")[..] else { panic!("one message: {:?}", receiver.events("own")) };
-        assert!(told.signed && told.delivery.len() == 32, "{}", told.delivery);
-        let body = &told.body;
+        let [message] = &receiver.received("own")[..] else { panic!("one message: {:?}", receiver.events("own")) };
+        assert!(message.signed && message.delivery.len() == 32, "{}", message.delivery);
+        let body = &message.body;
         assert_eq!((body["event"].as_str(), body["level"].as_str()), (Some("escalation.raised"), Some("critical")));
         assert_eq!(
             (body["cause"].as_str(), body["id"].as_str()),
-            (Some("limit_iterations"), Some(told.delivery.as_str()))
+            (Some("limit_iterations"), Some(message.delivery.as_str()))
         );
         assert_eq!(body["loop"].as_str(), Some(stopped.id.as_str()));
         assert_eq!(body["issue"]["title"], "The answer is wrong");
@@ -177,13 +177,13 @@ async fn channels_are_notified_independently(dialect: Dialect) {
         assert_eq!((done.state, done.spent.iterations), (loops::LoopState::Review, 3), "{}", done.why);
         assert_eq!(receiver.events("own"), ["escalation.raised"]);
         assert_eq!(receiver.events("duty"), ["trigger", "resolve"]);
-        let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
+        let keys: HashSet<_> = receiver.received("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
         assert_eq!(keys.len(), 1, "one incident: {keys:?}");
         world.advance(Duration::from_secs(60)).await;
-        assert_eq!(receiver.events("own").len() + receiver.events("duty").len(), 3, "nothing is told twice");
+        assert_eq!(receiver.events("own").len() + receiver.events("duty").len(), 3, "a message was sent twice");
         receiver.answers("stuck", ChannelResponse::Status(204, None));
         world.advance(Duration::from_secs(60)).await;
-        let tries = receiver.heard("stuck");
+        let tries = receiver.received("stuck");
         assert!(tries.len() >= 3 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery));
         let [(_, state, receipt)] = &audit(world, "stuck").await[..] else { panic!("one message") };
         assert!(state == "done" && receipt.starts_with("HTTP 204"), "{state}: {receipt}");
@@ -202,31 +202,31 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
     channels.push("{ name: inside, kind: generic, url: 'https://localhost:1/', secret_env: SECRET }".into());
     story(too_few_iterations(dialect, &channels), async |world| {
         world.run().await;
-        assert_eq!(receiver.heard("busy").len(), 1);
+        assert_eq!(receiver.received("busy").len(), 1);
         // A refusal without `Retry-After` is not retried immediately.
         receiver.answers("broken", ChannelResponse::Status(429, Some(0)));
         world.settle().await;
-        assert_eq!(receiver.heard("broken").len(), 1);
+        assert_eq!(receiver.received("broken").len(), 1);
         receiver.answers("busy", ChannelResponse::Status(429, Some(90)));
         world.advance(Duration::from_secs(2)).await;
-        assert_eq!(receiver.heard("busy").len(), 2);
+        assert_eq!(receiver.received("busy").len(), 2);
 
         // It asked for 90 s; a restart in between makes no difference.
         receiver.answers("busy", ChannelResponse::Status(200, None));
         world.restart().await;
         world.advance(Duration::from_secs(80)).await;
-        assert_eq!(receiver.heard("busy").len(), 2, "it was asked too soon");
+        assert_eq!(receiver.received("busy").len(), 2, "the channel was called within its Retry-After");
         world.advance(Duration::from_secs(11)).await;
-        let tries = receiver.heard("busy");
+        let tries = receiver.received("busy");
         assert_eq!(tries.len(), 3);
         assert!(
             tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery && m.body["key"] == tries[0].body["key"])
         );
         assert!(tries[0].timestamp < tries[2].timestamp, "the time of sending is that of the try");
-        assert_eq!(receiver.heard("own").len(), 1, "what was delivered is not sent again");
+        assert_eq!(receiver.received("own").len(), 1, "what was delivered is not sent again");
 
         // What is refused for good is not tried again, and where that is seen.
-        assert_eq!(receiver.heard("wrong").len(), 1);
+        assert_eq!(receiver.received("wrong").len(), 1);
         for (channel, why) in [("wrong", "given up: HTTP 400"), ("inside", "not public")] {
             let [(_, state, receipt)] = &audit(world, channel).await[..] else { panic!("one message to {channel}") };
             assert!(state == "rejected" && receipt.contains(why), "{channel}: {state}: {receipt}");
@@ -236,7 +236,7 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
         // the incident, and another event would page people again. The other channel has refused its message for a day.
         world.advance(Duration::from_secs(24 * 3600)).await;
         assert_eq!(receiver.events("own"), ["escalation.raised", "escalation.reminder"]);
-        let own = receiver.heard("own");
+        let own = receiver.received("own");
         assert!(own[0].body["key"] == own[1].body["key"] && own[0].delivery != own[1].delivery);
         assert_eq!(receiver.events("duty"), ["trigger"]);
         let broken = audit(world, "broken").await;
@@ -265,7 +265,7 @@ async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
     story(setup.config(&format!("escalation: {{ channels: [{}] }}", channels.join(", "))), async |world| {
         let held = world.run().await;
         assert_eq!(held.state, loops::LoopState::Paused, "{}", held.why);
-        let all = receiver.heard("all");
+        let all = receiver.received("all");
         let of =
             |message: &ReceivedMessage| [&message.body["level"], &message.body["cause"]].map(|text| text.to_string());
         let (last, before) = all.split_last().expect("messages");
@@ -279,14 +279,14 @@ async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
             body["what_happened"].to_string().contains("the loop continues") && body["escalation_url"].is_null(),
             "{body}"
         );
-        assert_eq!(receiver.heard("usual").len(), 1, "who does not ask for warnings gets none");
+        assert_eq!(receiver.received("usual").len(), 1, "a warning was sent to a channel that does not want warnings");
         // One issue, and two incidents: an earlier warning does not suppress the message about the pause.
         assert_eq!(world.escalations().len(), 1);
-        let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
+        let keys: HashSet<_> = receiver.received("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
         assert_eq!(keys.len(), 2, "{keys:?}");
         world.comment("/ralph resume It is forty two.").await;
         world.settle().await;
-        let ended = receiver.heard("duty").into_iter().filter(|m| m.body["event_action"] == "resolve");
+        let ended = receiver.received("duty").into_iter().filter(|m| m.body["event_action"] == "resolve");
         assert_eq!(ended.map(|m| m.body["dedup_key"].to_string()).collect::<HashSet<_>>(), keys, "both are over");
     })
     .await;
@@ -298,28 +298,29 @@ async fn hanging_channel_does_not_delay_service() {
     let receiver = Receiver::start().await;
     receiver.answers("stuck", ChannelResponse::Hang);
     let channels = [receiver.channel("stuck", "generic"), receiver.channel("own", "generic")];
-    let mut world = World::live(too_few_iterations(Dialect::Gitea, &channels)).await;
-    world.label().await;
-    world.until("the limit", |l| l.state == loops::LoopState::LimitReached).await;
-    let both = async {
-        while receiver.heard("own").is_empty() || receiver.heard("stuck").is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), both).await.expect("both are told");
-    world.stop().await;
-    receiver.answers("stuck", ChannelResponse::Status(200, None));
-    world.start().await;
-    let delivered = async {
-        while audit(&world, "stuck").await.iter().any(|(_, state, _)| state != "done") {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), delivered).await.expect("it is delivered after the restart");
-    let tries = receiver.heard("stuck");
-    assert!(tries.len() > 1 && tries.iter().all(|m| m.delivery == tries[0].delivery));
-    assert_eq!(receiver.heard("own").len(), 1);
-    world.finish().await;
+    live_story(too_few_iterations(Dialect::Gitea, &channels), async |world| {
+        world.label().await;
+        world.until("the limit", |l| l.state == loops::LoopState::LimitReached).await;
+        let both = async {
+            while receiver.received("own").is_empty() || receiver.received("stuck").is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), both).await.expect("both channels are notified");
+        world.stop().await;
+        receiver.answers("stuck", ChannelResponse::Status(200, None));
+        world.start().await;
+        let delivered = async {
+            while audit(world, "stuck").await.iter().any(|(_, state, _)| state != "done") {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), delivered).await.expect("it is delivered after the restart");
+        let tries = receiver.received("stuck");
+        assert!(tries.len() > 1 && tries.iter().all(|m| m.delivery == tries[0].delivery));
+        assert_eq!(receiver.received("own").len(), 1);
+    })
+    .await;
 }
 
 /// The real binary is killed while a channel hangs: the message is sent again with the same delivery id. A secret that a
@@ -335,23 +336,25 @@ async fn killed_service_resends_notification() {
     service.until("a listener", async || service.listens().await).await;
     service.world.label().await;
     service
-        .until("both are told", async || !receiver.heard("stuck").is_empty() && !receiver.heard("echo").is_empty())
+        .until("both channels are notified", async || {
+            !receiver.received("stuck").is_empty() && !receiver.received("echo").is_empty()
+        })
         .await;
     let refused = async || {
         let (Some(store), Some(current)) = (service.store().await, service.newest().await) else { return false };
-        let told = store.read(move |c| outbox::of_subject(c, current.id.as_str())).await.expect("receipts");
-        told.iter().any(|r| r.key.starts_with("notify/echo/") && r.state == "rejected")
+        let effects = store.read(move |c| outbox::of_subject(c, current.id.as_str())).await.expect("receipts");
+        effects.iter().any(|r| r.key.starts_with("notify/echo/") && r.state == "rejected")
     };
     service.until("the refusal", refused).await;
-    assert!(receiver.heard("echo")[0].body["routing_key"] == SECRET && service.has_logged("not understood"));
+    assert!(receiver.received("echo")[0].body["routing_key"] == SECRET && service.has_logged("not understood"));
     first.kill().await.expect("killed");
     receiver.answers("stuck", ChannelResponse::Status(200, None));
     let mut second = service.spawn("all", None);
-    service.until("the message", async || receiver.heard("stuck").len() > 1).await;
+    service.until("the message", async || receiver.received("stuck").len() > 1).await;
     service.wait_until_idle().await;
-    let tries = receiver.heard("stuck");
+    let tries = receiver.received("stuck");
     assert!(tries.len() == 2 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery), "{}", tries.len());
-    assert_eq!(receiver.heard("echo").len(), 1);
+    assert_eq!(receiver.received("echo").len(), 1);
     stop(&mut second).await;
     service.finish().await;
 }

@@ -39,7 +39,7 @@ async fn run(command: &mut Command) -> Output {
     command.output().await.expect("it starts")
 }
 
-fn said(bytes: &[u8]) -> String {
+fn utf8(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -71,9 +71,12 @@ async fn read_only_disk_is_reported_by_path() {
         command.args(["--ro-bind", "/", "/", "--proc", "/proc", "--die-with-parent", "--"]);
         command.arg(env!("CARGO_BIN_EXE_ralph-bot")).arg("serve").kill_on_drop(true);
         let ended = tokio::time::timeout(Duration::from_secs(30), run(&mut command)).await.expect("it ends by itself");
-        let told = said(&ended.stderr);
-        assert!(!ended.status.success(), "{told}");
-        assert!(told.contains("data") && told.to_lowercase().contains("read-only"), "{there_is_one}: {told}");
+        let output_text = utf8(&ended.stderr);
+        assert!(!ended.status.success(), "{output_text}");
+        assert!(
+            output_text.contains("data") && output_text.to_lowercase().contains("read-only"),
+            "{there_is_one}: {output_text}"
+        );
     }
 }
 
@@ -96,8 +99,8 @@ async fn documented_commands_and_files_exist() {
             // What is chosen is a subcommand, or a value.
             let given: Vec<&str> = [command, choice, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
             let output = run(&mut ralph(folder.path(), &given)).await;
-            assert!(output.status.success(), "{usage}: {given:?}: {}", said(&output.stderr));
-            let help = said(&output.stdout);
+            assert!(output.status.success(), "{usage}: {given:?}: {}", utf8(&output.stderr));
+            let help = utf8(&output.stdout);
             assert!(help.contains(&format!("ralph-bot {command}")), "{given:?}: {help}");
             let option = choice.starts_with("--") && help.contains(choice);
             let there = choice.is_empty() || option || help.contains(&format!("ralph-bot {command} {choice}"));
@@ -115,12 +118,12 @@ async fn database_commands_need_no_secrets() {
     let commands: [&[&str]; 4] = [&["backup", "copy.db"], &["loops"], &["backends"], &["memory"]];
     for arguments in commands {
         let output = run(&mut ralph(folder.path(), arguments)).await;
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", said(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", utf8(&output.stderr));
     }
     assert!(folder.path().join("copy.db").is_file());
     let output = run(&mut ralph(folder.path(), &["serve"])).await;
     assert_eq!(output.status.code(), Some(2), "the service needs them");
-    assert!(said(&output.stderr).contains("environment variable T is not set"), "{}", said(&output.stderr));
+    assert!(utf8(&output.stderr).contains("environment variable T is not set"), "{}", utf8(&output.stderr));
 }
 
 /// Database with a loop `r-1-aaaaaa`, a prompt of its second iteration, and a rule learnt ten days ago.
@@ -189,23 +192,24 @@ async fn prompts_of_an_iteration_are_printed() {
         ralph(folder.path(), &arguments)
     };
     let output = run(&mut show("2", &[])).await;
-    let told = said(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    let output_text = utf8(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", utf8(&output.stderr));
     assert!(
-        told.starts_with("agent of mine (small), attempt 1, 2026-09-21") && told.ends_with("the parser\n"),
-        "{told}"
+        output_text.starts_with("agent of mine (small), attempt 1, 2026-09-21")
+            && output_text.ends_with("the parser\n"),
+        "{output_text}"
     );
-    assert!(told.contains("\n\nMend") && !told.contains('\u{1b}'), "{told}");
+    assert!(output_text.contains("\n\nMend") && !output_text.contains('\u{1b}'), "{output_text}");
     let output = run(&mut show("2", &["--json"])).await;
-    let turns: Value = serde_json::from_str(&said(&output.stdout)).expect("JSON");
+    let turns: Value = serde_json::from_str(&utf8(&output.stdout)).expect("JSON");
     assert_eq!(
         (turns[0]["prompt"].as_str(), turns[0]["cost"].as_i64()),
         (Some("Mend\u{1b}[2J the parser"), Some(250_000))
     );
     assert_eq!(turns.as_array().map(Vec::len), Some(1), "{turns}");
     let output = run(&mut show("7", &[])).await;
-    let why = said(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output.stdout));
+    let why = utf8(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{}", utf8(&output.stdout));
     assert!(why.contains("no prompt of iteration 7 is stored; the loop is at iteration 0"), "{why}");
 }
 
@@ -217,11 +221,11 @@ async fn learning_confidence_fades_as_configured() {
     for more in ["", "memory: { half_life_days: 1 }\n"] {
         std::fs::write(folder.path().join("ralph-control.yaml"), format!("{FILE}{more}")).expect("written");
         let output = run(&mut ralph(folder.path(), &["memory", "--json"])).await;
-        let told: Value = serde_json::from_str(&said(&output.stdout)).expect("JSON");
-        shown.push(told["learnings"][0]["confidence"].as_f64().expect("a figure"));
-        let id = told["learnings"][0]["id"].as_str().expect("an id").to_owned();
-        let one = said(&run(&mut ralph(folder.path(), &["memory", "show", &id])).await.stdout);
-        let table = said(&run(&mut ralph(folder.path(), &["memory"])).await.stdout);
+        let list: Value = serde_json::from_str(&utf8(&output.stdout)).expect("JSON");
+        shown.push(list["learnings"][0]["confidence"].as_f64().expect("a figure"));
+        let id = list["learnings"][0]["id"].as_str().expect("an id").to_owned();
+        let one = utf8(&run(&mut ralph(folder.path(), &["memory", "show", &id])).await.stdout);
+        let table = utf8(&run(&mut ralph(folder.path(), &["memory"])).await.stdout);
         let figure = format!("{:.2}", shown.last().expect("a figure"));
         assert!(one.contains(&format!("confidence {figure}")) && table.contains(&figure), "{one}{table}");
     }
@@ -235,9 +239,9 @@ async fn configuration_errors_are_printed_as_json_lines() {
     let file = folder.path().join("ralph-control.yaml");
     std::fs::write(&file, format!("{FILE}limit: {{}}\n")).expect("written");
     let output = run(ralph(folder.path(), &["check", "--json"]).env("T", "token")).await;
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{}", utf8(&output.stderr));
     let lines: Vec<Value> =
-        said(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        utf8(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines.iter().all(|line| line["name"] == "configuration" && line["outcome"] == "fail"), "{lines:?}");
     assert!(lines[1]["detail"].as_str().is_some_and(|text| text.ends_with("did you mean `limits`?")), "{lines:?}");
@@ -258,11 +262,11 @@ async fn old_git_is_refused() {
                  \"webhook_secret_env\": \"S\", \"own_id\": 1 }]";
     command.env("RALPH_FORGES", forge).env("RALPH_SERVER__LISTEN", "127.0.0.1:0");
     let output = run(command.env("PATH", &path).env("T", "token").env("S", secret)).await;
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{}", utf8(&output.stderr));
     let why = "git 2.38.1 cannot be used, 2.39.0 or later is needed";
-    assert!(said(&output.stderr).contains(why), "{}", said(&output.stderr));
+    assert!(utf8(&output.stderr).contains(why), "{}", utf8(&output.stderr));
     let checked = run(ralph(folder.path(), &["check"]).env("PATH", &path).env("T", "token").env("S", secret)).await;
-    let lines = said(&checked.stdout);
+    let lines = utf8(&checked.stdout);
     assert!(lines.contains(&format!("FAIL git: {why}; install git 2.39.0 or newer")), "{lines}");
 }
 
@@ -276,12 +280,12 @@ async fn no_color_disables_colors() {
         command.current_dir(folder.path()).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("HOME", folder.path()).env("TERM", "xterm").envs(variable.map(|value| ("NO_COLOR", value)));
         command.args(["-qec", &format!("{binary} {option} loops"), "/dev/null"]);
-        let told = said(&run(&mut command).await.stdout);
-        assert!(told.contains("ralph-control.yaml"), "{told}");
-        assert_eq!(told.contains('\u{1b}'), coloured, "{variable:?} {option}: {told:?}");
+        let output_text = utf8(&run(&mut command).await.stdout);
+        assert!(output_text.contains("ralph-control.yaml"), "{output_text}");
+        assert_eq!(output_text.contains('\u{1b}'), coloured, "{variable:?} {option}: {output_text:?}");
     }
     let piped = run(&mut ralph(folder.path(), &["loops"])).await;
-    assert!(!said(&piped.stderr).contains('\u{1b}') && !piped.status.success());
+    assert!(!utf8(&piped.stderr).contains('\u{1b}') && !piped.status.success());
 }
 
 /// The demo plays the story of the README and leaves nothing behind.
@@ -293,12 +297,12 @@ async fn demo_shows_redirect_pause_and_guidance() {
     let mut command = ralph(folder.path(), &["demo", "--exit", "--fast", "--json"]);
     command.env("TMPDIR", &temporary).kill_on_drop(true);
     let ended = tokio::time::timeout(Duration::from_secs(300), run(&mut command)).await.expect("it ends by itself");
-    let told = said(&ended.stdout);
-    assert!(ended.status.success(), "{told}\n{}", said(&ended.stderr));
-    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let output_text = utf8(&ended.stdout);
+    assert!(ended.status.success(), "{output_text}\n{}", utf8(&ended.stderr));
+    let lines: Vec<Value> = output_text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let text = |line: &Value| line["text"].as_str().unwrap_or_default().to_owned();
     let first = |what: &str, holds: &dyn Fn(&Value) -> bool| {
-        lines.iter().position(holds).unwrap_or_else(|| panic!("{what}: {told}"))
+        lines.iter().position(holds).unwrap_or_else(|| panic!("{what}: {output_text}"))
     };
     let worse = regex::Regex::new(r"\*\*(\d+) %\*\* \(was (\d+) %\)").expect("a pattern");
     let worsens = |line: &Value| {
@@ -317,9 +321,10 @@ async fn demo_shows_redirect_pause_and_guidance() {
         first("a pause", &is("state", "paused")),
         first("an escalation", &is("event", "escalated")),
     ];
-    assert!(before.iter().all(|at| *at < answered), "{before:?}, {answered}: {told}");
+    assert!(before.iter().all(|at| *at < answered), "{before:?}, {answered}: {output_text}");
     let last = lines.last().expect("a line");
     assert!(last["state"] == "review" && last["pull"].as_str().is_some_and(|url| url.contains("/pulls/")), "{last}");
-    let left: Vec<_> = std::fs::read_dir(&temporary).expect("a folder").flatten().map(|entry| entry.path()).collect();
-    assert!(left.is_empty(), "{left:?}");
+    let remaining: Vec<_> =
+        std::fs::read_dir(&temporary).expect("a folder").flatten().map(|entry| entry.path()).collect();
+    assert!(remaining.is_empty(), "{remaining:?}");
 }

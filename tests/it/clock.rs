@@ -5,7 +5,7 @@ use std::time::Duration;
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 
-use crate::harness::{Setup, World, on_one_forge, story};
+use crate::harness::{Setup, on_one_forge, story};
 
 on_one_forge!(
     clock_jump_during_a_run_changes_nothing,
@@ -20,27 +20,28 @@ const HOUR_MS: i64 = 3_600_000;
 async fn clock_jump_during_a_run_changes_nothing(dialect: Dialect) {
     for jump in [HOUR_MS, -30 * 24 * HOUR_MS] {
         let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
-        let world = World::new(Setup::new(dialect).agent(agent)).await;
-        world.label().await;
-        let before = world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
-        let used = before.spent.time_at(world.clock.now());
-        world.clock.advance_ms(jump);
-        world.settle().await;
-        let first = world.the_loop().await;
-        assert_eq!((first.state, first.spent.iterations), (LoopState::Review, 1), "{jump}: {}", first.why);
-        assert_eq!(first.iterations[0].attempt, 1, "{jump}: the run was taken for lost");
-        assert!(first.spent.time_ms >= used, "{jump}: {} ms after {used}", first.spent.time_ms);
-        assert!(first.iterations.iter().all(|i| i.ended_at.is_some()), "{jump}");
-        world.clock.advance_ms(-jump);
-        world.reconcile().await;
-        let comment = world.comment("/ralph guide Add a note, please.").await;
-        world.settle().await;
-        let second = world.the_loop().await;
-        assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{jump}: {}", second.why);
-        assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{jump}: {:?}", world.reactions(comment));
-        assert!(second.spent.time_ms >= first.spent.time_ms, "{jump}");
-        assert_eq!(world.all_loops().await.len(), 1, "{jump}");
-        world.finish().await;
+        story(Setup::new(dialect).agent(agent), async |world| {
+            world.label().await;
+            let before = world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
+            let used = before.spent.time_at(world.clock.now());
+            world.clock.advance_ms(jump);
+            world.settle().await;
+            let first = world.the_loop().await;
+            assert_eq!((first.state, first.spent.iterations), (LoopState::Review, 1), "{jump}: {}", first.why);
+            assert_eq!(first.iterations[0].attempt, 1, "{jump}: the run was taken for lost");
+            assert!(first.spent.time_ms >= used, "{jump}: {} ms after {used}", first.spent.time_ms);
+            assert!(first.iterations.iter().all(|i| i.ended_at.is_some()), "{jump}");
+            world.clock.advance_ms(-jump);
+            world.reconcile().await;
+            let comment = world.comment("/ralph guide Add a note, please.").await;
+            world.settle().await;
+            let second = world.the_loop().await;
+            assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{jump}: {}", second.why);
+            assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{jump}: {:?}", world.reactions(comment));
+            assert!(second.spent.time_ms >= first.spent.time_ms, "{jump}");
+            assert_eq!(world.all_loops().await.len(), 1, "{jump}");
+        })
+        .await;
     }
 }
 

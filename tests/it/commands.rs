@@ -224,13 +224,13 @@ async fn abort_kills_the_agent_and_its_children(dialect: Dialect) {
         world.label().await;
         world.until("the agent", waits_for_agent).await;
         processes(world, true).await;
-        let said = std::time::Instant::now();
+        let commanded_at = std::time::Instant::now();
         world.comment("/ralph abort wrong issue").await;
         let aborted = world.until("the end", |l| l.state == LoopState::Aborted).await;
         assert!(aborted.why.contains("wrong issue"), "{}", aborted.why);
         processes(world, false).await;
         // Documented maximum: 5 s on an idle machine, including 3 s for the agent to end by itself.
-        assert!(said.elapsed() < Duration::from_secs(8), "it took {:?}", said.elapsed());
+        assert!(commanded_at.elapsed() < Duration::from_secs(8), "it took {:?}", commanded_at.elapsed());
         let tree = world.tree().await;
         let folder = world.folder.path().join("data/trees").join(aborted.id.as_str());
         let waiting = async {
@@ -355,7 +355,11 @@ async fn retry_discards_commits(dialect: Dialect) {
         assert_eq!(again.iterations.iter().map(|i| i.discarded).collect::<Vec<_>>(), [true, false]);
         let after = world.forge.branch_sha(world.repo, &again.branch).await.expect("a branch");
         assert_ne!(before, after);
-        assert_eq!(world.file(&again.branch, "log.txt").await.as_deref(), Some("2\n"), "the first commit is gone");
+        assert_eq!(
+            world.file(&again.branch, "log.txt").await.as_deref(),
+            Some("2\n"),
+            "the first commit is still on the branch"
+        );
         assert_eq!(again.pull, first.pull);
 
         // Commits that a person pushed meanwhile are not overwritten.
@@ -490,7 +494,7 @@ async fn iteration_limit_is_raised_by_command(dialect: Dialect) {
         assert_eq!(
             (raised.state, raised.limits.iterations),
             (LoopState::LimitReached, 3),
-            "it does not resume by itself"
+            "the loop resumed without a command"
         );
         assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
         let reply = "The limit is 3 iterations; 2 are used. `/ralph resume` continues the loop.";
@@ -539,13 +543,13 @@ async fn pull_request_comments_and_reviews_take_commands(dialect: Dialect) {
         let slip = review(ReviewVerdict::Commented, "/ralph abrot", None);
         world.forge.review(&world.maintainer, world.repo, pull, &slip).await.expect("reviewed");
         world.settle().await;
-        let said = world.bot_comments_on(pull);
-        assert!(said.iter().any(|text| text.contains("Did you mean `/ralph abort`?")), "{said:#?}");
+        let comments = world.bot_comments_on(pull);
+        assert!(comments.iter().any(|text| text.contains("Did you mean `/ralph abort`?")), "{comments:#?}");
         assert_eq!((world.the_loop().await.state, world.the_loop().await.spent.iterations), (LoopState::Review, 2));
 
         let body = "Name it better.\n\n/ralph budget 20.00";
-        let whole = review(ReviewVerdict::ChangesRequested, body, Some("/ralph guide From the line."));
-        world.forge.review(&world.maintainer, world.repo, pull, &whole).await.expect("reviewed");
+        let review_with_commands = review(ReviewVerdict::ChangesRequested, body, Some("/ralph guide From the line."));
+        world.forge.review(&world.maintainer, world.repo, pull, &review_with_commands).await.expect("reviewed");
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
@@ -553,28 +557,29 @@ async fn pull_request_comments_and_reviews_take_commands(dialect: Dialect) {
         let prompt = world.prompt(3).await;
         assert!(prompt.contains("Name it better.") && prompt.contains("From the line."), "{prompt}");
         assert!(!prompt.contains("/ralph budget") && !prompt.contains("/ralph guide"), "{prompt}");
-        let said = world.bot_comments_on(pull);
-        assert!(said.iter().any(|text| text.contains("The budget is $20.00")), "{said:#?}");
+        let comments = world.bot_comments_on(pull);
+        assert!(comments.iter().any(|text| text.contains("The budget is $20.00")), "{comments:#?}");
     })
     .await;
 }
 
 /// See docs/faults.md#f12.
 async fn run_on_closed_or_deleted_issue_starts_nothing(dialect: Dialect) {
-    for gone in [false, true] {
-        let world = World::new(Setup::new(dialect)).await;
-        world.settle().await;
-        world.forge.hooks().hold();
-        world.comment("/ralph run").await;
-        if gone {
-            world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
-        } else {
-            world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
-        }
-        world.forge.hooks().release(|_| {});
-        world.settle().await;
-        assert!(world.all_loops().await.is_empty(), "it began, gone: {gone}");
-        assert!(gone || world.bot_commented("on an open issue"), "{:?}", world.bot_comments());
-        world.finish().await;
+    for deleted in [false, true] {
+        story(Setup::new(dialect), async |world| {
+            world.settle().await;
+            world.forge.hooks().hold();
+            world.comment("/ralph run").await;
+            if deleted {
+                world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
+            } else {
+                world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
+            }
+            world.forge.hooks().release(|_| {});
+            world.settle().await;
+            assert!(world.all_loops().await.is_empty(), "a loop started, deleted: {deleted}");
+            assert!(deleted || world.bot_commented("on an open issue"), "{:?}", world.bot_comments());
+        })
+        .await;
     }
 }

@@ -75,13 +75,13 @@ async fn listed_hosts_are_reached_by_proxy_and_loopback() {
         echo "$HTTPS_PROXY $NO_PROXY"; ls /proc/self/fd | tr '\n' ,; exit 7"#
     );
     let Some(finished) = run(&listed.each_ref().map(String::as_str), &script).await else { return };
-    let said = finished.stdout.text();
-    assert_eq!(finished.ended, ProcessEnd::Exited(7), "{said}{}", finished.stderr.text());
-    assert_eq!(said.matches("by address").count(), 2, "{said}");
-    assert_eq!(said.matches("by name").count(), 1, "{said}");
-    assert!(said.contains("200 Connection established"), "{said}");
-    assert!(said.contains("http://127.0.0.1:3128 localhost,127.0.0.1,::1"), "{said}");
-    assert!(said.ends_with("0,1,2,3,"), "descriptors of ours are left: {said}");
+    let output = finished.stdout.text();
+    assert_eq!(finished.ended, ProcessEnd::Exited(7), "{output}{}", finished.stderr.text());
+    assert_eq!(output.matches("by address").count(), 2, "{output}");
+    assert_eq!(output.matches("by name").count(), 1, "{output}");
+    assert!(output.contains("200 Connection established"), "{output}");
+    assert!(output.contains("http://127.0.0.1:3128 localhost,127.0.0.1,::1"), "{output}");
+    assert!(output.ends_with("0,1,2,3,"), "the command inherited file descriptors: {output}");
 }
 
 /// Attempts of a malicious program to reach other hosts.
@@ -130,14 +130,14 @@ async fn unlisted_hosts_are_unreachable() {
          echo end"
     ));
     let Some(finished) = run(&[&listed.to_string(), "example.org"], &script).await else { return };
-    let said = finished.stdout.text();
-    assert!(said.trim_end().ends_with("end"), "{said}{}", finished.stderr.text());
+    let output = finished.stdout.text();
+    assert!(output.trim_end().ends_with("end"), "{output}{}", finished.stderr.text());
     for word in ["not for you", "direct", "datagram", "abstract", "interface", "resolved", "200 Connection"] {
-        assert!(!said.contains(word), "{word}: {said}");
+        assert!(!output.contains(word), "{word}: {output}");
     }
-    let refused = said.matches("HTTP/1.1 403 Forbidden").count();
-    assert_eq!(refused, 2 * targets.len(), "{said}");
-    assert!(said.contains("github.com:443 is not allowed: it is not on the list"), "{said}");
+    let refused = output.matches("HTTP/1.1 403 Forbidden").count();
+    assert_eq!(refused, 2 * targets.len(), "{output}");
+    assert!(output.contains("github.com:443 is not allowed: it is not on the list"), "{output}");
     let mut word = [0; 8];
     let nothing = tokio::time::timeout(Duration::from_millis(50), heard.recv(&mut word)).await;
     assert!(nothing.is_err(), "a datagram came through");
@@ -158,10 +158,10 @@ async fn invalid_proxy_requests_are_rejected_and_isolated() {
         ask {port} 'GET / HTTP/1.1\r\n\r\n'"#
     );
     let Some(finished) = run(&[&good.to_string()], &script).await else { return };
-    let said = finished.stdout.text();
-    assert_eq!(said.matches("400 Bad Request").count(), 3, "{said}");
-    assert!(said.contains("ralph-bot: this is a proxy") && said.contains("too long"), "{said}");
-    assert!(said.contains("still here"), "{said}");
+    let output = finished.stdout.text();
+    assert_eq!(output.matches("400 Bad Request").count(), 3, "{output}");
+    assert!(output.contains("ralph-bot: this is a proxy") && output.contains("too long"), "{output}");
+    assert!(output.contains("still here"), "{output}");
 }
 
 /// Complete path from the operator's file.
@@ -185,11 +185,11 @@ async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
         assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
         let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
         assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
-        let says = world.bot_comments().join("\n");
-        assert!(says.contains("with listed hosts only"), "{says}");
+        let comments = world.bot_comments().join("\n");
+        assert!(comments.contains("with listed hosts only"), "{comments}");
         assert!(
-            says.contains("🔒 Network access blocked: `registry.example:443`. Allow hosts in `sandbox.network`."),
-            "{says}"
+            comments.contains("🔒 Network access blocked: `registry.example:443`. Allow hosts in `sandbox.network`."),
+            "{comments}"
         );
     })
     .await;

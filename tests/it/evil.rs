@@ -6,7 +6,7 @@ use ralph_bot::domain::model::ids::Sha;
 use ralph_bot::process::sandbox::SandboxTier;
 
 use crate::harness::service::{Service, stop};
-use crate::harness::{SECRET, Setup, World, on_one_forge, sandbox};
+use crate::harness::{SECRET, Setup, on_one_forge, sandbox, story};
 
 on_one_forge!(
     obedient_agent_leaks_and_damages_nothing,
@@ -131,17 +131,18 @@ async fn agent_without_network_reaches_no_host(dialect: Dialect) {
     for (network, reaches) in [("all", true), ("none", false)] {
         let mut setup = Setup::new(dialect).isolated();
         setup.network = network.to_owned();
-        let world = World::new(setup).await;
-        let forge = world.forge.url();
-        world.write_agent(&format!(
-            "git ls-remote {forge}mira/app.git >reach.txt 2>&1 </dev/null\necho \"and $?\" >>reach.txt\necho 42 >answer.txt\n"
-        ));
-        let done = world.run().await;
-        assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let said = world.file(&done.branch, "reach.txt").await.expect("what it came to");
-        assert_eq!(!said.to_lowercase().contains("connect to"), reaches, "{network}: {said}");
-        assert_eq!(world.bot_commented("without network"), !reaches, "{network}: {:?}", world.bot_comments());
-        world.finish().await;
+        story(setup, async |world| {
+            let forge = world.forge.url();
+            world.write_agent(&format!(
+                "git ls-remote {forge}mira/app.git >reach.txt 2>&1 </dev/null\necho \"and $?\" >>reach.txt\necho 42 >answer.txt\n"
+            ));
+            let done = world.run().await;
+            assert_eq!(done.state, LoopState::Review, "{}", done.why);
+            let output = world.file(&done.branch, "reach.txt").await.expect("what it came to");
+            assert_eq!(!output.to_lowercase().contains("connect to"), reaches, "{network}: {output}");
+            assert_eq!(world.bot_commented("without network"), !reaches, "{network}: {:?}", world.bot_comments());
+        })
+        .await;
     }
 }
 
@@ -158,16 +159,17 @@ async fn hostile_title_becomes_no_option_and_no_branch(dialect: Dialect) {
         setup.body = format!("{title}\n\nIt should be 42.");
         // The run reports all of its arguments.
         setup.agent = "echo \"$# $*\" >arguments.txt\necho 42 >answer.txt\n".into();
-        let world = World::new(setup).await;
-        let done = world.run().await;
-        assert_eq!(done.state, LoopState::Review, "{title}: {}", done.why);
-        assert_eq!(world.file(&done.branch, "arguments.txt").await.as_deref(), Some("0 \n"), "{title}");
-        let slug = done.branch.strip_prefix(&format!("ralph/{}-", world.issue)).expect("its own branch");
-        assert!(slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{}", done.branch);
-        assert!(!slug.contains("lock") || !done.branch.ends_with(".lock"));
-        let prompt = world.prompt(1).await;
-        assert!(prompt.contains("It should be 42."), "{prompt}");
-        assert_eq!(world.file("main", "pwned").await, None);
-        world.finish().await;
+        story(setup, async |world| {
+            let done = world.run().await;
+            assert_eq!(done.state, LoopState::Review, "{title}: {}", done.why);
+            assert_eq!(world.file(&done.branch, "arguments.txt").await.as_deref(), Some("0 \n"), "{title}");
+            let slug = done.branch.strip_prefix(&format!("ralph/{}-", world.issue)).expect("its own branch");
+            assert!(slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{}", done.branch);
+            assert!(!slug.contains("lock") || !done.branch.ends_with(".lock"));
+            let prompt = world.prompt(1).await;
+            assert!(prompt.contains("It should be 42."), "{prompt}");
+            assert_eq!(world.file("main", "pwned").await, None);
+        })
+        .await;
     }
 }

@@ -10,7 +10,7 @@ use ralph_bot::domain::model::ids::{Number, User};
 use ralph_bot::forge::http::Timeouts;
 
 use crate::harness::parts::setting;
-use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
+use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story, story};
 use crate::story::WILLING;
 
 on_both_forges!(
@@ -102,16 +102,17 @@ fn undisturbed() -> StoryOutcome {
 
 /// Sets the label and runs the loop while each kind of mutating request meets these faults.
 async fn with_faults(dialect: Dialect, faults: &[FakeFault]) {
-    let world = World::new(Setup::new(dialect)).await;
-    for (method, path) in CHANGES {
-        for fault in faults {
-            world.forge.faults().next(1, method, path, fault.clone()).expect("a pattern");
+    story(Setup::new(dialect), async |world| {
+        for (method, path) in CHANGES {
+            for fault in faults {
+                world.forge.faults().next(1, method, path, fault.clone()).expect("a pattern");
+            }
         }
-    }
-    world.label().await;
-    world.recover().await;
-    assert_eq!(outcome(&world).await, undisturbed(), "{faults:?}: {}", world.the_loop().await.why);
-    world.finish().await;
+        world.label().await;
+        world.recover().await;
+        assert_eq!(outcome(world).await, undisturbed(), "{faults:?}: {}", world.the_loop().await.why);
+    })
+    .await;
 }
 
 /// Each kind of mutating request, and a read before it, gets no answer once.
@@ -152,31 +153,32 @@ async fn calls_with_lost_answers_are_not_repeated(dialect: Dialect) {
 async fn escalation_is_opened_once(dialect: Dialect) {
     let config = "limits: { iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }";
     for fault in [FakeFault::after_effect(502), FakeFault::Reset { apply: true }, FakeFault::status(500)] {
-        let world = World::new(Setup::new(dialect).agent("echo thinking\n").config(config)).await;
-        world.forge.faults().next(2, "POST", r"/issues$", fault.clone()).expect("a pattern");
-        world.label().await;
-        world.recover().await;
-        assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
-        let [number] = world.escalations()[..] else { panic!("{fault:?}: {:?}", world.escalations()) };
-        // `/ralph resume` closes the escalation; the answer to that comment is lost once.
-        world.write_agent("echo 42 >answer.txt\n");
-        world
-            .forge
-            .faults()
-            .next(1, "POST", &format!(r"/issues/{number}/comments$"), fault.clone())
-            .expect("a pattern");
-        world.forge.faults().next(1, "PATCH", &format!(r"/issues/{number}$"), fault.clone()).expect("a pattern");
-        world
-            .forge
-            .comment(&world.maintainer, world.repo, number, "/ralph resume --max-iterations 3")
-            .await
-            .expect("said");
-        world.recover().await;
-        assert_eq!(world.the_loop().await.state, LoopState::Review, "{fault:?}: {}", world.the_loop().await.why);
-        assert!(world.escalations().is_empty(), "{fault:?}");
-        let closing: Vec<_> = world.bot_comments_on(number).into_iter().filter(|s| s.contains("Closed:")).collect();
-        assert_eq!(closing.len(), 1, "{fault:?}: {closing:#?}");
-        world.finish().await;
+        story(Setup::new(dialect).agent("echo thinking\n").config(config), async |world| {
+            world.forge.faults().next(2, "POST", r"/issues$", fault.clone()).expect("a pattern");
+            world.label().await;
+            world.recover().await;
+            assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
+            let [number] = world.escalations()[..] else { panic!("{fault:?}: {:?}", world.escalations()) };
+            // `/ralph resume` closes the escalation; the answer to that comment is lost once.
+            world.write_agent("echo 42 >answer.txt\n");
+            world
+                .forge
+                .faults()
+                .next(1, "POST", &format!(r"/issues/{number}/comments$"), fault.clone())
+                .expect("a pattern");
+            world.forge.faults().next(1, "PATCH", &format!(r"/issues/{number}$"), fault.clone()).expect("a pattern");
+            world
+                .forge
+                .comment(&world.maintainer, world.repo, number, "/ralph resume --max-iterations 3")
+                .await
+                .expect("said");
+            world.recover().await;
+            assert_eq!(world.the_loop().await.state, LoopState::Review, "{fault:?}: {}", world.the_loop().await.why);
+            assert!(world.escalations().is_empty(), "{fault:?}");
+            let closing: Vec<_> = world.bot_comments_on(number).into_iter().filter(|s| s.contains("Closed:")).collect();
+            assert_eq!(closing.len(), 1, "{fault:?}: {closing:#?}");
+        })
+        .await;
     }
 }
 
@@ -197,22 +199,23 @@ async fn rate_limited_forge_is_not_called(dialect: Dialect) {
         (secondary(429, &[("retry-after", "soon")]), 60_000),
     ];
     for (fault, window) in cases {
-        let world = World::new(Setup::new(dialect)).await;
-        world.forge.faults().after(1, 1, "POST", r"/issues/\d+/comments$", fault.clone()).expect("a pattern");
-        world.label().await;
-        world.settle().await;
-        for _ in 0..8 {
-            world.advance(Duration::from_secs(17)).await;
-        }
-        world.recover().await;
-        let requests = world.forge.requests();
-        let at = requests.iter().position(|r| matches!(r.status, Some(403 | 429))).expect("the limited answer");
-        let limited = &requests[at];
-        let early = |r: &&fake_forge::RequestRecord| r.at.since(limited.at) < window && r.path.contains("/api/");
-        let early: Vec<_> = requests[at + 1..].iter().filter(early).collect();
-        assert!(early.is_empty(), "within the window of {window} ms of {fault:?}: {early:#?}");
-        assert_eq!(outcome(&world).await, undisturbed(), "{fault:?}");
-        world.finish().await;
+        story(Setup::new(dialect), async |world| {
+            world.forge.faults().after(1, 1, "POST", r"/issues/\d+/comments$", fault.clone()).expect("a pattern");
+            world.label().await;
+            world.settle().await;
+            for _ in 0..8 {
+                world.advance(Duration::from_secs(17)).await;
+            }
+            world.recover().await;
+            let requests = world.forge.requests();
+            let at = requests.iter().position(|r| matches!(r.status, Some(403 | 429))).expect("the limited answer");
+            let limited = &requests[at];
+            let early = |r: &&fake_forge::RequestRecord| r.at.since(limited.at) < window && r.path.contains("/api/");
+            let early: Vec<_> = requests[at + 1..].iter().filter(early).collect();
+            assert!(early.is_empty(), "within the window of {window} ms of {fault:?}: {early:#?}");
+            assert_eq!(outcome(world).await, undisturbed(), "{fault:?}");
+        })
+        .await;
     }
 }
 
@@ -297,16 +300,20 @@ async fn refused_comments_do_not_stop_work(dialect: Dialect) {
         r#"{"message": "Validation Failed", "errors": [{"code": "custom", "message": "body was flagged as spam"}]}"#;
     for (status, body) in [(403, "{}"), (422, spam), (451, "{}")] {
         let refused = FakeFault::Respond { status, headers: Vec::new(), body: body.into(), apply: false };
-        let world = World::new(Setup::new(dialect)).await;
-        world.forge.faults().next(1000, "POST", r"/issues/\d+/comments$", refused).expect("a pattern");
-        world.label().await;
-        world.recover().await;
-        let done = outcome(&world).await;
-        assert_eq!(done, StoryOutcome { comments: 0, ..undisturbed() }, "{status}");
-        let receipts = world.receipts().await;
-        assert!(receipts.iter().all(|r| r.attempts <= 2), "{status}: it was hammered: {receipts:#?}");
-        world.forge.faults().clear();
-        world.finish().await;
+        story(Setup::new(dialect), async |world| {
+            world.forge.faults().next(1000, "POST", r"/issues/\d+/comments$", refused).expect("a pattern");
+            world.label().await;
+            world.recover().await;
+            let done = outcome(world).await;
+            assert_eq!(done, StoryOutcome { comments: 0, ..undisturbed() }, "{status}");
+            let receipts = world.receipts().await;
+            assert!(
+                receipts.iter().all(|r| r.attempts <= 2),
+                "{status}: an effect was retried too often: {receipts:#?}"
+            );
+            world.forge.faults().clear();
+        })
+        .await;
     }
 }
 
@@ -398,9 +405,9 @@ async fn missed_label_asks_for_confirmation(dialect: Dialect) {
         world.advance(Duration::from_secs(3600)).await;
         world.reconcile().await;
         world.reconcile().await;
-        assert!(world.newest().await.is_none(), "it began on nobody's word");
-        let says = world.bot_comments();
-        let [question] = &says[..] else { panic!("one question: {says:#?}") };
+        assert!(world.newest().await.is_none(), "a loop started without a confirmation");
+        let comments = world.bot_comments();
+        let [question] = &comments[..] else { panic!("one question: {comments:#?}") };
         let hash = question.split("--confirm ").nth(1).and_then(|rest| rest.get(..8)).expect("a hash");
         // A person without permission cannot confirm.
         let answer = format!("/ralph run --confirm {hash}");
@@ -442,26 +449,28 @@ async fn missed_events_are_found_by_reconciliation(dialect: Dialect) {
 
 /// See docs/faults.md#f10 and docs/faults.md#f12.
 async fn missed_issue_close_ends_the_loop(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    world.forge.hooks().drop_next(10_000);
-    world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
-    world.engine().reconcile_step(true).await.expect("reconcile");
-    world.settle().await;
-    let now = world.the_loop().await;
-    assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.forge.hooks().drop_next(10_000);
+        world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
+        world.engine().reconcile_step(true).await.expect("reconcile");
+        world.settle().await;
+        let now = world.the_loop().await;
+        assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
+    })
+    .await;
     // The same with an open pull request.
-    let world = World::new(Setup::new(dialect)).await;
-    let first = world.run().await;
-    assert_eq!((first.state, first.pull.is_some()), (LoopState::Review, true), "{}", first.why);
-    world.forge.hooks().drop_next(10_000);
-    world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
-    world.reconcile().await;
-    let now = world.the_loop().await;
-    assert_eq!((now.state, now.why.as_str()), (LoopState::Closed, "the issue was closed"));
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        let first = world.run().await;
+        assert_eq!((first.state, first.pull.is_some()), (LoopState::Review, true), "{}", first.why);
+        world.forge.hooks().drop_next(10_000);
+        world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
+        world.reconcile().await;
+        let now = world.the_loop().await;
+        assert_eq!((now.state, now.why.as_str()), (LoopState::Closed, "the issue was closed"));
+    })
+    .await;
 }
 
 /// See docs/faults.md#f10.
@@ -492,24 +501,25 @@ async fn repeated_deliveries_are_applied_once(dialect: Dialect) {
 async fn deliveries_are_order_independent(dialect: Dialect) {
     // All deliveries up to the merge arrive together, in another order.
     for turn in [0usize, 1, 2] {
-        let world = World::new(Setup::new(dialect)).await;
-        world.run().await;
-        world.forge.hooks().hold();
-        world.comment("/ralph status").await;
-        world.comment("/ralph help").await;
-        world.comment("Looks good to me.").await;
-        let pull = world.the_pull().await.number;
-        world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
-        world.forge.hooks().release(|held| match turn {
-            0 => held.reverse(),
-            1 => held.rotate_left(2),
-            _ => held.sort_by(|a, b| a.body.cmp(&b.body)),
-        });
-        world.settle().await;
-        world.reconcile().await;
-        assert_eq!(world.the_loop().await.state, LoopState::Merged, "turn {turn}");
-        assert_eq!(world.state_labels(), ["merged"]);
-        world.finish().await;
+        story(Setup::new(dialect), async |world| {
+            world.run().await;
+            world.forge.hooks().hold();
+            world.comment("/ralph status").await;
+            world.comment("/ralph help").await;
+            world.comment("Looks good to me.").await;
+            let pull = world.the_pull().await.number;
+            world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+            world.forge.hooks().release(|held| match turn {
+                0 => held.reverse(),
+                1 => held.rotate_left(2),
+                _ => held.sort_by(|a, b| a.body.cmp(&b.body)),
+            });
+            world.settle().await;
+            world.reconcile().await;
+            assert_eq!(world.the_loop().await.state, LoopState::Merged, "turn {turn}");
+            assert_eq!(world.state_labels(), ["merged"]);
+        })
+        .await;
     }
 }
 
@@ -527,18 +537,25 @@ async fn faults_at_every_request_do_not_change_the_outcome(dialect: Dialect) {
     // Each forge takes half of the offsets, and all of them in CI.
     let all = setting("CI").is_some();
     for offset in (0..PERIOD).filter(|offset| all || (offset % 2 == 0) == (dialect == Dialect::Gitea)) {
-        let world = World::new(Setup::new(dialect)).await;
-        for number in 0..FAULTS {
-            let kind = kinds[(offset + number) as usize % kinds.len()].clone();
-            world.forge.faults().after(offset + number * (PERIOD - 1), 1, "", "", kind).expect("a pattern");
-        }
-        world.label().await;
-        world.recover().await;
-        let done = world.the_loop().await;
-        assert_eq!(outcome(&world).await, undisturbed(), "from {offset}: {} {:#?}", done.why, world.receipts().await);
-        assert!(world.forge.faults().remaining() < FAULTS / 2, "the run had too few requests for this story");
-        world.forge.faults().clear();
-        world.finish().await;
+        story(Setup::new(dialect), async |world| {
+            for number in 0..FAULTS {
+                let kind = kinds[(offset + number) as usize % kinds.len()].clone();
+                world.forge.faults().after(offset + number * (PERIOD - 1), 1, "", "", kind).expect("a pattern");
+            }
+            world.label().await;
+            world.recover().await;
+            let done = world.the_loop().await;
+            assert_eq!(
+                outcome(world).await,
+                undisturbed(),
+                "from {offset}: {} {:#?}",
+                done.why,
+                world.receipts().await
+            );
+            assert!(world.forge.faults().remaining() < FAULTS / 2, "the run had too few requests for this story");
+            world.forge.faults().clear();
+        })
+        .await;
     }
 }
 
@@ -546,21 +563,22 @@ async fn faults_at_every_request_do_not_change_the_outcome(dialect: Dialect) {
 /// See docs/faults.md#f10.
 async fn label_deliveries_are_order_independent(dialect: Dialect) {
     for turn in [0, 1] {
-        let world = World::new(Setup::new(dialect)).await;
-        world.settle().await;
-        world.forge.hooks().hold();
-        world.label().await;
-        world.clock.advance_ms(2_000);
-        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
-        world.clock.advance_ms(2_000);
-        world.label().await;
-        world.forge.hooks().release(|held| match turn {
-            0 => held.reverse(),
-            _ => held.swap(1, 2),
-        });
-        world.settle().await;
-        assert_eq!(outcome(&world).await, undisturbed(), "turn {turn}: {}", world.the_loop().await.why);
-        world.finish().await;
+        story(Setup::new(dialect), async |world| {
+            world.settle().await;
+            world.forge.hooks().hold();
+            world.label().await;
+            world.clock.advance_ms(2_000);
+            world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+            world.clock.advance_ms(2_000);
+            world.label().await;
+            world.forge.hooks().release(|held| match turn {
+                0 => held.reverse(),
+                _ => held.swap(1, 2),
+            });
+            world.settle().await;
+            assert_eq!(outcome(world).await, undisturbed(), "turn {turn}: {}", world.the_loop().await.why);
+        })
+        .await;
     }
 }
 
@@ -583,7 +601,7 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
         assert_eq!((now.state, now.pushed), (LoopState::Paused, None), "{}", now.why);
         assert_eq!(now.why, "the label was removed");
         world.reconcile().await;
-        assert_eq!(world.the_loop().await.version, now.version, "it is told once");
+        assert_eq!(world.the_loop().await.version, now.version, "the removal was reported twice");
         world.forge.hooks().drop_next(0);
         world.label().await;
         world.settle().await;
@@ -594,25 +612,27 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
 
 /// See docs/faults.md#f10.
 async fn loop_started_by_command_needs_no_label(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.comment("/ralph run").await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    world.clock.advance_ms(61_000);
-    world.reconcile().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.comment("/ralph run").await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.clock.advance_ms(61_000);
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+    })
+    .await;
     // The removal of the label at the end of an earlier loop does not affect the next one.
-    let world = World::new(Setup::new(dialect)).await;
-    world.run().await;
-    world.comment("/ralph abort").await;
-    world.settle().await;
-    world.clock.advance_ms(1_000);
-    world.comment("/ralph run").await;
-    world.settle_until("the agent's turn", |l| l.state.is_open() && l.step == LoopStep::Agent).await;
-    world.clock.advance_ms(61_000);
-    world.reconcile().await;
-    assert_eq!((world.all_loops().await.len(), world.the_loop().await.state), (2, LoopState::Review));
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.run().await;
+        world.comment("/ralph abort").await;
+        world.settle().await;
+        world.clock.advance_ms(1_000);
+        world.comment("/ralph run").await;
+        world.settle_until("the agent's turn", |l| l.state.is_open() && l.step == LoopStep::Agent).await;
+        world.clock.advance_ms(61_000);
+        world.reconcile().await;
+        assert_eq!((world.all_loops().await.len(), world.the_loop().await.state), (2, LoopState::Review));
+    })
+    .await;
 }
 
 fn review(verdict: ReviewVerdict, body: &str, remark: Option<&str>) -> ReviewDraft {
@@ -692,23 +712,24 @@ async fn forge_outage_at_any_step_is_survived(dialect: Dialect) {
     let steps = steps.into_iter().chain([LoopStep::Push, LoopStep::Check, LoopStep::Verify].map(Some));
     // Every second step, and all of them in CI.
     for step in steps.step_by(if setting("CI").is_some() { 1 } else { 2 }) {
-        let world = World::new(Setup::new(dialect)).await;
-        world.settle().await;
-        world.label().await;
-        if let Some(step) = step {
-            world.settle_until("the step", |l| l.step == step).await;
-        }
-        world.forge.faults().next(100_000, "", "", FakeFault::status(503)).expect("a pattern");
-        for _ in 0..5 {
-            world.reconcile().await;
-            world.advance(Duration::from_secs(60)).await;
-        }
-        assert!(world.forge.faults().remaining() < 100_000, "{step:?}: it was never asked");
-        world.forge.faults().clear();
-        world.recover().await;
-        let done = world.the_loop().await;
-        assert_eq!(outcome(&world).await, undisturbed(), "{step:?}: {} {:#?}", done.why, world.receipts().await);
-        world.finish().await;
+        story(Setup::new(dialect), async |world| {
+            world.settle().await;
+            world.label().await;
+            if let Some(step) = step {
+                world.settle_until("the step", |l| l.step == step).await;
+            }
+            world.forge.faults().next(100_000, "", "", FakeFault::status(503)).expect("a pattern");
+            for _ in 0..5 {
+                world.reconcile().await;
+                world.advance(Duration::from_secs(60)).await;
+            }
+            assert!(world.forge.faults().remaining() < 100_000, "{step:?}: the forge was never called");
+            world.forge.faults().clear();
+            world.recover().await;
+            let done = world.the_loop().await;
+            assert_eq!(outcome(world).await, undisturbed(), "{step:?}: {} {:#?}", done.why, world.receipts().await);
+        })
+        .await;
     }
 }
 
@@ -723,31 +744,32 @@ mod github_apps {
     async fn expired_app_token_is_renewed() {
         let limits = "limits: { timeout: 6h, comments_per_hour: 1000, comments_per_day: 1000 }";
         let setup = Setup::new(Dialect::GitHub).agent(WILLING).config(limits);
-        let mut world = World::without_service(setup, false).await;
-        let app = world.forge.add_app("Ralph Bot", PERMISSIONS, EVENTS, "", "");
-        world.bot = app.bot;
-        world.setup.credential = format!("app_id: {}, private_key_env: KEY", app.app_id);
-        world.setup.env.push(("KEY", app.private_key_pem));
-        world.start().await;
-        world.hook().await;
-        let minted = |world: &World| {
-            world.forge.requests().iter().filter(|request| request.path.ends_with("/access_tokens")).count()
+        let with_app = |world: &mut World| {
+            let app = world.forge.add_app("Ralph Bot", PERMISSIONS, EVENTS, "", "");
+            world.bot = app.bot;
+            world.setup.credential = format!("app_id: {}, private_key_env: KEY", app.app_id);
+            world.setup.env.push(("KEY", app.private_key_pem));
         };
-        world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-        let mut before = minted(&world);
-        for iterations in [1, 2] {
-            world.clock.advance_ms(61 * 60_000);
+        prepared_story(setup, with_app, async |world| {
+            let minted = |world: &World| {
+                world.forge.requests().iter().filter(|request| request.path.ends_with("/access_tokens")).count()
+            };
+            world.label().await;
+            world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+            let mut before = minted(world);
+            for iterations in [1, 2] {
+                world.clock.advance_ms(61 * 60_000);
+                world.settle().await;
+                let done = world.the_loop().await;
+                assert_eq!((done.state, done.spent.iterations), (LoopState::Review, iterations), "{}", done.why);
+                assert!(minted(world) > before, "{iterations}: no further token was asked for");
+                before = minted(world);
+                world.comment("/ralph guide Once more, please.").await;
+            }
+            let refused = world.forge.requests().into_iter().find(|r| r.authenticated && r.status == Some(401));
+            assert_eq!(refused, None, "an expired token was used");
             world.settle().await;
-            let done = world.the_loop().await;
-            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, iterations), "{}", done.why);
-            assert!(minted(&world) > before, "{iterations}: no further token was asked for");
-            before = minted(&world);
-            world.comment("/ralph guide Once more, please.").await;
-        }
-        let refused = world.forge.requests().into_iter().find(|r| r.authenticated && r.status == Some(401));
-        assert_eq!(refused, None, "a token was used for longer than it is good");
-        world.settle().await;
-        world.finish().await;
+        })
+        .await;
     }
 }

@@ -4,7 +4,7 @@ use fake_forge::{Access, Dialect, Op, OpKind};
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Sha;
 
-use crate::harness::{Setup, World, on_both_forges, on_one_forge};
+use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     manually_readied_pull_request_stays_ready,
@@ -18,12 +18,11 @@ on_one_forge!(merge_during_an_iteration_stops_pushes,);
 const SLOW: &str = "echo $RALPH_ITERATION >>notes.txt\n[ $RALPH_ITERATION -ge 3 ] && echo 42 >answer.txt\ntrue\n";
 
 /// Runs a loop until its draft is open and its second run is about to start.
-async fn in_the_middle(dialect: Dialect) -> (World, Loop) {
-    let world = World::new(Setup::new(dialect).agent(SLOW)).await;
+async fn second_run(world: &World) -> Loop {
     world.label().await;
     let now = world.stop_at("the second run", |l| l.step == LoopStep::Agent && l.pull.is_some()).await;
-    assert!(world.is_draft(&world.the_pull().await), "it begins as a draft");
-    (world, now)
+    assert!(world.is_draft(&world.the_pull().await), "the new pull request is not a draft");
+    now
 }
 
 async fn made_ready(world: &World) {
@@ -38,89 +37,106 @@ async fn made_ready(world: &World) {
 
 /// See docs/faults.md#f15.
 async fn manually_readied_pull_request_stays_ready(dialect: Dialect) {
-    let (world, second) = in_the_middle(dialect).await;
-    made_ready(&world).await;
-    let later = |l: &Loop| l.step == LoopStep::Agent && l.iterations.len() > second.iterations.len();
-    let third = world.stop_at("the third run", later).await;
-    assert!(!world.is_draft(&world.the_pull().await), "it was made a draft again");
-    assert!(third.state.is_open(), "{}", third.why);
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
-    assert!(!world.is_draft(&world.the_pull().await));
-    world.finish().await;
+    story(Setup::new(dialect).agent(SLOW), async |world| {
+        let second = second_run(world).await;
+        made_ready(world).await;
+        let later = |l: &Loop| l.step == LoopStep::Agent && l.iterations.len() > second.iterations.len();
+        let third = world.stop_at("the third run", later).await;
+        assert!(!world.is_draft(&world.the_pull().await), "the pull request became a draft again");
+        assert!(third.state.is_open(), "{}", third.why);
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
+        assert!(!world.is_draft(&world.the_pull().await));
+    })
+    .await;
 }
 
 /// Conflicts are resolved with the pull request's new base, whether its delivery arrives or it is found later.
 /// See docs/faults.md#f15.
 async fn retargeted_pull_request_is_followed(dialect: Dialect) {
-    for told in [true, false] {
-        let world = World::new(Setup::new(dialect)).await;
-        let done = world.run().await;
-        assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "main"));
-        let file = [("answer.txt", Some("40\n"), false)];
-        world
-            .forge
-            .push_commit(&world.maintainer, world.repo, "stable", &file, "An older answer")
-            .await
-            .expect("another branch");
-        let pull = world.the_pull().await.number;
-        world.settle().await;
-        world.forge.hooks().drop_next(u32::from(!told));
-        world.forge.retarget(&world.maintainer, world.repo, pull, "stable").await.expect("retargeted");
-        world.settle().await;
-        if !told {
-            assert_eq!(world.the_loop().await.base_branch, "main");
-            world.reconcile().await;
+    for delivered in [true, false] {
+        story(Setup::new(dialect), async |world| {
+            let done = world.run().await;
+            assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "main"));
+            let file = [("answer.txt", Some("40\n"), false)];
+            world
+                .forge
+                .push_commit(&world.maintainer, world.repo, "stable", &file, "An older answer")
+                .await
+                .expect("another branch");
+            let pull = world.the_pull().await.number;
             world.settle().await;
-        }
-        let after = world.the_loop().await;
-        assert_eq!((after.state, after.base_branch.as_str()), (LoopState::Review, "stable"), "{told}: {}", after.why);
-        assert!(after.spent.iterations > done.spent.iterations, "{told}: the conflict with it was solved");
-        let parents = world.parents(&after.branch);
-        let tip = world.git(&["rev-parse", "refs/heads/stable"]);
-        assert!(parents.iter().any(|parent| parent.as_str() == tip.trim()), "{told}: {parents:?} {tip}");
-        world.finish().await;
+            world.forge.hooks().drop_next(u32::from(!delivered));
+            world.forge.retarget(&world.maintainer, world.repo, pull, "stable").await.expect("retargeted");
+            world.settle().await;
+            if !delivered {
+                assert_eq!(world.the_loop().await.base_branch, "main");
+                world.reconcile().await;
+                world.settle().await;
+            }
+            let after = world.the_loop().await;
+            assert_eq!(
+                (after.state, after.base_branch.as_str()),
+                (LoopState::Review, "stable"),
+                "{delivered}: {}",
+                after.why
+            );
+            assert!(after.spent.iterations > done.spent.iterations, "{delivered}: the conflict was not resolved");
+            let parents = world.parents(&after.branch);
+            let tip = world.git(&["rev-parse", "refs/heads/stable"]);
+            assert!(parents.iter().any(|parent| parent.as_str() == tip.trim()), "{delivered}: {parents:?} {tip}");
+        })
+        .await;
     }
 }
 
 /// See docs/faults.md#f15.
 async fn merge_during_an_iteration_stops_pushes(dialect: Dialect) {
-    let (world, before) = in_the_middle(dialect).await;
-    made_ready(&world).await;
-    let pull = world.the_pull().await.number;
-    let merged: Sha = world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
-    let seen = world.forge.ops().len();
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Merged, before.spent.iterations), "{}", done.why);
-    let ours = |op: &&Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::BranchPushed | OpKind::PullOpened);
-    let ops = world.forge.ops();
-    let after: Vec<&Op> = ops[seen..].iter().filter(ours).collect();
-    assert!(after.is_empty(), "{after:?}");
-    assert_eq!(world.forge.branch_sha(world.repo, "main").await, Some(merged));
-    world.finish().await;
+    story(Setup::new(dialect).agent(SLOW), async |world| {
+        let before = second_run(world).await;
+        made_ready(world).await;
+        let pull = world.the_pull().await.number;
+        let merged: Sha = world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+        let seen = world.forge.ops().len();
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Merged, before.spent.iterations), "{}", done.why);
+        let ours =
+            |op: &&Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::BranchPushed | OpKind::PullOpened);
+        let ops = world.forge.ops();
+        let after: Vec<&Op> = ops[seen..].iter().filter(ours).collect();
+        assert!(after.is_empty(), "{after:?}");
+        assert_eq!(world.forge.branch_sha(world.repo, "main").await, Some(merged));
+    })
+    .await;
 }
 
 /// The repository was deleted, or access was revoked; the API does not distinguish them.
 /// See docs/faults.md#f12.
 async fn deleted_repository_is_not_called(dialect: Dialect) {
-    let (world, _) = in_the_middle(dialect).await;
-    world.forge.with(|state| state.repo_mut(world.repo).expect("the repository").private = true);
-    world.forge.grant(world.repo, &world.bot, Access::None).expect("taken away");
-    world.recover().await;
-    let stopped = world.the_loop().await;
-    assert!(!stopped.state.holds_slot(), "{:?}: {}", stopped.state, stopped.why);
-    assert!(world.receipts().await.iter().all(|r| r.attempts < 10), "it was hammered: {:#?}", world.receipts().await);
-    let asked = world.forge.requests().len();
-    world.advance(std::time::Duration::from_secs(600)).await;
-    assert!(world.forge.requests().len() - asked < 20, "it is asked after again and again");
-    // Once the repository exists again, a person resumes the loop.
-    world.forge.grant(world.repo, &world.bot, Access::Admin).expect("given back");
-    world.reconcile().await;
-    world.comment("/ralph resume").await;
-    world.recover().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    world.finish().await;
+    story(Setup::new(dialect).agent(SLOW), async |world| {
+        second_run(world).await;
+        world.forge.with(|state| state.repo_mut(world.repo).expect("the repository").private = true);
+        world.forge.grant(world.repo, &world.bot, Access::None).expect("taken away");
+        world.recover().await;
+        let stopped = world.the_loop().await;
+        assert!(!stopped.state.holds_slot(), "{:?}: {}", stopped.state, stopped.why);
+        assert!(
+            world.receipts().await.iter().all(|r| r.attempts < 10),
+            "an effect was retried too often: {:#?}",
+            world.receipts().await
+        );
+        let asked = world.forge.requests().len();
+        world.advance(std::time::Duration::from_secs(600)).await;
+        assert!(world.forge.requests().len() - asked < 20, "the missing repository was requested again and again");
+        // Once the repository exists again, a person resumes the loop.
+        world.forge.grant(world.repo, &world.bot, Access::Admin).expect("given back");
+        world.reconcile().await;
+        world.comment("/ralph resume").await;
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+    })
+    .await;
 }

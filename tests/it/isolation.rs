@@ -9,7 +9,7 @@ use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
 use ralph_bot::forge::http::Timeouts;
 use ralph_bot::store::inbox;
 
-use crate::harness::{SECRET, Setup, World, on_one_forge, story};
+use crate::harness::{SECRET, Setup, World, live_story, on_one_forge, story};
 
 on_one_forge!(hanging_repository_delays_no_other, hanging_forge_delays_no_other, irrelevant_deliveries_delay_no_other,);
 
@@ -47,28 +47,32 @@ fn patient(dialect: Dialect) -> Setup {
 }
 
 async fn hanging_repository_delays_no_other(dialect: Dialect) {
-    let mut world = World::live(patient(dialect)).await;
-    let other = world.forge.create_repo("mira", "silent", &[("README.md", "", false)]).await.expect("a repository");
-    world.forge.grant(other, &world.bot, Access::Admin).expect("the bot may");
-    let url = format!("http://{}/webhooks/forge", world.app().address.expect("it listens"));
-    world.forge.add_hook(other, &url, SECRET).await.expect("the hook is made");
-    // What is to be said there hangs for half of the issues; for the other half, who asks cannot be found out.
-    let path = "mira/silent/";
-    world.forge.faults().next(10_000, "POST", path, FakeFault::Hang).expect("a rule");
-    ask(&world.forge, &world.maintainer, other).await;
-    let (_, to_say) = goes_through(&world).await;
-    assert!(to_say >= ISSUES as u64, "{to_say} answers wait");
-    world.forge.faults().next(10_000, "GET", path, FakeFault::Hang).expect("a rule");
-    ask(&world.forge, &world.maintainer, other).await;
-    let aside = world.forge.open_issue(&world.maintainer, world.repo, "Another", "", &["ralph:run"]).await;
-    let aside = aside.expect("an issue");
-    world
-        .until("the loop beside", |l| l.place.issue == aside && l.state == LoopState::Review && l.pull.is_some())
-        .await;
-    let (deliveries, to_say) = waiting(&world).await;
-    assert!(deliveries >= ISSUES as u64 / 2 && to_say >= ISSUES as u64, "{deliveries} deliveries, {to_say} answers");
-    world.forge.faults().clear();
-    world.stop().await;
+    live_story(patient(dialect), async |world| {
+        let other = world.forge.create_repo("mira", "silent", &[("README.md", "", false)]).await.expect("a repository");
+        world.forge.grant(other, &world.bot, Access::Admin).expect("the bot may");
+        let url = format!("http://{}/webhooks/forge", world.app().address.expect("it listens"));
+        world.forge.add_hook(other, &url, SECRET).await.expect("the hook is made");
+        // What is to be said there hangs for half of the issues; for the other half, who asks cannot be found out.
+        let path = "mira/silent/";
+        world.forge.faults().next(10_000, "POST", path, FakeFault::Hang).expect("a rule");
+        ask(&world.forge, &world.maintainer, other).await;
+        let (_, to_say) = goes_through(world).await;
+        assert!(to_say >= ISSUES as u64, "{to_say} answers wait");
+        world.forge.faults().next(10_000, "GET", path, FakeFault::Hang).expect("a rule");
+        ask(&world.forge, &world.maintainer, other).await;
+        let aside = world.forge.open_issue(&world.maintainer, world.repo, "Another", "", &["ralph:run"]).await;
+        let aside = aside.expect("an issue");
+        world
+            .until("the loop beside", |l| l.place.issue == aside && l.state == LoopState::Review && l.pull.is_some())
+            .await;
+        let (deliveries, to_say) = waiting(world).await;
+        assert!(
+            deliveries >= ISSUES as u64 / 2 && to_say >= ISSUES as u64,
+            "{deliveries} deliveries, {to_say} answers"
+        );
+        world.forge.faults().clear();
+    })
+    .await;
 }
 
 async fn hanging_forge_delays_no_other(dialect: Dialect) {
@@ -84,15 +88,16 @@ async fn hanging_forge_delays_no_other(dialect: Dialect) {
         silent.url()
     );
     setup.env.push(("OTHER_TOKEN", silent.token_for(&bot)));
-    let mut world = World::live(setup).await;
-    let url = format!("http://{}/webhooks/silent", world.app().address.expect("it listens"));
-    silent.add_hook(repo, &url, SECRET).await.expect("the hook is made");
-    silent.faults().next(10_000, "", "nora/", FakeFault::Hang).expect("a rule");
-    ask(&silent, &nora, repo).await;
-    let (deliveries, _) = goes_through(&world).await;
-    assert!(deliveries >= ISSUES as u64, "{deliveries} deliveries wait");
-    silent.faults().clear();
-    world.stop().await;
+    live_story(setup, async |world| {
+        let url = format!("http://{}/webhooks/silent", world.app().address.expect("it listens"));
+        silent.add_hook(repo, &url, SECRET).await.expect("the hook is made");
+        silent.faults().next(10_000, "", "nora/", FakeFault::Hang).expect("a rule");
+        ask(&silent, &nora, repo).await;
+        let (deliveries, _) = goes_through(world).await;
+        assert!(deliveries >= ISSUES as u64, "{deliveries} deliveries wait");
+        silent.faults().clear();
+    })
+    .await;
 }
 
 /// Two thousand irrelevant deliveries precede the relevant one.

@@ -78,10 +78,10 @@ async fn wrong_arguments_are_rejected() {
         ("get_turn", json!({ "iteration": "one" }), "expected u32"),
         ("list_summaries", json!({ "since": 1.5 }), "expected u32"),
     ];
-    for (tool, arguments, says) in table {
+    for (tool, arguments, expected) in table {
         let (text, error) = call(&client, tool, arguments.clone()).await;
         assert!(error && text.contains("the arguments are wrong"), "{tool} {arguments}: {text}");
-        assert!(text.contains(says), "{tool} {arguments}: {text}");
+        assert!(text.contains(expected), "{tool} {arguments}: {text}");
     }
     for tool in ["learnings", "drop_everything"] {
         let refused = ask(&client, tool, json!({ "query": "x" })).await.expect_err("no such tool").to_string();
@@ -120,10 +120,10 @@ async fn large_answers_are_cut_to_budget() {
 
 /// Exit code and error output of a bridge without input.
 async fn ending(mut child: Child) -> (Option<i32>, String) {
-    let mut said = String::new();
+    let mut stderr_text = String::new();
     let mut stderr = child.stderr.take().expect("a pipe");
-    tokio::time::timeout(WAIT_LIMIT, stderr.read_to_string(&mut said)).await.expect("in time").expect("text");
-    (child.wait().await.expect("an end").code(), said)
+    tokio::time::timeout(WAIT_LIMIT, stderr.read_to_string(&mut stderr_text)).await.expect("in time").expect("text");
+    (child.wait().await.expect("an end").code(), stderr_text)
 }
 
 #[tokio::test]
@@ -131,15 +131,15 @@ async fn bridge_requires_the_right_token() {
     let served = Served::start(false).await;
     let id = LoopId::new("r-8-abcdef");
     for token in ["wrong", Token::new(b"a key of the tests", &id, "3-1").as_str(), &"x".repeat(100_000)] {
-        let (code, said) = ending(served.bridge(Some(token))).await;
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("refused: the token is wrong"), "{said}");
+        let (code, stderr_text) = ending(served.bridge(Some(token))).await;
+        assert_eq!(code, Some(1), "{stderr_text}");
+        assert!(stderr_text.contains("refused: the token is wrong"), "{stderr_text}");
     }
-    let (code, said) = ending(served.bridge(None)).await;
-    assert!(code == Some(2) && said.contains("RALPH_MCP_TOKEN is not set"), "{code:?}: {said}");
+    let (code, stderr_text) = ending(served.bridge(None)).await;
+    assert!(code == Some(2) && stderr_text.contains("RALPH_MCP_TOKEN is not set"), "{code:?}: {stderr_text}");
     std::fs::remove_file(&served.socket).expect("removed");
-    let (code, said) = ending(served.bridge(Some(served.token.as_str()))).await;
-    assert!(code == Some(1) && said.contains("does not answer"), "{code:?}: {said}");
+    let (code, stderr_text) = ending(served.bridge(Some(served.token.as_str()))).await;
+    assert!(code == Some(1) && stderr_text.contains("does not answer"), "{code:?}: {stderr_text}");
 }
 
 #[tokio::test]
@@ -148,9 +148,9 @@ async fn stopped_service_ends_the_bridge() {
     let (child, client) = served.client().await;
     assert!(!call(&client, "get_turn", json!({ "iteration": 1 })).await.1);
     served.stop().await;
-    let (code, said) = ending(child).await;
-    assert!(code == Some(1) && said.contains("the session memory has gone"), "{code:?}: {said}");
-    assert!(ask(&client, "get_turn", json!({ "iteration": 1 })).await.is_err(), "it is told, not waited for");
+    let (code, stderr_text) = ending(child).await;
+    assert!(code == Some(1) && stderr_text.contains("the session memory has gone"), "{code:?}: {stderr_text}");
+    assert!(ask(&client, "get_turn", json!({ "iteration": 1 })).await.is_err(), "the call waited instead of failing");
 }
 
 #[tokio::test]

@@ -83,8 +83,8 @@ fn person(world: &World, login: &str, access: Access) -> User {
 
 /// Hash in the newest comment of the bot that asks for confirmation.
 fn shown_hash(world: &World) -> String {
-    let said = world.bot_comments().into_iter().rfind(|b| b.contains("--confirm ")).expect("a question");
-    let after = said.split("--confirm ").nth(1).expect("a hash");
+    let question = world.bot_comments().into_iter().rfind(|b| b.contains("--confirm ")).expect("a question");
+    let after = question.split("--confirm ").nth(1).expect("a hash");
     after.chars().take_while(char::is_ascii_hexdigit).collect()
 }
 
@@ -99,8 +99,8 @@ async fn template_label_for_outsider_starts_nothing(dialect: Dialect) {
         world.forge.hooks().release(sent_by(&world.outsider));
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
-        let said = world.bot_comments();
-        assert_eq!(said.len(), 1, "{said:?}");
+        let comments = world.bot_comments();
+        assert_eq!(comments.len(), 1, "{comments:?}");
         assert!(world.state_labels().is_empty());
     })
     .await;
@@ -116,9 +116,9 @@ async fn insufficient_permission_is_explained_once(dialect: Dialect) {
             label_by(world, user, false).await;
         }
         assert!(world.all_loops().await.is_empty());
-        let said = world.bot_comments();
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].contains("write"), "{}", said[0]);
+        let comments = world.bot_comments();
+        assert_eq!(comments.len(), 1, "{comments:?}");
+        assert!(comments[0].contains("write"), "{}", comments[0]);
         // A person with permission can still start a loop.
         assert_eq!(world.run().await.state, LoopState::Review);
         // People without permission cannot pause it.
@@ -176,31 +176,35 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
 /// See docs/threats.md#p5.
 async fn unknown_permission_waits(dialect: Dialect) {
     for by_comment in [false, true] {
-        let world = World::new(Setup::new(dialect)).await;
-        world
-            .forge
-            .faults()
-            .next(5, "GET", "/collaborators/[^/]+/permission$", FakeFault::status(500))
-            .expect("a rule");
-        let comment = match by_comment {
-            true => Some(world.comment("/ralph run").await),
-            false => {
-                world.label().await;
-                None
+        story(Setup::new(dialect), async |world| {
+            world
+                .forge
+                .faults()
+                .next(5, "GET", "/collaborators/[^/]+/permission$", FakeFault::status(500))
+                .expect("a rule");
+            let comment = match by_comment {
+                true => Some(world.comment("/ralph run").await),
+                false => {
+                    world.label().await;
+                    None
+                }
+            };
+            world.settle().await;
+            assert!(world.all_loops().await.is_empty(), "a loop started although the permission is unknown");
+            assert!(
+                comment.is_none_or(|comment| world.reactions(comment).is_empty()),
+                "the command was answered although the permission is unknown"
+            );
+            for _ in 0..12 {
+                world.advance(Duration::from_secs(60)).await;
             }
-        };
-        world.settle().await;
-        assert!(world.all_loops().await.is_empty(), "not knowing is no yes");
-        assert!(comment.is_none_or(|comment| world.reactions(comment).is_empty()), "nothing is known of it yet");
-        for _ in 0..12 {
-            world.advance(Duration::from_secs(60)).await;
-        }
-        assert_eq!(world.forge.faults().remaining(), 0);
-        assert_eq!(world.all_loops().await.len(), 1);
-        assert_eq!(world.the_loop().await.state, LoopState::Review);
-        assert!(!world.bot_commented("may not"), "{:?}", world.bot_comments());
-        assert!(comment.is_none_or(|comment| world.reactions(comment) == ["eyes", "rocket"]));
-        world.finish().await;
+            assert_eq!(world.forge.faults().remaining(), 0);
+            assert_eq!(world.all_loops().await.len(), 1);
+            assert_eq!(world.the_loop().await.state, LoopState::Review);
+            assert!(!world.bot_commented("may not"), "{:?}", world.bot_comments());
+            assert!(comment.is_none_or(|comment| world.reactions(comment) == ["eyes", "rocket"]));
+        })
+        .await;
     }
 }
 
@@ -311,9 +315,9 @@ async fn replies_are_rate_limited(dialect: Dialect) {
         }
         world.comment("/ralph abort").await;
         world.settle().await;
-        let said = world.bot_comments();
-        assert!(said.len() <= 8 + 6 + 2, "{} comments", said.len());
-        assert!(said.iter().any(|b| b.contains("ended it")), "{said:?}");
+        let comments = world.bot_comments();
+        assert!(comments.len() <= 8 + 6 + 2, "{} comments", comments.len());
+        assert!(comments.iter().any(|b| b.contains("Aborted by")), "{comments:?}");
     })
     .await;
 }
@@ -334,7 +338,7 @@ async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
             "help",
         ];
         for round in 0..2 {
-            let (before, said) = (world.newest().await, world.bot_comments().len());
+            let (before, count) = (world.newest().await, world.bot_comments().len());
             for command in commands {
                 let text = format!("/ralph {command}");
                 let id = world.forge.comment(&world.outsider, world.repo, world.issue, &text).await.expect("commented");
@@ -343,7 +347,7 @@ async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
             }
             let now = world.newest().await;
             assert_eq!(now.map(|l| (l.state, l.version)), before.map(|l| (l.state, l.version)), "round {round}");
-            assert_eq!(world.bot_comments().len(), said, "no reply");
+            assert_eq!(world.bot_comments().len(), count, "no reply");
             if round == 0 {
                 world.run().await;
             }
@@ -374,7 +378,7 @@ const NO_COMMANDS: [&str; 14] = [
 async fn quoted_or_embedded_commands_are_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
-        let said = world.bot_comments().len();
+        let count = world.bot_comments().len();
         let mut comments = Vec::new();
         for text in NO_COMMANDS {
             comments.push((text, world.comment(text).await));
@@ -404,7 +408,7 @@ async fn quoted_or_embedded_commands_are_ignored(dialect: Dialect) {
         for (text, id) in comments {
             assert_eq!(world.reactions(id), Vec::<String>::new(), "{text}");
         }
-        assert_eq!(world.bot_comments().len(), said);
+        assert_eq!(world.bot_comments().len(), count);
     })
     .await;
 }
@@ -557,8 +561,8 @@ async fn missed_label_of_outsider_needs_confirmation(dialect: Dialect) {
             world.reconcile().await;
         }
         assert!(world.all_loops().await.is_empty());
-        let said = world.bot_comments();
-        assert_eq!(said.len(), 1, "asked once: {said:?}");
+        let comments = world.bot_comments();
+        assert_eq!(comments.len(), 1, "the bot asked more than once: {comments:?}");
         let hash = shown_hash(world);
         let id = world.comment("/ralph run --confirm 0123456789abcdef").await;
         world.settle().await;
@@ -688,7 +692,11 @@ if [ $RALPH_ITERATION = 2 ]; then echo 42; else echo 40; fi >answer.txt
         let pull = world.the_pull().await;
         let facts = pull.pull.as_ref().expect("a pull request");
         assert!(!world.is_draft(&pull) && pull.open && facts.merged.is_none() && facts.reviews.is_empty());
-        assert_eq!(facts.requested, [world.maintainer.id], "who labelled is asked, and nobody else");
+        assert_eq!(
+            facts.requested,
+            [world.maintainer.id],
+            "the reviewers are not exactly the person who set the label"
+        );
         for request in world.forge.requests() {
             let judges = request.path.ends_with("/merge")
                 || request.method != "GET" && request.path.contains("/reviews")
@@ -722,12 +730,16 @@ async fn label_on_pull_request_starts_nothing(dialect: Dialect) {
         world.settle().await;
         world.advance(Duration::from_secs(600)).await;
         world.reconcile().await;
-        let told = world.forge.comment(&world.maintainer, world.repo, number, "/ralph run").await.expect("commented");
+        let command =
+            world.forge.comment(&world.maintainer, world.repo, number, "/ralph run").await.expect("commented");
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
         let reactions: Vec<_> =
-            world.comments(number).into_iter().filter(|c| c.id == told).flat_map(|c| c.reactions).collect();
-        assert!(reactions.iter().any(|r| r.content == "confused"), "it is told so: {reactions:?}");
+            world.comments(number).into_iter().filter(|c| c.id == command).flat_map(|c| c.reactions).collect();
+        assert!(
+            reactions.iter().any(|r| r.content == "confused"),
+            "the command was not marked as rejected: {reactions:?}"
+        );
         // A loop on another issue does not change the pull request.
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -788,8 +800,8 @@ async fn flapping_label_starts_one_loop(dialect: Dialect) {
         }
         world.settle().await;
         assert!(world.all_loops().await.len() <= 1);
-        let said = world.bot_comments().len();
-        assert!(said <= 6, "{said} comments");
+        let count = world.bot_comments().len();
+        assert!(count <= 6, "{count} comments");
         world.run().await;
         let all = world.all_loops().await;
         assert_eq!(all.len(), 1);
@@ -861,7 +873,7 @@ async fn copied_marker_is_ignored(dialect: Dialect) {
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         assert_eq!(world.forge.faults().remaining(), 0);
         for (id, body) in theirs {
-            let now = world.comments(world.issue).into_iter().find(|c| c.id == id).expect("it stands");
+            let now = world.comments(world.issue).into_iter().find(|c| c.id == id).expect("the comment exists");
             assert_eq!((now.body, now.author), (body, Some(world.outsider.id)), "their comment was taken for ours");
         }
         let status: Vec<_> = world.bot_comments().into_iter().filter(|s| s.contains(" status ")).collect();
@@ -934,37 +946,38 @@ mod github_transfers {
     /// See docs/threats.md#p14.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn transferred_issue_ends_its_loop() {
-        let world = World::new(Setup::new(Dialect::GitHub)).await;
-        world.forge.flush().await;
-        world.forge.hooks().hold();
-        world.label().await;
-        let mut moved = None;
-        world.forge.hooks().release(|held| moved = held.iter().find(|one| one.event.0 == "issues").cloned());
-        world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
-        // GitHub sends the delivery to the old repository and answers 404 for the issue there.
-        let mut moved = moved.expect("the label's delivery");
-        let mut body: Value = serde_json::from_str(&moved.body).expect("a body");
-        body["action"] = json!("transferred");
-        body["changes"] = json!({ "new_issue": body["issue"], "new_repository": body["repository"] });
-        moved.body = body.to_string();
-        world.forge.hooks().hold();
-        world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("gone");
-        world.forge.hooks().release(|held| *held = vec![moved]);
-        world.settle().await;
-        let ended = world.the_loop().await;
-        assert_eq!((ended.state, ended.pushed.as_ref()), (LoopState::Closed, None), "{}", ended.why);
-        assert!(ended.why.contains("moved away"), "{}", ended.why);
-        assert!(world.prompts().await.is_empty(), "no agent ran for it");
+        story(Setup::new(Dialect::GitHub), async |world| {
+            world.forge.flush().await;
+            world.forge.hooks().hold();
+            world.label().await;
+            let mut moved = None;
+            world.forge.hooks().release(|held| moved = held.iter().find(|one| one.event.0 == "issues").cloned());
+            world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
+            // GitHub sends the delivery to the old repository and answers 404 for the issue there.
+            let mut moved = moved.expect("the label's delivery");
+            let mut body: Value = serde_json::from_str(&moved.body).expect("a body");
+            body["action"] = json!("transferred");
+            body["changes"] = json!({ "new_issue": body["issue"], "new_repository": body["repository"] });
+            moved.body = body.to_string();
+            world.forge.hooks().hold();
+            world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("gone");
+            world.forge.hooks().release(|held| *held = vec![moved]);
+            world.settle().await;
+            let ended = world.the_loop().await;
+            assert_eq!((ended.state, ended.pushed.as_ref()), (LoopState::Closed, None), "{}", ended.why);
+            assert!(ended.why.contains("moved away"), "{}", ended.why);
+            assert!(world.prompts().await.is_empty(), "no agent ran for it");
 
-        // In the new repository the issue is opened with the label, without a label event.
-        let labels = ["ralph:run"];
-        world.forge.hooks().hold();
-        let (who, title) = (world.maintainer.clone(), "From another repository");
-        world.forge.open_issue(&who, world.repo, title, "It should be 42.", &labels).await.expect("an issue");
-        world.forge.hooks().release(|held| held.retain(|one| !one.body.contains("\"action\":\"labeled\"")));
-        world.settle().await;
-        assert_eq!(world.all_loops().await.len(), 1);
-        world.finish().await;
+            // In the new repository the issue is opened with the label, without a label event.
+            let labels = ["ralph:run"];
+            world.forge.hooks().hold();
+            let (who, title) = (world.maintainer.clone(), "From another repository");
+            world.forge.open_issue(&who, world.repo, title, "It should be 42.", &labels).await.expect("an issue");
+            world.forge.hooks().release(|held| held.retain(|one| !one.body.contains("\"action\":\"labeled\"")));
+            world.settle().await;
+            assert_eq!(world.all_loops().await.len(), 1);
+        })
+        .await;
     }
 }
 
@@ -975,27 +988,28 @@ mod github_bots {
     /// See docs/threats.md#p6.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn bot_account_is_refused_unless_allowed_by_id() {
-        let mut world = World::new(Setup::new(Dialect::GitHub)).await;
-        let bot = world.forge.add_user("triage-ai[bot]", AccountKind::Bot);
-        let near = world.forge.add_user("triage-ai2[bot]", AccountKind::Bot);
-        for one in [&bot, &near] {
-            world.forge.grant(world.repo, one, Access::Admin).expect("granted");
-        }
-        world.forge.label(&bot, world.repo, world.issue, "ralph:run").await.expect("labelled");
-        world.settle().await;
-        assert!(world.all_loops().await.is_empty());
-        world.forge.unlabel(&bot, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
-        world.settle().await;
+        story(Setup::new(Dialect::GitHub), async |world| {
+            let bot = world.forge.add_user("triage-ai[bot]", AccountKind::Bot);
+            let near = world.forge.add_user("triage-ai2[bot]", AccountKind::Bot);
+            for one in [&bot, &near] {
+                world.forge.grant(world.repo, one, Access::Admin).expect("granted");
+            }
+            world.forge.label(&bot, world.repo, world.issue, "ralph:run").await.expect("labelled");
+            world.settle().await;
+            assert!(world.all_loops().await.is_empty());
+            world.forge.unlabel(&bot, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+            world.settle().await;
 
-        world.setup.config = format!("permissions: {{ allow_bots: [{}] }}\n", bot.id);
-        world.restart().await;
-        world.forge.label(&near, world.repo, world.issue, "ralph:run").await.expect("labelled");
-        world.settle().await;
-        assert!(world.all_loops().await.is_empty());
-        world.forge.unlabel(&near, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
-        world.forge.label(&bot, world.repo, world.issue, "ralph:run").await.expect("labelled");
-        world.settle().await;
-        assert_eq!(world.the_loop().await.state, LoopState::Review);
-        world.finish().await;
+            world.setup.config = format!("permissions: {{ allow_bots: [{}] }}\n", bot.id);
+            world.restart().await;
+            world.forge.label(&near, world.repo, world.issue, "ralph:run").await.expect("labelled");
+            world.settle().await;
+            assert!(world.all_loops().await.is_empty());
+            world.forge.unlabel(&near, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+            world.forge.label(&bot, world.repo, world.issue, "ralph:run").await.expect("labelled");
+            world.settle().await;
+            assert_eq!(world.the_loop().await.state, LoopState::Review);
+        })
+        .await;
     }
 }

@@ -62,7 +62,7 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), begun).await.expect("much is to be said");
+        tokio::time::timeout(Duration::from_secs(30), begun).await.expect("comments are pending");
         let comment = world.comment("/ralph guide It is 42.").await;
         let before = changes(world).len();
         let seen = async {
@@ -72,7 +72,7 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
         };
         tokio::time::timeout(Duration::from_secs(30), seen).await.expect("it is seen");
         let since = changes(world).split_off(before);
-        assert!(world.waiting("talk").await > 4, "much is still to be said");
+        assert!(world.waiting("talk").await > 4, "no comments are pending");
         // Beside what was under way when it came.
         assert!(since.len() <= 4, "seen after {since:#?}");
         world.comment("/ralph abort").await;

@@ -10,7 +10,7 @@ use ralph_bot::domain::providers::backends::BackendStatus;
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::harness::{Setup, World, on_one_forge, story};
+use crate::harness::{Setup, World, on_one_forge, prepared_story, story};
 
 on_one_forge!(
     refused_run_continues_on_next_backend,
@@ -70,8 +70,8 @@ async fn refused_run_continues_on_next_backend(dialect: Dialect) {
         assert!(matches!(known.backends["claude"].status, BackendStatus::Parked(_)), "{:?}", known.backends["claude"]);
         let id = done.id.clone();
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-        let told: Vec<_> = booked.iter().map(|call| (call.backend.as_str(), call.outcome.as_deref())).collect();
-        assert_eq!(told, [("claude", Some("limited")), ("mine", Some("finished"))]);
+        let outcomes: Vec<_> = booked.iter().map(|call| (call.backend.as_str(), call.outcome.as_deref())).collect();
+        assert_eq!(outcomes, [("claude", Some("limited")), ("mine", Some("finished"))]);
         // Rules see no error: the run that did the work had none.
         let facts = done.rule_facts("mine", world.clock.now());
         assert_eq!((facts.last_error, facts.consec_errors, facts.error_count), (None, 0, 0));
@@ -86,11 +86,12 @@ async fn crashed_or_hanging_backend_is_replaced_by_next(dialect: Dialect) {
         let config = format!(
             "  bad: {{ type: script, command: {command} }}\npriority: {{ agent: [bad, mine] }}\nlimits: {{ agent_idle: 1s, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
         );
-        let world = World::new(Setup::new(dialect).config(&config)).await;
-        let done = world.run().await;
-        let served: Vec<_> = done.iterations.iter().map(|i| i.served.backend.as_str()).collect();
-        assert_eq!((done.state, served), (LoopState::Review, vec!["bad", "mine"]), "{broken}: {}", done.why);
-        world.finish().await;
+        story(Setup::new(dialect).config(&config), async |world| {
+            let done = world.run().await;
+            let served: Vec<_> = done.iterations.iter().map(|i| i.served.backend.as_str()).collect();
+            assert_eq!((done.state, served), (LoopState::Review, vec!["bad", "mine"]), "{broken}: {}", done.why);
+        })
+        .await;
     }
 }
 
@@ -113,8 +114,8 @@ async fn missing_model_falls_back_to_next_backend(dialect: Dialect) {
         assert_eq!(done.iterations[0].served.model.as_deref(), Some("here"));
         let id = done.id.clone();
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-        let asked: Vec<_> = booked.iter().map(|call| call.model.as_deref()).collect();
-        assert_eq!(asked, [Some("gone"), Some("here")]);
+        let models: Vec<_> = booked.iter().map(|call| call.model.as_deref()).collect();
+        assert_eq!(models, [Some("gone"), Some("here")]);
     })
     .await;
 }
@@ -122,46 +123,48 @@ async fn missing_model_falls_back_to_next_backend(dialect: Dialect) {
 async fn unavailable_scheduled_backend_falls_back(dialect: Dialect) {
     let schedule = "schedule: [{ trigger: { at_iteration: 1 }, action: switch_backend, backend: claude }]\n";
     let config = format!("{}{schedule}{LIMITS}priority: {{ agent: [mine, claude] }}\n", claude(REFUSED));
-    let world = World::new(
+    story(
         Setup::new(dialect)
             .config(&config)
             .agent("echo $RALPH_ITERATION >answer.txt\n[ $RALPH_ITERATION = 3 ] && echo 42 >answer.txt\ntrue\n"),
+        async |world| {
+            let done = world.run().await;
+            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
+            let second = &done.iterations[1].served;
+            assert_eq!(second.backend, "mine");
+            assert!(second.switched.iter().any(|text| text.contains("claude was left")), "{:?}", second.switched);
+        },
     )
     .await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
-    let second = &done.iterations[1].served;
-    assert_eq!(second.backend, "mine");
-    assert!(second.switched.iter().any(|text| text.contains("claude was left")), "{:?}", second.switched);
-    world.finish().await;
 }
 
 /// See docs/faults.md#a12.
 async fn loop_waits_while_all_backends_cool_down(dialect: Dialect) {
-    let mut world = World::without_service(Setup::new(dialect).agent(&printing(REFUSED, "")), false).await;
-    let agent = world.folder.path().join("agent.sh");
-    world.setup.config = format!(
-        "  claude: {{ enabled: true, command: [\"/bin/sh\", \"{}\", \"claude\"] }}\npriority: {{ agent: [claude] }}\n{LIMITS}",
-        agent.display()
-    );
-    world.start().await;
-    world.hook().await;
-    world.comment("/ralph run --backend claude").await;
-    world.settle().await;
-    let waiting = world.the_loop().await;
-    assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 0), "{}", waiting.why);
-    insta::assert_snapshot!("waiting_for_a_provider", world.conversation());
-    // After a restart the loop still waits, and no provider is called.
-    world.restart().await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Waiting);
-    world.write_agent(&printing(WORKED, "echo 42 >answer.txt").replace("exit 1", "exit 0"));
-    world.advance(Duration::from_secs(180)).await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-    assert_eq!(done.spent.cost, Money::from_usd(0.25));
-    world.finish().await;
+    let with_agent = |world: &mut World| {
+        let agent = world.folder.path().join("agent.sh");
+        world.setup.config = format!(
+            "  claude: {{ enabled: true, command: [\"/bin/sh\", \"{}\", \"claude\"] }}\npriority: {{ agent: [claude] }}\n{LIMITS}",
+            agent.display()
+        );
+    };
+    prepared_story(Setup::new(dialect).agent(&printing(REFUSED, "")), with_agent, async |world| {
+        world.comment("/ralph run --backend claude").await;
+        world.settle().await;
+        let waiting = world.the_loop().await;
+        assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 0), "{}", waiting.why);
+        insta::assert_snapshot!("waiting_for_a_provider", world.conversation());
+        // After a restart the loop still waits, and no provider is called.
+        world.restart().await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Waiting);
+        world.write_agent(&printing(WORKED, "echo 42 >answer.txt").replace("exit 1", "exit 0"));
+        world.advance(Duration::from_secs(180)).await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(done.spent.cost, Money::from_usd(0.25));
+    })
+    .await;
 }
 
 async fn logged_out_backend_needs_a_person(dialect: Dialect) {
@@ -225,8 +228,8 @@ async fn estimated_cost_is_marked(dialect: Dialect) {
     story(Setup::new(dialect).config(&config), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.cost), (LoopState::Review, Money::from_usd(0.15)), "{}", done.why);
-        for told in ["second (small)", "The cost is estimated from published prices"] {
-            assert!(world.bot_commented(told), "{told}: {:#?}", world.bot_comments());
+        for text in ["second (small)", "The cost is estimated from published prices"] {
+            assert!(world.bot_commented(text), "{text}: {:#?}", world.bot_comments());
         }
         let pull = world.the_pull().await;
         assert!(pull.body.contains("$0.15 (second about $0.15)"), "{}", pull.body);
@@ -311,9 +314,9 @@ async fn session_events_are_searchable(dialect: Dialect) {
         world.settle().await;
         // What a loop came to tells of them.
         let id = held.id.clone();
-        let told = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("read").pop();
-        let told = told.expect("a summary");
-        assert!(told.decisions.iter().any(|line| line.contains("intervention: ")), "{told:#?}");
+        let summary = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("read").pop();
+        let summary = summary.expect("a summary");
+        assert!(summary.decisions.iter().any(|line| line.contains("intervention: ")), "{summary:#?}");
     })
     .await;
 }
@@ -347,25 +350,25 @@ async fn spent_daily_budget_resumes_next_day(dialect: Dialect) {
         let waiting = world.the_loop().await;
         assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 2), "{}", waiting.why);
         assert!(waiting.why.contains("the service's budget for the day is $0.60"), "{}", waiting.why);
-        assert!(waiting.why.contains("it goes on by itself at 2026-09-22 00:00 UTC"), "{}", waiting.why);
+        assert!(waiting.why.contains("the wait ends at 2026-09-22 00:00 UTC"), "{}", waiting.why);
         assert!(
             world.bot_commented("Waiting until 2026-09-22 00:00 UTC") && world.bot_commented("no action is needed")
         );
-        assert!(world.escalations().is_empty(), "nobody is asked for anything");
+        assert!(world.escalations().is_empty(), "an escalation was opened for a wait");
         assert_eq!(world.state_labels(), ["waiting"]);
         // A restart forgets nothing, and money does not come back before the day is over.
         world.restart().await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Waiting);
-        let left = 1_790_035_200_000 - world.clock.now().0;
-        world.advance(Duration::from_millis(u64::try_from(left - 1_000).expect("the day is not over"))).await;
+        let until_midnight = 1_790_035_200_000 - world.clock.now().0;
+        world.advance(Duration::from_millis(u64::try_from(until_midnight - 1_000).expect("the day is not over"))).await;
         assert_eq!(world.the_loop().await.state, LoopState::Waiting);
         world.advance(Duration::from_secs(1)).await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 3), "{}", done.why);
         assert!(done.why.contains("iterations"), "{}", done.why);
-        let told = world.bot_comments().iter().filter(|text| text.contains("Waiting until")).count();
-        assert_eq!(told, 1, "{:#?}", world.bot_comments());
+        let notices = world.bot_comments().iter().filter(|text| text.contains("Waiting until")).count();
+        assert_eq!(notices, 1, "{:#?}", world.bot_comments());
         world.comment("/ralph abort").await;
         world.settle().await;
     })
@@ -376,15 +379,20 @@ async fn long_wait_is_reported_once(dialect: Dialect) {
     let refused = REFUSED.replace("try again in 90s", "try again in 40 minutes");
     let config = format!("{}priority: {{ agent: [claude] }}\n{LIMITS}", claude(&refused));
     story(Setup::new(dialect).config(&config), async |world| {
-        let told = |world: &World| world.bot_comments().iter().filter(|text| text.contains("@mira")).count();
+        let mentions = |world: &World| world.bot_comments().iter().filter(|text| text.contains("@mira")).count();
         world.comment("/ralph run --backend claude").await;
         world.settle().await;
-        assert_eq!((world.the_loop().await.state, told(world)), (LoopState::Waiting, 0), "{:#?}", world.bot_comments());
+        assert_eq!(
+            (world.the_loop().await.state, mentions(world)),
+            (LoopState::Waiting, 0),
+            "{:#?}",
+            world.bot_comments()
+        );
         // The provider refuses again and again: by now more than an hour in all.
         for _ in 0..3 {
             world.advance(Duration::from_secs(45 * 60)).await;
             assert_eq!(
-                (world.the_loop().await.state, told(world)),
+                (world.the_loop().await.state, mentions(world)),
                 (LoopState::Waiting, 1),
                 "{:#?}",
                 world.bot_comments()
@@ -451,7 +459,7 @@ async fn session_continues_until_full(dialect: Dialect) {
         // The CLI adds up over a session; each iteration is booked with what it cost itself.
         assert!(done.iterations.iter().all(|i| i.cost == Money::from_usd(0.2)), "{:?}", done.spent);
         assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1900));
-        assert!(done.iterations.iter().all(|i| i.tools == ["Edit"]), "what is learnt says with which tools");
+        assert!(done.iterations.iter().all(|i| i.tools == ["Edit"]), "the tools of an iteration were not recorded");
         // The context block is for fresh sessions.
         let prompts = world.prompts().await;
         let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Run by claude")).collect();
@@ -477,7 +485,10 @@ async fn model_change_and_retry_start_new_session(dialect: Dialect) {
         world.comment("/ralph resume --max-iterations 6").await;
         let before =
             world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == LoopStep::Agent).await;
-        assert!(before.session.is_some_and(|left| left.model.as_deref() == Some("small")), "it would go on");
+        assert!(
+            before.session.is_some_and(|session| session.model.as_deref() == Some("small")),
+            "the session would not continue"
+        );
         world.comment("/ralph retry").await;
         world.settle().await;
         let done = world.the_loop().await;
@@ -515,8 +526,8 @@ async fn lost_session_costs_no_iteration(dialect: Dialect) {
         assert_eq!(calls_of(world).await, ["fresh", "fresh"]);
         let (id, of) = (done.id.clone(), done.id.clone());
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-        let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
-        assert_eq!(told, [(1, Some("finished")), (2, Some("ended")), (2, Some("finished"))]);
+        let outcomes: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
+        assert_eq!(outcomes, [(1, Some("finished")), (2, Some("ended")), (2, Some("finished"))]);
         assert!(done.iterations[1].served.switched.is_empty() && done.iterations[1].agent_problem.is_empty());
         let known = world.engine().store.read(calls::state).await.expect("a state");
         assert_eq!(known.backends["claude"].consecutive_errors, 0, "that is no error of the backend");
@@ -543,8 +554,8 @@ async fn overlong_session_costs_no_iteration(dialect: Dialect) {
         assert_eq!(calls_of(world).await, ["fresh", "fresh"]);
         let id = done.id.clone();
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-        let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
-        assert_eq!(told, [(1, Some("finished")), (2, Some("limited")), (2, Some("finished"))]);
+        let outcomes: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
+        assert_eq!(outcomes, [(1, Some("finished")), (2, Some("limited")), (2, Some("finished"))]);
         let known = world.engine().store.read(calls::state).await.expect("a state");
         assert!(known.backends["claude"].is_active(), "{:?}", known.backends["claude"]);
         world.comment("/ralph abort").await;
@@ -622,22 +633,24 @@ async fn run_over_budget_is_stopped(dialect: Dialect) {
         let config = format!(
             "  {backend}, command: {command} }}\npriority: {{ agent: [{name}] }}\nlimits: {{ cost_usd: 2, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
         );
-        let world = World::new(Setup::new(dialect).config(&config)).await;
-        let stopped = tokio::time::timeout(Duration::from_secs(200), world.run()).await.expect("not to its own end");
-        assert_eq!(stopped.state, LoopState::LimitReached, "{name}: {}", stopped.why);
-        assert_eq!(
-            (stopped.spent.iterations, stopped.spent.cost),
-            (1, Money(cost)),
-            "{name}: {:?}",
-            stopped.iterations
-        );
-        assert_eq!(stopped.iterations[0].served.estimated, name == "claude");
-        let id = stopped.id.clone();
-        let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-        assert_eq!(booked.iter().map(|call| call.cost).collect::<Vec<_>>(), [Money(cost)], "{name}: booked once");
-        world.comment("/ralph abort").await;
-        world.settle().await;
-        world.finish().await;
+        story(Setup::new(dialect).config(&config), async |world| {
+            let stopped =
+                tokio::time::timeout(Duration::from_secs(200), world.run()).await.expect("not to its own end");
+            assert_eq!(stopped.state, LoopState::LimitReached, "{name}: {}", stopped.why);
+            assert_eq!(
+                (stopped.spent.iterations, stopped.spent.cost),
+                (1, Money(cost)),
+                "{name}: {:?}",
+                stopped.iterations
+            );
+            assert_eq!(stopped.iterations[0].served.estimated, name == "claude");
+            let id = stopped.id.clone();
+            let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+            assert_eq!(booked.iter().map(|call| call.cost).collect::<Vec<_>>(), [Money(cost)], "{name}: booked once");
+            world.comment("/ralph abort").await;
+            world.settle().await;
+        })
+        .await;
     }
 }
 
@@ -659,16 +672,17 @@ async fn changes_of_refused_run_are_kept_after_tool_use(dialect: Dialect) {
         );
         let agent = "echo 42 >answer.txt\nls >seen.txt\n\
                      grep -c 'Another agent began this iteration' \"$RALPH_PROMPT_FILE\" >told.txt\n";
-        let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
-        let done = world.run().await;
-        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-        assert_eq!(done.iterations[0].served.backend, "mine");
-        let seen = world.file(&done.branch, "seen.txt").await.expect("it looked");
-        assert_eq!(seen.lines().any(|file| file == "half.txt"), kept, "{tools}: {seen}");
-        assert_eq!(world.file(&done.branch, "half.txt").await.is_some(), kept, "{tools}");
-        let told = world.file(&done.branch, "told.txt").await.expect("it looked");
-        assert_eq!(told.trim(), if kept { "1" } else { "0" }, "{tools}");
-        world.finish().await;
+        story(Setup::new(dialect).config(&config).agent(agent), async |world| {
+            let done = world.run().await;
+            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+            assert_eq!(done.iterations[0].served.backend, "mine");
+            let seen = world.file(&done.branch, "seen.txt").await.expect("it looked");
+            assert_eq!(seen.lines().any(|file| file == "half.txt"), kept, "{tools}: {seen}");
+            assert_eq!(world.file(&done.branch, "half.txt").await.is_some(), kept, "{tools}");
+            let announced = world.file(&done.branch, "told.txt").await.expect("it looked");
+            assert_eq!(announced.trim(), if kept { "1" } else { "0" }, "{tools}");
+        })
+        .await;
     }
 }
 
@@ -690,8 +704,8 @@ async fn agent_queries_session_memory(dialect: Dialect) {
     story(Setup::new(dialect).isolated().config(&config), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        let heard = world.file(&done.branch, "heard.txt").await.expect("it asked");
-        assert!(heard.contains("The walrus sleeps.") && heard.contains("iteration 1"), "{heard}");
+        let answers = world.file(&done.branch, "heard.txt").await.expect("it asked");
+        assert!(answers.contains("The walrus sleeps.") && answers.contains("iteration 1"), "{answers}");
         // It named neither a cost nor a model for its tokens.
         let unpriced: Vec<_> = done.iterations.iter().map(|iteration| iteration.served.unpriced).collect();
         assert_eq!(unpriced, [true, false]);

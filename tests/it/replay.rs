@@ -25,7 +25,7 @@ async fn ralph(folder: &Path, arguments: &[&str]) -> Output {
     command.current_dir(folder).env_remove("RALPH_CONFIG").args(arguments).output().await.expect("it starts")
 }
 
-fn said(bytes: &[u8]) -> String {
+fn utf8(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -34,28 +34,28 @@ async fn trace_is_replayed_as_json_lines_without_terminal() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("stuck.jsonl"), stuck()).expect("written");
     let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--summary"]).await;
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", utf8(&output.stderr));
     let lines: Vec<Value> =
-        said(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        utf8(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 9);
     assert_eq!(lines[4]["interventions"][0]["level"], "redirect");
     assert_eq!((lines[4]["strategy"].as_str(), lines[4]["status"].as_str()), (Some("pivot"), Some("warning")));
     assert_eq!(lines[8]["ended"]["by"], "pause");
 
     let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--plot", "stuck.svg", "--json"]).await;
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", utf8(&output.stderr));
     assert!(std::fs::read_to_string(folder.path().join("stuck.svg")).expect("a chart").ends_with("</svg>\n"));
 
     // Settings decide: without the detection nothing is found.
     std::fs::write(folder.path().join("off.yaml"), "oversight: {stuck: {enabled: false}}\n").expect("written");
     let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--json", "--config", "off.yaml"]).await;
-    assert!(!said(&output.stdout).contains("\"stuck\""), "{}", said(&output.stdout));
+    assert!(!utf8(&output.stdout).contains("\"stuck\""), "{}", utf8(&output.stdout));
 
     // The file of a service that lies beside sets no thresholds: nothing is different.
     let before = ralph(folder.path(), &["replay", "stuck.jsonl", "--json"]).await;
     std::fs::write(folder.path().join("ralph-control.yaml"), "forges: []\nlimits: {iterations: 5}\n").expect("written");
     let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--json"]).await;
-    assert_eq!((output.status.code(), &output.stdout), (Some(0), &before.stdout), "{}", said(&output.stderr));
+    assert_eq!((output.status.code(), &output.stdout), (Some(0), &before.stdout), "{}", utf8(&output.stderr));
 
     // Figures that cannot be are put right, and that is said.
     let odd = "{\"iteration\":1,\"completion\":-3,\"quality\":17}\n{\"iteration\":2,\"errors\":-1}\n";
@@ -63,7 +63,7 @@ async fn trace_is_replayed_as_json_lines_without_terminal() {
     let output = ralph(folder.path(), &["replay", "odd.jsonl"]).await;
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(
-        said(&output.stderr),
+        utf8(&output.stderr),
         "warning: odd.jsonl: 2 figures of iteration 1 were out of range and were put right.\n\
          warning: odd.jsonl: One figure of iteration 2 was out of range and was put right.\n"
     );
@@ -71,7 +71,7 @@ async fn trace_is_replayed_as_json_lines_without_terminal() {
 
     std::fs::write(folder.path().join("on.yaml"), "").expect("written");
     let output = ralph(folder.path(), &["replay", ".", "--compare", "on.yaml", "off.yaml", "--json"]).await;
-    let last = said(&output.stdout).lines().last().map(str::to_owned).expect("a line");
+    let last = utf8(&output.stdout).lines().last().map(str::to_owned).expect("a line");
     let sum: Value = serde_json::from_str(&last).expect("JSON");
     assert_eq!((sum["a"]["loops"].as_u64(), sum["a"]["healthy"].as_u64()), (Some(1), Some(0)));
     assert!(sum["a"]["saved"].as_u64() >= sum["b"]["saved"].as_u64(), "{sum}");
@@ -92,14 +92,14 @@ async fn stored_loop_is_replayed_by_id() {
         command.args(["replay", id, "--json", "--summary"]).output().await.expect("it starts")
     };
     let output = run(done.id.as_str()).await;
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", utf8(&output.stderr));
     let lines: Vec<Value> =
-        said(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        utf8(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), done.records().len() + 1);
     assert_eq!(lines.last().expect("a summary")["ended"]["by"], "finished");
     let output = run("r-9-zzzzzz").await;
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output.stderr).contains("there is no loop r-9-zzzzzz"), "{}", said(&output.stderr));
+    assert!(utf8(&output.stderr).contains("there is no loop r-9-zzzzzz"), "{}", utf8(&output.stderr));
     process.kill().await.expect("stopped");
 }
 
@@ -120,8 +120,8 @@ async fn stored_loop_is_audited() {
         let mut command = command(env!("CARGO_BIN_EXE_ralph-bot"));
         command.current_dir(folder).env_remove("RALPH_CONFIG").envs(service.world.environment());
         let output = command.args(arguments).output().await.expect("it starts");
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", said(&output.stderr));
-        said(&output.stdout)
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", utf8(&output.stderr));
+        utf8(&output.stdout)
     };
     let counts = held.supervision.as_ref().expect("it was judged").overseer.clone();
     let redirects = counts.interventions[&InterventionLevel::Redirect];
@@ -201,8 +201,8 @@ async fn invalid_trace_is_reported_with_file_and_line() {
     ];
     for (arguments, reason) in cases {
         let output = ralph(folder.path(), arguments).await;
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output.stdout));
-        assert!(said(&output.stderr).contains(reason), "{arguments:?}: {}", said(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", utf8(&output.stdout));
+        assert!(utf8(&output.stderr).contains(reason), "{arguments:?}: {}", utf8(&output.stderr));
         assert!(output.stdout.is_empty());
     }
 }

@@ -70,7 +70,8 @@ async fn repository_limits_are_enforced(dialect: Dialect) {
         let second = of(other);
         assert_eq!((second.state, second.spent.cost.usd()), (LoopState::Waiting, 0.0), "{}", second.why);
         assert!(second.why.contains("$1.00") && second.why.contains("repository"), "{}", second.why);
-        let status: Vec<_> = world.bot_comments().into_iter().filter(|said| said.contains(" status ")).collect();
+        let status: Vec<_> =
+            world.bot_comments().into_iter().filter(|comments| comments.contains(" status ")).collect();
         assert!(status[0].contains("50 is above the operator's limit; 10 stands"), "{}", status[0]);
 
         for (after, most) in [(0, 6), (61, 8), (61, 8)] {
@@ -113,15 +114,17 @@ async fn junit_reports_are_counted(dialect: Dialect) {
     let mut in_issue = setup.clone().without(".ralph.yml");
     in_issue.body = "```ralph\nchecks:\n  - { command: sh check.sh, junit: reports/all.xml }\n```\n".into();
     for setup in [setup.file(".ralph.yml", file), in_issue] {
-        let world = World::new(setup).await;
-        let done = world.run().await;
-        assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let counts = |passing, failing| Some(TestCounts { passing, failing, skipped: 0 });
-        assert_eq!(done.baseline.as_ref().and_then(|report| report.tests()), counts(1, 2));
-        let told: Vec<_> = done.iterations.iter().map(|i| (i.checks.tests(), i.completion.whole_percent())).collect();
-        assert_eq!(told, [(counts(2, 1), 50), (counts(3, 0), 100)]);
-        assert!(world.bot_commented("2 passed, 1 failed"), "{:#?}", world.bot_comments());
-        world.finish().await;
+        story(setup, async |world| {
+            let done = world.run().await;
+            assert_eq!(done.state, LoopState::Review, "{}", done.why);
+            let counts = |passing, failing| Some(TestCounts { passing, failing, skipped: 0 });
+            assert_eq!(done.baseline.as_ref().and_then(|report| report.tests()), counts(1, 2));
+            let results: Vec<_> =
+                done.iterations.iter().map(|i| (i.checks.tests(), i.completion.whole_percent())).collect();
+            assert_eq!(results, [(counts(2, 1), 50), (counts(3, 0), 100)]);
+            assert!(world.bot_commented("2 passed, 1 failed"), "{:#?}", world.bot_comments());
+        })
+        .await;
     }
 }
 
@@ -184,9 +187,9 @@ async fn checks_are_detected_when_none_are_configured(dialect: Dialect) {
     story(with_makefile(dialect), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.checks_from), (LoopState::Review, Some(CheckSource::Detected)), "{}", done.why);
-        let said = world.bot_comments();
+        let comments = world.bot_comments();
         let row = "| `make test` | exit code 0 | detected from the repository's files |";
-        assert!(said[0].contains(row), "{said:#?}");
+        assert!(comments[0].contains(row), "{comments:#?}");
     })
     .await;
 }
@@ -195,16 +198,17 @@ async fn check_detection_can_be_disabled(dialect: Dialect) {
     let by_operator = with_makefile(dialect).config("checks: { detect: false }");
     let by_file = with_makefile(dialect).file(".ralph.yml", "detect: false\n");
     for setup in [by_operator, by_file] {
-        let world = World::new(setup).await;
-        let asked = world.run().await;
-        assert_eq!((asked.state, asked.checks.len()), (LoopState::NeedsCriteria, 0), "{}", asked.why);
-        assert!(
-            world.bot_commented("/ralph run --check") && !world.bot_commented("Makefile"),
-            "{:?}",
-            world.bot_comments()
-        );
-        assert!(asked.iterations.is_empty());
-        world.finish().await;
+        story(setup, async |world| {
+            let stopped = world.run().await;
+            assert_eq!((stopped.state, stopped.checks.len()), (LoopState::NeedsCriteria, 0), "{}", stopped.why);
+            assert!(
+                world.bot_commented("/ralph run --check") && !world.bot_commented("Makefile"),
+                "{:?}",
+                world.bot_comments()
+            );
+            assert!(stopped.iterations.is_empty());
+        })
+        .await;
     }
 }
 
@@ -250,8 +254,11 @@ async fn every_repository_setting_takes_effect(dialect: Dialect) {
         let pull = world.the_pull().await;
         let requested = &pull.pull.as_ref().expect("a pull request").requested;
         assert!(requested.len() == 2 && requested.contains(&nora.id), "{requested:?}");
-        let says = world.bot_comments();
-        assert!(says.len() == 2 && says.iter().all(|said| !said.contains(" iteration/")), "{says:#?}");
+        let comments = world.bot_comments();
+        assert!(
+            comments.len() == 2 && comments.iter().all(|comments| !comments.contains(" iteration/")),
+            "{comments:#?}"
+        );
         world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Merged);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState};
-use ralph_bot::domain::model::ids::Number;
 use ralph_bot::domain::supervision::oversight::{AuditEvent, DetectionKind, InterventionLevel};
 use ralph_bot::store::audit;
 
@@ -44,13 +43,6 @@ fn levels(current: &Loop) -> BTreeSet<InterventionLevel> {
     judged.flat_map(|judged| &judged.found).map(|found| found.level).collect()
 }
 
-/// Labels of an issue, sorted.
-fn labels(world: &World, number: Number) -> Vec<String> {
-    let mut labels = world.forge.labels(world.repo, number);
-    labels.sort();
-    labels
-}
-
 async fn trail(world: &World) -> Vec<AuditEvent> {
     let id = world.the_loop().await.id;
     let lines = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("the trail");
@@ -59,12 +51,12 @@ async fn trail(world: &World) -> Vec<AuditEvent> {
 
 async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
     story(stuck(dialect), async |world| {
-        let held = world.run().await;
-        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
+        let stopped = world.run().await;
+        assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
         assert!(
-            levels(&held).is_superset(&[InterventionLevel::Redirect, InterventionLevel::Pause].into()),
+            levels(&stopped).is_superset(&[InterventionLevel::Redirect, InterventionLevel::Pause].into()),
             "{:?}",
-            levels(&held)
+            levels(&stopped)
         );
         // The order was in a prompt, with its evidence, once.
         let prompts = world.prompts().await;
@@ -85,7 +77,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert!(world.prompts().await.last().is_some_and(|prompt| prompt.contains("It is forty two.")));
-        assert!(world.escalations().is_empty(), "it closes itself");
+        assert!(world.escalations().is_empty(), "the escalation is still open");
         insta::assert_snapshot!("stuck_loop_is_resumed", world.conversation());
         let events = trail(world).await;
         for event in [AuditEvent::Intervened, AuditEvent::Escalated, AuditEvent::Resumed] {
@@ -104,18 +96,18 @@ async fn paused_loop_runs_no_agent_after_crashes(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         world.label().await;
         // The service ends between the decision and everything that follows from it.
-        let held = world.settle_until("the pause", |l| l.state == LoopState::Paused).await;
-        assert!(world.escalations().is_empty(), "nobody was told yet");
+        let stopped = world.settle_until("the pause", |l| l.state == LoopState::Paused).await;
+        assert!(world.escalations().is_empty(), "the escalation was opened too early");
         let prompts = world.prompts().await.len();
         world.restart().await;
         world.recover().await;
         world.reconcile().await;
         world.settle().await;
         let after = world.the_loop().await;
-        assert_eq!((after.state, after.spent.iterations), (LoopState::Paused, held.spent.iterations));
+        assert_eq!((after.state, after.spent.iterations), (LoopState::Paused, stopped.spent.iterations));
         assert_eq!(world.prompts().await.len(), prompts, "no agent ran");
-        assert_eq!(world.escalations().len(), 1, "people are told all the same");
-        assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "still in force");
+        assert_eq!(world.escalations().len(), 1, "the pause was not escalated");
+        assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "the pause is not in force");
     })
     .await;
 }
@@ -136,20 +128,20 @@ async fn killed_when_held(setup: Setup, state: LoopState) {
     service.world.label().await;
     let died = child.wait().await.expect("it is our child");
     assert!(was_killed(died), "{died}\n{}", service.log());
-    let held = service.newest().await.expect("the loop");
-    assert_eq!(held.state, state, "{}", held.why);
-    assert!(service.world.escalations().is_empty(), "nobody was told yet");
+    let stopped = service.newest().await.expect("the loop");
+    assert_eq!(stopped.state, state, "{}", stopped.why);
+    assert!(service.world.escalations().is_empty(), "the escalation was opened too early");
     let mut child = service.spawn("all", None);
     service.until("the escalation", async || service.world.escalations().len() == 1).await;
     service.wait_until_idle().await;
     let after = service.newest().await.expect("the loop");
-    assert_eq!((after.state, after.spent.iterations), (state, held.spent.iterations));
-    assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "still in force");
+    assert_eq!((after.state, after.spent.iterations), (state, stopped.spent.iterations));
+    assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "the pause is not in force");
     // Each run leaves its prompt behind.
-    let logs = service.world.folder.path().join("data/logs").join(held.id.as_str());
+    let logs = service.world.folder.path().join("data/logs").join(stopped.id.as_str());
     let names = std::fs::read_dir(logs).expect("logs").flatten().map(|entry| entry.file_name());
     let prompts = names.filter(|name| name.to_string_lossy().ends_with(".prompt.md")).count();
-    assert_eq!(prompts, held.spent.iterations as usize, "no agent ran after the decision\n{}", service.log());
+    assert_eq!(prompts, stopped.spent.iterations as usize, "no agent ran after the decision\n{}", service.log());
     stop(&mut child).await;
     service.finish().await;
 }
@@ -158,20 +150,22 @@ async fn pending_guidance_survives_restart(dialect: Dialect) {
     // Runs that change nothing are warned of, and then the agent is to take another approach.
     story(Setup::new(dialect).agent(":\n").config(MANY), async |world| {
         world.label().await;
-        for sort in ["WARNING: ", "OVERRIDE: "] {
-            let says =
-                |l: &Loop| l.course.as_ref().is_some_and(|c| c.directives.iter().any(|text| text.starts_with(sort)));
-            let decided = world.settle_until(sort, says).await;
-            let told = world.prompts().await.len();
+        for level in ["WARNING: ", "OVERRIDE: "] {
+            let has_directive =
+                |l: &Loop| l.course.as_ref().is_some_and(|c| c.directives.iter().any(|text| text.starts_with(level)));
+            let decided = world.settle_until(level, has_directive).await;
+            let before = world.prompts().await.len();
             // The service ends between the decision and the run whose prompt contains it.
             world.restart().await;
-            world.settle_until("the next run", |l| l.spent.iterations > decided.spent.iterations || !says(l)).await;
+            world
+                .settle_until("the next run", |l| l.spent.iterations > decided.spent.iterations || !has_directive(l))
+                .await;
             let prompts = world.prompts().await;
-            assert_eq!(prompts.len(), told + 1, "one run followed");
-            let line = prompts[told].lines().find(|line| line.starts_with(sort));
+            assert_eq!(prompts.len(), before + 1, "one run followed");
+            let line = prompts[before].lines().find(|line| line.starts_with(level));
             let directives = decided.course.expect("what it is to be told").directives;
-            let word = directives.iter().find(|text| text.starts_with(sort)).expect("of this sort");
-            assert_eq!(line, word.lines().next(), "{}", prompts[told]);
+            let directive = directives.iter().find(|text| text.starts_with(level)).expect("of this sort");
+            assert_eq!(line, directive.lines().next(), "{}", prompts[before]);
         }
         world.settle().await;
     })
@@ -188,7 +182,7 @@ async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
         // Without an answer for a day there is one reminder.
         let day = Duration::from_secs(24 * 3600);
         world.advance(day - Duration::from_secs(60)).await;
-        assert!(world.bot_comments_on(escalation).is_empty(), "not yet");
+        assert!(world.bot_comments_on(escalation).is_empty(), "the reminder was posted too early");
         world.advance(Duration::from_secs(120)).await;
         insta::assert_snapshot!("reminder", world.conversation_on(escalation));
         world.advance(3 * day).await;
@@ -196,22 +190,22 @@ async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
         // Later pauses with the same cause are added to the open escalation.
         world.comment("/ralph resume Look again.").await;
         world.stop_at("the next run", |l| l.state == LoopState::Running).await;
-        assert!(world.escalations().is_empty(), "it closes itself");
+        assert!(world.escalations().is_empty(), "the escalation is still open");
         world.forge.reopen_issue(&world.maintainer, world.repo, escalation).await.expect("opened again");
         world.settle().await;
-        let held = world.the_loop().await;
-        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-        assert_eq!(world.escalations(), [escalation], "no other issue");
-        let said = world.bot_comments_on(escalation);
-        let again = said.last().expect("a comment");
-        assert!(again.contains("is paused and needs a decision:** ") && !again.contains("No reply"), "{said:#?}");
+        let stopped = world.the_loop().await;
+        assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
+        assert_eq!(world.escalations(), [escalation], "another escalation was opened");
+        let comments = world.bot_comments_on(escalation);
+        let newest = comments.last().expect("a comment");
+        assert!(newest.contains("is paused and needs a decision:** ") && !newest.contains("No reply"), "{comments:#?}");
     })
     .await;
 }
 
 async fn manually_closed_escalation_stays_closed(dialect: Dialect) {
     story(stuck(dialect), async |world| {
-        let held = world.run().await;
+        let stopped = world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.issue_of(escalation).body.contains("Closing this issue does not change the loop."));
         world.forge.close_issue(&world.maintainer, world.repo, escalation).await.expect("closed");
@@ -232,7 +226,7 @@ async fn manually_closed_escalation_stays_closed(dialect: Dialect) {
         world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
         world.settle().await;
         let done = world.the_loop().await;
-        assert_eq!((done.id, done.state), (held.id, LoopState::Review), "{}", done.why);
+        assert_eq!((done.id, done.state), (stopped.id, LoopState::Review), "{}", done.why);
     })
     .await;
 }
@@ -252,15 +246,15 @@ fn strict(dialect: Dialect) -> Setup {
 
 async fn best_iteration_is_restored(dialect: Dialect) {
     story(worse(dialect), async |world| {
-        let held = world.run().await;
-        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-        assert!(held.why.contains("A check that passed now fails"), "{}", held.why);
-        assert_eq!(held.current().and_then(|last| last.restored_to), Some(1), "{:?}", held.current());
+        let stopped = world.run().await;
+        assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
+        assert!(stopped.why.contains("A check that passed now fails"), "{}", stopped.why);
+        assert_eq!(stopped.current().and_then(|last| last.restored_to), Some(1), "{:?}", stopped.current());
         // The forge's branch has the best files, and every commit that led there.
-        assert_eq!(world.file(&held.branch, "work.txt").await.as_deref(), Some("good\n"));
-        assert_eq!(world.file(&held.branch, "kept.txt").await.as_deref(), Some("kept\n"));
-        assert_eq!(held.pushed, held.head);
-        let log = world.git(&["log", "--format=%s", &held.branch]);
+        assert_eq!(world.file(&stopped.branch, "work.txt").await.as_deref(), Some("good\n"));
+        assert_eq!(world.file(&stopped.branch, "kept.txt").await.as_deref(), Some("kept\n"));
+        assert_eq!(stopped.pushed, stopped.head);
+        let log = world.git(&["log", "--format=%s", &stopped.branch]);
         assert!(log.starts_with("ralph: back to the state of iteration 1\n"), "{log}");
         assert!(log.matches("ralph: iteration").count() >= 2, "{log}");
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
@@ -284,9 +278,12 @@ async fn concurrent_answers_are_applied_once(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let resumed = trail(world).await.into_iter().filter(|event| *event == AuditEvent::Resumed).count();
-        assert_eq!(resumed, 1, "the second found it under way");
-        let says = [world.bot_comments(), world.bot_comments_on(escalation)].concat();
-        assert!(says.iter().any(|text| text.contains("there is nothing to resume")), "the other is told: {says:#?}");
+        assert_eq!(resumed, 1, "the loop was resumed twice");
+        let comments = [world.bot_comments(), world.bot_comments_on(escalation)].concat();
+        assert!(
+            comments.iter().any(|text| text.contains("there is nothing to resume")),
+            "the other is told: {comments:#?}"
+        );
     })
     .await;
 }
@@ -311,20 +308,20 @@ async fn answer_after_the_end_is_rejected(dialect: Dialect) {
 async fn thresholds_merge_operator_and_repository_files(dialect: Dialect) {
     // The operator disables the detection: no escalation before the limit.
     let quiet = "limits: { iterations: 6, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { stuck: { enabled: false }, resource_burn: { enabled: false } }";
-    let world = World::new(Setup::new(dialect).agent(STUCK).config(quiet)).await;
-    let stopped = world.run().await;
-    assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
-    world.finish().await;
+    story(Setup::new(dialect).agent(STUCK).config(quiet), async |world| {
+        let stopped = world.run().await;
+        assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
+    })
+    .await;
     // The repository makes it more patient: it is noticed later.
-    let hasty = World::new(stuck(dialect)).await;
-    let early = hasty.run().await.spent.iterations;
-    hasty.finish().await;
+    let early = story(stuck(dialect), async |hasty| hasty.run().await.spent.iterations).await;
     let file = "checks:\n  - name: answer\n    run: sh check.sh\noversight: { climb_after: 6, stuck: { critical_error_count: 90, window: 95 } }\n";
     let limits = format!("limits: {{ iterations: {}, comments_per_hour: 1000, comments_per_day: 1000 }}", early + 1);
-    let patient = World::new(Setup::new(dialect).agent(STUCK).file(".ralph.yml", file).config(&limits)).await;
-    let held = patient.run().await;
-    assert_eq!(held.spent.iterations, early + 1, "{}", held.why);
-    patient.finish().await;
+    story(Setup::new(dialect).agent(STUCK).file(".ralph.yml", file).config(&limits), async |patient| {
+        let stopped = patient.run().await;
+        assert_eq!(stopped.spent.iterations, early + 1, "{}", stopped.why);
+    })
+    .await;
 }
 
 async fn hopeless_loop_ends(dialect: Dialect) {
@@ -335,8 +332,7 @@ async fn hopeless_loop_ends(dialect: Dialect) {
         let found = ended.judged().and_then(|judged| judged.found.first()).map(|found| (found.kind, found.level));
         assert_eq!(found, Some((DetectionKind::Regression, InterventionLevel::Abort)));
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-        assert!(world.issue_of(escalation).title.starts_with(&format!("ralph stopped work on #{}: ", world.issue)));
-        assert_eq!(labels(world, escalation), ["blocking", "emergency", "ralph:escalation"]);
+        insta::assert_snapshot!("hopeless_loop", world.conversation_on(escalation));
         assert!(world.file(&ended.branch, "work.txt").await.is_some(), "the work is saved");
     })
     .await;
@@ -358,14 +354,15 @@ async fn steady_loop_without_test_counts_triggers_nothing(dialect: Dialect) {
 }
 
 /// Completion percentages of a loop that adds a line in each iteration until its check passes at this number of lines.
-async fn steady(dialect: Dialect, says: &str, lines: u32) -> Vec<u8> {
-    let check = format!("n=$(wc -l <answer.txt)\n{says}test \"$n\" -ge {lines}\n");
+async fn steady(dialect: Dialect, script: &str, lines: u32) -> Vec<u8> {
+    let check = format!("n=$(wc -l <answer.txt)\n{script}test \"$n\" -ge {lines}\n");
     let setup = Setup::new(dialect).agent("echo another >>answer.txt\n").file("check.sh", &check);
-    let world = World::new(setup.config(MANY)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, lines - 1), "{}", done.why);
-    assert!(world.escalations().is_empty());
-    let rows = done.iterations.iter().map(|iteration| iteration.completion.whole_percent()).collect();
-    world.finish().await;
-    rows
+    story(setup.config(MANY), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, lines - 1), "{}", done.why);
+        assert!(world.escalations().is_empty());
+        let rows = done.iterations.iter().map(|iteration| iteration.completion.whole_percent()).collect();
+        rows
+    })
+    .await
 }

@@ -14,7 +14,7 @@ use tokio::process::Child;
 use crate::harness::on_both_forges;
 use crate::harness::parts::setting;
 use crate::harness::service::{Service, stop};
-use crate::harness::{SECRET, Setup, World};
+use crate::harness::{SECRET, Setup, story};
 
 on_both_forges!(burst_is_stored_completely_and_handled_once_per_issue, loops_survive_hours_of_rate_limit);
 
@@ -29,7 +29,7 @@ const BODY: usize = 40_000;
 const MEMORY_MIB: usize = 16;
 
 /// Deliveries about labels and comments on some issues, none of which the service has received.
-pub async fn untold(service: &Service) -> Vec<Outgoing> {
+pub async fn undelivered(service: &Service) -> Vec<Outgoing> {
     let world = &service.world;
     let mut issues = vec![world.issue];
     for n in 1..ISSUES {
@@ -82,7 +82,7 @@ pub fn memory_mib(child: &Child, figure: &str) -> usize {
 async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
-    let told = untold(&service).await;
+    let deliveries = undelivered(&service).await;
     let burst = setting("RALPH_TEST_BURST").map_or(BURST, |text| text.parse().expect("a number"));
 
     let mut ingest = service.spawn("ingest", None);
@@ -90,7 +90,8 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
     let at_rest = memory_mib(&ingest, "VmRSS");
     let client = Client::builder().no_proxy().pool_max_idle_per_host(CONNECTIONS).build().expect("a client");
     let began = Instant::now();
-    let sending = (0..burst).map(|n| deliver(&service, &client, &told[n % told.len()], format!("burst-{n}")));
+    let sending =
+        (0..burst).map(|n| deliver(&service, &client, &deliveries[n % deliveries.len()], format!("burst-{n}")));
     let answers: Vec<_> = stream::iter(sending).buffer_unordered(CONNECTIONS).collect().await;
     let took = began.elapsed();
     assert!(answers.iter().all(|(status, _)| *status == 202), "{}", service.log());
@@ -106,7 +107,7 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
 
     let requests = world.forge.requests().len();
     let mut others = ["control", "runner"].map(|role| service.spawn(role, None));
-    let in_between = deliver(&service, &client, &told[0], "in-between".into()).await;
+    let in_between = deliver(&service, &client, &deliveries[0], "in-between".into()).await;
     assert_eq!(in_between.0, 202, "what comes while the burst is worked through is taken as well");
     let reviewed = async || store.read(|c| loops::in_state(c, LoopState::Review)).await.expect("loops").len();
     service.until("a review for each issue", async || reviewed().await == ISSUES).await;
@@ -115,8 +116,8 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
     assert_eq!(all.len(), ISSUES);
     assert!(all.iter().all(|l| l.spent.iterations == 1), "{all:#?}");
     for current in &all {
-        let said = world.bot_comments_on(current.place.issue);
-        assert!(said.len() <= 4, "as many as for one delivery: {said:#?}");
+        let comments = world.bot_comments_on(current.place.issue);
+        assert!(comments.len() <= 4, "more comments than for one delivery: {comments:#?}");
     }
     // Two requests for each label event would be as many as the deliveries, and more than a forge allows.
     let asked = world.forge.requests().len() - requests;
@@ -133,40 +134,41 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
 async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
     let limits =
         "limits: { timeout: 6h, loops: 10, loops_per_repository: 10, comments_per_hour: 1000, comments_per_day: 1000 }";
-    let world = World::new(Setup::new(dialect).config(limits)).await;
-    let mut issues = vec![world.issue];
-    for n in 1..5 {
-        let title = format!("Wrong again ({n})");
-        let opened = world.forge.open_issue(&world.maintainer, world.repo, &title, "It should be 42.", &[]).await;
-        issues.push(opened.expect("an issue"));
-    }
-    for issue in &issues {
-        world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
-    }
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    let limited = FakeFault::with_header(429, "retry-after", "3600");
-    world.forge.faults().next(100_000, "", "/api/", limited).expect("a pattern");
-    let before = world.forge.requests().len();
-    for _ in 0..12 {
-        world.advance(Duration::from_secs(600)).await;
-        world.comment("It takes a while.").await;
-        world.forge.flush().await;
-        let newest = world.forge.hooks().log().pop().expect("a delivery");
-        assert_eq!(newest.status, Some(202), "what comes in is taken all the while");
-    }
-    let asked = world.forge.requests().split_off(before);
-    let refused = asked.iter().filter(|request| request.status == Some(429)).count();
-    assert!((1..=6).contains(&refused), "{refused} requests in two hours: {asked:#?}");
-    world.forge.faults().clear();
-    world.advance(Duration::from_secs(3_700)).await;
-    world.recover().await;
-    let all = world.all_loops().await;
-    assert_eq!(all.len(), issues.len());
-    for current in all {
-        assert_eq!((current.state, current.spent.iterations), (LoopState::Review, 1), "{}", current.why);
-        let said = world.bot_comments_on(current.place.issue);
-        assert!(said.len() <= 4, "as many as without the limit: {said:#?}");
-        assert_eq!(said.iter().filter(|body| body.contains(" status ")).count(), 1, "{said:#?}");
-    }
-    world.finish().await;
+    story(Setup::new(dialect).config(limits), async |world| {
+        let mut issues = vec![world.issue];
+        for n in 1..5 {
+            let title = format!("Wrong again ({n})");
+            let opened = world.forge.open_issue(&world.maintainer, world.repo, &title, "It should be 42.", &[]).await;
+            issues.push(opened.expect("an issue"));
+        }
+        for issue in &issues {
+            world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
+        }
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        let limited = FakeFault::with_header(429, "retry-after", "3600");
+        world.forge.faults().next(100_000, "", "/api/", limited).expect("a pattern");
+        let before = world.forge.requests().len();
+        for _ in 0..12 {
+            world.advance(Duration::from_secs(600)).await;
+            world.comment("It takes a while.").await;
+            world.forge.flush().await;
+            let newest = world.forge.hooks().log().pop().expect("a delivery");
+            assert_eq!(newest.status, Some(202), "what comes in is taken all the while");
+        }
+        let asked = world.forge.requests().split_off(before);
+        let refused = asked.iter().filter(|request| request.status == Some(429)).count();
+        assert!((1..=6).contains(&refused), "{refused} requests in two hours: {asked:#?}");
+        world.forge.faults().clear();
+        world.advance(Duration::from_secs(3_700)).await;
+        world.recover().await;
+        let all = world.all_loops().await;
+        assert_eq!(all.len(), issues.len());
+        for current in all {
+            assert_eq!((current.state, current.spent.iterations), (LoopState::Review, 1), "{}", current.why);
+            let comments = world.bot_comments_on(current.place.issue);
+            assert!(comments.len() <= 4, "more comments than without the limit: {comments:#?}");
+            assert_eq!(comments.iter().filter(|body| body.contains(" status ")).count(), 1, "{comments:#?}");
+        }
+    })
+    .await;
 }

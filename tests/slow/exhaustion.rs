@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::process::Child;
 
-use crate::burst::{deliver, memory_mib, untold};
+use crate::burst::{deliver, memory_mib, undelivered};
 use crate::harness::Setup;
 use crate::harness::on_both_forges;
 use crate::harness::service::{Service, stop};
@@ -56,7 +56,7 @@ async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     let world = &service.world;
     let mut child = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
-    let told = untold(&service).await;
+    let deliveries = undelivered(&service).await;
     let client = Client::builder().no_proxy().pool_max_idle_per_host(0).build().expect("a client");
 
     let before = limit_files(&child, open_files(&child) as u64 + 10);
@@ -69,13 +69,13 @@ async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (busy, time) = (used(&child) - from, watch.elapsed());
     println!("{busy:?} of a processor in {time:?} without files to open");
-    assert!(busy < time / 2, "it spins: {busy:?} in {time:?}");
+    assert!(busy < time / 2, "the service is busy without work: {busy:?} in {time:?}");
     drop(idle);
-    let (status, _) = deliver(&service, &client, &told[1], "a-comment".into()).await;
+    let (status, _) = deliver(&service, &client, &deliveries[1], "a-comment".into()).await;
     assert_eq!(status, 202, "it takes what comes once there is room: {}", service.log());
 
     // Enough for a connection or two, not for a program and its pipes.
-    let (status, _) = deliver(&service, &client, &told[0], "a-label".into()).await;
+    let (status, _) = deliver(&service, &client, &deliveries[0], "a-label".into()).await;
     assert_eq!(status, 202);
     limit_files(&child, open_files(&child) as u64 + 3);
     service.until("a program that is not started", async || service.has_logged("Too many open files")).await;
@@ -107,7 +107,7 @@ async fn thousands_of_idle_connections_are_closed_without_delay_to_others() {
     let service = Service::new(Setup::new(Dialect::Gitea), false).await;
     let mut child = service.spawn("ingest", None);
     service.until("the service to listen", async || service.listens().await).await;
-    let told = untold(&service).await;
+    let deliveries = undelivered(&service).await;
     let at_rest = memory_mib(&child, "VmRSS");
     let mut idle = Vec::new();
     for _ in 0..IDLE {
@@ -116,7 +116,7 @@ async fn thousands_of_idle_connections_are_closed_without_delay_to_others() {
     let client = Client::builder().no_proxy().build().expect("a client");
     let mut slowest = Duration::ZERO;
     for n in 0..20 {
-        let (status, took) = deliver(&service, &client, &told[0], format!("in-between-{n}")).await;
+        let (status, took) = deliver(&service, &client, &deliveries[0], format!("in-between-{n}")).await;
         assert_eq!(status, 202);
         slowest = slowest.max(took);
     }

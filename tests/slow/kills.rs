@@ -101,7 +101,7 @@ async fn killed_backup_leaves_no_copy(dialect: Dialect) {
     service.until_loop("the limit", |l| l.state == LoopState::LimitReached).await;
     let copy = service.world.folder.path().join("copy.db");
     assert!(was_killed(service.backup(&copy, Some("K34")).await), "{}", service.log());
-    assert!(!copy.exists(), "half a copy stands under its name");
+    assert!(!copy.exists(), "a partial copy has the final name");
     assert!(service.backup(&copy, None).await.success(), "{}", service.log());
     let store = Store::open(&copy).expect("the copy opens");
     assert_eq!(store.integrity().await.expect("looked over"), Vec::<String>::new());
@@ -154,8 +154,8 @@ async fn live(dialect: Dialect, kills: &[&str]) -> VisibleOutcome {
         let lost = FakeFault::after_effect(502);
         service.world.forge.faults().next(1, "POST", r"/pulls$", lost).expect("a pattern");
     }
-    let mut left = kills.iter();
-    let mut child = service.spawn("all", left.next().copied());
+    let mut remaining = kills.iter();
+    let mut child = service.spawn("all", remaining.next().copied());
     let mut deaths = 0;
     {
         let people = people(&service);
@@ -168,7 +168,7 @@ async fn live(dialect: Dialect, kills: &[&str]) -> VisibleOutcome {
                     assert!(was_killed(status), "{kills:?}: it ended by itself: {status}\n{}", service.log());
                     deaths += 1;
                     assert!(deaths <= kills.len(), "{kills:?}: killed more often than planned");
-                    child = service.spawn("all", left.next().copied());
+                    child = service.spawn("all", remaining.next().copied());
                 }
                 () = resend(&service) => {}
             }
@@ -177,7 +177,7 @@ async fn live(dialect: Dialect, kills: &[&str]) -> VisibleOutcome {
     // The last point may lie on the way out.
     while was_killed(stop(&mut child).await) {
         deaths += 1;
-        child = service.spawn("all", left.next().copied());
+        child = service.spawn("all", remaining.next().copied());
         service.until("the service to listen", async || service.listens().await).await;
         service.wait_until_idle().await;
     }
@@ -295,10 +295,10 @@ const CALLS: &[(Kills, f64)] = &[
 /// Agent with the output format of Claude Code, whose run costs 0.25 dollars; records whether another run is active.
 fn paid(folder: &std::path::Path) -> String {
     let at = folder.display();
-    let said = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"text","text":"done"}],"usage":{"input_tokens":10,"output_tokens":5}},"session_id":"s"}"#;
+    let message = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"text","text":"done"}],"usage":{"input_tokens":10,"output_tokens":5}},"session_id":"s"}"#;
     let result = r#"{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.25,"session_id":"s","usage":{"input_tokens":10,"output_tokens":5}}"#;
     let script = format!(
-        "cat >/dev/null; exec 9>{at}/lock; flock -n 9 || touch {at}/twice; echo 42 >answer.txt; printf '%s\\n' '{said}' '{result}'"
+        "cat >/dev/null; exec 9>{at}/lock; flock -n 9 || touch {at}/twice; echo 42 >answer.txt; printf '%s\\n' '{message}' '{result}'"
     );
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
@@ -319,8 +319,8 @@ async fn kills_around_a_call_are_billed_once(dialect: Dialect) {
 async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
     let beside = tempfile::tempdir().expect("a folder");
     let service = Service::new(Setup::new(dialect).config(&paid(beside.path())), false).await;
-    let mut left = kills.iter();
-    let mut child = service.spawn("all", left.next().copied());
+    let mut remaining = kills.iter();
+    let mut child = service.spawn("all", remaining.next().copied());
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
     for _ in kills {
@@ -328,7 +328,7 @@ async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
         let status = ended.unwrap_or_else(|_| panic!("{kills:?}: it was never killed\n{}", service.log()));
         let status = status.expect("it is our child");
         assert!(was_killed(status), "{kills:?}: it ended by itself: {status}\n{}", service.log());
-        child = service.spawn("all", left.next().copied());
+        child = service.spawn("all", remaining.next().copied());
     }
     service.until("the service to listen", async || service.listens().await).await;
     service.redeliver_failed();

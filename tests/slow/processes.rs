@@ -133,13 +133,13 @@ async fn processes_of_killed_runner_are_ended(dialect: Dialect) {
     signal(&runner, Signal::KILL);
     assert!(was_killed(runner.wait().await.expect("our child")));
     std::fs::remove_file(&slow).expect("removed");
-    let left = process::survivors(&instance);
-    assert!(!left.is_empty(), "without a sandbox what an agent started outlives its runner");
+    let survivors = process::survivors(&instance);
+    assert!(!survivors.is_empty(), "without a sandbox what an agent started outlives its runner");
     let mut runner = service.spawn("runner", None);
     service
         .until("what was left to be ended", async || {
             let now = process::survivors(&instance);
-            left.iter().all(|survivor| !now.contains(survivor))
+            survivors.iter().all(|survivor| !now.contains(survivor))
         })
         .await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
@@ -208,8 +208,8 @@ async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     let stopped = service.until_loop("the failure", |l| l.state == LoopState::Failed).await;
     assert!(stopped.why.contains("no space left on the disk"), "{}", stopped.why);
     service.until("the escalation", async || world.escalations().len() == 1).await;
-    let told = world.issue_of(world.escalations()[0]).body;
-    assert!(told.contains("no space left") && told.contains("/ralph resume"), "{told}");
+    let body = world.issue_of(world.escalations()[0]).body;
+    assert!(body.contains("no space left") && body.contains("/ralph resume"), "{body}");
     assert_eq!(world.forge.branch_sha(world.repo, &stopped.branch).await, None);
     world.write_agent("rm -f large*.bin\necho 42 >answer.txt\n");
     world.comment("/ralph resume").await;
