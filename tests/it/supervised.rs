@@ -361,8 +361,7 @@ async fn steady(dialect: Dialect, script: &str, lines: u32) -> Vec<u8> {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, lines - 1), "{}", done.why);
         assert!(world.escalations().is_empty());
-        let rows = done.iterations.iter().map(|iteration| iteration.completion.whole_percent()).collect();
-        rows
+        done.iterations.iter().map(|iteration| iteration.completion.whole_percent()).collect()
     })
     .await
 }
