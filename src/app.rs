@@ -36,8 +36,8 @@ use crate::forge::http::RateSettings;
 use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{Limits, serve};
-use crate::process::Masker;
-use crate::process::sandbox::{SandboxProbe, SandboxTier, SandboxView, probe, tool_environment};
+use crate::process::sandbox::{SandboxView, tool_environment};
+use crate::process::{Masker, SandboxProbe, SandboxTier, probe_sandbox};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -375,7 +375,7 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
     }
     let found = match &options.sandbox {
         Some(found) => found.clone(),
-        None => probe().await,
+        None => probe_sandbox().await,
     };
     match (found.tier, &found.bubblewrap) {
         (SandboxTier::A, Ok(version)) => {

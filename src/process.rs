@@ -13,6 +13,7 @@ mod mask;
 mod memory;
 mod running;
 pub mod sandbox;
+mod sandbox_probe;
 mod spawn;
 mod survivors;
 #[cfg(test)]
@@ -23,11 +24,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use capture::Captured;
-pub use egress_proxy::sandbox_exec;
+pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use mask::Masker;
 pub use running::run;
 pub use sandbox::Sandbox;
-use sandbox::{EgressSettings, Network, SandboxView};
+use sandbox::{Network, SandboxView};
+pub use sandbox_probe::{EscapeTest, SandboxProbe, SandboxTier, probe_sandbox};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 

@@ -7,6 +7,7 @@
 
 mod proxy;
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,7 +15,8 @@ use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::net::{
@@ -26,7 +28,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::proxy::{Proxy, ProxyRoute};
-use super::sandbox::EgressSettings;
+use crate::domain::trust::egress::{Hosts, Target};
 
 /// Number of the descriptor over which the sockets are passed.
 pub(super) const PROXY_FD: RawFd = 64;
@@ -38,6 +40,37 @@ const MAX_SOCKETS: usize = 16;
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of concurrent connections per port; further ones wait.
 const MAX_CONNECTIONS: usize = 256;
+
+/// Maximum number of refused servers that are recorded per run.
+const MAX_REFUSED: usize = 50;
+
+/// Settings of the egress proxy of a sandbox.
+#[derive(Debug, Clone)]
+pub struct EgressSettings {
+    /// Allowed hosts.
+    pub hosts: Hosts,
+    /// Absolute path of this program, which opens the proxy's port inside (see [`sandbox_exec`]).
+    pub helper: PathBuf,
+    /// Servers to which connections were refused.
+    pub refused: RefusedHosts,
+}
+
+/// Servers to which connections from a sandbox were refused, each once, up to a maximum. Clones share the list.
+#[derive(Debug, Clone, Default)]
+pub struct RefusedHosts(Arc<Mutex<BTreeSet<Target>>>);
+
+impl RefusedHosts {
+    /// Adds a server; returns whether it is new and there was room for it.
+    fn add(&self, target: &Target) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.len() < MAX_REFUSED && known.insert(target.clone())
+    }
+
+    /// Returns the servers as `host:port`.
+    pub fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Target::to_string).collect()
+    }
+}
 
 /// Creates the socket pair: the service's end, and the program's.
 pub(super) fn pair() -> io::Result<(UnixStream, OwnedFd)> {

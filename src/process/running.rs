@@ -1,5 +1,7 @@
 //! Runs one child to its end: reads its output, enforces its limits, and kills remaining processes.
 
+mod bubblewrap;
+
 use std::future::pending;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
@@ -19,6 +21,8 @@ use super::{
     end_survivors, memory, sandbox, spawn, survivors,
 };
 use crate::clock::Stopwatch;
+
+pub(super) use bubblewrap::installed as installed_bubblewrap;
 
 /// Time for which output is read after the main process has ended, because its children may still print.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -46,7 +50,14 @@ pub async fn run(
 ) -> Result<Finished, ProcessError> {
     let watch = Stopwatch::start();
     let killed_before = memory::killed_so_far();
-    let spawn::Started { child, proxy_socket } = spawn::start(&spec).await?;
+    let sandbox = match &spec.sandbox {
+        Sandbox::None => None,
+        Sandbox::Bubblewrap(view) => {
+            let failed = |reason| ProcessError::Sandbox { program: spec.program.clone(), reason };
+            Some((view, installed_bubblewrap().await.map_err(failed)?))
+        }
+    };
+    let spawn::Started { child, proxy_socket } = spawn::start(&spec, sandbox).await?;
     let completion = watch_to_end(&spec, child, cancel, lines);
     let mut finished = match (proxy_socket, spec.egress()) {
         (Some(ours), Some(egress)) => tokio::select! {

@@ -6,27 +6,14 @@
 //! the service. System calls are not filtered, and there is no Landlock tier for machines without user namespaces: only
 //! [`Sandbox::None`] runs there.
 
-mod probe;
-
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use futures::future::BoxFuture;
-use tokio::sync::OnceCell;
-use tokio_util::sync::CancellationToken;
+use super::Captured;
+use super::egress_proxy::EgressSettings;
+use crate::domain::trust::egress::Target;
 
-use super::{Captured, ProcessLimits, ProcessSpec};
-use crate::domain::trust::egress::{Hosts, Target};
-
-pub use probe::{EscapeTest, SandboxProbe, SandboxTier, probe};
-
-/// Paths of bubblewrap. They are fixed, so that the environment cannot replace it.
-const BUBBLEWRAP_PATHS: [&str; 4] =
-    ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/wrappers/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 /// First version that can forbid nested user namespaces.
 const FORBIDS_NESTING: (u32, u32) = (0, 8);
 /// Folders of the system's programs and libraries. Symbolic links (`/bin` to `usr/bin`) are kept.
@@ -86,9 +73,6 @@ const TOOL_HOMES: [(&str, &str); 2] = [(".rustup", "RUSTUP_HOME"), (".pyenv", "P
 /// Home in a sandbox if it is in memory.
 const EMPTY_HOME: &str = "/home/agent";
 
-/// Maximum number of refused servers that are recorded per run.
-const MAX_REFUSED: usize = 50;
-
 /// Sandbox of a child.
 #[derive(Debug, Clone, Default)]
 pub enum Sandbox {
@@ -124,34 +108,6 @@ pub enum Network {
     Host,
     /// Allowed hosts only, through a proxy.
     Only(EgressSettings),
-}
-
-/// Settings of the egress proxy of a sandbox.
-#[derive(Debug, Clone)]
-pub struct EgressSettings {
-    /// Allowed hosts.
-    pub hosts: Hosts,
-    /// Absolute path of this program, which opens the proxy's port inside (see [`super::sandbox_exec`]).
-    pub helper: PathBuf,
-    /// Servers to which connections were refused.
-    pub refused: RefusedHosts,
-}
-
-/// Servers to which connections from a sandbox were refused, each once, up to a maximum. Clones share the list.
-#[derive(Debug, Clone, Default)]
-pub struct RefusedHosts(Arc<Mutex<BTreeSet<Target>>>);
-
-impl RefusedHosts {
-    /// Adds a server; returns whether it is new and there was room for it.
-    pub(super) fn add(&self, target: &Target) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.len() < MAX_REFUSED && known.insert(target.clone())
-    }
-
-    /// Returns the servers as `host:port`.
-    pub fn names(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Target::to_string).collect()
-    }
 }
 
 impl Network {
@@ -194,35 +150,13 @@ impl ScratchHome {
 pub(super) struct Bubblewrap {
     pub(super) program: PathBuf,
     /// Version that it prints.
-    version: String,
+    pub(super) version: String,
 }
 
 impl Bubblewrap {
     fn forbids_nesting(&self) -> bool {
         let mut numbers = self.version.split('.').map(|n| n.parse().unwrap_or(0));
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= FORBIDS_NESTING
-    }
-}
-
-/// Looks for bubblewrap, once per process; returns the reason if it cannot be used. Boxed because the calls are recursive: a
-/// sandboxed run looks for bubblewrap, which runs a program.
-pub(super) fn installed() -> BoxFuture<'static, Result<&'static Bubblewrap, String>> {
-    static FOUND: OnceCell<Result<Bubblewrap, String>> = OnceCell::const_new();
-    Box::pin(async { FOUND.get_or_init(find).await.as_ref().map_err(Clone::clone) })
-}
-
-async fn find() -> Result<Bubblewrap, String> {
-    let program = BUBBLEWRAP_PATHS.iter().map(Path::new).find(|p| p.is_file()).ok_or(
-        "bubblewrap is not installed; install the package `bubblewrap` (available in apt, dnf, apk and pacman)",
-    )?;
-    let mut spec = ProcessSpec::new(program, "/").args(["--version"]);
-    spec.limits = ProcessLimits { wall: Duration::from_secs(10), keep_bytes: 4096, ..ProcessLimits::default() };
-    let finished = super::run(spec, &CancellationToken::new(), None).await.map_err(|e| e.to_string())?;
-    let version = finished.stdout.head.trim().rsplit(' ').next().unwrap_or_default().to_owned();
-    if finished.success() && version.starts_with(|c: char| c.is_ascii_digit()) {
-        Ok(Bubblewrap { program: program.to_owned(), version })
-    } else {
-        Err(format!("{} --version failed: {}", program.display(), finished.stderr.text().trim()))
     }
 }
 

@@ -18,9 +18,9 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use super::egress_proxy::{self, PROXY_FD};
-use super::sandbox::Network;
+use super::sandbox::{Bubblewrap, Network, SandboxView};
 use super::survivors::COOKIE_VARIABLE;
-use super::{ProcessError, ProcessSpec, Sandbox, Stdin, memory, sandbox};
+use super::{ProcessError, ProcessSpec, Stdin, memory};
 
 /// Allowed numbers of further descriptors in the child.
 const FD_NUMBERS: std::ops::RangeInclusive<i32> = 3..=63;
@@ -82,8 +82,11 @@ pub(super) struct Started {
     pub(super) proxy_socket: Option<UnixStream>,
 }
 
-/// Starts the program of `spec`, in its sandbox.
-pub(super) async fn start(spec: &ProcessSpec) -> Result<Started, ProcessError> {
+/// View of a sandbox, and the program that builds it.
+type BuiltSandbox<'a> = (&'a SandboxView, &'a Bubblewrap);
+
+/// Starts the program of `spec`, in a sandbox if one is given.
+pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>) -> Result<Started, ProcessError> {
     let path = spec.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
     let program = executable(&spec.program, &spec.cwd, path.unwrap_or_default())?;
     let folder = std::fs::metadata(&spec.cwd)
@@ -102,7 +105,7 @@ pub(super) async fn start(spec: &ProcessSpec) -> Result<Started, ProcessError> {
         given.push((PROXY_FD, theirs));
         proxy_socket = Some(ours);
     }
-    let mut command = command(spec, &program).await?;
+    let mut command = command(spec, &program, sandbox)?;
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     prepare_child(&mut command, given);
     for attempt in 1.. {
@@ -133,17 +136,16 @@ pub(super) async fn start(spec: &ProcessSpec) -> Result<Started, ProcessError> {
 }
 
 /// Returns the command with arguments and environment: the program, or bubblewrap around it.
-async fn command(spec: &ProcessSpec, program: &Path) -> Result<Command, ProcessError> {
+fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<BuiltSandbox<'_>>) -> Result<Command, ProcessError> {
     #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
-    let mut command = match &spec.sandbox {
-        Sandbox::None => {
+    let mut command = match sandbox {
+        None => {
             let mut command = Command::new(program);
             command.args(&spec.args).current_dir(&spec.cwd);
             command
         }
-        Sandbox::Bubblewrap(view) => {
+        Some((view, bubblewrap)) => {
             let failed = |reason| ProcessError::Sandbox { program: program.to_owned(), reason };
-            let bubblewrap = sandbox::installed().await.map_err(failed)?;
             let mut command = Command::new(&bubblewrap.program);
             command.args(view.arguments(bubblewrap, program, &spec.cwd).map_err(failed)?);
             command.arg("--");
@@ -155,7 +157,7 @@ async fn command(spec: &ProcessSpec, program: &Path) -> Result<Command, ProcessE
         }
     };
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    if let Sandbox::Bubblewrap(view) = &spec.sandbox {
+    if let Some((view, _)) = sandbox {
         // In the environment, not by --setenv: every user of the machine can read arguments.
         command.env("HOME", view.home.folder()).env("TMPDIR", "/tmp");
         if matches!(view.network, Network::Only(_)) {

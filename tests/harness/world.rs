@@ -17,7 +17,7 @@ use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
 use ralph_bot::forge::http::RateSettings;
-use ralph_bot::process::sandbox::{SandboxProbe, SandboxTier};
+use ralph_bot::process::{SandboxProbe, SandboxTier};
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
 

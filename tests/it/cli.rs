@@ -13,8 +13,7 @@ use ralph_bot::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId,
 };
 use ralph_bot::domain::trust::policy::Policy;
-use ralph_bot::process::Masker;
-use ralph_bot::process::sandbox::SandboxTier;
+use ralph_bot::process::{Masker, SandboxTier};
 use ralph_bot::store::{Store, loops, memory, session};
 use serde_json::Value;
 use tokio::process::Command;

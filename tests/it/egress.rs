@@ -11,8 +11,10 @@ use axum::http::HeaderMap;
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::trust::egress::Hosts;
-use ralph_bot::process::sandbox::{EgressSettings, Network, RefusedHosts, SandboxTier, SandboxView, ScratchHome};
-use ralph_bot::process::{self, Finished, ProcessEnd, ProcessLimits, ProcessSpec, Sandbox};
+use ralph_bot::process::sandbox::{Network, SandboxView, ScratchHome};
+use ralph_bot::process::{
+    self, EgressSettings, Finished, ProcessEnd, ProcessLimits, ProcessSpec, RefusedHosts, Sandbox, SandboxTier,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,7 @@
 use fake_forge::{Dialect, OpKind};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::Sha;
-use ralph_bot::process::sandbox::SandboxTier;
+use ralph_bot::process::SandboxTier;
 
 use crate::harness::service::{Service, stop};
 use crate::harness::{SECRET, Setup, on_one_forge, sandbox, story};

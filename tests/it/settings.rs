@@ -6,9 +6,9 @@ use fake_forge::{Access, Dialect};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::{AccountKind, User};
 use ralph_bot::domain::model::task::{CheckSource, TestCounts};
-use ralph_bot::process::sandbox::{SandboxProbe, SandboxTier};
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
+use ralph_bot::process::{SandboxProbe, SandboxTier};
 
 on_both_forges!(minimum_permission_is_configurable,);
 

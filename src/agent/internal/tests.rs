@@ -11,7 +11,7 @@ use crate::agent::{AgentStatus, BackendKind};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
-use crate::process::{Cookie, sandbox, survivors};
+use crate::process::{Cookie, probe_sandbox, survivors};
 use crate::provider::tests::stub::{Stub, StubReply};
 use crate::provider::{ApiClient, ApiSettings, Wire};
 
@@ -214,7 +214,7 @@ async fn small_task_is_solved() {
 
 #[tokio::test]
 async fn commands_run_in_the_sandbox() {
-    let probe = sandbox::probe().await;
+    let probe = probe_sandbox().await;
     if let Err(reason) = &probe.bubblewrap {
         skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
         return;

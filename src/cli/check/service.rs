@@ -14,7 +14,7 @@ use crate::domain::report::notice::level_name;
 use crate::domain::trust::egress::Egress;
 use crate::forge::http::RateSettings;
 use crate::forge::{Forge, Permission, Repository};
-use crate::process::sandbox::{SandboxProbe, SandboxTier, probe};
+use crate::process::{SandboxProbe, SandboxTier, probe_sandbox};
 use crate::store::{Store, inbox, memory};
 
 /// Maximum wait for one forge or channel.
@@ -45,7 +45,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         let detail = "disabled; agents can read and write everything that this account can";
         findings.push(CheckFinding::warn("sandbox", detail, "set `sandbox.required` to `auto`"));
     } else {
-        findings.extend(sandbox(&probe().await));
+        findings.extend(sandbox(&probe_sandbox().await));
         findings.extend(network(&config.sandbox.network));
     }
     findings.extend(super::backends::look(config, env).await);

@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 use url::{Position, Url};
 
+use super::RefusedHosts;
 use crate::domain::trust::address::not_public;
 use crate::domain::trust::egress::{Admission, Hosts, Target};
-use crate::process::sandbox::RefusedHosts;
 
 /// Maximum size of a request's head, in bytes.
 const MAX_HEAD: usize = 16 * 1024;

@@ -3,13 +3,19 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::process::{Cookie, Finished, Flow, ProcessEnd, ProcessError, survivors};
+use crate::process::running::installed_bubblewrap;
+use crate::process::{
+    Cookie, Finished, Flow, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, SandboxTier, probe_sandbox, survivors,
+};
 
 /// Whether sandbox tests can run; if not, the calling test is recorded as skipped.
 async fn usable() -> bool {
-    let Err(reason) = installed().await else { return true };
+    let Err(reason) = installed_bubblewrap().await else { return true };
     skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
     false
 }
@@ -63,7 +69,7 @@ async fn probe_finds_no_escape() {
     if !usable().await {
         return;
     }
-    let found = probe().await;
+    let found = probe_sandbox().await;
     assert_eq!(found.escapes.len(), 5, "{found:?}");
     assert_eq!(found.tier, SandboxTier::A, "{found:?}");
     assert!(found.bubblewrap.is_ok());

@@ -10,7 +10,7 @@ use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::engine::{EngineSettings, Role};
 use ralph_bot::forge::http::RateSettings;
-use ralph_bot::process::sandbox::SandboxTier;
+use ralph_bot::process::SandboxTier;
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
 

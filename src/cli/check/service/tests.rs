@@ -7,8 +7,7 @@ use crate::cli::check::FindingStatus;
 use crate::config::ForgeKind;
 use crate::domain::knowledge::memory::{MemorySettings, remembered};
 use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, RepoId, RepoRef, Timestamp};
-use crate::process::Masker;
-use crate::process::sandbox::EscapeTest;
+use crate::process::{EscapeTest, Masker};
 use crate::store::inbox::{Body, StoredDelivery};
 use fake_forge::{Access, Dialect, FakeForge};
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Network, Sandbox, SandboxView, ScratchHome, installed};
-use crate::process::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
+use super::running::installed_bubblewrap;
+use super::sandbox::{Network, Sandbox, SandboxView, ScratchHome};
+use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
 
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -59,8 +60,8 @@ pub struct SandboxProbe {
 }
 
 /// Builds a sandbox like that of an agent and tries to escape from it. Takes about a second.
-pub async fn probe() -> SandboxProbe {
-    let tried = match installed().await {
+pub async fn probe_sandbox() -> SandboxProbe {
+    let tried = match installed_bubblewrap().await {
         Ok(bubblewrap) => attempts().await.map(|escapes| (bubblewrap.version.clone(), escapes)),
         Err(reason) => Err(reason),
     };
@@ -139,13 +140,13 @@ impl EscapeSetup {
             ready.take().inspect(CancellationToken::cancel);
             Flow::Continue
         };
-        let mut holder = Box::pin(crate::process::run(holder, &stop, Some(&mut lines)));
+        let mut holder = Box::pin(super::run(holder, &stop, Some(&mut lines)));
         tokio::select! {
             ended = &mut holder => return Err(format!("the test of the sandbox ended early: {ended:?}")),
             () = up.cancelled() => {}
         }
         let spec = self.spec(&script, Sandbox::Bubblewrap(self.view.clone()));
-        let tried = crate::process::run(spec, &cancel, None).await.map_err(|e| e.to_string())?;
+        let tried = super::run(spec, &cancel, None).await.map_err(|e| e.to_string())?;
         drop(holder);
         let seen = tried.stdout.text();
         let ran = self.tree.join("ran").is_file() && seen.trim_end().ends_with("end");
@@ -175,7 +176,7 @@ impl EscapeSetup {
         let mut spec = self.spec(script, Sandbox::Bubblewrap(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
         spec.limits.grace = Duration::ZERO;
         let mut lines = |_, _: &str| Flow::Stop("it is up".to_owned());
-        crate::process::run(spec, &CancellationToken::new(), Some(&mut lines)).await.map_err(|e| e.to_string())?;
+        super::run(spec, &CancellationToken::new(), Some(&mut lines)).await.map_err(|e| e.to_string())?;
         let ended = tokio::time::timeout(END_TIMEOUT, async {
             while !survivors(&self.canary).is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;

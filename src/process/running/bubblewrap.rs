@@ -1,0 +1,37 @@
+//! Finds the installed bubblewrap.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+use crate::process::sandbox::Bubblewrap;
+use crate::process::{ProcessLimits, ProcessSpec};
+
+/// Paths of bubblewrap. They are fixed, so that the environment cannot replace it.
+const BUBBLEWRAP_PATHS: [&str; 4] =
+    ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/wrappers/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
+
+/// Looks for bubblewrap, once per process; returns the reason if it cannot be used. Boxed because the calls are recursive: a
+/// sandboxed run looks for bubblewrap, which runs a program.
+pub(in crate::process) fn installed() -> BoxFuture<'static, Result<&'static Bubblewrap, String>> {
+    static FOUND: OnceCell<Result<Bubblewrap, String>> = OnceCell::const_new();
+    Box::pin(async { FOUND.get_or_init(find).await.as_ref().map_err(Clone::clone) })
+}
+
+async fn find() -> Result<Bubblewrap, String> {
+    let program = BUBBLEWRAP_PATHS.iter().map(Path::new).find(|p| p.is_file()).ok_or(
+        "bubblewrap is not installed; install the package `bubblewrap` (available in apt, dnf, apk and pacman)",
+    )?;
+    let mut spec = ProcessSpec::new(program, "/").args(["--version"]);
+    spec.limits = ProcessLimits { wall: Duration::from_secs(10), keep_bytes: 4096, ..ProcessLimits::default() };
+    let finished = super::run(spec, &CancellationToken::new(), None).await.map_err(|e| e.to_string())?;
+    let version = finished.stdout.head.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+    if finished.success() && version.starts_with(|c: char| c.is_ascii_digit()) {
+        Ok(Bubblewrap { program: program.to_owned(), version })
+    } else {
+        Err(format!("{} --version failed: {}", program.display(), finished.stderr.text().trim()))
+    }
+}
