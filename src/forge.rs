@@ -1,6 +1,15 @@
 //! Forges: the trait with its optional capabilities, adapters for GitHub, Gitea and local repositories, one request layer, and
 //! errors classified by the engine's reaction.
 
+/// Implements the accessors of the capabilities that a forge always has.
+macro_rules! capabilities {
+    ($($name:ident: $Capability:ident),+ $(,)?) => {
+        $(fn $name(&self) -> Option<&dyn $Capability> {
+            Some(self)
+        })+
+    };
+}
+
 mod contents;
 #[cfg(test)]
 pub(crate) mod contract;

@@ -386,35 +386,8 @@ impl Forge for Gitea {
         Ok(GitAccess { url: url.into(), credential: Some((GIT_USER.to_owned(), token)) })
     }
 
-    fn webhooks(&self) -> Option<&dyn Webhooks> {
-        Some(self)
-    }
-
-    fn polling(&self) -> Option<&dyn Polling> {
-        Some(self)
-    }
-
-    fn teams(&self) -> Option<&dyn Teams> {
-        Some(self)
-    }
-
-    fn reviews(&self) -> Option<&dyn Reviews> {
-        Some(self)
-    }
-
-    fn drafts(&self) -> Option<&dyn Drafts> {
-        Some(self)
-    }
-
-    fn ci(&self) -> Option<&dyn Ci> {
-        Some(self)
-    }
-
-    fn reactions(&self) -> Option<&dyn Reactions> {
-        Some(self)
-    }
-
-    fn files(&self) -> Option<&dyn RepositoryFiles> {
-        Some(self)
+    capabilities! {
+        webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
+        reactions: Reactions, files: RepositoryFiles,
     }
 }

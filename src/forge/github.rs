@@ -302,44 +302,17 @@ impl Forge for GitHub {
         })
     }
 
-    fn webhooks(&self) -> Option<&dyn Webhooks> {
-        Some(self)
-    }
-
-    fn polling(&self) -> Option<&dyn Polling> {
-        Some(self)
-    }
-
-    fn teams(&self) -> Option<&dyn Teams> {
-        Some(self)
-    }
-
-    fn reviews(&self) -> Option<&dyn Reviews> {
-        Some(self)
-    }
-
-    fn drafts(&self) -> Option<&dyn Drafts> {
-        Some(self)
-    }
-
-    fn ci(&self) -> Option<&dyn Ci> {
-        Some(self)
+    capabilities! {
+        webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
+        reactions: Reactions, files: RepositoryFiles,
     }
 
     fn history(&self) -> Option<&dyn IssueHistory> {
         self.has_graphql().then_some(self as &dyn IssueHistory)
     }
 
-    fn reactions(&self) -> Option<&dyn Reactions> {
-        Some(self)
-    }
-
     fn minimizing(&self) -> Option<&dyn Minimizing> {
         self.has_graphql().then_some(self as &dyn Minimizing)
-    }
-
-    fn files(&self) -> Option<&dyn RepositoryFiles> {
-        Some(self)
     }
 }
 

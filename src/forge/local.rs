@@ -419,13 +419,7 @@ impl Forge for Local {
         Ok(GitAccess { url: self.url.clone(), credential: None })
     }
 
-    fn polling(&self) -> Option<&dyn Polling> {
-        Some(self)
-    }
-
-    fn drafts(&self) -> Option<&dyn Drafts> {
-        Some(self)
-    }
+    capabilities! { polling: Polling, drafts: Drafts }
 }
 
 #[async_trait]

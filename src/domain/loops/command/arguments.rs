@@ -80,6 +80,16 @@ impl<'a> CommandArguments<'a> {
         Ok(Some(value))
     }
 
+    /// Reads the value of a command that takes one; suggests `usage` if it is invalid.
+    pub fn parsed_value<T>(
+        &mut self,
+        usage: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, Problem> {
+        let value = self.value()?.unwrap_or_default();
+        parse(&value).map_err(|problem| (problem, Some(usage.to_owned())))
+    }
+
     /// Reads options of which `name` is the only valid one; returns whether it was given.
     pub fn flag(&mut self, name: &'static str) -> Result<bool, Problem> {
         let mut given = false;

@@ -22,9 +22,7 @@ impl CommandDefinition for Budget {
     };
 
     fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
-        let value = arguments.value()?.unwrap_or_default();
-        let limit = values::money(&value).map_err(|problem| (problem, Some(Self::ROW.usage.to_owned())))?;
-        Ok(Self { limit })
+        Ok(Self { limit: arguments.parsed_value(Self::ROW.usage, values::money)? })
     }
 
     fn apply(self, target: &mut dyn CommandTarget) {
@@ -32,9 +30,7 @@ impl CommandDefinition for Budget {
         let current = target.current();
         let spent = current.spent.cost;
         if limit <= spent {
-            return target.reject(format!(
-                "{limit} is not more than the {spent} used already. Set a higher limit, or pause the loop."
-            ));
+            return target.reject(values::limit_is_used_up(limit, spent));
         }
         current.limits.cost = limit;
         // Also an option, so that the repository's file, which is read later, does not lower it.

@@ -22,9 +22,7 @@ impl CommandDefinition for Iterations {
     };
 
     fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
-        let value = arguments.value()?.unwrap_or_default();
-        let limit = values::iterations(&value).map_err(|problem| (problem, Some(Self::ROW.usage.to_owned())))?;
-        Ok(Self { limit })
+        Ok(Self { limit: arguments.parsed_value(Self::ROW.usage, values::iterations)? })
     }
 
     fn apply(self, target: &mut dyn CommandTarget) {
@@ -32,9 +30,7 @@ impl CommandDefinition for Iterations {
         let current = target.current();
         let used = current.spent.iterations;
         if limit <= used {
-            return target.reject(format!(
-                "{limit} is not more than the {used} iterations used already. Set a higher limit, or pause the loop."
-            ));
+            return target.reject(values::limit_is_used_up(limit, format_args!("{used} iterations")));
         }
         current.limits.iterations = limit;
         // Also an option, so that the repository's file, which is read later, does not lower it.

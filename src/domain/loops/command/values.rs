@@ -1,5 +1,7 @@
 //! Values of arguments: durations, money, counts, names. Every error is one sentence for the author of the command.
 
+use std::fmt::Display;
+
 use crate::domain::model::ids::Money;
 
 use super::shown;
@@ -12,6 +14,11 @@ const TIMEOUT_S: u64 = 30 * 24 * 3_600;
 const DOLLARS: i64 = 100_000;
 /// Maximum length of the command of a check, in bytes.
 const CHECK_BYTES: usize = 2_000;
+
+/// Returns the reason to reject a limit that is already used up.
+pub(super) fn limit_is_used_up(limit: impl Display, used: impl Display) -> String {
+    format!("{limit} is not more than the {used} used already. Set a higher limit, or pause the loop.")
+}
 
 /// Parses a duration such as `90m`, `2h`, `1h30m`, `45s` or `1d`: 1 second to 30 days, units from large to small. Returns
 /// seconds.
