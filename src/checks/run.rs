@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::counts;
 use super::reports::Reports;
 use crate::domain::checks::criteria::{CheckVerdict, judge};
+use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestCounts};
 use crate::process::sandbox::{Network, SandboxView, ScratchHome};
 use crate::process::{self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox};
@@ -177,6 +178,9 @@ fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<T
     CheckOutcome {
         name: check.name.clone(),
         command: check.command.clone(),
+        failing_tests: Vec::new(),
+        incomplete: false,
+        errors: if verdict.holds { Vec::new() } else { error_lines(&output) },
         holds: verdict.holds,
         why: verdict.why,
         exit_code,

@@ -1,6 +1,7 @@
 //! Values that every part of the core shares: identifiers, quantities, events, effects, tasks and the record of an iteration.
 
 pub mod characters;
+pub mod comparison;
 pub mod dispersion;
 pub mod error_chain;
 pub mod event;

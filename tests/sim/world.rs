@@ -399,10 +399,8 @@ fn checks(holds: bool) -> CheckReport {
             why: if holds { String::new() } else { "exited with 1".into() },
             exit_code: Some(i32::from(!holds)),
             duration_ms: 10,
-            tests: None,
-            measured: None,
-            wanted: None,
             output: String::new(),
+            ..CheckOutcome::default()
         }],
     }
 }

@@ -132,9 +132,10 @@ impl Loop {
             completion: iteration.completion.get(),
             quality: quality(outcomes, weakened.len()),
             errors: failed as f64 + f64::from(iteration.tool_errors),
-            tests_passing: count(|tests| tests.passing),
+            tests_passing: iteration.checks.passing_tests().map(|passing| passing as f64),
             tests_failing: count(|tests| tests.failing),
             tests_skipped: count(|tests| tests.skipped),
+            failures: iteration.checks.uncounted_failures(),
             coverage: outcomes
                 .iter()
                 .find(|outcome| self.checks.iter().any(|c| c.name == outcome.name && is_coverage(&c.rule)))

@@ -34,10 +34,8 @@ pub(crate) fn checks(failing: u64, types_fail: bool) -> CheckReport {
         why: if holds { String::new() } else { "exited with 1".into() },
         exit_code: Some(i32::from(!holds)),
         duration_ms: 900,
-        tests: None,
-        measured: None,
-        wanted: None,
         output: output.into(),
+        ..CheckOutcome::default()
     };
     let said = "tests/test_parse.py::test_empty FAILED\nE   IndexError: list index out of range\nsrc/parse.py:41: IndexError\n";
     let mut tests = outcome("tests", "pytest -q", failing == 0, if failing == 0 { "" } else { said });

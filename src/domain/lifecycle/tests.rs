@@ -38,10 +38,8 @@ fn report(holds: bool) -> CheckReport {
             why: why.into(),
             exit_code: Some(i32::from(!holds)),
             duration_ms: 10,
-            tests: None,
-            measured: None,
-            wanted: None,
             output: String::new(),
+            ..CheckOutcome::default()
         }],
     }
 }

@@ -35,6 +35,8 @@ pub struct Record {
     pub tests_failing: Option<f64>,
     /// Number of skipped tests, if counted.
     pub tests_skipped: Option<f64>,
+    /// Failing tests and error lines of failing checks whose tests are not counted, each after the name of its check.
+    pub failures: Vec<String>,
     /// Coverage in percent, if measured.
     pub coverage: Option<f64>,
     /// Signature of the first error.
@@ -83,6 +85,7 @@ impl Default for Record {
             tests_passing: None,
             tests_failing: None,
             tests_skipped: None,
+            failures: Vec::new(),
             coverage: None,
             error_signature: None,
             blockers: Vec::new(),

@@ -10,7 +10,7 @@ use regex::Regex;
 
 mod first_error;
 
-pub use first_error::first_error;
+pub use first_error::{error_lines, first_error};
 
 /// Maximum length of text that is read, in bytes; the beginning of an error identifies it.
 const MAX_TEXT: usize = 2_000;

@@ -75,6 +75,18 @@ impl TestCounts {
     }
 }
 
+/// Tests of a check as its output or its JUnit files tell them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TestResults {
+    /// Counts; `None` if no runner's closing line was found.
+    pub counts: Option<TestCounts>,
+    /// Names of failing tests as the runner prints them; a bounded number of bounded length.
+    pub failing: Vec<String>,
+    /// Whether a run ended early (crash, broken test file, stop at the first failure), so that the counts are only a
+    /// part.
+    pub incomplete: bool,
+}
+
 /// Outcome of one check.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CheckOutcome {
@@ -93,6 +105,15 @@ pub struct CheckOutcome {
     pub duration_ms: u64,
     /// Test counts, if the runner was recognised.
     pub tests: Option<TestCounts>,
+    /// Names of failing tests, if the runner prints them; a bounded number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failing_tests: Vec<String>,
+    /// Whether a test run ended early, so that `tests` is only a part.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub incomplete: bool,
+    /// Distinct error lines of a failed check, normalised; a bounded number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
     /// Number that the rule compares, for all rules except `ExitCode`.
     pub measured: Option<f64>,
     /// Required number, if the check failed.
@@ -102,7 +123,17 @@ pub struct CheckOutcome {
     pub output: String,
 }
 
+/// Whether a flag is unset, for serde.
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl CheckOutcome {
+    /// Number of passing tests, if all were counted.
+    pub fn passing_tests(&self) -> Option<u64> {
+        self.tests.filter(|_| !self.incomplete).map(|tests| tests.passing)
+    }
+
     /// Part of the failure at `start` that is repaired, 0..1, and 1.0 exactly if the check passes: by the tests that
     /// failed then or were added since, else by the distance between the number then and the required one. 0 if
     /// nothing was counted.
@@ -150,6 +181,23 @@ impl CheckReport {
     /// Sum of the test counts, if any check has some.
     pub fn tests(&self) -> Option<TestCounts> {
         self.outcomes.iter().filter_map(|o| o.tests).reduce(TestCounts::plus)
+    }
+
+    /// Number of passing tests of all checks, if any check counts some and none ended early.
+    pub fn passing_tests(&self) -> Option<u64> {
+        let counted = !self.outcomes.iter().any(|outcome| outcome.incomplete);
+        self.tests().filter(|_| counted).map(|tests| tests.passing)
+    }
+
+    /// Failing tests by name, else error lines, of the failing checks whose tests are not counted, each after the name
+    /// of its check.
+    pub fn uncounted_failures(&self) -> Vec<String> {
+        let uncounted = self.outcomes.iter().filter(|outcome| !outcome.holds && outcome.passing_tests().is_none());
+        let of = |outcome: &CheckOutcome| {
+            let known = if outcome.failing_tests.is_empty() { &outcome.errors } else { &outcome.failing_tests };
+            known.iter().map(|failure| format!("{}: {failure}", outcome.name)).collect::<Vec<_>>()
+        };
+        uncounted.flat_map(of).collect()
     }
 
     /// Measured completion: mean of the repaired part over the checks that failed at `start` or fail now, each 1 if it

@@ -3,6 +3,7 @@
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::Record;
+use crate::domain::model::task::CheckReport;
 
 /// State that can be selected.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +14,8 @@ pub struct StateCandidate {
     pub commit: Sha,
     /// Measured facts.
     pub record: Record,
+    /// Outcomes of its checks.
+    pub checks: CheckReport,
     /// Whether all checks passed in a fresh checkout.
     pub verified: bool,
 }
@@ -29,7 +32,7 @@ pub struct SelectedState {
 }
 
 /// Returns the best of the candidates (oldest first): verified in a fresh checkout, then most passing checks, then
-/// highest completion, then latest. A state with regressions is selected only if all have some. `None` without
+/// highest completion, then latest, except one that is worse than another of these by its checks. A state with regressions is selected only if all have some. `None` without
 /// candidates.
 pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     let mut most_passing: f64 = 0.0;
@@ -48,8 +51,13 @@ pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     let order = |a: &(bool, bool, usize, f64), b: &(bool, bool, usize, f64)| {
         (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)).then(a.3.total_cmp(&b.3))
     };
-    // `max_by` returns the last of equal elements.
-    let (candidate, broke) = judged.into_iter().max_by(|a, b| order(&rank(a), &rank(b)))?;
+    let most = judged.iter().map(rank).max_by(order)?;
+    judged.retain(|state| order(&rank(state), &most).is_eq());
+    let dominated = |(candidate, _): &(&StateCandidate, Vec<String>)| {
+        judged.iter().any(|(other, _)| candidate.checks.is_worse_than(&other.checks))
+    };
+    let chosen = judged.iter().rposition(|state| !dominated(state)).unwrap_or(judged.len() - 1);
+    let (candidate, broke) = judged.swap_remove(chosen);
     Some(SelectedState { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
 }
 
@@ -61,7 +69,8 @@ pub fn best_state(current: &Loop) -> Option<SelectedState> {
         .filter_map(|iteration| {
             let commit = iteration.commit.clone()?;
             let verified = current.verified.as_ref() == Some(&commit);
-            Some(StateCandidate { iteration: iteration.number, commit, record: iteration.record.clone()?, verified })
+            let (record, checks) = (iteration.record.clone()?, iteration.checks.clone());
+            Some(StateCandidate { iteration: iteration.number, commit, record, checks, verified })
         })
         .collect();
     best(&candidates)

@@ -699,6 +699,21 @@ fn new_checks_reset_measurement() {
 }
 
 #[test]
+fn record_of_incomplete_run_has_failures_and_no_passing_tests() {
+    let mut run = LoopRun::started();
+    let mut checks = counted(3, 1, "");
+    checks.outcomes[0].incomplete = true;
+    checks.outcomes[0].errors = vec!["it does not compile".into()];
+    run.works_by(|_| {}, checks.clone());
+    let record = run.current.records().remove(0);
+    assert_eq!((record.tests_passing, record.tests_failing), (None, Some(1.0)));
+    assert_eq!(record.failures, ["test: it does not compile"]);
+    checks.outcomes[0].failing_tests = vec!["a".into(), "b".into()];
+    run.works_by(|_| {}, checks);
+    assert_eq!(run.current.records().remove(1).failures, ["test: a", "test: b"]);
+}
+
+#[test]
 fn records_contain_measured_facts() {
     let mut run = LoopRun::started();
     let mut checks = counted(3, 7, "\u{1b}[31mFAILED tests/test_a.py::test_b - AssertionError: 3 != 4\u{1b}[0m\n");

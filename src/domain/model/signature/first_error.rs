@@ -13,6 +13,9 @@ const MAX_LINE: usize = 500;
 /// Maximum number of lines after an error that are searched for its completion.
 const MAX_AHEAD: usize = 4;
 
+/// Maximum number of errors of one output.
+const MAX_ERRORS: usize = 40;
+
 /// Role of a line in the search for the first error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineRole {
@@ -89,43 +92,84 @@ pub fn first_error(output: &str) -> Option<String> {
     })
 }
 
+/// Returns the distinct certain errors in the output of a failed check, each normalised, with its test or file, in their
+/// order, at most 40. Of an output above 2 MiB, the first MiB is read.
+pub fn error_lines(output: &str) -> Vec<String> {
+    let text = if output.len() <= 2 * MAX_END { output } else { cut(output, MAX_END) };
+    let mut lines = Vec::new();
+    for line in CertainErrors::of(text) {
+        if lines.len() >= MAX_ERRORS {
+            break;
+        }
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
 /// Returns the first certain error and the first possible error before it.
 fn search(text: &str) -> (Option<String>, Option<String>) {
-    let (mut test, mut file, mut suspect) = (None, None, None);
-    let mut rest = text;
-    while let Some((line, after)) = next_line(rest) {
-        rest = after;
-        let line = visible(line);
-        let sure = match kind_of(&line) {
-            None | Some(LineRole::Noise) => continue,
-            Some(LineRole::TestHeading) => {
-                test = Some(line.into_owned());
-                continue;
-            }
-            Some(LineRole::FileHeading) => {
-                file = Some(line.into_owned());
-                continue;
-            }
-            Some(LineRole::Suspect) => {
-                suspect = suspect.or_else(|| Some(normalise(&line)));
-                continue;
-            }
-            Some(LineRole::Finding) => joined(file.as_deref(), &line),
-            Some(LineRole::InTest) => joined(test.as_deref(), &line),
-            Some(LineRole::Error) => line.into_owned(),
-            Some(LineRole::Placed) => match ahead(rest, 1).next() {
-                Some(place) if place.trim_start().starts_with("-->") => joined(Some(&line), &place),
-                _ => line.into_owned(),
-            },
-            Some(LineRole::Failure) => match ahead(rest, MAX_AHEAD).next() {
-                Some(message) => joined(Some(&line), &message),
-                None => line.into_owned(),
-            },
-            Some(LineRole::GoFailure) => go_failure(line.into_owned(), rest),
-        };
-        return (Some(normalise(&sure)), suspect);
+    let mut errors = CertainErrors::of(text);
+    let sure = errors.next();
+    (sure, errors.suspect)
+}
+
+/// Certain errors of a text in their order, normalised.
+struct CertainErrors<'t> {
+    rest: &'t str,
+    test: Option<String>,
+    file: Option<String>,
+    /// First possible error so far.
+    suspect: Option<String>,
+}
+
+impl<'t> CertainErrors<'t> {
+    fn of(text: &'t str) -> Self {
+        Self { rest: text, test: None, file: None, suspect: None }
     }
-    (None, suspect)
+}
+
+impl Iterator for CertainErrors<'_> {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        while let Some((line, after)) = next_line(self.rest) {
+            self.rest = after;
+            let line = visible(line);
+            let sure = match kind_of(&line) {
+                None | Some(LineRole::Noise) => continue,
+                Some(LineRole::TestHeading) => {
+                    self.test = Some(line.into_owned());
+                    continue;
+                }
+                Some(LineRole::FileHeading) => {
+                    self.file = Some(line.into_owned());
+                    continue;
+                }
+                Some(LineRole::Suspect) => {
+                    if self.suspect.is_none() {
+                        self.suspect = Some(normalise(&line));
+                    }
+                    continue;
+                }
+                Some(LineRole::Finding) => joined(self.file.as_deref(), &line),
+                Some(LineRole::InTest) => joined(self.test.as_deref(), &line),
+                Some(LineRole::Error) => line.into_owned(),
+                Some(LineRole::Placed) => match ahead(after, 1).next() {
+                    Some(place) if place.trim_start().starts_with("-->") => joined(Some(&line), &place),
+                    _ => line.into_owned(),
+                },
+                Some(LineRole::Failure) => match ahead(after, MAX_AHEAD).next() {
+                    Some(message) => joined(Some(&line), &message),
+                    None => line.into_owned(),
+                },
+                Some(LineRole::GoFailure) => go_failure(line.into_owned(), after),
+            };
+            return Some(normalise(&sure));
+        }
+        None
+    }
 }
 
 /// Returns a failing Go test with its message; of nested tests, the innermost.

@@ -331,3 +331,16 @@ proptest! {
         prop_assert_eq!(normalise(&output), normalise(&output));
     }
 }
+
+#[test]
+fn error_lines_are_distinct_ordered_and_bounded() {
+    assert_eq!(error_lines("all good\n0 errors\n"), Vec::<String>::new());
+    let tsc = "src/a.ts(3,1): error TS2322: Type 'x' is not assignable.\nsrc/a.ts(9,1): error TS2322: Type 'x' is not \
+               assignable.\nsrc/b.ts(1,1): error TS2304: Cannot find name 'y'.\n";
+    let lines = error_lines(tsc);
+    assert_eq!(lines.len(), 2, "the same error on another line is the same: {lines:?}");
+    assert!(lines[0].starts_with("src/a.ts") && lines[1].starts_with("src/b.ts"));
+    assert_eq!(error_lines(recorded("gcc-error")).first().cloned(), first_error(recorded("gcc-error")));
+    let many: String = (0..100).map(|n| format!("src/{}.ts(1,1): error TS1: x\n", "a".repeat(n + 1))).collect();
+    assert_eq!(error_lines(&many).len(), 40);
+}

@@ -6,6 +6,7 @@ use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, check, line, number, percent};
 use super::intervention::InterventionLevel;
 use super::state::OverseerState;
+use crate::domain::model::comparison::added;
 use crate::domain::model::record::{CheckFact, Record};
 
 detection_settings! {
@@ -57,6 +58,7 @@ impl DetectionDefinition for RegressionSettings {
                 evidence.push(DetectionEvidence::new(signal, runs, runs, text));
             }
             evidence.extend(lost_tests(input));
+            evidence.extend(more_failures(input));
         }
         evidence.extend(lost_coverage(input));
         evidence.extend(falling_completion(input));
@@ -138,6 +140,22 @@ fn lost_tests(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
         && recent.iter().all(|record| record.tests_passing.is_some_and(|passing| passing < best_before));
     let text = format!("{now} tests pass, {best} did at best");
     (sudden || lasting).then(|| DetectionEvidence::new("tests", now, best, text))
+}
+
+/// Where nothing is counted: in each of the last iterations everything fails that failed in an earlier one, and more.
+fn more_failures(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
+    let runs = input.settings.regression.consecutive;
+    let recent = input.recent(runs);
+    if recent.len() < runs as usize {
+        return None;
+    }
+    let before = &input.history[..input.history.len() - recent.len()];
+    let worse = |then: &&Record| recent.iter().all(|record| added(&then.failures, &record.failures).is_some());
+    let then = before.iter().filter(worse).min_by_key(|then| then.failures.len())?;
+    let (few, many) = (then.failures.len(), input.last.failures.len());
+    let new = added(&then.failures, &input.last.failures)?;
+    let text = format!("{many} failures, {few} at best; new: {}", line(new.first()?));
+    Some(DetectionEvidence::new("failures", many as f64, few as f64, text))
 }
 
 /// More points of coverage lost than may be, in one step or bit by bit.

@@ -59,10 +59,8 @@ fn outcome(name: &str, holds: bool, output: &str) -> CheckOutcome {
         why: if holds { String::new() } else { "exited with 1".to_owned() },
         exit_code: Some(1),
         duration_ms: 1,
-        tests: None,
-        measured: None,
-        wanted: None,
         output: output.to_owned(),
+        ..CheckOutcome::default()
     }
 }
 

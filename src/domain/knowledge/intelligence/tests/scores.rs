@@ -9,7 +9,7 @@ use crate::domain::lifecycle::samples::*;
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::Ratio;
 use crate::domain::model::record::{CheckFact, Record};
-use crate::domain::model::task::AgentReport;
+use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport};
 
 fn claim(percent: f64, done: bool) -> AgentReport {
     AgentReport { completion_percentage: Some(percent), completion_signal: done, ..AgentReport::default() }
@@ -63,7 +63,13 @@ fn state(iteration: u32, completion: f64, passed: &[bool]) -> StateCandidate {
     };
     let checks = passed.iter().enumerate().map(fact).collect();
     let record = Record { iteration: f64::from(iteration), completion, checks, ..Record::default() };
-    StateCandidate { iteration, commit: sha(iteration), record, verified: false }
+    StateCandidate { iteration, commit: sha(iteration), record, checks: CheckReport::default(), verified: false }
+}
+
+fn failing_tests(names: &[&str]) -> CheckReport {
+    let failing_tests = names.iter().map(|name| (*name).to_owned()).collect();
+    let outcome = CheckOutcome { name: "check 0".to_owned(), exit_code: Some(1), failing_tests, ..Default::default() };
+    CheckReport { outcomes: vec![outcome] }
 }
 
 #[test]
@@ -88,6 +94,13 @@ fn best_state_has_no_hidden_regression() {
     let mut verified = [state(1, 1.0, &[true, true]), state(2, 1.0, &[true, true])];
     verified[0].verified = true;
     assert_eq!(carried(&verified), Some(1));
+    let mut uncounted = [state(1, 0.0, &[false]), state(2, 0.0, &[false]), state(3, 0.0, &[false])];
+    uncounted[0].checks = failing_tests(&["a", "b"]);
+    uncounted[1].checks = failing_tests(&["a"]);
+    uncounted[2].checks = failing_tests(&["a", "b", "c"]);
+    assert_eq!(carried(&uncounted), Some(2), "nothing is counted: the names of failing tests stand in");
+    uncounted[2].checks = failing_tests(&["d"]);
+    assert_eq!(carried(&uncounted), Some(3), "other tests fail, which is not known to be worse");
     let only = best(&[state(1, 0.5, &[false, true])]).unwrap();
     assert_eq!(only.broke, ["`check 0` held before the first iteration and fails"]);
 }

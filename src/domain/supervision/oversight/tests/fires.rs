@@ -190,6 +190,18 @@ fn regression() {
     fires(it(), DetectionKind::Regression, "baseline_check", 2, &lost);
     let reached = trace(&rising[..3], |at, r| checks(r, &[("lint", at == 0, Some(false)), ("test", false, None)]));
     fires(it(), DetectionKind::Regression, "check", 3, &reached);
+    let failures: [&[&str]; 3] = [&["test: a"], &["test: a", "test: b"], &["test: a", "test: c"]];
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    fires(
+        it(),
+        DetectionKind::Regression,
+        "failures",
+        3,
+        &trace(&rising[..3], |at, r| r.failures = owned(failures[at])),
+    );
+    let repaired: [&[&str]; 3] = [&["test: a"], &["test: b", "test: c"], &["test: b", "test: c"]];
+    let verdicts = it().run(&trace(&rising[..3], |at, r| r.failures = owned(repaired[at])));
+    assert!(signals(&verdicts, DetectionKind::Regression).is_empty(), "what failed first was repaired");
     let alarm = ReviewedLoop::with_alarm("regression", DetectionSeverity::Critical);
     fires(alarm, DetectionKind::Regression, "alarm", 1, &trace(&rising[..1], |_, _| {}));
 }
