@@ -142,7 +142,8 @@ fn lost_tests(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     (sudden || lasting).then(|| DetectionEvidence::new("tests", now, best, text))
 }
 
-/// Where nothing is counted: in each of the last iterations everything fails that failed in an earlier one, and more.
+/// More failures, not counted but known by name: in each of the last iterations everything fails that failed in an
+/// earlier one, and more.
 fn more_failures(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let runs = input.settings.regression.consecutive;
     let recent = input.recent(runs);
