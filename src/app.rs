@@ -96,8 +96,12 @@ pub struct Application {
 impl Application {
     /// Starts the service: opens the database, builds adapters, recovers after a crash, then starts listening.
     pub async fn start(config: &Config, env: &Env, options: Options) -> anyhow::Result<Self> {
-        failpoint::arm(|variable| env.get(variable)).map_err(anyhow::Error::msg)?;
-        let engine = Arc::new(build(config, env, &options).await?);
+        Self::run(build(config, env, &options).await?, config, &options).await
+    }
+
+    /// Starts the service with an engine from [`build`].
+    pub async fn run(engine: Engine, config: &Config, options: &Options) -> anyhow::Result<Self> {
+        let engine = Arc::new(engine);
         engine.recover().await.context("the database could not be looked over")?;
         if engine.store.was_unclean() {
             check_integrity(&engine);
@@ -184,6 +188,7 @@ async fn listen(
 
 /// Builds the engine with all adapters.
 pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Result<Engine> {
+    failpoint::arm(|variable| env.get(variable)).map_err(anyhow::Error::msg)?;
     // Another part of the process may have installed a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let data = std::path::absolute(&config.data_dir).context("the data folder's path cannot be made absolute")?;

@@ -269,6 +269,10 @@ mod tests {
         assert!(matches!(parse("demo --exit --fast"), Ok(Every::Demo(a)) if a.exit && a.fast));
         assert!(matches!(parse("local --repo . --task fix --check a --check b --backend c"),
             Ok(Every::Local(a)) if a.check == ["a", "b"] && a.backend.as_deref() == Some("c")));
+        assert!(matches!(parse("local --resume --guide harder"), Ok(Every::Local(a)) if a.resume == Some(None)));
+        assert!(matches!(parse("local --resume r-1-aaaaaa --budget 2"),
+            Ok(Every::Local(a)) if a.resume == Some(Some("r-1-aaaaaa".into())) && a.budget == Some(2.0)));
+        assert!(matches!(parse("local --tasks t.yaml --jobs 3"), Ok(Every::Local(a)) if a.jobs == 3));
         assert!(matches!(parse("loops"), Ok(Every::Loops(a)) if a.command.is_none()));
         assert!(matches!(parse("loops abort r-1-aaaaaa no longer needed"),
             Ok(Every::Loops(loops::LoopsArgs { command: Some(loops::LoopsCommand::Abort(a)) }))
@@ -286,7 +290,11 @@ mod tests {
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
         for wrong in [
             "serve --role x",
-            "local --task x",
+            "local",
+            "local --task x --list",
+            "local --task x --guide y",
+            "local --task x --jobs 2",
+            "local --tasks x --check y",
             "loops resume",
             "loops resume a --timeout soon",
             "backup",

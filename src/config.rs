@@ -11,6 +11,7 @@ pub mod schema;
 mod schema_check;
 mod secret;
 mod supervision_keys;
+pub mod tasks;
 mod templates;
 mod validate;
 mod validate_repository;

@@ -1,8 +1,14 @@
-//! `ralph-bot local`: runs one loop on a local repository, without a forge.
+//! `ralph-bot local`: runs loops on a local repository, without a forge.
 
 #[cfg(feature = "desktop")]
 mod desktop;
+mod folder;
+mod list;
+mod next_steps;
 mod progress;
+mod records;
+mod session;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -10,42 +16,60 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
-use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
+use super::loops::{dollars, duration};
 use super::serve::Signals;
-use super::{CliError, CliResult, Global, block_on, print};
+use super::{CliError, CliResult, Global, block_on};
 use crate::agent::presets;
-use crate::app::{self, Application, Options};
+use crate::app;
 use crate::clock::Clock;
+use crate::config::tasks::{ListedTask, read_tasks};
 use crate::config::{Config, ConfigScope, Env, FILE_VARIABLE, operator_file};
-use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
-use crate::domain::model::event::IssueSnapshot;
-use crate::domain::model::ids::IssueRef;
-use crate::domain::model::ids::{LoopId, Number};
-use crate::engine::EngineSettings;
+use crate::domain::loops::Loop;
+use crate::domain::loops::RunOptions;
+use crate::domain::model::ids::{LoopId, Money};
+use crate::domain::model::quantity;
 use crate::forge::local::{Local, LocalMessage};
-use crate::store::{StoreResult, loops};
 use crate::telemetry::{self, FILTER_VARIABLE};
-use progress::{LocalProgress, ProgressEvent};
+use folder::{DataFolder, FolderChoice};
+use list::StoredLoop;
+use next_steps::Invocation;
+use session::{IdleEngine, LocalSession, MOST_JOBS, is_done};
+use tasks::PlannedTask;
 
-/// Interval between two polls of the loop.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Exit code after a signal, as shells report Ctrl-C.
 const INTERRUPTED: u8 = 130;
 /// Maximum length of the title, in characters.
 const TITLE_MAX: usize = 100;
+
 /// Arguments of `local`.
 #[derive(Debug, Clone, Args)]
+#[command(group(clap::ArgGroup::new("work").required(true).args(["task", "tasks", "resume", "list"])))]
 pub struct LocalArgs {
     /// Folder of the repository
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", default_value = ".")]
     pub repo: PathBuf,
     /// Task, or a file that contains it
     #[arg(long, value_name = "TEXT|FILE")]
-    pub task: String,
+    pub task: Option<String>,
+    /// YAML file with tasks, each with its checks and limits; tasks that are done are not repeated
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "max_iterations", "timeout", "budget"])]
+    pub tasks: Option<PathBuf>,
+    /// Number of tasks that run at once
+    #[arg(long, value_name = "N", conflicts_with_all = ["task", "resume", "list"], default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_JOBS)))]
+    pub jobs: u32,
+    /// Continue a loop [default: the last one that is not done]
+    #[arg(long, value_name = "LOOP", num_args = 0..=1)]
+    pub resume: Option<Option<String>>,
+    /// Guidance for the next iteration of the resumed loop
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["task", "tasks", "list"])]
+    pub guide: Option<String>,
+    /// List the loops of the repository
+    #[arg(long)]
+    pub list: bool,
     /// Command that must exit with code 0; repeatable [default: detected from the repository]
     #[arg(long, value_name = "COMMAND")]
     pub check: Vec<String>,
@@ -55,12 +79,18 @@ pub struct LocalArgs {
     /// Maximum number of iterations
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_iterations: Option<u32>,
-    /// Folder for database, work trees and logs [default: temporary]
+    /// Maximum working time, such as 90m
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<quantity::Duration>,
+    /// Maximum cost, in US dollars
+    #[arg(long, value_name = "USD", value_parser = dollars)]
+    pub budget: Option<f64>,
+    /// Folder for database, work trees and logs [default: one per repository below $XDG_STATE_HOME/ralph-bot/local]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }
 
-/// Runs one loop to its end.
+/// Runs, resumes or lists loops.
 ///
 /// # Errors
 /// Fails on invalid arguments or configuration, an unusable repository, or a fatal error.
@@ -71,59 +101,171 @@ pub fn run(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     block_on(local(args, global, env))
 }
 
+/// Work of one run.
+enum LocalWork {
+    Task { title: String, body: String },
+    Tasks(Vec<ListedTask>),
+    Resume(Box<StoredLoop>),
+}
+
 async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
-    let (title, body) = task(&args.task)?;
+    let task = args.task.as_deref().map(task).transpose()?;
+    let listed = args.tasks.as_deref().map(read_tasks).transpose()?;
     if let Some(empty) = args.check.iter().position(|check| check.trim().is_empty()) {
         return Err(CliError::Usage(format!("--check number {} is empty", empty + 1)));
     }
-    let temporary = tempfile::Builder::new().prefix("ralph-local-").tempdir();
-    let temporary =
-        temporary.map_err(|error| CliError::Failed(format!("could not create a temporary folder: {error}")))?;
+    let json = global.json;
+    if args.list {
+        let forge = open(args, env, json).await?;
+        return list::print_list(&FolderChoice::of(args.data.as_deref(), forge.repo(), env), &forge, json).await;
+    }
     let mut config = configuration(args, global, env)?;
-    config.data_dir = args.data.clone().unwrap_or_else(|| temporary.path().join("data"));
+    let backend = backend(args, &config, env)?;
+    let forge = open(args, env, json).await?;
+    let choice = FolderChoice::of(args.data.as_deref(), forge.repo(), env);
+    let (work, folder) = match (task, listed, &args.resume) {
+        (Some((title, body)), ..) => (LocalWork::Task { title, body }, choice.claim()?),
+        (None, Some(tasks), _) => (LocalWork::Tasks(tasks), choice.claim()?),
+        (None, None, named) => {
+            let named = named.as_ref().and_then(|name| name.as_deref());
+            let found = list::find(&choice, &forge, named).await?;
+            let folder = folder::claim_of(&found.database)?;
+            (LocalWork::Resume(Box::new(found)), folder)
+        }
+    };
+    config.data_dir.clone_from(&folder.path);
     // The operator's list of repositories does not apply to a local one.
     config.repositories.clear();
-    let backend = backend(args, &config, env)?;
     let mut signals = Signals::new()?;
-    let json = global.json;
-    let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
-    let message = Box::new(move |message: LocalMessage| progress::print_forge_output(&message, json));
-    let forge = Local::open(&args.repo, path, env.get("HOME").unwrap_or("/"), Clock::System, message).await;
-    let forge = Arc::new(forge.map_err(CliError::Usage)?);
-    let options =
-        Options { listen: false, extra_forges: vec![forge.clone()], tune: remove_comment_limits, ..Options::default() };
-    let started = Application::start(&config, env, options).await;
-    let app = started.map_err(|error| CliError::Failed(format!("could not start: {error:#}")))?;
-    let run_options = RunOptions {
-        checks: args.check.clone(),
-        max_iterations: args.max_iterations,
-        backend: Some(backend),
-        ..RunOptions::default()
-    };
-    let outcome = match begin(&app, &config, &forge, (&title, &body), run_options).await {
-        Ok(id) => follow(&app, &id, &mut signals, json).await,
-        Err(error) => Err(error),
+    let idle = IdleEngine::build(&config, env, &forge).await?;
+    let options = run_options(args, &backend)?;
+    let planned = Plan::of(work, &idle.known, (args, &backend), options);
+    let invocation = invocation(args, global, &folder);
+    let session = idle.start(&config, forge, &planned.cut_off(), (&folder.path, invocation, json)).await?;
+    let interrupted = CancellationToken::new();
+    let outcome = {
+        let work = planned.run(&session, args, json, &interrupted);
+        tokio::pin!(work);
+        tokio::select! {
+            outcome = &mut work => outcome,
+            () = signals.next() => {
+                interrupted.cancel();
+                tokio::select! {
+                    outcome = &mut work => outcome,
+                    () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
+                }
+            }
+        }
     };
     tokio::select! {
-        () = app.stop() => {}
+        () = session.stop() => {}
         () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
     }
     let outcome = outcome?;
     #[cfg(feature = "desktop")]
-    if let Some(notification) = outcome.as_ref().and_then(desktop::notification) {
+    for notification in outcome.stopped.iter().filter_map(desktop::notification) {
         desktop::show(&notification, env).await;
     }
-    match outcome {
-        Some(ended) => finish(&ended, forge.default_branch(), json),
-        None => Ok(ExitCode::from(INTERRUPTED)),
+    Ok(match outcome.done {
+        Some(true) => ExitCode::SUCCESS,
+        Some(false) => ExitCode::FAILURE,
+        None => ExitCode::from(INTERRUPTED),
+    })
+}
+
+/// Loops to start or to continue.
+enum Plan {
+    Start { title: String, body: String, options: RunOptions },
+    Continue { known: Box<Loop>, options: RunOptions },
+    List(Vec<PlannedTask>),
+}
+
+/// Result of a run.
+struct RunOutcome {
+    /// Whether every task is done; `None` after an interruption.
+    done: Option<bool>,
+    /// The single loop that stopped.
+    #[cfg_attr(not(feature = "desktop"), expect(dead_code, reason = "only shown on a desktop"))]
+    stopped: Option<Loop>,
+}
+
+impl Plan {
+    fn of(work: LocalWork, known: &[Loop], (args, backend): (&LocalArgs, &str), options: RunOptions) -> Self {
+        match work {
+            LocalWork::Task { title, body } => Self::Start { title, body, options },
+            LocalWork::Tasks(tasks) => Self::List(PlannedTask::all(tasks, known, backend)),
+            LocalWork::Resume(found) => {
+                // A resumed loop keeps its backend unless another one is named.
+                let options = RunOptions { backend: args.backend.as_ref().and(options.backend), ..options };
+                Self::Continue { known: Box::new(found.known), options }
+            }
+        }
+    }
+
+    /// Returns the loops that continue where a killed run left them. With new options they are paused first.
+    fn cut_off(&self) -> Vec<LoopId> {
+        match self {
+            Self::Start { .. } => Vec::new(),
+            Self::Continue { known, options } if *options == RunOptions::default() => vec![known.id.clone()],
+            Self::Continue { .. } => Vec::new(),
+            Self::List(tasks) => tasks.iter().filter_map(PlannedTask::cut_off).collect(),
+        }
+    }
+
+    async fn run(
+        self,
+        session: &LocalSession<'_>,
+        args: &LocalArgs,
+        json: bool,
+        interrupted: &CancellationToken,
+    ) -> Result<RunOutcome, CliError> {
+        let id = match self {
+            Self::List(tasks) => {
+                let done = tasks::run_tasks(session, tasks, args.jobs, json, interrupted).await?;
+                return Ok(RunOutcome { done, stopped: None });
+            }
+            Self::Start { title, body, options } => session.begin(&title, &body, options).await?,
+            Self::Continue { known, options } => {
+                session.resume(&known.id, options, args.guide.as_deref().unwrap_or_default()).await?;
+                known.id
+            }
+        };
+        let stopped = session.follow(&id, None, interrupted).await?;
+        Ok(RunOutcome { done: stopped.as_ref().map(is_done), stopped })
     }
 }
 
-/// Removes the limits on comments, which protect forges.
-fn remove_comment_limits(settings: &mut EngineSettings) {
-    for policy in settings.policies.values_mut() {
-        policy.limits.comments_per_hour = u32::MAX;
-        policy.limits.comments_per_day = u32::MAX;
+/// Opens the repository.
+async fn open(args: &LocalArgs, env: &Env, json: bool) -> Result<Arc<Local>, CliError> {
+    let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
+    let message = Box::new(move |message: LocalMessage| progress::print_forge_output(&message, json));
+    let forge = Local::open(&args.repo, path, env.get("HOME").unwrap_or("/"), Clock::System, message).await;
+    forge.map(Arc::new).map_err(CliError::Usage)
+}
+
+/// Returns the options of the command line, with the same validation as in comments.
+fn run_options(args: &LocalArgs, backend: &str) -> Result<RunOptions, CliError> {
+    let mut options = RunOptions {
+        max_iterations: args.max_iterations,
+        timeout_s: args.timeout.map(|timeout| timeout.as_seconds()),
+        budget: args.budget.map(Money::from_usd),
+        backend: Some(backend.to_owned()),
+        ..RunOptions::default()
+    };
+    for check in &args.check {
+        options.set("--check", check).map_err(CliError::Usage)?;
+    }
+    Ok(options)
+}
+
+/// Returns the arguments that suggested commands repeat.
+fn invocation(args: &LocalArgs, global: &Global, folder: &DataFolder) -> Invocation {
+    let shown = |path: &Path| path.display().to_string();
+    Invocation {
+        repo: shown(&args.repo),
+        data: args.data.as_deref().map(shown),
+        config: global.config.as_deref().map(shown),
+        lasting: !folder.temporary,
     }
 }
 
@@ -177,107 +319,4 @@ fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliEr
     };
     app::backend(config, &name, env).map_err(CliError::Failed)?;
     Ok(name)
-}
-
-/// Starts the loop; ends open loops of earlier runs in the same folder.
-async fn begin(
-    app: &Application,
-    config: &Config,
-    forge: &Local,
-    (title, body): (&str, &str),
-    options: RunOptions,
-) -> Result<LoopId, CliError> {
-    let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("could not start the loop: {error}"));
-    let store = &app.engine.store;
-    let earlier = store.read(|c| loops::list(c, false, usize::MAX >> 1)).await.map_err(|e| failed(&e))?;
-    let above = earlier.iter().map(|l| l.place.issue).max().unwrap_or(Number(0));
-    let mut policy = config.policy(&forge.repo().forge);
-    policy.limits.comments_per_hour = u32::MAX;
-    policy.limits.comments_per_day = u32::MAX;
-    let issue = forge.add_task(title, body, &policy.branch_prefix, above).await.map_err(|e| failed(&e))?;
-    let random = (uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX)) as u32;
-    let id = LoopId::from_parts(issue.number, random);
-    let start = LoopStart {
-        id: id.clone(),
-        place: IssueRef { repo: forge.repo().clone(), issue: issue.number },
-        by: forge.user(),
-        task: loop_task(issue),
-        options,
-        policy,
-        comment: None,
-        hidden_removed: 0,
-        round: 1,
-    };
-    let now = app.engine.clock.now();
-    let begun = store.write(move |c| -> StoreResult<bool> {
-        for old in earlier.iter().filter(|old| old.state.is_open()) {
-            let input = LoopInput::IssueEnded { how: "left over from an earlier run".into() };
-            loops::enqueue_input(c, &old.id, &format!("local/{}/{}", old.id, start.id), &input, now)?;
-        }
-        let origin = format!("local/{}", start.id);
-        loops::begin(c, start, &origin, now)
-    });
-    match begun.await.map_err(|e| failed(&e))? {
-        true => {
-            app.engine.wake.loop_stepped();
-            Ok(id)
-        }
-        false => Err(failed(&"another run uses the same folder; choose another --data")),
-    }
-}
-
-fn loop_task(issue: IssueSnapshot) -> LoopTask {
-    let digest = Sha256::digest(format!("{}\n{}", issue.title, issue.body));
-    LoopTask {
-        hash: data_encoding::HEXLOWER.encode(&digest),
-        title: issue.title,
-        body: issue.body,
-        url: issue.url,
-        author: issue.author,
-        author_trusted: true,
-        unconfirmed_editor: None,
-        labels: issue.labels,
-    }
-}
-
-/// Prints progress until the loop stops; `None` after a signal.
-async fn follow(app: &Application, id: &LoopId, signals: &mut Signals, json: bool) -> Result<Option<Loop>, CliError> {
-    let mut progress = LocalProgress::default();
-    loop {
-        let known = id.clone();
-        let found = app.engine.store.read(move |c| loops::get(c, &known)).await;
-        let current = found.map_err(|error| CliError::Failed(error.to_string()))?;
-        let current = current.ok_or_else(|| CliError::Failed(format!("loop {id} no longer exists")))?;
-        for news in progress.take(&current) {
-            print(&news.text(json))?;
-        }
-        if !matches!(current.state, LoopState::Queued | LoopState::Running | LoopState::Waiting) {
-            return Ok(Some(current));
-        }
-        tokio::select! {
-            () = tokio::time::sleep(POLL_INTERVAL) => {}
-            () = signals.next() => {
-                print(&ProgressEvent::Interrupted { branch: current.pushed.is_some().then_some(current.branch) }.text(json))?;
-                return Ok(None);
-            }
-            () = app.stopped() => {
-                return Err(CliError::Failed("stopped after a fatal error; set RALPH_LOG=info for details".into()));
-            }
-        }
-    }
-}
-
-/// Prints the result and returns the exit code.
-fn finish(ended: &Loop, from: &str, json: bool) -> CliResult {
-    let nothing_to_do = ended.state == LoopState::Closed && ended.iterations.is_empty();
-    let good = ended.state == LoopState::Review || nothing_to_do;
-    let branch = ended.pushed.is_some().then(|| ended.branch.clone());
-    let diff = branch.as_ref().map(|branch| format!("git diff {from}...{branch}"));
-    let mut why = ended.why.clone();
-    if ended.state == LoopState::NeedsCriteria {
-        why.push_str("; name a check with --check COMMAND");
-    }
-    let news = ProgressEvent::Ended { state: ended.state.as_str().to_owned(), good, why, branch, diff };
-    print(&news.text(json))?;
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -571,11 +571,11 @@ fn details(current: &Loop, now: Timestamp) -> String {
     text
 }
 
-fn duration(text: &str) -> Result<quantity::Duration, String> {
+pub(super) fn duration(text: &str) -> Result<quantity::Duration, String> {
     quantity::Duration::parse(text).ok_or_else(|| "expected a duration such as 90s, 30m or 2h".to_owned())
 }
 
-fn dollars(text: &str) -> Result<f64, String> {
+pub(super) fn dollars(text: &str) -> Result<f64, String> {
     let amount = text.parse().ok().filter(|usd: &f64| usd.is_finite() && *usd > 0.0);
     amount.ok_or_else(|| "expected an amount in US dollars such as 5 or 2.50".to_owned())
 }

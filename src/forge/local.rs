@@ -1,5 +1,5 @@
 //! Adapter for a local repository without a forge: the task is an issue, the pushed branch a pull request, and messages go to a
-//! listener. The state is kept in memory only.
+//! listener. The state is kept in memory only; that of earlier runs is restored from their loops.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -17,6 +17,7 @@ use super::{
     Polling, Repository, ServerInfo,
 };
 use crate::clock::Clock;
+use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
@@ -134,6 +135,35 @@ impl Local {
         User { id: USER, login: "you".into(), kind: AccountKind::User }
     }
 
+    /// Adds the issue and the pull request of a loop of an earlier run.
+    pub fn restore(&self, known: &Loop) {
+        let mut state = self.lock();
+        let task = &known.task;
+        let issue = self.new_issue(known.place.issue, &task.title, &task.body, task.labels.clone(), self.user());
+        state.next_number = state.next_number.max(issue.number.0 + 1);
+        state.issues.insert(issue.number.0, issue);
+        let Some(pull) = &known.pull else { return };
+        let mut issue = self.new_issue(pull.number, &task.title, "", Vec::new(), self.own());
+        issue.is_pull = true;
+        state.issues.insert(pull.number.0, issue);
+        state.next_number = state.next_number.max(pull.number.0 + 1);
+        let head = known.pushed.clone().or_else(|| known.head.clone());
+        let Some(head_sha) = head else { return };
+        let snapshot = PullSnapshot {
+            number: pull.number,
+            head_branch: known.branch.clone(),
+            head_repo: Some(self.repo.id),
+            head_sha,
+            base_branch: known.base_branch.clone(),
+            open: true,
+            merged: false,
+            draft: known.state != LoopState::Review,
+            mergeable: None,
+            url: self.url.clone(),
+        };
+        state.pulls.insert(pull.number.0, snapshot);
+    }
+
     /// Adds the task as an issue. Its number is greater than `above` and those of all branches `prefix<number>-…`, so that
     /// branches of earlier runs are not reused.
     ///
@@ -144,8 +174,8 @@ impl Local {
         let listed = self.git(&["for-each-ref", "--format=%(refname)", pattern.trim_end_matches('/')]).await?;
         let used =
             listed.lines().filter_map(|line| line.strip_prefix(&pattern)?.split('-').next()?.parse::<u64>().ok());
-        let number = Number(used.max().unwrap_or(0).max(above.0) + 1);
         let mut state = self.lock();
+        let number = Number((used.max().unwrap_or(0).max(above.0) + 1).max(state.next_number));
         state.next_number = number.0 + 1;
         let issue = self.new_issue(number, title, body, Vec::new(), self.user());
         state.issues.insert(number.0, issue.clone());
@@ -200,13 +230,32 @@ impl Local {
         Ok(exact.and_then(|(sha, _)| Sha::parse(sha)))
     }
 
-    /// Updates the head of a pull request to the current commit of its branch.
+    /// Updates a pull request from the branches: its head; closed if its branch was deleted, merged if the base contains it.
     async fn with_current_head(&self, pull: Option<PullSnapshot>) -> ForgeResult<Option<PullSnapshot>> {
         let Some(mut pull) = pull else { return Ok(None) };
-        if let Some(head) = self.head_of(&pull.head_branch).await? {
-            pull.head_sha = head;
+        match self.head_of(&pull.head_branch).await? {
+            Some(head) => {
+                let base = format!("refs/heads/{}", pull.base_branch);
+                let args = ["for-each-ref", "--contains", head.as_str(), "--format=%(refname)", &base];
+                pull.merged = self.git(&args).await?.lines().any(|line| line == base);
+                pull.head_sha = head;
+            }
+            None => pull.open = false,
         }
+        pull.open &= !pull.merged;
         Ok(Some(pull))
+    }
+
+    /// Refuses another repository, which a data folder can also contain loops of.
+    fn only_own(&self, repo: &RepoRef, what: &str) -> ForgeResult<()> {
+        if repo.id == self.repo.id {
+            return Ok(());
+        }
+        Err(ForgeError {
+            kind: ForgeErrorKind::Transient { after_ms: None, ambiguous: false },
+            what: what.to_owned(),
+            detail: format!("only {} is open", self.repo),
+        })
     }
 }
 
@@ -268,7 +317,8 @@ impl Forge for Local {
         Ok(if user.id == USER { Permission::Admin } else { Permission::None })
     }
 
-    async fn issue(&self, _repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
+    async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
+        self.only_own(repo, &format!("read #{number}"))?;
         self.lock().issues.get(&number.0).cloned().ok_or_else(|| not_found(&format!("read #{number}")))
     }
 
@@ -362,7 +412,8 @@ impl Forge for Local {
         Ok(())
     }
 
-    async fn pull(&self, _repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
+    async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
+        self.only_own(repo, &format!("read pull request #{number}"))?;
         let known = self.lock().pulls.get(&number.0).cloned();
         self.with_current_head(known).await?.ok_or_else(|| not_found(&format!("read pull request #{number}")))
     }

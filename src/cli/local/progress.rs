@@ -1,8 +1,11 @@
 //! Progress of `local`, as lines for people or as JSON.
 
+use std::path::PathBuf;
+
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
+use super::next_steps::SuggestedCommand;
 use crate::cli::{one_line, print};
 use crate::domain::loops::{Iteration, Loop, LoopState};
 use crate::domain::model::ids::Money;
@@ -38,9 +41,45 @@ pub(super) enum ProgressEvent {
     /// Change of the state.
     State { state: String, why: String },
     /// Signal received.
-    Interrupted { branch: Option<String> },
+    Interrupted { branch: Option<String>, next: Vec<SuggestedCommand> },
     /// End of the loop.
-    Ended { state: String, good: bool, why: String, branch: Option<String>, diff: Option<String> },
+    Ended {
+        #[serde(rename = "loop")]
+        id: String,
+        state: String,
+        good: bool,
+        why: String,
+        branch: Option<String>,
+        diff: Option<String>,
+        next: Vec<SuggestedCommand>,
+        /// File with a summary, where data is kept.
+        summary: Option<PathBuf>,
+    },
+}
+
+/// Event with the title of its task, where several run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct ProgressLine {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    #[serde(flatten)]
+    pub event: ProgressEvent,
+}
+
+impl ProgressLine {
+    /// Formats the event as one JSON line or as text.
+    pub(super) fn text(&self, json: bool) -> String {
+        if json {
+            return serde_json::to_string(self).unwrap_or_default() + "\n";
+        }
+        let dimmed = Style::new().dimmed();
+        let title = self.task.as_ref().map(|title| format!("{dimmed}{}{dimmed:#}\n", one_line(title)));
+        title.unwrap_or_default() + &self.event.text()
+    }
+}
+
+fn next_text(steps: &[SuggestedCommand]) -> String {
+    steps.iter().map(|step| format!("  {}: {}\n", step.purpose, step.command)).collect()
 }
 
 /// Failed check.
@@ -79,6 +118,14 @@ pub(super) struct LocalProgress {
 }
 
 impl LocalProgress {
+    /// Skips what an earlier run has printed of the loop.
+    pub(super) fn skip(&mut self, known: &Loop) {
+        self.baseline = known.baseline.is_some();
+        let ended = |iteration: &&Iteration| iteration.ended_at.is_some();
+        self.ended = known.iterations.iter().filter(ended).map(|iteration| iteration.number).max().unwrap_or(0);
+        self.began = self.ended;
+    }
+
     /// Returns the events since the last call, in order.
     pub(super) fn take(&mut self, current: &Loop) -> Vec<ProgressEvent> {
         let mut events = Vec::new();
@@ -125,11 +172,8 @@ fn ended(iteration: &Iteration) -> ProgressEvent {
 }
 
 impl ProgressEvent {
-    /// Formats the event as one JSON line or as text.
-    pub(super) fn text(&self, json: bool) -> String {
-        if json {
-            return serde_json::to_string(self).unwrap_or_default() + "\n";
-        }
+    /// Formats the event as text.
+    fn text(&self) -> String {
         let (bold, green) = (Style::new().bold(), AnsiColor::Green.on_default().bold());
         let yellow = AnsiColor::Yellow.on_default().bold();
         match self {
@@ -147,15 +191,16 @@ impl ProgressEvent {
                 format!("  {held} of {total} checks pass, {percent} % done; {}\n{said}{failing}", self.size())
             }
             Self::State { state, why } => format!("{yellow}{state}{yellow:#}: {why}\n"),
-            Self::Interrupted { branch } => {
+            Self::Interrupted { branch, next } => {
                 let kept = branch.as_ref().map(|branch| format!("; committed work is on {branch}"));
-                format!("{yellow}stopping{yellow:#}{}\n", kept.unwrap_or_default())
+                format!("{yellow}stopping{yellow:#}{}\n{}", kept.unwrap_or_default(), next_text(next))
             }
-            Self::Ended { state, good, why, branch, diff } => {
+            Self::Ended { state, good, why, branch, next, summary, .. } => {
                 let colour = if *good { green } else { yellow };
                 let on = branch.as_ref().map(|branch| format!("branch {branch}\n")).unwrap_or_default();
-                let diff = diff.as_ref().map(|diff| format!("  {diff}\n")).unwrap_or_default();
-                format!("{colour}{state}{colour:#}: {}\n{on}{diff}", one_line(why))
+                let summary = summary.as_ref().map(|path| format!("  summary: {}\n", path.display()));
+                let summary = summary.unwrap_or_default();
+                format!("{colour}{state}{colour:#}: {}\n{on}{}{summary}", one_line(why), next_text(next))
             }
         }
     }

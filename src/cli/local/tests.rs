@@ -51,7 +51,8 @@ backends: {{ mine: {{ type: script, command: [sh, -c, {}] }} }}
     );
     std::fs::write(&file, text).expect("written");
     let global = Global { config: Some(file), json: true, color: Color::Never };
-    let env = Env::of([("PATH", PATH), ("HOME", "/")]);
+    let state = folder.path().join("state").display().to_string();
+    let env = Env::of([("PATH", PATH), ("HOME", "/"), ("XDG_STATE_HOME", state.as_str())]);
     LocalSetup { folder, repo, global, env }
 }
 
@@ -124,6 +125,137 @@ async fn what_cannot_be_worked_on_is_told_before_anything_runs() {
 
     git(&setup.repo, &["checkout", "--quiet", "--detach"]).await;
     fails(&["--task", "x"], "has no branch checked out").await;
+}
+
+/// Returns the only loop of the repository's default folder, after `more` arguments were run with the exit code `code`.
+async fn run_to(setup: &LocalSetup, more: &[&str], code: ExitCode) -> Vec<Loop> {
+    let ended = local(&args(setup, more), &setup.global, &setup.env).await.expect("it ran");
+    assert_eq!(format!("{ended:?}"), format!("{code:?}"), "{more:?}");
+    let forge = open(&args(setup, &["--list"]), &setup.env, true).await.expect("opened");
+    let databases = FolderChoice::of(None, forge.repo(), &setup.env).databases();
+    let store = crate::store::Store::attach(&databases[0]).expect("a database");
+    let mut loops = session::loops_of(&store, &forge).await.expect("read");
+    store.close().await;
+    loops.reverse();
+    loops
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_at_its_limit_is_resumed_with_guidance() {
+    let script = "if grep -q 'use the word right'; then echo right > answer.txt; else date +%N > noise.txt; fi";
+    let setup = setup(script).await;
+    let more = ["--task", "Fix it", "--check", "grep -q right answer.txt", "--max-iterations", "1"];
+    let stopped = run_to(&setup, &more, ExitCode::FAILURE).await.remove(0);
+    assert_eq!(stopped.state.as_str(), "limit_reached");
+    let refused = local(&args(&setup, &["--resume"]), &setup.global, &setup.env).await.expect_err("at its limit");
+    assert!(refused.to_string().contains("All 1 iterations are used: `--max-iterations 6`"), "{refused}");
+    let unknown = local(&args(&setup, &["--resume", "r-9-aaaaaa"]), &setup.global, &setup.env).await;
+    assert!(unknown.expect_err("unknown").to_string().contains("there is no loop r-9-aaaaaa"));
+
+    let more = ["--resume", stopped.id.as_str(), "--max-iterations", "3", "--guide", "use the word right"];
+    let done = run_to(&setup, &more, ExitCode::SUCCESS).await.remove(0);
+    assert_eq!((done.state.as_str(), &done.id, done.spent.iterations), ("review", &stopped.id, 2));
+    assert_eq!(git(&setup.repo, &["show", &format!("{}:answer.txt", done.branch)]).await, "right");
+    let refused = local(&args(&setup, &["--resume", done.id.as_str()]), &setup.global, &setup.env).await;
+    assert!(refused.expect_err("done").to_string().contains("it is done; add `--guide TEXT`"));
+    assert!(
+        local(&args(&setup, &["--resume"]), &setup.global, &setup.env)
+            .await
+            .expect_err("nothing is left")
+            .to_string()
+            .contains("there is no loop that is not done")
+    );
+
+    let forge = open(&args(&setup, &["--list"]), &setup.env, true).await.expect("opened");
+    let database = FolderChoice::of(None, forge.repo(), &setup.env).databases().remove(0);
+    let logs = database.parent().expect("a folder").join("logs").join(done.id.as_str());
+    let read = |name: &str| std::fs::read_to_string(logs.join(name)).expect(name);
+    assert!(read("001.md").contains("## Checks: 0 of 1 pass"), "{}", read("001.md"));
+    assert!(read("002.md").contains("answer.txt"), "{}", read("002.md"));
+    let summary = read("summary.md");
+    assert!(summary.contains("- State: review") && summary.contains("--resume"), "{summary}");
+    local(&args(&setup, &["--list"]), &setup.global, &setup.env).await.expect("listed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn loops_of_merged_and_deleted_branches_end() {
+    let setup = setup("cat > /dev/null; echo right > answer.txt; date +%N > noise.txt").await;
+    let more = ["--task", "Fix it", "--check", "grep -q right answer.txt"];
+    run_to(&setup, &more, ExitCode::SUCCESS).await;
+    let more = ["--task", "Fix it again", "--check", "grep -q right answer.txt"];
+    let both = run_to(&setup, &more, ExitCode::SUCCESS).await;
+    assert_eq!(both[1].place.issue.0, 3, "after the number of the first one's pull request");
+    git(&setup.repo, &["merge", "--quiet", "--ff-only", &both[0].branch]).await;
+    git(&setup.repo, &["branch", "--quiet", "-D", &both[1].branch]).await;
+    let more = ["--task", "Nothing", "--check", "true"];
+    let all = run_to(&setup, &more, ExitCode::SUCCESS).await;
+    let states: Vec<_> = all.iter().map(|known| known.state.as_str()).collect();
+    assert_eq!(states, ["merged", "closed", "closed"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_run_on_branches_of_their_own_and_are_not_repeated() {
+    let script = "grep -q 'Task one' && echo one > one.txt; date +%N > noise.txt";
+    let setup = setup(script).await;
+    let file = setup.folder.path().join("tasks.yaml");
+    let text = |of_two: u32| {
+        format!(
+            "defaults: {{ max_iterations: 1 }}\ntasks:
+  - {{ title: Task one, checks: ['test -f one.txt'] }}
+  - {{ title: Task two, checks: ['test -f two.txt'], max_iterations: {of_two} }}\n"
+        )
+    };
+    std::fs::write(&file, text(1)).expect("written");
+    let name = file.display().to_string();
+    let more = ["--tasks", name.as_str(), "--jobs", "2"];
+    let first = run_to(&setup, &more, ExitCode::FAILURE).await;
+    let mut states: Vec<_> = first.iter().map(|l| (l.task.title.as_str(), l.state.as_str())).collect();
+    states.sort_unstable();
+    assert_eq!(states, [("Task one", "review"), ("Task two", "limit_reached")]);
+
+    std::fs::write(&file, text(2)).expect("written");
+    let again = run_to(&setup, &more, ExitCode::FAILURE).await;
+    assert_eq!(again.len(), 2, "no task has a second loop");
+    let of = |title: &str| again.iter().find(|l| l.task.title == title).expect(title).spent.iterations;
+    assert_eq!((of("Task one"), of("Task two")), (1, 2));
+
+    std::fs::write(&file, "tasks:\n  - { titel: x }\n").expect("written");
+    let error = local(&args(&setup, &more), &setup.global, &setup.env).await.expect_err("a wrong key");
+    assert!(error.to_string().contains("tasks.yaml:2:7"), "{error}");
+    assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
+fn next_steps_can_be_copied() {
+    use crate::domain::lifecycle::samples;
+    use crate::domain::loops::LoopState;
+
+    let invocation = Invocation { repo: "a b".into(), data: Some("d".into()), config: None, lasting: true };
+    let mut current = samples::fresh();
+    let mut of = |state: LoopState, pushed: bool, used: u32| {
+        current.state = state;
+        current.pushed = pushed.then(|| samples::sha(1));
+        current.spent.iterations = used;
+        let steps = next_steps::next_steps(&current, &invocation, "main", samples::NOW);
+        steps.into_iter().map(|step| format!("{}: {}\n", step.purpose, step.command)).collect::<String>()
+    };
+    insta::assert_snapshot!(of(LoopState::Review, true, 1), @r"
+        see the change: git diff main...ralph/42-parser-fails-on-empty-input
+        take it over: git merge ralph/42-parser-fails-on-empty-input
+        ask for more: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa --guide 'TEXT'
+        ");
+    insta::assert_snapshot!(of(LoopState::Paused, false, 1), @r"
+        continue: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa
+        continue with guidance: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa --guide 'TEXT'
+        ");
+    insta::assert_snapshot!(of(LoopState::LimitReached, true, 1_000), @r"
+        see the change: git diff main...ralph/42-parser-fails-on-empty-input
+        continue: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa --max-iterations 15
+        continue with guidance: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa --max-iterations 15 --guide 'TEXT'
+        ");
+    insta::assert_snapshot!(of(LoopState::NeedsCriteria, false, 0), @r"name a check: ralph-bot local --repo 'a b' --data d --resume r-42-k7m2qa --check 'COMMAND'");
+    assert_eq!(of(LoopState::Closed, false, 0), "");
+    assert_eq!(next_steps::quoted("it's"), r"'it'\''s'");
 }
 
 #[test]

@@ -1,0 +1,193 @@
+//! Data folders of `local`: that of `--data`, else one per repository below the user's state folder, with another one for each
+//! concurrent run.
+
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::cli::CliError;
+use crate::config::Env;
+use crate::domain::model::ids::RepoRef;
+
+/// Maximum number of concurrent runs on a repository.
+const MOST_RUNS: usize = 64;
+/// File whose lock says that a run uses the folder.
+const LOCK: &str = "local.lock";
+/// Database in a folder.
+const DATABASE: &str = "ralph.db";
+
+/// Folder that this process has locked. Without a place for lasting data it is deleted at the end.
+pub(super) struct DataFolder {
+    /// Path.
+    pub path: PathBuf,
+    /// Whether it is deleted at the end.
+    pub temporary: bool,
+    _lock: FolderLock,
+    _deleted: Option<tempfile::TempDir>,
+}
+
+/// Lock of a folder. A child process that is just being started may hold the file as well, so it is unlocked explicitly.
+struct FolderLock(File);
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::debug!(%error, "a data folder stays locked until the process ends");
+        }
+    }
+}
+
+/// Folders that can hold the data of a repository.
+pub(super) struct FolderChoice {
+    given: Option<PathBuf>,
+    /// First folder of the repository; `None` without a home folder.
+    base: Option<PathBuf>,
+}
+
+impl FolderChoice {
+    /// Returns the folders of `repo`; `given` is that of `--data`.
+    pub(super) fn of(given: Option<&Path>, repo: &RepoRef, env: &Env) -> Self {
+        let name = format!("{}-{:013x}", repo.name, repo.id.0);
+        Self { given: given.map(Path::to_path_buf), base: state_folder(env).map(|folder| folder.join(name)) }
+    }
+
+    /// Returns the databases that exist, the first folder first.
+    pub(super) fn databases(&self) -> Vec<PathBuf> {
+        self.candidates().map(|folder| folder.join(DATABASE)).filter(|database| database.is_file()).collect()
+    }
+
+    /// Locks the first folder that no other run uses.
+    ///
+    /// # Errors
+    /// The folder of `--data` is in use or cannot be created.
+    pub(super) fn claim(&self) -> Result<DataFolder, CliError> {
+        for folder in self.candidates() {
+            match lock(&folder) {
+                Ok(Some(claimed)) => return Ok(claimed),
+                Ok(None) if self.given.is_some() => return Err(in_use(&folder)),
+                Ok(None) => {}
+                Err(error) if self.given.is_some() => {
+                    return Err(CliError::Failed(format!("could not use --data {}: {error}", folder.display())));
+                }
+                Err(error) => {
+                    tracing::warn!(folder = %folder.display(), %error, "cannot be created; the data of this run is not kept");
+                    break;
+                }
+            }
+        }
+        temporary().map_err(|error| CliError::Failed(format!("could not create a temporary folder: {error}")))
+    }
+
+    fn candidates(&self) -> impl Iterator<Item = PathBuf> {
+        let numbered = self.base.iter().filter(|_| self.given.is_none()).flat_map(|base| {
+            (1..=MOST_RUNS).map(move |number| match number {
+                1 => base.clone(),
+                _ => PathBuf::from(format!("{}-{number}", base.display())),
+            })
+        });
+        self.given.clone().into_iter().chain(numbered)
+    }
+}
+
+/// Locks the folder of a database that exists.
+///
+/// # Errors
+/// Another run uses it.
+pub(super) fn claim_of(database: &Path) -> Result<DataFolder, CliError> {
+    let folder = database.parent().unwrap_or(Path::new("."));
+    let claimed =
+        lock(folder).map_err(|error| CliError::Failed(format!("could not use {}: {error}", folder.display())));
+    claimed?.ok_or_else(|| in_use(folder))
+}
+
+fn in_use(folder: &Path) -> CliError {
+    CliError::Usage(format!("another `ralph-bot local` uses the data folder {}; wait for its end", folder.display()))
+}
+
+/// Creates and locks a folder; `None` if another process holds the lock.
+fn lock(folder: &Path) -> std::io::Result<Option<DataFolder>> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let lock = File::options().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(DataFolder {
+            path: folder.to_path_buf(),
+            temporary: false,
+            _lock: FolderLock(lock),
+            _deleted: None,
+        })),
+        Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+        Err(std::fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn temporary() -> std::io::Result<DataFolder> {
+    let deleted = tempfile::Builder::new().prefix("ralph-local-").tempdir()?;
+    let path = deleted.path().join("data");
+    let claimed = lock(&path)?.ok_or(std::io::ErrorKind::WouldBlock)?;
+    Ok(DataFolder { temporary: true, _deleted: Some(deleted), ..claimed })
+}
+
+/// Returns `ralph-bot/local` in the user's state folder; `None` without a home folder.
+fn state_folder(env: &Env) -> Option<PathBuf> {
+    let absolute = |name: &str| env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("ralph-bot/local"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::model::ids::{ForgeName, RepoId};
+
+    fn repo() -> RepoRef {
+        RepoRef { forge: ForgeName::new("local"), id: RepoId(0x2a), owner: "local".into(), name: "app".into() }
+    }
+
+    #[test]
+    fn concurrent_runs_use_different_folders() {
+        let home = tempfile::tempdir().expect("a folder");
+        let text = home.path().display().to_string();
+        let choice = FolderChoice::of(None, &repo(), &Env::of([("HOME", text.as_str())]));
+        let base = home.path().join(".local/state/ralph-bot/local/app-000000000002a");
+        let first = choice.claim().expect("claimed");
+        assert_eq!(first.path, base);
+        let second = choice.claim().expect("claimed");
+        assert_eq!(second.path, PathBuf::from(format!("{}-2", base.display())));
+        drop(first);
+        assert_eq!(choice.claim().expect("claimed").path, base, "free again");
+        assert!(choice.databases().is_empty());
+        std::fs::write(second.path.join(DATABASE), "").expect("written");
+        assert_eq!(choice.databases(), [second.path.join(DATABASE)]);
+        let error = claim_of(&second.path.join(DATABASE)).map(drop).expect_err("in use");
+        assert!(error.to_string().contains("another `ralph-bot local` uses the data folder"), "{error}");
+    }
+
+    #[test]
+    fn given_folder_is_the_only_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let choice = FolderChoice::of(Some(folder.path()), &repo(), &Env::of([("HOME", "/home/u")]));
+        let held = choice.claim().expect("claimed");
+        assert_eq!((held.path.as_path(), held.temporary), (folder.path(), false));
+        assert_eq!(choice.claim().map(drop).expect_err("in use").exit_code(), 2);
+    }
+
+    #[test]
+    fn without_a_home_folder_data_is_temporary() {
+        let claimed = FolderChoice::of(None, &repo(), &Env::of([])).claim().expect("claimed");
+        let path = claimed.path.clone();
+        assert!(claimed.temporary && path.is_dir());
+        drop(claimed);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn state_folder_prefers_the_variable_of_xdg() {
+        let of = |variables: &[(&str, &str)]| state_folder(&Env::of(variables.iter().copied()));
+        assert_eq!(of(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]), Some(PathBuf::from("/s/ralph-bot/local")));
+        assert_eq!(
+            of(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]),
+            Some(PathBuf::from("/h/.local/state/ralph-bot/local"))
+        );
+        assert_eq!(of(&[]), None);
+    }
+}

@@ -1,0 +1,323 @@
+//! Engine of `local` on a data folder: starts, resumes and follows loops.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use super::next_steps::{Invocation, next_steps};
+use super::progress::{LocalProgress, ProgressEvent, ProgressLine};
+use super::records::LoopRecords;
+use crate::app::{self, Application, Options};
+use crate::cli::{CliError, print};
+use crate::config::{Config, Env};
+use crate::domain::lifecycle;
+use crate::domain::loops::command::{self, LoopCommand};
+use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask, RunOptions};
+use crate::domain::model::event::IssueSnapshot;
+use crate::domain::model::ids::{IssueRef, LoopId, Number};
+use crate::domain::trust::policy::Policy;
+use crate::engine::{Engine, EngineSettings};
+use crate::forge::local::Local;
+use crate::store::{Store, StoreResult, loops};
+
+/// Interval between two polls of a loop.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum wait for an interrupted loop to pause.
+const PAUSE_WAIT: Duration = Duration::from_secs(5);
+/// Maximum number of loops that are read from a database.
+const MOST_LOOPS: usize = 100_000;
+/// Maximum number of concurrent loops, which `--jobs` limits further.
+pub(super) const MOST_JOBS: u32 = 64;
+
+/// Engine that has not started yet.
+pub(super) struct IdleEngine {
+    engine: Engine,
+    options: Options,
+    /// Loops of the repository, newest first.
+    pub known: Vec<Loop>,
+}
+
+/// Running engine.
+pub(super) struct LocalSession<'a> {
+    app: Application,
+    forge: Arc<Local>,
+    policy: Policy,
+    data: &'a Path,
+    invocation: Invocation,
+    json: bool,
+}
+
+/// Returns all loops of a repository, newest first.
+pub(super) async fn loops_of(store: &Store, forge: &Local) -> Result<Vec<Loop>, CliError> {
+    let id = forge.repo().id;
+    let all = store.read(|c| loops::list(c, false, MOST_LOOPS)).await;
+    let all = all.map_err(|error| CliError::Failed(format!("could not read the loops: {error}")))?;
+    Ok(all.into_iter().filter(|known| known.place.repo.id == id).collect())
+}
+
+/// Whether an engine works on the loop without being asked.
+fn is_active(current: &Loop) -> bool {
+    matches!(current.state, LoopState::Queued | LoopState::Running | LoopState::Waiting)
+}
+
+impl IdleEngine {
+    /// Builds the engine and restores the issues and branches of earlier runs.
+    pub(super) async fn build(config: &Config, env: &Env, forge: &Arc<Local>) -> Result<Self, CliError> {
+        let options = Options {
+            listen: false,
+            extra_forges: vec![forge.clone()],
+            tune: remove_forge_limits,
+            ..Options::default()
+        };
+        let engine = app::build(config, env, &options).await;
+        let engine = engine.map_err(|error| CliError::Failed(format!("could not start: {error:#}")))?;
+        let known = loops_of(&engine.store, forge).await?;
+        known.iter().filter(|known| known.state.is_open()).for_each(|known| forge.restore(known));
+        Ok(Self { engine, options, known })
+    }
+
+    /// Starts the engine. Loops that an earlier run left behind are paused, unless they are among `wanted`.
+    pub(super) async fn start<'a>(
+        self,
+        config: &Config,
+        forge: Arc<Local>,
+        wanted: &[LoopId],
+        (data, invocation, json): (&'a Path, Invocation, bool),
+    ) -> Result<LocalSession<'a>, CliError> {
+        let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("could not start: {error:#}"));
+        let Self { engine, options, .. } = self;
+        let (user, now, wanted) = (forge.user(), engine.clock.now(), wanted.to_vec());
+        let paused = engine.store.write(move |c| -> StoreResult<()> {
+            // All repositories of the folder: the engine would work on each of them.
+            let left = loops::list(c, true, MOST_LOOPS)?;
+            for left in left.iter().filter(|left| is_active(left) && !wanted.contains(&left.id)) {
+                let reason = "the run that worked on it ended".to_owned();
+                let command = LoopCommand::Pause(command::Pause { now: true, reason });
+                let input = LoopInput::Command { by: user.clone(), command, comment: None };
+                loops::enqueue_input(c, &left.id, &format!("local/left/{}/{}", left.id, left.version), &input, now)?;
+            }
+            Ok(())
+        });
+        paused.await.map_err(|error| failed(&error))?;
+        while engine.loop_step().await.map_err(|error| failed(&error))? {}
+        let app = Application::run(engine, config, &options).await.map_err(|error| failed(&error))?;
+        let mut policy = config.policy(&forge.repo().forge);
+        lift(&mut policy);
+        Ok(LocalSession { app, forge, policy, data, invocation, json })
+    }
+}
+
+/// Removes the limits that protect forges, and leaves the number of loops to `--jobs`.
+fn remove_forge_limits(settings: &mut EngineSettings) {
+    settings.policies.values_mut().for_each(lift);
+}
+
+fn lift(policy: &mut Policy) {
+    let limits = &mut policy.limits;
+    (limits.comments_per_hour, limits.comments_per_day) = (u32::MAX, u32::MAX);
+    (limits.loops, limits.loops_per_forge, limits.loops_per_repository) = (MOST_JOBS, None, MOST_JOBS);
+}
+
+/// Returns the hash of a task's text.
+pub(super) fn task_hash(title: &str, body: &str) -> String {
+    data_encoding::HEXLOWER.encode(&Sha256::digest(format!("{title}\n{body}")))
+}
+
+fn loop_task(issue: IssueSnapshot) -> LoopTask {
+    LoopTask {
+        hash: task_hash(&issue.title, &issue.body),
+        title: issue.title,
+        body: issue.body,
+        url: issue.url,
+        author: issue.author,
+        author_trusted: true,
+        unconfirmed_editor: None,
+        labels: issue.labels,
+    }
+}
+
+/// Returns the command that continues a loop in its state.
+pub(super) fn resuming(current: &Loop, options: RunOptions, guidance: &str) -> LoopCommand {
+    match current.state {
+        LoopState::NeedsCriteria => LoopCommand::Run(command::Run { options }),
+        LoopState::Queued | LoopState::Running | LoopState::Review => {
+            LoopCommand::Guide(command::Guide { remember: false, text: guidance.to_owned() })
+        }
+        _ => {
+            let base = Some(current.base_branch.clone()).filter(|base| !base.is_empty());
+            let options = RunOptions { base, ..options };
+            LoopCommand::Resume(command::Resume { options, guidance: guidance.to_owned() })
+        }
+    }
+}
+
+impl LocalSession<'_> {
+    /// Starts a loop.
+    pub(super) async fn begin(&self, title: &str, body: &str, options: RunOptions) -> Result<LoopId, CliError> {
+        let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("could not start the loop: {error}"));
+        let store = &self.app.engine.store;
+        let numbers = |known: &Loop| known.pull.as_ref().map_or(Number(0), |pull| pull.number).max(known.place.issue);
+        let above = loops_of(store, &self.forge).await?.iter().map(numbers).max().unwrap_or(Number(0));
+        let issue =
+            self.forge.add_task(title, body, &self.policy.branch_prefix, above).await.map_err(|e| failed(&e))?;
+        let random = (uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX)) as u32;
+        let id = LoopId::from_parts(issue.number, random);
+        let start = LoopStart {
+            id: id.clone(),
+            place: IssueRef { repo: self.forge.repo().clone(), issue: issue.number },
+            by: self.forge.user(),
+            task: loop_task(issue),
+            options,
+            policy: self.policy.clone(),
+            comment: None,
+            hidden_removed: 0,
+            round: 1,
+        };
+        let (now, origin) = (self.app.engine.clock.now(), format!("local/{id}"));
+        let begun = store.write(move |c| loops::begin(c, start, &origin, now));
+        if !begun.await.map_err(|e| failed(&e))? {
+            return Err(failed(&"its number is taken; choose another --data"));
+        }
+        self.app.engine.wake.loop_stepped();
+        Ok(id)
+    }
+
+    /// Continues a loop. One that was cut off while it ran continues by itself.
+    ///
+    /// # Errors
+    /// The loop cannot continue in its state or with these options.
+    pub(super) async fn resume(&self, id: &LoopId, options: RunOptions, guidance: &str) -> Result<(), CliError> {
+        let current = &self.read(id).await?;
+        if matches!(current.state, LoopState::Queued | LoopState::Running) && guidance.trim().is_empty() {
+            return Ok(());
+        }
+        let refused = |why: String| Err(CliError::Usage(format!("{} cannot be resumed: {why}", current.id)));
+        if current.state == LoopState::Review && guidance.trim().is_empty() {
+            return refused("it is done; add `--guide TEXT` to ask for more".into());
+        }
+        let input =
+            LoopInput::Command { by: self.forge.user(), command: resuming(current, options, guidance), comment: None };
+        let now = self.app.engine.clock.now();
+        let outcome = lifecycle::step(current, input.clone(), now);
+        if !is_active(&outcome.next) {
+            return refused(outcome.reasons.join(" ").replace("/ralph resume ", ""));
+        }
+        let (id, origin) = (current.id.clone(), format!("local/{}/{}", current.id, current.version));
+        let stored = self.app.engine.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
+        stored.map_err(|error| CliError::Failed(format!("could not resume {}: {error}", current.id)))?;
+        self.app.engine.wake.loop_stepped();
+        self.wait_for(&current.id, is_active).await.map(drop)
+    }
+
+    /// Reads a loop.
+    pub(super) async fn read(&self, id: &LoopId) -> Result<Loop, CliError> {
+        let known = id.clone();
+        let found = self.app.engine.store.read(move |c| loops::get(c, &known)).await;
+        let found = found.map_err(|error| CliError::Failed(error.to_string()))?;
+        found.ok_or_else(|| CliError::Failed(format!("loop {id} no longer exists")))
+    }
+
+    /// Polls a loop until it is as wanted, or for a few seconds; returns its last state.
+    async fn wait_for(&self, id: &LoopId, wanted: impl Fn(&Loop) -> bool) -> Result<Loop, CliError> {
+        let mut waited = Duration::ZERO;
+        loop {
+            let current = self.read(id).await?;
+            if wanted(&current) || waited >= PAUSE_WAIT {
+                return Ok(current);
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+            waited += POLL_INTERVAL;
+        }
+    }
+
+    /// Prints progress until the loop stops. Once `interrupted`, the loop is paused; `None` is then returned.
+    pub(super) async fn follow(
+        &self,
+        id: &LoopId,
+        task: Option<&str>,
+        interrupted: &CancellationToken,
+    ) -> Result<Option<Loop>, CliError> {
+        let mut progress = LocalProgress::default();
+        let mut records = LoopRecords::of(self.data, id.as_str());
+        let known = self.read(id).await?;
+        progress.skip(&known);
+        loop {
+            let current = self.read(id).await?;
+            for event in progress.take(&current) {
+                self.say(task, event)?;
+            }
+            records.write_iterations(&current);
+            if !is_active(&current) {
+                self.finish(&current, task, &records)?;
+                return Ok(Some(current));
+            }
+            tokio::select! {
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = interrupted.cancelled() => {
+                    let current = self.pause(current).await?;
+                    records.write_iterations(&current);
+                    let now = self.app.engine.clock.now();
+                    let next = next_steps(&current, &self.invocation, self.forge.default_branch(), now);
+                    records.write_summary(&current, &next, now);
+                    let branch = current.pushed.is_some().then_some(current.branch);
+                    self.say(task, ProgressEvent::Interrupted { branch, next })?;
+                    return Ok(None);
+                }
+                () = self.app.stopped() => {
+                    return Err(CliError::Failed("stopped after a fatal error; set RALPH_LOG=info for details".into()));
+                }
+            }
+        }
+    }
+
+    /// Pauses an interrupted loop at once.
+    async fn pause(&self, current: Loop) -> Result<Loop, CliError> {
+        let command = LoopCommand::Pause(command::Pause { now: true, reason: "interrupted".into() });
+        let input = LoopInput::Command { by: self.forge.user(), command, comment: None };
+        let (id, origin) = (current.id.clone(), format!("local/{}/interrupted/{}", current.id, current.version));
+        let now = self.app.engine.clock.now();
+        let stored = self.app.engine.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
+        stored.map_err(|error| CliError::Failed(error.to_string()))?;
+        self.app.engine.wake.loop_stepped();
+        self.wait_for(&current.id, |current| !is_active(current)).await
+    }
+
+    fn say(&self, task: Option<&str>, event: ProgressEvent) -> Result<(), CliError> {
+        print(&ProgressLine { task: task.map(str::to_owned), event }.text(self.json)).map(drop)
+    }
+
+    /// Prints the result of a loop that stopped, and writes its summary.
+    fn finish(&self, ended: &Loop, task: Option<&str>, records: &LoopRecords) -> Result<(), CliError> {
+        let from = self.forge.default_branch();
+        let branch = ended.pushed.is_some().then(|| ended.branch.clone());
+        let diff = branch.as_ref().map(|branch| format!("git diff {from}...{branch}"));
+        let now = self.app.engine.clock.now();
+        let next = next_steps(ended, &self.invocation, from, now);
+        let summary = records.write_summary(ended, &next, now);
+        let event = ProgressEvent::Ended {
+            id: ended.id.to_string(),
+            state: ended.state.as_str().to_owned(),
+            good: is_done(ended),
+            why: ended.why.clone(),
+            branch,
+            diff,
+            next,
+            summary: self.invocation.lasting.then_some(summary),
+        };
+        self.say(task, event)
+    }
+
+    /// Stops the engine.
+    pub(super) async fn stop(self) {
+        self.app.stop().await;
+    }
+}
+
+/// Whether the loop's task is done: verified, merged, or nothing was to be done.
+pub(super) fn is_done(ended: &Loop) -> bool {
+    let nothing_to_do = ended.state == LoopState::Closed && ended.iterations.is_empty();
+    matches!(ended.state, LoopState::Review | LoopState::Merged) || nothing_to_do
+}
