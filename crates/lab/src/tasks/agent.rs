@@ -383,6 +383,7 @@ impl<'a> SimulatedAgent<'a> {
             tests_skipped: count(self.tests - total),
             coverage: Some(80.0 + random.normal().clamp(-2.0, 2.0)).filter(|_| self.counted),
             error_signature: (failing > 0).then_some(error),
+            failures: Vec::new(),
             blockers: (has_obstacle && named < 0.3)
                 .then(|| "the tokens of the scanner are not understood".to_owned())
                 .into_iter()
