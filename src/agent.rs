@@ -146,6 +146,8 @@ pub struct AgentOutcome {
     pub stop_reason: String,
     /// Signs of a provider's limit, masked.
     pub signals: LimitSignals,
+    /// Whether its program was ended by a signal, so that files can be incomplete.
+    pub killed: bool,
 }
 
 impl AgentOutcome {
@@ -176,6 +178,7 @@ impl AgentOutcome {
             denied: Vec::new(),
             stop_reason: String::new(),
             signals: LimitSignals::default(),
+            killed: false,
         }
     }
 }

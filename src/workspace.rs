@@ -41,7 +41,7 @@ pub use merge::MergeOutcome;
 pub use mirror::RemoteState;
 pub use push::{PushOutcome, PushRequest};
 pub use reaper::ReapReport;
-pub use snapshot::{CommitInfo, CommitRequest};
+pub use snapshot::{CommitInfo, CommitRequest, SetAside};
 pub use tree::{AgentView, CleanCheckout, PrepareTree, TreeInfo};
 
 use git::Git;

@@ -299,6 +299,8 @@ impl CommandBackend {
         }
         let mut outcome = assembled(status, output);
         outcome.account = account;
+        // A program that hangs after its result has done its work.
+        outcome.killed = outcome.status != AgentStatus::Finished && is_killed(&finished.ended);
         outcome.session_unknown = session_unknown;
         self.keep(run, folders, &mut outcome);
         outcome.report = report;
@@ -427,6 +429,16 @@ fn assembled(status: AgentStatus, mut output: ParsedOutput) -> AgentOutcome {
         denied: output.denied,
         stop_reason: output.stop_reason,
         signals: output.signals,
+        killed: false,
+    }
+}
+
+/// Whether the program was ended by a signal; a shell reports that as an exit code over 128.
+fn is_killed(end: &ProcessEnd) -> bool {
+    match end {
+        ProcessEnd::Exited(code) => *code > 128,
+        ProcessEnd::Signalled(_) | ProcessEnd::Cancelled | ProcessEnd::WallLimit | ProcessEnd::IdleLimit => true,
+        ProcessEnd::Stopped(_) => false,
     }
 }
 

@@ -48,6 +48,17 @@ pub struct CommitRequest<'a> {
     pub protected_base: &'a Sha,
     /// Patterns of protected paths of this repository, in addition to those of the settings.
     pub extra_protected: &'a [String],
+    /// New files to leave out, after a run that was killed.
+    pub set_aside: Option<SetAside<'a>>,
+}
+
+/// New files that a commit leaves out, because the run that wrote them was killed.
+#[derive(Debug, Clone, Copy)]
+pub struct SetAside<'a> {
+    /// Iteration of the run.
+    pub iteration: u32,
+    /// Paths that are committed nevertheless: they appeared in an earlier killed run as well.
+    pub except: &'a [String],
 }
 
 /// Created commit.
@@ -73,6 +84,8 @@ pub struct CommitInfo {
     pub conflict_markers: Vec<String>,
     /// Number of changed files.
     pub changed_files: usize,
+    /// New files that were left out and removed from the tree, sorted.
+    pub set_aside: Vec<String>,
 }
 
 /// Differences between the private index and the files.
@@ -91,6 +104,7 @@ impl Workspaces {
         let tree_paths = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&tree_paths.dir).await;
         let left_out = self.stage(&tree_paths, parent).await?;
+        let set_aside = self.set_aside(&request, &tree_paths).await?;
         let found = self.write_tree(&tree_paths).await?;
         let restored = self.restore_protected(&tree_paths, &found, protected_base, extra_protected).await?;
         let tree = if restored.is_empty() { found } else { self.write_tree(&tree_paths).await? };
@@ -103,6 +117,7 @@ impl Workspaces {
         info.branch_stat = self.sizes(&tree_paths, base, &tree).await?;
         info.commit = commit;
         info.restored = restored;
+        info.set_aside = set_aside;
         info.oversized.extend(left_out.iter().map(|path| path.to_string_lossy().into_owned()));
         self.install_agent_repository(&tree_paths, info.commit.as_ref().unwrap_or(parent)).await?;
         Ok(info)
@@ -131,6 +146,69 @@ impl Workspaces {
         Ok(Some(commit))
     }
 
+    /// Removes the new files of a killed run from the tree and the private index, after keeping a commit with them. After a
+    /// crash in between, the kept commit says which files they are.
+    async fn set_aside(
+        &self,
+        request: &CommitRequest<'_>,
+        tree_paths: &TreePaths,
+    ) -> Result<Vec<String>, WorkspaceError> {
+        let Some(SetAside { iteration, except }) = request.set_aside else { return Ok(Vec::new()) };
+        let (name, mirror) = (set_aside_ref(request.loop_id, iteration), &tree_paths.mirror);
+        let kept = self.ref_value(mirror, &name).await?;
+        let tree = match &kept {
+            Some(kept) => self.tree_of(mirror, kept).await?,
+            None => self.write_tree(tree_paths).await?,
+        };
+        let parent = request.parent.as_str();
+        let call = GitCommand::new("list new files", mirror).args(["diff-tree", "-r", "-z", "--name-only"]);
+        let listed = self.git.ok(call.args(["--no-renames", "--diff-filter=A", parent, tree.as_str()])).await?;
+        let new: Vec<PathBuf> = files::zero_separated(&listed.stdout)
+            .map(files::path_of)
+            .filter(|path| path.to_str().is_none_or(|path| !except.iter().any(|known| known == path)))
+            .collect();
+        if new.is_empty() {
+            return Ok(Vec::new());
+        }
+        if kept.is_none() {
+            let message = "New files of a run that was stopped, kept before they were removed";
+            let commit = self.commit_tree(mirror, &tree, &[request.parent], message).await?;
+            let guard = self.locks.repository(mirror).await?;
+            self.update_refs(&guard, mirror, &[RefChange::Set(name, commit)]).await?;
+        }
+        for path in &new {
+            if files::parents_are_real(&tree_paths.dir, path) {
+                files::remove(&tree_paths.dir.join(path))?;
+            }
+        }
+        let call = GitCommand::new("take out new files", mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+        self.git
+            .ok(call.args(["update-index", "-z", "--force-remove", "--stdin"]).input(zero_terminated(&new)))
+            .await?;
+        Ok(new.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    }
+
+    /// Writes copies of files that were set aside into the folder `to`.
+    pub async fn copy_set_aside(
+        &self,
+        (loop_id, repo): (&LoopId, &RepoRef),
+        iteration: u32,
+        paths: &[String],
+        to: &Path,
+    ) -> Result<(), WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        let Some(kept) = self.ref_value(&mirror, &set_aside_ref(loop_id, iteration)).await? else { return Ok(()) };
+        std::fs::create_dir_all(to).map_err(WorkspaceError::io("create", to))?;
+        let index = to.with_extension("index");
+        let read = GitCommand::new("read files that were set aside", &mirror).on_tree(to, &index);
+        self.git.ok(read.args(["read-tree", kept.as_str()])).await?;
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        let copy = GitCommand::new("copy files that were set aside", &mirror).on_tree(to, &index);
+        let copied = self.git.ok(copy.args(["checkout-index", "-z", "--stdin"]).input(zero_terminated(&paths))).await;
+        files::remove(&index)?;
+        copied.map(drop)
+    }
+
     /// Updates the private index from the files; returns the files that are too large.
     async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
         if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
@@ -148,11 +226,7 @@ impl Workspaces {
             removals.extend(path.as_os_str().as_encoded_bytes());
             removals.push(0);
         }
-        let additions: Vec<u8> = changes
-            .stage
-            .iter()
-            .flat_map(|path| path.as_os_str().as_encoded_bytes().iter().copied().chain([0]))
-            .collect();
+        let additions = zero_terminated(&changes.stage);
         for (input, flags) in
             [(removals, &["--index-info"][..]), (additions, &["--add", "--remove", "--replace", "--stdin"][..])]
         {
@@ -355,6 +429,7 @@ impl Workspaces {
             diff_truncated,
             oversized,
             conflict_markers,
+            set_aside: Vec::new(),
         })
     }
 }
@@ -375,6 +450,16 @@ impl Recorded {
         let expected: Vec<&str> = parents.iter().map(|parent| parent.as_str()).collect();
         of("tree") == [tree.as_str()] && of("parent") == expected && body.trim_end() == message.trim_end()
     }
+}
+
+/// Returns the ref that keeps the new files of a killed run.
+fn set_aside_ref(loop_id: &LoopId, iteration: u32) -> String {
+    format!("refs/ralph/keep/{}/killed-{iteration}", loop_name(loop_id))
+}
+
+/// Joins paths for the standard input of git.
+fn zero_terminated(paths: &[PathBuf]) -> Vec<u8> {
+    paths.iter().flat_map(|path| path.as_os_str().as_encoded_bytes().iter().copied().chain([0])).collect()
 }
 
 /// Returns the id of the empty tree, with the same hash algorithm as `like`.

@@ -144,6 +144,7 @@ impl WorkspaceWorld {
             base: merge_parent.unwrap_or(parent),
             protected_base: parent,
             extra_protected: &[],
+            set_aside: None,
         };
         self.workspaces.commit(request).await.unwrap()
     }

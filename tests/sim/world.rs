@@ -374,6 +374,7 @@ impl SimWorld {
             branch_findings: None,
             conflict_markers: Vec::new(),
             blocked: (plan == AgentPlan::Blocked).then(|| "it holds a secret".into()),
+            set_aside: Vec::new(),
         }
     }
 }

@@ -40,12 +40,18 @@ struct LocalSetup {
 }
 
 async fn setup(script: &str) -> LocalSetup {
+    setup_with(script, "").await
+}
+
+/// Repository and configuration with further keys.
+async fn setup_with(script: &str, keys: &str) -> LocalSetup {
     let folder = tempfile::tempdir().expect("a folder");
     let repo = repository(folder.path()).await;
     let file = folder.path().join("ralph-control.yaml");
     let text = format!(
         "sandbox: {{ required: none }}
 backends: {{ mine: {{ type: script, command: [sh, -c, {}] }} }}
+{keys}
 ",
         serde_json::Value::from(script)
     );
@@ -175,6 +181,22 @@ async fn a_loop_at_its_limit_is_resumed_with_guidance() {
     let summary = read("summary.md");
     assert!(summary.contains("- State: review") && summary.contains("--resume"), "{summary}");
     local(&args(&setup, &["--list"]), &setup.global, &setup.env).await.expect("listed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leftovers_of_a_killed_agent_stay_out_of_the_branch() {
+    let script = "cat > prompt; if grep -q 'was stopped before it ended' prompt; then
+            folder=$(sed -n 's/.*Copies are in `\\([^`]*\\)`.*/\\1/p' prompt); rm prompt
+            cp \"$folder/module.txt\" . && echo right > answer.txt
+        else rm prompt; echo part > module.txt; echo junk > half.tmp; echo wrong again > answer.txt; sleep 60; fi";
+    let setup = setup_with(script, "limits: { agent_timeout: 3s }").await;
+    let more = ["--task", "Fix it", "--check", "grep -q right answer.txt && test -f module.txt"];
+    let done = run_to(&setup, &more, ExitCode::SUCCESS).await.remove(0);
+    assert_eq!((done.spent.iterations, done.iterations[0].set_aside.len()), (2, 2), "{:?}", done.iterations);
+    let files = git(&setup.repo, &["ls-tree", "--name-only", &done.branch]).await;
+    assert_eq!(files, "answer.txt\nmodule.txt", "the agent asked for one of the two files back");
+    let kept = git(&setup.repo, &["show", &format!("{}~1:answer.txt", done.branch)]).await;
+    assert_eq!(kept, "wrong again", "changes of known files are judged by the checks");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -123,6 +123,8 @@ pub(crate) fn begin(current: &mut Loop) {
         judged: None,
         branch_stat: None,
         refused_hosts: Vec::new(),
+        killed: false,
+        set_aside: Vec::new(),
         restored_to: None,
         merged: false,
         branch_findings: None,

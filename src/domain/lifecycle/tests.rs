@@ -153,6 +153,7 @@ impl LoopRun {
             branch_findings: None,
             conflict_markers: Vec::new(),
             blocked: None,
+            set_aside: Vec::new(),
         };
         change(&mut what);
         self.tell(LoopInput::Committed { ticket: self.current.ticket, change: Box::new(what) })
@@ -878,6 +879,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                     branch_findings: None,
                     conflict_markers: Vec::new(),
                     blocked: None,
+                    set_aside: Vec::new(),
                 }),
             },
             LoopStep::Restore => LoopInput::Restored { ticket, commit: flag.then_some(new) },

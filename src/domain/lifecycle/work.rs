@@ -205,6 +205,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     (current.tool_calls, current.tool_errors) = (run.tool_calls, run.tool_errors);
     current.tools = run.tools;
     current.refused_hosts = run.refused_hosts;
+    current.killed = run.killed;
     current.tokens_in = current.tokens_in.saturating_add(run.tokens_in);
     current.tokens_out = current.tokens_out.saturating_add(run.tokens_out);
     current.agent_ms = current.agent_ms.saturating_add(run.duration_ms);
@@ -279,6 +280,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
     current.commit = change.commit.clone();
     current.tree = Some(change.tree);
     (current.stat, current.restored, current.findings) = (change.stat, change.restored, change.findings);
+    current.set_aside = change.set_aside;
     if let Some(blocked) = change.blocked {
         // Nothing of it is kept: the next run begins where this one did, with the same guidance.
         (current.commit, current.tree) = (None, None);

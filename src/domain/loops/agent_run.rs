@@ -70,6 +70,9 @@ pub struct AgentRunFacts {
     /// Hosts with ports that it requested and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
+    /// Whether it was ended from outside: at a limit, by the service, or by a signal.
+    #[serde(default)]
+    pub killed: bool,
 }
 
 impl AgentRunFacts {
@@ -90,6 +93,7 @@ impl AgentRunFacts {
             session: None,
             failed_elsewhere: Vec::new(),
             refused_hosts: Vec::new(),
+            killed: false,
         }
     }
 }

@@ -211,4 +211,7 @@ pub struct IterationChange {
     pub conflict_markers: Vec<String>,
     /// Reason not to push it before a person has reviewed it, if any.
     pub blocked: Option<String>,
+    /// New files of a killed agent, which are not part of the commit.
+    #[serde(default)]
+    pub set_aside: Vec<String>,
 }

@@ -86,6 +86,12 @@ pub struct Iteration {
     /// Hosts with ports that the agent's last attempt requested and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
+    /// Whether its agent was ended from outside: at a limit, by the service, or by a signal.
+    #[serde(default)]
+    pub killed: bool,
+    /// New files of the killed agent, which are not part of the commit.
+    #[serde(default)]
+    pub set_aside: Vec<String>,
     /// Iteration whose files were restored afterwards; 0 is the baseline.
     #[serde(default)]
     pub restored_to: Option<u32>,
@@ -157,6 +163,8 @@ impl Iteration {
             record: None,
             judged: None,
             refused_hosts: Vec::new(),
+            killed: false,
+            set_aside: Vec::new(),
             restored_to: None,
             merged: false,
             branch_findings: None,

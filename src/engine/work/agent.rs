@@ -34,6 +34,8 @@ use crate::store::outbox::ClaimedEffect;
 use crate::store::session as turns;
 use crate::workspace::AgentView;
 
+/// Maximum number of files named in a note about files that were set aside.
+const MOST_SET_ASIDE: usize = 20;
 /// Maximum number of calls per run; each refusal parks a backend.
 const MOST_CALLS: usize = 8;
 
@@ -255,7 +257,11 @@ impl Engine {
         let scratch = self.settings.scratch.join(current.id.as_str()).join(format!("run-{iteration}-{attempt}"));
         remove_folder(&scratch);
         std::fs::create_dir_all(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
-        let seen = self.workspaces.agent_view(&current.id, task.repo);
+        let mut seen = self.workspaces.agent_view(&current.id, task.repo);
+        let left = self.set_aside_files(task, &scratch).await?;
+        seen.read_only.extend(left.as_ref().map(|(folder, _)| folder.clone()));
+        let notes: Vec<String> = note.into_iter().chain(left.map(|(_, words)| words)).collect();
+        let note = (!notes.is_empty()).then(|| notes.join("\n"));
         let (prompt, carried) = self.prompt(task, chosen, note, &scratch)?;
         self.carried(current, iteration, &carried).await;
         let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
@@ -319,6 +325,31 @@ impl Engine {
         self.keep_turn(task, chosen, transcript, &outcome).await;
         remove_folder(&scratch);
         Ok((outcome, tools))
+    }
+
+    /// Copies the files that the previous iteration set aside, because its agent was killed, for this run. Returns their
+    /// folder and a note for the agent.
+    async fn set_aside_files(
+        &self,
+        task: &AgentRunInputs<'_>,
+        scratch: &Path,
+    ) -> Result<Option<(PathBuf, String)>, EffectError> {
+        let current = task.current;
+        let before = current.retained_iterations().rev().find(|i| i.number < task.iteration);
+        let Some(before) = before.filter(|before| !before.set_aside.is_empty()) else { return Ok(None) };
+        let folder = scratch.join("set-aside");
+        let of = (&current.id, task.repo);
+        self.workspaces.copy_set_aside(of, before.number, &before.set_aside, &folder).await?;
+        let shown = before.set_aside.iter().take(MOST_SET_ASIDE).map(|path| format!("`{path}`"));
+        let more = before.set_aside.len().saturating_sub(MOST_SET_ASIDE);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let words = format!(
+            "The previous run was stopped before it ended. Files that it had created may be incomplete and are not in the work \
+             tree: {}{more}. Copies are in `{}`: copy those that you need.",
+            shown.collect::<Vec<_>>().join(", "),
+            folder.display(),
+        );
+        Ok(Some((folder, words)))
     }
 
     /// Builds the run within the loop's remaining time and money.

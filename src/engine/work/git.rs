@@ -11,7 +11,9 @@ use crate::domain::trust::tamper;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};
 use crate::process::Masker;
-use crate::workspace::{BranchDiff, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest};
+use crate::workspace::{
+    BranchDiff, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest, SetAside,
+};
 
 /// Maximum number of changed files that are pushed without a review by a person.
 const MAX_CHANGED_FILES: usize = 100;
@@ -32,6 +34,9 @@ impl Engine {
         let none: [String; 0] = [];
         let extra = if protected.policy == ProtectedPolicy::Restore { &protected.paths[..] } else { &none[..] };
         let merging = current.merging.as_ref().map(|merging| &merging.other);
+        let earlier: Vec<String> = current.iterations.iter().flat_map(|i| i.set_aside.clone()).collect();
+        // A merge brings new files of the other side.
+        let killed = merging.is_none() && current.current().is_some_and(|i| i.number == iteration && i.killed);
         let request = CommitRequest {
             loop_id: &current.id,
             repo,
@@ -45,6 +50,7 @@ impl Engine {
                 .unwrap_or(base),
             protected_base: merging.unwrap_or(base),
             extra_protected: extra,
+            set_aside: killed.then_some(SetAside { iteration, except: &earlier }),
         };
         let info = self.workspaces.commit(request).await?;
         kill_point("K21");
@@ -78,6 +84,7 @@ impl Engine {
             base,
             protected_base: base,
             extra_protected: &patterns,
+            set_aside: None,
         };
         let info = self.workspaces.commit(request).await?;
         Ok(committed(run.ticket, self.change(current, &request, info).await?))
@@ -111,6 +118,7 @@ impl Engine {
             branch_findings: Some(branch),
             conflict_markers: info.conflict_markers,
             blocked: None,
+            set_aside: info.set_aside,
         })
     }
 
@@ -141,6 +149,7 @@ impl Engine {
             base: to,
             protected_base: to,
             extra_protected: &[],
+            set_aside: None,
         };
         let info = self.workspaces.commit(request).await?;
         Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit }))

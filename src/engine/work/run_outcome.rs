@@ -68,6 +68,7 @@ pub(super) fn add(
         context_pct,
         account: outcome.account,
     });
+    sum.killed = outcome.killed || matches!(outcome.status, AgentStatus::Cancelled | AgentStatus::OverBudget);
     sum.end = match outcome.status {
         AgentStatus::Finished => AgentEnd::Finished,
         AgentStatus::Failed { reason } => AgentEnd::Failed { reason },

@@ -251,6 +251,7 @@ async fn protected_paths_are_restored_and_others_committed() {
         base: &info.base,
         protected_base: &info.base,
         extra_protected: &["own.*".to_owned()],
+        set_aside: None,
     };
     let made = world.workspaces.commit(request).await.unwrap();
     assert_eq!(

@@ -113,6 +113,7 @@ async fn missing_tree_is_an_error_without_commit() {
         base: &info.head,
         protected_base: &info.head,
         extra_protected: &[],
+        set_aside: None,
     };
     assert!(matches!(world.workspaces.commit(request).await, Err(WorkspaceError::TreeMissing(dir)) if dir == info.dir));
     assert_eq!(world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap(), None);
@@ -182,4 +183,42 @@ async fn garbage_collection_deletes_only_unused_files() {
     let again =
         world.workspaces.prepare(PrepareTree { loop_id: &other, branch: "ralph/43", ..world.request() }).await.unwrap();
     assert_eq!(again.head, info.head);
+}
+
+#[tokio::test]
+async fn new_files_of_a_killed_run_are_set_aside_even_if_the_commit_is_repeated() {
+    let mut world = WorkspaceWorld::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "echo more >>README.md; mkdir -p new; echo half >new/part; echo again >known; echo ignored >x.log");
+    let except = ["known".to_owned()];
+    let mut commits = Vec::new();
+    for _ in 0..2 {
+        let request = CommitRequest {
+            loop_id: &world.loop_id,
+            repo: &world.repo,
+            parent: &info.head,
+            merge_parent: None,
+            message: "m",
+            base: &info.head,
+            protected_base: &info.head,
+            extra_protected: &[],
+            set_aside: Some(SetAside { iteration: 3, except: &except }),
+        };
+        let commit = world.workspaces.commit(request).await.unwrap();
+        assert_eq!(commit.set_aside, ["new/part"]);
+        assert!(!info.dir.join("new/part").exists(), "checks do not see it");
+        commits.push(commit.commit.unwrap());
+        world.restart();
+    }
+    assert_eq!(commits[0], commits[1]);
+    assert_eq!(world.content(&commits[0], "README.md"), "hello\nmore");
+    let files = world.files_of(&commits[0]);
+    assert!(files.contains("known") && !files.contains("part"), "{files}");
+
+    let to = world.path("copies");
+    let copy = async |paths: &[String]| {
+        world.workspaces.copy_set_aside((&world.loop_id, &world.repo), 3, paths, &to).await.unwrap();
+    };
+    copy(&["new/part".to_owned()]).await;
+    assert_eq!(sh(&to, "cat new/part; ls"), "half\nnew");
 }

@@ -148,6 +148,7 @@ impl LearningRun {
             branch_findings: None,
             conflict_markers: Vec::new(),
             blocked: None,
+            set_aside: Vec::new(),
         };
         let ticket = self.ticket().await;
         self.tell(LoopInput::Committed { ticket, change: Box::new(change) }).await;
