@@ -486,6 +486,7 @@ fn settings(
         memory: config.memory.clone(),
         embedder: None,
         money: config.money,
+        hooks: config.hooks.clone(),
         program: std::env::current_exe().ok(),
         logs: data.join("logs"),
         keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),

@@ -23,6 +23,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use secrecy::SecretString;
 use url::Url;
@@ -37,6 +38,7 @@ pub use validate_repository::parse_repository;
 
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
+use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::{ForgeName, Money, RepoRef, UserId};
 use crate::domain::providers::backends::{BackendSettings, BackendsSettings, WireName};
 use crate::domain::providers::prices::PriceTable;
@@ -98,6 +100,8 @@ pub struct Config {
     pub memory: MemorySettings,
     /// Daily limits of cost.
     pub money: MoneyLimits,
+    /// Hooks, in order.
+    pub hooks: Vec<HookConfig>,
     /// Channels for escalations, with distinct names.
     pub channels: Vec<ChannelConfig>,
     /// Deprecated keys that the file uses.
@@ -188,6 +192,23 @@ impl MoneyLimits {
         let is_less = by_file > Money(0) && self.per_service_day.is_none_or(|all| by_file < all);
         [self.per_repository_day, is_less.then_some(by_file)].into_iter().flatten().min()
     }
+}
+
+/// A hook: a program that decides whether a loop goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookConfig {
+    /// Event at which it runs.
+    pub event: HookEvent,
+    /// Name; distinct within the event.
+    pub name: String,
+    /// Program with its arguments; a program with a slash is resolved.
+    pub command: Vec<String>,
+    /// Time limit.
+    pub timeout: Duration,
+    /// Whether it runs in the sandbox, where there is one.
+    pub sandbox: bool,
+    /// Whether it only runs for repositories whose file names it.
+    pub optional: bool,
 }
 
 /// A channel for escalations.

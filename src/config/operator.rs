@@ -60,6 +60,8 @@ config_section! {
         pub checks: ChecksSection => section;
         /// Isolation of agents and checks.
         pub sandbox: SandboxSection;
+        /// Programs that decide whether a loop goes on: `docs/hooks.md`.
+        pub hooks: HooksSection;
         /// Folder with custom templates, each in place of the built-in one of the same name (`comment/status.md`,
         /// `prompt/iteration.md`, …).
         pub templates: Option<PathBuf>;
@@ -341,6 +343,36 @@ config_section! {
         /// Time for running work, agents included, to end when the service stops. A service manager must wait longer
         /// (`TimeoutStopSec` of systemd, 90 seconds by default).
         pub stop_grace: Duration = Duration::seconds(10), in Duration::seconds(1)..=Duration::minutes(10);
+    }
+}
+
+config_section! {
+    /// Programs that decide whether a loop goes on, in order by event.
+    pub struct HooksSection {
+        /// Before each run of an agent. To block pauses the loop.
+        pub before_agent: Vec<HookSection>;
+        /// After the checks of an iteration. To block tells the next run the reason, and keeps the loop from the review.
+        pub after_iteration: Vec<HookSection>;
+        /// After every check passed in a fresh checkout. To block tells the next run the reason.
+        pub before_ready: Vec<HookSection>;
+        /// After the loop stopped working: in review, at a limit, failed or ended. Verdicts are ignored.
+        pub after_end: Vec<HookSection>;
+    }
+}
+
+config_section! {
+    /// A hook. It reads JSON from standard input and prints a verdict.
+    pub struct HookSection {
+        /// Short name: lower-case letters, digits and hyphens.
+        pub name: String;
+        /// Program with its arguments; not a shell command. Required.
+        pub command: Vec<String>;
+        /// Time limit.
+        pub timeout: Duration = Duration::minutes(1), in Duration::seconds(1)..=Duration::hours(1);
+        /// Whether it runs in the sandbox: without network, the work tree read-only. Otherwise it can do what the service can.
+        pub sandbox: bool = true;
+        /// Whether it only runs for repositories whose file names it in `hooks`.
+        pub optional: bool = false;
     }
 }
 

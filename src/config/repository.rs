@@ -39,6 +39,8 @@ config_section! {
         pub base: Option<String>;
         /// Limits at which the bot stops.
         pub limits: RepositoryLimits => section;
+        /// Names of the operator's optional hooks that run for this repository as well.
+        pub hooks: Vec<String>;
         /// Whether checks are detected from the tree if none are given.
         pub detect: Option<bool>;
         /// Level of prompt adaptation; at most the operator's.

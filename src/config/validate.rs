@@ -2,6 +2,7 @@
 
 mod backends;
 mod channels;
+mod hooks;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,8 @@ pub(super) fn operator(
     check.settings(file.memory.validate());
     let embeddings = check.embeddings(file.memory.embeddings.as_deref());
     let channels = if reach == ConfigScope::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
-    let policy = check.policy(&file);
+    let hooks = check.hooks(&file.hooks);
+    let policy = Policy { hooks: hooks::names(&hooks), ..check.policy(&file) };
     check.network(&file);
     let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;
@@ -77,6 +79,7 @@ pub(super) fn operator(
             per_repository_day: file.limits.cost_usd_per_repository_per_day.map(|usd| usd.0),
             per_service_day: Some(file.limits.cost_usd_per_day.0),
         },
+        hooks,
         channels,
         warnings: report.take_warnings(),
         intelligence: file.intelligence,

@@ -78,6 +78,11 @@ impl RepositoryValidator<'_> {
         if file.base.as_ref().is_some_and(|base| !validate::valid_branch_prefix(base) || base.ends_with(['/', '.'])) {
             self.wrong("base", "expected the name of a branch");
         }
+        for (index, name) in file.hooks.iter().enumerate() {
+            if !self.operator.hooks.iter().any(|hook| hook.name == *name) {
+                self.wrong(&format!("hooks[{index}]"), "the operator has no hook of this name");
+            }
+        }
         supervision_keys::refuse_operator_keys(self.root, &mut self.report);
         let thresholds = SupervisionKeys {
             preset: file.preset,
@@ -100,6 +105,7 @@ impl RepositoryValidator<'_> {
             intelligence: file.intelligence,
             tampering_iterations: file.tampering.iterations,
             thresholds,
+            hooks: file.hooks,
         }
     }
 

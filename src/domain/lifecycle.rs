@@ -8,6 +8,7 @@
 mod channel_notices;
 mod commands;
 pub mod effect;
+mod hooks;
 mod judge;
 mod next_iteration;
 mod people;
@@ -166,6 +167,7 @@ impl StepContext {
         self.because(format!("{}: {why}", state.as_str()));
         if changed {
             self.effects.push(Effect::StateLabel { state: Some(state) });
+            hooks::inform(self, state);
         }
         self.effects.push(Effect::Status { fresh: false });
     }

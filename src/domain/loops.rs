@@ -17,8 +17,8 @@ mod run_options;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{
-    BackendRequest, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopStopReason, LoopTask, LoopUsage, LoopWait,
-    MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
+    BackendRequest, HookQuestion, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopStopReason, LoopTask, LoopUsage,
+    LoopWait, MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
 };
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
 pub use estimate::Estimate;

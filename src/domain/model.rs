@@ -5,6 +5,7 @@ pub mod comparison;
 pub mod dispersion;
 pub mod error_chain;
 pub mod event;
+pub mod hook;
 pub mod path_patterns;
 pub mod quantity;
 pub mod record;

@@ -3,6 +3,7 @@
 
 mod agent;
 mod git;
+pub mod hooks;
 mod project;
 mod prompt_inputs;
 mod run_monitor;
@@ -121,6 +122,8 @@ impl Engine {
                 let run = Attempt { ticket: *ticket, iteration: *iteration, attempt: 1 };
                 self.put_back_tests(&repo, &current, run, paths, cancel).await
             }
+            Effect::Hooks { ticket, event } => self.hooks(&repo, &current, (*ticket, *event), cancel).await,
+            Effect::HooksAfterEnd { .. } => self.hooks_after_end(&repo, &current, cancel).await,
             Effect::Release { delete_branch } => {
                 self.end_processes(&current).await;
                 let asked = self.last_questions(&current, cancel).await?;

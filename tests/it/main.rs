@@ -14,6 +14,7 @@ mod forge_faults;
 mod git_faults;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod hooks;
 mod interference;
 mod isolation;
 mod learning;

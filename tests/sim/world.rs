@@ -330,6 +330,9 @@ impl SimWorld {
                 self.trees.remove(&current.id);
                 return SimReceipt::default();
             }
+            Effect::Hooks { ticket, event } => {
+                LoopInput::HooksAnswered { ticket: *ticket, event: *event, objection: None }
+            }
             other => panic!("{other:?} is no work"),
         };
         SimReceipt { input: Some(input), used, ..SimReceipt::default() }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::loops::LoopState;
 use crate::domain::loops::TimerKind;
+use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::{CommentId, Number, Sha, Timestamp};
 use crate::domain::report::notice::Notice;
 use crate::domain::report::view::{EscalationSeverity, View};
@@ -83,6 +84,13 @@ pub enum Effect {
     Restore { ticket: u64, iteration: u32, to: Sha },
     /// Put the base's version of files back, as a commit of its own; files that the base lacks are removed.
     PutBackTests { ticket: u64, iteration: u32, paths: Vec<String> },
+    /// Run the hooks of an event, which the loop waits for.
+    Hooks { ticket: u64, event: HookEvent },
+    /// Run the hooks after the loop stopped working.
+    HooksAfterEnd {
+        /// Version of the loop at that time.
+        version: u64,
+    },
     /// The loop ended: give its tree back; delete the branch where so configured.
     Release { delete_branch: bool },
 
@@ -163,6 +171,8 @@ impl Effect {
             | Self::Merge { .. }
             | Self::Restore { .. }
             | Self::PutBackTests { .. }
+            | Self::Hooks { .. }
+            | Self::HooksAfterEnd { .. }
             | Self::Release { .. } => Some(Lane::Work),
             Self::SetTimer { .. }
             | Self::ClearTimer { .. }
@@ -194,7 +204,8 @@ impl Effect {
             | Self::Push { ticket, .. }
             | Self::Merge { ticket, .. }
             | Self::Restore { ticket, .. }
-            | Self::PutBackTests { ticket, .. } => Some(*ticket),
+            | Self::PutBackTests { ticket, .. }
+            | Self::Hooks { ticket, .. } => Some(*ticket),
             _ => None,
         }
     }
@@ -210,6 +221,8 @@ impl Effect {
             Self::Merge { ticket, .. } => format!("merge/{ticket}"),
             Self::Restore { ticket, .. } => format!("restore/{ticket}"),
             Self::PutBackTests { ticket, .. } => format!("put-back/{ticket}"),
+            Self::Hooks { ticket, .. } => format!("hooks/{ticket}"),
+            Self::HooksAfterEnd { version } => format!("hooks-after-end/{version}"),
             Self::Release { .. } => "release".into(),
             Self::Comment { key, .. } => key.clone(),
             Self::Status { fresh } => if *fresh { "status/fresh" } else { "status" }.into(),

@@ -1,8 +1,9 @@
 //! Begins iterations: limits and pauses first, then a merge that is due, then the agent.
 
-use super::{StepContext, judge};
+use super::{StepContext, hooks, judge};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{Guidance, Iteration, LoopState, LoopStep, MergeWith, named_paths};
+use crate::domain::model::hook::HookEvent;
 
 /// Begins the next iteration, unless a pause, a limit or a merge comes first.
 pub(super) fn next_iteration(turn: &mut StepContext) {
@@ -39,8 +40,8 @@ pub(super) fn begin_iteration(turn: &mut StepContext) {
         return judge::halt(turn);
     }
     let guidance = std::mem::take(&mut turn.next.guidance);
-    if let Some(number) = open_iteration(turn, guidance) {
-        run_agent(turn, number, 1);
+    if open_iteration(turn, guidance).is_some() {
+        run_agent(turn);
     }
 }
 
@@ -58,7 +59,17 @@ pub(super) fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) ->
     Some(number)
 }
 
-/// Runs the agent of an iteration.
-pub(super) fn run_agent(turn: &mut StepContext, iteration: u32, attempt: u32) {
+/// Runs the agent of the current iteration, if the hooks allow it.
+pub(super) fn run_agent(turn: &mut StepContext) {
+    if !hooks::ask(turn, HookEvent::BeforeAgent) {
+        start_agent(turn);
+    }
+}
+
+/// Runs the agent of the current iteration.
+pub(super) fn start_agent(turn: &mut StepContext) {
+    let Some((iteration, attempt)) = turn.next.current().map(|current| (current.number, current.attempt)) else {
+        return turn.because("there is no iteration to run an agent for");
+    };
     turn.work(LoopStep::Agent, |ticket| Effect::Agent { ticket, iteration, attempt });
 }

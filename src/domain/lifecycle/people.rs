@@ -65,6 +65,7 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
         hidden_removed,
         agent_failures: 0,
         put_off: None,
+        hook_question: None,
         supervision: None,
         course: None,
         session: None,

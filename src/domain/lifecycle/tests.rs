@@ -1,5 +1,6 @@
 //! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
 
+mod hooks;
 mod judge;
 mod test_guard;
 mod waits;

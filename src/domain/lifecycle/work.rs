@@ -1,7 +1,8 @@
 //! Results of the loop's own work: tree, checks, agent, commit, push.
 
+use super::hooks::{self, HookConsequence};
 use super::judge::{self, JudgementOutcome};
-use super::next_iteration::{begin_iteration, next_iteration, open_iteration, run_agent};
+use super::next_iteration::{begin_iteration, next_iteration, open_iteration, run_agent, start_agent};
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend};
@@ -13,6 +14,7 @@ use crate::domain::loops::{
     AgentEnd, AgentRunFacts, CLEAN_MERGE, Guidance, GuidanceSource, IterationChange, Loop, LoopInput, LoopState,
     LoopStep, MergeInProgress, MergeWith, PreparedTree, TestEvidence, WaitReason,
 };
+use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Ratio, Sha};
 use crate::domain::model::task::CheckReport;
 use crate::domain::report;
@@ -34,6 +36,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         | LoopInput::Merged { ticket, .. }
         | LoopInput::WorkFailed { ticket, .. }
         | LoopInput::PutOff { ticket, .. }
+        | LoopInput::HooksAnswered { ticket, .. }
         | LoopInput::RepositoryFileBroken { ticket, .. } => *ticket,
         _ => return turn.because("an input that this version does not know"),
     };
@@ -65,6 +68,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         }
         LoopInput::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
         LoopInput::PutOff { until, .. } => turn.stop_clock(until),
+        LoopInput::HooksAnswered { event, objection, .. } => hooks_answered(turn, event, objection),
         LoopInput::RepositoryFileBroken { path, problems, .. } => {
             turn.stop(LoopState::Paused, &format!("`{path}` is not valid"));
             let key = format!("repository-file/{}", turn.next.version);
@@ -267,9 +271,8 @@ fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
         return turn.fail(&why, "look at the service's log for what ends it, then `/ralph resume`");
     }
     current.attempt += 1;
-    let attempt = current.attempt;
     turn.because(format!("the service stopped during iteration {number}; it is run again{kept}"));
-    run_agent(turn, number, attempt);
+    run_agent(turn);
 }
 
 fn committed(turn: &mut StepContext, change: IterationChange) {
@@ -483,12 +486,20 @@ fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
         let why = format!("the agent failed {MAX_AGENT_FAILURES} times in a row");
         return turn.fail(&why, "read its last messages below, mend the cause, then `/ralph resume`");
     }
-    if verifies {
+    let goes_on = verifies
+        || (review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped)
+            && !schedule::acts(turn));
+    if goes_on && !hooks::ask(turn, HookEvent::AfterIteration) {
+        after_iteration(turn);
+    }
+}
+
+/// Verifies an iteration whose checks passed, else begins the next one.
+fn after_iteration(turn: &mut StepContext) {
+    // Guidance that came meanwhile is work to be done, however the checks stand.
+    if turn.next.current().is_some_and(|current| current.checks.all_hold()) && nobody_wants_more(&turn.next) {
         verify(turn);
-    } else if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped)
-        && !schedule::acts(turn)
-    {
-        // Guidance that came meanwhile is work to be done, however the checks stand.
+    } else {
         test_guard::go_on(turn, false);
     }
 }
@@ -533,6 +544,30 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
     }
     // What people asked for while the checks ran is work to be done before anybody reviews.
     if onward == JudgementOutcome::Iterate || !turn.next.guidance.is_empty() {
+        return next_iteration(turn);
+    }
+    if !hooks::ask(turn, HookEvent::BeforeReady) {
+        ready(turn);
+    }
+}
+
+fn hooks_answered(turn: &mut StepContext, event: HookEvent, objection: Option<HookObjection>) {
+    match (hooks::answered(turn, event, objection), event) {
+        (HookConsequence::Proceed, HookEvent::BeforeAgent) => start_agent(turn),
+        (HookConsequence::Proceed, HookEvent::AfterIteration) => after_iteration(turn),
+        (HookConsequence::Proceed, HookEvent::BeforeReady) => ready(turn),
+        (HookConsequence::Iterate(text), _) => {
+            tell_next_run(turn, text);
+            test_guard::go_on(turn, false);
+        }
+        (HookConsequence::Proceed, HookEvent::AfterEnd) | (HookConsequence::Stay, _) => {}
+    }
+}
+
+/// Hands verified work over for review.
+fn ready(turn: &mut StepContext) {
+    // What people asked for while hooks ran is work to be done as well.
+    if !turn.next.guidance.is_empty() || turn.next.verified != turn.next.head {
         return next_iteration(turn);
     }
     turn.go(LoopState::Review, "every check passed in a fresh checkout");

@@ -9,6 +9,7 @@ use super::estimate::Estimate;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
 use super::run_options::RunOptions;
+use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
 use crate::domain::model::task::{Check, CheckReport, CheckSource, DiffStat};
@@ -184,6 +185,23 @@ pub enum LoopStep {
     Verify,
     /// Restoration of the best iteration's files.
     Restore,
+    /// Hooks before an agent run.
+    HooksBeforeAgent,
+    /// Hooks after an iteration.
+    HooksAfterIteration,
+    /// Hooks before the review.
+    HooksBeforeReady,
+}
+
+/// Question of a hook to people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookQuestion {
+    /// Event.
+    pub event: HookEvent,
+    /// Name of the hook.
+    pub hook: String,
+    /// Head of the loop at that time.
+    pub commit: Sha,
 }
 
 /// Pull request of a loop.
@@ -373,6 +391,9 @@ pub struct Loop {
     /// Ticket of the work that was deferred last.
     #[serde(default)]
     pub put_off: Option<u64>,
+    /// Question of a hook that paused the loop; resuming it answers the question for this commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook_question: Option<HookQuestion>,
     /// State of control, oversight and strategy. `None` before the first iteration and if the stored value cannot be
     /// read; it is then rebuilt from the records.
     #[serde(default, deserialize_with = "readable")]

@@ -12,6 +12,7 @@ use super::estimate::Estimate;
 use super::iteration::Guidance;
 use super::run_options::RunOptions;
 use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
 use crate::domain::model::task::{Check, CheckReport, DiffStat, TamperFinding};
@@ -124,6 +125,8 @@ pub enum LoopInput {
     },
     /// Work failed permanently.
     WorkFailed { ticket: u64, reason: String, advice: String },
+    /// The hooks of an event ran; without an objection the loop goes on.
+    HooksAnswered { ticket: u64, event: HookEvent, objection: Option<HookObjection> },
     /// Work was deferred, usually because the forge does not answer; it is retried at `until`.
     PutOff { ticket: u64, until: Timestamp },
     /// The repository's file is invalid.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::ids::{Money, UserId};
 use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::settings::overlay;
@@ -258,6 +259,9 @@ pub struct Policy {
     /// Keys of `preset`, `control`, `oversight` and `strategy` that the files set; the repository's override the
     /// operator's.
     pub thresholds: Map<String, Value>,
+    /// Hooks of the operator, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<HookName>,
 }
 
 /// Default of loops stored before the setting existed: off.
@@ -295,6 +299,7 @@ impl Default for Policy {
             agent: RunLimits::default(),
             remind_after_s: remind_after_default(),
             thresholds: Map::new(),
+            hooks: Vec::new(),
         }
     }
 }
@@ -349,6 +354,9 @@ pub struct RepositorySettings {
     pub tampering_iterations: Option<u32>,
     /// Keys of `preset`, `control`, `oversight` and `strategy` that it sets.
     pub thresholds: Map<String, Value>,
+    /// Names of the operator's optional hooks that run for it as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<String>,
 }
 
 /// Returns the lower of the operator's and the repository's value.
@@ -398,7 +406,20 @@ impl Policy {
         policy.setup.extend(file.setup.iter().cloned());
         policy.checks = file.checks.clone();
         overlay(&mut policy.thresholds, &file.thresholds);
+        for hook in &mut policy.hooks {
+            hook.optional &= !file.hooks.contains(&hook.name);
+        }
         policy
+    }
+
+    /// Names of the hooks that run at an event, in order.
+    pub fn hook_names(&self, event: HookEvent) -> impl Iterator<Item = &str> {
+        self.hooks.iter().filter(move |hook| hook.event == event && !hook.optional).map(|hook| hook.name.as_str())
+    }
+
+    /// Whether any hook runs at an event.
+    pub fn has_hooks(&self, event: HookEvent) -> bool {
+        self.hook_names(event).next().is_some()
     }
 
     /// Returns the settings of control, oversight and strategy. A group that was stored long ago and is no longer

@@ -1,0 +1,85 @@
+//! Hooks of the operator: their run is work of the loop, and what they object to is decided here.
+
+use super::StepContext;
+use super::waits::give_back;
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{HookQuestion, LoopState, LoopStep};
+use crate::domain::model::hook::{HookEvent, HookObjection};
+
+/// Returns the step in which the hooks of an event run; `None` if nothing waits for them.
+fn step_of(event: HookEvent) -> Option<LoopStep> {
+    match event {
+        HookEvent::BeforeAgent => Some(LoopStep::HooksBeforeAgent),
+        HookEvent::AfterIteration => Some(LoopStep::HooksAfterIteration),
+        HookEvent::BeforeReady => Some(LoopStep::HooksBeforeReady),
+        HookEvent::AfterEnd => None,
+    }
+}
+
+/// Runs the hooks of an event; returns `false` if there are none and the loop goes on at once.
+pub(super) fn ask(turn: &mut StepContext, event: HookEvent) -> bool {
+    let Some(step) = step_of(event).filter(|_| turn.next.policy.has_hooks(event)) else { return false };
+    turn.work(step, |ticket| Effect::Hooks { ticket, event });
+    true
+}
+
+/// Runs the hooks after a loop stopped working; nothing waits for them.
+pub(super) fn inform(turn: &mut StepContext, state: LoopState) {
+    let ends = matches!(state, LoopState::Review | LoopState::LimitReached | LoopState::Failed) || !state.is_open();
+    if ends && turn.next.policy.has_hooks(HookEvent::AfterEnd) {
+        turn.effects.push(Effect::HooksAfterEnd { version: turn.next.version });
+    }
+}
+
+/// Consequence of the answer of hooks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum HookConsequence {
+    /// The loop goes on.
+    Proceed,
+    /// The next run of the agent is told this.
+    Iterate(String),
+    /// The loop waits for a person, or nothing has changed.
+    Stay,
+}
+
+/// Judges the answer of the hooks of an event; pauses the loop if a person is needed.
+pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Option<HookObjection>) -> HookConsequence {
+    if step_of(event) != Some(turn.next.step) {
+        turn.because("hooks answered that were not asked");
+        return HookConsequence::Stay;
+    }
+    let (why, advice) = match objection {
+        None => return HookConsequence::Proceed,
+        Some(HookObjection::Block { hook, reason }) if event != HookEvent::BeforeAgent => {
+            turn.because(format!("the hook `{hook}` blocked: {reason}"));
+            turn.next.verified = None;
+            let text = format!("The hook `{hook}` of the operator does not accept the state of the work: {reason}");
+            return HookConsequence::Iterate(text);
+        }
+        Some(HookObjection::Block { hook, reason }) => {
+            let advice = "remove the cause, then `/ralph resume`: the hook is asked again";
+            (format!("the hook `{hook}` does not allow the next run: {reason}"), advice)
+        }
+        Some(HookObjection::Ask { hook, question }) => {
+            let asked = turn.next.head.clone().map(|commit| HookQuestion { event, hook: hook.clone(), commit });
+            if asked.is_some() && turn.next.hook_question == asked {
+                turn.because(format!("the question of the hook `{hook}` was answered by resuming the loop"));
+                return HookConsequence::Proceed;
+            }
+            turn.next.hook_question = asked;
+            let advice = "`/ralph resume` says yes; text after it is guidance for the next run";
+            (format!("the hook `{hook}` asks: {question}"), advice)
+        }
+        Some(HookObjection::Broken { hook, problem }) => {
+            let advice = "the operator has to mend the hook; then `/ralph resume` asks it again";
+            (format!("the hook `{hook}` gave no verdict: {problem}"), advice)
+        }
+    };
+    if event == HookEvent::BeforeAgent && turn.next.current().is_some_and(|current| current.attempt == 1) {
+        give_back(turn);
+    }
+    turn.stop(LoopState::Paused, &why);
+    turn.close_open_iteration(&why);
+    turn.escalate("hook", advice);
+    HookConsequence::Stay
+}

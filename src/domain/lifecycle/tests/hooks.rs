@@ -1,0 +1,109 @@
+//! Hooks: without a valid yes, no agent runs and no review begins.
+
+use super::*;
+use crate::domain::model::hook::{HookEvent, HookName, HookObjection};
+
+/// A loop at its first work, with a hook at each of these events.
+fn hooked(events: &[HookEvent]) -> LoopRun {
+    let name = |event: &HookEvent| HookName { event: *event, name: "gate".into(), optional: false };
+    let hooks: Vec<HookName> = events.iter().map(name).collect();
+    let mut run = LoopRun::with(|_| {});
+    run.tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks).checked(false);
+    run
+}
+
+impl LoopRun {
+    fn hooks(&mut self, event: HookEvent, objection: Option<HookObjection>) -> &mut Self {
+        self.tell(LoopInput::HooksAnswered { ticket: self.current.ticket, event, objection })
+    }
+
+    fn runs_agent(&self) -> bool {
+        self.has(|effect| matches!(effect, Effect::Agent { .. }))
+    }
+}
+
+fn block() -> Option<HookObjection> {
+    Some(HookObjection::Block { hook: "gate".into(), reason: "no licence".into() })
+}
+
+fn ask() -> Option<HookObjection> {
+    Some(HookObjection::Ask { hook: "gate".into(), question: "May it?".into() })
+}
+
+fn broken() -> Option<HookObjection> {
+    Some(HookObjection::Broken { hook: "gate".into(), problem: "exit code 1".into() })
+}
+
+#[test]
+fn agent_waits_for_its_hooks() {
+    let mut run = hooked(&[HookEvent::BeforeAgent]);
+    run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
+    assert!(!run.runs_agent());
+    // Answers of another event and of earlier work change nothing.
+    run.hooks(HookEvent::BeforeReady, None).is(LoopState::Running, LoopStep::HooksBeforeAgent);
+    let ticket = run.current.ticket - 1;
+    run.tell(LoopInput::HooksAnswered { ticket, event: HookEvent::BeforeAgent, objection: None });
+    run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
+    run.hooks(HookEvent::BeforeAgent, None).is(LoopState::Running, LoopStep::Agent);
+    assert!(run.runs_agent());
+    // A repeated attempt asks again.
+    run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) });
+    run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
+    assert!(!run.runs_agent());
+    run.hooks(HookEvent::BeforeAgent, None);
+    assert!(run.has(|effect| matches!(effect, Effect::Agent { attempt: 2, iteration: 1, .. })));
+}
+
+#[test]
+fn objection_before_an_agent_pauses_and_returns_the_iteration() {
+    for (objection, says) in [(block(), "no licence"), (ask(), "May it?"), (broken(), "exit code 1")] {
+        let mut run = hooked(&[HookEvent::BeforeAgent]);
+        run.current.guidance.clear();
+        run.hooks(HookEvent::BeforeAgent, objection.clone()).is(LoopState::Paused, LoopStep::Idle);
+        assert!(run.current.why.contains(says) && run.escalates("hook"), "{}", run.current.why);
+        assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0));
+        assert!(!run.runs_agent());
+        run.command(resume()).tell(LoopInput::SlotGranted);
+        let hooks = run.current.policy.hooks.clone();
+        run.prepared(|tree| tree.policy.hooks = hooks).is(LoopState::Running, LoopStep::HooksBeforeAgent);
+        let answered = matches!(objection, Some(HookObjection::Ask { .. }));
+        run.hooks(HookEvent::BeforeAgent, objection);
+        assert_eq!(run.runs_agent(), answered, "resuming answers a question only");
+    }
+}
+
+#[test]
+fn review_waits_for_its_hooks() {
+    let mut run = hooked(&[HookEvent::BeforeReady, HookEvent::AfterEnd]);
+    run.iteration(true).checked(true).is(LoopState::Running, LoopStep::HooksBeforeReady);
+    run.hooks(HookEvent::BeforeReady, block()).is(LoopState::Running, LoopStep::Agent);
+    let told = &run.current.current().expect("an iteration").guidance;
+    assert!(told.iter().any(|guidance| guidance.text.contains("no licence")), "{told:?}");
+    assert_eq!(run.current.verified, None);
+    run.iteration(true).checked(true).hooks(HookEvent::BeforeReady, broken()).is(LoopState::Paused, LoopStep::Idle);
+    assert!(!run.has(|effect| matches!(effect, Effect::HooksAfterEnd { .. })), "it can go on");
+    run.command(resume()).tell(LoopInput::SlotGranted);
+    let hooks = run.current.policy.hooks.clone();
+    run.prepared(|tree| tree.policy.hooks = hooks).checked(true).is(LoopState::Running, LoopStep::HooksBeforeReady);
+    run.hooks(HookEvent::BeforeReady, None).is(LoopState::Review, LoopStep::Idle);
+    assert!(run.has(|effect| matches!(effect, Effect::HooksAfterEnd { .. })));
+}
+
+#[test]
+fn iteration_that_a_hook_blocks_is_not_verified() {
+    let mut run = hooked(&[HookEvent::AfterIteration]);
+    run.iteration(true).is(LoopState::Running, LoopStep::HooksAfterIteration);
+    run.hooks(HookEvent::AfterIteration, block()).is(LoopState::Running, LoopStep::Agent);
+    run.iteration(true).hooks(HookEvent::AfterIteration, None).is(LoopState::Running, LoopStep::Verify);
+    run.checked(true).is(LoopState::Review, LoopStep::Idle);
+}
+
+#[test]
+fn pause_during_a_hook_drops_its_answer() {
+    let mut run = hooked(&[HookEvent::BeforeAgent]);
+    let ticket = run.current.ticket;
+    run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
+    run.tell(LoopInput::HooksAnswered { ticket, event: HookEvent::BeforeAgent, objection: None });
+    run.is(LoopState::Paused, LoopStep::Idle);
+    assert!(!run.runs_agent());
+}

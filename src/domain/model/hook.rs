@@ -1,0 +1,139 @@
+//! Hooks: programs of the operator that decide whether a loop goes on. Their events, and the verdicts that they print.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Maximum length of a reason or a question, in characters.
+const TEXT_MAX: usize = 2_000;
+
+/// Moment at which hooks run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HookEvent {
+    /// Before each run of an agent.
+    BeforeAgent,
+    /// After the checks of an iteration.
+    AfterIteration,
+    /// After every check passed in a fresh checkout, before the review.
+    BeforeReady,
+    /// After the loop stopped working. Verdicts are ignored.
+    AfterEnd,
+}
+
+impl HookEvent {
+    /// All events.
+    pub const ALL: [Self; 4] = [Self::BeforeAgent, Self::AfterIteration, Self::BeforeReady, Self::AfterEnd];
+
+    /// Name in files and in the hook's input.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BeforeAgent => "before_agent",
+            Self::AfterIteration => "after_iteration",
+            Self::BeforeReady => "before_ready",
+            Self::AfterEnd => "after_end",
+        }
+    }
+}
+
+/// A hook that applies to a loop, or would if the repository's file named it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookName {
+    /// Event.
+    pub event: HookEvent,
+    /// Name.
+    pub name: String,
+    /// Whether it only runs for repositories whose file names it.
+    pub optional: bool,
+}
+
+/// Verdict of a hook, which it prints as JSON on standard output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "verdict", rename_all = "snake_case", deny_unknown_fields)]
+pub enum HookVerdict {
+    /// The loop goes on.
+    Continue {},
+    /// The loop does not go on; the next run of the agent is told the reason, before an agent the loop pauses.
+    Block {
+        /// Reason, 1 to 2000 characters.
+        reason: String,
+    },
+    /// The loop pauses until a person resumes it.
+    Ask {
+        /// Question for people, 1 to 2000 characters.
+        question: String,
+    },
+}
+
+/// Reason that a hook does not let a loop go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "objection", rename_all = "snake_case")]
+pub enum HookObjection {
+    /// It blocked.
+    Block { hook: String, reason: String },
+    /// It asks people.
+    Ask { hook: String, question: String },
+    /// It gave no verdict: it failed, ran too long, or printed something else.
+    Broken { hook: String, problem: String },
+}
+
+/// Reads the output of a hook; `None` if the loop may go on. Anything but a valid verdict is an objection.
+pub fn read_verdict(hook: &str, output: &str) -> Option<HookObjection> {
+    let hook = hook.to_owned();
+    let broken = |problem: String| Some(HookObjection::Broken { hook: hook.clone(), problem });
+    let text = output.trim();
+    if text.is_empty() {
+        return broken("it printed no verdict".to_owned());
+    }
+    let fits = |text: &str| !text.trim().is_empty() && text.chars().count() <= TEXT_MAX;
+    match serde_json::from_str::<HookVerdict>(text) {
+        Ok(HookVerdict::Continue {}) => None,
+        Ok(HookVerdict::Block { reason }) if fits(&reason) => Some(HookObjection::Block { hook, reason }),
+        Ok(HookVerdict::Ask { question }) if fits(&question) => Some(HookObjection::Ask { hook, question }),
+        Ok(_) => broken(format!("its text has to have 1 to {TEXT_MAX} characters")),
+        Err(error) => broken(format!("its output is no verdict: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(output: &str) -> String {
+        match read_verdict("gate", output) {
+            Some(HookObjection::Broken { hook, problem }) if hook == "gate" => problem,
+            other => panic!("{output}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn verdicts_are_read_by_their_schema() {
+        assert_eq!(read_verdict("gate", "\n{\"verdict\": \"continue\"}\n"), None);
+        let (hook, reason) = ("gate".to_owned(), "no licence header".to_owned());
+        let block = r#"{"verdict":"block","reason":"no licence header"}"#;
+        assert_eq!(read_verdict("gate", block), Some(HookObjection::Block { hook: hook.clone(), reason }));
+        let ask = r#"{"verdict":"ask","question":"May it?"}"#;
+        let question = "May it?".to_owned();
+        assert_eq!(read_verdict("gate", ask), Some(HookObjection::Ask { hook, question }));
+    }
+
+    #[test]
+    fn anything_else_is_no_yes() {
+        assert_eq!(problem("  \n"), "it printed no verdict");
+        for output in [
+            "ok",
+            "true",
+            "continue",
+            "{}",
+            r#"{"verdict":"yes"}"#,
+            r#"{"verdict":"continue","reason":"x"}"#,
+            r#"{"verdict":"continue"} {"verdict":"continue"}"#,
+            r#"{"verdict":"block"}"#,
+            r#"[{"verdict":"continue"}]"#,
+        ] {
+            assert!(problem(output).starts_with("its output is no verdict"), "{output}");
+        }
+        assert!(problem(r#"{"verdict":"block","reason":"  "}"#).contains("1 to 2000 characters"));
+        let long = format!(r#"{{"verdict":"ask","question":"{}"}}"#, "x".repeat(2_001));
+        assert!(problem(&long).contains("1 to 2000 characters"));
+    }
+}

@@ -1,0 +1,86 @@
+//! Hooks of the operator: real programs that let a loop go on, block it, ask people, or fail.
+
+use fake_forge::Dialect;
+use ralph_bot::domain::loops::LoopState;
+
+use crate::harness::{Setup, World, on_one_forge, story};
+
+on_one_forge!(
+    blocked_review_tells_the_next_run_the_reason,
+    question_before_an_agent_is_answered_by_resuming,
+    hook_without_a_verdict_pauses_the_loop,
+    optional_hook_runs_where_the_repository_names_it,
+);
+
+/// Agent that solves the task, and writes what a hook asks for.
+const AGENT: &str = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'NEWS is missing'*) echo new >NEWS;; esac\n";
+
+/// Returns the configuration of one hook that runs a shell script.
+fn hook(event: &str, script: &str, more: &str) -> String {
+    let command = serde_json::to_string(&["/bin/sh", "-c", script]).expect("a list");
+    format!("hooks: {{ {event}: [{{ name: gate, command: {command}, sandbox: false{more} }}] }}")
+}
+
+async fn escalation(world: &World) -> String {
+    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+    world.issue_of(escalation).body
+}
+
+async fn blocked_review_tells_the_next_run_the_reason(dialect: Dialect) {
+    let script = r#"grep -q '"event":"before_ready"' && test -f answer.txt || exit 3
+        if test -f NEWS; then echo '{"verdict":"continue"}'; else echo '{"verdict":"block","reason":"NEWS is missing"}'; fi"#;
+    let setup = Setup::new(dialect).config(&hook("before_ready", script, "")).agent(AGENT);
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert!(world.prompt(2).await.contains("NEWS is missing"));
+        assert_eq!(world.file(&done.branch, "NEWS").await.as_deref(), Some("new\n"));
+        assert_eq!(done.verified, done.head);
+    })
+    .await;
+}
+
+async fn question_before_an_agent_is_answered_by_resuming(dialect: Dialect) {
+    let script = r#"echo '{"verdict":"ask","question":"May the agent run now?"}'"#;
+    let setup = Setup::new(dialect).config(&hook("before_agent", script, "")).agent(AGENT);
+    story(setup, async |world| {
+        let asked = world.run().await;
+        assert_eq!((asked.state, asked.spent.iterations), (LoopState::Paused, 0), "{}", asked.why);
+        assert!(world.prompts().await.is_empty(), "no agent ran");
+        assert!(escalation(world).await.contains("May the agent run now?"));
+        world.comment("/ralph resume").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+    })
+    .await;
+}
+
+async fn hook_without_a_verdict_pauses_the_loop(dialect: Dialect) {
+    for (script, says) in
+        [("echo maybe", "is no verdict"), ("echo no >&2; exit 3", "exit code 3"), ("sleep 30", "longer than 1 s")]
+    {
+        let setup = Setup::new(dialect).config(&hook("after_iteration", script, ", timeout: 1s")).agent(AGENT);
+        story(setup, async |world| {
+            let paused = world.run().await;
+            assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 1), "{}", paused.why);
+            assert!(paused.why.contains("`gate` gave no verdict") && paused.why.contains(says), "{}", paused.why);
+            assert!(escalation(world).await.contains("gave no verdict"));
+        })
+        .await;
+    }
+}
+
+async fn optional_hook_runs_where_the_repository_names_it(dialect: Dialect) {
+    let script = r#"echo '{"verdict":"block","reason":"never"}'"#;
+    for (file, state) in
+        [("checks: [sh check.sh]\n", LoopState::Review), ("checks: [sh check.sh]\nhooks: [gate]\n", LoopState::Paused)]
+    {
+        let config = hook("before_agent", script, ", optional: true");
+        story(Setup::new(dialect).config(&config).file(".ralph.yml", file).agent(AGENT), async |world| {
+            let ended = world.run().await;
+            assert_eq!(ended.state, state, "{}", ended.why);
+        })
+        .await;
+    }
+}
