@@ -101,7 +101,7 @@ pub struct Config {
     /// Daily limits of cost.
     pub money: MoneyLimits,
     /// Hooks, in order.
-    pub hooks: Vec<HookConfig>,
+    pub hooks: Vec<HookProgram>,
     /// Channels for escalations, with distinct names.
     pub channels: Vec<ChannelConfig>,
     /// Deprecated keys that the file uses.
@@ -196,7 +196,7 @@ impl MoneyLimits {
 
 /// A hook: a program that decides whether a loop goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HookConfig {
+pub struct HookProgram {
     /// Event at which it runs.
     pub event: HookEvent,
     /// Name; distinct within the event.

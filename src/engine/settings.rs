@@ -8,7 +8,7 @@ use std::time::Duration;
 use globset::GlobMatcher;
 
 use super::channel_effects::ChannelRetrySettings;
-use crate::config::{HookConfig, MoneyLimits};
+use crate::config::{HookProgram, MoneyLimits};
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::ids::{ForgeName, RepoRef};
@@ -101,7 +101,7 @@ pub struct EngineSettings {
     /// Network destinations that agents may reach.
     pub agent_egress: Egress,
     /// Hooks of the operator.
-    pub hooks: Vec<HookConfig>,
+    pub hooks: Vec<HookProgram>,
     /// Whether fetches omit blobs if the forge supports it.
     pub partial_clone: bool,
 }

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use super::Validator;
-use crate::config::HookConfig;
+use crate::config::HookProgram;
 use crate::config::operator::{HookSection, HooksSection};
 use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::settings::ConfigSection as _;
 
 /// Returns the hooks as a loop's policy has them.
-pub(super) fn names(hooks: &[HookConfig]) -> Vec<HookName> {
-    let name = |hook: &HookConfig| HookName { event: hook.event, name: hook.name.clone(), optional: hook.optional };
+pub(super) fn names(hooks: &[HookProgram]) -> Vec<HookName> {
+    let name = |hook: &HookProgram| HookName { event: hook.event, name: hook.name.clone(), optional: hook.optional };
     hooks.iter().map(name).collect()
 }
 
 impl Validator<'_> {
-    pub(super) fn hooks(&mut self, section: &HooksSection) -> Vec<HookConfig> {
+    pub(super) fn hooks(&mut self, section: &HooksSection) -> Vec<HookProgram> {
         let mut checked = Vec::new();
         for event in HookEvent::ALL {
             let hooks = match event {
@@ -36,7 +36,7 @@ impl Validator<'_> {
         checked
     }
 
-    fn hook(&mut self, key: &str, event: HookEvent, hook: &HookSection) -> HookConfig {
+    fn hook(&mut self, key: &str, event: HookEvent, hook: &HookSection) -> HookProgram {
         self.settings(hook.check(key));
         let mut command = hook.command.clone();
         match command.first_mut() {
@@ -47,7 +47,7 @@ impl Validator<'_> {
             }
             _ => self.wrong(key, "`command` is missing; set it to a program and its arguments, such as `[./gate.sh]`"),
         }
-        HookConfig {
+        HookProgram {
             event,
             name: hook.name.clone(),
             command,

@@ -348,9 +348,9 @@ fn headline(current: &Loop) -> String {
         LoopStep::Commit | LoopStep::Push => format!("Committing and pushing iteration {n}."),
         LoopStep::Check => format!("Running the checks of iteration {n}."),
         LoopStep::Restore => "Restoring the files of the best iteration.".into(),
-        LoopStep::HooksBeforeAgent => format!("Hooks run before iteration {n}."),
-        LoopStep::HooksAfterIteration => format!("Hooks run after iteration {n}."),
-        LoopStep::HooksBeforeReady => "Every check passed in a fresh checkout; hooks run before the review.".into(),
+        LoopStep::HooksBeforeAgent | LoopStep::HooksAfterIteration | LoopStep::HooksBeforeReady => {
+            "Hooks are running.".into()
+        }
         LoopStep::Verify => "Every check passed; running them again in a fresh checkout.".into(),
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::remove_folder;
-use crate::config::HookConfig;
+use crate::config::HookProgram;
 use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::hook::{HookEvent, HookObjection, read_verdict};
 use crate::domain::model::ids::RepoRef;
@@ -201,7 +201,7 @@ impl Engine {
     fn hook_spec(
         &self,
         current: &Loop,
-        hook: &HookConfig,
+        hook: &HookProgram,
         (tree, scratch): (&Path, &Path),
         input: Vec<u8>,
     ) -> ProcessSpec {
