@@ -12,6 +12,9 @@ pub(super) enum LineChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DiffLine {
     pub change: LineChange,
+    /// Its number in the file after the change; of a removed line, the number of the line that follows it now. In a
+    /// deleted file, its number before.
+    pub number: u32,
     pub text: String,
 }
 
@@ -44,13 +47,14 @@ impl FileDiff {
         self.old.as_deref().into_iter().chain(self.new.as_deref())
     }
 
-    /// All lines of one sort.
+    /// The text of all lines of one sort.
     pub fn lines(&self, change: LineChange) -> impl Iterator<Item = &str> {
-        self.hunks
-            .iter()
-            .flat_map(|hunk| &hunk.lines)
-            .filter(move |line| line.change == change)
-            .map(|l| l.text.as_str())
+        self.numbered(change).map(|line| line.text.as_str())
+    }
+
+    /// All lines of one sort.
+    pub fn numbered(&self, change: LineChange) -> impl Iterator<Item = &DiffLine> {
+        self.hunks.iter().flat_map(|hunk| &hunk.lines).filter(move |line| line.change == change)
     }
 
     pub fn is_new(&self) -> bool {
@@ -79,6 +83,8 @@ struct DiffReader {
     file: Option<FileDiff>,
     /// Number of lines of the current hunk that follow, before and after.
     left: (usize, usize),
+    /// Number of the next line, before and after.
+    next: (u32, u32),
 }
 
 impl DiffReader {
@@ -109,8 +115,8 @@ impl DiffReader {
             self.with_file(|file| file.old = None);
         } else if line.starts_with("deleted file mode ") {
             self.with_file(|file| file.new = None);
-        } else if let Some((left, heading)) = hunk_header(line) {
-            self.left = left;
+        } else if let Some((left, next, heading)) = hunk_header(line) {
+            (self.left, self.next) = (left, next);
             self.with_file(|file| file.hunks.push(Hunk { heading, lines: Vec::new() }));
         }
     }
@@ -126,15 +132,19 @@ impl DiffReader {
             None => (LineChange::Context, ""),
             Some(_) => return false,
         };
+        let (before, after) = self.next;
         if change != LineChange::Added {
             self.left.0 = self.left.0.saturating_sub(1);
+            self.next.0 = before.saturating_add(1);
         }
         if change != LineChange::Removed {
             self.left.1 = self.left.1.saturating_sub(1);
+            self.next.1 = after.saturating_add(1);
         }
-        let line = DiffLine { change, text: text.to_owned() };
-        if let Some(hunk) = self.file.as_mut().and_then(|file| file.hunks.last_mut()) {
-            hunk.lines.push(line);
+        let Some(file) = &mut self.file else { return true };
+        let number = if file.is_deleted() { before } else { after };
+        if let Some(hunk) = file.hunks.last_mut() {
+            hunk.lines.push(DiffLine { change, number, text: text.to_owned() });
         }
         true
     }
@@ -151,15 +161,17 @@ impl DiffReader {
     }
 }
 
-/// `@@ -1,3 +1,4 @@ heading`: the counts, and the heading.
-fn hunk_header(line: &str) -> Option<((usize, usize), String)> {
+/// Reads `@@ -1,3 +1,4 @@ heading`: numbers of lines, first lines, and the heading.
+fn hunk_header(line: &str) -> Option<((usize, usize), (u32, u32), String)> {
     let (ranges, heading) = line.strip_prefix("@@ -")?.split_once(" @@")?;
     let (old, new) = ranges.split_once(" +")?;
-    let count = |range: &str| match range.split_once(',') {
-        Some((_, count)) => count.parse().ok(),
-        None => range.parse::<usize>().ok().map(|_| 1),
+    let range = |range: &str| {
+        let (start, count) = range.split_once(',').unwrap_or((range, "1"));
+        Some((start.parse::<u32>().ok()?, count.parse::<usize>().ok()?))
     };
-    Some(((count(old)?, count(new)?), heading.trim().to_owned()))
+    let ((old_start, old_count), (new_start, new_count)) = (range(old)?, range(new)?);
+    let heading = heading.strip_prefix(' ').unwrap_or(heading).trim_end().to_owned();
+    Some(((old_count, new_count), (old_start, new_start), heading))
 }
 
 /// The path of a `---` or `+++` line; `None` for `/dev/null`.

@@ -1,22 +1,117 @@
-//! Syntax of tests, skips and assertions in each language.
+//! Syntax of tests, skips and assertions: rules that all languages share. Each language's tokens are in a file of its own.
+
+mod cpp;
+mod go;
+mod javascript;
+mod jvm;
+mod php;
+mod python;
+mod ruby;
+mod rust;
+mod shell;
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
+/// Tokens of a language as patterns; an empty one matches nothing.
+pub(super) struct Tokens {
+    /// Ends of file names.
+    extensions: &'static [&'static str],
+    /// Beginnings of lines that are only a comment.
+    comments: &'static [&'static str],
+    /// Begins a test; its name is the first group that takes part.
+    test: &'static str,
+    /// Marks the next function as a test.
+    mark: &'static str,
+    /// Begins a function or class; the name of a function is the first group that takes part.
+    function: &'static str,
+    /// Disables a test, or all others.
+    skip: &'static str,
+    /// Assertions, in addition to the words that many languages share.
+    assertion: &'static str,
+    /// Assertions of one value.
+    exact: &'static str,
+    /// Assertions that nearly every value satisfies.
+    weak: &'static str,
+    /// Ends the process, and reports success.
+    exit: &'static str,
+    /// Catches failures of assertions.
+    swallow: &'static str,
+    /// Program code that asks whether it is tested.
+    asks_for_tests: &'static str,
+    /// Replaces a function, whose name is the first group that takes part.
+    mock: &'static str,
+    /// Whether a second definition of a name replaces the first.
+    last_definition_wins: bool,
+    /// Names of files, in lower case, in which runners look for tests.
+    collected: &'static str,
+}
+
 /// A language, by a file's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Language {
-    Rust,
     Python,
     JavaScript,
+    Rust,
     Go,
     /// Java, Kotlin, Scala, Groovy.
     Jvm,
+    /// C and C++.
+    Cpp,
     Ruby,
     Php,
     Shell,
 }
+
+/// All languages with their tokens.
+const LANGUAGES: [(Language, &Tokens); 9] = [
+    (Language::Python, &python::TOKENS),
+    (Language::JavaScript, &javascript::TOKENS),
+    (Language::Rust, &rust::TOKENS),
+    (Language::Go, &go::TOKENS),
+    (Language::Jvm, &jvm::TOKENS),
+    (Language::Cpp, &cpp::TOKENS),
+    (Language::Ruby, &ruby::TOKENS),
+    (Language::Php, &php::TOKENS),
+    (Language::Shell, &shell::TOKENS),
+];
+
+/// The tokens of a language, compiled.
+struct Syntax {
+    test: Option<Regex>,
+    mark: Option<Regex>,
+    function: Option<Regex>,
+    skip: Option<Regex>,
+    assertion: Option<Regex>,
+    exact: Option<Regex>,
+    weak: Option<Regex>,
+    exit: Option<Regex>,
+    swallow: Option<Regex>,
+    asks_for_tests: Option<Regex>,
+    mock: Option<Regex>,
+    collected: Option<Regex>,
+}
+
+static SYNTAXES: LazyLock<Vec<Syntax>> = LazyLock::new(|| {
+    let compiled =
+        |pattern: &str| (!pattern.is_empty()).then(|| Regex::new(pattern).expect("constant pattern of a language"));
+    let syntax = |(_, tokens): &(Language, &Tokens)| Syntax {
+        test: compiled(tokens.test),
+        mark: compiled(tokens.mark),
+        function: compiled(tokens.function),
+        skip: compiled(tokens.skip),
+        assertion: compiled(tokens.assertion),
+        exact: compiled(tokens.exact),
+        weak: compiled(tokens.weak),
+        exit: compiled(tokens.exit),
+        swallow: compiled(tokens.swallow),
+        asks_for_tests: compiled(tokens.asks_for_tests),
+        mock: compiled(tokens.mock),
+        collected: compiled(tokens.collected),
+    };
+    LANGUAGES.iter().map(syntax).collect()
+});
 
 macro_rules! pattern {
     ($name:ident, $text:literal) => {
@@ -24,158 +119,159 @@ macro_rules! pattern {
     };
 }
 
-pattern!(RUST_MARK, r"^\s*#\[(?:[\w:]*::)?(?:test|rstest|test_case|quickcheck|proptest|wasm_bindgen_test)\b");
-pattern!(RUST_FN, r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:async\s+)?(?:unsafe\s+)?fn\s+(\w+)");
-pattern!(PYTHON_TEST, r"^\s*(?:async\s+)?def\s+(test\w*)\s*\(");
-pattern!(PYTHON_FN, r"^\s*(?:async\s+)?def\s+(\w+)");
-pattern!(
-    JS_TEST,
-    r#"^\s*(?:x|f)?(?:it|test|specify)(?:\.\w+)*\s*(?:\([^'"`]*\)\s*)?\(\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|`([^`]*)`)"#
-);
-pattern!(GO_TEST, r"^func\s+((?:Test|Fuzz|Example)\w*)\s*\(");
-pattern!(GO_FN, r"^func\s+(?:\([^)]*\)\s*)?(\w+)");
-pattern!(JVM_MARK, r"^\s*@(?:Test|ParameterizedTest|RepeatedTest|TestFactory|Property)\b");
-pattern!(
-    JVM_FN,
-    r"^\s*(?:@\w+(?:\([^)]*\))?\s+)*(?:(?:public|protected|private|internal|final|static|suspend|open)\s+)*(?:void|fun|def|[A-Z]\w*(?:<[^>]*>)?)\s+(?:(\w+)|`([^`]+)`)\s*\("
-);
-pattern!(
-    RUBY_TEST,
-    r#"^\s*(?:x|f)?(?:it|specify|test|scenario|example)\s*\(?\s*(?:'([^']*)'|"([^"]*)")|^\s*def\s+(test_\w+)"#
-);
-pattern!(PHP_TEST, r"^\s*(?:(?:public|final)\s+)*function\s+(test\w+)\s*\(|^\s*(?:it|test)\(\s*'([^']*)'");
-pattern!(PHP_FN, r"^\s*(?:(?:public|protected|private|static|final)\s+)*function\s+(\w+)");
-pattern!(SHELL_TEST, r#"^\s*@test\s+["']([^"']+)["']|^\s*(?:function\s+)?(test_?\w+)\s*\(\s*\)"#);
-
-pattern!(RUST_SKIP, r#"^\s*#\[(?:ignore\b|cfg_attr\(.*\bignore\b|cfg\((?:any\(\)|FALSE|false)\))"#);
-pattern!(
-    PYTHON_SKIP,
-    r"^\s*@(?:pytest\.mark\.(?:skip|xfail)|unittest\.(?:skip|expectedFailure)|(?:skip|skipIf|skipUnless|expectedFailure)\b)|\b(?:pytest\.(?:skip|xfail|importorskip)|self\.skipTest)\(|\braise\s+(?:unittest\.)?SkipTest|^\s*pytestmark\s*=.*\b(?:skip|xfail)|^\s*__test__\s*=\s*False"
-);
-pattern!(
-    JS_SKIP,
-    r"^\s*(?:xit|xtest|xdescribe|xspecify|fit|fdescribe)\s*\(|\b(?:it|test|describe|suite|context)(?:\.\w+)*\.(?:skip|todo|only|failing|fixme|fails|skipIf|runIf)\b|\bthis\.skip\(\)|\bt\.skip\("
-);
-pattern!(GO_SKIP, r"\b[tbf]\.(?:Skip|Skipf|SkipNow)\(|^//go:build\s|^// \+build\s");
-pattern!(
-    JVM_SKIP,
-    r"^\s*@(?:Disabled|Ignore|EnabledIf|DisabledIf|DisabledOn)|\bassume(?:True|False|That)\(|enabled\s*=\s*false"
-);
-pattern!(
-    RUBY_SKIP,
-    r"^\s*(?:xit|xdescribe|xcontext|xspecify|fit|fdescribe)\b|^\s*(?:skip|pending)(?:\s|\(|$)|,\s*(?:skip|pending):\s"
-);
-pattern!(PHP_SKIP, r"markTest(?:Skipped|Incomplete)\(|->(?:skip|todo|only)\(");
-pattern!(SHELL_SKIP, r#"^\s*skip(?:\s|$)|^\s*startSkipping\b"#);
-
 pattern!(
     ASSERTION,
-    r"(?i)\b(?:debug_)?assert\w*[!.]?\s*[(\s{]|\bexpect\w*\s*\(|\.should\b|\bshould\s*\(|\brequire\.\w+\(|\bverify\w*\s*\(|\bcheck\w*\s*\(|\b[tb]\.(?:Error|Errorf|Fatal|Fatalf|Fail|FailNow)\(|\bpytest\.(?:raises|warns)\b|\bself\.fail\b|\bensure!?\s*\(|\bmatches!\(|\b(?:insta::)?assert_\w+|\bt\.(?:is|deepEqual|true|false|throws|equal|ok)\(|\brefute\w*\b|\bmust_\w+"
+    r"(?i)\b(?:debug_)?assert\w*[!.]?\s*[(\s{]|\bexpect\w*\s*[({]|\.should\b|\bshould\s*\(|\brequire\.\w+\(|\bverify\w*\s*\(|\bcheck\w*\s*\(|\bassert\w*\.\w+\(|\bpytest\.(?:raises|warns)\b|\bself\.fail\b|\bensure!?\s*\(|\bmatches!\(|\b(?:insta::)?assert_\w+|\bt\.(?:is|deepEqual|true|false|throws|equal|ok)\(|\brefute\w*\b|\bmust_\w+"
 );
-pattern!(SHELL_ASSERTION, r"^\s*(?:\[\[?\s|test\s|run\s)");
 pattern!(
-    PLACEHOLDER,
-    r#"^\s*(?:assert!?\s*\(?\s*(?:true|True|1|1\s*==\s*1|true\s*==\s*true|True\s+is\s+True|not\s+False|!false)\s*\)?\s*(?:,.*)?;?\s*$|assert_eq!\s*\(\s*(?:true\s*,\s*true|1\s*,\s*1|\(\)\s*,\s*\(\))\s*\);?\s*$|(?:self\.)?(?:assertTrue|assert_true|assertThat|Assertions\.assertTrue|\$this->assertTrue)\s*\(\s*(?:true|True|1)\s*\);?\s*$|(?:self\.)?assertEqual\w*\s*\(\s*(?:1\s*,\s*1|true\s*,\s*true|True\s*,\s*True)\s*\);?\s*$|expect\(\s*(?:true|1|!0)\s*\)\.(?:to(?:\.be\.true|\.equal\(\s*(?:true|1)\s*\)|Be\(\s*(?:true|1)\s*\)|Equal\(\s*(?:true|1)\s*\)|BeTruthy\(\)|BeDefined\(\)|\s+(?:be|eq)\(?.*))\s*;?\s*$|assert\.(?:ok|equal|strictEqual|True|Equal)\(\s*(?:t\s*,\s*)?(?:true|1\s*,\s*1|true\s*,\s*true)\s*\)\s*;?\s*$|assert\s+true\s*$)"#
+    ALWAYS,
+    r#"^\s*(?:assert!?\s*\(?\s*(?:true|True|1|1\s*==\s*1|true\s*==\s*true|True\s+is\s+True|not\s+False|!false|!0)\s*\)?\s*(?:,.*)?;?\s*$|assert_eq!\s*\(\s*(?:true\s*,\s*true|1\s*,\s*1|\(\)\s*,\s*\(\))\s*\);?\s*$|(?:self\.|self::|static::|Assertions\.|Assert\.|\$this->)?(?:assertTrue|assert_true|assertThat|assertNotNull|TEST_ASSERT_TRUE|TEST_ASSERT|EXPECT_TRUE|ASSERT_TRUE|REQUIRE|CHECK|SUCCEED|TEST_PASS)\s*\(\s*(?:true|True|TRUE|1|"")?\s*\)(?:\.isTrue\(\))?\s*;?\s*$|(?:self\.)?assertFalse\s*\(\s*(?:false|False)\s*\)\s*;?\s*$|assertTrue\s+(?:true|0|"?\[\s*1\s*-?eq?\s*1)|expect\(\s*(?:true|1|!0)\s*\)\.?(?:to(?:\.be\.true|\.equal\(\s*(?:true|1)\s*\)|Be\(\s*(?:true|1)\s*\)|Equal\(\s*(?:true|1)\s*\)|BeTruthy\(\)|BeDefined\(\)|\s+(?:be|eq)\b.*)|->toBe(?:True)?\(.*)\s*;?\s*$|(?:assert|require)\.(?:ok|True|isTrue|isOk)\(\s*(?:t\s*,\s*)?true\s*[,)].*$|assert\s+true\s*$|t\.(?:pass|ok\(true)\b|\[\s+(?:1\s+-eq\s+1|0\s+-eq\s+0|true)\s+\]\s*$|\[\[?\s+true\s+\]\]?|true\s*$|\$this->addToAssertionCount)"#
 );
-pattern!(ONLY, r"\.only\b|^\s*(?:fit|fdescribe)\b");
+pattern!(ONLY, r"\.only\b|^\s*(?:fit|fdescribe|fcontext)\b|->only\(|\bfocus:");
 pattern!(
     TABLE,
-    r"parametrize|#\[case|\.each\b|\bt\.Run\(|for\s*\(?\s*\w.*\bin\b|for\s+.*range\b|@(?:ValueSource|CsvSource|MethodSource)|subTest\(|dataProvider|proptest!"
+    r"parametrize|#\[case|\.each\b|\bt\.Run\(|for\s*\(?\s*\w.*\b(?:in|of)\b|for\s+.*range\b|@(?:ValueSource|CsvSource|MethodSource)|subTest\(|dataProvider|DataProvider|proptest!|\.forEach\(|INSTANTIATE_TEST|\beach do\b"
 );
+
+/// Rank of an assertion: what it demands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Demand {
+    /// It holds always.
+    Nothing,
+    /// Nearly every value satisfies it.
+    Little,
+    /// Unknown.
+    Some,
+    /// One value.
+    Exact,
+}
 
 impl Language {
     /// Returns the language of a path; `None` for files that contain no tests.
     pub fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
-        Some(match name.rsplit_once('.')?.1 {
-            "rs" => Self::Rust,
-            "py" => Self::Python,
-            "js" | "jsx" | "ts" | "tsx" | "mjs" | "cjs" | "mts" | "cts" | "vue" | "svelte" => Self::JavaScript,
-            "go" => Self::Go,
-            "java" | "kt" | "kts" | "scala" | "groovy" => Self::Jvm,
-            "rb" => Self::Ruby,
-            "php" => Self::Php,
-            "sh" | "bash" | "bats" => Self::Shell,
-            _ => return None,
-        })
+        let extension = name.rsplit_once('.')?.1;
+        LANGUAGES.iter().find(|(_, tokens)| tokens.extensions.contains(&extension)).map(|(language, _)| *language)
+    }
+
+    fn tokens(self) -> &'static Tokens {
+        LANGUAGES[self as usize].1
+    }
+
+    fn syntax(self) -> &'static Syntax {
+        &SYNTAXES[self as usize]
     }
 
     /// Whether a line marks the function after it as a test.
     pub fn is_mark(self, line: &str) -> bool {
-        match self {
-            Self::Rust => RUST_MARK.is_match(line),
-            Self::Jvm => JVM_MARK.is_match(line),
-            Self::Php => line.contains("@test") || line.contains("#[Test]"),
-            _ => false,
-        }
+        matches(self.syntax().mark.as_ref(), line)
     }
 
     /// The name of the test that a line begins; `marked` says that a mark stands before it.
     pub fn test_name(self, line: &str, marked: bool) -> Option<String> {
-        let by = |pattern: &Regex| {
-            let found = pattern.captures(line)?;
-            found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned())
-        };
-        match self {
-            // A mark may stand on the same line.
-            Self::Rust if marked => {
-                RUST_FN.captures(line.find("fn ").map_or(line, |at| &line[at..])).map(|f| f[1].to_owned())
-            }
-            Self::Rust => None,
-            Self::Python => by(&PYTHON_TEST),
-            Self::JavaScript => by(&JS_TEST),
-            Self::Go => by(&GO_TEST),
-            Self::Jvm => by(&JVM_FN).filter(|_| marked),
-            Self::Ruby => by(&RUBY_TEST),
-            Self::Php => by(&PHP_TEST).or_else(|| by(&PHP_FN).filter(|_| marked)),
-            Self::Shell => by(&SHELL_TEST),
-        }
+        let syntax = self.syntax();
+        first_group(syntax.test.as_ref(), line).or_else(|| {
+            let line = if self == Self::Rust { line.find("fn ").map_or(line, |at| &line[at..]) } else { line };
+            first_group(syntax.function.as_ref().filter(|_| marked), line)
+        })
     }
 
-    /// Whether a line begins any function, so that a test before it has ended.
+    /// Whether a line begins any function or class, so that a test before it has ended.
     pub fn begins_function(self, line: &str) -> bool {
-        match self {
-            Self::Rust => RUST_FN.is_match(line),
-            Self::Python => PYTHON_FN.is_match(line),
-            Self::Go => GO_FN.is_match(line),
-            Self::Jvm => JVM_FN.is_match(line) && !line.contains(';'),
-            Self::Php => PHP_FN.is_match(line),
-            Self::JavaScript | Self::Ruby | Self::Shell => false,
-        }
+        matches(self.syntax().function.as_ref(), line) && !(self == Self::Jvm && line.contains(';'))
+    }
+
+    /// The name of the function that a line begins.
+    pub fn function_name(self, line: &str) -> Option<String> {
+        first_group(self.syntax().function.as_ref(), line)
     }
 
     /// Whether a line disables a test, or all others.
     pub fn skips(self, line: &str) -> bool {
-        if self.is_comment(line) && self != Self::Go {
-            return false;
-        }
-        match self {
-            Self::Rust => RUST_SKIP.is_match(line),
-            Self::Python => PYTHON_SKIP.is_match(line),
-            Self::JavaScript => JS_SKIP.is_match(line),
-            Self::Go => GO_SKIP.is_match(line),
-            Self::Jvm => JVM_SKIP.is_match(line),
-            Self::Ruby => RUBY_SKIP.is_match(line),
-            Self::Php => PHP_SKIP.is_match(line),
-            Self::Shell => SHELL_SKIP.is_match(line),
-        }
+        let comment = self.is_comment(line) && !matches!(self, Self::Go | Self::Php);
+        !comment && matches(self.syntax().skip.as_ref(), line)
     }
 
     /// Whether a line is only a comment.
     pub fn is_comment(self, line: &str) -> bool {
         let line = line.trim_start();
-        match self {
-            Self::Python | Self::Ruby | Self::Shell => line.starts_with('#'),
-            Self::Php => line.starts_with("//") || line.starts_with('#') && !line.starts_with("#["),
-            _ => line.starts_with("//") || line.starts_with("/*") || line.starts_with("* "),
-        }
+        self.tokens().comments.iter().any(|mark| line.starts_with(mark))
     }
 
     /// Whether a line asserts something that can fail.
     pub fn asserts(self, line: &str) -> bool {
-        let shell = self == Self::Shell && SHELL_ASSERTION.is_match(line);
-        !self.is_comment(line) && (ASSERTION.is_match(line) || shell) && !PLACEHOLDER.is_match(line)
+        let is_assertion = if self == Self::Shell {
+            matches(self.syntax().assertion.as_ref(), line)
+        } else {
+            ASSERTION.is_match(line) || matches(self.syntax().assertion.as_ref(), line)
+        };
+        is_assertion && !self.is_comment(line) && !ALWAYS.is_match(line) && !compares_with_itself(line)
     }
+
+    /// What an assertion demands.
+    pub fn demand(self, line: &str) -> Demand {
+        if ALWAYS.is_match(line) || compares_with_itself(line) {
+            Demand::Nothing
+        } else if matches(self.syntax().weak.as_ref(), line) {
+            Demand::Little
+        } else if matches(self.syntax().exact.as_ref(), line) {
+            Demand::Exact
+        } else {
+            Demand::Some
+        }
+    }
+
+    /// Whether a line ends the process and reports success.
+    pub fn exits(self, line: &str) -> bool {
+        !self.is_comment(line) && matches(self.syntax().exit.as_ref(), line)
+    }
+
+    /// Whether a line catches failures of assertions.
+    pub fn swallows(self, line: &str) -> bool {
+        !self.is_comment(line) && matches(self.syntax().swallow.as_ref(), line)
+    }
+
+    /// Whether a line asks whether the program is tested.
+    pub fn asks_for_tests(self, line: &str) -> bool {
+        !self.is_comment(line) && matches(self.syntax().asks_for_tests.as_ref(), line)
+    }
+
+    /// The name of the function that a line replaces.
+    pub fn mocked(self, line: &str) -> Option<String> {
+        first_group(self.syntax().mock.as_ref(), line)
+    }
+
+    /// Whether a second definition of a name replaces the first.
+    pub fn last_definition_wins(self) -> bool {
+        self.tokens().last_definition_wins
+    }
+
+    /// Whether runners look for tests in a file of this name.
+    pub fn collects(self, path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
+        matches(self.syntax().collected.as_ref(), &name)
+    }
+}
+
+fn matches(pattern: Option<&Regex>, line: &str) -> bool {
+    pattern.is_some_and(|pattern| pattern.is_match(line))
+}
+
+fn first_group(pattern: Option<&Regex>, line: &str) -> Option<String> {
+    let found = pattern?.captures(line)?;
+    found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned())
+}
+
+/// Whether both sides of a comparison are the same name or call.
+fn compares_with_itself(line: &str) -> bool {
+    pattern!(
+        PAIR,
+        r#"(?i)\bassert\w*!?(?:\.\w+)?\s*\(\s*(?:t\s*,\s*)?([\w.$>\[\]"-]+)\s*,\s*([\w.$>\[\]"-]+)\s*[,)]|\b(?:EXPECT|ASSERT|CHECK)_\w+\(\s*([\w.]+)\s*,\s*([\w.]+)\s*\)|\b(?:require|s|suite)\.\w+\(\s*(?:t\s*,\s*)?([\w.]+)\s*,\s*([\w.]+)\s*[,)]|\b(?:assert!?|REQUIRE|CHECK)[\s(]+([\w.]+)\s*={2,3}\s*([\w.]+)\s*(?:[,);]|$)|\bexpect\(\s*([\w.$]+)\s*\)(?:\.to\w*(?:\.\w+)*|\.to\s+eql?|->to\w+)\(\s*([\w.$]+)\s*\)|\bassert_equal\s+([\w.]+)\s*,\s*([\w.]+)\s*$|\[\[?\s+"?(\$\{?\w+\}?)"?\s+(?:!=|==?)\s+"?(\$\{?\w+\}?)"?\s+\]|\bif\s+([\w.]+)\s*!=\s*([\w.]+)\s*\{|assertThat\(\s*([\w.]+)\s*\)\.is\w+\(\s*([\w.]+)\s*\)|assert(?:Equals|Same)\s+"?(\$\w+)"?\s+"?(\$\w+)"?\s*$"#
+    );
+    PAIR.captures(line).is_some_and(|found| {
+        let mut groups = found.iter().skip(1).flatten().map(|group| group.as_str());
+        groups.next().is_some_and(|left| groups.next() == Some(left))
+    })
 }
 
 /// Whether a line keeps all other tests from running.
@@ -184,8 +280,8 @@ pub(super) fn excludes_others(line: &str) -> bool {
 }
 
 /// Whether a line is an assertion that cannot fail.
-pub(super) fn is_placeholder(line: &str) -> bool {
-    PLACEHOLDER.is_match(line)
+pub(super) fn holds_always(line: &str) -> bool {
+    ALWAYS.is_match(line) || compares_with_itself(line)
 }
 
 /// Whether a line belongs to a test that runs over a table of cases.
@@ -199,19 +295,14 @@ pub(super) fn is_test_path(path: &str) -> bool {
     let lower = path.to_lowercase();
     let name = lower.rsplit('/').next().unwrap_or(&lower);
     let stem = name.split('.').next().unwrap_or(name);
-    let folders = ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing"];
+    let folders = ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "t"];
     let in_folder = lower.rsplit('/').skip(1).any(|folder| folders.contains(&folder));
-    let named = match language {
-        Language::Python => stem.starts_with("test_") || stem.ends_with("_test") || stem == "tests",
+    match language {
+        Language::Go => stem.ends_with("_test"),
         Language::Rust => {
-            stem == "tests" || stem.ends_with("_test") || stem.ends_with("_tests") || stem.starts_with("test_")
+            let named = stem == "tests" || stem.ends_with("_test") || stem.ends_with("_tests") || stem.starts_with("test_");
+            in_folder || named
         }
-        Language::JavaScript => name.contains(".test.") || name.contains(".spec.") || name.contains(".cy."),
-        Language::Go => return stem.ends_with("_test"),
-        Language::Jvm => ["test", "tests", "it", "spec"].iter().any(|tail| stem.ends_with(tail)),
-        Language::Ruby => stem.ends_with("_spec") || stem.ends_with("_test") || stem.starts_with("test_"),
-        Language::Php => stem.ends_with("test"),
-        Language::Shell => name.ends_with(".bats") || stem.starts_with("test") || stem.ends_with("_test"),
-    };
-    in_folder || named
+        _ => in_folder || language.collects(path),
+    }
 }

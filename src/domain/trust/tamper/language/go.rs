@@ -1,0 +1,21 @@
+//! Go: testing, testify, gotestsum.
+
+use super::Tokens;
+
+pub(super) const TOKENS: Tokens = Tokens {
+    extensions: &["go"],
+    comments: &["//", "/*"],
+    test: r"^func\s+((?:Test(?:[^a-z\s(]\w*)?|Fuzz\w+|Example\w*))\s*\(|^func\s+\([^)]*Suite\)\s+(Test\w+)\s*\(",
+    mark: "",
+    function: r"^func\s+(?:\([^)]*\)\s*)?(\w+)",
+    skip: r"\b(?:[tbf]|s\.T\(\))\.(?:Skip|Skipf|SkipNow)\(|^//go:build\s|^// \+build\s",
+    assertion: r"\b[tb]\.(?:Error|Errorf|Fatal|Fatalf|Fail|FailNow)\(|\b(?:is|c|qt)\.(?:Equal|Assert|NoErr|True)\(",
+    exact: r"\b(?:assert|require|s|suite|r|a)\.(?:Equal\w*|ErrorIs|ErrorAs|ErrorContains|EqualError|Len|Contains|JSONEq|YAMLEq|InDelta|InEpsilon|Exactly|Same|ElementsMatch|Regexp)f?\(|\b[tb]\.(?:Errorf?|Fatalf?)\(",
+    weak: r"\b(?:assert|require|s|suite|r|a)\.(?:NotNil|NotEmpty|NotZero|Error|NotPanics)f?\(|\b[tb]\.Logf?\(|GreaterOrEqual\([^)]*,\s*0\s*\)",
+    exit: r"\bos\.Exit\(\s*0\s*\)|\bruntime\.Goexit\(",
+    swallow: r"\brecover\(\)",
+    asks_for_tests: r#"\btesting\.Testing\(\)|HasSuffix\(os\.Args\[0\],\s*"\.test"\)"#,
+    mock: "",
+    last_definition_wins: false,
+    collected: r"_test\.go$",
+};

@@ -1,0 +1,21 @@
+//! JavaScript and TypeScript: jest, vitest, mocha, node:test, ava, tap, playwright, cypress.
+
+use super::Tokens;
+
+pub(super) const TOKENS: Tokens = Tokens {
+    extensions: &["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts", "vue", "svelte"],
+    comments: &["//", "/*", "* "],
+    test: r#"^\s*(?:await\s+)?(?:x|f)?(?:it|test|specify|t\.test|Deno\.test)(?:\.\w+)*\s*(?:\([^'"`]*\)\s*)?\(\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|`([^`]*)`)"#,
+    mark: "",
+    function: r"^\s*(?:export\s+)?(?:async\s+)?function\s+(\w+)|^\s*(?:describe|suite|context)(?:\.\w+)*\(\s*['\x22`]([^'\x22`]*)",
+    skip: r"^\s*(?:xit|xtest|xdescribe|xspecify|xcontext|fit|fdescribe)\s*\(|^\s*(?:await\s+)?(?:it|test|describe|suite|context|t)(?:\.\w+)*\.(?:skip|todo|only|failing|fixme|fails|skipIf|runIf)\b|\bthis\.skip\(\)|\bt\.skip\(|[{,]\s*(?:skip|todo)\s*:\s*(?:true|['\x22`])|\bDeno\.test\.ignore\b|\bignore:\s*true",
+    assertion: r"\bt\.(?:same|strictSame|match|not|ok|notOk|equals|looseEqual|deepEquals|error|rejects|resolves)\(",
+    exact: r"\.to(?:Be|Equal|StrictEqual|Match\w*|Contain\w*|Have\w+|Throw\w*|BeCloseTo)\(|\bassert\.(?:equal|strictEqual|deepEqual|deepStrictEqual|throws|rejects|match)\(|\.to\.(?:deep\.)?(?:equal|eql|throw)\(|\bt\.(?:is|deepEqual|equal|same|strictSame|strictEqual)\(",
+    weak: r"\.(?:toBeDefined|toBeTruthy|not\.toBeNull|not\.toBeUndefined|not\.toBeFalsy|toBeInstanceOf|resolves\.toBeDefined)\(|\.to(?:Be|Equal)\(\s*expect\.any\w*\(|\.toThrow(?:Error)?\(\s*\)|\bexpect\.anything\(\)|\.to\.exist\b|\.to\.be\.ok\b|\.to\.be\.an?\(|\bassert(?:\.ok)?\(\s*\w+\s*\)|\.toBeGreaterThanOrEqual\(\s*0|\.to\.throw\(\s*\)|\bt\.(?:ok|pass)\(|\.toHaveBeenCalled\(\s*\)",
+    exit: r"\bprocess\.(?:exit\(\s*0?\s*\)|exitCode\s*=\s*0|reallyExit\()|\bDeno\.exit\(\s*0?\s*\)",
+    swallow: r"\bcatch\s*(?:\(\s*\w*\s*\))?\s*\{|\.catch\(\s*(?:\(\s*\w*\s*\)|\w+)\s*=>\s*(?:\{\s*\}|undefined|null)",
+    asks_for_tests: r"\bprocess\.env\.(?:JEST_WORKER_ID|VITEST)\b|\bprocess\.env\.NODE_ENV\s*={2,3}\s*['\x22]test['\x22]",
+    mock: r"\bspyOn\([^,]+,\s*['\x22`](\w+)['\x22`]\)\s*\.mock|\bsinon\.stub\([^,]+,\s*['\x22`](\w+)['\x22`]|^\s*\w+\.(\w+)\s*=\s*(?:jest|vi)\.fn\(",
+    last_definition_wins: false,
+    collected: r"\.(?:test|spec|cy)\.",
+};

@@ -1,0 +1,21 @@
+//! Java, Kotlin, Scala, Groovy: JUnit 4 and 5, TestNG, AssertJ, Mockito.
+
+use super::Tokens;
+
+pub(super) const TOKENS: Tokens = Tokens {
+    extensions: &["java", "kt", "kts", "scala", "groovy"],
+    comments: &["//", "/*", "* "],
+    test: "",
+    mark: r"^\s*@(?:Test|ParameterizedTest|RepeatedTest|TestFactory|Property)\b",
+    function: r"^\s*(?:@\w+(?:\([^)]*\))?\s+)*(?:(?:public|protected|private|internal|final|static|suspend|open|synchronized)\s+)*(?:void|fun|def|[A-Z]\w*(?:<[^>]*>)?)\s+(?:(\w+)|`([^`]+)`)\s*\(|^\s*(?:(?:public|protected|private|final|static|abstract|open|data)\s+)*(?:class|interface|object)\s+(\w+)",
+    skip: r"^\s*@(?:Disabled|Ignore|EnabledIf|EnabledOn|DisabledIf|DisabledOn)|\bassume(?:True|False|That)\(|\benabled\s*=\s*false|\bthrow\s+new\s+SkipException",
+    assertion: r"\.is(?:EqualTo|True|False|Null|Empty|SameAs|CloseTo)\(|\bfail\(",
+    exact: r"\bassert(?:Equals|ArrayEquals|Same|IterableEquals|LinesMatch|Throws\w*)\(|\.isEqualTo\(|\.containsExactly\w*\(|\.hasSize\(|\.isSameAs\(|\.isCloseTo\(|\.hasMessage\w*\(|\bequalTo\(|,\s*is\(",
+    weak: r"\bassertNotNull\(|\.isNotNull\(\)|\.isNotEmpty\(\)|\.isNotBlank\(\)|\bassertThrows\w*\(\s*(?:Exception|Throwable|RuntimeException)(?:\.class|::class)|\bassertDoesNotThrow\(|\bnotNullValue\(\)|\bassertTrue\(\s*\w+\s*!=\s*null|\.isGreaterThanOrEqualTo\(\s*0|\bassertInstanceOf\(|\.isInstanceOf\(",
+    exit: r"\bSystem\.exit\(\s*0\s*\)|\.halt\(\s*0\s*\)|\bexitProcess\(\s*0",
+    swallow: r"\bcatch\s*\(\s*(?:final\s+)?(?:(?:java\.lang\.)?(?:AssertionError|Throwable|Exception|Error)\b[^)]*|_?\w+:\s*(?:AssertionError|Throwable|Exception))\)",
+    asks_for_tests: r#"Class\.forName\(\s*"org\.junit"#,
+    mock: r"\b(?:when|doReturn\([^)]*\)\.when)\(\s*\w+\)?\.(\w+)\(|\bevery\s*\{\s*\w+\.(\w+)\(",
+    last_definition_wins: false,
+    collected: r"(?:tests?|it|spec|testcase)\.(?:java|kt|kts|scala|groovy)$|^test\w*\.(?:java|kt)$",
+};

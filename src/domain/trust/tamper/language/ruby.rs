@@ -1,0 +1,21 @@
+//! Ruby: RSpec, minitest, test-unit.
+
+use super::Tokens;
+
+pub(super) const TOKENS: Tokens = Tokens {
+    extensions: &["rb"],
+    comments: &["#"],
+    test: r#"^\s*(?:x|f)?(?:it|specify|test|scenario|example)\s*\(?\s*(?:'([^']*)'|"([^"]*)")|^\s*def\s+(test_\w+[?!]?)"#,
+    mark: "",
+    function: r"^\s*def\s+(?:self\.)?(\w+)|^\s*(?:class|module)\s+(\w+)|^\s*(?:RSpec\.)?(?:describe|context)\b",
+    skip: r"^\s*(?:xit|xdescribe|xcontext|xspecify|fit|fdescribe|fcontext)\b|^\s*(?:skip|pending|omit)(?:\s|\(|$)|,\s*(?::skip|:pending|:focus|skip:|pending:|focus:)|\bfilter_run_(?:excluding|including|when_matching)\b.*:",
+    assertion: r"\bassert_\w+\b|\bassert\s|\brefute\w*\b|\bmust_\w+\b|\.should\b",
+    exact: r"\bto\s+(?:eq|eql|match_array|match|include|contain_exactly|raise_error|be\b|have_\w+|be_within)|\bassert_(?:equal|raises|match|includes|in_delta|same)\b|\bmust_equal\b",
+    weak: r"\bto\s+be_truthy\b|\b(?:not_to|to_not)\s+be_nil\b|\bto\s+be_present\b|\bto\s+be_an?(?:_\w+)?\(|^\s*assert\s+\w+\s*$|\b(?:refute_nil|assert_not_nil|assert_kind_of|assert_instance_of)\b|\braise_error\s*$|\braise_error\(\s*(?:StandardError|Exception)?\s*\)|\bassert_raises\(?\s*(?:StandardError|Exception)\b|\braise_error\s*\}",
+    exit: r"^\s*exit!?(?:\s*\(?\s*(?:0|true)\s*\)?)?\s*$|\bexit!?\(\s*(?:0|true)\s*\)|\bat_exit\s*(?:\{|do)\s*exit|\bProcess\.exit!?\(?\s*(?:0|true)",
+    swallow: r"^\s*rescue\b(?:\s+(?:Minitest::Assertion|RSpec::Expectations\S*|Exception|StandardError)\b.*)?\s*(?:=>\s*\w+)?\s*$|\brescue\s+nil\b",
+    asks_for_tests: r"\bdefined\?\(?\s*(?:RSpec|Minitest)\b",
+    mock: r"\ballow(?:_any_instance_of)?\([^)]*\)\.to\s+receive\(\s*:(\w+[?!]?)|\.stubs?\(\s*:(\w+)|\bdefine_singleton_method\(\s*:(\w+)",
+    last_definition_wins: true,
+    collected: r"_(?:spec|test)\.rb$|^test_.*\.rb$",
+};

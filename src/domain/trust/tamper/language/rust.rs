@@ -1,0 +1,21 @@
+//! Rust: cargo test, nextest, and the usual attributes of test crates.
+
+use super::Tokens;
+
+pub(super) const TOKENS: Tokens = Tokens {
+    extensions: &["rs"],
+    comments: &["//", "/*", "* "],
+    test: "",
+    mark: r"^\s*#\[(?:[\w:]*::)?(?:test|rstest|test_case|quickcheck|proptest|wasm_bindgen_test)\b",
+    function: r"^\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:const\s+)?(?:async\s+)?(?:unsafe\s+)?fn\s+(\w+)|^\s*(?:pub(?:\([^)]*\))?\s+)?(?:mod|impl|struct|enum|trait)\b",
+    skip: r"^\s*#\[(?:ignore\b|cfg_attr\(.*\bignore\b|cfg\((?:any\(\)|FALSE|false)\))|^\s*#!\[cfg\((?:any\(\)|FALSE|false|feature|not\(test)",
+    assertion: r"^\s*#\[should_panic|\.unwrap_err\(\)",
+    exact: r"\bassert_eq!|\bassert_\w*matches!|\bassert_\w*snapshot!|#\[should_panic\(|\bassert!\(.*==|\bassert_\w+_eq!",
+    weak: r"\bassert!\(\s*[^;]*\.(?:is_ok|is_some|is_err)\(\)\s*[,)]|^\s*#\[should_panic\]|\bassert!\([^;]*>=\s*0\b|\bassert!\(\s*![\w.]+\.is_empty\(\)\s*\)|\bassert_ne!",
+    exit: r"\bprocess::exit\(\s*0\s*\)|\bprocess::exit\(\s*exitcode::OK",
+    swallow: r"\bcatch_unwind\(",
+    asks_for_tests: r"\bcfg!\(\s*test\s*\)",
+    mock: "",
+    last_definition_wins: false,
+    collected: r"\.rs$",
+};

@@ -1,0 +1,21 @@
+//! Shell: bats, shunit2, plain scripts.
+
+use super::Tokens;
+
+pub(super) const TOKENS: Tokens = Tokens {
+    extensions: &["sh", "bash", "bats"],
+    comments: &["#"],
+    test: r#"^\s*@test\s+["']([^"']+)["']|^\s*(?:function\s+)?(test_?\w+)\s*\(\s*\)|^\s*test_expect_(?:success|failure)\s+(?:[A-Z_,!]+\s+)?['"]([^'"]+)['"]"#,
+    mark: "",
+    function: r"^\s*(?:function\s+)?(\w+)\s*\(\s*\)",
+    skip: r"^\s*skip(?:\s|$)|^\s*startSkipping\b|^\s*test_expect_failure\b|^\s*(?:skip_all|test_done)=",
+    assertion: r"^\s*(?:!\s+)?(?:\[\[?\s|test\s|run\s|assert\w*\s|diff\s|cmp\s|test_cmp\s|grep\s)|\|\|\s*(?:fail|exit\s+[1-9]|return\s+[1-9]|die|error|framework_failure_|fail=1)|\bgrep\s+-\w*q",
+    exact: r"^\s*assert_output\b|^\s*assert(?:_equal|Equals|Same|Contains)\b|^\s*\[\[?\s.*=|^\s*test\s.*=|\bif\s+\[\[?\s.*=",
+    weak: r"^\s*assert_output\s+(?:--partial|-p)\b|^\s*assert_output\s*$|^\s*assert_success\s*$|^\s*assertNotNull\b|^\s*\[\[?\s+-n\s",
+    exit: r"^\s*exit(?:\s+0)?\s*(?:#.*)?$|\btrap\s+.*exit\s+0|^\s*trap\s+true\s+ERR",
+    swallow: r"\|\|\s*(?:true|:|exit\s+0|return\s+0|echo\b)|;\s*true\s*$|^\s*set\s+\+e\b",
+    asks_for_tests: r"\$\{?BATS_\w+",
+    mock: "",
+    last_definition_wins: true,
+    collected: r"\.bats$|^test.*\.(?:sh|bash)$|_test\.(?:sh|bash)$|^t[\d-].*\.sh$",
+};
