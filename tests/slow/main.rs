@@ -12,3 +12,4 @@ mod kills;
 mod power;
 mod processes;
 mod real;
+mod tampering;

@@ -3,16 +3,20 @@
 //! Reads a unified git diff as text. It does not guess about code outside the diff, such as the body of a test far from
 //! the changed lines; a move or a rename is no finding. Findings are shown to people, so each names its line.
 
+mod blocks;
+mod bypassed;
 mod config;
 mod diff;
 mod language;
 mod loosened;
 mod marks;
 mod tests_lost;
+mod weakened;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
-use crate::domain::model::task::{DiffStat, TamperFinding, TamperKind};
+use crate::domain::model::task::{DiffStat, TamperFinding, TamperGrade, TamperKind};
+use blocks::TestFile;
 use diff::FileDiff;
 
 pub use marks::{ChangeMarks, is_test_file};
@@ -96,8 +100,8 @@ impl Default for TamperContext {
     }
 }
 
-/// Returns the changes in a unified git diff that weaken the checks, in the order of the diff, at most 100. Other text
-/// gives none. Globs that do not compile match nothing.
+/// Returns the changes in a unified git diff that weaken the checks, in the order of the diff, weak signs last, at most
+/// 100. Other text gives none. Globs that do not compile match nothing.
 pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
     let files = diff::parse(diff);
     let places = ProtectedPaths {
@@ -106,19 +110,25 @@ pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
         workflows: globs(&context.workflows),
     };
     let mut findings = Findings::default();
-    let whole = tests_lost::DiffSummary::of(&files);
-    for file in &files {
+    let tests: Vec<Option<TestFile<'_>>> = files.iter().map(TestFile::of).collect();
+    let whole = tests_lost::DiffSummary::of(&files, &tests);
+    for (file, tests) in files.iter().zip(&tests) {
         let place = places.of(file);
         if let Some(kind) = place {
-            findings.add(file.path(), kind, &config::summary(file));
+            findings.add(file.path(), None, kind, &config::summary(file));
         }
-        tests_lost::scan(file, &whole, &mut findings);
+        let out_of_reach = tests_lost::moved_out_of_reach(file, &mut findings);
+        if let Some(tests) = tests.as_ref().filter(|_| !out_of_reach) {
+            tests_lost::scan(tests, &whole, &mut findings);
+            weakened::scan(tests, &whole, &mut findings);
+            bypassed::scan(tests, &whole, &mut findings);
+        }
         loosened::scan(file, &whole, &mut findings);
         if place.is_none() {
             config::scan(file, &mut findings);
         }
     }
-    findings.list
+    findings.into_list()
 }
 
 /// Returns the paths of changed manifests and lock files, for the top of the pull request.
@@ -167,18 +177,46 @@ fn globs(patterns: &[String]) -> GlobSet {
 /// Findings so far, each once.
 #[derive(Default)]
 struct Findings {
-    list: Vec<TamperFinding>,
+    blocking: Vec<TamperFinding>,
+    notices: Vec<TamperFinding>,
 }
 
 impl Findings {
-    fn add(&mut self, path: &str, kind: TamperKind, evidence: &str) {
-        let evidence: String =
-            evidence.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_EVIDENCE).collect();
-        let finding = TamperFinding::new(path, kind, evidence);
-        if self.list.len() < MAX_FINDINGS && !self.list.contains(&finding) {
-            self.list.push(finding);
-        }
+    /// Adds strong evidence; `line` counts from 1.
+    fn add(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str) {
+        insert(&mut self.blocking, TamperFinding { line, ..TamperFinding::new(path, kind, brief(evidence)) });
     }
+
+    /// Adds weak evidence; `line` counts from 1.
+    fn notice(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str) {
+        let finding = TamperFinding::new(path, kind, brief(evidence));
+        insert(&mut self.notices, TamperFinding { line, grade: TamperGrade::Notice, ..finding });
+    }
+
+    /// Adds evidence that is weak or strong; `line` counts from 1.
+    fn add_graded(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str, weak: bool) {
+        if weak { self.notice(path, line, kind, evidence) } else { self.add(path, line, kind, evidence) }
+    }
+
+    /// Blocking findings, then notices.
+    fn into_list(mut self) -> Vec<TamperFinding> {
+        self.blocking.append(&mut self.notices);
+        self.blocking.truncate(MAX_FINDINGS);
+        self.blocking
+    }
+}
+
+fn insert(list: &mut Vec<TamperFinding>, finding: TamperFinding) {
+    let same = |other: &TamperFinding| {
+        (&other.path, other.kind, &other.evidence) == (&finding.path, finding.kind, &finding.evidence)
+    };
+    if list.len() < MAX_FINDINGS && !list.iter().any(same) {
+        list.push(finding);
+    }
+}
+
+fn brief(evidence: &str) -> String {
+    evidence.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_EVIDENCE).collect()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ macro_rules! pattern {
 // Names of files that hold nothing but the configuration of checks.
 pattern!(
     WHOLE,
-    r"^(?:pytest\.ini|\.pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|mypy\.ini|\.mypy\.ini|pyrightconfig\.json|\.?ruff\.toml|\.flake8|\.pylintrc|\.bandit|(?:jest|vitest|karma|playwright|cypress|ava|wdio|web-test-runner|eslint|stylelint|knip|c8)\.(?:config|conf|workspace)\.[a-z]+|\.(?:mocharc|eslintrc|stylelintrc|nycrc|c8rc|prettierrc)(?:\.[a-z]+)?|\.eslintignore|\.prettierignore|biome\.jsonc?|\.?clippy\.toml|\.?rustfmt\.toml|deny\.toml|nextest\.toml|tarpaulin\.toml|\.golangci\.(?:ya?ml|toml|json)|phpunit\.xml(?:\.dist)?|phpstan\.neon(?:\.dist)?|\.rspec|\.rubocop(?:_todo)?\.yml|\.?codecov\.ya?ml|\.pre-commit-config\.yaml|lefthook\.yml|sitecustomize\.py|usercustomize\.py)$"
+    r"^(?:pytest\.ini|\.pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|mypy\.ini|\.mypy\.ini|pyrightconfig\.json|\.?ruff\.toml|\.flake8|\.pylintrc|\.bandit|(?:jest|vitest|karma|playwright|cypress|ava|wdio|web-test-runner|eslint|stylelint|knip|c8)\.(?:config|conf|workspace)\.[a-z]+|\.(?:mocharc|eslintrc|stylelintrc|nycrc|c8rc|prettierrc)(?:\.[a-z]+)?|\.eslintignore|\.prettierignore|biome\.jsonc?|\.?clippy\.toml|\.?rustfmt\.toml|deny\.toml|nextest\.toml|tarpaulin\.toml|\.golangci\.(?:ya?ml|toml|json)|phpunit\.xml(?:\.dist)?|phpstan\.neon(?:\.dist)?|\.rspec|\.rubocop(?:_todo)?\.yml|\.?codecov\.ya?ml|\.pre-commit-config\.yaml|lefthook\.yml|sitecustomize\.py|usercustomize\.py|testng\.xml|CTestCustom\.cmake|(?:pytest|unittest|_pytest)\.py)$"
 );
 pattern!(
     WHOLE_PATH,
@@ -54,8 +54,23 @@ pattern!(
 );
 pattern!(
     HOOK,
-    r"^\s*(?:def\s+pytest_(?:collection_modifyitems|ignore_collect|runtest_\w+|pyfunc_call|sessionfinish|collect_file)|collect_ignore(?:_glob)?\s*=)|os\._exit\("
+    r"\boutcome\s*=\s*[\x22']passed|\badd_marker\(|\bdeselected\b|\bsys\.modules\[|^\s*(?:def\s+pytest_(?:collection_modifyitems|ignore_collect|runtest_\w+|pyfunc_call|sessionfinish|collect_file)|collect_ignore(?:_glob)?(?:\s*\+?=\s*\[\s*[^\]\s]|\.(?:append|extend)\())|os\._exit\("
 );
+// Settings of build tools that leave tests out or ignore their failures.
+pattern!(
+    BUILD_OFF,
+    r#"<(?:excludes?|excludedGroups|groups|skipTests|skip|testFailureIgnore|maven\.test\.(?:skip|failure\.ignore)|includes?|skipITs)>|\b(?:ignoreFailures|ignoreExitValue|setIgnoreFailures)\b|\b(?:excludeTags|includeTags|excludeTestsMatching|includeTestsMatching|excludeCategories|exclude)\b\s*[('"]|^\s*(?:test\.)?(?:enabled\s*=\s*false|onlyIf\s*\{\s*false)|-x\s+test\b"#
+);
+// CMake and Meson: tests that must fail, and tests that are left out.
+pattern!(
+    CTEST_OFF,
+    r"(?i)\bWILL_FAIL\b|\bDISABLED\s+(?:TRUE|ON|1)|\bSKIP_RE(?:TURN_CODE|GULAR_EXPRESSION)\b|\bPASS_REGULAR_EXPRESSION\b|--gtest_filter|\bshould_fail\s*:\s*true|(?:ctest|CMAKE_CTEST_ARGUMENTS).*\s-E\s"
+);
+pattern!(
+    CTEST_ADDED,
+    r"(?i)^\s*(?:add_test|gtest_discover_tests|gtest_add_tests|catch_discover_tests|doctest_discover_tests|enable_testing|test)\s*\("
+);
+pattern!(RAKE_TEST, r"\b(?:pattern|test_files|exclude_pattern|rspec_opts|TestTask|RakeTask)\b");
 // Whole files that a linter or type checker is told to leave alone.
 pattern!(
     SILENCED,
@@ -100,12 +115,16 @@ pub(super) fn summary(file: &FileDiff) -> String {
 /// Searches one file for edited check configuration.
 pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
     if file.paths().any(is_check_config) {
-        findings.add(file.path(), TamperKind::CheckConfigEdited, &summary(file));
+        findings.add(file.path(), None, TamperKind::CheckConfigEdited, &summary(file));
         return;
     }
     let name = file.path().rsplit('/').next().unwrap_or_default();
     let line = match name {
-        "package.json" => npm(file),
+        "package.json" | "composer.json" | "deno.json" => npm(file),
+        "pom.xml" | "build.gradle" | "build.gradle.kts" => added(file, |line| BUILD_OFF.is_match(line)),
+        "CMakeLists.txt" | "meson.build" => added(file, |line| CTEST_OFF.is_match(line))
+            .or_else(|| removed(file, |line| CTEST_ADDED.is_match(line)).filter(|_| !file.is_deleted())),
+        "Rakefile" => removed(file, |line| RAKE_TEST.is_match(line)),
         "pyproject.toml" | "setup.cfg" => ini(file),
         "Cargo.toml" => added(file, |line| CARGO_OFF.is_match(line)),
         "conftest.py" => added(file, |line| HOOK.is_match(line)),
@@ -113,8 +132,10 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
         _ if name.starts_with("tsconfig") && name.ends_with(".json") => typescript(file),
         _ => added(file, |line| SILENCED.is_match(line)).filter(|_| !file.is_new()),
     };
-    if let Some(line) = line {
-        findings.add(file.path(), TamperKind::CheckConfigEdited, &line);
+    if let Some(text) = line {
+        let changed = file.hunks.iter().flat_map(|hunk| &hunk.lines).filter(|line| line.change != LineChange::Context);
+        let number = changed.clone().find(|line| text.contains(line.text.trim()) && !line.text.trim().is_empty());
+        findings.add(file.path(), number.map(|line| line.number), TamperKind::CheckConfigEdited, &text);
     }
 }
 
@@ -122,6 +143,15 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
 fn added(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
     let old: Vec<&str> = file.lines(LineChange::Removed).map(str::trim).collect();
     file.lines(LineChange::Added).find(|line| is(line) && !old.contains(&line.trim())).map(str::to_owned)
+}
+
+/// The first removed line that is so and that has no other version now.
+fn removed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
+    let before = file.lines(LineChange::Removed).filter(|line| is(line)).count();
+    let after = file.lines(LineChange::Added).filter(|line| is(line)).count();
+    let rewritten = file.path().ends_with("Rakefile");
+    let line = file.lines(LineChange::Removed).find(|line| is(line))?;
+    (rewritten || after < before).then(|| format!("was: {}", line.trim()))
 }
 
 /// Scripts and runner settings in package.json that changed or went; new scripts take nothing away, but for those that

@@ -121,11 +121,11 @@ macro_rules! pattern {
 
 pattern!(
     ASSERTION,
-    r"(?i)\b(?:debug_)?assert\w*[!.]?\s*[(\s{]|\bexpect\w*\s*[({]|\.should\b|\bshould\s*\(|\brequire\.\w+\(|\bverify\w*\s*\(|\bcheck\w*\s*\(|\bassert\w*\.\w+\(|\bpytest\.(?:raises|warns)\b|\bself\.fail\b|\bensure!?\s*\(|\bmatches!\(|\b(?:insta::)?assert_\w+|\bt\.(?:is|deepEqual|true|false|throws|equal|ok)\(|\brefute\w*\b|\bmust_\w+"
+    r"(?i)\bensure!\s*\(|\b(?:debug_)?assert\w*[!.]?\s*[(\s{]|\bexpect\w*\s*[({]|\.should\b|\bshould\s*\(|\brequire\.\w+\(|\bverify\w*\s*\(|\bcheck\w*\s*\(|\bassert\w*\.\w+\(|\bpytest\.(?:raises|warns)\b|\bself\.fail\b|\bmatches!\(|\b(?:insta::)?assert_\w+|\bt\.(?:is|deepEqual|true|false|throws|equal|ok)\(|\brefute\w*\b|\bmust_\w+"
 );
 pattern!(
     ALWAYS,
-    r#"^\s*(?:assert!?\s*\(?\s*(?:true|True|1|1\s*==\s*1|true\s*==\s*true|True\s+is\s+True|not\s+False|!false|!0)\s*\)?\s*(?:,.*)?;?\s*$|assert_eq!\s*\(\s*(?:true\s*,\s*true|1\s*,\s*1|\(\)\s*,\s*\(\))\s*\);?\s*$|(?:self\.|self::|static::|Assertions\.|Assert\.|\$this->)?(?:assertTrue|assert_true|assertThat|assertNotNull|TEST_ASSERT_TRUE|TEST_ASSERT|EXPECT_TRUE|ASSERT_TRUE|REQUIRE|CHECK|SUCCEED|TEST_PASS)\s*\(\s*(?:true|True|TRUE|1|"")?\s*\)(?:\.isTrue\(\))?\s*;?\s*$|(?:self\.)?assertFalse\s*\(\s*(?:false|False)\s*\)\s*;?\s*$|assertTrue\s+(?:true|0|"?\[\s*1\s*-?eq?\s*1)|expect\(\s*(?:true|1|!0)\s*\)\.?(?:to(?:\.be\.true|\.equal\(\s*(?:true|1)\s*\)|Be\(\s*(?:true|1)\s*\)|Equal\(\s*(?:true|1)\s*\)|BeTruthy\(\)|BeDefined\(\)|\s+(?:be|eq)\b.*)|->toBe(?:True)?\(.*)\s*;?\s*$|(?:assert|require)\.(?:ok|True|isTrue|isOk)\(\s*(?:t\s*,\s*)?true\s*[,)].*$|assert\s+true\s*$|t\.(?:pass|ok\(true)\b|\[\s+(?:1\s+-eq\s+1|0\s+-eq\s+0|true)\s+\]\s*$|\[\[?\s+true\s+\]\]?|true\s*$|\$this->addToAssertionCount)"#
+    r#"^\s*(?:assert!?\s*\(?\s*(?:true|True|1|1\s*==\s*1|true\s*==\s*true|True\s+is\s+True|not\s+False|!false|!0)\s*\)?\s*(?:,.*)?;?\s*$|assert_eq!\s*\(\s*(?:true\s*,\s*true|1\s*,\s*1|\(\)\s*,\s*\(\))\s*\);?\s*$|(?:self\.|self::|static::|Assertions\.|Assert\.|\$this->)?(?:assertTrue|assert_true|assertThat|assertNotNull|TEST_ASSERT_TRUE|TEST_ASSERT|EXPECT_TRUE|ASSERT_TRUE|REQUIRE|CHECK|SUCCEED|TEST_PASS)\s*\(\s*(?:true|True|TRUE|1|"")?\s*\)(?:\.isTrue\(\))?\s*;?\s*$|(?:self\.)?assertFalse\s*\(\s*(?:false|False)\s*\)\s*;?\s*$|assertTrue\s+(?:true|0|"?\[\s*1\s*-?eq?\s*1)|expect\(\s*(?:true|1|!0)\s*\)\.?(?:to(?:\.be\.true|\.equal\(\s*(?:true|1)\s*\)|Be\(\s*(?:true|1)\s*\)|Equal\(\s*(?:true|1)\s*\)|BeTruthy\(\)|BeDefined\(\)|\s+(?:be|eq)\b.*)|->toBe(?:True)?\(.*)\s*;?\s*$|(?:assert|require)\.(?:ok|True|isTrue|isOk)\(\s*(?:t\s*,\s*)?true\s*[,)].*$|assert\s+true\s*$|t\.(?:pass|ok\(true)\b|\[\s+(?:1\s+-eq\s+1|0\s+-eq\s+0|true)\s+\]\s*$|\[\[?\s+true\s+\]\]?|\$this->addToAssertionCount)"#
 );
 pattern!(ONLY, r"\.only\b|^\s*(?:fit|fdescribe|fcontext)\b|->only\(|\bfocus:");
 pattern!(
@@ -170,10 +170,12 @@ impl Language {
     /// The name of the test that a line begins; `marked` says that a mark stands before it.
     pub fn test_name(self, line: &str, marked: bool) -> Option<String> {
         let syntax = self.syntax();
-        first_group(syntax.test.as_ref(), line).or_else(|| {
-            let line = if self == Self::Rust { line.find("fn ").map_or(line, |at| &line[at..]) } else { line };
-            first_group(syntax.function.as_ref().filter(|_| marked), line)
-        })
+        first_group(syntax.test.as_ref(), line)
+            .or_else(|| {
+                let line = if self == Self::Rust { line.find("fn ").map_or(line, |at| &line[at..]) } else { line };
+                first_group(syntax.function.as_ref().filter(|_| marked), line)
+            })
+            .map(|name| name.replace("DISABLED_", ""))
     }
 
     /// Whether a line begins any function or class, so that a test before it has ended.
@@ -205,12 +207,12 @@ impl Language {
         } else {
             ASSERTION.is_match(line) || matches(self.syntax().assertion.as_ref(), line)
         };
-        is_assertion && !self.is_comment(line) && !ALWAYS.is_match(line) && !compares_with_itself(line)
+        is_assertion && !self.is_comment(line) && !self.holds_always(line)
     }
 
     /// What an assertion demands.
     pub fn demand(self, line: &str) -> Demand {
-        if ALWAYS.is_match(line) || compares_with_itself(line) {
+        if self.holds_always(line) {
             Demand::Nothing
         } else if matches(self.syntax().weak.as_ref(), line) {
             Demand::Little
@@ -219,6 +221,11 @@ impl Language {
         } else {
             Demand::Some
         }
+    }
+
+    /// Whether a line is an assertion that cannot fail.
+    pub fn holds_always(self, line: &str) -> bool {
+        ALWAYS.is_match(line) || compares_with_itself(line) || (self == Self::Shell && line.trim() == "true")
     }
 
     /// Whether a line ends the process and reports success.
@@ -268,20 +275,60 @@ fn compares_with_itself(line: &str) -> bool {
         PAIR,
         r#"(?i)\bassert\w*!?(?:\.\w+)?\s*\(\s*(?:t\s*,\s*)?([\w.$>\[\]"-]+)\s*,\s*([\w.$>\[\]"-]+)\s*[,)]|\b(?:EXPECT|ASSERT|CHECK)_\w+\(\s*([\w.]+)\s*,\s*([\w.]+)\s*\)|\b(?:require|s|suite)\.\w+\(\s*(?:t\s*,\s*)?([\w.]+)\s*,\s*([\w.]+)\s*[,)]|\b(?:assert!?|REQUIRE|CHECK)[\s(]+([\w.]+)\s*={2,3}\s*([\w.]+)\s*(?:[,);]|$)|\bexpect\(\s*([\w.$]+)\s*\)(?:\.to\w*(?:\.\w+)*|\.to\s+eql?|->to\w+)\(\s*([\w.$]+)\s*\)|\bassert_equal\s+([\w.]+)\s*,\s*([\w.]+)\s*$|\[\[?\s+"?(\$\{?\w+\}?)"?\s+(?:!=|==?)\s+"?(\$\{?\w+\}?)"?\s+\]|\bif\s+([\w.]+)\s*!=\s*([\w.]+)\s*\{|assertThat\(\s*([\w.]+)\s*\)\.is\w+\(\s*([\w.]+)\s*\)|assert(?:Equals|Same)\s+"?(\$\w+)"?\s+"?(\$\w+)"?\s*$"#
     );
-    PAIR.captures(line).is_some_and(|found| {
+    let same = |found: regex::Captures<'_>| {
         let mut groups = found.iter().skip(1).flatten().map(|group| group.as_str());
         groups.next().is_some_and(|left| groups.next() == Some(left))
-    })
+    };
+    PAIR.captures(line).is_some_and(same) || has_equal_sides(line) || has_equal_arguments(line)
+}
+
+/// Whether the same text stands on both sides of `==` in an assertion.
+fn has_equal_sides(line: &str) -> bool {
+    let Some((left, right)) = line.split_once("===").or_else(|| line.split_once("==")) else { return false };
+    let left = left.trim_end();
+    let mut right = right.trim().trim_end_matches([';', '{', ':']).trim_end();
+    loop {
+        let before = left.strip_suffix(right).filter(|_| right.len() > 1).map(str::trim_end);
+        if before.is_some_and(|before| before.contains("assert") && before.ends_with(['t', '(', '!'])) {
+            return true;
+        }
+        match right.strip_suffix(')') {
+            Some(shorter) => right = shorter.trim_end(),
+            None => return false,
+        }
+    }
+}
+
+/// Whether an assertion of equality has the same text as both arguments.
+fn has_equal_arguments(line: &str) -> bool {
+    pattern!(EQUALITY, r"(?i)\b(?:\w*assert|\w*expect|require|check)\w*!?(?:\.|::)?\w*eq\w*!?(?:::\w+)?\(");
+    let Some(call) = EQUALITY.find(line) else { return false };
+    let (mut depth, mut arguments, mut quoted) = (0_usize, vec![String::new()], None);
+    for c in line[call.end()..].chars() {
+        match (quoted, c) {
+            (Some(quote), _) if quote == c => quoted = None,
+            (None, '"' | '\'' | '`') => quoted = Some(c),
+            (None, '(' | '[' | '{') => depth += 1,
+            (None, ')' | ']' | '}') if depth == 0 => break,
+            (None, ')' | ']' | '}') => depth -= 1,
+            (None, ',') if depth == 0 => {
+                arguments.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        if let Some(argument) = arguments.last_mut() {
+            argument.push(c);
+        }
+    }
+    let first = usize::from(arguments.first().is_some_and(|first| first.trim() == "t"));
+    let side = |at: usize| arguments.get(at).map(|argument| argument.trim()).filter(|argument| !argument.is_empty());
+    side(first).is_some() && side(first) == side(first + 1)
 }
 
 /// Whether a line keeps all other tests from running.
 pub(super) fn excludes_others(line: &str) -> bool {
     ONLY.is_match(line)
-}
-
-/// Whether a line is an assertion that cannot fail.
-pub(super) fn holds_always(line: &str) -> bool {
-    ALWAYS.is_match(line) || compares_with_itself(line)
 }
 
 /// Whether a line belongs to a test that runs over a table of cases.
@@ -300,7 +347,8 @@ pub(super) fn is_test_path(path: &str) -> bool {
     match language {
         Language::Go => stem.ends_with("_test"),
         Language::Rust => {
-            let named = stem == "tests" || stem.ends_with("_test") || stem.ends_with("_tests") || stem.starts_with("test_");
+            let named =
+                stem == "tests" || stem.ends_with("_test") || stem.ends_with("_tests") || stem.starts_with("test_");
             in_folder || named
         }
         _ => in_folder || language.collects(path),

@@ -4,9 +4,10 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::bypassed::prepares;
 use super::config::{is_check_config, is_check_script};
 use super::diff::{DiffLine, FileDiff, LineChange};
-use super::language::Language;
+use super::language::{Language, is_test_path};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
@@ -16,6 +17,10 @@ static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d+(?:\.\d+)?").e
 static AT_LEAST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)fail[_-]?under|(?:cov|coverage)[\w-]*|mutation[_-]?score|break_?at").expect("constant pattern")
 });
+
+/// Settings of coverage in helpers of tests.
+static AT_LEAST_IN_TESTS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"minimum_coverage|fail_?[uU]nder|coverageThreshold").expect("constant pattern"));
 
 /// Words next to a number that must not decrease, in files that configure checks.
 static AT_LEAST_IN_CONFIG: LazyLock<Regex> = LazyLock::new(|| {
@@ -42,8 +47,12 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
         thresholds(file, &hunk.lines, config, findings);
     }
     if !file.is_new() && file.paths().any(is_check_script) {
-        for line in file.lines(LineChange::Added).filter(|line| SWALLOWED.is_match(line) && !whole.had(line)) {
-            findings.add(file.path(), TamperKind::CheckConfigEdited, &format!("hides a failure: {}", line.trim()));
+        for line in file
+            .numbered(LineChange::Added)
+            .filter(|line| SWALLOWED.is_match(&line.text) && !prepares(&line.text) && !whole.had(&line.text))
+        {
+            let evidence = format!("hides a failure: {}", line.text.trim());
+            findings.add(file.path(), Some(line.number), TamperKind::FailureIgnored, &evidence);
         }
     }
 }
@@ -66,34 +75,40 @@ fn carries_checks(path: &str) -> bool {
 }
 
 fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut Findings) {
-    let prose = file.path().ends_with(".md") || file.path().ends_with(".rst");
+    let extension = file.path().rsplit('.').next().unwrap_or_default();
+    let prose = ["md", "rst", "txt", "html", "css", "svg", "csv", "lock", "adoc"].contains(&extension);
     // In program code such words mean anything; the values of its own checks are in its configuration.
-    if prose || (Language::of(file.path()).is_some() && !config && !is_check_script(file.path())) {
+    let program = Language::of(file.path()).is_some() && !config && !is_check_script(file.path());
+    if prose || (program && !is_test_path(file.path())) {
         return;
     }
-    let added: Vec<&str> = texts(lines, LineChange::Added);
-    for old in texts(lines, LineChange::Removed) {
-        let sinks = AT_LEAST.is_match(old) || (config && AT_LEAST_IN_CONFIG.is_match(old));
+    let added: Vec<&DiffLine> = lines.iter().filter(|line| line.change == LineChange::Added).collect();
+    for line in lines.iter().filter(|line| line.change == LineChange::Removed) {
+        let old = line.text.as_str();
+        if program && !AT_LEAST_IN_TESTS.is_match(old) {
+            continue;
+        }
+        let sinks = program || AT_LEAST.is_match(old) || (config && AT_LEAST_IN_CONFIG.is_match(old));
         let rises = AT_MOST.is_match(old);
         if !(sinks || rises) || !NUMBER.is_match(old) {
             continue;
         }
-        match added.iter().find(|new| shape(new) == shape(old)) {
+        match added.iter().find(|new| shape(&new.text) == shape(old)) {
             Some(new) => {
-                let pairs = numbers(old).into_iter().zip(numbers(new));
+                let pairs = numbers(old).into_iter().zip(numbers(&new.text));
                 let worse = pairs.into_iter().any(|(old, new)| if rises { new > old } else { new < old });
                 if worse {
-                    let evidence = format!("{} -> {}", old.trim(), new.trim());
-                    findings.add(file.path(), TamperKind::ThresholdLowered, &evidence);
+                    let evidence = format!("{} -> {}", old.trim(), new.text.trim());
+                    findings.add(file.path(), Some(new.number), TamperKind::ThresholdLowered, &evidence);
                 }
             }
-            None => removed_bound(file, old, &added, findings),
+            None => removed_bound(file, line, &added, findings),
         }
     }
 }
 
 /// A bound that is not there any more, or stands in a line that changed otherwise too.
-fn removed_bound(file: &FileDiff, old: &str, added: &[&str], findings: &mut Findings) {
+fn removed_bound(file: &FileDiff, old: &DiffLine, added: &[&DiffLine], findings: &mut Findings) {
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
             r"(?i)((?:cov-)?fail[_-]under|max[_-]warnings|min_?coverage|coverageThreshold)\D{0,4}(\d+(?:\.\d+)?)",
@@ -104,20 +119,17 @@ fn removed_bound(file: &FileDiff, old: &str, added: &[&str], findings: &mut Find
         let found = BOUND.captures(text)?;
         Some((found[1].to_lowercase(), found[2].parse::<f64>().ok()?))
     };
-    let Some((word, before)) = value(old) else { return };
-    let after = added.iter().filter_map(|new| value(new)).find(|(other, _)| *other == word);
+    let Some((word, before)) = value(&old.text) else { return };
+    let after = added.iter().filter_map(|new| value(&new.text)).find(|(other, _)| *other == word);
     let worse = match after {
         Some((_, after)) if word.starts_with("max") => after > before,
         Some((_, after)) => after < before,
         None => true,
     };
     if worse {
-        findings.add(file.path(), TamperKind::ThresholdLowered, &format!("was: {}", old.trim()));
+        let evidence = format!("was: {}", old.text.trim());
+        findings.add(file.path(), Some(old.number), TamperKind::ThresholdLowered, &evidence);
     }
-}
-
-fn texts(lines: &[DiffLine], change: LineChange) -> Vec<&str> {
-    lines.iter().filter(|line| line.change == change).map(|line| line.text.as_str()).collect()
 }
 
 /// A line with its numbers left out, for finding its other version.

@@ -4,6 +4,8 @@ use super::TamperKind::*;
 use super::*;
 use crate::domain::model::task::FileStat;
 
+mod cases;
+
 /// A diff of one file with one hunk; each line of `body` has its mark.
 fn edit(path: &str, body: &str) -> String {
     headed(path, "", body)
@@ -377,10 +379,10 @@ fn weakened_checks_are_found() {
         ("allow all", CheckConfigEdited, edit("src/lib.rs", "+#![allow(clippy::all)]\n mod a;")),
         ("cargo config", CheckConfigEdited, edit(".cargo/config.toml", "+[build]\n x")),
         ("runner shim", CheckConfigEdited, created("node_modules/.bin/jest", "#!/bin/sh\nexit 0")),
-        ("exit 0", CheckConfigEdited, edit("scripts/test.sh", " set -e\n+exit 0\n cargo test")),
-        ("|| true", CheckConfigEdited, edit("ci/check.sh", "-cargo test\n+cargo test || true")),
-        ("true #", CheckConfigEdited, edit("ci/check.sh", "-cargo test\n+true # cargo test")),
-        ("set +e", CheckConfigEdited, edit("ci/check", " #!/bin/sh\n+set +e\n cargo test")),
+        ("exit 0", FailureIgnored, edit("scripts/test.sh", " set -e\n+exit 0\n cargo test")),
+        ("|| true", FailureIgnored, edit("ci/check.sh", "-cargo test\n+cargo test || true")),
+        ("true #", FailureIgnored, edit("ci/check.sh", "-cargo test\n+true # cargo test")),
+        ("set +e", FailureIgnored, edit("ci/check", " #!/bin/sh\n+set +e\n cargo test")),
         ("workflow", WorkflowEdited, edit(".github/workflows/ci.yml", "-  run: cargo test\n+  run: true")),
         ("workflow deleted", WorkflowEdited, deleted(".github/workflows/ci.yml", "on: push")),
         ("workflow moved away", WorkflowEdited, renamed(".github/workflows/ci.yml", "ci.yml.bak")),
@@ -666,6 +668,48 @@ fn manifests_are_known() {
         flagged_manifests(&DiffStat { files }),
         ["Cargo.lock", "web/package.json", "requirements-dev.txt", "Dockerfile.test"]
     );
+}
+
+/// G17. The table of `docs/tampering.md` is this one.
+#[test]
+fn cases_of_each_language_are_found() {
+    let mut table = String::from(
+        "| language | cases | found | blocking | of those written blind | found |\n|---|---|---|---|---|---|\n",
+    );
+    let mut missed = Vec::new();
+    for (language, cases) in cases::all() {
+        let count = |is: &dyn Fn(&cases::TamperCase) -> bool| cases.iter().filter(|case| is(case)).count();
+        let hits = |case: &cases::TamperCase| -> Vec<TamperFinding> {
+            let findings = scan(&case.diff, &TamperContext::default());
+            findings.into_iter().filter(|finding| case.kinds.contains(&finding.kind)).collect()
+        };
+        let found = count(&|case| !hits(case).is_empty());
+        let blocking = count(&|case| hits(case).iter().any(TamperFinding::blocks));
+        let blind = count(&|case| case.blind);
+        let blind_found = count(&|case| case.blind && !hits(case).is_empty());
+        table += &format!("| {language} | {} | {found} | {blocking} | {blind} | {blind_found} |\n", cases.len());
+        missed.extend(
+            cases.iter().filter(|case| hits(case).is_empty()).map(|case| format!("{language}: {}", case.title)),
+        );
+        assert!(cases.len() >= 30, "{language}");
+        assert!(found * 100 >= cases.len() * 95, "{language}: {missed:?}");
+    }
+    let page = include_str!("../../../../docs/tampering.md");
+    assert!(
+        page.contains(&table),
+        "docs/tampering.md is out of date; its table of cases is now:\n{table}\nmissed: {missed:#?}"
+    );
+}
+
+/// A large diff is scanned in time that its size explains: quadratic work would take minutes.
+#[test]
+fn large_diffs_are_scanned() {
+    let test = |n: usize| {
+        format!("-def test_{n}():\n-    assert f({n}) == {n}\n+def test_b{n}():\n+    assert f({n}) == {n}, {n}\n \n")
+    };
+    let body: String = (0..20_000).map(test).collect();
+    assert!(body.len() > 2_000_000);
+    assert!(scan(&edit("tests/test_a.py", &body), &TamperContext::default()).len() <= MAX_FINDINGS);
 }
 
 proptest::proptest! {

@@ -1,19 +1,28 @@
-//! Tests that a diff removes, disables or empties.
+//! Tests that a diff removes, hides from the runner, disables or empties.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
-use super::diff::{FileDiff, Hunk, LineChange};
-use super::language::{Language, excludes_others, is_placeholder, is_table, is_test_path};
+use regex::Regex;
+
+use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::diff::{FileDiff, LineChange};
+use super::language::{Demand, Language, excludes_others, is_table, is_test_path};
 use super::{Findings, TamperKind};
 
-/// Maximum number of lines between an attribute such as `#[test]` and the function.
-const MARK_REACH: usize = 6;
 /// Number of removed assertions from which a few added ones do not replace them.
 const MANY_ASSERTIONS: usize = 4;
 /// Minimum similarity of two names at which one counts as the other, renamed.
 const ALIKE: f64 = 0.85;
+/// Number of lines in which the statement around a line is looked for.
+const GUARD_REACH: usize = 8;
+/// Minimum length of the name of a function that means one thing, in bytes.
+const LONG_NAME: usize = 5;
+/// Maximum number of new tests that are compared with a removed one.
+const CANDIDATES: usize = 100;
 
 /// Facts about all files of a diff, which distinguish a moved test from a lost one.
+#[derive(Default)]
 pub(super) struct DiffSummary {
     /// Names of tests that a file has only after the change.
     added_tests: HashSet<String>,
@@ -24,322 +33,344 @@ pub(super) struct DiffSummary {
     /// Added and removed lines without their indentation.
     added_text: HashSet<String>,
     removed_text: HashSet<String>,
+    /// Paths of deleted and renamed files.
+    deleted_files: Vec<String>,
+    /// Names of functions that went from the program's code.
+    removed_functions: HashSet<String>,
+    /// Whether program code changed, not only tests.
+    pub changes_code: bool,
 }
 
 impl DiffSummary {
-    pub fn of(files: &[FileDiff]) -> Self {
-        let mut whole = Self {
-            added_tests: HashSet::new(),
-            removed_tests: HashSet::new(),
-            skipped_before: HashSet::new(),
-            added_text: HashSet::new(),
-            removed_text: HashSet::new(),
-        };
+    pub fn of(files: &[FileDiff], tests: &[Option<TestFile<'_>>]) -> Self {
+        let mut whole = Self::default();
         for file in files {
+            whole.deleted_files.extend(file.old.clone().filter(|old| file.new.as_ref() != Some(old)));
             whole.added_text.extend(file.lines(LineChange::Added).map(|line| line.trim().to_owned()));
             whole.removed_text.extend(file.lines(LineChange::Removed).map(|line| line.trim().to_owned()));
-            let Some(language) = Language::of(file.path()) else { continue };
-            let tests = Tests::of(file, language);
-            whole.added_tests.extend(without(&tests.new, &tests.old));
-            whole.removed_tests.extend(without(&tests.old, &tests.new));
+        }
+        for file in tests.iter().flatten() {
+            whole.changes_code |= !file.is_test
+                && file.lines.iter().any(|line| {
+                    line.change != LineChange::Context && !line.in_test_module && !line.text.trim().is_empty()
+                });
+            if !file.is_test {
+                whole.removed_functions.extend(functions(file, LineChange::Removed));
+            }
+            whole.added_tests.extend(alone(&file.new).map(|block| block.name.clone()));
+            whole.removed_tests.extend(alone(&file.old).map(|block| block.name.clone()));
             let before =
-                tests.lines.iter().filter(|line| line.change != LineChange::Added && language.skips(line.text));
-            whole.skipped_before.extend(before.filter_map(|line| line.old_skipped.clone()));
+                file.lines.iter().filter(|line| line.change != LineChange::Added && file.language.skips(line.text));
+            whole.skipped_before.extend(before.filter_map(|line| line.old.map(|at| file.old[at].name.clone())));
+        }
+        for file in tests.iter().flatten() {
+            for name in functions(file, LineChange::Added) {
+                whole.removed_functions.remove(&name);
+            }
         }
         whole
+    }
+
+    /// Whether a text names a function that went from the program's code.
+    pub fn names_removed_code(&self, text: &str) -> bool {
+        let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        !self.removed_functions.is_empty() && words.any(|word| self.removed_functions.contains(word))
     }
 
     /// Whether the same line was there before, here or elsewhere.
     pub fn had(&self, line: &str) -> bool {
         self.removed_text.contains(line.trim())
     }
+
+    /// Whether the same line is there now, here or elsewhere.
+    pub fn has(&self, line: &str) -> bool {
+        self.added_text.contains(line.trim())
+    }
 }
 
-/// Looks for lost tests in one file.
-pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
-    if moved_out_of_reach(file, findings) {
-        return;
-    }
-    let Some(language) = file.paths().find_map(Language::of) else { return };
-    let tests = Tests::of(file, language);
-    let renamed = removed(file, &tests, whole, findings);
-    if file.is_deleted() {
-        return;
-    }
-    skipped(file, language, &tests, whole, findings);
-    assertions(file, language, &tests, &renamed, whole, findings);
+/// Names of functions in lines of one sort that are long enough to mean one thing.
+fn functions<'a>(file: &'a TestFile<'_>, change: LineChange) -> impl Iterator<Item = String> + 'a {
+    let lines = file.lines.iter().filter(move |line| line.change == change && !line.in_test_module);
+    lines.filter_map(|line| file.language.function_name(line.text)).filter(|name| name.len() >= LONG_NAME)
+}
+
+/// Tests that are only on one side of a change.
+fn alone(blocks: &[TestBlock]) -> impl Iterator<Item = &TestBlock> {
+    blocks.iter().filter(|block| block.other.is_none() && block.header.is_some())
 }
 
 /// Reports a test file that is renamed so that no runner finds it.
-fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bool {
+pub(super) fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bool {
     let (Some(old), Some(new)) = (&file.old, &file.new) else { return false };
-    let lost = old != new && is_test_path(old) && !is_test_path(new) && Language::of(old) != Language::of(new);
+    let collected = |path: &str| Language::of(path).is_some_and(|language| language.collects(path));
+    let lost = old != new
+        && is_test_path(old)
+        && (Language::of(old) != Language::of(new) && !is_test_path(new) || collected(old) && !collected(new));
     if lost {
-        findings.add(old, TamperKind::TestDeleted, &format!("renamed to {new}, where no runner looks for tests"));
+        findings.add(old, None, TamperKind::TestDeleted, &format!("renamed to {new}, where no runner looks for tests"));
     }
     lost
 }
 
-/// Reports removed tests; returns the new names of renamed ones.
-fn removed(
-    file: &FileDiff,
-    tests: &Tests<'_>,
-    whole: &DiffSummary,
-    findings: &mut Findings,
-) -> HashMap<String, String> {
-    let mut free = without(&tests.new, &tests.old);
+/// Looks for lost tests in one file.
+pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    let renamed = removed(tests, whole, findings);
+    if tests.file.is_deleted() {
+        return;
+    }
+    shadowed(tests, findings);
+    modules(tests, whole, findings);
+    skipped(tests, whole, findings);
+    assertions(tests, &renamed, whole, findings);
+}
+
+/// Reports removed tests; returns the index of the new test that replaces a removed one.
+fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -> HashMap<usize, usize> {
+    let mut free: Vec<usize> = (0..tests.new.len()).filter(|at| tests.new[*at].other.is_none()).collect();
+    let free_names: HashSet<&str> = free.iter().map(|at| tests.new[*at].name.as_str()).collect();
     let mut renamed = HashMap::new();
     let mut lost = Vec::new();
-    for name in without(&tests.old, &tests.new) {
-        let elsewhere = whole.added_tests.contains(&name) && !free.contains(&name);
-        if elsewhere || tests.body_lives_on(&name, whole) {
+    for (at, block) in tests.old.iter().enumerate() {
+        if block.other.is_some() || block.header.is_none() {
             continue;
         }
-        match tests.replacement(&name, &free) {
-            Some(at) => {
-                renamed.insert(name, free.remove(at));
+        let elsewhere = whole.added_tests.contains(&block.name) && !free_names.contains(block.name.as_str());
+        if elsewhere || body_lives_on(tests, block, whole) {
+            continue;
+        }
+        match replacement(tests, block, &free) {
+            Some(index) => {
+                renamed.insert(at, free.remove(index));
             }
-            None => lost.push(name),
+            None => lost.push(block),
         }
     }
-    let added: Vec<&str> = file.lines(LineChange::Added).filter(|line| !line.trim().is_empty()).collect();
+    let added: Vec<&str> = tests.file.lines(LineChange::Added).filter(|line| !line.trim().is_empty()).collect();
     if lost.is_empty() || (added.len() >= lost.len() && added.iter().any(|line| is_table(line))) {
         return renamed;
     }
-    if file.is_deleted() {
-        let names = lost.join(", ");
-        findings.add(file.path(), TamperKind::TestDeleted, &format!("file deleted with {} tests: {names}", lost.len()));
+    let path = tests.file.path();
+    let gained = free.iter().filter(|at| tests.new[**at].assertions > 0).count();
+    let about_removed_code = |block: &TestBlock| {
+        whole.names_removed_code(&block.name)
+            || block.lines.iter().any(|at| whole.names_removed_code(tests.lines[*at].text))
+    };
+    if tests.file.is_deleted() {
+        let names = lost.iter().map(|block| block.name.as_str()).collect::<Vec<_>>().join(", ");
+        let evidence = format!("file deleted with {} tests: {names}", lost.len());
+        let weak = lost.iter().all(|block| about_removed_code(block));
+        findings.add_graded(path, None, TamperKind::TestDeleted, &evidence, weak);
     } else {
-        for name in lost {
-            findings.add(file.path(), TamperKind::TestDeleted, &format!("test removed: {name}"));
+        let outnumbered = whole.changes_code && gained > lost.len();
+        for block in lost {
+            let weak = outnumbered || about_removed_code(block);
+            let evidence = format!("test removed: {}", block.name);
+            findings.add_graded(path, Some(block.number), TamperKind::TestDeleted, &evidence, weak);
         }
     }
     renamed
 }
 
-fn skipped(file: &FileDiff, language: Language, tests: &Tests<'_>, whole: &DiffSummary, findings: &mut Findings) {
-    let in_tests = is_test_path(file.path());
-    for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.skips(line.text)) {
-        let fine = match &line.new_skipped {
-            Some(name) => {
-                let new = whole.added_tests.contains(name) && !whole.removed_tests.contains(name);
-                // A test that is new takes nothing away, unless it takes the place of all others.
-                whole.skipped_before.contains(name) || (new && !excludes_others(line.text))
+/// Whether every assertion of a removed test is found among the added lines of the diff.
+fn body_lives_on(tests: &TestFile<'_>, block: &TestBlock, whole: &DiffSummary) -> bool {
+    let mut any = false;
+    for line in block.lines.iter().map(|at| &tests.lines[*at]).filter(|line| tests.language.asserts(line.text)) {
+        any = true;
+        if line.change == LineChange::Context || !whole.has(line.text) {
+            return false;
+        }
+    }
+    any
+}
+
+/// Returns the new test in `free` that replaces a removed one: one with as many assertions, or one with a similar name
+/// and at least one assertion.
+fn replacement(tests: &TestFile<'_>, block: &TestBlock, free: &[usize]) -> Option<usize> {
+    let fits = |new: &TestBlock| {
+        let enough = new.assertions >= block.assertions;
+        enough || (new.assertions > 0 && strsim::jaro_winkler(&block.name, &new.name) > ALIKE)
+    };
+    let candidates = free.iter().take(CANDIDATES).enumerate().map(|(index, at)| (index, &tests.new[*at]));
+    candidates.filter(|(_, new)| fits(new)).min_by_key(|(_, new)| new.assertions).map(|(index, _)| index)
+}
+
+/// Reports a test whose name a second definition in the same class or file takes.
+fn shadowed(tests: &TestFile<'_>, findings: &mut Findings) {
+    if !tests.language.last_definition_wins() {
+        return;
+    }
+    let mut seen: HashMap<(usize, &str), usize> = HashMap::new();
+    let mut last_class = 0;
+    let mut blocks =
+        tests.new.iter().filter(|block| block.header.is_some() || !block.lines.is_empty()).peekable();
+    for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change != LineChange::Removed) {
+        let text = line.text.trim_start();
+        if text.starts_with("class ") || text.starts_with("describe") || text.starts_with("context") {
+            last_class = at;
+        }
+        while let Some(block) = blocks.next_if(|block| block.header.is_none_or(|header| header <= at)) {
+            let quoted = block.name.contains(' ');
+            let added = block.header.is_some_and(|header| tests.lines[header].change == LineChange::Added);
+            let before = seen.insert((last_class, &block.name), at);
+            if before.is_some() && added && !quoted {
+                let evidence = format!("never runs: a second definition replaces {}", block.name);
+                findings.add(tests.file.path(), Some(block.number), TamperKind::TestDeleted, &evidence);
             }
-            None => whole.had(line.text) || file.is_new() || !(in_tests || language == Language::Rust),
-        };
-        if !fine && (in_tests || line.new_skipped.is_some() || language == Language::Rust) {
-            findings.add(file.path(), TamperKind::TestSkipped, line.text);
+        }
+    }
+}
+
+fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    let language = tests.language;
+    let path = tests.file.path();
+    let removed = tests.lines.iter().filter(|line| line.change == LineChange::Removed);
+    let owners: HashSet<String> = removed.filter_map(|line| language.function_name(line.text)).collect();
+    let is_old = |line: &TestLine<'_>| language.function_name(line.text).is_some_and(|name| owners.contains(&name));
+    for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.skips(line.text)) {
+        let fine = match line.new.map(|at| &tests.new[at]) {
+            Some(block) => {
+                let new = whole.added_tests.contains(&block.name) && !whole.removed_tests.contains(&block.name);
+                // A test that is new takes nothing away, unless it takes the place of all others.
+                whole.skipped_before.contains(&block.name) || (new && !excludes_others(line.text))
+            }
+            None => whole.had(line.text) || tests.file.is_new() || (line.owner_is_new && !is_old(line)),
+        } || same_condition_before(tests, line);
+        if !fine && (tests.is_test || line.new.is_some() || language == Language::Rust) {
+            let weak = conditional(tests, line);
+            findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, weak);
+        }
+    }
+    static FENCE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^\s*//[/!]\s*```\s*(?:rust,)?(?:ignore|no_run|text|compile_fail)\b").expect("constant pattern")
+    });
+    let fence = |line: &TestLine<'_>| line.change == LineChange::Removed && line.text.trim_end().ends_with("```");
+    if language == Language::Rust && tests.lines.iter().any(fence) {
+        for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && FENCE.is_match(line.text)) {
+            findings.add(path, Some(line.number), TamperKind::TestSkipped, line.text);
         }
     }
     // The module of unit tests is compiled under another condition now.
-    let conditional =
-        |line: &&str| line.trim_start().starts_with("#[cfg(") && !line.contains("test)") && !line.contains("(test,");
-    let lost_condition = file.lines(LineChange::Removed).any(|line| line.trim() == "#[cfg(test)]")
-        && !file.lines(LineChange::Added).any(|line| line.contains("cfg(test)") || line.contains("(test,"));
-    if language == Language::Rust
-        && lost_condition
-        && let Some(line) = file.lines(LineChange::Added).find(conditional)
+    let other_condition = |line: &&TestLine<'_>| {
+        let text = line.text.trim_start();
+        line.change == LineChange::Added && text.starts_with("#[cfg(") && text != "#[cfg(test)]"
+    };
+    let lost_condition = language == Language::Rust
+        && tests.file.lines(LineChange::Removed).any(|line| line.trim() == "#[cfg(test)]")
+        && !tests.file.lines(LineChange::Added).any(|line| line.trim() == "#[cfg(test)]");
+    if lost_condition && let Some(line) = tests.lines.iter().find(other_condition) {
+        findings.add(path, Some(line.number), TamperKind::TestSkipped, line.text);
+    }
+}
+
+/// Whether a condition of compilation replaces another one of the same file.
+fn same_condition_before(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
+    let text = line.text.trim_start();
+    let kinds = [&["#![cfg("][..], &["//go:build", "// +build"][..]];
+    let of = |kind: &&[&str], text: &str| kind.iter().any(|mark| text.starts_with(mark));
+    text.starts_with("//go:build go1.")
+        || kinds.iter().filter(|kind| of(kind, text)).any(|kind| {
+            tests.lines.iter().any(|other| other.change != LineChange::Added && of(kind, other.text.trim_start()))
+        })
+}
+
+/// Whether a skip depends on the platform, a feature, or what is installed: it names that, or an `if` is around it.
+fn conditional(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
+    static PLATFORM: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?i)windows|win32|linux|darwin|macos|platform|version|pypy|os\.name|goos|OnOs|OnJre|OnJava|#\[requires|is None|importorskip|hasattr|cfg_attr\(|feature\b")
+            .expect("constant pattern")
+    });
+    // The reason is only what somebody says.
+    let said = line.text.find(['"', '\'', '`']).map_or(line.text, |at| &line.text[..at]);
+    let guarded = tests.existing(line).is_none_or(|block| indent(line.text) > block.indent) && is_guarded(tests, line);
+    let modifier = tests.language == Language::Ruby && [" if ", " unless "].iter().any(|word| line.text.contains(word));
+    modifier || (said.contains(['(', ':']) && PLATFORM.is_match(said)) || guarded
+}
+
+/// Whether the statement around a line is an `if` that can be false.
+pub(super) fn is_guarded(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
+    static GUARD: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^\s*(?:\}\s*)?(?:if|elif|else|unless|except|catch)\b").expect("constant pattern")
+    });
+    static SURE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"^\s*if\s*\(?\s*(?:true|True|1|not\s+False|!false)\b").expect("constant pattern"));
+    let at = tests.lines.partition_point(|other| (other.hunk, other.number) < (line.hunk, line.number));
+    let mut before =
+        tests.lines[..at].iter().rev().take(GUARD_REACH).filter(|other| other.change != LineChange::Removed);
+    let around = before.find(|other| !other.text.trim().is_empty() && indent(other.text) < indent(line.text));
+    around.is_some_and(|around| GUARD.is_match(around.text) && !SURE.is_match(around.text))
+}
+
+/// Reports a module of unit tests that is no longer compiled.
+fn modules(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    static MODULE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"^\s*(?:pub\s+)?mod\s+\w*tests?\w*\s*;").expect("constant pattern"));
+    let gone = |line: &&TestLine<'_>| line.change == LineChange::Removed && MODULE.is_match(line.text);
+    for line in tests.lines.iter().filter(gone).filter(|line| tests.language == Language::Rust && !whole.has(line.text))
     {
-        findings.add(file.path(), TamperKind::TestSkipped, line);
-    }
-}
-
-fn assertions(
-    file: &FileDiff,
-    language: Language,
-    tests: &Tests<'_>,
-    renamed: &HashMap<String, String>,
-    whole: &DiffSummary,
-    findings: &mut Findings,
-) {
-    let in_tests = is_test_path(file.path());
-    let gone = without(&tests.old, &tests.new);
-    // By test: removed assertions that are nowhere else now, and added ones.
-    let mut lost: Vec<(Option<&str>, Vec<&str>)> = Vec::new();
-    for line in tests.lines.iter().filter(|line| line.change == LineChange::Removed && language.asserts(line.text)) {
-        let name = line.old_test.as_deref();
-        let counts = in_tests || name.is_some() || line.in_test_module;
-        let whole_test_gone = name.is_some_and(|name| gone.iter().any(|g| g == name) && !renamed.contains_key(name));
-        if !counts || whole_test_gone || whole.added_text.contains(line.text.trim()) {
-            continue;
-        }
-        match lost.iter_mut().find(|(test, _)| *test == name) {
-            Some((_, texts)) => texts.push(line.text),
-            None => lost.push((name, vec![line.text])),
-        }
-    }
-    for (test, texts) in lost {
-        let now = test.map(|name| renamed.get(name).map_or(name, String::as_str));
-        let here = |line: &&Placed<'_>| line.change == LineChange::Added && line.new_test.as_deref() == now;
-        let added = tests.lines.iter().filter(here).filter(|line| language.asserts(line.text)).count();
-        let table = tests.lines.iter().filter(here).any(|line| is_table(line.text));
-        if added == 0 || (texts.len() >= MANY_ASSERTIONS && added * 3 < texts.len() && !table) {
-            findings.add(file.path(), TamperKind::AssertionRemoved, texts[0]);
-        }
-    }
-    for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && is_placeholder(line.text)) {
-        if (in_tests || line.new_test.is_some() || line.in_test_module) && !whole.had(line.text) {
-            findings.add(file.path(), TamperKind::AssertionRemoved, &format!("always holds: {}", line.text.trim()));
+        let name = line.text.trim().trim_end_matches(';').rsplit(' ').next().unwrap_or_default();
+        if !whole.deleted_files.iter().any(|path| path.contains(name)) {
+            let evidence = format!("no longer compiled: {}", line.text.trim());
+            findings.add(tests.file.path(), Some(line.number), TamperKind::TestDeleted, &evidence);
         }
     }
 }
 
-/// A line with the test that it belongs to, before and after the change.
-struct Placed<'a> {
-    change: LineChange,
-    text: &'a str,
-    old_test: Option<String>,
-    new_test: Option<String>,
-    /// The tests that this line switches off if it is a skip: the one it is in, or the one after an attribute.
-    old_skipped: Option<String>,
-    new_skipped: Option<String>,
-    /// Whether what git or an earlier hunk shows around it is a module of unit tests.
-    in_test_module: bool,
-}
-
-/// The tests that the hunks of a file show.
-struct Tests<'a> {
-    lines: Vec<Placed<'a>>,
-    old: Vec<String>,
-    new: Vec<String>,
-}
-
-impl<'a> Tests<'a> {
-    fn of(file: &'a FileDiff, language: Language) -> Self {
-        let mut tests = Self { lines: Vec::new(), old: Vec::new(), new: Vec::new() };
-        let mut in_module = false;
-        for hunk in &file.hunks {
-            tests.add_hunk(hunk, language, &mut in_module);
-        }
-        tests
-    }
-
-    fn add_hunk(&mut self, hunk: &'a Hunk, language: Language, in_module: &mut bool) {
-        let module = |text: &str| text.contains("mod test") || text.contains("cfg(test)");
-        *in_module |= module(&hunk.heading);
-        let (mut old, mut new) = (Side::default(), Side::default());
-        old.current = language.test_name(&hunk.heading, false);
-        new.current.clone_from(&old.current);
-        for line in &hunk.lines {
-            *in_module |= module(&line.text);
-            let at = self.lines.len();
-            self.lines.push(Placed {
-                change: line.change,
-                text: &line.text,
-                old_test: None,
-                new_test: None,
-                old_skipped: None,
-                new_skipped: None,
-                in_test_module: *in_module,
-            });
-            if line.change != LineChange::Added {
-                let attached = old.take(&line.text, at, language, &mut self.old);
-                attached.into_iter().for_each(|at| self.lines[at].old_skipped.clone_from(&old.current));
-                self.lines[at].old_test.clone_from(&old.current);
-            }
-            if line.change != LineChange::Removed {
-                let attached = new.take(&line.text, at, language, &mut self.new);
-                attached.into_iter().for_each(|at| self.lines[at].new_skipped.clone_from(&new.current));
-                self.lines[at].new_test.clone_from(&new.current);
-            }
-        }
-    }
-
-    /// Whether every assertion of a removed test is found among the added lines of the diff.
-    fn body_lives_on(&self, name: &str, whole: &DiffSummary) -> bool {
-        let mut any = false;
-        for line in self
-            .lines
-            .iter()
-            .filter(|line| line.change == LineChange::Removed && line.old_test.as_deref() == Some(name))
-        {
-            if line.text.contains("assert") || line.text.contains("expect") {
-                any = true;
-                if !whole.added_text.contains(line.text.trim()) {
-                    return false;
-                }
-            }
-        }
-        any
-    }
-
-    /// Returns the new name in `free` that replaces a removed test: one with as many assertions, or one with a
-    /// similar name and at least one assertion.
-    fn replacement(&self, name: &str, free: &[String]) -> Option<usize> {
-        let weight = |line: &&Placed<'_>| line.text.to_lowercase().contains("assert") || line.text.contains("expect");
-        let before = |line: &&Placed<'_>| line.change != LineChange::Added && line.old_test.as_deref() == Some(name);
-        let needed = self.lines.iter().filter(before).filter(weight).count();
-        let has = |new: &str| {
-            let after =
-                |line: &&Placed<'_>| line.change != LineChange::Removed && line.new_test.as_deref() == Some(new);
-            self.lines.iter().filter(after).filter(weight).filter(|line| !is_placeholder(line.text)).count()
-        };
-        let fits = |new: &String| {
-            let has = has(new);
-            has >= needed || (has > 0 && strsim::jaro_winkler(name, new) > ALIKE)
-        };
-        (0..free.len()).filter(|at| fits(&free[*at])).min_by_key(|at| has(&free[*at]))
-    }
-}
-
-/// One side of a hunk while it is read.
+/// Removed assertions of one test that are nowhere else now.
 #[derive(Default)]
-struct Side {
-    /// The test that the reader is in.
-    current: Option<String>,
-    /// Lines since a mark.
-    marked: Option<usize>,
-    /// Lines with attributes that wait for the test they are about.
-    waiting: Vec<usize>,
+struct LostAssertions<'a> {
+    removed: Vec<&'a TestLine<'a>>,
+    added: usize,
+    table: bool,
 }
 
-impl Side {
-    /// Takes the next line; gives the lines whose skip is about the current test.
-    fn take(&mut self, text: &str, at: usize, language: Language, names: &mut Vec<String>) -> Vec<usize> {
-        let mark = language.is_mark(text) && !language.is_comment(text);
-        if mark {
-            self.marked = Some(0);
-        }
-        let attribute = text.trim_start().starts_with(['@', '#']) && !language.is_comment(text);
-        if let Some(name) = language.test_name(text, self.marked.is_some()) {
-            names.push(name.clone());
-            self.current = Some(name);
-            self.marked = None;
-            let mut attached = std::mem::take(&mut self.waiting);
-            attached.push(at);
-            return attached;
-        }
-        if attribute {
-            self.waiting.push(at);
-            self.count_mark();
-            return Vec::new();
-        }
-        if language.begins_function(text) {
-            self.current = None;
-            self.marked = None;
-            self.waiting.clear();
-        }
-        self.count_mark();
-        if self.current.is_some() { vec![at] } else { Vec::new() }
-    }
-
-    fn count_mark(&mut self) {
-        self.marked = self.marked.map(|lines| lines + 1).filter(|lines| *lines <= MARK_REACH);
-    }
-}
-
-/// Returns the elements that occur in `names` more often than in `others`.
-fn without(names: &[String], others: &[String]) -> Vec<String> {
-    let mut left = others.to_vec();
-    let mut rest = Vec::new();
-    for name in names {
-        match left.iter().position(|other| other == name) {
-            Some(at) => {
-                left.swap_remove(at);
+/// Reports tests that lost assertions, and assertions that cannot fail.
+fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &DiffSummary, findings: &mut Findings) {
+    let language = tests.language;
+    let mut order = Vec::new();
+    let mut groups: HashMap<Option<usize>, LostAssertions<'_>> = HashMap::new();
+    for line in &tests.lines {
+        if line.change == LineChange::Removed && language.asserts(line.text) && tests.is_about_tests(line) {
+            let key = match line.old {
+                Some(old) => match tests.old[old].other.or_else(|| renamed.get(&old).copied()) {
+                    Some(new) => Some(new),
+                    None => continue,
+                },
+                None => None,
+            };
+            if !whole.has(line.text) {
+                let group = groups.entry(key).or_default();
+                if group.removed.is_empty() {
+                    order.push(key);
+                }
+                group.removed.push(line);
             }
-            None => rest.push(name.clone()),
+        } else if line.change == LineChange::Added {
+            let group = groups.entry(line.new).or_default();
+            let checks = language.asserts(line.text) || (language == Language::Rust && line.text.contains(".unwrap()"));
+            group.added += usize::from(checks);
+            group.table |= is_table(line.text);
         }
     }
-    rest
+    let path = tests.file.path();
+    let total = |count: fn(&LostAssertions<'_>) -> usize| groups.values().map(count).sum::<usize>();
+    let outnumbered = whole.changes_code && total(|group| group.added) > total(|group| group.removed.len());
+    for (key, group) in order.iter().map(|key| (key, &groups[key])) {
+        let (removed, added) = (group.removed.len(), group.added);
+        if added == 0 || (removed >= MANY_ASSERTIONS && added * 3 < removed && !group.table) {
+            let first = group.removed[0];
+            let evidence = format!("{removed} removed, {added} added: {}", first.text.trim());
+            let helper = key.is_none() && !matches!(language, Language::Shell);
+            let small = |line: &&&TestLine<'_>| {
+                whole.names_removed_code(line.text) || language.demand(line.text) == Demand::Little
+            };
+            let weak = outnumbered || helper || group.removed.iter().filter(small).count() == removed;
+            findings.add_graded(path, Some(first.number), TamperKind::AssertionRemoved, &evidence, weak);
+        }
+    }
+    for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.holds_always(line.text)) {
+        if tests.is_about_tests(line) && !tests.is_in_new_test(line) && !whole.had(line.text) && !line.owner_is_new {
+            let evidence = format!("always holds: {}", line.text.trim());
+            findings.add(path, Some(line.number), TamperKind::AssertionWeakened, &evidence);
+        }
+    }
 }

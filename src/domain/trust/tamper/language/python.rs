@@ -11,7 +11,7 @@ pub(super) const TOKENS: Tokens = Tokens {
     skip: r"^\s*@(?:pytest\.mark\.(?:skip|xfail)|unittest\.(?:skip|expectedFailure)|(?:skip|skipIf|skipUnless|expectedFailure)\b)|\b(?:pytest\.(?:skip|xfail|importorskip)|self\.skipTest)\(|\braise\s+(?:unittest\.)?SkipTest|^\s*pytestmark\s*=.*\b(?:skip|xfail)|^\s*__test__\s*=\s*False|\bmarks\s*=\s*\[?\s*pytest\.mark\.(?:skip|xfail)",
     assertion: "",
     exact: r"\bassert\b.*(?:==|\bin\b)|assert\w*(?:Equals?|In|Is|Regex|Greater|Less|Raises\w*|Close|equal|allclose)\(|\braises\(|assert_called_(?:once_)?with\(",
-    weak: r"\bassert\s+\w+\s*(?:,.*)?$|\bassert\s+.*\bis\s+not\s+None\s*(?:,.*)?$|\bassert\s+(?:isinstance|hasattr|callable)\(|\bassert\s+len\(.*\)\s*(?:>=|>)\s*0\b|assert(?:IsNotNone|IsInstance)\(|assertTrue\(\s*\w+\s*\)|(?i:raises)\(\s*(?:Base)?Exception\s*[,)]|assert_called\(\)",
+    weak: r"\bassert\s+\w+\s*(?:,.*)?$|\bassert\s+.*\bis\s+not\s+None\s*(?:,.*)?$|\bassert\s+(?:isinstance|hasattr|callable)\(|\bassert\w*[\s(]+len\(.*\)\s*(?:>=|>)\s*0\b|assert(?:IsNotNone|IsInstance)\(|assertTrue\(\s*\w+\s*\)|(?i:raises)\(\s*(?:Base)?Exception\s*[,)]|assert_called\(\)",
     exit: r"\bsys\.exit\(\s*(?:0|None)?\s*\)|\bos\._exit\(|^\s*(?:exit|quit)\(\s*0?\s*\)|\braise\s+SystemExit(?:\(\s*0?\s*\))?\s*$|\bpytest\.exit\(",
     swallow: r"^\s*except(?:\s+\(?(?:AssertionError|Exception|BaseException)\b[^:]*)?\s*:|\bsuppress\(\s*(?:AssertionError|Exception|BaseException)",
     asks_for_tests: r#"PYTEST_CURRENT_TEST|["']pytest["']\s+in\s+sys\.modules|["']unittest["']\s+in\s+sys\.modules"#,

@@ -11,7 +11,7 @@ pub(super) const TOKENS: Tokens = Tokens {
     skip: r"^\s*#\[(?:ignore\b|cfg_attr\(.*\bignore\b|cfg\((?:any\(\)|FALSE|false)\))|^\s*#!\[cfg\((?:any\(\)|FALSE|false|feature|not\(test)",
     assertion: r"^\s*#\[should_panic|\.unwrap_err\(\)",
     exact: r"\bassert_eq!|\bassert_\w*matches!|\bassert_\w*snapshot!|#\[should_panic\(|\bassert!\(.*==|\bassert_\w+_eq!",
-    weak: r"\bassert!\(\s*[^;]*\.(?:is_ok|is_some|is_err)\(\)\s*[,)]|^\s*#\[should_panic\]|\bassert!\([^;]*>=\s*0\b|\bassert!\(\s*![\w.]+\.is_empty\(\)\s*\)|\bassert_ne!",
+    weak: r"\bdebug_assert|\bassert!\(\s*[^;]*\.(?:is_ok|is_some|is_err)\(\)\s*[,)]|^\s*#\[should_panic\]|\bassert!\([^;]*>=\s*0\b|\bassert!\(\s*![\w.]+\.is_empty\(\)\s*\)|\bassert_ne!",
     exit: r"\bprocess::exit\(\s*0\s*\)|\bprocess::exit\(\s*exitcode::OK",
     swallow: r"\bcatch_unwind\(",
     asks_for_tests: r"\bcfg!\(\s*test\s*\)",

@@ -1,0 +1,255 @@
+//! The tests that the hunks of a file show, before and after the change, and which is which.
+
+use std::collections::HashMap;
+
+use super::diff::{FileDiff, Hunk, LineChange};
+use super::language::{Language, is_test_path};
+
+/// A line with the test that it belongs to, before and after the change.
+pub(super) struct TestLine<'a> {
+    pub change: LineChange,
+    pub text: &'a str,
+    pub number: u32,
+    /// Index of the hunk.
+    pub hunk: usize,
+    /// Index of its test before the change; attributes belong to the test that they are about.
+    pub old: Option<usize>,
+    /// Index of its test after the change.
+    pub new: Option<usize>,
+    /// Whether what git or an earlier hunk shows around it is a module of unit tests.
+    pub in_test_module: bool,
+    /// Whether the function or class around it, or after an attribute, came with the change.
+    pub owner_is_new: bool,
+}
+
+/// A test on one side of a change.
+pub(super) struct TestBlock {
+    pub name: String,
+    /// Number of its first line.
+    pub number: u32,
+    /// Index of the line that begins it; `None` if only the heading of a hunk names it.
+    pub header: Option<usize>,
+    pub indent: usize,
+    /// Indices of its lines.
+    pub lines: Vec<usize>,
+    /// Number of assertions that the hunks show.
+    pub assertions: usize,
+    /// Index of the test on the other side.
+    pub other: Option<usize>,
+}
+
+/// The tests of a changed file.
+pub(super) struct TestFile<'a> {
+    pub file: &'a FileDiff,
+    pub language: Language,
+    /// Whether runners look for tests in it.
+    pub is_test: bool,
+    pub lines: Vec<TestLine<'a>>,
+    pub old: Vec<TestBlock>,
+    pub new: Vec<TestBlock>,
+}
+
+impl<'a> TestFile<'a> {
+    /// Reads the hunks of a file; `None` for files that contain no tests.
+    pub fn of(file: &'a FileDiff) -> Option<Self> {
+        let language = file.paths().find_map(Language::of)?;
+        let is_test = file.paths().any(is_test_path);
+        let mut tests = Self { file, language, is_test, lines: Vec::new(), old: Vec::new(), new: Vec::new() };
+        let mut in_module = false;
+        for (at, hunk) in file.hunks.iter().enumerate() {
+            tests.add_hunk(at, hunk, &mut in_module);
+        }
+        tests.pair();
+        Some(tests)
+    }
+
+    fn add_hunk(&mut self, at: usize, hunk: &'a Hunk, in_module: &mut bool) {
+        let module = |text: &str| text.contains("mod test") || text.contains("cfg(test)");
+        *in_module |= module(&hunk.heading);
+        let (mut old, mut new) = (BlockReader::default(), BlockReader::default());
+        if let Some(name) = self.language.test_name(&hunk.heading, false) {
+            let number = hunk.lines.first().map_or(1, |line| line.number);
+            let indent = indent(&hunk.heading);
+            old.begin(&mut self.old, name.clone(), number, None, indent);
+            new.begin(&mut self.new, name, number, None, indent);
+        }
+        for line in &hunk.lines {
+            *in_module |= module(&line.text);
+            let index = self.lines.len();
+            self.lines.push(TestLine {
+                change: line.change,
+                text: &line.text,
+                number: line.number,
+                hunk: at,
+                old: None,
+                new: None,
+                in_test_module: *in_module,
+                owner_is_new: false,
+            });
+            if line.change != LineChange::Added {
+                old.take(&mut self.lines, index, self.language, &mut self.old, false);
+            }
+            if line.change != LineChange::Removed {
+                new.take(&mut self.lines, index, self.language, &mut self.new, true);
+            }
+        }
+    }
+
+    /// Finds each test of one side on the other: by its line, else by its name.
+    fn pair(&mut self) {
+        let mut by_header: HashMap<usize, usize> = HashMap::new();
+        let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (at, block) in self.new.iter().enumerate().rev() {
+            match block.header {
+                Some(header) if self.lines[header].change == LineChange::Context => {
+                    by_header.insert(header, at);
+                }
+                _ => by_name.entry(&block.name).or_default().push(at),
+            }
+        }
+        let mut pairs = Vec::new();
+        for (at, block) in self.old.iter().enumerate() {
+            let same = block.header.and_then(|header| by_header.get(&header).copied());
+            if let Some(new) = same.or_else(|| by_name.get_mut(block.name.as_str()).and_then(Vec::pop)) {
+                pairs.push((at, new));
+            }
+        }
+        for (old, new) in pairs {
+            self.old[old].other = Some(new);
+            self.new[new].other = Some(old);
+        }
+        let language = self.language;
+        for block in self.old.iter_mut().chain(&mut self.new) {
+            block.assertions = block.lines.iter().filter(|line| language.asserts(self.lines[**line].text)).count();
+        }
+    }
+
+    /// Whether a line is part of tests: in a test file, a test, or a module of tests.
+    pub fn is_about_tests(&self, line: &TestLine<'_>) -> bool {
+        self.is_test || line.new.is_some() || line.old.is_some() || line.in_test_module
+    }
+
+    /// The test after the change that a line belongs to, if the test was there before.
+    pub fn existing(&self, line: &TestLine<'_>) -> Option<&TestBlock> {
+        line.new.map(|at| &self.new[at]).filter(|block| block.other.is_some())
+    }
+
+    /// Whether a line belongs to a test that came with the change.
+    pub fn is_in_new_test(&self, line: &TestLine<'_>) -> bool {
+        line.new.is_some_and(|at| self.new[at].other.is_none())
+    }
+}
+
+/// Number of leading blanks; a tab counts four.
+pub(super) fn indent(text: &str) -> usize {
+    text.chars().take_while(|c| c.is_whitespace()).map(|c| if c == '\t' { 4 } else { 1 }).sum()
+}
+
+/// One side of a hunk while it is read.
+#[derive(Default)]
+struct BlockReader {
+    /// The test that the reader is in, with its indentation.
+    current: Option<(usize, usize)>,
+    /// Lines with attributes that wait for the test that they are about, and what stands between them.
+    waiting: Vec<usize>,
+    marked: bool,
+    owner_is_new: bool,
+}
+
+impl BlockReader {
+    fn begin(&mut self, blocks: &mut Vec<TestBlock>, name: String, number: u32, header: Option<usize>, indent: usize) {
+        // Hunks of one test have the same heading.
+        let continues = header.is_none() && blocks.last().is_some_and(|last| last.name == name);
+        if !continues {
+            blocks.push(TestBlock { name, number, header, indent, lines: Vec::new(), assertions: 0, other: None });
+        }
+        self.current = Some((blocks.len() - 1, indent));
+    }
+
+    fn take(
+        &mut self,
+        lines: &mut [TestLine<'_>],
+        at: usize,
+        language: Language,
+        blocks: &mut Vec<TestBlock>,
+        is_new: bool,
+    ) {
+        let (text, change, number) = (lines[at].text, lines[at].change, lines[at].number);
+        let comment = language.is_comment(text);
+        let trimmed = text.trim_start();
+        self.marked |= !comment && language.is_mark(text) || language == Language::Php && language.is_mark(text);
+        // A function inside a test is no test of its own; calls may be.
+        let nested = language != Language::JavaScript && self.current.is_some_and(|(_, outer)| indent(text) > outer);
+        let begins_test = if comment || nested { None } else { language.test_name(text, self.marked) };
+        if let Some(name) = begins_test {
+            self.begin(blocks, name, number, Some(at), indent(text));
+            self.marked = false;
+            self.owner_is_new = change == LineChange::Added;
+            for waiting in std::mem::take(&mut self.waiting) {
+                place(lines, blocks, waiting, self.current, is_new, self.owner_is_new);
+            }
+            place(lines, blocks, at, self.current, is_new, self.owner_is_new);
+            return;
+        }
+        if language.begins_function(text) && !comment && self.current.is_none_or(|(_, block)| indent(text) <= block) {
+            self.current = None;
+            self.marked = false;
+            self.owner_is_new = change == LineChange::Added;
+            for waiting in std::mem::take(&mut self.waiting) {
+                place(lines, blocks, waiting, None, is_new, self.owner_is_new);
+            }
+            place(lines, blocks, at, None, is_new, self.owner_is_new);
+            return;
+        }
+        let attribute = trimmed.starts_with(['@', '#']) && !(comment && language != Language::Php)
+            || language == Language::Php && trimmed.starts_with("/**")
+            || language == Language::Jvm && trimmed.starts_with('@');
+        let attribute = attribute && language != Language::Cpp;
+        if attribute || (!self.waiting.is_empty() && self.current.is_none() && !trimmed.is_empty()) {
+            self.current = None;
+            self.waiting.push(at);
+            return;
+        }
+        let Some((_, block)) = self.current else {
+            place(lines, blocks, at, None, is_new, self.owner_is_new);
+            return;
+        };
+        let outside = !trimmed.is_empty() && indent(text) <= block && !comment;
+        let closes = trimmed.starts_with(['}', ')', ']', '{', '#']) || is_end(trimmed);
+        if outside && !closes {
+            self.current = None;
+            self.owner_is_new = false;
+        }
+        place(lines, blocks, at, self.current, is_new, self.owner_is_new);
+        let ended = outside && (is_end(trimmed) || trimmed.starts_with('}'));
+        if ended && language != Language::Python {
+            self.current = None;
+            self.owner_is_new = false;
+        }
+    }
+}
+
+fn is_end(trimmed: &str) -> bool {
+    let word = trimmed.trim_end();
+    word == "end" || word == "END_TEST" || word.starts_with("end)") || word == "'"
+}
+
+fn place(
+    lines: &mut [TestLine<'_>],
+    blocks: &mut [TestBlock],
+    at: usize,
+    block: Option<(usize, usize)>,
+    is_new: bool,
+    owner_is_new: bool,
+) {
+    let block = block.map(|(block, _)| block);
+    if let Some(block) = block {
+        blocks[block].lines.push(at);
+    }
+    if is_new {
+        lines[at].new = block;
+        lines[at].owner_is_new = owner_is_new;
+    } else {
+        lines[at].old = block;
+    }
+}

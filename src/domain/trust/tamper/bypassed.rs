@@ -1,0 +1,302 @@
+//! Tests that a diff bypasses: they end before their assertions, their failures are caught, or something stands in for
+//! the code under test.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::config::is_check_script;
+use super::diff::LineChange;
+use super::language::Language;
+use super::tests_lost::{DiffSummary, is_guarded};
+use super::{Findings, TamperKind};
+
+macro_rules! pattern {
+    ($name:ident, $text:literal) => {
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
+    };
+}
+
+pattern!(
+    RETURN,
+    r"^\s*(?:if\s*\(?\s*(?:true|True|1)\s*\)?\s*[:{]?\s*)?(?:return|next)\b(?:\s*\(?(?:0|None|nil|null|true|True|Ok\(\(\)\)|undefined)\)?)?\s*;?\s*\}?\s*(?:(?:#|//).*)?$"
+);
+pattern!(
+    EMPTY_BODY,
+    r"^\s*(?:pass|continue|return|nil|next|true|:|\.\.\.)?\s*;?\s*$|^\s*(?:print|console\.|puts|System\.out|std::c|echo|printf|fmt\.Print|log\w*[.(])"
+);
+pattern!(
+    CLOSED_AT_ONCE,
+    r"\{\s*\}\s*[;)]*\s*$|\{\s*/\*.*\*/\s*\}\s*$|:\s*pass\s*$|\b(?:catch_unwind|recover|suppress)\(|\brescue\s+nil|\|\||=>\s*(?:undefined|null)|set\s+\+e|;\s*true\s*$"
+);
+pattern!(
+    MODULE_MOCK,
+    r#"\b(?:jest|vi)\.(?:mock|doMock|unstable_mockModule)\(\s*['"`]([^'"`]+)['"`]|\bmock\.module\(\s*['"`]([^'"`]+)['"`]|\bproxyquire\(\s*['"`]([^'"`]+)['"`]"#
+);
+pattern!(
+    CLASS_MOCK,
+    r"\b(?:mock|spy)\(\s*(\w+)(?:\.class|::class)|\bcreate(?:Mock|Stub)\(\s*\\?(?:\w+\\)*(\w+)::class|\bMockery::mock\(\s*\\?(?:\w+\\)*(\w+)::class|\b(?:instance_double|class_double|double)\(\s*['\x22]?(\w+)|\bmockk<(\w+)>|\b(?:MagicMock|Mock|create_autospec)\(\s*(?:spec\s*=\s*)?([A-Z]\w+)"
+);
+pattern!(SYS_MODULES, r#"\bsys\.modules\[\s*["'](\w+)"#);
+
+/// Looks for bypassed tests in one file.
+pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    if tests.file.is_deleted() {
+        return;
+    }
+    returns(tests, whole, findings);
+    let script = tests.language == Language::Shell && tests.file.paths().any(is_check_script);
+    for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
+        let path = tests.file.path();
+        let fresh = !whole.had(line.text);
+        if tests.is_about_tests(line) || script {
+            if tests.language.exits(line.text) && fresh && ends_run(tests, line) {
+                let weak = tests.language != Language::Shell && is_guarded(tests, line);
+                findings.add_graded(path, Some(line.number), TamperKind::EarlyExit, line.text, weak);
+            }
+            if fresh && ignores_failure(tests, at, script) {
+                findings.add(path, Some(line.number), TamperKind::FailureIgnored, line.text);
+            }
+            if fresh && !tests.file.is_new() {
+                replaced(tests, line, findings);
+            }
+        } else if tests.language.asks_for_tests(line.text) && fresh {
+            findings.add(path, Some(line.number), TamperKind::CodeReplaced, line.text);
+        }
+    }
+    dead_branches(tests, whole, findings);
+    if tests.is_test || script {
+        harmless(tests, whole, findings);
+    }
+}
+
+/// Reports a `return` before all assertions of a test.
+fn returns(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    for block in tests.new.iter().filter(|block| block.other.is_some()) {
+        let Some(header) = block.header else { continue };
+        let body = || block.lines.iter().filter(|at| **at > header).map(|at| &tests.lines[*at]);
+        let real = |line: &&TestLine<'_>| {
+            let text = line.text.trim();
+            !text.is_empty() && text != "{" && !text.starts_with(')') && !tests.language.is_comment(text)
+        };
+        let level = body().find(real).map_or(0, |line| indent(line.text));
+        let before = |line: &&TestLine<'_>| !tests.language.asserts(line.text);
+        let found = body().filter(real).take_while(before).find(|line| {
+            // Under a condition it is a weak sign.
+            let at_level = indent(line.text) <= level || (indent(line.text) <= level + 4 && is_guarded(tests, line));
+            line.change == LineChange::Added && RETURN.is_match(line.text) && at_level
+        });
+        let Some(line) = found.filter(|line| !whole.had(line.text)) else { continue };
+        let weak = indent(line.text) > level;
+        if body().filter(real).any(|after| after.number > line.number && indent(after.text) > block.indent) {
+            let evidence = format!("returns before the assertions of {}", block.name);
+            findings.add_graded(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence, weak);
+        }
+    }
+}
+
+/// Reports a branch that never runs in a test that was there before.
+fn dead_branches(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    pattern!(
+        NEVER,
+        r"\b(?:if|while|unless\s+not)\s*\(?\s*(?:false|False|0|nil|None|!true|not\s+True)\s*\)?\s*(?:[:{;]|&&|then\b|$)|\[0?:0\]|\.slice\(0,\s*0\)|\.take\(0\)"
+    );
+    let never = |line: &&TestLine<'_>| {
+        line.change == LineChange::Added && NEVER.is_match(line.text) && !tests.language.is_comment(line.text)
+    };
+    for line in tests.lines.iter().filter(never).filter(|line| tests.existing(line).is_some() && !whole.had(line.text))
+    {
+        let evidence = format!("never runs: {}", line.text.trim());
+        findings.add(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence);
+    }
+}
+
+/// Whether an exit ends the run of the tests: not the program of a new test.
+fn ends_run(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
+    let at_top = indent(line.text) == 0;
+    let quoted = matches!(line.text.trim_start().as_bytes().first(), Some(b'"' | b'\'' | b'`'));
+    if tests.language == Language::Shell {
+        return !tests.file.is_new() && (at_top || line.text.contains("trap")) && !tests.is_in_new_test(line);
+    }
+    let moved_in = tests.is_in_new_test(line) || line.owner_is_new;
+    !quoted && (!tests.file.is_new() || at_top) && !moved_in || is_hook(tests, line)
+}
+
+/// Whether a line belongs to a function that the runner calls by its name.
+fn is_hook(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
+    tests.file.path().ends_with("conftest.py") && line.text.contains("_exit")
+}
+
+/// Whether a line catches failures of a test that was there before, and drops them.
+fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool) -> bool {
+    let line = &tests.lines[at];
+    if !tests.language.swallows(line.text) || tests.file.is_new() {
+        return false;
+    }
+    if tests.language == Language::Shell {
+        let text = line.text.trim_start();
+        let counts = text.contains("|| echo");
+        return !script && !counts && !prepares(text) && !tests.is_in_new_test(line);
+    }
+    let Some(block) = tests.existing(line) else { return false };
+    let follows = || tests.lines[at + 1..].iter().filter(|line| line.change != LineChange::Removed);
+    let body = follows().find(|line| !line.text.trim().is_empty() && !tests.language.is_comment(line.text));
+    let is_empty = |line: &TestLine<'_>| {
+        let text = line.text.trim();
+        EMPTY_BODY.is_match(text) || text.starts_with('}') || text == "end"
+    };
+    // What is caught holds an assertion, or held one before.
+    let guards = block.lines.iter().any(|index| {
+        let line = &tests.lines[*index];
+        line.change != LineChange::Removed && *index < at + 4 && tests.language.asserts(line.text)
+    });
+    let held = block.other.is_some_and(|old| tests.old[old].assertions > 0);
+    (CLOSED_AT_ONCE.is_match(line.text) || body.is_none_or(is_empty)) && (guards || held || block.assertions == 0)
+}
+
+/// Whether a shell command prepares or cleans up, so that its failure says nothing about the program.
+pub(super) fn prepares(command: &str) -> bool {
+    pattern!(
+        PREPARES,
+        r#"^\s*[({]?\s*(?:sudo|rm|kill\w*|mkdir|umount|mount|wait|docker|git|apt\S*|brew|cp|mv|gpgconf|popd|pushd|cd|test_when_finished|trap\s+["']rm)\b|=["']?\$\(|^\s*test\s+-[nz]\s.*\|\|\s*(?:return|exit)"#
+    );
+    PREPARES.is_match(command)
+}
+
+/// Reports a mock of the code that the test is about.
+fn replaced(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
+    let path = tests.file.path();
+    let text = line.text;
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let subject = file.split('.').next().unwrap_or(file).to_lowercase();
+    let subject = ["test_", "_test", "test", "_spec", "spec"]
+        .iter()
+        .find_map(|part| subject.strip_prefix(part).or_else(|| subject.strip_suffix(part)))
+        .unwrap_or(&subject)
+        .to_owned();
+    let group = |pattern: &Regex| {
+        let found = pattern.captures(text)?;
+        found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned())
+    };
+    let module = group(&MODULE_MOCK).filter(|module| module.starts_with('.')).is_some_and(|module| {
+        let name = module.rsplit('/').next().unwrap_or_default().to_lowercase();
+        name.split('.').next() == Some(subject.as_str())
+    });
+    let existing = tests.existing(line);
+    let class =
+        existing.is_some() && group(&CLASS_MOCK).is_some_and(|name| name.to_lowercase() == subject.replace('_', ""));
+    let function = existing
+        .zip(tests.language.mocked(text))
+        .is_some_and(|(block, name)| asserts_result_of(tests, block, &name) && !was_mocked(tests, block, &name));
+    let shim = file == "conftest.py" && SYS_MODULES.is_match(text);
+    let shell = tests.language == Language::Shell
+        && line.text.contains("() {")
+        && line.text.trim_end().ends_with('}')
+        && indent(text) > 0;
+    if module || class || function || shim || shell {
+        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+    }
+}
+
+/// Whether an assertion that was there before is about what `function` returns.
+fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
+    let call = format!("{function}(");
+    let old = |line: &TestLine<'_>| line.change == LineChange::Context && tests.language.asserts(line.text);
+    let calls = |text: &str| {
+        let is_name = |at: usize| text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        text.match_indices(&call).any(|(at, _)| !is_name(at))
+    };
+    block.lines.iter().map(|at| &tests.lines[*at]).any(|line| old(line) && calls(line.text))
+}
+
+/// Whether a removed line of a test replaced the same function.
+fn was_mocked(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
+    let before = block.other.map(|old| &tests.old[old].lines);
+    before
+        .into_iter()
+        .flatten()
+        .map(|at| &tests.lines[*at])
+        .any(|line| line.change == LineChange::Removed && tests.language.mocked(line.text).as_deref() == Some(function))
+}
+
+/// Reports parts of runners that no longer fail: exit codes and settings that went, calls of tests that are left out.
+fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    pattern!(
+        FAILS,
+        r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\breturn\s+(?:RUN_ALL_TESTS\(\)|\w*(?i:fail|err|status|result)\w*)"
+    );
+    pattern!(
+        SUCCEEDS,
+        r"^\s*(?:exit|return)\s+0\s*;?$|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*0\s*\)|^\s*(?:exit|return)\s*$"
+    );
+    pattern!(STRICT, r"^\s*set\s+-\w*e\w*\b|^\s*set\s+-o\s+(?:errexit|pipefail)");
+    pattern!(
+        TEST_CALL,
+        r"^\s*(?:[\w./-]*(?:test|spec|check)[\w./-]*\s*(?:\(\s*\))?\s*;?|(?:pytest|cargo|npm|go|make|bats|prove|phpunit|sh|bash)\s.*(?:test|check|spec).*)\s*$"
+    );
+    pattern!(
+        REGISTERED,
+        r"^\s*(?:\w*unit_test\w*|RUN_TEST|tcase_add_test|suite_add_tcase|UNIT_TEST|TEST_ENTRY|TEST_DECLARE|MU_RUN_TEST|CU_add_test|g_test_add_func)\s*\("
+    );
+    pattern!(LOOP, r"^\s*for\s+\w+\s+in\s.*(?:test|spec|check)");
+    pattern!(NO_ASSERTS, r"^\s*#\s*define\s+(?:NDEBUG|assert\s*\()");
+    let path = tests.file.path();
+    let shell = tests.language == Language::Shell;
+    for group in tests
+        .lines
+        .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
+    {
+        let of = |change| group.iter().filter(move |line| line.change == change);
+        let first_added = |pattern: &Regex| of(LineChange::Added).find(|line| pattern.is_match(line.text));
+        for old in of(LineChange::Removed).filter(|line| !whole.has(line.text)) {
+            let lost_exit =
+                FAILS.is_match(old.text) && (shell || tests.language == Language::Cpp || old.text.contains("os.Exit"));
+            if lost_exit && let Some(new) = first_added(&SUCCEEDS) {
+                let kind = if new.text.contains("return 0") && shell {
+                    TamperKind::FailureIgnored
+                } else {
+                    TamperKind::EarlyExit
+                };
+                findings.add(path, Some(new.number), kind, &format!("{} -> {}", old.text.trim(), new.text.trim()));
+            }
+            let strict = shell && STRICT.is_match(old.text) && first_added(&STRICT).is_none();
+            if strict {
+                findings.add(
+                    path,
+                    Some(old.number),
+                    TamperKind::FailureIgnored,
+                    &format!("removed: {}", old.text.trim()),
+                );
+            }
+            let registered = tests.language == Language::Cpp && REGISTERED.is_match(old.text) && !whole.has(old.text);
+            if registered && first_added(&REGISTERED).is_none() {
+                let evidence = format!("no longer registered: {}", old.text.trim());
+                findings.add(path, Some(old.number), TamperKind::TestDeleted, &evidence);
+            }
+            let fewer = shell && LOOP.is_match(old.text) && old.text.contains('*');
+            if fewer && let Some(new) = first_added(&LOOP).filter(|new| !new.text.contains('*')) {
+                let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+                findings.add(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence);
+            }
+            let plain = shell && old.old.is_none()
+                || tests.language == Language::Cpp && old.old.is_none() && old.text.contains("();");
+            let replaced = of(LineChange::Added).next().is_some();
+            if plain && !replaced && !tests.language.asserts(old.text) && TEST_CALL.is_match(old.text) {
+                let kind = if shell { TamperKind::CheckConfigEdited } else { TamperKind::TestDeleted };
+                findings.add(path, Some(old.number), kind, &format!("no longer called: {}", old.text.trim()));
+            }
+        }
+        if tests.language == Language::Cpp
+            && !tests.file.is_new()
+            && let Some(new) = first_added(&NO_ASSERTS)
+        {
+            findings.add(
+                path,
+                Some(new.number),
+                TamperKind::AssertionRemoved,
+                &format!("switches assertions off: {}", new.text.trim()),
+            );
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Honest changes of tests of public projects, which must not be called tampering.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::process::Command;
+
+use ralph_bot::domain::model::task::TamperFinding;
+use ralph_bot::domain::trust::tamper::{self, TamperContext};
+
+/// Releases and files, as the script `fetch` beside it reads them.
+const HONEST: &str = include_str!("../fixtures/tampering/honest.tsv");
+/// Maximum share of honest changes with a blocking finding, in percent.
+const MAX_CALLED: usize = 2;
+
+/// Changes of one language: all, with a blocking finding, with any.
+#[derive(Default)]
+struct HonestCount {
+    changes: usize,
+    blocking: usize,
+    any: usize,
+}
+
+/// G17. Fetches some two hundred pairs of releases, so it runs only where the variable asks for it.
+#[test]
+fn honest_changes_are_not_called_tampering() {
+    let Some(folder) = std::env::var_os("RALPH_TEST_HONEST") else {
+        skipped_tests::skip_in_ci_as_well(
+            "set RALPH_TEST_HONEST to a folder: it fetches releases from four registries",
+        );
+        return;
+    };
+    let folder = Path::new(&folder);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let fetched = Command::new(root.join("tests/fixtures/tampering/fetch")).arg(folder).status();
+    assert!(fetched.expect("python3 is installed").success(), "some releases could not be fetched");
+    let mut scanned: HashMap<String, Vec<TamperFinding>> = HashMap::new();
+    let mut counts: BTreeMap<&str, HonestCount> = BTreeMap::new();
+    let mut called = Vec::new();
+    for row in HONEST.lines().filter(|row| !row.starts_with('#')) {
+        let fields: Vec<&str> = row.split('\t').collect();
+        let (pair, path) = (fields[..4].join("-").replace('/', "_"), fields[5]);
+        let findings = scanned.entry(pair.clone()).or_insert_with(|| {
+            let diff = std::fs::read(folder.join(format!("{pair}.diff"))).expect("the pair was fetched");
+            tamper::scan(&String::from_utf8_lossy(&diff), &TamperContext::default())
+        });
+        let mine: Vec<&TamperFinding> = findings.iter().filter(|finding| finding.path == path).collect();
+        let blocking = mine.iter().any(|finding| finding.blocks());
+        let count = counts.entry(language(path)).or_default();
+        count.changes += 1;
+        count.any += usize::from(!mine.is_empty());
+        count.blocking += usize::from(blocking);
+        if blocking {
+            called.push(format!("{pair} {path}: {mine:?}"));
+        }
+    }
+    let total = counts.values().fold(HonestCount::default(), |sum, count| HonestCount {
+        changes: sum.changes + count.changes,
+        blocking: sum.blocking + count.blocking,
+        any: sum.any + count.any,
+    });
+    let mut table = String::from("| language | honest changes | blocking | any finding |\n|---|---|---|---|\n");
+    for (language, count) in counts.iter().chain([(&"all", &total)]) {
+        table += &format!("| {language} | {} | {} | {} |\n", count.changes, count.blocking, count.any);
+    }
+    let page = std::fs::read_to_string(root.join("docs/tampering.md")).expect("the page is there");
+    assert!(page.contains(&table), "docs/tampering.md is out of date; its table is now:\n{table}\n{called:#?}");
+    assert!(total.changes >= 300);
+    assert!(total.blocking * 100 <= total.changes * MAX_CALLED, "{called:#?}");
+}
+
+fn language(path: &str) -> &'static str {
+    match path.rsplit('.').next().unwrap_or_default() {
+        "py" => "Python",
+        "rs" => "Rust",
+        "go" => "Go",
+        "rb" => "Ruby",
+        "sh" | "bats" => "shell",
+        "c" | "h" | "cc" | "cpp" | "hpp" => "C, C++",
+        "java" | "kt" => "Java",
+        "php" | "phpt" => "PHP",
+        _ => "JavaScript, TypeScript",
+    }
+}
