@@ -201,8 +201,7 @@ fn shadowed(tests: &TestFile<'_>, findings: &mut Findings) {
     }
     let mut seen: HashMap<(usize, &str), usize> = HashMap::new();
     let mut last_class = 0;
-    let mut blocks =
-        tests.new.iter().filter(|block| block.header.is_some() || !block.lines.is_empty()).peekable();
+    let mut blocks = tests.new.iter().filter(|block| block.header.is_some() || !block.lines.is_empty()).peekable();
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change != LineChange::Removed) {
         let text = line.text.trim_start();
         if text.starts_with("class ") || text.starts_with("describe") || text.starts_with("context") {
