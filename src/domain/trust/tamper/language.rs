@@ -210,7 +210,7 @@ impl Language {
         is_assertion && !self.is_comment(line) && !self.holds_always(line)
     }
 
-    /// What an assertion demands.
+    /// Rank of what an assertion demands.
     pub fn demand(self, line: &str) -> Demand {
         if self.holds_always(line) {
             Demand::Nothing

@@ -219,7 +219,7 @@ fn is_row(line: &str) -> bool {
     ROW.is_match(line) || TEXT_ROW.is_match(line)
 }
 
-/// What an assertion demands; `None` for other lines.
+/// Rank of what an assertion demands; `None` for other lines.
 fn demand_of(language: Language, line: &str) -> Option<Demand> {
     let demand = language.demand(line);
     let counts = language.asserts(line) || matches!(demand, Demand::Little | Demand::Exact);
