@@ -15,6 +15,7 @@ mod people;
 #[cfg(test)]
 pub(crate) mod samples;
 mod schedule;
+mod stopping;
 mod test_guard;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ pub use channel_notices::notices;
 
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{CommentRef, Loop, LoopInput, LoopPull, LoopStart, LoopState, LoopStep, PULL_CLOSED};
+use crate::domain::loops::{CommentRef, Loop, LoopInput, LoopPull, LoopStart, LoopState, LoopStep, LoopStopReason, PULL_CLOSED};
 use crate::domain::model::ids::{Number, Timestamp};
 use crate::domain::report;
 use crate::domain::report::view::View;
@@ -99,7 +100,12 @@ impl StepContext {
             LoopInput::Command { by, command, comment } => commands::apply(self, by, command, comment),
             LoopInput::RunLabelRemoved { by } => people::label_removed(self, by.as_ref()),
             LoopInput::RunLabelAdded { by } => people::label_added(self, by),
-            LoopInput::IssueEnded { how } => self.end(LoopState::Closed, &format!("the issue was {how}")),
+            LoopInput::IssueEnded { how } => {
+                self.stop_at_best(LoopStopReason::Ended {
+                    state: LoopState::Closed,
+                    why: format!("the issue was {how}"),
+                });
+            }
             LoopInput::PullOpened { number, url } => {
                 self.next.pull = Some(LoopPull { number, url });
                 self.effects.push(Effect::Status { fresh: false });
@@ -116,6 +122,10 @@ impl StepContext {
                 if !matches!(self.next.state, LoopState::Running | LoopState::Queued | LoopState::Waiting) =>
             {
                 self.because("authority was lost where nothing runs");
+            }
+            // Whoever lost the permission, the loop stops.
+            LoopInput::AuthorityLost { who } if self.next.halting.is_some() => {
+                self.halt_without(&format!("{who} may not give commands here any more"));
             }
             LoopInput::AuthorityLost { who } => {
                 self.stop(LoopState::Paused, &format!("{who} may not give commands here any more"));
@@ -265,9 +275,7 @@ impl StepContext {
 
     /// Ends at a limit, with the best there is.
     fn reach_limit(&mut self, which: &str, why: &str) {
-        if !judge::restore_at_limit(self, which, why) {
-            self.end_at_limit(which, why);
-        }
+        self.stop_at_best(LoopStopReason::Limit { which: which.to_owned(), why: why.to_owned() });
     }
 
     fn end_at_limit(&mut self, which: &str, why: &str) {
@@ -286,9 +294,7 @@ impl StepContext {
 
     /// Gives up until a person has mended something.
     fn fail(&mut self, why: &str, advice: &str) {
-        self.stop(LoopState::Failed, why);
-        self.close_open_iteration(why);
-        self.escalate("failed", advice);
+        self.stop_at_best(LoopStopReason::Failed { why: why.to_owned(), advice: advice.to_owned() });
     }
 
     /// An iteration that was cut off is closed with what is known of it. Where nothing of it was recorded, its guidance

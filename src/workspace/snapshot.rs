@@ -209,6 +209,17 @@ impl Workspaces {
         copied.map(drop)
     }
 
+    /// Keeps `head`, with uncommitted files of the tree on top, reachable at `refs/ralph/keep/<loop>/undone-<commit>`;
+    /// returns that name.
+    pub async fn keep(&self, loop_id: &LoopId, repo: &RepoRef, head: &Sha) -> Result<String, WorkspaceError> {
+        let kept = self.salvage(loop_id, repo).await?.unwrap_or_else(|| head.clone());
+        let mirror = self.layout.mirror(repo);
+        let guard = self.locks.repository(&mirror).await?;
+        let name = format!("refs/ralph/keep/{}/undone-{}", loop_name(loop_id), kept.short());
+        self.update_refs(&guard, &mirror, &[RefChange::Set(name.clone(), kept)]).await?;
+        Ok(name)
+    }
+
     /// Updates the private index from the files; returns the files that are too large.
     async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
         if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {

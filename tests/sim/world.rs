@@ -318,7 +318,7 @@ impl SimWorld {
                 // Not by the ticket: with faults there are more of them.
                 let what = format!("{}/back/{iteration}/{head}", current.id);
                 let commit = Some(self.record(&what, vec![head], tree, clean));
-                LoopInput::Restored { ticket: *ticket, commit }
+                LoopInput::Restored { ticket: *ticket, commit, retained_as: None }
             }
             Effect::Merge { ticket, other } => {
                 let theirs = other.clone().map(|seen| self.branches.get(&current.branch).cloned().unwrap_or(seen));

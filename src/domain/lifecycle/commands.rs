@@ -3,7 +3,7 @@
 use super::{StepContext, judge};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::command::{CommandRecord, CommandTarget, LoopCommand};
-use crate::domain::loops::{CommentRef, Loop, LoopState};
+use crate::domain::loops::{CommentRef, Loop, LoopState, LoopStopReason};
 use crate::domain::model::ids::{Timestamp, User};
 use crate::domain::report;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
@@ -74,12 +74,11 @@ impl CommandTarget for CommandStep<'_> {
     }
 
     fn pause(&mut self, reason: &str) {
-        self.turn.stop(LoopState::Paused, reason);
-        self.turn.close_open_iteration(reason);
+        self.turn.pause_at_best(reason);
     }
 
     fn abort(&mut self, reason: &str) {
-        self.turn.end(LoopState::Aborted, reason);
+        self.turn.stop_at_best(LoopStopReason::Ended { state: LoopState::Aborted, why: reason.to_owned() });
     }
 
     fn reset_supervision(&mut self) {

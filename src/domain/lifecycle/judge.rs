@@ -4,12 +4,11 @@
 //! no effect that follows can run an agent.
 
 use super::StepContext;
-use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BranchFinding, Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, LoopStopReason,
-    NextRunPlan, StopAfterRestore, error_signature,
+    BranchFinding, Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStopReason,
+    NextRunPlan, error_signature,
 };
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::{CheckFact, Record};
@@ -359,16 +358,16 @@ pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: 
     }
     match review.decision() {
         oversight::OversightDecision::Abort => {
-            abort(turn, &reason(review));
+            turn.stop_at_best(LoopStopReason::Aborted { why: reason(review) });
             JudgementOutcome::Stopped
         }
         oversight::OversightDecision::Pause if !at_limit => {
             let best = verdict.restore.and_then(|iteration| Some((iteration, turn.next.commit_of(iteration)?)));
             match best {
                 Some((iteration, to)) if turn.next.head.as_ref() != Some(&to) => {
-                    restore(turn, iteration, to, LoopStopReason::Held)
+                    turn.put_best_back(iteration, to, LoopStopReason::Held);
                 }
-                _ => pause(turn),
+                _ => turn.stop_at_best(LoopStopReason::Held),
             }
             JudgementOutcome::Stopped
         }
@@ -412,42 +411,8 @@ fn reason(review: &SupervisionReview) -> String {
     }
 }
 
-/// Puts the files of the best iteration back before the loop stops.
-fn restore(turn: &mut StepContext, iteration: u32, to: Sha, then: LoopStopReason) {
-    turn.because(format!("the state of iteration {iteration} is put back"));
-    turn.next.halting = Some(StopAfterRestore { iteration, then });
-    turn.work(LoopStep::Restore, |ticket| Effect::Restore { ticket, iteration, to });
-}
-
-/// Puts the best iteration back before a limit ends the work, where that is not the last one; whether it does.
-pub(super) fn restore_at_limit(turn: &mut StepContext, which: &str, why: &str) -> bool {
-    if turn.next.state != LoopState::Running || turn.next.halting.is_some() {
-        return false;
-    }
-    let best = best_state(&turn.next).filter(|best| turn.next.head.as_ref() != Some(&best.commit));
-    let Some(SelectedState { iteration, commit: to, .. }) = best else { return false };
-    turn.drop_work();
-    turn.close_open_iteration(why);
-    restore(turn, iteration, to, LoopStopReason::Limit { which: which.to_owned(), why: why.to_owned() });
-    true
-}
-
-/// The best iteration is back and pushed, or could not be: the loop stops.
-pub(super) fn halt(turn: &mut StepContext) {
-    match turn.next.halting.take().map(|halting| halting.then) {
-        Some(LoopStopReason::Limit { which, why }) => {
-            let why = match turn.next.current().and_then(|last| last.restored_to) {
-                Some(best) => format!("{why}; the files of iteration {best}, the best one, were put back"),
-                None => why,
-            };
-            turn.end_at_limit(&which, &why);
-        }
-        Some(LoopStopReason::Held) | None => pause(turn),
-    }
-}
-
-/// Stops the loop for the reason that the last judgement gives, and asks people.
-pub(super) fn pause(turn: &mut StepContext) {
+/// Stops the loop for the reason that the last judgement gives, and asks people. `restored` says what was put back.
+pub(super) fn pause(turn: &mut StepContext, restored: &str) {
     let found = turn
         .next
         .judged()
@@ -457,7 +422,7 @@ pub(super) fn pause(turn: &mut StepContext) {
     let escalates = turn.next.policy.supervision().oversight.auto_escalate;
     let Some(found) = found else {
         let why = turn.next.judged().and_then(|judged| judged.stops.clone()).unwrap_or_default();
-        turn.stop(LoopState::Paused, &why);
+        turn.stop(LoopState::Paused, &format!("{why}{restored}"));
         let (cause, advice) = ("no_way_forward", "give guidance with `/ralph resume`, or end it with `/ralph abort`");
         if escalates {
             return turn.escalate(cause, advice);
@@ -465,7 +430,7 @@ pub(super) fn pause(turn: &mut StepContext) {
         let view = report::escalation(&turn.next, cause, advice);
         return turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     };
-    let why = format!("{}: {}", found.kind.title(), found.evidence);
+    let why = format!("{}: {}{restored}", found.kind.title(), found.evidence);
     turn.stop(LoopState::Paused, &why);
     let view = report::intervention(&turn.next, &found, view::EscalationSeverity::Critical);
     if escalates {
@@ -476,7 +441,7 @@ pub(super) fn pause(turn: &mut StepContext) {
 }
 
 /// Ends the loop; its work is saved.
-fn abort(turn: &mut StepContext, why: &str) {
+pub(super) fn abort(turn: &mut StepContext, why: &str) {
     turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     turn.end(LoopState::Aborted, why);
     if !turn.next.policy.supervision().oversight.auto_escalate {
@@ -500,9 +465,8 @@ fn abort(turn: &mut StepContext, why: &str) {
 
 /// The best iteration could not be put back.
 pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
-    if matches!(&turn.next.halting, Some(StopAfterRestore { then: LoopStopReason::Limit { .. }, .. })) {
-        turn.because(format!("the best iteration could not be put back: {why}"));
-        return halt(turn);
+    if turn.next.halting.as_ref().is_some_and(|halting| halting.then != LoopStopReason::Held) {
+        return turn.halt_without(why);
     }
     let settings = turn.next.policy.supervision();
     let number = turn.next.current().map_or(0, |current| current.number);

@@ -1,14 +1,14 @@
 //! Begins iterations: limits and pauses first, then a merge that is due, then the agent.
 
-use super::{StepContext, hooks, judge};
+use super::{StepContext, hooks};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Guidance, Iteration, LoopState, LoopStep, MergeWith, named_paths};
+use crate::domain::loops::{Guidance, Iteration, LoopStep, MergeWith, named_paths};
 use crate::domain::model::hook::HookEvent;
 
 /// Begins the next iteration, unless a pause, a limit or a merge comes first.
 pub(super) fn next_iteration(turn: &mut StepContext) {
     if let Some(why) = turn.next.pause_wanted.take() {
-        return turn.go(LoopState::Paused, &why);
+        return turn.pause_at_best(&why);
     }
     let limits = turn.next.limits;
     match turn.next.exhausted_limit(turn.now) {
@@ -37,7 +37,7 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
 pub(super) fn begin_iteration(turn: &mut StepContext) {
     // The overseer's word holds until a person takes it back, whatever came in between.
     if turn.next.halting.is_some() || turn.next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
-        return judge::halt(turn);
+        return turn.halt();
     }
     let guidance = std::mem::take(&mut turn.next.guidance);
     if open_iteration(turn, guidance).is_some() {

@@ -106,8 +106,7 @@ pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
                 Some(by) => format!("{} removed the label", by.login),
                 None => "the label was removed".to_owned(),
             };
-            turn.stop(LoopState::Paused, &why);
-            turn.close_open_iteration(&why);
+            turn.pause_at_best(&why);
         }
         state => turn.because(format!("the label was removed while the loop is {}", state.words())),
     }

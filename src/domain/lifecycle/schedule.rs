@@ -5,7 +5,7 @@ use super::StepContext;
 use super::waits::give_back;
 use crate::domain::checks::criteria::{TaskType, task_type};
 use crate::domain::knowledge::intelligence::usual;
-use crate::domain::loops::{Loop, LoopState, WaitReason};
+use crate::domain::loops::{Loop, LoopState, LoopStopReason, WaitReason};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::rules::{Firing, Look, RuleFacts, Schedule, ScheduleState, ScheduledAction};
 
@@ -128,12 +128,11 @@ fn act(turn: &mut StepContext, firing: Firing, backend: &str) -> bool {
     let why = format!("{} (by the schedule: {})", firing.reason, firing.trigger);
     match firing.action {
         ScheduledAction::Pause => {
-            turn.stop(LoopState::Paused, &why);
-            turn.escalate("schedule", "a rule of the service's schedule paused it; `/ralph resume` goes on");
+            turn.pause_and_ask(&why, "schedule", "a rule of the service's schedule paused it; `/ralph resume` goes on");
             return true;
         }
         ScheduledAction::Abort => {
-            turn.end(LoopState::Aborted, &why);
+            turn.stop_at_best(LoopStopReason::Ended { state: LoopState::Aborted, why });
             return true;
         }
         ScheduledAction::Escalate => {

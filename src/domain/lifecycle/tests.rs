@@ -2,6 +2,7 @@
 
 mod hooks;
 mod judge;
+mod stopping;
 mod test_guard;
 mod waits;
 
@@ -883,7 +884,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                     set_aside: Vec::new(),
                 }),
             },
-            LoopStep::Restore => LoopInput::Restored { ticket, commit: flag.then_some(new) },
+            LoopStep::Restore => LoopInput::Restored { ticket, commit: flag.then_some(new), retained_as: None },
             LoopStep::Push => LoopInput::Pushed { ticket, commit },
             LoopStep::Merge => LoopInput::Merged {
                 ticket,

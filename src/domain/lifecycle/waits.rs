@@ -30,7 +30,7 @@ pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>,
 pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &str) {
     give_back(turn);
     if let Some(why) = turn.next.pause_wanted.take() {
-        return turn.stop(LoopState::Paused, &why);
+        return turn.pause_at_best(&why);
     }
     let known = turn.next.wait.filter(|wait| wait.on == on);
     let mut wait = known.unwrap_or(LoopWait { on, since: turn.now, told: false });

@@ -57,7 +57,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::AgentEnded { run, .. } => agent_ended(turn, *run),
         LoopInput::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
         LoopInput::Committed { change, .. } => committed(turn, *change),
-        LoopInput::Restored { commit, .. } => restored(turn, commit),
+        LoopInput::Restored { commit, retained_as, .. } => restored(turn, commit, retained_as),
         LoopInput::Pushed { .. } => pushed(turn),
         LoopInput::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
         LoopInput::Merged { other, conflicts, up_to_date, base, .. } => {
@@ -66,6 +66,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::WorkFailed { reason, .. } if turn.next.step == LoopStep::Restore => {
             judge::restore_failed(turn, &reason)
         }
+        LoopInput::WorkFailed { reason, .. } if turn.next.halting.is_some() => turn.halt_without(&reason),
         LoopInput::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
         LoopInput::PutOff { until, .. } => turn.stop_clock(until),
         LoopInput::HooksAnswered { event, objection, .. } => hooks_answered(turn, event, objection),
@@ -288,12 +289,10 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         // Nothing of it is kept: the next run begins where this one did, with the same guidance.
         (current.commit, current.tree) = (None, None);
         turn.next.session = None;
-        turn.stop(LoopState::Paused, &blocked);
-        turn.close_open_iteration(&blocked);
         let text = format!("The last change was not taken: {blocked}. Do the task without that.");
         tell_next_run(turn, text);
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
-        return turn.escalate("blocked_change", advice);
+        return turn.pause_and_ask(&blocked, "blocked_change", advice);
     }
     current.branch_stat = change.branch_stat;
     current.merged = merging && change.commit.is_some();
@@ -340,20 +339,22 @@ fn tell_next_run(turn: &mut StepContext, text: String) {
 }
 
 /// The best iteration's files are back: the forge gets them before the loop pauses.
-fn restored(turn: &mut StepContext, commit: Option<Sha>) {
-    let best = turn.next.halting.as_ref().map(|halting| halting.iteration);
+fn restored(turn: &mut StepContext, commit: Option<Sha>, retained_as: Option<String>) {
     turn.next.session = None;
-    if let Some(current) = turn.next.current_mut() {
-        current.restored_to = best;
+    let Some(halting) = turn.next.halting.as_mut() else { return turn.halt() };
+    (halting.restored, halting.retained_as) = (true, retained_as);
+    let best = halting.iteration;
+    if let Some(newest) = turn.next.iterations.iter_mut().rev().find(|iteration| !iteration.discarded) {
+        newest.restored_to = Some(best);
     }
-    let Some(commit) = commit.or_else(|| turn.next.head.clone()) else { return judge::halt(turn) };
+    let Some(commit) = commit.or_else(|| turn.next.head.clone()) else { return turn.halt() };
     turn.next.head = Some(commit.clone());
     turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
 }
 
 fn pushed(turn: &mut StepContext) {
     if turn.next.halting.is_some() {
-        return judge::halt(turn);
+        return turn.halt();
     }
     if turn.next.pull.is_none() {
         turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
@@ -371,6 +372,13 @@ fn run_checks(turn: &mut StepContext) {
 /// Somebody else moved our branch: their work is never overwritten; it is merged once a person says so.
 fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
     turn.close_open_iteration(reason);
+    if turn.next.halting.is_some() {
+        if let Some(theirs) = remote.filter(|remote| turn.next.pushed.as_ref() != Some(remote)) {
+            turn.next.merge_wanted = Some(MergeWith::Pushed(theirs.clone()));
+            turn.next.pushed = Some(theirs);
+        }
+        return turn.halt_without(reason);
+    }
     match remote {
         Some(remote) if turn.next.pushed.as_ref() == Some(&remote) => refused_push(turn, reason),
         Some(remote) => {

@@ -220,6 +220,12 @@ pub struct StopAfterRestore {
     pub iteration: u32,
     /// Reason to stop.
     pub then: LoopStopReason,
+    /// Whether the files were restored.
+    #[serde(default)]
+    pub restored: bool,
+    /// Ref at which the service keeps the work that the restoration undid.
+    #[serde(default)]
+    pub retained_as: Option<String>,
 }
 
 /// Reason to stop a loop after its best iteration is restored.
@@ -235,6 +241,48 @@ pub enum LoopStopReason {
         /// Explanation, one sentence.
         why: String,
     },
+    /// It pauses.
+    Paused {
+        /// Explanation, one sentence.
+        why: String,
+        /// Cause of the escalation; `None` if nobody has to be asked.
+        cause: Option<String>,
+        /// Advice for the people who are asked.
+        advice: String,
+    },
+    /// The service could not continue.
+    Failed {
+        /// Explanation, one sentence.
+        why: String,
+        /// Advice for the people who are asked.
+        advice: String,
+    },
+    /// The overseer ended it.
+    Aborted {
+        /// Explanation, one sentence.
+        why: String,
+    },
+    /// A person or a rule ended it.
+    Ended {
+        /// State at the end.
+        state: LoopState,
+        /// Explanation, one sentence.
+        why: String,
+    },
+}
+
+impl LoopStopReason {
+    /// Returns the explanation, one sentence; the overseer's is with its judgement.
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Held => "the overseer pauses the loop",
+            Self::Limit { why, .. }
+            | Self::Paused { why, .. }
+            | Self::Failed { why, .. }
+            | Self::Aborted { why }
+            | Self::Ended { why, .. } => why,
+        }
+    }
 }
 
 /// Backend and model that a schedule rule or a REDIRECT asked for; stays until the next request.

@@ -108,7 +108,13 @@ pub enum LoopInput {
     /// The work tree was committed.
     Committed { ticket: u64, change: Box<IterationChange> },
     /// The best iteration's files were restored. `commit` is `None` if the tree had them already.
-    Restored { ticket: u64, commit: Option<Sha> },
+    Restored {
+        ticket: u64,
+        commit: Option<Sha>,
+        /// Ref at which the service keeps the work that the restoration undid.
+        #[serde(default)]
+        retained_as: Option<String>,
+    },
     /// The branch was pushed.
     Pushed { ticket: u64, commit: Sha },
     /// The push was rejected: the forge's branch moved, or the account may not push.

@@ -134,6 +134,13 @@ impl Engine {
         let Some(head) = &current.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to go back from".into() });
         };
+        let retained_as = match self.workspaces.keep(&current.id, repo, head).await {
+            Ok(name) => Some(name),
+            Err(error) => {
+                tracing::warn!(loop_id = %current.id, %error, "the work that is undone could not be kept");
+                None
+            }
+        };
         self.workspaces.reset(&current.id, repo, to).await?;
         let what = match iteration {
             0 => "the state before the first iteration".to_owned(),
@@ -152,7 +159,7 @@ impl Engine {
             set_aside: None,
         };
         let info = self.workspaces.commit(request).await?;
-        Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit }))
+        Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit, retained_as }))
     }
 
     async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> String {

@@ -62,10 +62,12 @@ pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
 }
 
 /// Returns the best state of a loop among its iterations that were measured by the current checks and changed
-/// something.
+/// something. Iterations before a merge are left out: their files lack what was merged.
 pub fn best_state(current: &Loop) -> Option<SelectedState> {
+    let merged = current.measured().rev().find(|iteration| iteration.merged).map_or(0, |last| last.number);
     let candidates: Vec<StateCandidate> = current
         .measured()
+        .filter(|iteration| iteration.number >= merged)
         .filter_map(|iteration| {
             let commit = iteration.commit.clone()?;
             let verified = current.verified.as_ref() == Some(&commit);

@@ -354,7 +354,7 @@ fn regression_restores_best_iteration_then_pauses() {
     assert_eq!(stored, run.current);
     let last = run.current.head.clone();
     run.current.session = super::waits::session("s");
-    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)) })
+    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None })
         .is(LoopState::Running, LoopStep::Push);
     assert_eq!(run.current.session, None, "it remembers what is not there any more");
     assert_ne!(run.current.head, last);
@@ -378,7 +378,7 @@ fn limit_publishes_best_iteration() {
         run
     };
     let mut run = at_limit();
-    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)) })
+    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None })
         .is(LoopState::Running, LoopStep::Push);
     run.pushed().is(LoopState::LimitReached, LoopStep::Idle);
     assert_eq!(run.current.why, "all 2 iterations are used; the files of iteration 1, the best one, were put back");
@@ -390,10 +390,14 @@ fn limit_publishes_best_iteration() {
     run.tell(LoopInput::WorkFailed { ticket, reason: "the disk is full".into(), advice: String::new() });
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert_eq!(run.current.why, "all 2 iterations are used");
-    // Nor does the time that runs out meanwhile begin it anew.
+    // Time that runs out meanwhile changes nothing: the best iteration is put back first.
     let mut run = at_limit();
     run.now = run.now.plus_ms(run.current.limits.time_ms + 1);
-    run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::LimitReached, LoopStep::Idle);
+    run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Running, LoopStep::Restore);
+    let retained_as = Some("refs/ralph/keep/r-42/undone-abc".to_owned());
+    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as });
+    run.pushed().is(LoopState::LimitReached, LoopStep::Idle);
+    assert!(run.current.why.ends_with("the later work is kept as `refs/ralph/keep/r-42/undone-abc`"));
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! Stops a loop at its best state: the files of the best iteration are put back before it pauses, reaches a limit,
+//! fails or ends; later work stays reachable.
+
+use super::{StepContext, judge};
+use crate::domain::knowledge::intelligence::{SelectedState, best_state};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{Loop, LoopState, LoopStep, LoopStopReason, StopAfterRestore};
+use crate::domain::model::ids::Sha;
+
+/// Returns the best state if the branch is at a worse one. Work that was not measured counts as worse, unless a person
+/// only pauses the loop.
+fn better_state(next: &Loop, then: &LoopStopReason) -> Option<SelectedState> {
+    let best = best_state(next).filter(|best| next.head.as_ref() != Some(&best.commit))?;
+    let newest = next.retained_iterations().rev().find(|i| i.commit.is_some() || i.restored_to.is_some())?;
+    let is_best = newest.restored_to == Some(best.iteration);
+    let passed = newest.ended_at.is_some() && newest.record.is_none() && newest.checks.all_hold();
+    let unknown = newest.restored_to.is_none() && newest.record.is_none();
+    let goes_on = matches!(then, LoopStopReason::Paused { cause: None, .. });
+    (!is_best && !passed && !(unknown && goes_on)).then_some(best)
+}
+
+/// Rank of a reason: a later one replaces a reason of at most its own rank while the files are put back.
+fn rank(reason: &LoopStopReason) -> u8 {
+    match reason {
+        LoopStopReason::Paused { .. } => 0,
+        LoopStopReason::Held => 1,
+        LoopStopReason::Limit { .. } => 2,
+        LoopStopReason::Failed { .. } => 3,
+        LoopStopReason::Aborted { .. } => 4,
+        LoopStopReason::Ended { .. } => 5,
+    }
+}
+
+impl StepContext {
+    /// Stops the loop for `then`, after putting the best iteration's files back if the branch has worse ones.
+    pub(super) fn stop_at_best(&mut self, then: LoopStopReason) {
+        if self.is_putting_back() {
+            return self.stop_meanwhile(then);
+        }
+        // Before its first start and while it waits for people, a loop has no tree, or stopped at its best already.
+        let has_tree = matches!(self.next.state, LoopState::Running | LoopState::Waiting | LoopState::Queued);
+        let better = if has_tree { better_state(&self.next, &then) } else { None };
+        let Some(SelectedState { iteration, commit, .. }) = better else { return self.finish(then, "") };
+        self.drop_work();
+        let why = then.why().to_owned();
+        self.close_open_iteration(&why);
+        if self.next.state != LoopState::Running {
+            self.go(LoopState::Running, "the best state is put back before the loop stops");
+        }
+        self.put_best_back(iteration, commit, then);
+    }
+
+    /// Whether the files of the best iteration are being put back or pushed.
+    fn is_putting_back(&self) -> bool {
+        let busy = matches!(self.next.step, LoopStep::Restore | LoopStep::Push);
+        self.next.halting.is_some() && self.next.state == LoopState::Running && busy
+    }
+
+    /// Another reason to stop came while the files are put back. A person who ends the loop twice does not wait.
+    fn stop_meanwhile(&mut self, then: LoopStopReason) {
+        let Some(halting) = self.next.halting.as_mut() else { return };
+        let ended = |reason: &LoopStopReason| matches!(reason, LoopStopReason::Ended { .. });
+        if ended(&halting.then) && ended(&then) {
+            self.next.halting = None;
+            return self.finish(then, "");
+        }
+        if rank(&then) >= rank(&halting.then) {
+            halting.then = then;
+        }
+        self.because("the best state is being put back; the loop stops then");
+    }
+
+    /// Puts the files of an iteration back before the loop stops.
+    pub(super) fn put_best_back(&mut self, iteration: u32, to: Sha, then: LoopStopReason) {
+        self.because(format!("the state of iteration {iteration} is put back"));
+        self.next.halting = Some(StopAfterRestore { iteration, then, restored: false, retained_as: None });
+        self.work(LoopStep::Restore, |ticket| Effect::Restore { ticket, iteration, to });
+    }
+
+    /// The best iteration is back and pushed, or could not be: the loop stops.
+    pub(super) fn halt(&mut self) {
+        let Some(halting) = self.next.halting.take() else { return judge::pause(self, "") };
+        let later = halting.retained_as.map_or(String::new(), |name| format!("; the later work is kept as `{name}`"));
+        let words = match halting.restored {
+            true => format!("; the files of iteration {}, the best one, were put back{later}", halting.iteration),
+            false => String::new(),
+        };
+        self.finish(halting.then, &words);
+    }
+
+    /// The files could not be put back or pushed: the loop stops all the same.
+    pub(super) fn halt_without(&mut self, why: &str) {
+        self.because(format!("the best iteration could not be put back: {why}"));
+        self.halt();
+    }
+
+    /// Stops the loop; `words` say what was put back.
+    fn finish(&mut self, then: LoopStopReason, words: &str) {
+        match then {
+            LoopStopReason::Held => judge::pause(self, words),
+            LoopStopReason::Limit { which, why } => self.end_at_limit(&which, &format!("{why}{words}")),
+            LoopStopReason::Paused { why, cause, advice } => {
+                let why = format!("{why}{words}");
+                self.stop(LoopState::Paused, &why);
+                self.close_open_iteration(&why);
+                if !words.is_empty() {
+                    self.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+                }
+                if let Some(cause) = cause {
+                    self.escalate(&cause, &advice);
+                }
+            }
+            LoopStopReason::Failed { why, advice } => {
+                let why = format!("{why}{words}");
+                self.stop(LoopState::Failed, &why);
+                self.close_open_iteration(&why);
+                self.escalate("failed", &advice);
+            }
+            LoopStopReason::Aborted { why } => judge::abort(self, &format!("{why}{words}")),
+            LoopStopReason::Ended { state, why } => self.end(state, &format!("{why}{words}")),
+        }
+    }
+
+    /// Pauses the loop for a reason that nobody has to be asked about.
+    pub(super) fn pause_at_best(&mut self, why: &str) {
+        self.stop_at_best(LoopStopReason::Paused { why: why.to_owned(), cause: None, advice: String::new() });
+    }
+
+    /// Pauses the loop and asks people.
+    pub(super) fn pause_and_ask(&mut self, why: &str, cause: &str, advice: &str) {
+        let (why, cause, advice) = (why.to_owned(), Some(cause.to_owned()), advice.to_owned());
+        self.stop_at_best(LoopStopReason::Paused { why, cause, advice });
+    }
+}

@@ -1,0 +1,180 @@
+//! Stops of every kind leave the branch at its best state.
+
+use super::*;
+use crate::domain::loops::LoopStopReason;
+
+fn abort() -> LoopCommand {
+    LoopCommand::Abort(command::Abort { reason: String::new() })
+}
+
+fn pause_now() -> LoopCommand {
+    LoopCommand::Pause(command::Pause { now: true, reason: String::new() })
+}
+
+/// Two checks, of which so many pass.
+fn checks(held: usize) -> CheckReport {
+    let one = |at: usize| CheckOutcome { name: format!("check {at}"), ..report(at < held).outcomes.remove(0) };
+    CheckReport { outcomes: vec![one(0), one(1)] }
+}
+
+impl LoopRun {
+    /// A loop whose second iteration is worse than its first, in its third iteration.
+    fn worsened() -> Self {
+        let mut run = Self::with(|start| start.policy.limits.iterations = 9);
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(0) });
+        run.measured(1).measured(0).is(LoopState::Running, LoopStep::Agent);
+        run
+    }
+
+    fn measured(&mut self, held: usize) -> &mut Self {
+        self.agent(AgentEnd::Finished).committed(|_| {}).pushed();
+        self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks(held) })
+    }
+
+    fn restored(&mut self) -> &mut Self {
+        self.is(LoopState::Running, LoopStep::Restore);
+        let retained_as = Some("refs/ralph/keep/r-42/undone-1".to_owned());
+        self.tell(LoopInput::Restored { ticket: self.current.ticket, commit: Some(sha(900)), retained_as });
+        self.is(LoopState::Running, LoopStep::Push);
+        self.pushed()
+    }
+}
+
+#[test]
+fn every_stop_puts_best_iteration_back() {
+    type Stop = fn(&mut LoopRun);
+    let stops: [(Stop, LoopState); 7] = [
+        (|run| _ = run.command(pause_now()), LoopState::Paused),
+        (|run| _ = run.command(abort()), LoopState::Aborted),
+        (|run| _ = run.tell(LoopInput::RunLabelRemoved { by: None }), LoopState::Paused),
+        (|run| _ = run.tell(LoopInput::IssueEnded { how: "closed".into() }), LoopState::Closed),
+        (|run| _ = run.agent(AgentEnd::Unavailable { reason: "gone".into() }), LoopState::Failed),
+        (
+            |run| {
+                run.now = run.now.plus_ms(run.current.limits.time_ms);
+                run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline });
+            },
+            LoopState::LimitReached,
+        ),
+        (
+            |run| {
+                run.agent(AgentEnd::Limited { until: None, reason: "quota".into() });
+                run.is(LoopState::Waiting, LoopStep::Idle);
+                run.command(pause_now());
+            },
+            LoopState::Paused,
+        ),
+    ];
+    for (stop, state) in stops {
+        let mut run = LoopRun::worsened();
+        stop(&mut run);
+        run.restored().is(state, LoopStep::Idle);
+        assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "{state:?}");
+        let words = "; the files of iteration 1, the best one, were put back; the later work is kept as `refs/ralph/keep/r-42/undone-1`";
+        assert!(run.current.why.ends_with(words), "{}", run.current.why);
+        assert_eq!((run.current.pushed.clone(), run.current.head.clone()), (Some(sha(900)), Some(sha(900))));
+        assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{state:?}");
+    }
+}
+
+#[test]
+fn pause_after_iteration_puts_best_back() {
+    let mut run = LoopRun::worsened();
+    run.command(LoopCommand::Pause(command::Pause { now: false, reason: "lunch".into() })).measured(0);
+    run.restored().is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.current.why.contains("lunch"), "{}", run.current.why);
+    // The work goes on from the best state, and stopping again restores nothing.
+    run.command(resume()).working().is(LoopState::Running, LoopStep::Agent);
+    run.command(pause_now()).is(LoopState::Paused, LoopStep::Idle);
+}
+
+#[test]
+fn best_or_unmeasured_work_is_left_alone_by_pause() {
+    let mut run = LoopRun::worsened();
+    run.measured(1).command(pause_now()).is(LoopState::Paused, LoopStep::Idle);
+    // A commit whose checks have not run may be better.
+    let mut run = LoopRun::worsened();
+    run.agent(AgentEnd::Finished).committed(|_| {}).pushed().command(pause_now()).is(LoopState::Paused, LoopStep::Idle);
+}
+
+#[test]
+fn later_stop_wins_while_files_are_put_back() {
+    let mut run = LoopRun::worsened();
+    run.command(pause_now()).command(abort()).restored().is(LoopState::Aborted, LoopStep::Idle);
+    let mut run = LoopRun::worsened();
+    run.command(abort()).command(pause_now()).restored().is(LoopState::Aborted, LoopStep::Idle);
+    // Whoever ends it twice does not wait.
+    let mut run = LoopRun::worsened();
+    run.command(abort()).command(abort()).is(LoopState::Aborted, LoopStep::Idle);
+}
+
+#[test]
+fn failed_restoration_stops_all_the_same() {
+    let failed = |ticket| LoopInput::WorkFailed { ticket, reason: "the disk is full".into(), advice: String::new() };
+    let mut run = LoopRun::worsened();
+    run.command(abort());
+    run.tell(failed(run.current.ticket)).is(LoopState::Aborted, LoopStep::Idle);
+    let mut run = LoopRun::worsened();
+    run.command(pause_now());
+    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None });
+    run.tell(failed(run.current.ticket)).is(LoopState::Paused, LoopStep::Idle);
+    let mut run = LoopRun::worsened();
+    run.command(pause_now());
+    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None });
+    run.tell(LoopInput::PushRejected { ticket: run.current.ticket, remote: Some(sha(77)), reason: "moved".into() });
+    run.is(LoopState::Paused, LoopStep::Idle);
+    assert_eq!(run.current.merge_wanted, Some(MergeWith::Pushed(sha(77))), "their work is not overwritten");
+    let mut run = LoopRun::worsened();
+    run.command(abort());
+    run.tell(LoopInput::AuthorityLost { who: "maja".into() }).is(LoopState::Aborted, LoopStep::Idle);
+}
+
+#[test]
+fn iterations_before_a_merge_are_not_put_back() {
+    let mut run = LoopRun::worsened();
+    run.current.iterations[1].merged = true;
+    run.command(pause_now()).is(LoopState::Paused, LoopStep::Idle);
+}
+
+#[test]
+fn stops_stored_before_are_readable() {
+    let old = r#"{"iteration":1,"then":{"limit":{"which":"time","why":"its time is spent"}}}"#;
+    let read: StopAfterRestore = serde_json::from_str(old).expect("readable");
+    assert_eq!((read.then.why(), read.restored), ("its time is spent", false));
+    assert_eq!(serde_json::from_str::<LoopStopReason>("\"held\"").expect("readable"), LoopStopReason::Held);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn no_loop_stops_below_its_best(inputs in prop::collection::vec((any_input(), any::<bool>(), 0usize..3), 1..100)) {
+        let mut run = LoopRun::with(|start| start.policy.limits.iterations = 30);
+        run.working();
+        for (which, flag, held) in inputs {
+            let before = run.current.clone();
+            let ticket = run.current.ticket;
+            let input = match (input_for(&run, which, flag || which > 18), run.current.step) {
+                (LoopInput::Checked { .. }, LoopStep::Check) => LoopInput::Checked { ticket, report: checks(held) },
+                (other, _) => other,
+            };
+            // What could not be put back or pushed is left, and so is what others pushed.
+            let cut_off = matches!(input, LoopInput::WorkFailed { .. } | LoopInput::PushRejected { .. } | LoopInput::AuthorityLost { .. });
+            let discards = matches!(&input, LoopInput::Command { command: LoopCommand::Retry(_) | LoopCommand::Abort(_), .. });
+            run.tell(input);
+            let (now, was) = (&run.current, before.state);
+            let stopped = matches!(now.state, LoopState::Paused | LoopState::LimitReached | LoopState::Failed | LoopState::Aborted);
+            if !stopped || was != LoopState::Running || cut_off || discards || now.merge_wanted.is_some() {
+                continue;
+            }
+            let merged = now.measured().rev().find(|one| one.merged).map_or(0, |one| one.number);
+            let ranked = now.measured().filter(|one| one.number >= merged && one.commit.is_some() && one.record.is_some());
+            let best = ranked.map(|one| one.checks.held()).max();
+            let newest = now.retained_iterations().rev().find(|one| one.commit.is_some() || one.restored_to.is_some());
+            let known = newest.is_some_and(|one| one.record.is_some() && one.number > now.measured_after);
+            if let (Some(best), true, Some(report)) = (best, known, now.latest_checks()) {
+                prop_assert!(report.held() >= best, "{:?} with {} of {best}: {}", now.state, report.held(), now.why);
+            }
+        }
+    }
+}
