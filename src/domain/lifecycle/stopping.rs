@@ -94,8 +94,8 @@ impl StepContext {
         self.halt();
     }
 
-    /// Stops the loop; `words` say what was put back.
-    fn finish(&mut self, then: LoopStopReason, words: &str) {
+    /// Stops the loop at once; `words` say what was put back.
+    pub(super) fn finish(&mut self, then: LoopStopReason, words: &str) {
         match then {
             LoopStopReason::Held => judge::pause(self, words),
             LoopStopReason::Limit { which, why } => self.end_at_limit(&which, &format!("{why}{words}")),

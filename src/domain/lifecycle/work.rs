@@ -12,7 +12,7 @@ use crate::domain::knowledge::{self, intelligence::ClaimSums};
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, CLEAN_MERGE, Guidance, GuidanceSource, IterationChange, Loop, LoopInput, LoopState,
-    LoopStep, MergeInProgress, MergeWith, PreparedTree, TestEvidence, WaitReason,
+    LoopStep, LoopStopReason, MergeInProgress, MergeWith, PreparedTree, TestEvidence, WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Ratio, Sha};
@@ -402,7 +402,9 @@ fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
 }
 
 fn refused_push(turn: &mut StepContext, reason: &str) {
-    turn.fail(&format!("the push was refused: {reason}"), "let the bot push to its branches, then `/ralph resume`");
+    // What is put back could not be pushed either.
+    let why = format!("the push was refused: {reason}");
+    turn.finish(LoopStopReason::Failed { why, advice: "let the bot push to its branches, then `/ralph resume`".into() }, "");
 }
 
 fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date: bool, base: Option<Sha>) {
