@@ -26,7 +26,9 @@ pub use channel_notices::notices;
 
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{CommentRef, Loop, LoopInput, LoopPull, LoopStart, LoopState, LoopStep, LoopStopReason, PULL_CLOSED};
+use crate::domain::loops::{
+    CommentRef, Loop, LoopInput, LoopPull, LoopStart, LoopState, LoopStep, LoopStopReason, PULL_CLOSED,
+};
 use crate::domain::model::ids::{Number, Timestamp};
 use crate::domain::report;
 use crate::domain::report::view::View;

@@ -7,8 +7,8 @@ use super::StepContext;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BranchFinding, Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStopReason,
-    NextRunPlan, error_signature,
+    BranchFinding, Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStopReason, NextRunPlan,
+    error_signature,
 };
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::{CheckFact, Record};

@@ -404,7 +404,10 @@ fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
 fn refused_push(turn: &mut StepContext, reason: &str) {
     // What is put back could not be pushed either.
     let why = format!("the push was refused: {reason}");
-    turn.finish(LoopStopReason::Failed { why, advice: "let the bot push to its branches, then `/ralph resume`".into() }, "");
+    turn.finish(
+        LoopStopReason::Failed { why, advice: "let the bot push to its branches, then `/ralph resume`".into() },
+        "",
+    );
 }
 
 fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date: bool, base: Option<Sha>) {

@@ -1,17 +1,19 @@
 //! Fills the views of a loop from its state.
 
 mod ending;
+mod replies;
 
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder, test_question};
+pub use replies::commands;
 
 use crate::domain::loops::command::TABLE;
 use crate::domain::loops::{Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, ServedBy};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::view::{
-    CheckLine, CommandHint, CommandReply, ConfirmReason, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView,
-    IterationRow, IterationView, Link, NeedsConfirmView, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView,
-    StatusView, View, WaitingView,
+    CheckLine, CommandReply, ConfirmReason, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView, IterationRow,
+    IterationView, Link, NeedsConfirmView, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View,
+    WaitingView,
 };
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::{Floor, Policy};
@@ -61,57 +63,6 @@ pub fn who_may(policy: &Policy) -> String {
         true => floor.into(),
         false => format!("{floor}, and accounts that the operator allowed"),
     }
-}
-
-fn hint(usage: impl Into<String>, what: &str) -> CommandHint {
-    CommandHint { usage: usage.into(), what: what.into() }
-}
-
-/// Returns the commands that are valid in the loop's state.
-pub fn commands(current: &Loop) -> Vec<CommandHint> {
-    let guide = || hint("/ralph guide TEXT", "add guidance for the next iteration");
-    let retry = || hint("/ralph retry", "discard the last iteration and repeat it");
-    let abort = || hint("/ralph abort", "end the loop and keep the branch");
-    match current.state {
-        LoopState::NeedsCriteria => vec![hint("/ralph run --check \"COMMAND\"", "start with this check"), abort()],
-        LoopState::NeedsConfirm => {
-            let short = current.task.hash.get(..8).unwrap_or_default();
-            vec![hint(format!("/ralph run --confirm {short}"), "start with the text as shown"), abort()]
-        }
-        LoopState::Queued | LoopState::Waiting => vec![hint("/ralph pause", "pause the loop"), guide(), abort()],
-        LoopState::Running => vec![guide(), hint("/ralph pause", "pause after this iteration"), abort()],
-        LoopState::Paused if !current.open_findings().is_empty() => vec![
-            hint("/ralph accept-tests", "accept the changes to tests as they are now"),
-            hint("/ralph resume GUIDANCE", "have the agent put them back; guidance is optional"),
-            retry(),
-            abort(),
-        ],
-        LoopState::Paused | LoopState::Failed => {
-            vec![hint("/ralph resume GUIDANCE", "continue; guidance is optional"), retry(), abort()]
-        }
-        LoopState::LimitReached => vec![limit_hint(current), abort()],
-        LoopState::Review => vec![hint("/ralph guide TEXT", "request a change"), abort()],
-        LoopState::Merged | LoopState::Closed | LoopState::Aborted => Vec::new(),
-    }
-}
-
-/// Returns the resume command that raises the limit that was reached.
-fn limit_hint(current: &Loop) -> CommandHint {
-    let (spent, limits) = (&current.spent, &current.limits);
-    let of_money = current.escalated.as_deref() == Some("limit_money");
-    if limits.cost > Money(0) && (of_money || spent.cost >= limits.cost) {
-        let more = limits.cost.plus(limits.cost).usd();
-        return hint(format!("/ralph resume --budget {more:.2}"), "continue with a higher budget");
-    }
-    if spent.iterations >= limits.iterations {
-        let more = limits.iterations.saturating_add(5);
-        return hint(format!("/ralph resume --max-iterations {more}"), "continue with 5 more iterations");
-    }
-    if current.escalated.as_deref() == Some("limit_outlook") {
-        let more = limits.iterations.saturating_add(10);
-        return hint(format!("/ralph resume --max-iterations {more}"), "continue anyway, with 10 more iterations");
-    }
-    hint(format!("/ralph resume --timeout {}m", limits.time_ms / 60_000 + 60), "continue for another hour")
 }
 
 fn known(cost: Money) -> Option<Money> {
@@ -471,7 +422,7 @@ pub fn help(policy: &Policy) -> View {
     let limits = &policy.limits;
     let setting = |name: &str, value: String| HelpSetting { name: name.into(), value };
     View::Help(HelpView {
-        commands: TABLE.iter().map(|row| hint(row.usage, row.help)).collect(),
+        commands: TABLE.iter().map(|row| replies::hint(row.usage, row.help)).collect(),
         settings: vec![
             setting("Maximum iterations", limits.iterations.to_string()),
             setting("Maximum working time", format!("{} min", limits.timeout_s / 60)),

@@ -1,0 +1,57 @@
+//! Commands that are valid in a loop's state.
+
+use crate::domain::loops::{Loop, LoopState};
+use crate::domain::model::ids::Money;
+use crate::domain::report::view::CommandHint;
+
+/// Returns a command with its effect.
+pub(super) fn hint(usage: impl Into<String>, what: &str) -> CommandHint {
+    CommandHint { usage: usage.into(), what: what.into() }
+}
+
+/// Returns the commands that are valid in the loop's state.
+pub fn commands(current: &Loop) -> Vec<CommandHint> {
+    let guide = || hint("/ralph guide TEXT", "add guidance for the next iteration");
+    let retry = || hint("/ralph retry", "discard the last iteration and repeat it");
+    let abort = || hint("/ralph abort", "end the loop and keep the branch");
+    match current.state {
+        LoopState::NeedsCriteria => vec![hint("/ralph run --check \"COMMAND\"", "start with this check"), abort()],
+        LoopState::NeedsConfirm => {
+            let short = current.task.hash.get(..8).unwrap_or_default();
+            vec![hint(format!("/ralph run --confirm {short}"), "start with the text as shown"), abort()]
+        }
+        LoopState::Queued | LoopState::Waiting => vec![hint("/ralph pause", "pause the loop"), guide(), abort()],
+        LoopState::Running => vec![guide(), hint("/ralph pause", "pause after this iteration"), abort()],
+        LoopState::Paused if !current.open_findings().is_empty() => vec![
+            hint("/ralph accept-tests", "accept the changes to tests as they are now"),
+            hint("/ralph resume GUIDANCE", "have the agent put them back; guidance is optional"),
+            retry(),
+            abort(),
+        ],
+        LoopState::Paused | LoopState::Failed => {
+            vec![hint("/ralph resume GUIDANCE", "continue; guidance is optional"), retry(), abort()]
+        }
+        LoopState::LimitReached => vec![limit_hint(current), abort()],
+        LoopState::Review => vec![hint("/ralph guide TEXT", "request a change"), abort()],
+        LoopState::Merged | LoopState::Closed | LoopState::Aborted => Vec::new(),
+    }
+}
+
+/// Returns the resume command that raises the limit that was reached.
+fn limit_hint(current: &Loop) -> CommandHint {
+    let (spent, limits) = (&current.spent, &current.limits);
+    let of_money = current.escalated.as_deref() == Some("limit_money");
+    if limits.cost > Money(0) && (of_money || spent.cost >= limits.cost) {
+        let more = limits.cost.plus(limits.cost).usd();
+        return hint(format!("/ralph resume --budget {more:.2}"), "continue with a higher budget");
+    }
+    if spent.iterations >= limits.iterations {
+        let more = limits.iterations.saturating_add(5);
+        return hint(format!("/ralph resume --max-iterations {more}"), "continue with 5 more iterations");
+    }
+    if current.escalated.as_deref() == Some("limit_outlook") {
+        let more = limits.iterations.saturating_add(10);
+        return hint(format!("/ralph resume --max-iterations {more}"), "continue anyway, with 10 more iterations");
+    }
+    hint(format!("/ralph resume --timeout {}m", limits.time_ms / 60_000 + 60), "continue for another hour")
+}
