@@ -158,6 +158,11 @@ proptest! {
                 (LoopInput::Checked { .. }, LoopStep::Check) => LoopInput::Checked { ticket, report: checks(held) },
                 (other, _) => other,
             };
+            // No agent ends where none runs.
+            let of_agent = matches!(input, LoopInput::AgentLost { .. } | LoopInput::AgentEnded { .. });
+            if of_agent && run.current.step != LoopStep::Agent {
+                continue;
+            }
             // What could not be put back or pushed is left, and so is what others pushed.
             let cut_off = matches!(input, LoopInput::WorkFailed { .. } | LoopInput::PushRejected { .. } | LoopInput::AuthorityLost { .. });
             let discards = matches!(&input, LoopInput::Command { command: LoopCommand::Retry(_) | LoopCommand::Abort(_), .. });
