@@ -31,13 +31,15 @@ pub(super) fn measured(turn: &mut StepContext, mut findings: Vec<BranchFinding>)
     for finding in &mut findings {
         finding.pushed |= earlier.iter().any(|known| known.pushed && known.is_same(finding));
     }
-    if let Some(current) = turn.next.current_mut() {
-        current.branch_findings = Some(findings);
+    // A discarded or undone iteration says nothing about the branch.
+    let standing = turn.next.standing().next().map(|iteration| iteration.number);
+    if let Some(iteration) = turn.next.iterations.iter_mut().find(|iteration| Some(iteration.number) == standing) {
+        iteration.branch_findings = Some(findings);
     }
 }
 
-/// Keeps what the checks in the fresh checkout say about tests.
-pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: TestEvidence) {
+/// Keeps what the checks in the fresh checkout say about tests; returns whether a finding is open.
+pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: TestEvidence) -> bool {
     let TestEvidence { mut findings, base_tests } = evidence;
     let mut changes = String::new();
     if report.all_hold() {
@@ -51,10 +53,12 @@ pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: T
             findings.extend(needed);
         }
     }
+    let open = findings.iter().any(|one| one.blocks() && turn.next.guard.accepted_by(one).is_none());
     measured(turn, findings);
     if let Some(current) = turn.next.current_mut() {
         current.test_changes = changes;
     }
+    open
 }
 
 /// Checks that count fewer tests than the base: before the first iteration, or with the base's test files.

@@ -520,9 +520,7 @@ fn after_iteration(turn: &mut StepContext) {
 /// `tests` is `None` where a version without such evidence ran the checks; the findings of the commit stand then.
 fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvidence>) {
     let Some(head) = turn.next.head.clone() else { return };
-    if let Some(tests) = tests {
-        test_guard::verified(turn, &report, tests);
-    }
+    let found = tests.is_some_and(|tests| test_guard::verified(turn, &report, tests));
     if !report.all_hold() {
         let failing: Vec<_> = report.outcomes.iter().filter(|o| !o.holds).collect();
         let names = failing.iter().map(|o| format!("`{}` ({})", o.command, o.why)).collect::<Vec<_>>().join("; ");
@@ -541,7 +539,7 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
         }
         return;
     }
-    let open = !turn.next.open_findings().is_empty();
+    let open = found || !turn.next.open_findings().is_empty();
     turn.next.verified = Some(head).filter(|_| !open);
     if let Some(current) = turn.next.current_mut() {
         current.checks = report;

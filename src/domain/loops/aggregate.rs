@@ -524,7 +524,7 @@ impl Loop {
     }
 
     /// Iterations whose changes are still in the tree, newest first; those that a restoration undid are left out.
-    pub(super) fn standing(&self) -> impl Iterator<Item = &Iteration> {
+    pub fn standing(&self) -> impl Iterator<Item = &Iteration> {
         let mut newest = u32::MAX;
         self.retained_iterations().rev().filter(move |i| {
             if let Some(best) = i.restored_to.filter(|_| i.number <= newest) {

@@ -155,7 +155,7 @@ proptest! {
             let before = run.current.clone();
             let ticket = run.current.ticket;
             let input = match (input_for(&run, which, flag || which > 18), run.current.step) {
-                (LoopInput::Checked { .. }, LoopStep::Check) => LoopInput::Checked { ticket, report: checks(held) },
+                (LoopInput::Checked { .. }, _) => LoopInput::Checked { ticket, report: checks(held) },
                 (other, _) => other,
             };
             // No agent ends where none runs.
