@@ -16,7 +16,8 @@ fn better_state(next: &Loop, then: &LoopStopReason) -> Option<SelectedState> {
     let passed = newest.ended_at.is_some() && newest.record.is_none() && newest.checks.all_hold();
     let unknown = newest.restored_to.is_none() && newest.record.is_none();
     let goes_on = matches!(then, LoopStopReason::Paused { cause: None, .. });
-    (!is_best && !passed && !(unknown && goes_on)).then_some(best)
+    let stays = is_best || passed || unknown && goes_on;
+    (!stays).then_some(best)
 }
 
 /// Rank of a reason: a later one replaces a reason of at most its own rank while the files are put back.
