@@ -1,21 +1,109 @@
 //! Parses test counts from the output of known runners, JUnit files, or a configured pattern.
 //!
-//! Only complete summary lines of a runner count, not sentences that mention "3 passed". Several summaries in one
-//! output are added.
+//! Only complete closing lines of a runner count, not sentences that mention "3 passed". Several runs in one output are
+//! added; a run inside another one (GoogleTest in CTest, TAP in prove) belongs to the outer one. A run without its
+//! closing line makes the result incomplete. `docs/runners.md` lists the runners.
 
-mod compiled;
-mod javascript;
+mod ava;
+mod bats;
+mod bazel;
+mod bun;
+mod cargo;
+mod catch2;
+mod ctest;
+mod cypress;
+mod deno;
+mod doctest;
+mod dotnet;
+mod exunit;
+mod go;
+mod gradle;
+mod gtest;
+mod jest;
 mod junit;
-mod scripted;
+mod minitest;
+mod mocha;
+mod nextest;
+mod node;
+mod pest;
+mod phpunit;
+mod playwright;
+mod prove;
+mod pytest;
+mod rspec;
+mod runs;
+mod sbt;
+mod surefire;
+mod swift;
+mod tap;
+mod testng;
+mod unittest;
+mod vitest;
 
+use std::cmp::Reverse;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use crate::domain::checks::criteria::compile;
-use crate::domain::model::task::TestCounts;
+use crate::domain::model::task::{MAX_TEST_NAMES, TestCounts, TestResults};
 
 pub use junit::read_junit;
+use runs::TestRun;
+
+/// Maximum length of a test's name, in bytes.
+const MAX_NAME: usize = 200;
+
+/// A runner, or a family of runners that print the same.
+struct Runner {
+    /// Names, for people.
+    name: &'static str,
+    /// Versions whose recorded output is a fixture; empty if the form is taken from documentation and issues.
+    versions: &'static str,
+    /// Beginning of the names of its fixtures.
+    fixtures: &'static str,
+    /// Words on what is read, for people.
+    reads: &'static str,
+    /// Finds its runs in an output without escapes.
+    read: fn(&str) -> Vec<TestRun>,
+}
+
+/// All runners; a new one is a file and a row.
+const RUNNERS: [Runner; 33] = [
+    unittest::RUNNER,
+    pytest::RUNNER,
+    jest::RUNNER,
+    vitest::RUNNER,
+    mocha::RUNNER,
+    node::RUNNER,
+    ava::RUNNER,
+    playwright::RUNNER,
+    cypress::RUNNER,
+    deno::RUNNER,
+    bun::RUNNER,
+    cargo::RUNNER,
+    nextest::RUNNER,
+    go::RUNNER,
+    surefire::RUNNER,
+    gradle::RUNNER,
+    testng::RUNNER,
+    sbt::RUNNER,
+    ctest::RUNNER,
+    gtest::RUNNER,
+    catch2::RUNNER,
+    doctest::RUNNER,
+    rspec::RUNNER,
+    minitest::RUNNER,
+    phpunit::RUNNER,
+    pest::RUNNER,
+    dotnet::RUNNER,
+    exunit::RUNNER,
+    swift::RUNNER,
+    bats::RUNNER,
+    prove::RUNNER,
+    tap::RUNNER,
+    bazel::RUNNER,
+];
 
 /// Escape sequences: colours and cursor moves (CSI), titles and links (OSC), character sets.
 static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
@@ -23,24 +111,23 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
-/// Parses the counts of every known runner in `output`; `None` if there is no summary.
-pub fn read(output: &str) -> Option<TestCounts> {
+/// Parses the tests of every known runner in `output`.
+pub fn read(output: &str) -> TestResults {
     let plain = strip_escapes(output);
-    let readers = [
-        compiled::cargo,
-        compiled::nextest,
-        compiled::go,
-        compiled::ctest,
-        compiled::surefire,
-        scripted::pytest,
-        scripted::prove,
-        javascript::jest,
-        javascript::vitest,
-        javascript::mocha,
-        javascript::node,
-    ];
-    // Plain TAP comes last: several of the above can print it besides their own summary.
-    sum(readers.iter().filter_map(|reader| reader(&plain))).or_else(|| scripted::tap(&plain))
+    let mut runs: Vec<TestRun> = RUNNERS.iter().flat_map(|runner| (runner.read)(&plain)).collect();
+    runs.sort_by_key(|run| (run.span.start, Reverse(run.span.end)));
+    let (mut results, mut outer) = (TestResults::default(), 0..0);
+    for run in runs {
+        if run.span.end <= outer.end && run.span != outer {
+            continue;
+        }
+        outer = run.span;
+        results.counts = [results.counts, run.counts].into_iter().flatten().reduce(TestCounts::plus);
+        results.incomplete |= run.incomplete;
+        results.failing.extend(run.failing);
+    }
+    results.failing = bounded(results.failing);
+    results
 }
 
 /// Parses counts by a pattern with the optional named groups `passed`, `failed` and `skipped`; all matches are added.
@@ -48,28 +135,33 @@ pub fn read(output: &str) -> Option<TestCounts> {
 pub fn read_pattern(pattern: &str, output: &str) -> Option<TestCounts> {
     let pattern = compile(pattern).ok()?;
     let plain = strip_escapes(output);
-    sum(pattern.captures_iter(&plain).map(|found| {
+    let counts = pattern.captures_iter(&plain).map(|found| {
         let number = |name: &str| found.name(name).and_then(|group| group.as_str().trim().parse().ok()).unwrap_or(0);
         TestCounts { passing: number("passed"), failing: number("failed"), skipped: number("skipped") }
-    }))
+    });
+    counts.reduce(TestCounts::plus)
 }
 
-/// Removes terminal escapes and normalises line ends to `
-/// `.
+/// Removes terminal escapes and normalises line ends.
 pub fn strip_escapes(text: &str) -> String {
     ESCAPES.replace_all(text, "").replace("\r\n", "\n")
 }
 
-fn sum(counts: impl Iterator<Item = TestCounts>) -> Option<TestCounts> {
-    counts.reduce(saturating_plus)
+/// Distinct names, at most 50 of at most 200 bytes, each on one line.
+fn bounded(names: Vec<String>) -> Vec<String> {
+    let mut distinct: Vec<String> = Vec::new();
+    for name in names {
+        let name = name[..name.floor_char_boundary(MAX_NAME)].split_whitespace().collect::<Vec<_>>().join(" ");
+        if distinct.len() < MAX_TEST_NAMES && !name.is_empty() && !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    distinct
 }
 
-fn saturating_plus(a: TestCounts, b: TestCounts) -> TestCounts {
-    TestCounts {
-        passing: a.passing.saturating_add(b.passing),
-        failing: a.failing.saturating_add(b.failing),
-        skipped: a.skipped.saturating_add(b.skipped),
-    }
+/// Counts of a runner that prints a total in which failed and skipped tests are contained.
+fn of_total(total: u64, failing: u64, skipped: u64) -> TestCounts {
+    TestCounts { passing: total.saturating_sub(failing).saturating_sub(skipped), failing, skipped }
 }
 
 /// Adds up items like `3 passed` in a summary by what `place` says of their word; `None` of it ignores the item.
@@ -101,6 +193,15 @@ enum Outcome {
 fn number(found: &regex::Captures<'_>, group: usize) -> u64 {
     found.get(group).and_then(|text| text.as_str().parse().ok()).unwrap_or(0)
 }
+
+/// A constant pattern in which `^` and `$` are those of a line.
+macro_rules! pattern {
+    ($name:ident, $pattern:expr) => {
+        static $name: std::sync::LazyLock<regex::Regex> =
+            std::sync::LazyLock::new(|| regex::Regex::new(concat!("(?m)", $pattern)).expect("constant pattern"));
+    };
+}
+use pattern;
 
 #[cfg(test)]
 mod tests;

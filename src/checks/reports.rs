@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 
 use super::counts::read_junit;
 use crate::domain::model::path_patterns::path_globs;
-use crate::domain::model::task::TestCounts;
+use crate::domain::model::task::TestResults;
 
 /// Maximum size of a report, in bytes.
 const MAX_REPORT: u64 = 16 << 20;
@@ -66,10 +66,12 @@ impl Reports {
         found
     }
 
-    /// Returns the counts of reports that are new or changed since `before`.
-    pub(super) fn counts_since(&self, before: &HashMap<PathBuf, Stamp>) -> Option<TestCounts> {
-        let written = self.stamps().into_iter().filter(|(path, stamp)| before.get(path) != Some(stamp));
-        written.filter_map(|(path, found)| read_junit(&read(&path, found)?)).reduce(TestCounts::plus)
+    /// Returns the tests of reports that are new or changed since `before`.
+    pub(super) fn tests_since(&self, before: &HashMap<PathBuf, Stamp>) -> Option<TestResults> {
+        let mut written: Vec<_> =
+            self.stamps().into_iter().filter(|(path, stamp)| before.get(path) != Some(stamp)).collect();
+        written.sort();
+        written.into_iter().filter_map(|(path, found)| read_junit(&read(&path, found)?)).reduce(TestResults::plus)
     }
 }
 

@@ -10,7 +10,7 @@ use super::counts;
 use super::reports::Reports;
 use crate::domain::checks::criteria::{CheckVerdict, judge};
 use crate::domain::model::signature::error_lines;
-use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestCounts};
+use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
 use crate::process::sandbox::{Network, SandboxView, ScratchHome};
 use crate::process::{self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox};
 
@@ -119,7 +119,7 @@ impl CheckRunner {
             return Err(ChecksError::Cancelled { check: check.name.clone() });
         }
         let written = match reports {
-            Some(reports) => blocking(move || reports.counts_since(&before)).await.flatten(),
+            Some(reports) => blocking(move || reports.tests_since(&before)).await.flatten(),
             None => None,
         };
         Ok(outcome(check, self.wall(check), &finished, written))
@@ -162,7 +162,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<TestCounts>) -> CheckOutcome {
+fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<TestResults>) -> CheckOutcome {
     let output = counts::strip_escapes(&finished.stdout.text());
     let (exit_code, verdict) = match finished.ended {
         _ if finished.out_of_memory => {
@@ -175,17 +175,19 @@ fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<T
         }
     };
     let by_pattern = || check.counts.as_ref().and_then(|pattern| counts::read_pattern(pattern, &output));
+    let mut tests = written.unwrap_or_else(|| counts::read(&output));
+    tests.counts = tests.counts.or_else(by_pattern);
     CheckOutcome {
         name: check.name.clone(),
         command: check.command.clone(),
-        failing_tests: Vec::new(),
-        incomplete: false,
+        failing_tests: tests.failing,
+        incomplete: tests.incomplete,
         errors: if verdict.holds { Vec::new() } else { error_lines(&output) },
         holds: verdict.holds,
         why: verdict.why,
         exit_code,
         duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
-        tests: written.or_else(|| counts::read(&output)).or_else(by_pattern),
+        tests: tests.counts,
         measured: verdict.measured,
         wanted: verdict.wanted,
         output: tail(&output, SHOWN_BYTES).to_owned(),

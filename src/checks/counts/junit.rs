@@ -1,21 +1,28 @@
-//! Test counts of a JUnit XML file.
+//! Tests of a JUnit XML file.
 
 use roxmltree::{Document, Node};
 
-use super::{saturating_plus, sum};
-use crate::domain::model::task::TestCounts;
+use super::bounded;
+use crate::domain::model::task::{TestCounts, TestResults};
 
-/// Counts the test cases of a JUnit file (`testsuites` or `testsuite` at the top, nested to any depth). Cases are
-/// counted one by one, so a suite inside a suite counts once; a file that has only totals gives those of its outermost
-/// suites. `None` when the text is no such file.
-pub fn read_junit(xml: &str) -> Option<TestCounts> {
+/// Counts the test cases of a JUnit file (`testsuites` or `testsuite` at the top, nested to any depth), and names those
+/// that fail. Cases are counted one by one, so a suite inside a suite counts once; a file that has only totals gives
+/// those of its outermost suites. `None` when the text is no such file.
+pub fn read_junit(xml: &str) -> Option<TestResults> {
     let document = Document::parse(xml.trim_start_matches('\u{feff}')).ok()?;
     let root = document.root_element();
     if !matches!(root.tag_name().name(), "testsuites" | "testsuite") {
         return None;
     }
-    let cases = root.descendants().filter(|node| node.has_tag_name("testcase")).map(case);
-    sum(cases).or_else(|| Some(totals(root)))
+    let cases = || root.descendants().filter(|node| node.has_tag_name("testcase"));
+    let counts = cases().map(case).reduce(TestCounts::plus).unwrap_or_else(|| totals(root));
+    let failing = bounded(cases().filter(|node| case(*node).failing > 0).map(name).collect());
+    Some(TestResults { counts: Some(counts), failing, incomplete: false })
+}
+
+fn name(node: Node<'_, '_>) -> String {
+    let parts = [node.attribute("classname"), node.attribute("name")];
+    parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
 }
 
 fn case(node: Node<'_, '_>) -> TestCounts {
@@ -38,7 +45,7 @@ fn totals(node: Node<'_, '_>) -> TestCounts {
     let number = |name: &str| node.attribute(name).and_then(|text| text.trim().parse::<u64>().ok());
     let Some(tests) = number("tests") else {
         let suites = node.children().filter(|child| child.has_tag_name("testsuite"));
-        return suites.map(totals).fold(TestCounts::default(), saturating_plus);
+        return suites.map(totals).fold(TestCounts::default(), TestCounts::plus);
     };
     let failing = number("failures").unwrap_or(0).saturating_add(number("errors").unwrap_or(0));
     let skipped = number("skipped").or_else(|| number("disabled")).unwrap_or(0);

@@ -68,9 +68,9 @@ impl TestCounts {
     /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
-            passing: self.passing + other.passing,
-            failing: self.failing + other.failing,
-            skipped: self.skipped + other.skipped,
+            passing: self.passing.saturating_add(other.passing),
+            failing: self.failing.saturating_add(other.failing),
+            skipped: self.skipped.saturating_add(other.skipped),
         }
     }
 }
@@ -121,6 +121,23 @@ pub struct CheckOutcome {
     pub wanted: Option<f64>,
     /// End of the output, masked, at most 16 KiB of valid text.
     pub output: String,
+}
+
+/// Maximum number of failing tests that are named.
+pub const MAX_TEST_NAMES: usize = 50;
+
+impl TestResults {
+    /// Returns the tests of both.
+    pub fn plus(mut self, other: Self) -> Self {
+        self.counts = [self.counts, other.counts].into_iter().flatten().reduce(TestCounts::plus);
+        self.incomplete |= other.incomplete;
+        for name in other.failing {
+            if self.failing.len() < MAX_TEST_NAMES && !self.failing.contains(&name) {
+                self.failing.push(name);
+            }
+        }
+        self
+    }
 }
 
 /// Whether a flag is unset, for serde.

@@ -1,0 +1,176 @@
+//! `go test` (plain, `-v`, `-json`) and gotestsum.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::runs::{Closing, TestRun, believed, incomplete_by, marks, name_by};
+use super::{Runner, number, of_total, pattern};
+use crate::domain::model::task::TestCounts;
+
+pub(super) const RUNNER: Runner = Runner {
+    name: "go test, gotestsum",
+    versions: "go 1.19.8, gotestsum 1.8.2",
+    fixtures: "go",
+    reads: "with `-v` the `--- PASS:` lines of tests that have a `=== RUN` line, with `-json` the events, subtests as tests; \
+            plain, where no tests are named, the packages (`ok`, `FAIL`); of gotestsum `DONE 10 tests, 1 skipped, 3 \
+            failures`. A package that was not built, and a test without its end (panic), make it incomplete.",
+    read,
+};
+
+pattern!(
+    DONE,
+    r"^DONE (?:\d+ runs, )?(\d+) tests?(?:, (\d+) skipped)?(?:, (\d+) failures?)?(?:, (\d+) errors?)? in [\d.]+s$"
+);
+pattern!(PACKAGE, r"^(?:ok  |FAIL|\?   )\t\S");
+pattern!(DONE_MARK, r"^(?:--- PASS: |PASS \S+\.\S+ \()");
+pattern!(DONE_NAME, r"^=== FAIL: (\S+ .+?)(?: \(re-run \d+\))? \([\d.]+s\)$");
+pattern!(DONE_BROKEN, r"^DONE .*, \d+ errors? in|^panic: |^=== Errors$");
+pattern!(
+    LINE,
+    r"^(?:=== RUN   (\S+)| *--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)|(ok  |FAIL|\?   )\t(\S+)(?:\t([\d.]+s|\(cached\))[^\[\n]*(?:\[no tests to run\]|\[\d.*)?| (\[(?:build|setup) failed\]))|(panic: .*|FAIL))$"
+);
+
+fn read(output: &str) -> Vec<TestRun> {
+    let closing = |found: regex::Captures<'_>| {
+        let counts = of_total(number(&found, 1), number(&found, 3), number(&found, 2));
+        Some(Closing { span: found.get(0)?.range(), counts, claimed: number(&found, 1) })
+    };
+    let mut closings: Vec<Closing> = DONE.captures_iter(output).filter_map(closing).collect();
+    // A line before go's own last words was printed by a test.
+    let packages = marks(output, &PACKAGE);
+    let mut nexts =
+        closings.iter().skip(1).map(|next| next.span.start).chain([output.len()]).collect::<Vec<_>>().into_iter();
+    closings.retain(|closing| {
+        let next = nexts.next().unwrap_or(output.len());
+        packages.get(packages.partition_point(|at| *at < closing.span.end)).is_none_or(|package| *package > next)
+    });
+    let summaries = believed(closings, &marks(output, &DONE_MARK), &[]);
+    let after = summaries.last().map_or(0, |last| last.span.end);
+    let mut runs = incomplete_by(name_by(summaries, output, &DONE_NAME), output, &DONE_BROKEN);
+    runs.extend(events(output, after));
+    runs.extend(written(output, after));
+    runs
+}
+
+/// The run that `go test -json` tells of from a place on.
+fn events(output: &str, from: usize) -> Vec<TestRun> {
+    let (mut counts, mut failing, mut open) = (TestCounts::default(), Vec::new(), HashSet::<String>::new());
+    let (mut span, mut cut, mut at): (Option<Range<usize>>, bool, usize) = (None, false, from);
+    for line in output[from..].split_inclusive('\n') {
+        let start = at;
+        at += line.len();
+        if !line.starts_with('{') || !line.contains("\"Action\"") {
+            continue;
+        }
+        let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+        let text = |key: &str| event.get(key).and_then(Value::as_str);
+        let Some(action) = text("Action") else { continue };
+        let Some(package) = text("Package") else {
+            cut |= action == "build-fail";
+            continue;
+        };
+        span = Some(span.map_or(start, |span| span.start)..at);
+        let Some(test) = text("Test") else {
+            let broken =
+                text("Output").is_some_and(|said| said.contains("[build failed]") || said.contains("[setup failed]"));
+            cut |= broken;
+            continue;
+        };
+        let name = format!("{package}.{test}");
+        match action {
+            "run" => {
+                open.insert(name);
+            }
+            "output" => cut |= text("Output").is_some_and(|said| said.starts_with("panic: ")),
+            // A result of a test that never began was printed by another test.
+            "pass" | "fail" | "skip" if !open.remove(&name) => {}
+            "pass" => counts.passing += 1,
+            "fail" => {
+                counts.failing += 1;
+                failing.push(name);
+            }
+            "skip" => counts.skipped += 1,
+            _ => {}
+        }
+    }
+    // Between its lines other runners may print: the span is the last line.
+    let run = span.map(|span| TestRun::closed(span.end - 1..span.end, counts).incomplete_if(cut || !open.is_empty()));
+    run.map(|run| TestRun { failing, ..run }).into_iter().collect()
+}
+
+/// Facts of one package's lines.
+#[derive(Default)]
+struct Package {
+    /// Tests that began, each with how often it has no result yet.
+    open: HashMap<String, u64>,
+    /// Number of results that are missing.
+    missing: u64,
+    counts: TestCounts,
+    failing: Vec<String>,
+    panicked: bool,
+}
+
+impl Package {
+    /// Adds a result. One of a test that did not begin was printed by another test; without `-v` only failures are
+    /// printed, and none begins.
+    fn add(&mut self, word: &str, test: &str) {
+        if !self.open.is_empty() {
+            let Some(open) = self.open.get_mut(test).filter(|open| **open > 0) else { return };
+            *open -= 1;
+            self.missing -= 1;
+        }
+        match word {
+            "PASS" => self.counts.passing += 1,
+            "SKIP" => self.counts.skipped += 1,
+            _ => {
+                self.counts.failing += 1;
+                self.failing.push(test.to_owned());
+            }
+        }
+    }
+}
+
+/// The run of `go test`: of verbose packages the tests, else the packages.
+fn written(output: &str, from: usize) -> Vec<TestRun> {
+    let (mut counts, mut failing) = (TestCounts::default(), Vec::new());
+    let (mut package, mut cut, mut end) = (Package::default(), false, None);
+    for found in LINE.captures_iter(&output[from..]) {
+        let line_end = found.get(0).map_or(from, |line| from + line.end());
+        if let Some(test) = found.get(1) {
+            *package.open.entry(test.as_str().to_owned()).or_default() += 1;
+            package.missing += 1;
+            end = Some(line_end);
+        } else if let (Some(word), Some(test)) = (found.get(2), found.get(3)) {
+            package.add(word.as_str(), test.as_str());
+        } else if let (Some(word), Some(path)) = (found.get(4), found.get(5)) {
+            let (verbose, unbuilt) = (!package.open.is_empty(), found.get(7).is_some());
+            let passed = word.as_str() == "ok  ";
+            // Within the output of a package that did not end yet, `ok` was printed by a test.
+            if word.as_str() == "?   " || passed && (package.missing > 0 || !verbose && !package.failing.is_empty()) {
+                continue;
+            }
+            if verbose {
+                counts = counts.plus(package.counts);
+            } else if passed {
+                counts.passing += 1;
+            } else if !unbuilt {
+                counts.failing += 1;
+            }
+            cut |= unbuilt || verbose && (package.missing > 0 || package.panicked);
+            failing.extend(package.failing.drain(..).map(|test| format!("{}.{test}", path.as_str())));
+            package = Package::default();
+            end = Some(line_end);
+        } else if found.get(8).is_some_and(|line| line.as_str().starts_with("panic: ")) {
+            package.panicked = true;
+        }
+    }
+    // The last package has no line of its own: the run was cut short.
+    cut |= !package.open.is_empty();
+    counts = counts.plus(package.counts);
+    failing.append(&mut package.failing);
+    // Between its lines other runners may print: the span is the end of the last line.
+    let run = end.map(|end| TestRun::closed(end - 1..end, counts).incomplete_if(cut));
+    run.map(|run| TestRun { failing, ..run }).into_iter().collect()
+}

@@ -1,0 +1,50 @@
+//! JUnit and TestNG by Gradle.
+
+use super::runs::{TestRun, closings, name_by};
+use super::{Runner, number, of_total, pattern};
+use crate::domain::model::task::TestCounts;
+
+pub(super) const RUNNER: Runner = Runner {
+    name: "Gradle (JUnit, TestNG)",
+    versions: "4.4.1 with JUnit 4",
+    fixtures: "gradle",
+    reads: "with `testLogging` the lines `MixedTest > adds PASSED`; else `7 tests completed, 2 failed, 1 skipped`, which \
+            Gradle prints only where some failed, so name its JUnit files in `junit`. A test process that ended early \
+            makes it incomplete.",
+    read,
+};
+
+pattern!(CLOSE, r"^(\d+) tests? completed(?:, (\d+) failed)?(?:, (\d+) skipped)?$");
+pattern!(EVENT, r"^(\S.* > .+) (PASSED|FAILED|SKIPPED)$");
+pattern!(FAILED, r"^(\S.* > .+) FAILED$");
+pattern!(BROKEN, r"Process 'Gradle Test Executor \d+' finished with non-zero exit value");
+
+fn read(output: &str) -> Vec<TestRun> {
+    let mut runs = events(output);
+    if runs.is_empty() {
+        runs = closings(output, &CLOSE, |found| Some(of_total(number(found, 1), number(found, 2), number(found, 3))));
+    }
+    if let Some(last) = runs.last_mut() {
+        last.incomplete |= BROKEN.is_match(output);
+    }
+    name_by(runs, output, &FAILED)
+}
+
+/// The run of which Gradle printed each test; only where passing ones are among them.
+fn events(output: &str) -> Vec<TestRun> {
+    let mut counts = TestCounts::default();
+    let mut span: Option<std::ops::Range<usize>> = None;
+    for found in EVENT.captures_iter(output) {
+        match &found[2] {
+            "PASSED" => counts.passing += 1,
+            "FAILED" => counts.failing += 1,
+            _ => counts.skipped += 1,
+        }
+        if let Some(line) = found.get(0) {
+            span = Some(span.map_or(line.start(), |span| span.start)..line.end());
+        }
+    }
+    // Only the last event is the span: other runners may print between two tests.
+    let run = span.map(|span| TestRun::closed(span.end - 1..span.end, counts));
+    run.filter(|_| counts.passing > 0).into_iter().collect()
+}

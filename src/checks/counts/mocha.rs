@@ -1,0 +1,42 @@
+//! mocha.
+
+use super::runs::{Closing, TestRun, add_names, believed, incomplete_by, marks};
+use super::{Runner, number, pattern};
+use crate::domain::model::task::TestCounts;
+
+pub(super) const RUNNER: Runner = Runner {
+    name: "mocha",
+    versions: "12.0.3",
+    fixtures: "mocha",
+    reads: "`  3 passing (7ms)` with `  2 pending` and `  1 failing`; the numbered list of failures. A failing `before` or \
+            `beforeEach` hook makes it incomplete.",
+    read,
+};
+
+pattern!(CLOSE, r"^  (\d+) passing \(\d+(?:ms|s|m|h|d)\)$(?:\n  (\d+) pending$)?(?:\n  (\d+) failing$)?");
+pattern!(MARK, r"^ {2,}(?:[✔✓√] |\d+\) )");
+pattern!(DOTS, r"^  ([.!,]+)$");
+pattern!(NAME, r"^  \d+\) (.+(?:\n {7,}.+){0,12}?):$");
+pattern!(HOOK, r#"^ +\d+\) "before (?:all|each)" hook"#);
+
+fn read(output: &str) -> Vec<TestRun> {
+    let closing = |found: regex::Captures<'_>| {
+        let counts = TestCounts { passing: number(&found, 1), failing: number(&found, 3), skipped: number(&found, 2) };
+        let claimed = counts.passing.saturating_add(counts.failing);
+        Some(Closing { span: found.get(0)?.range(), counts, claimed })
+    };
+    let mut seen = [marks(output, &MARK), marks(output, &DOTS)].concat();
+    seen.sort_unstable();
+    let mut runs = believed(CLOSE.captures_iter(output).filter_map(closing).collect(), &seen, &[]);
+    add_names(&mut runs, names(output));
+    incomplete_by(runs, output, &HOOK)
+}
+
+/// Entries of the list of failures: the suites and the test, each on a line of its own.
+pub(super) fn names(output: &str) -> Vec<(usize, String)> {
+    let name = |found: regex::Captures<'_>| {
+        let parts: Vec<&str> = found[1].lines().map(str::trim).collect();
+        Some((found.get(0)?.start(), parts.join(" > ")))
+    };
+    NAME.captures_iter(output).filter_map(name).collect()
+}

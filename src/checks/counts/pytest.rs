@@ -1,0 +1,78 @@
+//! pytest, plain, with `-q`, and with xdist.
+
+use std::ops::Range;
+
+use super::runs::{TestRun, between, incomplete_by, name_by};
+use super::{Outcome, Runner, pattern, tally};
+use crate::domain::model::task::TestCounts;
+
+pub(super) const RUNNER: Runner = Runner {
+    name: "pytest, with xdist",
+    versions: "pytest 8.x and 9.2.0, xdist 3.8.0",
+    fixtures: "pytest",
+    reads: "`=== 1 failed, 8 passed, … in 0.04s ===`, with `-q` without the rule, once after each line that reached \
+            100 %; `FAILED` and `ERROR` lines of the short summary. What was expected to fail counts as skipped. A \
+            module that cannot be collected, `!!! Interrupted … !!!` and `!!! stopping after … !!!` make it incomplete.",
+    read,
+};
+
+pattern!(START, r"^=+ test session starts =+$");
+pattern!(
+    CLOSE,
+    r"^=+ ((?:\d+ [a-z]+(?:, \d+ [a-z]+)*|no tests (?:ran|collected)(?: \(\d+ deselected\))?)) in [\d.]+s(?: \([^)\n]*\))? =+$"
+);
+pattern!(
+    BARE,
+    r"^((?:\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?|rerun|subtests passed)(?:, \d+ [a-z ]+)*|no tests (?:ran|collected)(?: \(\d+ deselected\))?)) in [\d.]+s(?: \([^)\n]*\))?$"
+);
+pattern!(FULL, r"^[.FEsxXR]+ +\[100%\]$");
+pattern!(STOPPED, r"^!+ .+ !+$|^_+ ERROR collecting .+ _+$");
+pattern!(NAME, r"^(?:FAILED|ERROR) (\S+\.\w+(?:::.+?)?)(?: - .*)?$");
+
+fn read(output: &str) -> Vec<TestRun> {
+    let ruled = || between(output, &START, &CLOSE, |found| Some(counts(&found[1])));
+    // With `-q` a line with a rule was printed by a test.
+    let mut runs = if START.is_match(output) { ruled() } else { Vec::new() };
+    let ends = runs.iter().map(|run| run.span.start).chain([output.len()]);
+    let starts = [0].into_iter().chain(runs.iter().map(|run| run.span.end));
+    let gaps: Vec<_> = starts.zip(ends).filter(|(from, to)| from < to).collect();
+    let quiet: Vec<TestRun> = gaps.into_iter().flat_map(|(from, to)| bare(output, from, to)).collect();
+    runs.extend(quiet);
+    runs.sort_by_key(|run| run.span.start);
+    if runs.is_empty() {
+        runs = ruled();
+    }
+    incomplete_by(name_by(runs, output, &NAME), output, &STOPPED)
+}
+
+/// Runs with `-q` in a part of the output: the last closing line after each line that reached 100 %, else the last of
+/// all.
+fn bare(output: &str, from: usize, to: usize) -> Vec<TestRun> {
+    let part = &output[from..to];
+    let full: Vec<usize> = FULL.find_iter(part).map(|full| full.start()).collect();
+    if full.is_empty() {
+        let last = BARE.captures_iter(part).last();
+        let closed =
+            last.and_then(|found| Some(TestRun::closed(moved(found.get(0)?.range(), from), counts(&found[1]))));
+        return closed.into_iter().collect();
+    }
+    let ends = full.iter().skip(1).copied().chain([part.len()]);
+    let last = |(start, end): (&usize, usize)| {
+        let found = BARE.captures_iter(&part[*start..end]).last()?;
+        Some(TestRun::closed(moved(*start..start + found.get(0)?.end(), from), counts(&found[1])))
+    };
+    full.iter().zip(ends).filter_map(last).collect()
+}
+
+fn moved(span: Range<usize>, by: usize) -> Range<usize> {
+    span.start + by..span.end + by
+}
+
+fn counts(items: &str) -> TestCounts {
+    tally(items.split(", "), |word| match word {
+        "passed" | "xpassed" => Some(Outcome::Passing),
+        "failed" | "error" | "errors" => Some(Outcome::Failing),
+        "skipped" | "xfailed" => Some(Outcome::Skipped),
+        _ => None,
+    })
+}

@@ -1,0 +1,25 @@
+//! RSpec.
+
+use super::runs::{TestRun, closings, incomplete_by, name_by};
+use super::{Runner, number, of_total, pattern};
+
+pub(super) const RUNNER: Runner = Runner {
+    name: "RSpec",
+    versions: "3.12.0",
+    fixtures: "rspec",
+    reads: "`5 examples, 1 failure, 2 pending` below `Finished in …`; `rspec ./a_spec.rb:3 # …` lines. An error outside of \
+            examples makes it incomplete.",
+    read,
+};
+
+pattern!(
+    CLOSE,
+    r"^Finished in .+\n(\d+) examples?, (\d+) failures?(?:, (\d+) pending)?(?:, \d+ errors? occurred outside of examples)?$"
+);
+pattern!(NAME, r"^rspec \S+ # (.+)$");
+pattern!(BROKEN, r"^\d+ examples?, .* occurred outside of examples$");
+
+fn read(output: &str) -> Vec<TestRun> {
+    let runs = closings(output, &CLOSE, |found| Some(of_total(number(found, 1), number(found, 2), number(found, 3))));
+    incomplete_by(name_by(runs, output, &NAME), output, &BROKEN)
+}

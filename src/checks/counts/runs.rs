@@ -1,0 +1,174 @@
+//! Runs of a runner within an output: where they begin and end, and which closing lines are believed.
+
+use std::ops::Range;
+
+use regex::{Captures, Regex};
+
+use crate::domain::model::task::TestCounts;
+
+/// One run of a runner within an output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TestRun {
+    /// Bytes from its first known line to the end of its closing line.
+    pub span: Range<usize>,
+    /// Counts; `None` if it began and has no closing line.
+    pub counts: Option<TestCounts>,
+    /// Names of failing tests.
+    pub failing: Vec<String>,
+    /// Whether it ended early.
+    pub incomplete: bool,
+}
+
+impl TestRun {
+    pub(super) fn closed(span: Range<usize>, counts: TestCounts) -> Self {
+        Self { span, counts: Some(counts), failing: Vec::new(), incomplete: false }
+    }
+
+    /// A run that began and has no closing line; `span` is its first line.
+    pub(super) fn cut(span: Range<usize>) -> Self {
+        Self { span, counts: None, failing: Vec::new(), incomplete: true }
+    }
+
+    /// Marks the run as incomplete if `condition`.
+    pub(super) fn incomplete_if(mut self, condition: bool) -> Self {
+        self.incomplete |= condition;
+        self
+    }
+}
+
+/// Closing line of a run, to be believed or not.
+pub(super) struct Closing {
+    pub span: Range<usize>,
+    pub counts: TestCounts,
+    /// Number of marks that such a run prints before.
+    pub claimed: u64,
+}
+
+/// Counts of every match of `pattern`, each a run.
+pub(super) fn closings(
+    output: &str,
+    pattern: &Regex,
+    counts: impl Fn(&Captures<'_>) -> Option<TestCounts>,
+) -> Vec<TestRun> {
+    let run = |found: Captures<'_>| Some(TestRun::closed(found.get(0)?.range(), counts(&found)?));
+    pattern.captures_iter(output).filter_map(run).collect()
+}
+
+/// Runs between lines that begin and lines that end one. Pairs may be nested: the outermost one counts. Of several
+/// closing lines after one beginning, the last counts: those before were printed by a test. A beginning that is never
+/// closed is an incomplete run.
+pub(super) fn between(
+    output: &str,
+    start: &Regex,
+    close: &Regex,
+    counts: impl Fn(&Captures<'_>) -> Option<TestCounts>,
+) -> Vec<TestRun> {
+    let starts = start.find_iter(output).map(|found| (found.range(), None));
+    let ends = close.captures_iter(output).filter_map(|found| Some((found.get(0)?.range(), Some(counts(&found)?))));
+    let mut lines: Vec<_> = starts.chain(ends).collect();
+    lines.sort_by_key(|(span, _)| span.start);
+    let (mut open, mut runs, mut inner) = (Vec::<Range<usize>>::new(), Vec::<TestRun>::new(), Vec::new());
+    for (span, closed) in lines {
+        match (closed, open.pop()) {
+            (None, outer) => open.extend(outer.into_iter().chain([span])),
+            (Some(counts), Some(begin)) => {
+                let run = TestRun::closed(begin.start..span.end, counts);
+                if open.is_empty() {
+                    inner.clear();
+                    runs.push(run);
+                } else {
+                    inner.push(run);
+                }
+            }
+            (Some(counts), None) => match runs.last_mut() {
+                Some(last) => *last = TestRun::closed(last.span.start..span.end, counts),
+                None => runs.push(TestRun::closed(span, counts)),
+            },
+        }
+    }
+    // What is still open did not contain the runs after it: it was cut short.
+    runs.extend(inner);
+    runs.extend(open.into_iter().map(TestRun::cut));
+    runs.sort_by_key(|run| run.span.start);
+    runs
+}
+
+/// Runs of a runner that prints no first line. A closing line is believed if at least half of what it claims was seen
+/// to run since the last one that was believed, or if the runner prints no marks at all. Of two that only one run can
+/// have printed, the one with fewer passing tests counts. `marks` and `starts` are sorted; a run reaches back to the first
+/// of `starts`, lines that no other runner prints, else it is its closing line.
+pub(super) fn believed(closings: Vec<Closing>, marks: &[usize], starts: &[usize]) -> Vec<TestRun> {
+    let mut believed: Vec<(TestRun, u64)> = Vec::new();
+    let mut doubtful: Option<TestRun> = None;
+    let mut from = 0;
+    let fewer = |run: &TestRun, counts: TestCounts| run.counts.is_none_or(|known| counts.passing < known.passing);
+    for Closing { span, counts, claimed } in closings {
+        let before = |places: &[usize], end: usize| places.partition_point(|at| *at < end);
+        let seen = before(marks, span.start).saturating_sub(before(marks, from)) as u64;
+        let start = starts.get(before(starts, from)).copied().unwrap_or(span.start);
+        let run = TestRun::closed(start.min(span.start)..span.end, counts);
+        if marks.is_empty() || seen.saturating_mul(2) >= claimed {
+            from = run.span.end;
+            believed.push((run, seen));
+        } else if let Some((last, of)) = believed.last_mut() {
+            if fewer(last, counts) && (*of + seen).saturating_mul(2) >= claimed {
+                *last = TestRun::closed(last.span.start..span.end, counts);
+            }
+        } else if doubtful.as_ref().is_none_or(|known| fewer(known, counts)) {
+            doubtful = Some(run);
+        }
+    }
+    if believed.is_empty() {
+        doubtful.into_iter().collect()
+    } else {
+        believed.into_iter().map(|(run, _)| run).collect()
+    }
+}
+
+/// Positions of the marks of `pattern`: every character of its first group, or the whole match.
+pub(super) fn marks(output: &str, pattern: &Regex) -> Vec<usize> {
+    let of = |found: Captures<'_>| match (found.get(1), found.get(0)) {
+        (Some(group), _) => group.as_str().char_indices().map(|(at, _)| group.start() + at).collect::<Vec<_>>(),
+        (None, all) => all.iter().map(regex::Match::start).collect(),
+    };
+    pattern.captures_iter(output).flat_map(of).collect()
+}
+
+/// Adds names of failing tests, given with their places, each to the run around it, else to the last one before it, else
+/// to the first.
+pub(super) fn add_names(runs: &mut [TestRun], names: impl IntoIterator<Item = (usize, String)>) {
+    for (at, name) in names {
+        let next = runs.partition_point(|run| run.span.end <= at);
+        let around = runs.get(next).is_some_and(|run| run.span.start <= at);
+        let run = if around { next } else { next.saturating_sub(1) };
+        if let Some(run) = runs.get_mut(run) {
+            run.failing.push(name);
+        }
+    }
+}
+
+/// Adds the first group of each match of `pattern` as the name of a failing test.
+pub(super) fn name_by(mut runs: Vec<TestRun>, output: &str, pattern: &Regex) -> Vec<TestRun> {
+    let names = pattern.captures_iter(output).filter_map(|found| {
+        let name = found.get(1)?;
+        Some((name.start(), name.as_str().trim().to_owned()))
+    });
+    add_names(&mut runs, names);
+    runs
+}
+
+/// Marks each run as incomplete that has a match of `pattern` between the end of the one before and the start of the
+/// one after it.
+pub(super) fn incomplete_by(mut runs: Vec<TestRun>, output: &str, pattern: &Regex) -> Vec<TestRun> {
+    let bounds: Vec<Range<usize>> = (0..runs.len())
+        .map(|at| {
+            let from = if at == 0 { 0 } else { runs[at - 1].span.end };
+            from.min(runs[at].span.start)
+                ..runs.get(at + 1).map_or(output.len(), |next| next.span.start.max(runs[at].span.end))
+        })
+        .collect();
+    for (run, bound) in runs.iter_mut().zip(bounds) {
+        run.incomplete |= pattern.is_match(&output[bound]);
+    }
+    runs
+}

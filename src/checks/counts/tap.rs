@@ -1,0 +1,98 @@
+//! TAP, versions 12 to 14, of whatever prints it.
+
+use std::ops::Range;
+
+use super::runs::TestRun;
+use super::{Runner, number, pattern};
+use crate::domain::model::task::TestCounts;
+
+pub(super) const RUNNER: Runner = Runner {
+    name: "TAP 12 to 14 (Perl, Bats, tape, node-tap)",
+    versions: "Perl 5.36.0, Bats 1.8.2, mocha and AVA with their TAP reporters",
+    fixtures: "tap",
+    reads: "`ok` and `not ok` at the top level under a plan `1..N` before or after them; a lone `ok` is a word like any other. \
+            `not ok` with `TODO` counts as skipped. Fewer lines than planned, no plan after `TAP version`, and `Bail out!` \
+            make it incomplete.",
+    read,
+};
+
+pattern!(
+    LINE,
+    r"^(?:(TAP version \d+)|1\.\.(\d+)(?: *#.*)?|(Bail out!.*)|(not )?ok(?: (\d+))?((?: +(?:- *)?[^#|\s][^#\n]*)?) *(?:# *((?i)skip|todo)\b.*|#.*)?)$"
+);
+pattern!(NAME, r"^ *(?:- )?(.*?) *$");
+
+/// A document of TAP, as far as it was read.
+#[derive(Default)]
+struct Document {
+    span: Range<usize>,
+    versioned: bool,
+    planned: Option<u64>,
+    bailed: bool,
+    counts: TestCounts,
+    failing: Vec<String>,
+}
+
+impl Document {
+    fn seen(&self) -> u64 {
+        self.counts.passing + self.counts.failing + self.counts.skipped
+    }
+
+    fn is_begun(&self) -> bool {
+        self.versioned || self.planned.is_some() || self.seen() > 0
+    }
+
+    /// Adds its run: nothing for lines without a plan or a version.
+    fn finish(self, runs: &mut Vec<TestRun>) {
+        let seen = self.seen();
+        let Some(planned) = self.planned.or_else(|| self.versioned.then_some(u64::MAX)) else { return };
+        let mut counts = self.counts;
+        // More lines than planned: somebody else printed some.
+        counts.passing = counts.passing.min(planned.saturating_sub(counts.failing).saturating_sub(counts.skipped));
+        let mut run = TestRun::closed(self.span, counts);
+        run.failing = self.failing;
+        if seen == 0 && planned == u64::MAX {
+            run.counts = None;
+        }
+        runs.push(run.incomplete_if(self.bailed || seen < planned));
+    }
+}
+
+fn read(output: &str) -> Vec<TestRun> {
+    let (mut runs, mut document) = (Vec::new(), Document::default());
+    for found in LINE.captures_iter(output) {
+        let Some(line) = found.get(0).map(|line| line.range()) else { continue };
+        let version = found.get(1).is_some();
+        let plan = found.get(2).is_some();
+        let full = document.planned.is_some_and(|planned| document.seen() >= planned);
+        let next = version && document.is_begun() || plan && document.planned.is_some();
+        // A test after a full plan begins a document whose plan comes last, unless the number goes on.
+        let anew = found.get(5).is_some() && number(&found, 5) == 1 && full;
+        if next || anew {
+            std::mem::take(&mut document).finish(&mut runs);
+        }
+        if !document.is_begun() {
+            document.span.start = line.start;
+        }
+        document.span.end = line.end;
+        if version {
+            document.versioned = true;
+        } else if plan {
+            document.planned = Some(number(&found, 2));
+        } else if found.get(3).is_some() {
+            document.bailed = true;
+        } else {
+            let directive = found.get(7).map(|word| word.as_str().to_lowercase());
+            match (found.get(4).is_some(), directive.as_deref()) {
+                (_, Some("skip")) | (true, Some("todo")) => document.counts.skipped += 1,
+                (false, _) => document.counts.passing += 1,
+                (true, _) => {
+                    document.counts.failing += 1;
+                    document.failing.extend(NAME.captures(&found[6]).map(|name| name[1].to_owned()));
+                }
+            }
+        }
+    }
+    document.finish(&mut runs);
+    runs
+}
