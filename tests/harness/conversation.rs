@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::world::World;
 
-/// What varies between runs and forges, each as a pattern and its replacement.
+/// Patterns of text that varies between runs and forges, each with its replacement.
 const VARYING: &[(&str, &str)] = &[
     (r"http://127\.0\.0\.1:\d+", "https://forge"),
     // Paths of Gitea, as GitHub has them.
