@@ -54,7 +54,8 @@ use runs::TestRun;
 /// Maximum length of a test's name, in bytes.
 const MAX_NAME: usize = 200;
 
-/// A runner, or a family of runners that print the same.
+/// A runner, or a family of runners that print the same. The texts are for `docs/runners.md`, which a test generates.
+#[cfg_attr(not(test), allow(dead_code, reason = "only the generated page has the texts"))]
 struct Runner {
     /// Names, for people.
     name: &'static str,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::checks::criteria::plain;
 use crate::domain::model::ids::Percent;
-use crate::domain::model::task::{CheckRule, CheckSource};
+use crate::domain::model::task::{CheckRule, CheckSource, TestCounts};
 
 struct Place {
     folder: tempfile::TempDir,
