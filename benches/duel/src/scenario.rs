@@ -1,0 +1,229 @@
+//! Scenarios, repositories and contestants as data.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Contents of files by path; `None` deletes the file.
+pub type Files = BTreeMap<String, Option<String>>;
+
+/// A scripted agent on a repository.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Name, the key in the file.
+    #[serde(skip)]
+    pub name: String,
+    /// Class of behaviour, the name of the file.
+    #[serde(skip)]
+    pub class: String,
+    /// Description for the page.
+    pub about: String,
+    /// Name of the repository.
+    pub repository: String,
+    /// The best that a loop can make of it.
+    pub best: Best,
+    /// Files that the repository has in addition, or in place of its own.
+    #[serde(default)]
+    pub files: Files,
+    /// Check in place of the repository's.
+    pub check: Option<String>,
+    /// Scripts of the calls, in order; the last one is repeated.
+    pub calls: Vec<Call>,
+    /// Whether the calls start over at their end.
+    #[serde(default)]
+    pub cycle: bool,
+    /// Script of calls whose prompt has a property.
+    pub hint: Option<Hint>,
+}
+
+/// Script of the calls whose prompt has a property: it matches a pattern, or it is the third one that differs from all before.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hint {
+    /// Regular expression.
+    pub pattern: Option<String>,
+    /// Script.
+    pub call: Call,
+}
+
+/// Best possible end of a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Best {
+    /// The task is solved and said to be done.
+    Done,
+    /// The loop ends without saying that the task is done.
+    Stopped,
+}
+
+/// Script of one call of the agent. `run`, `raw`, `say` and the message of a limit may contain `{home}`, `{outside}`, `{user}`
+/// (the user's repository), `{survivor}` (seconds to sleep that identify a process) and `{reset}` (end of the limit, Unix time).
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Call {
+    /// State of the repository that the agent writes; `restored` is `solved` with all other files as they were.
+    pub put: Option<String>,
+    /// Files that the agent writes: those of `put`, filled in by the harness.
+    pub files: Files,
+    /// Shell script that the agent runs as a tool.
+    pub run: Option<String>,
+    /// Shell script that writes to the agent's own output.
+    pub raw: Option<String>,
+    /// Seconds before the end.
+    pub sleep: f64,
+    /// Last message.
+    pub say: Option<String>,
+    /// Whether the agent says that the task is done, in the way that the contestant asks for.
+    pub claim: bool,
+    /// Seconds between the result and the exit.
+    pub linger: f64,
+    /// Exit code.
+    pub exit: u8,
+    /// Whether the result line and the last message are left out.
+    pub cut: bool,
+    /// Refusal by the provider.
+    pub limit: Option<ScriptedLimit>,
+}
+
+/// Refusal by the provider.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptedLimit {
+    /// Message for the user.
+    pub message: String,
+    /// Status of the answer; `None` where the program does not give one.
+    pub status: Option<u16>,
+    /// Kind of the limit in the event of the stream; no event if `None`.
+    pub kind: Option<String>,
+    /// Seconds until the limit ends.
+    #[serde(default)]
+    pub resets_in: u64,
+    /// End of the limit, as Unix time; filled in by the harness.
+    #[serde(default)]
+    pub resets_at: u64,
+}
+
+/// A small repository whose check fails.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SampleRepository {
+    /// Task for the agent.
+    pub task: String,
+    /// Command that passes once the task is solved.
+    pub check: String,
+    /// Files at the start.
+    pub files: Files,
+    /// Files that a solution changes. The referee takes no others from a result.
+    pub sources: Vec<String>,
+    /// Files of the referee, hidden from the agent. They contain the test cases and further ones.
+    pub hidden: Files,
+    /// Command of the referee, which prints `$PROOF` if all of its cases pass.
+    pub judge: String,
+    /// States that an agent may write.
+    pub states: BTreeMap<String, Files>,
+}
+
+/// A loop in one of its settings.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contestant {
+    /// Name, the key in the file.
+    #[serde(skip)]
+    pub name: String,
+    /// Package with its version, or where it comes from.
+    pub package: String,
+    /// Setting, for the page.
+    pub setting: String,
+    /// Reason why it cannot run here, for the page.
+    pub unavailable: Option<String>,
+    /// Files that it needs, by path from the run's folder (`repo/…` for the repository). The same placeholders as in `command`.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Shell script with `{repo}`, `{task}`, `{check}`, `{dir}`, `{peers}` and `{tools}`; `$TASK` and `$CHECK` are set, too.
+    #[serde(default)]
+    pub command: String,
+    /// Pattern in the output that says that the task is done; exit code 0 if `None`.
+    pub done: Option<String>,
+    /// Pattern in the output whose first group is the branch with the result; the work tree if `None`.
+    pub branch: Option<String>,
+    /// How an agent says that the task is done.
+    #[serde(default)]
+    pub claim: Claim,
+    /// Whether it may use the host's network namespace, because it makes one of its own for the agent.
+    #[serde(default)]
+    pub isolates: bool,
+}
+
+/// Words and actions with which an agent says that the task is done.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Claim {
+    /// Text at the end of the last message.
+    pub say: String,
+    /// Shell script.
+    pub run: Option<String>,
+}
+
+/// All data of the duel.
+#[derive(Debug)]
+pub struct Data {
+    /// Scenarios in the order of the files and the names.
+    pub scenarios: Vec<Scenario>,
+    /// Repositories by name.
+    pub repositories: BTreeMap<String, SampleRepository>,
+}
+
+/// Folder of this package.
+pub fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Reads a YAML file.
+pub fn read<T: DeserializeOwned>(file: &Path) -> anyhow::Result<T> {
+    let text = fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("could not parse {}", file.display()))
+}
+
+impl Data {
+    /// Reads scenarios and repositories, and verifies that they fit together.
+    pub fn load() -> anyhow::Result<Self> {
+        let mut repositories: BTreeMap<String, SampleRepository> = read(&folder().join("repositories.yml"))?;
+        for (name, repository) in &mut repositories {
+            let solved = repository.states.get("solved").with_context(|| format!("{name}: no state `solved`"))?;
+            let restored = repository.files.clone().into_iter().chain(solved.clone()).collect();
+            repository.states.insert("restored".into(), restored);
+        }
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(folder().join("scenarios"))?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<_>>()?;
+        files.sort();
+        let mut scenarios: Vec<Scenario> = Vec::new();
+        for file in files {
+            let class = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let read: BTreeMap<String, Scenario> = read(&file)?;
+            scenarios.extend(read.into_iter().map(|(name, s)| Scenario { name, class: class.clone(), ..s }));
+        }
+        for scenario in &mut scenarios {
+            let name = &scenario.name;
+            let found = repositories.get(&scenario.repository);
+            let repository = found.with_context(|| format!("{name}: no repository `{}`", scenario.repository))?;
+            ensure!(!scenario.calls.is_empty(), "{name}: no calls");
+            for call in scenario.calls.iter_mut().chain(scenario.hint.iter_mut().map(|hint| &mut hint.call)) {
+                let Some(state) = &call.put else { continue };
+                let files = repository.states.get(state).with_context(|| format!("{name}: no state `{state}`"))?;
+                call.files.extend(files.clone());
+            }
+        }
+        Ok(Self { scenarios, repositories })
+    }
+}
+
+/// Reads contestants from a file.
+pub fn contestants(file: &str) -> anyhow::Result<Vec<Contestant>> {
+    let read: BTreeMap<String, Contestant> = read(&folder().join(file))?;
+    Ok(read.into_iter().map(|(name, contestant)| Contestant { name, ..contestant }).collect())
+}
