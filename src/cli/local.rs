@@ -67,6 +67,9 @@ pub struct LocalArgs {
     /// Guidance for the next iteration of the resumed loop
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["task", "tasks", "list"])]
     pub guide: Option<String>,
+    /// Accept the changes to tests that keep the resumed loop from completion
+    #[arg(long, requires = "resume")]
+    pub accept_tests: bool,
     /// List the loops of the repository
     #[arg(long)]
     pub list: bool,
@@ -226,6 +229,9 @@ impl Plan {
             }
             Self::Start { title, body, options } => session.begin(&title, &body, options).await?,
             Self::Continue { known, options } => {
+                if args.accept_tests {
+                    session.accept_tests(&known.id).await?;
+                }
                 session.resume(&known.id, options, args.guide.as_deref().unwrap_or_default()).await?;
                 known.id
             }

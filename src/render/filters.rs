@@ -3,6 +3,7 @@
 use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::chart;
+use crate::domain::model::task::TamperKind;
 use crate::domain::trust::sanitize;
 
 /// Registers all filters.
@@ -140,26 +141,8 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with(['.', '!', '?', '…', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Describes a kind of tampering.
+/// Describes a kind of tampering by its serialized name.
 fn tampering(kind: &str) -> Value {
-    safe(
-        match kind {
-            "test_deleted" => "a test was removed",
-            "test_skipped" => "a test was disabled",
-            "assertion_removed" => "assertions were removed",
-            "check_config_edited" => "the configuration of a check was edited",
-            "workflow_edited" => "a CI workflow was edited",
-            "ralph_file_edited" => "the bot's configuration was edited",
-            "threshold_lowered" => "a threshold was lowered",
-            "assertion_weakened" => "an assertion was weakened",
-            "expectation_changed" => "an expected value was changed",
-            "early_exit" => "tests end early",
-            "failure_ignored" => "a failure is ignored",
-            "code_replaced" => "the code under test is replaced",
-            "only_changed_tests" => "the checks pass only with the changed tests",
-            "test_count_fell" => "fewer tests are counted",
-            _ => "a check was changed",
-        }
-        .to_owned(),
-    )
+    let known = serde_json::from_value(kind.into()).map(TamperKind::description);
+    safe(known.unwrap_or("a check was changed").to_owned())
 }

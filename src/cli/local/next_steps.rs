@@ -64,6 +64,9 @@ pub(super) fn next_steps(current: &Loop, invocation: &Invocation, from: &str, no
             steps.push(step("name a check", invocation.resume(id, " --check 'COMMAND'")));
         }
         state if state.is_open() => {
+            if !current.open_findings().is_empty() {
+                steps.push(step("accept the changes to tests", invocation.resume(id, " --accept-tests")));
+            }
             let raised = raised_limit(current, now);
             steps.push(step("continue", invocation.resume(id, &raised)));
             steps.push(step("continue with guidance", invocation.resume(id, &format!("{raised}{guide}"))));

@@ -9,7 +9,7 @@ use super::next_steps::SuggestedCommand;
 use crate::cli::{one_line, print};
 use crate::domain::loops::{Iteration, Loop, LoopState};
 use crate::domain::model::ids::Money;
-use crate::domain::model::task::{CheckOutcome, CheckReport};
+use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding};
 use crate::forge::local::LocalMessage;
 
 /// Number of lines shown of a failed check's output.
@@ -37,6 +37,7 @@ pub(super) enum ProgressEvent {
         cost_usd: f64,
         seconds: u64,
         failing: Vec<FailedCheck>,
+        findings: Vec<TestFinding>,
     },
     /// Change of the state.
     State { state: String, why: String },
@@ -51,6 +52,8 @@ pub(super) enum ProgressEvent {
         why: String,
         branch: Option<String>,
         diff: Option<String>,
+        /// Signs of weakened checks on the branch.
+        findings: Vec<TestFinding>,
         next: Vec<SuggestedCommand>,
         /// File with a summary, where data is kept.
         summary: Option<PathBuf>,
@@ -105,6 +108,40 @@ impl FailedCheck {
         let red = AnsiColor::Red.on_default();
         let output: String = self.output.iter().map(|line| format!("      {line}\n")).collect();
         format!("    {red}✗{red:#} {}: {}\n{output}", self.command, self.why)
+    }
+}
+
+/// Sign of a weakened check.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct TestFinding {
+    #[serde(flatten)]
+    found: TamperFinding,
+    /// Login of the person who accepted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted_by: Option<String>,
+}
+
+impl TestFinding {
+    /// Returns the findings of the branch, as the pull request has them; accepted ones last.
+    pub(super) fn of_branch(current: &Loop) -> Vec<Self> {
+        let open = current.findings().into_iter().map(|found| Self { found, accepted_by: None });
+        let accepted = current.accepted_findings().into_iter();
+        let accepted =
+            accepted.map(|(by, finding)| Self { found: finding.found.clone(), accepted_by: Some(by.into()) });
+        open.chain(accepted).collect()
+    }
+
+    fn of_iteration(iteration: &Iteration) -> Vec<Self> {
+        iteration.findings.iter().map(|found| Self { found: found.clone(), accepted_by: None }).collect()
+    }
+
+    fn text(&self) -> String {
+        let yellow = AnsiColor::Yellow.on_default();
+        let TamperFinding { path, line, kind, evidence, .. } = &self.found;
+        let place = line.map_or_else(|| path.clone(), |line| format!("{path}:{line}"));
+        let accepted = self.accepted_by.as_ref().map(|by| format!(" (accepted by {by})")).unwrap_or_default();
+        let (place, evidence) = (one_line(&place), one_line(evidence));
+        format!("    {yellow}!{yellow:#} {place}: {}{accepted}: {evidence}\n", kind.description())
     }
 }
 
@@ -168,6 +205,7 @@ fn ended(iteration: &Iteration) -> ProgressEvent {
         cost_usd: iteration.cost.usd(),
         seconds: iteration.agent_ms / 1000,
         failing: FailedCheck::of(&iteration.checks),
+        findings: TestFinding::of_iteration(iteration),
     }
 }
 
@@ -184,23 +222,27 @@ impl ProgressEvent {
             Self::Began { iteration, of } => {
                 format!("{bold}iteration {iteration} of {of}{bold:#}: running the agent\n")
             }
-            Self::Iteration { summary, problem, held, total, percent, failing, .. } => {
+            Self::Iteration { summary, problem, held, total, percent, failing, findings, .. } => {
                 let said = [summary, problem].into_iter().filter(|text| !text.is_empty());
                 let said: String = said.map(|text| format!("    {text}\n")).collect();
                 let failing: String = failing.iter().map(FailedCheck::lines).collect();
-                format!("  {held} of {total} checks pass, {percent} % done; {}\n{said}{failing}", self.size())
+                let findings: String = findings.iter().map(TestFinding::text).collect();
+                let size = self.size();
+                format!("  {held} of {total} checks pass, {percent} % done; {size}\n{said}{failing}{findings}")
             }
             Self::State { state, why } => format!("{yellow}{state}{yellow:#}: {why}\n"),
             Self::Interrupted { branch, next } => {
                 let kept = branch.as_ref().map(|branch| format!("; committed work is on {branch}"));
                 format!("{yellow}stopping{yellow:#}{}\n{}", kept.unwrap_or_default(), next_text(next))
             }
-            Self::Ended { state, good, why, branch, next, summary, .. } => {
+            Self::Ended { state, good, why, branch, findings, next, summary, .. } => {
                 let colour = if *good { green } else { yellow };
                 let on = branch.as_ref().map(|branch| format!("branch {branch}\n")).unwrap_or_default();
                 let summary = summary.as_ref().map(|path| format!("  summary: {}\n", path.display()));
                 let summary = summary.unwrap_or_default();
-                format!("{colour}{state}{colour:#}: {}\n{on}{}{summary}", one_line(why), next_text(next))
+                let findings: String = findings.iter().map(TestFinding::text).collect();
+                let (why, next) = (one_line(why), next_text(next));
+                format!("{colour}{state}{colour:#}: {why}\n{on}{findings}{next}{summary}")
             }
         }
     }

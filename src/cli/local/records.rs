@@ -65,7 +65,8 @@ fn iteration_text(iteration: &Iteration) -> String {
         text.push_str(&format!("  - {} (+{} -{})\n", file.path, file.added, file.removed));
     }
     for finding in &iteration.findings {
-        text.push_str(&format!("- Finding in {}: {}\n", finding.path, finding.evidence));
+        let kind = finding.kind.description();
+        text.push_str(&format!("- Finding in {}: {kind}: {}\n", finding.path, finding.evidence));
     }
     text.push_str(&checks_text(&iteration.checks));
     text

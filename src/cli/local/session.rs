@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::next_steps::{Invocation, next_steps};
-use super::progress::{LocalProgress, ProgressEvent, ProgressLine};
+use super::progress::{LocalProgress, ProgressEvent, ProgressLine, TestFinding};
 use super::records::LoopRecords;
 use crate::app::{self, Application, Options};
 use crate::cli::{CliError, print};
@@ -198,18 +198,39 @@ impl LocalSession<'_> {
         if current.state == LoopState::Review && guidance.trim().is_empty() {
             return refused("it is done; add `--guide TEXT` to ask for more".into());
         }
-        let input =
-            LoopInput::Command { by: self.forge.user(), command: resuming(current, options, guidance), comment: None };
-        let now = self.app.engine.clock.now();
-        let outcome = lifecycle::step(current, input.clone(), now);
+        let command = resuming(current, options, guidance);
+        let input = LoopInput::Command { by: self.forge.user(), command: command.clone(), comment: None };
+        let outcome = lifecycle::step(current, input, self.app.engine.clock.now());
         if !is_active(&outcome.next) {
             return refused(outcome.reasons.join(" ").replace("/ralph resume ", ""));
         }
-        let (id, origin) = (current.id.clone(), format!("local/{}/{}", current.id, current.version));
-        let stored = self.app.engine.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
-        stored.map_err(|error| CliError::Failed(format!("could not resume {}: {error}", current.id)))?;
-        self.app.engine.wake.loop_stepped();
+        self.send(current, "resume", command).await?;
         self.wait_for(&current.id, is_active).await.map(drop)
+    }
+
+    /// Accepts the changes to tests that keep a loop from completion. A loop that waits for nothing else continues.
+    ///
+    /// # Errors
+    /// No change to tests waits to be accepted.
+    pub(super) async fn accept_tests(&self, id: &LoopId) -> Result<(), CliError> {
+        let current = &self.read(id).await?;
+        if current.open_findings().is_empty() {
+            return Err(CliError::Usage(format!("{id} has no changes to tests that wait to be accepted")));
+        }
+        self.send(current, "accept-tests", LoopCommand::AcceptTests(command::AcceptTests { paths: Vec::new() }))
+            .await?;
+        self.wait_for(id, |next| next.version > current.version).await.map(drop)
+    }
+
+    /// Gives a loop a command of the user.
+    async fn send(&self, current: &Loop, name: &str, command: LoopCommand) -> Result<(), CliError> {
+        let input = LoopInput::Command { by: self.forge.user(), command, comment: None };
+        let (id, origin) = (current.id.clone(), format!("local/{}/{name}/{}", current.id, current.version));
+        let now = self.app.engine.clock.now();
+        let stored = self.app.engine.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
+        stored.map_err(|error| CliError::Failed(format!("could not store a command for {}: {error}", current.id)))?;
+        self.app.engine.wake.loop_stepped();
+        Ok(())
     }
 
     /// Reads a loop.
@@ -276,12 +297,7 @@ impl LocalSession<'_> {
     /// Pauses an interrupted loop at once.
     async fn pause(&self, current: Loop) -> Result<Loop, CliError> {
         let command = LoopCommand::Pause(command::Pause { now: true, reason: "interrupted".into() });
-        let input = LoopInput::Command { by: self.forge.user(), command, comment: None };
-        let (id, origin) = (current.id.clone(), format!("local/{}/interrupted/{}", current.id, current.version));
-        let now = self.app.engine.clock.now();
-        let stored = self.app.engine.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
-        stored.map_err(|error| CliError::Failed(error.to_string()))?;
-        self.app.engine.wake.loop_stepped();
+        self.send(&current, "interrupted", command).await?;
         self.wait_for(&current.id, |current| !is_active(current)).await
     }
 
@@ -304,6 +320,7 @@ impl LocalSession<'_> {
             why: ended.why.clone(),
             branch,
             diff,
+            findings: TestFinding::of_branch(ended),
             next,
             summary: self.invocation.lasting.then_some(summary),
         };

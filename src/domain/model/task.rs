@@ -313,6 +313,26 @@ pub enum TamperKind {
 }
 
 impl TamperKind {
+    /// Clause for people: `a test was removed`.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::TestDeleted => "a test was removed",
+            Self::TestSkipped => "a test was disabled",
+            Self::AssertionRemoved => "assertions were removed",
+            Self::CheckConfigEdited => "the configuration of a check was edited",
+            Self::WorkflowEdited => "a CI workflow was edited",
+            Self::RalphFileEdited => "the bot's configuration was edited",
+            Self::ThresholdLowered => "a threshold was lowered",
+            Self::AssertionWeakened => "an assertion was weakened",
+            Self::ExpectationChanged => "an expected value was changed",
+            Self::EarlyExit => "tests end early",
+            Self::FailureIgnored => "a failure is ignored",
+            Self::CodeReplaced => "the code under test is replaced",
+            Self::OnlyChangedTests => "the checks pass only with the changed tests",
+            Self::TestCountFell => "fewer tests are counted",
+        }
+    }
+
     /// Whether it keeps a loop from review until it is put back or accepted. Workflows and the bot's own file are
     /// protected paths, which have a policy of their own.
     pub fn blocks_review(self) -> bool {
