@@ -183,6 +183,31 @@ async fn a_loop_at_its_limit_is_resumed_with_guidance() {
     local(&args(&setup, &["--list"]), &setup.global, &setup.env).await.expect("listed");
 }
 
+/// See docs/threats.md#g17.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_with_a_deleted_test_is_not_done_until_its_user_accepts_that() {
+    let setup = setup("rm -f test_answer.py; echo right > answer.txt").await;
+    std::fs::write(setup.repo.join("test_answer.py"), "def test_answer():\n    assert answer() == 42\n")
+        .expect("written");
+    git(&setup.repo, &["add", "."]).await;
+    git(&setup.repo, &["commit", "--quiet", "-m", "a test"]).await;
+    let more = ["--task", "Fix it", "--check", "grep -q right answer.txt", "--max-iterations", "1"];
+    let stopped = run_to(&setup, &more, ExitCode::FAILURE).await.remove(0);
+    assert_eq!(stopped.state.as_str(), "limit_reached", "{}", stopped.why);
+    let findings = serde_json::to_value(progress::TestFinding::of_branch(&stopped)).expect("JSON");
+    assert_eq!((&findings[0]["path"], &findings[0]["kind"]), (&"test_answer.py".into(), &"test_deleted".into()));
+    assert!(findings[0].get("accepted_by").is_none(), "{findings}");
+
+    let more = ["--resume", stopped.id.as_str(), "--max-iterations", "3", "--accept-tests"];
+    let done = run_to(&setup, &more, ExitCode::SUCCESS).await.remove(0);
+    assert_eq!(done.state.as_str(), "review", "{}", done.why);
+    let findings = serde_json::to_value(progress::TestFinding::of_branch(&done)).expect("JSON");
+    assert_eq!(findings[0]["accepted_by"], "you", "{findings}");
+    let again =
+        local(&args(&setup, &["--resume", done.id.as_str(), "--accept-tests"]), &setup.global, &setup.env).await;
+    assert!(again.expect_err("nothing is open").to_string().contains("no changes to tests that wait to be accepted"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leftovers_of_a_killed_agent_stay_out_of_the_branch() {
     let script = "cat > prompt; if grep -q 'was stopped before it ended' prompt; then
