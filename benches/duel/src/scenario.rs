@@ -151,7 +151,7 @@ pub struct Contestant {
     pub done: Option<String>,
     /// Pattern in the output whose first group is the branch with the result; the work tree if `None`.
     pub branch: Option<String>,
-/// Form in which an agent says that the task is done.
+    /// Form in which an agent says that the task is done.
     #[serde(default)]
     pub claim: Claim,
     /// Whether it may use the host's network namespace, because it makes one of its own for the agent.
