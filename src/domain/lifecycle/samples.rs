@@ -6,7 +6,7 @@ use crate::domain::loops::{
 };
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
-    AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Sha, Timestamp, User, UserId,
+    AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::{
@@ -94,43 +94,7 @@ pub(crate) fn fresh() -> Loop {
 pub(crate) fn begin(current: &mut Loop) {
     current.spent.iterations += 1;
     let number = current.spent.iterations;
-    current.iterations.push(Iteration {
-        number,
-        attempt: 1,
-        started_at: NOW,
-        ended_at: None,
-        agent_problem: String::new(),
-        report: AgentReport::default(),
-        message: String::new(),
-        cost: Money(0),
-        tool_calls: 0,
-        tool_errors: 0,
-        tools: Vec::new(),
-        tokens_in: 0,
-        tokens_out: 0,
-        agent_ms: 0,
-        commit: None,
-        tree: None,
-        parent: sha(100 + number - 1),
-        stat: DiffStat::default(),
-        restored: Vec::new(),
-        findings: Vec::new(),
-        checks: CheckReport::default(),
-        completion: Ratio::default(),
-        guidance: Vec::new(),
-        discarded: false,
-        record: None,
-        judged: None,
-        branch_stat: None,
-        refused_hosts: Vec::new(),
-        killed: false,
-        set_aside: Vec::new(),
-        restored_to: None,
-        merged: false,
-        branch_findings: None,
-        test_changes: String::new(),
-        served: crate::domain::loops::ServedBy::default(),
-    });
+    current.iterations.push(Iteration::new(number, NOW, sha(100 + number - 1), Vec::new()));
 }
 
 /// The iteration under way ends with this report and these checks, and the next begins.
