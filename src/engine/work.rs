@@ -123,7 +123,7 @@ impl Engine {
                 self.put_back_tests(&repo, &current, run, paths, cancel).await
             }
             Effect::Hooks { ticket, event } => self.hooks(&repo, &current, (*ticket, *event), cancel).await,
-            Effect::HooksAfterEnd { .. } => self.hooks_after_end(&repo, &current, cancel).await,
+            Effect::HooksAfterEnd { version } => self.hooks_after_end(&repo, &current, *version, cancel).await,
             Effect::Release { delete_branch } => {
                 self.end_processes(&current).await;
                 let asked = self.last_questions(&current, cancel).await?;

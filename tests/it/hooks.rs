@@ -10,6 +10,7 @@ on_one_forge!(
     question_before_an_agent_is_answered_by_resuming,
     hook_without_a_verdict_pauses_the_loop,
     optional_hook_runs_where_the_repository_names_it,
+    pause_by_a_hook_puts_the_best_state_back,
 );
 
 /// Agent that solves the task, and writes what a hook asks for.
@@ -83,4 +84,24 @@ async fn optional_hook_runs_where_the_repository_names_it(dialect: Dialect) {
         })
         .await;
     }
+}
+
+async fn pause_by_a_hook_puts_the_best_state_back(dialect: Dialect) {
+    let agent = "cat >/dev/null\nif [ -f work.txt ]; then rm kept.txt; else echo good >work.txt; fi\n";
+    let checks = "checks:\n  - { name: kept, run: test -f kept.txt }\n  - { name: work, run: test -f work.txt }\n  - { name: never, run: test -f never.txt }\n";
+    let script = r#"if test -f kept.txt; then echo '{"verdict":"continue"}'
+        else echo '{"verdict":"ask","question":"Is kept.txt of no use?"}'; fi"#;
+    let config = hook("after_iteration", script, "");
+    let setup = Setup::new(dialect).agent(agent).file("kept.txt", "kept\n").file(".ralph.yml", checks).config(&config);
+    story(setup, async |world| {
+        let asked = world.run().await;
+        assert_eq!((asked.state, asked.spent.iterations), (LoopState::Paused, 2), "{}", asked.why);
+        assert!(asked.why.contains("Is kept.txt of no use?"), "{}", asked.why);
+        assert_eq!(asked.current().and_then(|last| last.restored_to), Some(1), "{}", asked.why);
+        assert_eq!(world.file(&asked.branch, "kept.txt").await.as_deref(), Some("kept\n"));
+        assert_eq!(world.file(&asked.branch, "work.txt").await.as_deref(), Some("good\n"));
+        assert_eq!(asked.pushed, asked.head);
+        assert!(escalation(world).await.contains("the files of iteration 1, the best one, were put back"));
+    })
+    .await;
 }

@@ -1,6 +1,6 @@
 //! SIGKILL of the real service at named points of a loop: after a restart the outcome is the same as without the kill.
 //!
-//! The points are K01 to K38 of docs/faults.md, by their names in the source. Some have no point of their own:
+//! The points are K01 to K41 of docs/faults.md, by their names in the source. Some have no point of their own:
 //! - K20: nothing is imported as a bundle; the point lies between an iteration's objects and the ref that keeps them.
 //! - K31: tokens are only in memory. The invariants check after every story that none is on disk.
 //! - K34: a backup runs in a process of its own, which is killed: `killed_backup_leaves_no_copy`.
@@ -63,6 +63,7 @@ on_both_forges!(
     kills_at_start_stop_and_recovery_do_not_change_the_outcome,
     killed_backup_leaves_no_copy,
     kills_around_a_call_are_billed_once,
+    kills_around_a_hook_repeat_it_with_its_id,
 );
 
 async fn kills_during_intake_do_not_change_the_outcome(dialect: Dialect) {
@@ -351,4 +352,66 @@ async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
     assert!(!beside.path().join("twice").exists(), "{kills:?}: two agents ran at the same time");
     assert!(!was_killed(stop(&mut child).await));
     service.finish().await;
+}
+
+/// Kill points around the runs of hooks: those before the agent, before the review and after the end.
+const HOOKS: &[Kills] = &[&["K40", "K41"], &["K41", "K40:2"], &["K41:2", "K41:2"], &["K40:3"], &["K41:3"]];
+
+/// See docs/faults.md#k40 and docs/faults.md#k41.
+async fn kills_around_a_hook_repeat_it_with_its_id(dialect: Dialect) {
+    let undisturbed = hook_runs(dialect, &[]).await;
+    let events: Vec<&str> = undisturbed.iter().filter_map(|run| run.split('/').nth(1)).collect();
+    assert_eq!(events, ["before_agent", "before_ready", "after_end"], "{undisturbed:?}");
+    let stories = HOOKS.iter().map(async |kills| {
+        let story = async {
+            let runs = hook_runs(dialect, kills).await;
+            let mut occasions = runs.clone();
+            occasions.dedup();
+            let without_loop = |runs: &[String]| -> Vec<String> {
+                runs.iter().filter_map(|run| Some(run.split_once('/')?.1.to_owned())).collect()
+            };
+            assert_eq!(without_loop(&occasions), without_loop(&undisturbed), "killed at {kills:?}: {runs:?}");
+            let ended = kills.iter().filter(|kill| kill.starts_with("K41")).count();
+            assert_eq!(runs.len() - occasions.len(), ended, "{kills:?}: one run was repeated each: {runs:?}");
+        };
+        AssertUnwindSafe(story).catch_unwind().await.is_err().then_some(kills)
+    });
+    let outcomes: Vec<_> = stream::iter(stories).buffer_unordered(AT_ONCE).collect().await;
+    let failed: Vec<_> = outcomes.into_iter().flatten().collect();
+    assert!(failed.is_empty(), "{} of {} stories went wrong, see above: {failed:?}", failed.len(), HOOKS.len());
+}
+
+/// Ids of the runs of hooks of a loop whose service is killed at these points, in order.
+async fn hook_runs(dialect: Dialect, kills: &[&str]) -> Vec<String> {
+    let beside = tempfile::tempdir().expect("a folder");
+    let file = beside.path().join("runs");
+    let script = format!(
+        r#"(cat; echo) | sed -n 's/.*"run":"\([^"]*\)".*/\1/p' >>{}; echo '{{"verdict":"continue"}}'"#,
+        file.display()
+    );
+    let command = serde_json::to_string(&["/bin/sh", "-c", &script]).expect("a list");
+    let hook = format!("[{{ name: gate, command: {command}, sandbox: false }}]");
+    let config = format!("hooks: {{ before_agent: {hook}, before_ready: {hook}, after_end: {hook} }}");
+    let agent = "cat >/dev/null\necho 42 >answer.txt\n";
+    let service = Service::new(Setup::new(dialect).agent(agent).config(&config), false).await;
+    let mut remaining = kills.iter();
+    let mut child = service.spawn("all", remaining.next().copied());
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.label().await;
+    for _ in kills {
+        let ended = tokio::time::timeout(WAIT_LIMIT, child.wait()).await;
+        let status = ended.unwrap_or_else(|_| panic!("{kills:?}: it was never killed\n{}", service.log()));
+        let status = status.expect("it is our child");
+        assert!(was_killed(status), "{kills:?}: it ended by itself: {status}\n{}", service.log());
+        child = service.spawn("all", remaining.next().copied());
+    }
+    service.until("the service to listen", async || service.listens().await).await;
+    service.redeliver_failed();
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
+    service.wait_until_idle().await;
+    assert_eq!(done.spent.iterations, 1, "{kills:?}");
+    assert!(!was_killed(stop(&mut child).await));
+    let runs = std::fs::read_to_string(&file).expect("hooks ran").lines().map(str::to_owned).collect();
+    service.finish().await;
+    runs
 }

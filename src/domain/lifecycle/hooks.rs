@@ -3,8 +3,12 @@
 use super::StepContext;
 use super::waits::give_back;
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{HookQuestion, LoopState, LoopStep};
+use crate::domain::loops::{HookQuestion, Loop, LoopState, LoopStep, LoopStopReason};
 use crate::domain::model::hook::{HookEvent, HookObjection};
+use crate::domain::model::ids::Sha;
+
+/// Cause of the pauses that hooks want.
+const PAUSE_CAUSE: &str = "hook";
 
 /// Returns the step in which the hooks of an event run; `None` if nothing waits for them.
 fn step_of(event: HookEvent) -> Option<LoopStep> {
@@ -40,6 +44,16 @@ pub(super) enum HookConsequence {
     Iterate(String),
     /// The loop waits for a person, or nothing has changed.
     Stay,
+}
+
+/// The best state was put back for a pause: a question about the next run of an agent is about that state now, so that
+/// resuming the loop answers it.
+pub(super) fn put_back(next: &mut Loop, commit: &Sha) {
+    let paused = next.halting.as_ref().map(|halting| &halting.then);
+    let asks = matches!(paused, Some(LoopStopReason::Paused { cause: Some(cause), .. }) if cause == PAUSE_CAUSE);
+    if let Some(question) = next.hook_question.as_mut().filter(|one| asks && one.event == HookEvent::BeforeAgent) {
+        question.commit = commit.clone();
+    }
 }
 
 /// Judges the answer of the hooks of an event; pauses the loop if a person is needed.
@@ -78,8 +92,6 @@ pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Opti
     if event == HookEvent::BeforeAgent && turn.next.current().is_some_and(|current| current.attempt == 1) {
         give_back(turn);
     }
-    turn.stop(LoopState::Paused, &why);
-    turn.close_open_iteration(&why);
-    turn.escalate("hook", advice);
+    turn.pause_and_ask(&why, PAUSE_CAUSE, advice);
     HookConsequence::Stay
 }

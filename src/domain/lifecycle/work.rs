@@ -348,6 +348,7 @@ fn restored(turn: &mut StepContext, commit: Option<Sha>, retained_as: Option<Str
         newest.restored_to = Some(best);
     }
     let Some(commit) = commit.or_else(|| turn.next.head.clone()) else { return turn.halt() };
+    hooks::put_back(&mut turn.next, &commit);
     turn.next.head = Some(commit.clone());
     turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use failpoint::kill_point;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct HookRequest<'a> {
     /// Version of this format.
     pub version: u32,
+    /// Id of this run of the hook. A run whose outcome was lost is repeated with the same id.
+    pub run: String,
     /// Event.
     pub event: HookEvent,
     /// Name of the hook.
@@ -87,12 +90,14 @@ pub struct HookCheck<'a> {
 
 impl<'a> HookRequest<'a> {
     /// Describes a loop to a hook.
-    pub fn of(current: &'a Loop, event: HookEvent, hook: &'a str) -> Self {
+    /// `occasion` counts up with the loop: the ticket of the work or, after the end, the loop's version.
+    pub fn of(current: &'a Loop, event: HookEvent, hook: &'a str, occasion: u64) -> Self {
         let last = current.current();
         let checks = current.latest_checks().map(|report| report.outcomes.as_slice()).unwrap_or_default();
         let files = current.branch_stat().map(|stat| stat.files.as_slice()).unwrap_or_default();
         Self {
             version: 1,
+            run: format!("{}/{}/{occasion}/{hook}", current.id.as_str(), event.as_str()),
             event,
             hook,
             forge: current.place.repo.forge.as_str(),
@@ -122,7 +127,8 @@ impl<'a> HookRequest<'a> {
 }
 
 impl Engine {
-    /// Runs the hooks of an event in order, until one objects. A repeated run asks all of them again.
+    /// Runs the hooks of an event in order, until one objects. Nothing stands in for the answer of a run that was
+    /// interrupted, so all of them run again then, with the ids that they had.
     pub(super) async fn hooks(
         &self,
         repo: &RepoRef,
@@ -132,7 +138,7 @@ impl Engine {
     ) -> Result<Receipt, EffectError> {
         let mut objection = None;
         for name in current.policy.hook_names(event) {
-            objection = self.hook(repo, current, (event, name), cancel).await?;
+            objection = self.hook(repo, current, (event, name, ticket), cancel).await?;
             if objection.is_some() {
                 break;
             }
@@ -146,13 +152,14 @@ impl Engine {
         &self,
         repo: &RepoRef,
         current: &Loop,
+        version: u64,
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
         let event = HookEvent::AfterEnd;
         let mut said = Vec::new();
         for name in current.policy.hook_names(event) {
-            if let Some(HookObjection::Broken { problem, .. }) = self.hook(repo, current, (event, name), cancel).await?
-            {
+            let objection = self.hook(repo, current, (event, name, version), cancel).await?;
+            if let Some(HookObjection::Broken { problem, .. }) = objection {
                 tracing::warn!(loop_id = %current.id, hook = name, problem, "a hook after the end failed");
                 said.push(format!("{name}: {problem}"));
             }
@@ -164,7 +171,7 @@ impl Engine {
         &self,
         repo: &RepoRef,
         current: &Loop,
-        (event, name): (HookEvent, &str),
+        (event, name, occasion): (HookEvent, &str, u64),
         cancel: &CancellationToken,
     ) -> Result<Option<HookObjection>, EffectError> {
         let broken = |problem: String| Ok(Some(HookObjection::Broken { hook: name.to_owned(), problem }));
@@ -178,8 +185,10 @@ impl Engine {
         }
         let view = self.workspaces.agent_view(&current.id, repo);
         let tree = if view.tree.is_dir() { view.tree } else { scratch.clone() };
-        let input = serde_json::to_vec(&HookRequest::of(current, event, name)).unwrap_or_default();
+        let input = serde_json::to_vec(&HookRequest::of(current, event, name, occasion)).unwrap_or_default();
+        kill_point("K40");
         let finished = process::run(self.hook_spec(current, hook, (&tree, &scratch), input), cancel, None).await;
+        kill_point("K41");
         remove_folder(&scratch);
         let finished = match finished {
             Ok(finished) => finished,
@@ -242,9 +251,10 @@ mod tests {
         let schema = schemars::schema_for!(HookRequest<'static>).to_value();
         let current = samples::fresh();
         for event in HookEvent::ALL {
-            let request = serde_json::to_value(HookRequest::of(&current, event, "gate")).expect("JSON");
+            let request = serde_json::to_value(HookRequest::of(&current, event, "gate", 7)).expect("JSON");
             jsonschema::validate(&schema, &request).expect("valid");
             assert_eq!(request["event"], event.as_str());
+            assert_eq!(request["run"], format!("r-42-k7m2qa/{}/7/gate", event.as_str()));
             assert_eq!((&request["loop"], &request["version"]), (&"r-42-k7m2qa".into(), &1.into()));
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::domain::loops::LoopStopReason;
+use crate::domain::model::hook::{HookEvent, HookName, HookObjection};
 
 fn abort() -> LoopCommand {
     LoopCommand::Abort(command::Abort { reason: String::new() })
@@ -75,6 +76,58 @@ fn every_stop_puts_best_iteration_back() {
         assert!(run.current.why.ends_with(words), "{}", run.current.why);
         assert_eq!((run.current.pushed.clone(), run.current.head.clone()), (Some(sha(900)), Some(sha(900))));
         assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{state:?}");
+    }
+}
+
+/// Three iterations of which the second is the best, with a hook that objects after the third.
+fn objected(event: HookEvent, objection: HookObjection) -> LoopRun {
+    let mut run = LoopRun::with(|start| start.policy.limits.iterations = 9);
+    let hooks = vec![HookName { event, name: "gate".into(), optional: false }];
+    run.tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: checks(0) });
+    for held in [1, 0] {
+        if event == HookEvent::BeforeAgent {
+            run.tell(LoopInput::HooksAnswered { ticket: run.current.ticket, event, objection: None });
+        }
+        run.measured(held);
+        if event == HookEvent::AfterIteration && held == 1 {
+            run.tell(LoopInput::HooksAnswered { ticket: run.current.ticket, event, objection: None });
+        }
+    }
+    run.tell(LoopInput::HooksAnswered { ticket: run.current.ticket, event, objection: Some(objection) });
+    run
+}
+
+#[test]
+fn pause_by_a_hook_puts_best_back() {
+    let hook = || "gate".to_owned();
+    let ask = || HookObjection::Ask { hook: hook(), question: "May it?".into() };
+    let broken = || HookObjection::Broken { hook: hook(), problem: "exit code 1".into() };
+    let block = HookObjection::Block { hook: hook(), reason: "no licence".into() };
+    let objections = [
+        (HookEvent::BeforeAgent, ask()),
+        (HookEvent::BeforeAgent, broken()),
+        (HookEvent::BeforeAgent, block),
+        (HookEvent::AfterIteration, ask()),
+        (HookEvent::AfterIteration, broken()),
+    ];
+    for (event, objection) in objections {
+        let mut run = objected(event, objection.clone());
+        run.restored().is(LoopState::Paused, LoopStep::Idle);
+        assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "{event:?} {objection:?}");
+        assert!(run.current.why.contains("the files of iteration 1, the best one, were put back"));
+        assert!(run.escalates("hook") && run.current.why.contains("`gate`"), "{}", run.current.why);
+        let hooks = run.current.policy.hooks.clone();
+        run.command(resume()).tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
+        if event == HookEvent::BeforeAgent {
+            run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
+            // A question that was answered by resuming is not asked again about the state that was put back.
+            let answered = matches!(objection, HookObjection::Ask { .. });
+            run.tell(LoopInput::HooksAnswered { ticket: run.current.ticket, event, objection: Some(objection) });
+            let expected = if answered { LoopState::Running } else { LoopState::Paused };
+            assert_eq!(run.current.state, expected, "{}", run.current.why);
+        }
+        assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{event:?}");
     }
 }
 
