@@ -10,6 +10,7 @@ mod bazel;
 mod bun;
 mod cargo;
 mod catch2;
+mod crash;
 mod ctest;
 mod cypress;
 mod deno;
@@ -28,6 +29,7 @@ mod node;
 mod pest;
 mod phpunit;
 mod playwright;
+mod prefixes;
 mod prove;
 mod pytest;
 mod rspec;
@@ -112,12 +114,23 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
-/// Parses the tests of every known runner in `output`.
+/// Parses the tests of every known runner in `output`, of each package on its own where a tool prefixes its lines.
 pub fn read(output: &str) -> TestResults {
-    let plain = strip_escapes(output);
-    let mut runs: Vec<TestRun> = RUNNERS.iter().flat_map(|runner| (runner.read)(&plain)).collect();
+    let mut results = TestResults::default();
+    for block in prefixes::split(&strip_escapes(output)) {
+        read_block(&block, &mut results);
+    }
+    results.failing = bounded(results.failing);
+    results
+}
+
+/// Adds the tests in an output without escapes and prefixes.
+fn read_block(plain: &str, results: &mut TestResults) {
+    let mut runs: Vec<TestRun> = RUNNERS.iter().flat_map(|runner| (runner.read)(plain)).collect();
+    let last = runs.iter().map(|run| run.span.end).max().unwrap_or(0);
+    runs.extend(crash::unfinished(plain, last).map(TestRun::cut));
     runs.sort_by_key(|run| (run.span.start, Reverse(run.span.end)));
-    let (mut results, mut outer) = (TestResults::default(), 0..0);
+    let mut outer = 0..0;
     for run in runs {
         if run.span.end <= outer.end && run.span != outer {
             continue;
@@ -127,8 +140,6 @@ pub fn read(output: &str) -> TestResults {
         results.incomplete |= run.incomplete;
         results.failing.extend(run.failing);
     }
-    results.failing = bounded(results.failing);
-    results
 }
 
 /// Parses counts by a pattern with the optional named groups `passed`, `failed` and `skipped`; all matches are added.

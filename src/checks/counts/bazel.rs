@@ -6,7 +6,7 @@ use crate::domain::model::task::TestCounts;
 
 pub(super) const RUNNER: Runner = Runner {
     name: "Bazel",
-    versions: "",
+    versions: "4.2.3; newer forms from documentation",
     fixtures: "bazel",
     reads: "`Executed 2 out of 4 tests: 2 tests pass, 1 fails locally and 1 was skipped.`, which counts targets; the lines of \
             failed targets. What the tests themselves print belongs to Bazel. A target that was not built makes it \

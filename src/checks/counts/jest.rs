@@ -7,8 +7,8 @@ pub(super) const RUNNER: Runner = Runner {
     name: "jest",
     versions: "30.5.2",
     fixtures: "jest",
-    reads: "`Test Suites: …` and `Tests: 1 failed, 2 passed, 3 total`; `●` headings. A suite that failed to run makes it \
-            incomplete. Todo counts as skipped.",
+    reads: "`Test Suites: …` and `Tests: 1 failed, 2 passed, 3 total`; `●` headings. A suite that failed to run, a test \
+            that ended the process, and a crash of Node.js make it incomplete. Todo counts as skipped.",
     read,
 };
 

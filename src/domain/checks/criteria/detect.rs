@@ -15,11 +15,12 @@ static TARGET: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Detects known build files. `files` returns the text of a file by its path relative to the tree. Returns one check
 /// for each language; a makefile counts only if no language was found, since its `test` usually calls the same runner.
+/// cargo alone would stop at the first binary that fails, and leave the tests after it uncounted.
 pub fn detect(files: &dyn Fn(&str) -> Option<String>) -> Vec<Check> {
     let mut commands: Vec<String> = Vec::new();
     if let Some(manifest) = files("Cargo.toml") {
         let workspace = manifest.lines().any(|line| line.trim_start().starts_with("[workspace"));
-        commands.push(if workspace { "cargo test --workspace" } else { "cargo test" }.to_owned());
+        commands.push(if workspace { "cargo test --workspace --no-fail-fast" } else { "cargo test --no-fail-fast" }.to_owned());
     }
     commands.extend(files("package.json").and_then(|text| javascript(&text, files)));
     if has_pytest(files) {

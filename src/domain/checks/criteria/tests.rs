@@ -144,8 +144,8 @@ fn tree_yields_one_check_per_language() {
     let cases: &[(&[(&str, &str)], &[&str])] = &[
         (&[], &[]),
         (&[("README.md", "x")], &[]),
-        (&[("Cargo.toml", "[package]\nname = \"a\"")], &["cargo test"]),
-        (&[("Cargo.toml", "[workspace]\nmembers = []")], &["cargo test --workspace"]),
+        (&[("Cargo.toml", "[package]\nname = \"a\"")], &["cargo test --no-fail-fast"]),
+        (&[("Cargo.toml", "[workspace]\nmembers = []")], &["cargo test --workspace --no-fail-fast"]),
         (&[("package.json", r#"{"scripts":{"test":"jest"}}"#)], &["npm test"]),
         (&[("package.json", r#"{"scripts":{"test":"echo \"Error: no test specified\" && exit 1"}}"#)], &[]),
         (&[("package.json", r#"{"scripts":{"test":""}}"#)], &[]),
@@ -171,7 +171,7 @@ fn tree_yields_one_check_per_language() {
         (&[("Makefile", "check:\n\ntest:\n")], &["make test"]),
         // The makefile usually calls the runner of the language.
         (&[("go.mod", ""), ("Makefile", "test:\n\tgo test")], &["go test ./..."]),
-        (&[("Cargo.toml", ""), ("package.json", r#"{"scripts":{"test":"x"}}"#)], &["cargo test", "npm test"]),
+        (&[("Cargo.toml", ""), ("package.json", r#"{"scripts":{"test":"x"}}"#)], &["cargo test --no-fail-fast", "npm test"]),
     ];
     for (tree, expected) in cases {
         let tree: HashMap<&str, &str> = tree.iter().copied().collect();

@@ -1,0 +1,31 @@
+//! Runs that ended in a crash, of runners that print no first line: what is left of them is a crash report, or a line of
+//! progress at the very end of the output.
+
+use std::ops::Range;
+
+use super::pattern;
+
+// Reports of Ruby, Node.js, Python, Erlang and Java.
+pattern!(REPORT, r"^(?:\S+:\d+: \[BUG\] |----- Native stack trace -----$|FATAL ERROR: |Fatal Python error: )");
+pattern!(DUMP, r"^(?:Crash dump is being written to|# +A fatal error has been detected by the Java Runtime Environment)");
+// Reports of shells.
+pattern!(
+    SIGNAL,
+    r"^(?:\S+: line \d+: +\d+ )?(?:Segmentation fault|Aborted|Killed|Bus error|Illegal instruction)(?: +\(core dumped\).*)?$"
+);
+// jest tells that a test ended the process.
+pattern!(EXIT, r"^ +● +process\.exit called with ");
+// Dots of RSpec, ExUnit and others; make, npm, pnpm and yarn may say that the script failed.
+pattern!(PROGRESS, r"^ {0,2}[FE*!,]*\.[.FE*!,]*(?:make(?:\[\d+\])?: .*|\s*ELIFECYCLE\b.*)?$");
+pattern!(TOOL, r"^(?:make(?:\[\d+\])?: .*|\s*ELIFECYCLE\b.*|npm (?:ERR!|error).*|error Command failed.*|info Visit .*|\s*)$");
+// A suite of mocha with its first test; what jest prints has no blank line before it.
+pattern!(SUITE, r"(?:\A|\n)\n  \S.*\n    (?:[✔✓√] |\d+\) )");
+
+/// Returns where an unfinished run shows after `from`, the end of the last closing line.
+pub(super) fn unfinished(output: &str, from: usize) -> Option<Range<usize>> {
+    let rest = &output[from..];
+    let reported = [&REPORT, &DUMP, &SIGNAL, &EXIT, &SUITE].into_iter().filter_map(|pattern| pattern.find(rest));
+    let at_end = PROGRESS.find_iter(rest).filter(|dots| rest[dots.end()..].lines().all(|line| TOOL.is_match(line)));
+    let first = reported.chain(at_end).map(|found| found.range()).min_by_key(|span| span.start)?;
+    Some(from + first.start..from + first.end)
+}
