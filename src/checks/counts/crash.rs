@@ -7,7 +7,10 @@ use super::pattern;
 
 // Reports of Ruby, Node.js, Python, Erlang and Java.
 pattern!(REPORT, r"^(?:\S+:\d+: \[BUG\] |----- Native stack trace -----$|FATAL ERROR: |Fatal Python error: )");
-pattern!(DUMP, r"^(?:Crash dump is being written to|# +A fatal error has been detected by the Java Runtime Environment)");
+pattern!(
+    DUMP,
+    r"^(?:Crash dump is being written to|# +A fatal error has been detected by the Java Runtime Environment)"
+);
 // Reports of shells.
 pattern!(
     SIGNAL,
@@ -17,7 +20,10 @@ pattern!(
 pattern!(EXIT, r"^ +● +process\.exit called with ");
 // Dots of RSpec, ExUnit and others; make, npm, pnpm and yarn may say that the script failed.
 pattern!(PROGRESS, r"^ {0,2}[FE*!,]*\.[.FE*!,]*(?:make(?:\[\d+\])?: .*|\s*ELIFECYCLE\b.*)?$");
-pattern!(TOOL, r"^(?:make(?:\[\d+\])?: .*|\s*ELIFECYCLE\b.*|npm (?:ERR!|error).*|error Command failed.*|info Visit .*|\s*)$");
+pattern!(
+    TOOL,
+    r"^(?:make(?:\[\d+\])?: .*|\s*ELIFECYCLE\b.*|npm (?:ERR!|error).*|error Command failed.*|info Visit .*|\s*)$"
+);
 // A suite of mocha with its first test; what jest prints has no blank line before it.
 pattern!(SUITE, r"(?:\A|\n)\n  \S.*\n    (?:[✔✓√] |\d+\) )");
 

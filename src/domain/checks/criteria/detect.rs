@@ -20,7 +20,9 @@ pub fn detect(files: &dyn Fn(&str) -> Option<String>) -> Vec<Check> {
     let mut commands: Vec<String> = Vec::new();
     if let Some(manifest) = files("Cargo.toml") {
         let workspace = manifest.lines().any(|line| line.trim_start().starts_with("[workspace"));
-        commands.push(if workspace { "cargo test --workspace --no-fail-fast" } else { "cargo test --no-fail-fast" }.to_owned());
+        commands.push(
+            if workspace { "cargo test --workspace --no-fail-fast" } else { "cargo test --no-fail-fast" }.to_owned(),
+        );
     }
     commands.extend(files("package.json").and_then(|text| javascript(&text, files)));
     if has_pytest(files) {

@@ -171,7 +171,10 @@ fn tree_yields_one_check_per_language() {
         (&[("Makefile", "check:\n\ntest:\n")], &["make test"]),
         // The makefile usually calls the runner of the language.
         (&[("go.mod", ""), ("Makefile", "test:\n\tgo test")], &["go test ./..."]),
-        (&[("Cargo.toml", ""), ("package.json", r#"{"scripts":{"test":"x"}}"#)], &["cargo test --no-fail-fast", "npm test"]),
+        (
+            &[("Cargo.toml", ""), ("package.json", r#"{"scripts":{"test":"x"}}"#)],
+            &["cargo test --no-fail-fast", "npm test"],
+        ),
     ];
     for (tree, expected) in cases {
         let tree: HashMap<&str, &str> = tree.iter().copied().collect();
