@@ -27,7 +27,7 @@ pub use channel_notices::notices;
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::{
-    CommentRef, Loop, LoopInput, LoopPull, LoopStart, LoopState, LoopStep, LoopStopReason, PULL_CLOSED,
+    CommentRef, EscalationCause, Loop, LoopInput, LoopLimit, LoopPull, LoopStart, LoopState, LoopStep, LoopStopReason,
 };
 use crate::domain::model::ids::{Number, Timestamp};
 use crate::domain::report;
@@ -113,7 +113,7 @@ impl StepContext {
                 self.effects.push(Effect::Status { fresh: false });
             }
             LoopInput::PullMerged => self.end(LoopState::Merged, "the pull request was merged"),
-            LoopInput::PullClosed => self.end(LoopState::Closed, PULL_CLOSED),
+            LoopInput::PullClosed => self.end(LoopState::Closed, "the pull request was closed"),
             LoopInput::PullRetargeted { base } => self.retargeted(base),
             LoopInput::Reviewed { by, items } => people::reviewed(self, by, items),
             LoopInput::Inspected { commit, failed, pending, conflict } => {
@@ -131,7 +131,7 @@ impl StepContext {
             }
             LoopInput::AuthorityLost { who } => {
                 self.stop(LoopState::Paused, &format!("{who} may not give commands here any more"));
-                self.escalate("authority", "somebody with permission has to take the loop over");
+                self.escalate(EscalationCause::Authority, "somebody with permission has to take the loop over");
             }
             LoopInput::TimerDue { timer } => self.timer(timer),
             LoopInput::ClockSet { by_ms } => self.clock_set(by_ms),
@@ -255,7 +255,7 @@ impl StepContext {
             TimerKind::Deadline if self.next.state == LoopState::Running => {
                 let left = self.next.limits.time_ms - self.next.spent.time_at(self.now);
                 if left <= 0 {
-                    return self.reach_limit("time", "the time limit is reached");
+                    return self.reach_limit(LoopLimit::Time, "the time limit is reached");
                 }
                 self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(left) });
                 self.because("there is time left after all");
@@ -276,22 +276,22 @@ impl StepContext {
     }
 
     /// Ends at a limit, with the best there is.
-    fn reach_limit(&mut self, which: &str, why: &str) {
-        self.stop_at_best(LoopStopReason::Limit { which: which.to_owned(), why: why.to_owned() });
+    fn reach_limit(&mut self, which: LoopLimit, why: &str) {
+        self.stop_at_best(LoopStopReason::Limit { which, why: why.to_owned() });
     }
 
-    fn end_at_limit(&mut self, which: &str, why: &str) {
+    fn end_at_limit(&mut self, which: LoopLimit, why: &str) {
         self.next.halting = None;
         self.stop(LoopState::LimitReached, why);
         // The words about it depend on which limit it was.
-        self.next.escalated = Some(format!("limit_{which}"));
+        self.next.escalated = Some(EscalationCause::Limit(which));
         self.close_open_iteration(why);
         self.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
         let view = report::completion(&self.next, self.now);
         self.comment(&format!("limit/{}", self.next.version), view);
         let advice =
             "raise the limit if the last iterations made progress; otherwise add guidance or narrow the task first";
-        self.escalate(&format!("limit_{which}"), advice);
+        self.escalate(EscalationCause::Limit(which), advice);
     }
 
     /// Gives up until a person has mended something.
@@ -314,16 +314,16 @@ impl StepContext {
         }
     }
 
-    fn escalate(&mut self, cause: &str, advice: &str) {
-        let view = report::escalation(&self.next, cause, advice);
+    fn escalate(&mut self, cause: EscalationCause, advice: &str) {
+        let view = report::escalation(&self.next, &cause, advice);
         let reason = format!("people are asked: {}", self.next.why);
         self.audit(vec![AuditEntry::new(self.next.spent.iterations, AuditEvent::Escalated, reason)]);
         self.tell_escalation(cause, view);
     }
 
     /// Tells people outside the loop's own issue, and reminds them once where nobody answers.
-    fn tell_escalation(&mut self, cause: &str, view: View) {
-        self.next.escalated = Some(cause.to_owned());
+    fn tell_escalation(&mut self, cause: EscalationCause, view: View) {
+        self.next.escalated = Some(cause.clone());
         self.effects.push(Effect::escalate(cause, view));
         let remind_after = self.next.policy.remind_after_ms();
         self.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at: self.now.plus_ms(remind_after) });

@@ -6,6 +6,7 @@ mod agent_run;
 mod aggregate;
 mod branch_findings;
 pub mod command;
+mod escalation;
 mod estimate;
 mod input;
 mod iteration;
@@ -21,19 +22,11 @@ pub use aggregate::{
     LoopWait, MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
 };
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
+pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
 pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};
-pub use iteration::{Guidance, GuidanceSource, Iteration};
+pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{IterationJudgement, JudgedDetection, error_signature};
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use run_options::RunOptions;
-
-/// Reason of a loop that is closed because its pull request was closed.
-pub(crate) const PULL_CLOSED: &str = "the pull request was closed";
-/// Message of an iteration that was a merge without conflicts and ran no agent.
-pub(crate) const CLEAN_MERGE: &str = "Merged the other side; there was no conflict.";
-/// Message of an iteration in which the service put the tests of the base back and ran no agent.
-pub(crate) const TESTS_PUT_BACK: &str = "The service put the tests of the base back.";
-/// Cause of the escalation that asks a maintainer about changes to tests.
-pub(crate) const TEST_FINDINGS: &str = "test_findings";

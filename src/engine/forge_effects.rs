@@ -6,7 +6,7 @@ use super::comments::digest;
 use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::{Effect, Mark};
-use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState};
+use crate::domain::loops::{EscalationCause, Guidance, GuidanceSource, Loop, LoopInput, LoopState};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::report;
@@ -302,7 +302,7 @@ impl Engine {
         account: &ForgeAccount,
         repo: &RepoRef,
         claimed: &ClaimedEffect,
-        cause: &str,
+        cause: &EscalationCause,
         view: &View,
         reminder: bool,
     ) -> Result<Receipt, EffectError> {

@@ -201,7 +201,7 @@ pub fn step_next(
                 let noted = input.clone();
                 let decision = step(c, &current, input, audiences, now)?;
                 memory.note(c, &current, &decision.next, &noted, now)?;
-                memory.learn_from(c, &current, &decision.next, now)?;
+                memory.learn_from(c, &current, &decision.next, &noted, now)?;
                 return Ok(Some(decision));
             }
             (Ok(None), _) => "its loop is not there".to_owned(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState};
-use ralph_bot::domain::supervision::oversight::{AuditEvent, DetectionKind, InterventionLevel};
+use ralph_bot::domain::supervision::oversight::{AuditEvent, DetectionKind, DirectiveLevel, InterventionLevel};
 use ralph_bot::store::audit;
 
 use crate::harness::service::{Service, stop, was_killed};
@@ -152,10 +152,11 @@ async fn pending_guidance_survives_restart(dialect: Dialect) {
     // Runs that change nothing are warned of, and then the agent is to take another approach.
     story(Setup::new(dialect).agent(":\n").config(MANY), async |world| {
         world.label().await;
-        for level in ["WARNING: ", "OVERRIDE: "] {
+        for level in [DirectiveLevel::Warning, DirectiveLevel::Override] {
             let has_directive =
-                |l: &Loop| l.course.as_ref().is_some_and(|c| c.directives.iter().any(|text| text.starts_with(level)));
-            let decided = world.settle_until(level, has_directive).await;
+                |l: &Loop| l.course.as_ref().is_some_and(|c| c.directives.iter().any(|known| known.level == level));
+            let prefix = level.prefix();
+            let decided = world.settle_until(prefix, has_directive).await;
             let before = world.prompts().await.len();
             // The service ends between the decision and the run whose prompt contains it.
             world.restart().await;
@@ -164,9 +165,9 @@ async fn pending_guidance_survives_restart(dialect: Dialect) {
                 .await;
             let prompts = world.prompts().await;
             assert_eq!(prompts.len(), before + 1, "one run followed");
-            let line = prompts[before].lines().find(|line| line.starts_with(level));
+            let line = prompts[before].lines().find(|line| line.starts_with(prefix));
             let directives = decided.course.expect("what it is to be told").directives;
-            let directive = directives.iter().find(|text| text.starts_with(level)).expect("of this sort");
+            let directive = directives.iter().find(|known| known.level == level).expect("of this level").to_string();
             assert_eq!(line, directive.lines().next(), "{}", prompts[before]);
         }
         world.settle().await;

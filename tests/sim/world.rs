@@ -192,7 +192,7 @@ impl SimWorld {
             }
             Effect::DropRunLabel => drop(self.labels.entry(issue).or_default().remove("run")),
             Effect::Pull { ready, .. } => self.pull(current, *ready, &mut receipt),
-            Effect::Escalate { cause, .. } => self.escalate(claimed, known, cause, look, &mut receipt),
+            Effect::Escalate { cause, .. } => self.escalate(claimed, known, &cause.to_string(), look, &mut receipt),
             Effect::CloseEscalations { .. } => {
                 for number in &known.escalations {
                     let open = self.escalations.iter().position(|e| e.number == number.0 && e.open);

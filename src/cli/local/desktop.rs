@@ -59,7 +59,7 @@ fn has_session(env: &Env) -> bool {
 mod tests {
     use super::*;
     use crate::domain::lifecycle;
-    use crate::domain::loops::{LoopStart, LoopState, LoopTask, RunOptions};
+    use crate::domain::loops::{EscalationCause, LoopStart, LoopState, LoopTask, RunOptions};
     use crate::domain::model::ids::IssueRef;
     use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
     use crate::domain::trust::policy::Policy;
@@ -95,7 +95,7 @@ mod tests {
     fn notification_has_state_title_and_reason_without_markup() {
         let mut current = paused_loop();
         assert_eq!(notification(&current), None);
-        current.escalated = Some("stuck".into());
+        current.escalated = Some(EscalationCause::Failed);
         current.state = LoopState::Paused;
         current.why = format!("The loop is stuck:\n\t{}", "no ".repeat(300));
         let shown = notification(&current).expect("a person is needed");

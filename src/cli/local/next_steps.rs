@@ -1,6 +1,6 @@
 //! Commands that a person can copy after a run of `local`.
 
-use crate::domain::loops::{Loop, LoopState};
+use crate::domain::loops::{Loop, LoopLimit, LoopState};
 use crate::domain::model::ids::{Money, Timestamp};
 
 /// Invocation of `local` that the suggested commands repeat.
@@ -80,8 +80,8 @@ pub(super) fn next_steps(current: &Loop, invocation: &Invocation, from: &str, no
 fn raised_limit(current: &Loop, now: Timestamp) -> String {
     let limits = &current.limits;
     match current.exhausted_limit(now) {
-        Some("iterations") => format!(" --max-iterations {}", limits.iterations.saturating_add(5)),
-        Some("time") => format!(" --timeout {}m", limits.time_ms / 60_000 + 60),
+        Some(LoopLimit::Iterations) => format!(" --max-iterations {}", limits.iterations.saturating_add(5)),
+        Some(LoopLimit::Time) => format!(" --timeout {}m", limits.time_ms / 60_000 + 60),
         Some(_) => format!(" --budget {:.2}", Money(limits.cost.0.saturating_mul(2)).usd()),
         None => String::new(),
     }

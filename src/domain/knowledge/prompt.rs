@@ -7,6 +7,7 @@ use crate::domain::loops::{GuidanceSource, Iteration, Loop, NextRunPlan};
 use crate::domain::model::task::TamperKind;
 use crate::domain::report::{approach, outcome_words, rule_words};
 use crate::domain::supervision::control::Breadth;
+use crate::domain::supervision::oversight::DirectiveLevel;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::sanitize;
 
@@ -241,10 +242,12 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         guidance: words(GuidanceSource::Command).collect(),
         reviews: words(GuidanceSource::Review).collect(),
         ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
-        warnings: directives(course, WARNING).chain(words(GuidanceSource::Service).map(|w| w.text)).collect(),
+        warnings: directives(course, DirectiveLevel::Warning)
+            .chain(words(GuidanceSource::Service).map(|w| w.text))
+            .collect(),
         put_back: open_findings(current, false),
         changed_tests: open_findings(current, true),
-        overrides: directives(course, OVERRIDE).collect(),
+        overrides: directives(course, DirectiveLevel::Override).collect(),
         strategy: course
             .map_or_else(Vec::new, |course| course.advice.iter().map(|text| sanitize::for_prompt(text).text).collect()),
         conflict_files: current.merging.as_ref().map(|m| m.conflicts.clone()).unwrap_or_default(),
@@ -274,14 +277,11 @@ fn open_findings(current: &Loop, may_be_required: bool) -> Vec<PromptFinding> {
         .collect()
 }
 
-/// Prefix of the overseer's warnings.
-const WARNING: &str = "WARNING: ";
-const OVERRIDE: &str = "OVERRIDE: ";
-
-/// Directives of one kind, without their prefix, which the template adds.
-fn directives(course: Option<&NextRunPlan>, sort: &'static str) -> impl Iterator<Item = String> {
+/// Returns the texts of the directives of one level; the template adds the prefix.
+fn directives(course: Option<&NextRunPlan>, level: DirectiveLevel) -> impl Iterator<Item = String> {
     let all = course.map_or(&[][..], |course| &course.directives);
-    all.iter().filter_map(move |text| text.strip_prefix(sort)).map(|text| sanitize::for_prompt(text).text)
+    let of_level = all.iter().filter(move |directive| directive.level == level);
+    of_level.map(|directive| sanitize::for_prompt(&directive.text).text)
 }
 
 /// Returns the last `most` bytes of a text, starting at a character.

@@ -26,13 +26,13 @@ pub fn notices(
     match effect {
         Effect::Escalate { cause, view, level, reminder } => {
             let occasion = if *reminder { Occasion::Reminder } else { Occasion::Raised };
-            let notice = Notice::of(occasion, *level, current, cause, now);
+            let notice = Notice::of(occasion, *level, current, &cause.to_string(), now);
             let notice = match &**view {
                 View::Escalation(view) => notice.with(view),
                 _ => notice,
             };
             let reminds = |audience: &Audience| {
-                *reminder && audience.kind.keeps_incidents() && open(&audience.channel).contains(cause)
+                *reminder && audience.kind.keeps_incidents() && open(&audience.channel).contains(&cause.to_string())
             };
             let wanting = audiences.iter().filter(|audience| audience.levels.contains(level) && !reminds(audience));
             wanting.map(|audience| to(audience, notice.clone())).collect()

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::loops::LoopState;
-use crate::domain::loops::TimerKind;
+use crate::domain::loops::{EscalationCause, LoopState, TimerKind};
 use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::{CommentId, Number, Sha, Timestamp};
 use crate::domain::report::notice::Notice;
@@ -108,7 +107,7 @@ pub enum Effect {
     Pull { ready: bool, reviewers: Vec<String> },
     /// Open an escalation issue for a cause; while one is open, add a comment to it.
     Escalate {
-        cause: String,
+        cause: EscalationCause,
         view: Box<View>,
         /// Urgency; selects the channels.
         #[serde(default = "critical")]
@@ -152,12 +151,12 @@ fn critical() -> EscalationLevel {
 
 impl Effect {
     /// An escalation that is as urgent as what people are to see of it.
-    pub fn escalate(cause: &str, view: View) -> Self {
+    pub fn escalate(cause: EscalationCause, view: View) -> Self {
         let level = match &view {
             View::Escalation(inner) if inner.severity == EscalationSeverity::Emergency => EscalationLevel::Emergency,
             _ => EscalationLevel::Critical,
         };
-        Self::Escalate { cause: cause.to_owned(), view: Box::new(view), level, reminder: false }
+        Self::Escalate { cause, view: Box::new(view), level, reminder: false }
     }
 
     /// The queue it waits in; `None` where the store does it with the step.

@@ -3,12 +3,9 @@
 use super::StepContext;
 use super::waits::give_back;
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{HookQuestion, Loop, LoopState, LoopStep, LoopStopReason};
+use crate::domain::loops::{EscalationCause, HookQuestion, Loop, LoopState, LoopStep, LoopStopReason};
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::Sha;
-
-/// Cause of the pauses that hooks want.
-const PAUSE_CAUSE: &str = "hook";
 
 /// Returns the step in which the hooks of an event run; `None` if nothing waits for them.
 fn step_of(event: HookEvent) -> Option<LoopStep> {
@@ -50,7 +47,7 @@ pub(super) enum HookConsequence {
 /// resuming the loop answers it.
 pub(super) fn put_back(next: &mut Loop, commit: &Sha) {
     let paused = next.halting.as_ref().map(|halting| &halting.then);
-    let asks = matches!(paused, Some(LoopStopReason::Paused { cause: Some(cause), .. }) if cause == PAUSE_CAUSE);
+    let asks = matches!(paused, Some(LoopStopReason::Paused { cause: Some(EscalationCause::Hook), .. }));
     if let Some(question) = next.hook_question.as_mut().filter(|one| asks && one.event == HookEvent::BeforeAgent) {
         question.commit = commit.clone();
     }
@@ -92,6 +89,6 @@ pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Opti
     if event == HookEvent::BeforeAgent && turn.next.current().is_some_and(|current| current.attempt == 1) {
         give_back(turn);
     }
-    turn.pause_and_ask(&why, PAUSE_CAUSE, advice);
+    turn.pause_and_ask(&why, EscalationCause::Hook, advice);
     HookConsequence::Stay
 }

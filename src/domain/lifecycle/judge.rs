@@ -7,8 +7,8 @@ use super::StepContext;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BranchFinding, Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStopReason, NextRunPlan,
-    error_signature,
+    BranchFinding, EscalationCause, Iteration, IterationJudgement, JudgedDetection, Loop, LoopLimit, LoopState,
+    LoopStopReason, NextRunPlan, error_signature,
 };
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::{CheckFact, Record};
@@ -353,7 +353,7 @@ pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: 
     // A limit that is reached stops the loop as surely, and says how to go on.
     let at_limit = !finished && used_up;
     if let Some(why) = review.gives_up.as_ref().filter(|_| !finished && !used_up) {
-        turn.reach_limit("outlook", why);
+        turn.reach_limit(LoopLimit::Outlook, why);
         return JudgementOutcome::Stopped;
     }
     match review.decision() {
@@ -423,18 +423,19 @@ pub(super) fn pause(turn: &mut StepContext, restored: &str) {
     let Some(found) = found else {
         let why = turn.next.judged().and_then(|judged| judged.stops.clone()).unwrap_or_default();
         turn.stop(LoopState::Paused, &format!("{why}{restored}"));
-        let (cause, advice) = ("no_way_forward", "give guidance with `/ralph resume`, or end it with `/ralph abort`");
+        let cause = EscalationCause::NoWayForward;
+        let advice = "give guidance with `/ralph resume`, or end it with `/ralph abort`";
         if escalates {
             return turn.escalate(cause, advice);
         }
-        let view = report::escalation(&turn.next, cause, advice);
+        let view = report::escalation(&turn.next, &cause, advice);
         return turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     };
     let why = format!("{}: {}{restored}", found.kind.title(), found.evidence);
     turn.stop(LoopState::Paused, &why);
     let view = report::intervention(&turn.next, &found, view::EscalationSeverity::Critical);
     if escalates {
-        turn.tell_escalation(found.kind.name(), view);
+        turn.tell_escalation(found.kind.into(), view);
     } else {
         turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     }
@@ -456,9 +457,9 @@ pub(super) fn abort(turn: &mut StepContext, why: &str) {
         .cloned();
     let (cause, view) = match found {
         Some(found) => {
-            (found.kind.name(), report::intervention(&turn.next, &found, view::EscalationSeverity::Emergency))
+            (found.kind.into(), report::intervention(&turn.next, &found, view::EscalationSeverity::Emergency))
         }
-        None => ("emergency", report::emergency(&turn.next, "emergency")),
+        None => (EscalationCause::Emergency, report::emergency(&turn.next)),
     };
     turn.effects.push(Effect::escalate(cause, view));
 }

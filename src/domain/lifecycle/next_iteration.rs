@@ -2,7 +2,7 @@
 
 use super::{StepContext, hooks};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Guidance, Iteration, LoopStep, MergeWith, named_paths};
+use crate::domain::loops::{Guidance, Iteration, IterationKind, LoopLimit, LoopStep, MergeWith, named_paths};
 use crate::domain::model::hook::HookEvent;
 
 /// Begins the next iteration, unless a pause, a limit or a merge comes first.
@@ -13,15 +13,15 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
     let limits = turn.next.limits;
     match turn.next.exhausted_limit(turn.now) {
         None => {}
-        Some("iterations") => {
+        Some(limit @ LoopLimit::Iterations) => {
             let open = match turn.next.open_paths() {
                 paths if paths.is_empty() => String::new(),
                 paths => format!("; tests are weaker than the base's: {}", named_paths(&paths)),
             };
-            return turn.reach_limit("iterations", &format!("all {} iterations are used{open}", limits.iterations));
+            return turn.reach_limit(limit, &format!("all {} iterations are used{open}", limits.iterations));
         }
-        Some("time") => return turn.reach_limit("time", "the time limit is reached"),
-        Some(_) => return turn.reach_limit("money", &format!("the budget of {} is used", limits.cost)),
+        Some(limit @ LoopLimit::Time) => return turn.reach_limit(limit, "the time limit is reached"),
+        Some(limit) => return turn.reach_limit(limit, &format!("the budget of {} is used", limits.cost)),
     }
     if let Some(wanted) = turn.next.merge_wanted.clone() {
         let other = match wanted {
@@ -46,7 +46,7 @@ pub(super) fn begin_iteration(turn: &mut StepContext) {
 }
 
 /// Opens the next iteration, whose prompt contains `guidance`. Returns its number; `None` if the loop failed.
-pub(super) fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32> {
+fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32> {
     let Some(parent) = turn.next.head.clone() else {
         turn.fail("the loop has no commit to work on", "this is a defect of the service; please report it");
         return None;
@@ -56,6 +56,15 @@ pub(super) fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) ->
     turn.next.iterations.push(Iteration::new(number, turn.now, parent, guidance));
     turn.because(format!("iteration {number} begins"));
     turn.effects.push(Effect::Status { fresh: false });
+    Some(number)
+}
+
+/// Opens the next iteration, which is the service's own and runs no agent. Guidance waits for the next one.
+pub(super) fn open_own_iteration(turn: &mut StepContext, kind: IterationKind) -> Option<u32> {
+    let number = open_iteration(turn, Vec::new())?;
+    let current = turn.next.current_mut()?;
+    current.kind = kind;
+    kind.summary().clone_into(&mut current.report.summary);
     Some(number)
 }
 

@@ -13,7 +13,7 @@ use crate::domain::model::task::{
     AgentReport, Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat, FileStat, TestCounts,
 };
 use crate::domain::supervision::control::{Breadth, ModelTier, Trend, Urgency};
-use crate::domain::supervision::oversight::Health;
+use crate::domain::supervision::oversight::{Directive, DirectiveLevel, Health};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Policy;
 
@@ -178,11 +178,12 @@ pub(crate) fn stuck() -> Loop {
     }
     judged(&mut current, Approach::Pivot, Trend::Stable, Urgency::Critical);
     current.course = Some(NextRunPlan {
-        directives: vec![
-            "OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error \
+        directives: vec![Directive {
+            level: DirectiveLevel::Override,
+            text: "Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error \
              in 3 of the last 5 iterations: IndexError: list index out of range."
                 .into(),
-        ],
+        }],
         advice: vec![
             "Urgency is critical: 47 % is open, and nothing moves.".into(),
             "1 of 2 checks fail: `tests`.".into(),

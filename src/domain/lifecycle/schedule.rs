@@ -5,7 +5,7 @@ use super::StepContext;
 use super::waits::give_back;
 use crate::domain::checks::criteria::{TaskType, task_type};
 use crate::domain::knowledge::intelligence::usual;
-use crate::domain::loops::{Loop, LoopState, LoopStopReason, WaitReason};
+use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStopReason, WaitReason};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::rules::{Firing, Look, RuleFacts, Schedule, ScheduleState, ScheduledAction};
 
@@ -128,7 +128,8 @@ fn act(turn: &mut StepContext, firing: Firing, backend: &str) -> bool {
     let why = format!("{} (by the schedule: {})", firing.reason, firing.trigger);
     match firing.action {
         ScheduledAction::Pause => {
-            turn.pause_and_ask(&why, "schedule", "a rule of the service's schedule paused it; `/ralph resume` goes on");
+            let advice = "a rule of the service's schedule paused it; `/ralph resume` goes on";
+            turn.pause_and_ask(&why, EscalationCause::Schedule, advice);
             return true;
         }
         ScheduledAction::Abort => {
@@ -137,7 +138,7 @@ fn act(turn: &mut StepContext, firing: Firing, backend: &str) -> bool {
         }
         ScheduledAction::Escalate => {
             turn.next.why.clone_from(&why);
-            turn.escalate("schedule", "the loop goes on; `/ralph pause` holds it");
+            turn.escalate(EscalationCause::Schedule, "the loop goes on; `/ralph pause` holds it");
         }
         ScheduledAction::SwitchBackend(to) => {
             turn.next.wanted.other_than = to.is_none().then(|| backend.to_owned());

@@ -4,7 +4,7 @@
 use super::{StepContext, judge};
 use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Loop, LoopState, LoopStep, LoopStopReason, StopAfterRestore};
+use crate::domain::loops::{EscalationCause, Loop, LoopState, LoopStep, LoopStopReason, StopAfterRestore};
 use crate::domain::model::ids::Sha;
 
 /// Returns the best state if the branch is at a worse one. Work that was not measured counts as worse, unless a person
@@ -99,7 +99,7 @@ impl StepContext {
     pub(super) fn finish(&mut self, then: LoopStopReason, words: &str) {
         match then {
             LoopStopReason::Held => judge::pause(self, words),
-            LoopStopReason::Limit { which, why } => self.end_at_limit(&which, &format!("{why}{words}")),
+            LoopStopReason::Limit { which, why } => self.end_at_limit(which, &format!("{why}{words}")),
             LoopStopReason::Paused { why, cause, advice } => {
                 let why = format!("{why}{words}");
                 self.stop(LoopState::Paused, &why);
@@ -108,14 +108,14 @@ impl StepContext {
                     self.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
                 }
                 if let Some(cause) = cause {
-                    self.escalate(&cause, &advice);
+                    self.escalate(cause, &advice);
                 }
             }
             LoopStopReason::Failed { why, advice } => {
                 let why = format!("{why}{words}");
                 self.stop(LoopState::Failed, &why);
                 self.close_open_iteration(&why);
-                self.escalate("failed", &advice);
+                self.escalate(EscalationCause::Failed, &advice);
             }
             LoopStopReason::Aborted { why } => judge::abort(self, &format!("{why}{words}")),
             LoopStopReason::Ended { state, why } => self.end(state, &format!("{why}{words}")),
@@ -128,8 +128,8 @@ impl StepContext {
     }
 
     /// Pauses the loop and asks people.
-    pub(super) fn pause_and_ask(&mut self, why: &str, cause: &str, advice: &str) {
-        let (why, cause, advice) = (why.to_owned(), Some(cause.to_owned()), advice.to_owned());
+    pub(super) fn pause_and_ask(&mut self, why: &str, cause: EscalationCause, advice: &str) {
+        let (why, cause, advice) = (why.to_owned(), Some(cause), advice.to_owned());
         self.stop_at_best(LoopStopReason::Paused { why, cause, advice });
     }
 }

@@ -2,11 +2,10 @@
 //! maintainer is asked. While one is open, the loop does not reach `review`.
 
 use super::StepContext;
-use super::next_iteration::{next_iteration, open_iteration};
+use super::next_iteration::{next_iteration, open_own_iteration};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BaseTestsRun, BranchFinding, CLEAN_MERGE, Iteration, Loop, LoopState, LoopStep, TEST_FINDINGS, TESTS_PUT_BACK,
-    TestEvidence, named_paths,
+    BaseTestsRun, BranchFinding, EscalationCause, IterationKind, Loop, LoopState, LoopStep, TestEvidence, named_paths,
 };
 use crate::domain::model::task::{CheckOutcome, CheckReport, TamperFinding, TamperKind, TestCounts};
 use crate::domain::report;
@@ -111,15 +110,12 @@ pub(super) fn go_on(turn: &mut StepContext, finished: bool) {
     }
 }
 
-/// Whether the agent ran in an iteration.
-fn is_agents(iteration: &Iteration) -> bool {
-    ![CLEAN_MERGE, TESTS_PUT_BACK].contains(&iteration.report.summary.as_str())
-}
-
 /// Counts an iteration of the agent that ended with an open finding, once.
 fn count(next: &mut Loop) {
     let open = next.open_findings().iter().any(|finding| !finding.needs_decision());
-    let Some(last) = next.current().filter(|last| is_agents(last)).map(|last| last.number) else { return };
+    let Some(last) = next.current().filter(|last| last.kind == IterationKind::Agent).map(|last| last.number) else {
+        return;
+    };
     if open && last > next.guard.counted {
         next.guard.counted = last;
         next.guard.tries += 1;
@@ -138,7 +134,11 @@ fn action(next: &Loop, finished: bool) -> GuardAction {
     }
     if guard.put_back > 0 {
         // What the service could not put back is for the agent, once.
-        return if next.current().is_some_and(is_agents) { GuardAction::Ask } else { GuardAction::TellAgent };
+        return if next.current().is_some_and(|last| last.kind == IterationKind::Agent) {
+            GuardAction::Ask
+        } else {
+            GuardAction::TellAgent
+        };
     }
     if guard.tries < next.policy.tampering.iterations {
         return GuardAction::TellAgent;
@@ -179,10 +179,7 @@ fn put_back(turn: &mut StepContext, paths: Vec<String>) {
     turn.next.guard.tries = 0;
     turn.next.session = None;
     turn.because(format!("the service puts the base's version of {} back", named_paths(&paths)));
-    let Some(iteration) = open_iteration(turn, Vec::new()) else { return };
-    if let Some(current) = turn.next.current_mut() {
-        current.report.summary = TESTS_PUT_BACK.into();
-    }
+    let Some(iteration) = open_own_iteration(turn, IterationKind::TestsPutBack) else { return };
     turn.work(LoopStep::Commit, |ticket| Effect::PutBackTests { ticket, iteration, paths });
 }
 
@@ -194,9 +191,9 @@ fn ask(turn: &mut StepContext) {
     turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     let view = report::test_question(&turn.next);
     if turn.next.policy.supervision().oversight.auto_escalate {
-        turn.tell_escalation(TEST_FINDINGS, view);
+        turn.tell_escalation(EscalationCause::TestFindings, view);
     } else {
-        turn.next.escalated = Some(TEST_FINDINGS.to_owned());
+        turn.next.escalated = Some(EscalationCause::TestFindings);
         turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     }
 }

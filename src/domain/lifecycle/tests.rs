@@ -215,7 +215,7 @@ impl LoopRun {
     }
 
     fn escalates(&self, wanted: &str) -> bool {
-        self.has(|e| matches!(e, Effect::Escalate { cause, .. } if cause == wanted))
+        self.has(|e| matches!(e, Effect::Escalate { cause, .. } if cause.to_string() == wanted))
     }
 
     fn guidance(&self) -> Vec<&str> {

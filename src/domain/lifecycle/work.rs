@@ -2,7 +2,7 @@
 
 use super::hooks::{self, HookConsequence};
 use super::judge::{self, JudgementOutcome};
-use super::next_iteration::{begin_iteration, next_iteration, open_iteration, run_agent, start_agent};
+use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration, run_agent, start_agent};
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend};
@@ -11,8 +11,9 @@ use crate::domain::checks::criteria;
 use crate::domain::knowledge::{self, intelligence::ClaimSums};
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, CLEAN_MERGE, Guidance, GuidanceSource, IterationChange, Loop, LoopInput, LoopState,
-    LoopStep, LoopStopReason, MergeInProgress, MergeWith, PreparedTree, TestEvidence, WaitReason,
+    AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, IterationChange, IterationKind, Loop,
+    LoopInput, LoopLimit, LoopState, LoopStep, LoopStopReason, MergeInProgress, MergeWith, PreparedTree, TestEvidence,
+    WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Ratio, Sha};
@@ -244,7 +245,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
         AgentEnd::NoMoney { reason, until: Some(at) } => wait(turn, WaitReason::Money, at, &reason),
         AgentEnd::NoMoney { reason, until: None } => {
             give_back(turn);
-            turn.reach_limit("money", &reason);
+            turn.reach_limit(LoopLimit::Money, &reason);
         }
         AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. } => {
             turn.next.wait = None;
@@ -292,7 +293,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         let text = format!("The last change was not taken: {blocked}. Do the task without that.");
         tell_next_run(turn, text);
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
-        return turn.pause_and_ask(&blocked, "blocked_change", advice);
+        return turn.pause_and_ask(&blocked, EscalationCause::BlockedChange, advice);
     }
     current.branch_stat = change.branch_stat;
     current.merged = merging && change.commit.is_some();
@@ -387,14 +388,17 @@ fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
             turn.stop(LoopState::Paused, &why);
             turn.next.merge_wanted = Some(MergeWith::Pushed(remote.clone()));
             turn.next.pushed = Some(remote);
-            turn.escalate("branch_moved", "`/ralph resume` merges their commits into the work and goes on from there");
+            turn.escalate(
+                EscalationCause::BranchMoved,
+                "`/ralph resume` merges their commits into the work and goes on from there",
+            );
         }
         None if turn.next.pushed.is_some() => {
             let why = format!("the branch `{}` was deleted on the forge", turn.next.branch);
             turn.stop(LoopState::Paused, &why);
             turn.next.pushed = None;
             turn.escalate(
-                "branch_deleted",
+                EscalationCause::BranchDeleted,
                 "`/ralph resume` pushes the work there again; `/ralph abort` ends the loop",
             );
         }
@@ -435,11 +439,8 @@ fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date
     if !clean {
         return begin_iteration(turn);
     }
-    // A clean merge needs no agent: the iteration is the merge commit and its checks. Guidance waits for an agent.
-    let Some(number) = open_iteration(turn, Vec::new()) else { return };
-    if let Some(current) = turn.next.current_mut() {
-        current.report.summary = CLEAN_MERGE.into();
-    }
+    // A clean merge needs no agent: the iteration is the merge commit and its checks.
+    let Some(number) = open_own_iteration(turn, IterationKind::Merge) else { return };
     turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::agent_run::AgentSession;
 use super::branch_findings::TestGuard;
+use super::escalation::{EscalationCause, LoopLimit};
 use super::estimate::Estimate;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
@@ -236,8 +237,8 @@ pub enum LoopStopReason {
     Held,
     /// A limit was reached.
     Limit {
-        /// Resource: iterations, time or money.
-        which: String,
+        /// Limit.
+        which: LoopLimit,
         /// Explanation, one sentence.
         why: String,
     },
@@ -246,7 +247,7 @@ pub enum LoopStopReason {
         /// Explanation, one sentence.
         why: String,
         /// Cause of the escalation; `None` if nobody has to be asked.
-        cause: Option<String>,
+        cause: Option<EscalationCause>,
         /// Advice for the people who are asked.
         advice: String,
     },
@@ -421,7 +422,7 @@ pub struct Loop {
     pub why: String,
     /// Cause of the open escalation; a reminder goes to the same issue.
     #[serde(default)]
-    pub escalated: Option<String>,
+    pub escalated: Option<EscalationCause>,
     /// State of the sandbox, for people.
     pub sandbox: String,
     /// Settings of the repository's file that the operator's settings override, one sentence each.

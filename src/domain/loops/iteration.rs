@@ -16,6 +16,9 @@ pub struct Iteration {
     pub number: u32,
     /// 1-based number of the attempt that counts.
     pub attempt: u32,
+    /// Kind of its work.
+    #[serde(default)]
+    pub kind: IterationKind,
     /// Start of the first attempt.
     pub started_at: Timestamp,
     /// End of its checks.
@@ -100,6 +103,30 @@ pub struct Iteration {
     pub merged: bool,
 }
 
+/// Kind of an iteration's work. An iteration that was stored without it counts as one of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IterationKind {
+    /// The agent ran.
+    #[default]
+    Agent,
+    /// The service merged the base or pushed commits, without conflicts.
+    Merge,
+    /// The service put the base's version of weakened tests back.
+    TestsPutBack,
+}
+
+impl IterationKind {
+    /// Returns the summary of the service's own work; empty for the agent's.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Agent => "",
+            Self::Merge => "Merged the other side; there was no conflict.",
+            Self::TestsPutBack => "The service put the tests of the base back.",
+        }
+    }
+}
+
 /// Guidance from people or from CI for the next iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Guidance {
@@ -136,6 +163,7 @@ impl Iteration {
         Self {
             number,
             attempt: 1,
+            kind: IterationKind::Agent,
             started_at,
             ended_at: None,
             agent_problem: String::new(),

@@ -1,18 +1,19 @@
 //! Limits of a loop that are used up.
 
 use super::aggregate::Loop;
+use super::escalation::LoopLimit;
 use crate::domain::model::ids::{Money, Timestamp};
 
 impl Loop {
-    /// Returns the limit that is used up: `iterations`, `time` or `money`; `None` if work can continue.
-    pub fn exhausted_limit(&self, now: Timestamp) -> Option<&'static str> {
+    /// Returns the limit that is used up; `None` if work can continue.
+    pub fn exhausted_limit(&self, now: Timestamp) -> Option<LoopLimit> {
         let (spent, limits) = (&self.spent, &self.limits);
         if spent.iterations >= limits.iterations {
-            Some("iterations")
+            Some(LoopLimit::Iterations)
         } else if spent.time_at(now) >= limits.time_ms {
-            Some("time")
+            Some(LoopLimit::Time)
         } else if limits.cost > Money(0) && spent.cost >= limits.cost {
-            Some("money")
+            Some(LoopLimit::Money)
         } else {
             None
         }
@@ -22,15 +23,15 @@ impl Loop {
     pub fn exhausted_limit_hint(&self, now: Timestamp) -> Option<String> {
         let limits = &self.limits;
         Some(match self.exhausted_limit(now)? {
-            "iterations" => {
+            LoopLimit::Iterations => {
                 let more = limits.iterations.saturating_add(5);
                 format!("All {} iterations are used: `/ralph resume --max-iterations {more}`.", limits.iterations)
             }
-            "time" => {
+            LoopLimit::Time => {
                 let minutes = limits.time_ms / 60_000;
                 format!("All {minutes} minutes are used: `/ralph resume --timeout {}m`.", minutes + 60)
             }
-            _ => {
+            LoopLimit::Money | LoopLimit::Outlook => {
                 let more = Money(limits.cost.0.saturating_mul(2)).usd();
                 format!("All of {} is used: `/ralph resume --budget {more:.2}`.", limits.cost)
             }

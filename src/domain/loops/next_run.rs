@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::supervision::SupervisionReview;
 use crate::domain::supervision::control::{Breadth, ModelTier};
+use crate::domain::supervision::oversight::Directive;
 use crate::domain::supervision::strategy::WorkPriority;
 
 /// Plan of supervision for the next agent run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NextRunPlan {
     /// Directives of the overseer.
-    pub directives: Vec<String>,
+    pub directives: Vec<Directive>,
     /// Advice of control and strategy.
     pub advice: Vec<String>,
     /// Factor for the usual time and number of turns.

@@ -37,7 +37,7 @@ pub use audit::{AuditEntry, AuditEvent};
 pub use definition::DetectionRow;
 pub use detection::{Detection, DetectionEvidence, DetectionSeverity};
 pub use detection_input::ControlView;
-pub use intervention::{Escalation, EscalationLevel, Intervention, InterventionLevel};
+pub use intervention::{Directive, DirectiveLevel, Escalation, EscalationLevel, Intervention, InterventionLevel};
 pub use report::{OversightReport, report};
 pub use state::{Health, OverseerState, ProgressCounts};
 
@@ -124,8 +124,8 @@ pub struct OversightVerdict {
     pub interventions: Vec<Intervention>,
     /// Decision for the loop.
     pub decision: OversightDecision,
-    /// Directives at the start of the next prompt, `OVERRIDE:` first.
-    pub directives: Vec<String>,
+    /// Directives at the start of the next prompt, the most urgent first.
+    pub directives: Vec<Directive>,
     /// The iteration whose state is put back before the pause; 0 is the state before the first.
     pub restore: Option<u32>,
     /// Escalation to people; `None` if there is nothing new.
@@ -217,7 +217,7 @@ fn intervene(
     if fresh {
         let best = input.history.iter().map(|record| record.completion).fold(0.0, f64::max);
         state.count(iteration, detection.kind, level, best);
-        verdict.directives.extend(intervention::directive(level, &detection));
+        verdict.directives.extend(Directive::of(level, &detection));
         verdict.audit.push(AuditEntry {
             level: Some(level),
             kind: Some(detection.kind),
@@ -282,7 +282,7 @@ fn conclude(
     };
     state.health = if state.is_held() { state.health.max(now) } else { now };
     verdict.health = state.health;
-    verdict.directives.sort_by_key(|directive| !directive.starts_with("OVERRIDE:"));
+    verdict.directives.sort_by_key(|directive| std::cmp::Reverse(directive.level));
     verdict.decision = match state.health {
         Health::Aborted => OversightDecision::Abort,
         Health::Paused => OversightDecision::Pause,

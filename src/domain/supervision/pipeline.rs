@@ -213,11 +213,7 @@ impl From<&control::ControlDecision> for ControlView {
             }
         };
         Self {
-            alarms: decision
-                .alarms
-                .iter()
-                .map(|alarm| (alarm.kind.name().to_owned(), severity(alarm.severity)))
-                .collect(),
+            alarms: decision.alarms.iter().map(|alarm| (alarm.kind, severity(alarm.severity))).collect(),
             trend: decision.metrics.trend,
             forecast: decision.metrics.forecast.map(|more| more as f64),
         }
@@ -267,7 +263,7 @@ mod tests {
         assert!(redirected < paused, "{decisions:?}");
         let review = &reviews[redirected];
         assert!(review.fresh_session() && review.plan.approach == Approach::Pivot, "{:?}", review.plan);
-        assert!(review.verdict.directives[0].starts_with("OVERRIDE:"));
+        assert_eq!(review.verdict.directives[0].level, oversight::DirectiveLevel::Override);
         // Only a person leaves it, and then it goes on.
         assert_eq!(decisions.last(), Some(&oversight::OversightDecision::Pause));
         assert!(supervision.overseer.is_held());

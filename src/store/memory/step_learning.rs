@@ -49,11 +49,18 @@ impl StepMemory {
     ///
     /// # Errors
     /// The database lost the caller's transaction.
-    pub fn learn_from(&self, c: &Connection, before: &Loop, after: &Loop, now: Timestamp) -> StoreResult<()> {
+    pub fn learn_from(
+        &self,
+        c: &Connection,
+        before: &Loop,
+        after: &Loop,
+        input: &LoopInput,
+        now: Timestamp,
+    ) -> StoreResult<()> {
         if !self.settings.enabled {
             return Ok(());
         }
-        guarded(c, &after.id, "nothing was learnt from a step", || self.take_in(c, before, after, now))
+        guarded(c, &after.id, "nothing was learnt from a step", || self.take_in(c, before, after, input, now))
     }
 
     /// Stores the events of a step in the loop's memory, in the caller's transaction; like [`Self::learn_from`] a failure does not
@@ -80,8 +87,15 @@ impl StepMemory {
         guarded(c, &after.id, "cannot store the events of a step", || session_store::add_events(c, &after.id, &events))
     }
 
-    fn take_in(&self, c: &Connection, before: &Loop, after: &Loop, now: Timestamp) -> StoreResult<()> {
-        for observation in observed(before, after) {
+    fn take_in(
+        &self,
+        c: &Connection,
+        before: &Loop,
+        after: &Loop,
+        input: &LoopInput,
+        now: Timestamp,
+    ) -> StoreResult<()> {
+        for observation in observed(before, after, input) {
             self.take(c, after, observation, now)?;
         }
         Ok(())

@@ -82,7 +82,8 @@ fn facts(current: &Loop) -> String {
     let blockers = assessment.blockers.iter().map(|b| format!("{} (in {} iterations)", b.text, b.seen));
     section("In the way, in the agent's words", text::list(&blockers.collect::<Vec<_>>(), ITEMS, 240));
     if let Some(course) = &current.course {
-        section("Warnings and orders, which the agent gets anyway", text::list(&course.directives, ITEMS, 300));
+        let directives: Vec<String> = course.directives.iter().map(ToString::to_string).collect();
+        section("Warnings and orders, which the agent gets anyway", text::list(&directives, ITEMS, 300));
     }
     let done = current.retained_iterations().rev().filter(|i| i.ended_at.is_some()).take(ITEMS);
     let tried = done.map(|i| {

@@ -7,7 +7,7 @@ use super::extract::{IterationFacts, LoopEnding, LoopFacts, PullComment, Redirec
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::knowledge::agent_message::reported;
 use crate::domain::loops::{
-    CLEAN_MERGE, Guidance, GuidanceSource, Iteration, JudgedDetection, Loop, LoopState, PULL_CLOSED, error_signature,
+    Guidance, GuidanceSource, Iteration, IterationKind, JudgedDetection, Loop, LoopInput, LoopState, error_signature,
 };
 use crate::domain::model::task::{AgentReport, TamperFinding};
 use crate::domain::supervision::oversight::InterventionLevel;
@@ -42,8 +42,8 @@ pub enum MemoryObservation {
     },
 }
 
-/// Returns the observations of a step, in order. Deterministic; empty for a step without changes.
-pub fn observed(before: &Loop, after: &Loop) -> Vec<MemoryObservation> {
+/// Returns the observations of a step with an input, in order. Deterministic; empty for a step without changes.
+pub fn observed(before: &Loop, after: &Loop, input: &LoopInput) -> Vec<MemoryObservation> {
     let mut found = Vec::new();
     for guidance in after.guidance.iter().filter(|guidance| guidance.remember && !is_known(before, guidance)) {
         let text = clean(&guidance.text);
@@ -52,7 +52,7 @@ pub fn observed(before: &Loop, after: &Loop) -> Vec<MemoryObservation> {
         }
     }
     found.extend(judged_anew(before, after).map(|iteration| of_iteration(after, iteration)));
-    found.extend(ended(before, after).map(|(how, succeeded)| of_end(after, how, succeeded)));
+    found.extend(ended(before, after, input).map(|(how, succeeded)| of_end(after, how, succeeded)));
     found
 }
 
@@ -66,12 +66,12 @@ pub(in crate::domain) fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Opti
     // The next iteration may have started in the same step.
     let iteration = after.iterations.iter().rev().find(|iteration| iteration.judged.is_some())?;
     let known = before.iterations.iter().rev().find(|known| known.number == iteration.number);
-    let merge = iteration.report.summary == CLEAN_MERGE && iteration.agent_ms == 0;
-    (!merge && known.is_none_or(|known| known.judged != iteration.judged)).then_some(iteration)
+    (iteration.kind == IterationKind::Agent && known.is_none_or(|known| known.judged != iteration.judged))
+        .then_some(iteration)
 }
 
 fn of_iteration(current: &Loop, iteration: &Iteration) -> MemoryObservation {
-    let report = reported(iteration);
+    let report = agents_report(iteration);
     let (completion_before, error_before) = state_before(current, iteration);
     let completion_after = iteration.completion.get();
     let error_after = iteration.record.as_ref().and_then(|record| record.error_signature.as_deref());
@@ -102,7 +102,7 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> MemoryObservation {
 
 /// Reflection on an iteration from its report and its checks; `error_after` is the signature of its first error.
 pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&str>) -> Reflection {
-    let report = reported(iteration);
+    let report = agents_report(iteration);
     let (completion_before, error_before) = state_before(current, iteration);
     let failing = iteration.checks.outcomes.iter().filter(|outcome| !outcome.holds);
     let agent_failed = !iteration.agent_problem.is_empty();
@@ -154,7 +154,7 @@ fn redirected(iteration: &Iteration, approach: &str) -> Option<RedirectedApproac
 }
 
 /// Outcome of a loop that ended with this step, and whether it succeeded; `None` if it continues or had ended before.
-fn ended(before: &Loop, after: &Loop) -> Option<(LoopEnding, Option<bool>)> {
+fn ended(before: &Loop, after: &Loop, input: &LoopInput) -> Option<(LoopEnding, Option<bool>)> {
     if after.state == before.state {
         return None;
     }
@@ -162,7 +162,7 @@ fn ended(before: &Loop, after: &Loop) -> Option<(LoopEnding, Option<bool>)> {
     let given_up = || before.halting.is_some() || judged_anew(before, after).is_some();
     match after.state {
         LoopState::Merged => Some((LoopEnding::Merged, Some(true))),
-        LoopState::Closed if after.why == PULL_CLOSED => Some((LoopEnding::ClosedUnmerged, Some(false))),
+        LoopState::Closed if matches!(input, LoopInput::PullClosed) => Some((LoopEnding::ClosedUnmerged, Some(false))),
         LoopState::Closed if before.state == LoopState::Review => Some((LoopEnding::Verified, Some(true))),
         LoopState::LimitReached => Some((LoopEnding::Failed, Some(false))),
         LoopState::Aborted if given_up() => Some((LoopEnding::Failed, Some(false))),
@@ -173,7 +173,7 @@ fn ended(before: &Loop, after: &Loop) -> Option<(LoopEnding, Option<bool>)> {
 
 fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryObservation {
     let last = current.retained_iterations().rev().find(|iteration| iteration.commit.is_some());
-    let report = last.map(reported).unwrap_or_default();
+    let report = last.map(agents_report).unwrap_or_default();
     let mut told: Vec<&Guidance> = Vec::new();
     for guidance in current.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&current.guidance) {
         if !told.contains(&guidance) {
@@ -202,11 +202,15 @@ fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryO
     MemoryObservation::Ended { facts: Box::new(facts), succeeded }
 }
 
+/// Report of the agent; empty if no agent ran.
+fn agents_report(iteration: &Iteration) -> AgentReport {
+    if iteration.kind == IterationKind::Agent { reported(iteration) } else { AgentReport::default() }
+}
+
 /// Approach stated by the agent; its summary if it states none.
 fn approach(report: &AgentReport) -> String {
     let told = [&report.approach, &report.summary].map(|text| clean(text));
-    let merge = report.summary == CLEAN_MERGE;
-    told.into_iter().find(|text| !text.is_empty() && !merge).unwrap_or_default()
+    told.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
 }
 
 fn resolution(report: &AgentReport) -> Vec<String> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::knowledge::prompt;
-use crate::domain::loops::Estimate;
+use crate::domain::loops::{EscalationCause, Estimate};
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
 use crate::domain::supervision::control::ModelTier;
@@ -207,7 +207,7 @@ fn abort_by_control_is_an_emergency() {
     let run = stopped_under(settings(true));
     run.is(LoopState::Aborted, LoopStep::Idle);
     assert!(run.has(
-        |e| matches!(e, Effect::Escalate { cause, level: EscalationLevel::Emergency, .. } if cause == "emergency")
+        |e| matches!(e, Effect::Escalate { cause, level: EscalationLevel::Emergency, .. } if *cause == EscalationCause::Emergency)
     ));
     let quiet = stopped_under(settings(false));
     quiet.is(LoopState::Aborted, LoopStep::Idle);

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::arguments::{CommandArguments, Problem};
 use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
-use crate::domain::loops::{AcceptedFindings, BranchFinding, LoopState, TEST_FINDINGS, named_paths};
+use crate::domain::loops::{AcceptedFindings, BranchFinding, EscalationCause, LoopState, named_paths};
+use crate::domain::supervision::oversight::DetectionKind;
 
 /// Accepts the open findings about tests as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +53,11 @@ impl CommandDefinition for AcceptTests {
         if all {
             current.guard.begin_anew();
         }
-        let waited = [TEST_FINDINGS, "test_tampering"].map(Some).contains(&current.escalated.as_deref());
-        let goes_on = current.state == LoopState::Paused && waited && all;
+        let asked_about_tests = matches!(
+            current.escalated,
+            Some(EscalationCause::TestFindings | EscalationCause::Detection(DetectionKind::TestTampering))
+        );
+        let goes_on = current.state == LoopState::Paused && asked_about_tests && all;
         target.accept(accepted.clone());
         if goes_on {
             target.reset_supervision();

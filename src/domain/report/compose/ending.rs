@@ -4,7 +4,7 @@ use super::{
     approach, branch_link, check_lines, commands, file_lines, known, learnings, link, next_action, nothing_to_do,
     outcome_words, pull_link, reason, seconds, sentence,
 };
-use crate::domain::loops::{JudgedDetection, Loop, LoopState, TEST_FINDINGS};
+use crate::domain::loops::{EscalationCause, JudgedDetection, Loop, LoopLimit, LoopState};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::DiffStat;
 use crate::domain::report::view::{
@@ -133,7 +133,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
 }
 
 /// Fills an escalation.
-pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
+pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View {
     let evidence = current.latest_checks().map_or_else(Vec::new, |report| {
         let failing = report.outcomes.iter().filter(|o| !o.holds);
         failing.map(|o| format!("`{}` fails: {}", o.command, o.why)).collect()
@@ -152,7 +152,7 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
     View::Escalation(Box::new(EscalationView {
         loop_id: current.id.clone(),
         severity: EscalationSeverity::Critical,
-        cause: cause.into(),
+        cause: cause.to_string(),
         headline: cause_words(cause, current),
         state: state_words(current.state).into(),
         assignee: (requester.kind == AccountKind::User).then(|| requester.login.clone()),
@@ -170,25 +170,29 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
 }
 
 /// Returns the cause of an escalation in a few words.
-fn cause_words(cause: &str, current: &Loop) -> String {
+fn cause_words(cause: &EscalationCause, current: &Loop) -> String {
     match cause {
-        "limit_iterations" => format!("all {} iterations are used", current.limits.iterations),
-        "limit_time" => "the time limit is reached".into(),
-        "limit_money" => "the cost limit is reached".into(),
-        "limit_outlook" => "continuing is probably not worth its cost".into(),
-        "failed" => "an error stopped the loop".into(),
-        "authority" => "the person who started it has lost access".into(),
-        "blocked_change" => "a change to protected files was blocked".into(),
-        "branch_moved" => "other commits are on the branch".into(),
-        "test_findings" => "changes to tests wait to be accepted".into(),
-        "no_way_forward" => "no promising approach is left".into(),
-        "emergency" => "supervision found an emergency".into(),
-        "schedule" => "a rule of the schedule asks for a review".into(),
-        other => {
-            let found =
-                current.judged().and_then(|judged| judged.found.iter().find(|found| found.kind.name() == other));
-            found.map_or_else(|| other.replace('_', " "), detection_headline)
+        EscalationCause::Limit(LoopLimit::Iterations) => {
+            format!("all {} iterations are used", current.limits.iterations)
         }
+        EscalationCause::Limit(LoopLimit::Time) => "the time limit is reached".into(),
+        EscalationCause::Limit(LoopLimit::Money) => "the cost limit is reached".into(),
+        EscalationCause::Limit(LoopLimit::Outlook) => "continuing is probably not worth its cost".into(),
+        EscalationCause::Failed => "an error stopped the loop".into(),
+        EscalationCause::Authority => "the person who started it has lost access".into(),
+        EscalationCause::BlockedChange => "a change to protected files was blocked".into(),
+        EscalationCause::BranchMoved => "other commits are on the branch".into(),
+        EscalationCause::BranchDeleted => "its branch was deleted".into(),
+        EscalationCause::TestFindings => "changes to tests wait to be accepted".into(),
+        EscalationCause::Hook => "a hook stopped the loop".into(),
+        EscalationCause::NoWayForward => "no promising approach is left".into(),
+        EscalationCause::Emergency => "supervision found an emergency".into(),
+        EscalationCause::Schedule => "a rule of the schedule asks for a review".into(),
+        EscalationCause::Detection(kind) => {
+            let found = current.judged().and_then(|judged| judged.found.iter().find(|found| found.kind == *kind));
+            found.map_or_else(|| kind.title().to_lowercase(), detection_headline)
+        }
+        EscalationCause::Other(text) => text.replace('_', " "),
     }
 }
 
@@ -234,7 +238,7 @@ fn detection_headline(found: &JudgedDetection) -> String {
 /// Fills an escalation because of a detection.
 pub fn intervention(current: &Loop, found: &JudgedDetection, severity: EscalationSeverity) -> View {
     let advice = found.recommendations.first().cloned().unwrap_or_default();
-    let mut view = escalation(current, found.kind.name(), &advice);
+    let mut view = escalation(current, &found.kind.into(), &advice);
     if let View::Escalation(inner) = &mut view {
         inner.severity = severity;
         inner.headline = detection_headline(found);
@@ -270,7 +274,7 @@ pub fn test_question(current: &Loop) -> View {
     } else {
         "Accept the changes only if the task asks for them; else resume, or end the loop"
     };
-    let mut view = escalation(current, TEST_FINDINGS, advice);
+    let mut view = escalation(current, &EscalationCause::TestFindings, advice);
     if let View::Escalation(inner) = &mut view {
         let lines = open.iter().map(|finding| format!("`{}`: {}", finding.found.path, finding.found.evidence));
         inner.evidence.splice(0..0, lines);
@@ -282,8 +286,9 @@ pub fn test_question(current: &Loop) -> View {
 }
 
 /// Fills an escalation because control ended the loop.
-pub fn emergency(current: &Loop, cause: &str) -> View {
-    let mut view = escalation(current, cause, "Review the saved work; set the label again to start a new loop");
+pub fn emergency(current: &Loop) -> View {
+    let advice = "Review the saved work; set the label again to start a new loop";
+    let mut view = escalation(current, &EscalationCause::Emergency, advice);
     if let View::Escalation(inner) = &mut view {
         inner.severity = EscalationSeverity::Emergency;
     }
@@ -299,7 +304,7 @@ pub fn at_home(mut view: View) -> View {
 }
 
 /// Fills the reminder of an escalation without a reply.
-pub fn reminder(current: &Loop, cause: &str) -> View {
+pub fn reminder(current: &Loop, cause: &EscalationCause) -> View {
     let mut view = escalation(current, cause, "Reply with one of the commands above");
     if let View::Escalation(inner) = &mut view {
         inner.what_happened = format!("No reply yet. {}", sentence(&reason(current)));

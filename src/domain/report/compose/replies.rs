@@ -1,6 +1,6 @@
 //! Commands that are valid in a loop's state.
 
-use crate::domain::loops::{Loop, LoopState};
+use crate::domain::loops::{EscalationCause, Loop, LoopLimit, LoopState};
 use crate::domain::model::ids::Money;
 use crate::domain::report::view::CommandHint;
 
@@ -40,7 +40,7 @@ pub fn commands(current: &Loop) -> Vec<CommandHint> {
 /// Returns the resume command that raises the limit that was reached.
 fn limit_hint(current: &Loop) -> CommandHint {
     let (spent, limits) = (&current.spent, &current.limits);
-    let of_money = current.escalated.as_deref() == Some("limit_money");
+    let of_money = current.escalated == Some(EscalationCause::Limit(LoopLimit::Money));
     if limits.cost > Money(0) && (of_money || spent.cost >= limits.cost) {
         let more = limits.cost.plus(limits.cost).usd();
         return hint(format!("/ralph resume --budget {more:.2}"), "continue with a higher budget");
@@ -49,7 +49,7 @@ fn limit_hint(current: &Loop) -> CommandHint {
         let more = limits.iterations.saturating_add(5);
         return hint(format!("/ralph resume --max-iterations {more}"), "continue with 5 more iterations");
     }
-    if current.escalated.as_deref() == Some("limit_outlook") {
+    if current.escalated == Some(EscalationCause::Limit(LoopLimit::Outlook)) {
         let more = limits.iterations.saturating_add(10);
         return hint(format!("/ralph resume --max-iterations {more}"), "continue anyway, with 10 more iterations");
     }

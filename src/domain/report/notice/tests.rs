@@ -194,8 +194,8 @@ fn told(effects: &[Effect]) -> Vec<(String, Occasion)> {
 fn channels_receive_selected_levels() {
     let current = a_loop();
     let escalate = |level, reminder| Effect::Escalate {
-        cause: "stuck".into(),
-        view: Box::new(crate::domain::report::escalation(&current, "stuck", "look at it")),
+        cause: DetectionKind::Stuck.into(),
+        view: Box::new(crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "look at it")),
         level,
         reminder,
     };
@@ -271,15 +271,15 @@ fn escalation_level_matches_severity() {
         (EscalationSeverity::Critical, EscalationLevel::Critical),
         (EscalationSeverity::Emergency, EscalationLevel::Emergency),
     ] {
-        let mut view = crate::domain::report::escalation(&current, "stuck", "look at it");
+        let mut view = crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "look at it");
         if let View::Escalation(inner) = &mut view {
             inner.severity = severity;
         }
-        let effect = Effect::escalate("stuck", view);
+        let effect = Effect::escalate(DetectionKind::Stuck.into(), view);
         assert!(matches!(effect, Effect::Escalate { level, reminder: false, .. } if level == wanted), "{effect:?}");
     }
     // As it was written before there were levels.
-    let old = json!({ "effect": "escalate", "cause": "stuck", "view": crate::domain::report::escalation(&current, "stuck", "") });
+    let old = json!({ "effect": "escalate", "cause": "stuck", "view": crate::domain::report::escalation(&current, &DetectionKind::Stuck.into(), "") });
     let old: Effect = serde_json::from_value(old).expect("it is read");
     assert!(matches!(old, Effect::Escalate { level: EscalationLevel::Critical, reminder: false, .. }));
 }

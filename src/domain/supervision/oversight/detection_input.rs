@@ -10,7 +10,7 @@ use super::detection::DetectionSeverity;
 use crate::domain::model::characters::visible;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::control::Trend;
+use crate::domain::supervision::control::{AlarmKind, Trend};
 use crate::domain::supervision::progress_rate::ProgressRate;
 
 /// View of control on an iteration.
@@ -18,7 +18,7 @@ use crate::domain::supervision::progress_rate::ProgressRate;
 #[serde(default)]
 pub struct ControlView {
     /// Alarms that stand, by type, each with its severity: info is low, warning medium, critical and emergency critical.
-    pub alarms: Vec<(String, DetectionSeverity)>,
+    pub alarms: Vec<(AlarmKind, DetectionSeverity)>,
     /// Trend of the gap.
     pub trend: Trend,
     /// Iterations still needed; `None` where there is no telling.
@@ -27,8 +27,8 @@ pub struct ControlView {
 
 impl ControlView {
     /// Severity of an alarm that stands.
-    pub fn alarm(&self, name: &str) -> Option<DetectionSeverity> {
-        self.alarms.iter().filter(|(alarm, _)| alarm == name).map(|(_, severity)| *severity).max()
+    pub fn alarm(&self, kind: AlarmKind) -> Option<DetectionSeverity> {
+        self.alarms.iter().filter(|(alarm, _)| *alarm == kind).map(|(_, severity)| *severity).max()
     }
 }
 

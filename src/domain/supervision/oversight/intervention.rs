@@ -1,5 +1,7 @@
 //! Interventions: five levels, the notifications of each, and the directives for the next prompt.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::DetectionKind;
@@ -108,13 +110,64 @@ pub(super) fn level_of(kind: DetectionKind, severity: DetectionSeverity) -> Inte
     }
 }
 
-/// Returns the directive for the next prompt; `None` for levels without one.
-pub(super) fn directive(level: InterventionLevel, detection: &Detection) -> Option<String> {
-    let opening = match level {
-        InterventionLevel::Warn => format!("WARNING: {}.", detection.kind.title()),
-        InterventionLevel::Redirect => format!("OVERRIDE: {}", detection.kind.row().order),
-        InterventionLevel::Log | InterventionLevel::Pause | InterventionLevel::Abort => return None,
-    };
-    let steps: String = detection.recommendations.iter().map(|step| format!("\n- {step}")).collect();
-    Some(format!("{opening} Evidence: {}.{steps}", detection.evidence_text()))
+/// Urgency of a directive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DirectiveLevel {
+    /// The agent is warned.
+    Warning,
+    /// The agent has to take another approach.
+    Override,
+}
+
+impl DirectiveLevel {
+    /// Returns the prefix of its text form.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Warning => "WARNING: ",
+            Self::Override => "OVERRIDE: ",
+        }
+    }
+}
+
+/// Directive for the next prompt. It is stored as text with the prefix of its level; text without one is a warning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub struct Directive {
+    /// Level.
+    pub level: DirectiveLevel,
+    /// Text without the prefix.
+    pub text: String,
+}
+
+impl Directive {
+    /// Returns the directive for a detection; `None` for levels without one.
+    pub(super) fn of(level: InterventionLevel, detection: &Detection) -> Option<Self> {
+        let (level, opening) = match level {
+            InterventionLevel::Warn => (DirectiveLevel::Warning, format!("{}.", detection.kind.title())),
+            InterventionLevel::Redirect => (DirectiveLevel::Override, detection.kind.row().order.to_owned()),
+            InterventionLevel::Log | InterventionLevel::Pause | InterventionLevel::Abort => return None,
+        };
+        let steps: String = detection.recommendations.iter().map(|step| format!("\n- {step}")).collect();
+        Some(Self { level, text: format!("{opening} Evidence: {}.{steps}", detection.evidence_text()) })
+    }
+}
+
+impl fmt::Display for Directive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.level.prefix(), self.text)
+    }
+}
+
+impl From<Directive> for String {
+    fn from(directive: Directive) -> Self {
+        directive.to_string()
+    }
+}
+
+impl From<String> for Directive {
+    fn from(text: String) -> Self {
+        let of = |level: DirectiveLevel| Some(Self { level, text: text.strip_prefix(level.prefix())?.to_owned() });
+        let known = of(DirectiveLevel::Override).or_else(|| of(DirectiveLevel::Warning));
+        known.unwrap_or(Self { level: DirectiveLevel::Warning, text })
+    }
 }

@@ -8,6 +8,7 @@ use super::intervention::InterventionLevel;
 use super::state::OverseerState;
 use crate::domain::model::comparison::added;
 use crate::domain::model::record::{CheckFact, Record};
+use crate::domain::supervision::control::AlarmKind;
 
 detection_settings! {
     /// Conditions of a regression.
@@ -65,7 +66,7 @@ impl DetectionDefinition for RegressionSettings {
         // Control knows nothing of weakened checks: what comes after them looks like a fall.
         let best = || input.history.iter().map(|record| record.completion).fold(0.0, f64::max);
         let seeming = input.partial && input.last.completion >= best();
-        if !seeming && input.control.alarm("regression") == Some(DetectionSeverity::Critical) {
+        if !seeming && input.control.alarm(AlarmKind::Regression) == Some(DetectionSeverity::Critical) {
             evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm regression".to_owned()));
         }
         let about = evidence.first().map(|evidence| evidence.signal.clone())?;

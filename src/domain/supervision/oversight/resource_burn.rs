@@ -7,6 +7,7 @@ use super::detection_input::{DetectionInput, number, percent};
 use super::intervention::InterventionLevel;
 use super::state::OverseerState;
 use crate::domain::model::record::Record;
+use crate::domain::supervision::control::AlarmKind;
 
 /// Records over which the gain is read that control's alarm is held against.
 const ALARM_OVER: u32 = 5;
@@ -72,7 +73,7 @@ impl DetectionDefinition for ResourceBurnSettings {
         }
         // A loop that still gets better is left to its limits.
         let slow = input.rate(ALARM_OVER) < self.alarm_below;
-        if slow && input.control.alarm("resource_burn").is_some() {
+        if slow && input.control.alarm(AlarmKind::ResourceBurn).is_some() {
             evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm resource_burn".to_owned()));
         }
         let severity =

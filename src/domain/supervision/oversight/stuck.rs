@@ -7,6 +7,7 @@ use super::detection_input::{DetectionInput, percent};
 use super::intervention::InterventionLevel;
 use crate::domain::model::record::Record;
 use crate::domain::model::signature::normalise;
+use crate::domain::supervision::control::AlarmKind;
 
 /// Bytes of an error or a reflection that are compared; signatures are shorter.
 const MAX_TEXT: usize = 400;
@@ -94,7 +95,7 @@ impl DetectionDefinition for StuckSettings {
         }
         // The alarm looks at few iterations; by itself it takes a plateau for the end of the road.
         let enough = evidence.len() >= self.alarm_beside as usize;
-        if slow && enough && input.control.alarm("stuck_loop").is_some() {
+        if slow && enough && input.control.alarm(AlarmKind::StuckLoop).is_some() {
             evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm stuck_loop".to_owned()));
         }
         let detection = Detection::of(DetectionKind::Stuck, severity, evidence)?;

@@ -8,6 +8,7 @@ mod properties;
 mod settings;
 
 use super::*;
+use crate::domain::supervision::control::AlarmKind;
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
 /// A trace with these completions, numbered from 1, each record finished by `change`, which gets its place from 0.
@@ -52,8 +53,8 @@ impl ReviewedLoop {
         it
     }
 
-    fn with_alarm(name: &str, severity: DetectionSeverity) -> Self {
-        let control = ControlView { alarms: vec![(name.to_owned(), severity)], ..ControlView::default() };
+    fn with_alarm(kind: AlarmKind, severity: DetectionSeverity) -> Self {
+        let control = ControlView { alarms: vec![(kind, severity)], ..ControlView::default() };
         Self { control, ..Self::default() }
     }
 

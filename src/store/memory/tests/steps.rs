@@ -206,9 +206,9 @@ async fn step_is_learnt_once() {
     assert!(others.is_empty(), "of another repository");
     // The very same steps once more, as after a crash or from a copy.
     let known = exported(&store).await;
-    for (before, after) in [(before, after), (pending, merged)] {
+    for (before, after, input) in [(before, after, LoopInput::SlotGranted), (pending, merged, LoopInput::PullMerged)] {
         let memory = StepMemory::default();
-        let again = store.write(move |c| memory.learn_from(c, &before, &after, NOW.plus_ms(99_000)));
+        let again = store.write(move |c| memory.learn_from(c, &before, &after, &input, NOW.plus_ms(99_000)));
         again.await.expect("a no-op");
     }
     assert_eq!(exported(&store).await, known);

@@ -3,10 +3,10 @@
 use super::*;
 use crate::domain::lifecycle::samples::{agent_report, begin, checks, ended, fresh, guide, judged, sha};
 use crate::domain::loops::{
-    CLEAN_MERGE, Guidance, GuidanceSource, JudgedDetection, Loop, LoopState as Stage, PULL_CLOSED,
+    Guidance, GuidanceSource, IterationKind, JudgedDetection, Loop, LoopInput, LoopState as Stage,
 };
 use crate::domain::model::ids::Money;
-use crate::domain::model::task::{AgentReport, TamperFinding, TamperKind};
+use crate::domain::model::task::{TamperFinding, TamperKind};
 use crate::domain::supervision::control::{Trend, Urgency};
 use crate::domain::supervision::oversight::{DetectionKind as Detected, DetectionSeverity, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
@@ -24,16 +24,21 @@ fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
     (before, current)
 }
 
+/// Observations of a step whose input does not matter.
+fn observed_step(before: &Loop, after: &Loop) -> Vec<MemoryObservation> {
+    observed(before, after, &LoopInput::SlotGranted)
+}
+
 fn facts(before: &Loop, after: &Loop) -> (IterationFacts, Reflection) {
-    let mut seen = observed(before, after);
+    let mut seen = observed_step(before, after);
     match (seen.pop(), seen.pop()) {
         (Some(MemoryObservation::Iteration { facts, reflection }), None) => (*facts, reflection),
         other => panic!("one iteration: {other:?}"),
     }
 }
 
-fn end(before: &Loop, after: &Loop) -> Option<(LoopFacts, Option<bool>)> {
-    let mut seen = observed(before, after);
+fn end(before: &Loop, after: &Loop, input: &LoopInput) -> Option<(LoopFacts, Option<bool>)> {
+    let mut seen = observed(before, after, input);
     match (seen.pop(), seen.pop()) {
         (Some(MemoryObservation::Ended { facts, succeeded }), None) => Some((*facts, succeeded)),
         (None, None) => None,
@@ -67,11 +72,11 @@ fn judged_iteration_is_observed_once() {
         reflection.line()
     );
     // Whatever follows shows it no more.
-    assert_eq!(observed(&now, &now), []);
+    assert_eq!(observed_step(&now, &now), []);
     let mut next = now.clone();
     begin(&mut next);
-    assert_eq!(observed(&now, &next), []);
-    assert_eq!(observed(&before, &next), observed(&before, &now), "the next one begins in the same step");
+    assert_eq!(observed_step(&now, &next), []);
+    assert_eq!(observed_step(&before, &next), observed_step(&before, &now), "the next one begins in the same step");
 }
 
 #[test]
@@ -109,10 +114,12 @@ fn iteration_facts_include_signs_of_tampering() {
     let (seen, reflection) = facts(&before, &now);
     assert!(seen.agent_failed && reflection.failed.contains("idle"), "{reflection:?}");
 
-    let (before, now) = after(&[8], |current| {
-        last(current).report = AgentReport { summary: CLEAN_MERGE.into(), ..AgentReport::default() };
-    });
-    assert_eq!(observed(&before, &now), [], "no agent ran");
+    for kind in [IterationKind::Merge, IterationKind::TestsPutBack] {
+        let (before, now) = after(&[8], |current| {
+            last(current).kind = kind;
+        });
+        assert_eq!(observed_step(&before, &now), [], "no agent ran");
+    }
 }
 
 #[test]
@@ -144,25 +151,35 @@ fn only_redirects_about_approach_become_learnings() {
 #[test]
 fn each_outcome_is_classified() {
     let cases = [
-        (Stage::Review, Stage::Merged, "the pull request was merged", Some((LoopEnding::Merged, Some(true)))),
-        (Stage::Review, Stage::Closed, PULL_CLOSED, Some((LoopEnding::ClosedUnmerged, Some(false)))),
-        (Stage::Review, Stage::Closed, "the issue was closed", Some((LoopEnding::Verified, Some(true)))),
-        (Stage::Running, Stage::Closed, "the issue was closed", Some((LoopEnding::Stopped, None))),
-        (Stage::Running, Stage::LimitReached, "all iterations are used", Some((LoopEnding::Failed, Some(false)))),
-        (Stage::LimitReached, Stage::Merged, "the pull request was merged", Some((LoopEnding::Merged, Some(true)))),
-        (Stage::Running, Stage::Aborted, "maja ended it", Some((LoopEnding::Stopped, None))),
-        (Stage::Running, Stage::Paused, "maja paused it", None),
-        (Stage::Running, Stage::Review, "every check passed in a fresh checkout", None),
-        (Stage::Merged, Stage::Merged, "", None),
+        (Stage::Review, Stage::Merged, LoopInput::PullMerged, Some((LoopEnding::Merged, Some(true)))),
+        (Stage::Review, Stage::Closed, LoopInput::PullClosed, Some((LoopEnding::ClosedUnmerged, Some(false)))),
+        (
+            Stage::Review,
+            Stage::Closed,
+            LoopInput::IssueEnded { how: "closed".into() },
+            Some((LoopEnding::Verified, Some(true))),
+        ),
+        (
+            Stage::Running,
+            Stage::Closed,
+            LoopInput::IssueEnded { how: "closed".into() },
+            Some((LoopEnding::Stopped, None)),
+        ),
+        (Stage::Running, Stage::LimitReached, LoopInput::SlotGranted, Some((LoopEnding::Failed, Some(false)))),
+        (Stage::LimitReached, Stage::Merged, LoopInput::PullMerged, Some((LoopEnding::Merged, Some(true)))),
+        (Stage::Running, Stage::Aborted, LoopInput::SlotGranted, Some((LoopEnding::Stopped, None))),
+        (Stage::Running, Stage::Paused, LoopInput::SlotGranted, None),
+        (Stage::Running, Stage::Review, LoopInput::SlotGranted, None),
+        (Stage::Merged, Stage::Merged, LoopInput::SlotGranted, None),
     ];
     let (_, mut current) = after(&[8, 2], |_| {});
     current.spent.cost = Money::from_usd(1.5);
-    for (from, to, why, expected) in cases {
+    for (from, to, input, expected) in cases {
         let mut before = current.clone();
         before.state = from;
         let mut now = before.clone();
-        (now.state, now.why) = (to, why.to_owned());
-        let found = end(&before, &now);
+        now.state = to;
+        let found = end(&before, &now, &input);
         assert_eq!(found.as_ref().map(|(facts, good)| (facts.ended, *good)), expected, "{from:?} to {to:?}");
         if let Some((facts, _)) = found {
             assert_eq!((facts.iterations, facts.minutes, facts.cost), (3, 8.0, Money::from_usd(1.5)));
@@ -172,7 +189,7 @@ fn each_outcome_is_classified() {
     // The overseer gives up in the same step in which it judges.
     let (mut before, mut now) = after(&[8], |_| {});
     (before.state, now.state) = (Stage::Running, Stage::Aborted);
-    let seen = observed(&before, &now);
+    let seen = observed_step(&before, &now);
     assert!(
         matches!(&seen[..], [MemoryObservation::Iteration { .. }, MemoryObservation::Ended { facts, succeeded: Some(false) }]
             if facts.ended == LoopEnding::Failed),
@@ -196,7 +213,7 @@ fn only_permitted_people_contribute_rules() {
     (before.task.author_trusted, before.state) = (false, Stage::Review);
     let mut now = before.clone();
     now.state = Stage::Merged;
-    let (facts, _) = end(&before, &now).expect("an end");
+    let (facts, _) = end(&before, &now, &LoopInput::PullMerged).expect("an end");
     let guidelines: Vec<&str> = facts.guidelines.iter().map(|rule| rule.as_str()).collect();
     let comments: Vec<&str> = facts.comments.iter().map(|comment| comment.text.as_str()).collect();
     assert_eq!((guidelines, comments), (vec!["use the helper"], vec!["return early"]));
@@ -218,12 +235,12 @@ fn returning_guidance_is_not_learnt_twice() {
     let before = fresh();
     let mut told = before.clone();
     told.guidance.extend([rule("Run  the linter"), rule("<!-- nothing -->")]);
-    assert_eq!(observed(&before, &told), [MemoryObservation::Rule { text: "Run the linter".into() }]);
+    assert_eq!(observed_step(&before, &told), [MemoryObservation::Rule { text: "Run the linter".into() }]);
     // The next iteration takes it along, is cut off, and gives it back.
     let mut taken = told.clone();
     last(&mut taken).guidance = std::mem::take(&mut taken.guidance);
-    assert_eq!(observed(&told, &taken), []);
+    assert_eq!(observed_step(&told, &taken), []);
     let mut back = taken.clone();
     back.guidance = vec![rule("Run  the linter")];
-    assert_eq!(observed(&taken, &back), []);
+    assert_eq!(observed_step(&taken, &back), []);
 }

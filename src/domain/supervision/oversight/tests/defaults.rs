@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::model::record::CheckFact;
-use crate::domain::supervision::control::Trend;
+use crate::domain::supervision::control::{AlarmKind, Trend};
 
 /// A loop under the defaults.
 fn usual() -> ReviewedLoop {
@@ -48,7 +48,7 @@ fn stuck() {
     );
     let alarmed = || ReviewedLoop {
         settings: OversightSettings::default(),
-        ..ReviewedLoop::with_alarm("stuck_loop", DetectionSeverity::Medium)
+        ..ReviewedLoop::with_alarm(AlarmKind::StuckLoop, DetectionSeverity::Medium)
     };
     reached(alarmed(), DetectionKind::Stuck, "alarm", High, &flat(7, same_error));
 }
@@ -119,7 +119,7 @@ fn resource_burn() {
     );
     let alarmed = ReviewedLoop {
         settings: OversightSettings::default(),
-        ..ReviewedLoop::with_alarm("resource_burn", DetectionSeverity::Critical)
+        ..ReviewedLoop::with_alarm(AlarmKind::ResourceBurn, DetectionSeverity::Critical)
     };
     reached(alarmed, DetectionKind::ResourceBurn, "alarm", High, &trace(&[0.5, 0.45, 0.4], |_, _| {}));
     let mut hopeless = limited();
@@ -152,7 +152,7 @@ fn regression() {
     reached(usual(), DetectionKind::Regression, "baseline_check", Critical, &check(true));
     let alarmed = ReviewedLoop {
         settings: OversightSettings::default(),
-        ..ReviewedLoop::with_alarm("regression", DetectionSeverity::Critical)
+        ..ReviewedLoop::with_alarm(AlarmKind::Regression, DetectionSeverity::Critical)
     };
     reached(alarmed, DetectionKind::Regression, "alarm", High, &trace(&rising[..1], |_, _| {}));
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::domain::model::record::CheckFact;
-use crate::domain::supervision::control::Trend;
+use crate::domain::supervision::control::{AlarmKind, Trend};
 
 /// Kinds that the defaults find by the same thresholds, so that each trace here is one for them as well.
 const SAME_BY_DEFAULT: [DetectionKind; 5] = [
@@ -73,7 +73,7 @@ fn stuck() {
         &flat(3, |_, r| r.reflection = Some("The mock is wrong.".to_owned())),
     );
     fires(
-        ReviewedLoop::with_alarm("stuck_loop", DetectionSeverity::Medium),
+        ReviewedLoop::with_alarm(AlarmKind::StuckLoop, DetectionSeverity::Medium),
         DetectionKind::Stuck,
         "alarm",
         3,
@@ -156,7 +156,7 @@ fn resource_burn() {
         5,
         &trace(&seed[..5], |_, r| r.tool_calls = 1_000.0),
     );
-    let alarm = ReviewedLoop::with_alarm("resource_burn", DetectionSeverity::Critical);
+    let alarm = ReviewedLoop::with_alarm(AlarmKind::ResourceBurn, DetectionSeverity::Critical);
     fires(alarm, DetectionKind::ResourceBurn, "alarm", 1, &trace(&seed[..1], |_, _| {}));
 }
 
@@ -202,7 +202,7 @@ fn regression() {
     let repaired: [&[&str]; 3] = [&["test: a"], &["test: b", "test: c"], &["test: b", "test: c"]];
     let verdicts = it().run(&trace(&rising[..3], |at, r| r.failures = owned(repaired[at])));
     assert!(signals(&verdicts, DetectionKind::Regression).is_empty(), "what failed first was repaired");
-    let alarm = ReviewedLoop::with_alarm("regression", DetectionSeverity::Critical);
+    let alarm = ReviewedLoop::with_alarm(AlarmKind::Regression, DetectionSeverity::Critical);
     fires(alarm, DetectionKind::Regression, "alarm", 1, &trace(&rising[..1], |_, _| {}));
 }
 

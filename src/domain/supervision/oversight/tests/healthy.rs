@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::model::record::CheckFact;
-use crate::domain::supervision::control::Trend;
+use crate::domain::supervision::control::{AlarmKind, Trend};
 use crate::domain::supervision::{ReviewContext, Supervision};
 
 /// Asserts that nothing is done about a trace but to record it.
@@ -63,7 +63,7 @@ fn near_stuck() {
     );
     quiet(
         "an alarm on the way up",
-        ReviewedLoop::with_alarm("stuck_loop", DetectionSeverity::Medium),
+        ReviewedLoop::with_alarm(AlarmKind::StuckLoop, DetectionSeverity::Medium),
         &trace(&rising(6, 0.04), |_, _| {}),
     );
     quiet("a jump, then three small steps", ReviewedLoop::default(), &trace(&[0.1, 0.5, 0.5, 0.505, 0.56], work));
@@ -212,7 +212,7 @@ fn near_regression() {
     );
     quiet(
         "a warning of control",
-        ReviewedLoop::with_alarm("regression", DetectionSeverity::Medium),
+        ReviewedLoop::with_alarm(AlarmKind::Regression, DetectionSeverity::Medium),
         &trace(&rising(6, 0.05), work),
     );
 }

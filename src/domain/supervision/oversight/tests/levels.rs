@@ -229,12 +229,27 @@ fn token_growth_is_recorded_and_climbs_once_it_may_intervene() {
     );
 }
 
+/// Text form of the directives, which is how they are stored.
+fn texts(verdict: &OversightVerdict) -> String {
+    let texts: Vec<String> = verdict.directives.iter().map(ToString::to_string).collect();
+    let stored = serde_json::to_value(&verdict.directives).unwrap();
+    assert_eq!(stored, serde_json::json!(texts));
+    assert_eq!(serde_json::from_value::<Vec<Directive>>(stored).unwrap(), verdict.directives);
+    texts.join("\n\n")
+}
+
+#[test]
+fn directive_without_a_prefix_is_a_warning() {
+    let read: Directive = serde_json::from_value("Run the linter.".into()).unwrap();
+    assert_eq!((read.level, read.text.as_str()), (DirectiveLevel::Warning, "Run the linter."));
+}
+
 #[test]
 fn the_next_prompt_says_it_once_a_cause() {
     let mut it = ReviewedLoop::default();
     let verdicts = it.run(&flat(4, same_error));
     assert_eq!(verdicts[2].decision, OversightDecision::ContinueWithDirectives);
-    insta::assert_snapshot!(verdicts[2].directives.join("\n\n"), @r#"
+    insta::assert_snapshot!(texts(&verdicts[2]), @r#"
         OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error in 3 of the last 5 iterations: error: no such table.
         - Take a different approach; what was tried does not work.
         - Find the cause with a minimal reproduction before changing more.
@@ -245,7 +260,7 @@ fn the_next_prompt_says_it_once_a_cause() {
 
     let falling = trace(&[0.6, 0.58, 0.56, 0.54], |_, r| r.coverage = None);
     let verdicts = ReviewedLoop::default().run(&falling);
-    insta::assert_snapshot!(verdicts[2].directives.join("\n\n"), @r#"
+    insta::assert_snapshot!(texts(&verdicts[2]), @r#"
         WARNING: A check that passed now fails. Evidence: completion fell by 4 % in 2 iterations in a row.
         - Fix the check that used to pass before anything else.
         - Compare with the best iteration and take back the change that broke it.

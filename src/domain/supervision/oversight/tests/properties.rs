@@ -54,11 +54,11 @@ proptest! {
         records in prop::collection::vec(record(), 1..14),
         task in text(),
         estimate in prop::option::of(figure()),
-        alarm in prop::sample::select(vec!["stuck_loop", "regression", "resource_burn", "unheard_of"]),
+        alarm in prop::sample::select(vec![AlarmKind::StuckLoop, AlarmKind::Regression, AlarmKind::ResourceBurn, AlarmKind::Oscillation]),
         resume_at in 0..14_usize,
     ) {
         let facts = TaskFacts { task, estimated_iterations: estimate, ..TaskFacts::default() };
-        let control = ControlView { alarms: vec![(alarm.to_owned(), DetectionSeverity::Critical)], ..ControlView::default() };
+        let control = ControlView { alarms: vec![(alarm, DetectionSeverity::Critical)], ..ControlView::default() };
         let settings = OversightSettings::default();
         let mut state = OverseerState::default();
         let mut twin = OverseerState::default();

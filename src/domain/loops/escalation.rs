@@ -1,0 +1,163 @@
+//! Causes of escalations, and the limits that end a loop.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::supervision::oversight::DetectionKind;
+
+/// Limit that ends a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoopLimit {
+    /// Number of iterations.
+    Iterations,
+    /// Running time.
+    Time,
+    /// Cost.
+    Money,
+    /// Continuing is probably not worth its cost.
+    Outlook,
+}
+
+impl LoopLimit {
+    const ALL: [Self; 4] = [Self::Iterations, Self::Time, Self::Money, Self::Outlook];
+
+    /// Returns the name, as it is stored.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Iterations => "iterations",
+            Self::Time => "time",
+            Self::Money => "money",
+            Self::Outlook => "outlook",
+        }
+    }
+}
+
+impl fmt::Display for LoopLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Cause of an escalation. Its text form is stored and identifies the escalation issue: `failed`, `limit_time`, `stuck`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub enum EscalationCause {
+    /// A limit was reached.
+    Limit(LoopLimit),
+    /// A detection paused or ended the loop.
+    Detection(DetectionKind),
+    /// An error stopped the loop.
+    Failed,
+    /// The person on whose authority the loop runs lost access.
+    Authority,
+    /// A change to protected files was blocked.
+    BlockedChange,
+    /// Somebody else pushed to the branch.
+    BranchMoved,
+    /// Changes to tests wait for a maintainer.
+    TestFindings,
+    /// A hook refused the next run, asked a question, or gave no verdict.
+    Hook,
+    /// The branch was deleted on the forge.
+    BranchDeleted,
+    /// No promising approach is left.
+    NoWayForward,
+    /// Control ended the loop by its own figures.
+    Emergency,
+    /// A rule of the schedule asks for a review.
+    Schedule,
+    /// A cause that another version stored; it is kept and shown as it is.
+    Other(String),
+}
+
+/// Causes without details, each with its text form.
+const PLAIN: [(&str, EscalationCause); 10] = [
+    ("failed", EscalationCause::Failed),
+    ("authority", EscalationCause::Authority),
+    ("blocked_change", EscalationCause::BlockedChange),
+    ("branch_moved", EscalationCause::BranchMoved),
+    ("test_findings", EscalationCause::TestFindings),
+    ("hook", EscalationCause::Hook),
+    ("branch_deleted", EscalationCause::BranchDeleted),
+    ("no_way_forward", EscalationCause::NoWayForward),
+    ("emergency", EscalationCause::Emergency),
+    ("schedule", EscalationCause::Schedule),
+];
+
+/// Prefix of the text form of a limit.
+const LIMIT: &str = "limit_";
+
+impl fmt::Display for EscalationCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit(limit) => write!(f, "{LIMIT}{limit}"),
+            Self::Detection(kind) => f.write_str(kind.name()),
+            Self::Other(text) => f.write_str(text),
+            plain => f.write_str(PLAIN.iter().find(|(_, cause)| cause == plain).map_or("", |(name, _)| name)),
+        }
+    }
+}
+
+impl From<String> for EscalationCause {
+    fn from(text: String) -> Self {
+        let limit = |name: &str| LoopLimit::ALL.into_iter().find(|limit| limit.name() == name).map(Self::Limit);
+        let detection = || DetectionKind::ALL.iter().find(|kind| kind.name() == text).copied().map(Self::Detection);
+        let plain = || PLAIN.into_iter().find(|(name, _)| *name == text).map(|(_, cause)| cause);
+        text.strip_prefix(LIMIT).and_then(limit).or_else(detection).or_else(plain).unwrap_or(Self::Other(text))
+    }
+}
+
+impl From<EscalationCause> for String {
+    fn from(cause: EscalationCause) -> Self {
+        cause.to_string()
+    }
+}
+
+impl From<DetectionKind> for EscalationCause {
+    fn from(kind: DetectionKind) -> Self {
+        Self::Detection(kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_stored_as_text_and_read_back() {
+        let cases = [
+            (EscalationCause::Limit(LoopLimit::Iterations), "limit_iterations"),
+            (EscalationCause::Limit(LoopLimit::Time), "limit_time"),
+            (EscalationCause::Limit(LoopLimit::Money), "limit_money"),
+            (EscalationCause::Limit(LoopLimit::Outlook), "limit_outlook"),
+            (EscalationCause::Failed, "failed"),
+            (EscalationCause::Authority, "authority"),
+            (EscalationCause::BlockedChange, "blocked_change"),
+            (EscalationCause::BranchMoved, "branch_moved"),
+            (EscalationCause::BranchDeleted, "branch_deleted"),
+            (EscalationCause::TestFindings, "test_findings"),
+            (EscalationCause::Hook, "hook"),
+            (EscalationCause::NoWayForward, "no_way_forward"),
+            (EscalationCause::Emergency, "emergency"),
+            (EscalationCause::Schedule, "schedule"),
+            (EscalationCause::Detection(DetectionKind::TestTampering), "test_tampering"),
+        ];
+        let detections = DetectionKind::ALL.iter().map(|kind| (EscalationCause::Detection(*kind), kind.name()));
+        let other = (EscalationCause::Other("limit_patience".into()), "limit_patience");
+        for (cause, text) in cases.into_iter().chain(detections).chain([other]) {
+            assert_eq!(serde_json::to_value(&cause).unwrap(), text);
+            assert_eq!(serde_json::from_value::<EscalationCause>(text.into()).unwrap(), cause);
+        }
+        assert!(PLAIN.iter().all(|(name, cause)| cause.to_string() == *name));
+    }
+
+    #[test]
+    fn limits_are_stored_by_name() {
+        for limit in LoopLimit::ALL {
+            assert_eq!(serde_json::to_value(limit).unwrap(), limit.name());
+        }
+        assert!(serde_json::from_value::<LoopLimit>("patience".into()).is_err());
+    }
+}
