@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
+use ralph_bot::domain::model::ids::Ratio;
 use ralph_bot::domain::model::record::{CheckFact, Record};
 use ralph_bot::domain::supervision::control::{ControlSettings, ControlState};
 use ralph_bot::domain::supervision::oversight::{self, ControlView, OverseerState, OversightSettings};
@@ -57,7 +58,7 @@ fn history(seed: u64) -> Vec<Record> {
         tree = if random.bool() { tree } else { random.u64(..) };
         Record {
             iteration: iteration as f64,
-            completion: passing / tests,
+            completion: Ratio::new(passing / tests),
             quality: 1.0,
             errors: f64::from(random.u8(1..3)),
             tests_passing: Some(passing),

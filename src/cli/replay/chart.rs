@@ -70,7 +70,7 @@ pub(super) fn terminal(reviews: &[(Record, SupervisionReview)]) -> Result<String
 
 fn panels(reviews: &[(Record, SupervisionReview)]) -> [Panel; 3] {
     let lines: Vec<(f64, ReplayLine)> =
-        reviews.iter().map(|(record, review)| (record.completion, review.into())).collect();
+        reviews.iter().map(|(record, review)| (record.completion.get(), review.into())).collect();
     let of = |figure: fn(&(f64, ReplayLine)) -> f64| -> Series {
         lines.iter().map(|line| (line.1.iteration as f64, figure(line))).collect()
     };

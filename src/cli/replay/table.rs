@@ -47,7 +47,7 @@ fn row(text: &mut String, record: &Record, review: &SupervisionReview) {
         text,
         "{:>4} {:>3.0} % {:>5.2} {:>5.2} {:>+6.2} {:>5.2}  {:<11} {:<12} {more:>4}  {tail}",
         line.iteration,
-        record.completion * 100.0,
+        record.completion.get() * 100.0,
         line.p,
         line.i,
         line.d,

@@ -128,7 +128,7 @@ impl Loop {
         let weakened = self.weakened(iteration);
         let record = Record {
             iteration: f64::from(iteration.number),
-            completion: iteration.completion.get(),
+            completion: iteration.completion,
             quality: quality(outcomes, weakened.len()),
             errors: failed as f64 + f64::from(iteration.tool_errors),
             tests_passing: iteration.checks.passing_tests().map(|passing| passing as f64),

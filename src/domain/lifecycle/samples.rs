@@ -108,7 +108,7 @@ pub(crate) fn ended(current: &mut Loop, report: AgentReport, checks: CheckReport
     let tests = checks.tests();
     iteration.record = Some(Record {
         iteration: f64::from(number),
-        completion: completion.get(),
+        completion,
         blockers: report.blockers.clone(),
         summary: report.summary.clone(),
         tests_passing: tests.map(|tests| tests.passing as f64),

@@ -925,6 +925,10 @@ proptest! {
                 prop_assert_eq!(&next.verified, &next.head);
                 prop_assert_eq!(&next.pushed, &next.head);
             }
+            for iteration in &next.iterations {
+                let recorded = iteration.record.as_ref().map_or(iteration.completion, |record| record.completion);
+                prop_assert_eq!(recorded, iteration.completion);
+            }
             let work: Vec<_> = run.effects.iter().filter_map(Effect::ticket).collect();
             for ticket in &work {
                 prop_assert!(tickets.insert(*ticket), "ticket {} twice", ticket);

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::ids::Ratio;
+
 /// Outcome of a check in a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckFact {
@@ -24,7 +26,7 @@ pub struct Record {
     /// 1-based number.
     pub iteration: f64,
     /// Measured completion, 0..1.
-    pub completion: f64,
+    pub completion: Ratio,
     /// 1 minus lint errors, type errors and signs of tampering; 0..1, 1 if nothing is known.
     pub quality: f64,
     /// Number of failed checks and failed tool calls.
@@ -79,7 +81,7 @@ impl Default for Record {
     fn default() -> Self {
         Self {
             iteration: 0.0,
-            completion: 0.0,
+            completion: Ratio::default(),
             quality: 1.0,
             errors: 0.0,
             tests_passing: None,
@@ -126,7 +128,6 @@ impl Record {
                 *value = right;
             }
         };
-        clamp(&mut self.completion, 0.0, 1.0, 0.0);
         clamp(&mut self.quality, 0.0, 1.0, 1.0);
         for count in [&mut self.iteration, &mut self.errors, &mut self.duration_s, &mut self.tool_calls] {
             clamp(count, 0.0, LARGEST_COUNT, 0.0);
@@ -144,6 +145,9 @@ impl Record {
         if let Some(similarity) = &mut self.objective_similarity {
             clamp(similarity, 0.0, 1.0, 0.0);
         }
+        let completion = Ratio::new(self.completion.get());
+        wrong += u32::from(completion != self.completion);
+        self.completion = completion;
         (self, wrong)
     }
 
@@ -186,7 +190,9 @@ impl Record {
             let concerned = record.checks.iter().filter(|check| !check.passed || check.baseline != Some(true));
             let (held, all) =
                 concerned.fold((0.0, 0.0), |(held, all), check| (held + f64::from(check.passed), all + 1.0));
-            record.tests_failing.is_none() && record.coverage.is_none() && (record.completion - held / all).abs() < 1e-9
+            record.tests_failing.is_none()
+                && record.coverage.is_none()
+                && (record.completion.get() - held / all).abs() < 1e-9
         };
         !history.is_empty() && history.iter().all(|record| all_or_nothing(record) || record.is_finished())
     }
@@ -194,7 +200,7 @@ impl Record {
     /// Whether every check passed.
     pub fn is_finished(&self) -> bool {
         match self.checks.as_slice() {
-            [] => self.completion >= 1.0,
+            [] => self.completion.get() >= 1.0,
             checks => checks.iter().all(|check| check.passed),
         }
     }
@@ -218,31 +224,35 @@ mod tests {
     #[test]
     fn empty_record_uses_defaults() {
         let record: Record = serde_json::from_str(r#"{"iteration": 3, "completion": 0.5, "of_tomorrow": 1}"#).unwrap();
-        assert_eq!(record, Record { iteration: 3.0, completion: 0.5, ..Record::default() });
+        assert_eq!(record, Record { iteration: 3.0, completion: Ratio::new(0.5), ..Record::default() });
     }
 
     #[test]
     fn uncounted_checks_are_all_or_nothing() {
         let check = |passed, baseline| CheckFact { name: String::new(), passed, baseline: Some(baseline) };
-        let of = |completion, checks: &[CheckFact]| Record { completion, checks: checks.to_vec(), ..Record::default() };
+        let of = |completion, checks: &[CheckFact]| Record {
+            completion: Ratio::new(completion),
+            checks: checks.to_vec(),
+            ..Record::default()
+        };
         let half = of(0.5, &[check(true, false), check(false, false), check(true, true)]);
         let none = of(0.0, &[check(false, false), check(false, false), check(true, true)]);
         assert!(Record::is_all_or_nothing(&[none.clone(), half.clone()]));
         assert!(
-            !Record::is_all_or_nothing(&[none.clone(), Record { completion: 0.75, ..half.clone() }]),
+            !Record::is_all_or_nothing(&[none.clone(), Record { completion: Ratio::new(0.75), ..half.clone() }]),
             "a part is counted"
         );
         assert!(!Record::is_all_or_nothing(&[none, Record { tests_failing: Some(3.0), ..half }]));
         assert!(
             !Record::is_all_or_nothing(&[])
-                && !Record::is_all_or_nothing(&[Record { completion: 0.3, ..Record::default() }])
+                && !Record::is_all_or_nothing(&[Record { completion: Ratio::new(0.3), ..Record::default() }])
         );
     }
 
     #[test]
     fn values_out_of_range_are_clamped_and_counted() {
         let record = Record {
-            completion: f64::NAN,
+            completion: serde_json::from_value(70.into()).unwrap(),
             quality: 7.0,
             errors: -3.0,
             tokens_in: f64::INFINITY,
@@ -253,7 +263,7 @@ mod tests {
         };
         let (clean, wrong) = record.clone().cleaned();
         assert_eq!(wrong, 6);
-        assert_eq!((clean.completion, clean.quality, clean.errors), (0.0, 1.0, 0.0));
+        assert_eq!((clean.completion.get(), clean.quality, clean.errors), (1.0, 1.0, 0.0));
         assert_eq!((clean.tokens_in, clean.coverage, clean.tests_failing), (LARGEST_COUNT, Some(0.0), Some(0.0)));
         assert_eq!(clean.cost_usd, 0.25);
         assert_eq!(clean.clone().cleaned(), (clean.clone(), 0));

@@ -104,12 +104,13 @@ impl Experience {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::model::ids::Ratio;
 
     const THRESHOLD: StepThreshold = StepThreshold { least: 0.01, part: 0.4, idle: 0.25, weight: 5.0, blocker: 2.0 };
 
     fn records(completions: &[f64]) -> Vec<Record> {
         let record = |completion: &f64| Record {
-            completion: *completion,
+            completion: Ratio::new(*completion),
             error_signature: Some("the same".to_owned()),
             ..Record::default()
         };

@@ -164,7 +164,7 @@ pub fn review(
         None => whole,
     };
     let iteration = detection_input::number(history);
-    state.follow(iteration, input.last.completion, settings.min_progress);
+    state.follow(iteration, input.last.completion.get(), settings.min_progress);
     let detections = detect(&whole, &input);
     let mut verdict = OversightVerdict {
         audit: state.forget(iteration, &detections, settings.climb_after),
@@ -215,7 +215,7 @@ fn intervene(
     let persisted = if climbed { ", and it persists" } else { "" };
     let reason = format!("{}{persisted}: {}", detection.kind.title(), detection.evidence_text());
     if fresh {
-        let best = input.history.iter().map(|record| record.completion).fold(0.0, f64::max);
+        let best = input.history.iter().map(|record| record.completion.get()).fold(0.0, f64::max);
         state.count(iteration, detection.kind, level, best);
         verdict.directives.extend(Directive::of(level, &detection));
         verdict.audit.push(AuditEntry {

@@ -223,13 +223,14 @@ impl From<&control::ControlDecision> for ControlView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::model::ids::Ratio;
     use crate::domain::model::record::{CheckFact, MAX_BLOCKERS};
     use crate::domain::supervision::experience::{EarlierLoop, Experience};
 
     fn record(iteration: u32, completion: f64, error: &str) -> Record {
         Record {
             iteration: f64::from(iteration),
-            completion,
+            completion: Ratio::new(completion),
             errors: 1.0,
             error_signature: Some(error.to_owned()),
             checks: vec![CheckFact { name: "test".to_owned(), passed: completion >= 1.0, baseline: Some(false) }],

@@ -113,19 +113,19 @@ impl<'a> ProgressScan<'a> {
     fn take(&mut self, record: &'a Record) {
         let first = self.errors.is_nan();
         let steps = [
-            self.completion.rises(record.completion),
+            self.completion.rises(record.completion.get()),
             record.tests_failing.is_some_and(|failing| self.passing.rises(-failing)),
             record.errors < self.errors,
-            self.climbs(record.completion),
+            self.climbs(record.completion.get()),
         ];
         self.errors = self.errors.min(record.errors);
-        self.last = [self.last[1], record.completion];
+        self.last = [self.last[1], record.completion.get()];
         self.pace.level = self.last[0].max(self.last[1]);
         if !first {
             self.pace.moving += 1;
-            self.gains((record.completion - self.best).max(0.0));
+            self.gains((record.completion.get() - self.best).max(0.0));
         }
-        self.best = self.best.max(record.completion);
+        self.best = self.best.max(record.completion.get());
         let new = self.seen_errors.is_new(record);
         match steps.contains(&true) || self.all_or_nothing && new {
             true => self.step(first),
@@ -215,13 +215,14 @@ impl StepTracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::model::ids::Ratio;
     use crate::domain::model::record::CheckFact;
 
     const THRESHOLD: StepThreshold = StepThreshold { least: 0.01, part: 0.4, idle: 0.25, weight: PRIOR, blocker: 2.0 };
 
     fn records(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
         let record = |(at, completion): (usize, &f64)| {
-            let mut record = Record { completion: *completion, ..Record::default() };
+            let mut record = Record { completion: Ratio::new(*completion), ..Record::default() };
             record.error_signature = Some("the same".to_owned());
             change(at, &mut record);
             record

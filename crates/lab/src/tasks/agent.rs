@@ -375,7 +375,7 @@ impl<'a> SimulatedAgent<'a> {
         };
         Record {
             iteration: f64::from(self.iteration),
-            completion: checks.completion(Some(&self.baseline), None).get(),
+            completion: checks.completion(Some(&self.baseline), None),
             quality: self.quality,
             errors: f64::from(u8::from(failing > 0) + u8::from(crashed)) + f64::from(random.below(2) as u8),
             tests_passing: count(passing),

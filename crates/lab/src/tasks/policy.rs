@@ -159,8 +159,8 @@ impl<'a> PolicyRun<'a> {
 
     /// Stall rule: the baseline that the pipeline has to beat.
     fn stall(&mut self, limit: u32, last: &Record, iteration: u32) -> NextStep {
-        if last.completion > self.best.0 + PROGRESS {
-            self.best = (last.completion, iteration);
+        if last.completion.get() > self.best.0 + PROGRESS {
+            self.best = (last.completion.get(), iteration);
         }
         if iteration - self.best.1 < limit {
             return NextStep::Continue(Instructions::default());

@@ -66,7 +66,7 @@ fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
 fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
     let mut sentences = Vec::new();
     let Some(judged) = current.judged() else { return sentences };
-    let completions: Vec<f64> = current.records().iter().rev().take(3).map(|record| record.completion).collect();
+    let completions: Vec<f64> = current.records().iter().rev().take(3).map(|record| record.completion.get()).collect();
     let slower = match completions[..] {
         [last, before, earlier] => (last - before) < (before - earlier) - SLOWER,
         _ => false,

@@ -44,9 +44,7 @@ pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     }
     let rank = |(candidate, broke): &(&StateCandidate, Vec<String>)| {
         let held = candidate.record.checks.iter().filter(|check| check.passed).count();
-        let completion = candidate.record.completion;
-        let completion = if completion.is_finite() { completion } else { 0.0 };
-        (candidate.verified, broke.is_empty(), held, completion)
+        (candidate.verified, broke.is_empty(), held, candidate.record.completion.get())
     };
     let order = |a: &(bool, bool, usize, f64), b: &(bool, bool, usize, f64)| {
         (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)).then(a.3.total_cmp(&b.3))

@@ -695,7 +695,8 @@ fn new_checks_reset_measurement() {
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(50, 50, "error: c") });
     assert_eq!((run.current.records().len(), run.current.completion().get()), (0, 0.0));
     run.works(counted(55, 45, "error: d")).works(counted(60, 40, "error: e"));
-    let percent: Vec<f64> = run.current.records().iter().map(|record| (record.completion * 100.0).round()).collect();
+    let percent: Vec<f64> =
+        run.current.records().iter().map(|record| (record.completion.get() * 100.0).round()).collect();
     assert_eq!(percent, [10.0, 20.0]);
     let found = run.current.judged().map(|judged| judged.found.clone()).expect("it was judged");
     assert_eq!(found, [], "eight of ten tests of other checks are no better state than this");

@@ -162,6 +162,7 @@ impl ControlState {
         let counted = self.iteration.saturating_add(1);
         self.iteration = if figures.iteration >= 1.0 { figures.iteration as u64 } else { counted };
         let Record { completion, quality, errors, .. } = *figures;
+        let completion = completion.get();
         let p = metrics::proportional(1.0 - completion, quality, errors, settings.deadband);
         self.history.push(ControlSample { completion, quality, p });
         let surplus = self.history.len().saturating_sub(settings.window_len() + 1);

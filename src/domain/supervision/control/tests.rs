@@ -6,6 +6,7 @@ mod reach;
 mod vectors;
 
 use super::{ControlDecision, ControlSettings, ControlState};
+use crate::domain::model::ids::Ratio;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
 
@@ -19,7 +20,7 @@ pub(super) fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSetti
 pub(super) fn completions(values: &[f64]) -> Vec<Record> {
     let record = |(iteration, completion): (u32, &f64)| Record {
         iteration: f64::from(iteration),
-        completion: *completion,
+        completion: Ratio::new(*completion),
         ..Record::default()
     };
     (1..).zip(values).map(record).collect()

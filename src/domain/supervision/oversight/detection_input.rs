@@ -62,7 +62,9 @@ impl<'a> DetectionInput<'a> {
     /// Completion gained an iteration over the last so many records; 0 where there is only one.
     pub fn rate(&self, records: u32) -> f64 {
         match self.recent(records) {
-            [first, .., last] => (last.completion - first.completion) / (self.recent(records).len() - 1) as f64,
+            [first, .., last] => {
+                (last.completion.get() - first.completion.get()) / (self.recent(records).len() - 1) as f64
+            }
             _ => 0.0,
         }
     }
@@ -75,7 +77,7 @@ impl<'a> DetectionInput<'a> {
         if before.is_empty() {
             return true;
         }
-        let most = |records: &[Record]| records.iter().map(|record| record.completion).fold(f64::NAN, f64::max);
+        let most = |records: &[Record]| records.iter().map(|record| record.completion.get()).fold(f64::NAN, f64::max);
         most(new) > most(before) + self.settings.min_progress
             || self.fewer(|record| Some(record.errors))
             || self.fewer(|record| record.tests_failing)

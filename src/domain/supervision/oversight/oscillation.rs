@@ -110,7 +110,7 @@ fn files(record: &Record) -> HashSet<&str> {
 /// Counts the reversals of completion between gain and loss, ignoring small changes; 0 if the newest change is not a
 /// reversal.
 fn turns(records: &[Record], min_swing: f64) -> u32 {
-    let changes = records.windows(2).map(|pair| pair[1].completion - pair[0].completion);
+    let changes = records.windows(2).map(|pair| pair[1].completion.get() - pair[0].completion.get());
     let (mut turns, mut turned) = (0, false);
     let mut before: Option<bool> = None;
     for change in changes {

@@ -64,8 +64,8 @@ impl DetectionDefinition for RegressionSettings {
         evidence.extend(lost_coverage(input));
         evidence.extend(falling_completion(input));
         // Control knows nothing of weakened checks: what comes after them looks like a fall.
-        let best = || input.history.iter().map(|record| record.completion).fold(0.0, f64::max);
-        let seeming = input.partial && input.last.completion >= best();
+        let best = || input.history.iter().map(|record| record.completion.get()).fold(0.0, f64::max);
+        let seeming = input.partial && input.last.completion.get() >= best();
         if !seeming && input.control.alarm(AlarmKind::Regression) == Some(DetectionSeverity::Critical) {
             evidence.push(DetectionEvidence::new("alarm", 1, 1, "control raised the alarm regression".to_owned()));
         }
@@ -173,7 +173,8 @@ fn lost_coverage(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
 fn falling_completion(input: &DetectionInput<'_>) -> Option<DetectionEvidence> {
     let settings = &input.settings.regression;
     let newest_first = input.history.windows(2).rev();
-    let falls = newest_first.map(|pair| pair[0].completion - pair[1].completion).take_while(|fall| *fall > 0.0);
+    let falls =
+        newest_first.map(|pair| pair[0].completion.get() - pair[1].completion.get()).take_while(|fall| *fall > 0.0);
     let (runs, fall) = falls.fold((0, 0.0), |(runs, sum), fall| (runs + 1, sum + fall));
     let text = format!("completion fell by {} in {runs} iterations in a row", percent(fall));
     let falling = runs >= settings.consecutive && fall >= settings.completion_fall;

@@ -66,7 +66,7 @@ impl DetectionDefinition for ResourceBurnSettings {
             }
         }
         let calls = sum(input.history, |record| record.tool_calls);
-        let average = sum(input.history, |record| record.completion) / input.history.len() as f64;
+        let average = sum(input.history, |record| record.completion.get()) / input.history.len() as f64;
         if calls >= f64::from(self.tool_calls) && !input.is_all_or_nothing() && average < self.tool_calls_completion {
             let text = format!("{} calls of tools at an average completion of {}", round(calls), percent(average));
             evidence.push(DetectionEvidence::new("tool_calls", calls, self.tool_calls, text));
@@ -78,14 +78,14 @@ impl DetectionDefinition for ResourceBurnSettings {
         }
         let severity =
             if worst >= self.critical_multiplier { DetectionSeverity::Critical } else { DetectionSeverity::High };
-        let nearly_done = input.last.completion > self.nearly_done;
+        let nearly_done = input.last.completion.get() > self.nearly_done;
         Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
     }
 
     /// Whether the burn bought so little that the loop should end.
     fn ends_loop(&self, input: &DetectionInput<'_>, _: &OverseerState) -> bool {
-        let efficiency = input.last.completion / f64::from(number(input.history));
-        efficiency < self.abort_efficiency && input.last.completion < self.abort_completion
+        let efficiency = input.last.completion.get() / f64::from(number(input.history));
+        efficiency < self.abort_efficiency && input.last.completion.get() < self.abort_completion
     }
 }
 

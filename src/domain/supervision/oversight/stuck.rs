@@ -140,7 +140,7 @@ fn gain_without_progress(input: &DetectionInput<'_>) -> Option<f64> {
     }
     // From where they started, which is the record before them where there is one.
     let (start, after) = input.recent(settings.no_progress_iterations.saturating_add(1)).split_first()?;
-    let best = after.iter().map(|record| record.completion).fold(start.completion, f64::max);
-    let gain = best - start.completion;
+    let best = after.iter().map(|record| record.completion.get()).fold(start.completion.get(), f64::max);
+    let gain = best - start.completion.get();
     (gain < settings.no_progress_gain).then_some(gain)
 }

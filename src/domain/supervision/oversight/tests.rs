@@ -8,13 +8,15 @@ mod properties;
 mod settings;
 
 use super::*;
+use crate::domain::model::ids::Ratio;
 use crate::domain::supervision::control::AlarmKind;
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
 /// A trace with these completions, numbered from 1, each record finished by `change`, which gets its place from 0.
 fn trace(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
     let record = |(at, completion): (usize, &f64)| {
-        let mut record = Record { iteration: at as f64 + 1.0, completion: *completion, ..Record::default() };
+        let mut record =
+            Record { iteration: at as f64 + 1.0, completion: Ratio::new(*completion), ..Record::default() };
         change(at, &mut record);
         record
     };

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::domain::model::ids::Ratio;
 use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel};
 
 fn replay(text: &str) -> Vec<(Record, SupervisionReview)> {
@@ -151,7 +152,7 @@ fn two_thousand_iterations_are_judged_like_a_short_loop() {
     const ITERATIONS: u32 = 2_000;
     let record = |n: u32| Record {
         iteration: f64::from(n),
-        completion: f64::from(n % 40) / 50.0,
+        completion: Ratio::new(f64::from(n % 40) / 50.0),
         errors: f64::from(n % 3),
         error_signature: Some(format!("case {} fails", ["a", "b", "c"][n as usize % 3])),
         tree: Some(n.min(ITERATIONS - 2).to_string()),

@@ -91,7 +91,7 @@ pub fn assess(
     settings: &StrategySettings,
 ) -> StateAssessment {
     let done = taken(history);
-    let progress = history.last().map_or(0.0, |record| record.completion);
+    let progress = history.last().map_or(0.0, |record| record.completion.get());
     let budget_used = budget_used(history, facts);
     let left = (facts.max_iterations - done).max(0.0);
     let at_this_pace = if budget_used > 0.0 { done * (1.0 - budget_used).max(0.0) / budget_used } else { left };
@@ -138,8 +138,8 @@ fn without_progress(history: &[Record], min_progress: f64) -> u32 {
     let (all_or_nothing, mut seen_errors) = (Record::is_all_or_nothing(history), SeenErrors::default());
     for record in history.iter().filter(|record| record.tampering.is_empty()) {
         let moved = seen_errors.is_new(record) && all_or_nothing;
-        if moved || record.completion > reached + min_progress {
-            (reached, without) = (record.completion.max(reached), 0);
+        if moved || record.completion.get() > reached + min_progress {
+            (reached, without) = (record.completion.get().max(reached), 0);
         } else {
             without += 1;
         }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::model::ids::Ratio;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::{CheckOutcome, CheckReport, DiffStat, FileStat};
 use crate::domain::supervision::TaskFacts;
@@ -17,7 +18,7 @@ fn design() -> StrategySettings {
 fn history(completions: &[f64]) -> Vec<Record> {
     let record = |(at, completion): (usize, &f64)| Record {
         iteration: at as f64 + 1.0,
-        completion: *completion,
+        completion: Ratio::new(*completion),
         ..Record::default()
     };
     completions.iter().enumerate().map(record).collect()
@@ -209,7 +210,7 @@ fn priorities_in_order() {
     let checks = [WorkPriority::Check("build".to_owned()), WorkPriority::Check("test".to_owned())];
     let others = [WorkPriority::Blocker("no key".to_owned()), WorkPriority::Review("Rename this.".to_owned())];
     assert_eq!(priorities(&records), [checks.clone(), others].concat());
-    records[0].completion = 0.9;
+    records[0].completion = Ratio::new(0.9);
     assert_eq!(priorities(&records), checks, "near completion only what still fails");
 }
 
@@ -243,11 +244,11 @@ fn after_an_iteration() {
         let found = validate_after(&record, &design());
         found.into_iter().map(|issue| (issue.text, issue.advice.is_some())).collect::<Vec<_>>()
     };
-    let record = Record { completion: 0.9, ..Record::default() };
+    let record = Record { completion: Ratio::new(0.9), ..Record::default() };
     assert_eq!(check(record.clone()), []);
     let claims = Record { completion_signal: true, ..record.clone() };
     assert_eq!(check(claims), [("the agent says that it is done and checks fail".to_owned(), false)]);
-    assert_eq!(check(Record { completion: 1.0, completion_signal: true, ..record.clone() }), []);
+    assert_eq!(check(Record { completion: Ratio::new(1.0), completion_signal: true, ..record.clone() }), []);
     let failed = CheckFact { name: "test".to_owned(), passed: false, baseline: None };
     let tools = |errors| Record { errors, checks: vec![failed.clone()], ..record.clone() };
     assert_eq!(check(tools(6.0)), []);

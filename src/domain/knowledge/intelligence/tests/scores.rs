@@ -62,7 +62,8 @@ fn state(iteration: u32, completion: f64, passed: &[bool]) -> StateCandidate {
         baseline: Some(at == 0),
     };
     let checks = passed.iter().enumerate().map(fact).collect();
-    let record = Record { iteration: f64::from(iteration), completion, checks, ..Record::default() };
+    let record =
+        Record { iteration: f64::from(iteration), completion: Ratio::new(completion), checks, ..Record::default() };
     StateCandidate { iteration, commit: sha(iteration), record, checks: CheckReport::default(), verified: false }
 }
 

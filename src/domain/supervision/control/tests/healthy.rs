@@ -39,7 +39,7 @@ fn a_healthy_noisy_loop_raises_nothing_above_info() {
 fn finished_work_raises_nothing_and_asks_for_nothing() {
     let mut records = completions(&[0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, 1.0, 1.0]);
     for record in &mut records {
-        (record.errors, record.quality) = (9.0, record.completion - 1.0);
+        (record.errors, record.quality) = (9.0, record.completion.get() - 1.0);
     }
     let decisions = run(&records, &TaskFacts::default(), &ControlSettings::default());
     assert!(!decisions[8].alarms.is_empty());

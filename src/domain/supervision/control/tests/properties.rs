@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{completions, long, run};
+use crate::domain::model::ids::Ratio;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{ControlSettings, ControlState, MAX_STATE};
@@ -29,7 +30,7 @@ prop_compose! {
         let [tests_passing, tests_failing] = tests;
         let checks = names.into_iter().map(|name| CheckFact { name, passed: false, baseline: None }).collect();
         Record {
-            iteration, completion, quality, errors, duration_s, cost_usd, tokens_in, tool_calls,
+            iteration, completion: Ratio::new(completion), quality, errors, duration_s, cost_usd, tokens_in, tool_calls,
             tests_passing, tests_failing, blockers, learnings, checks, error_signature,
             ..Record::default()
         }
@@ -115,7 +116,7 @@ fn a_state_with_impossible_figures_is_corrupt_and_can_be_rebuilt() {
 #[test]
 fn bad_figures_are_put_right_and_counted() {
     let bad = Record {
-        completion: f64::NAN,
+        completion: serde_json::from_value((-7).into()).unwrap(),
         quality: f64::NEG_INFINITY,
         errors: -3.0,
         duration_s: f64::INFINITY,
@@ -136,7 +137,7 @@ fn ten_thousand_iterations_leave_a_small_state() {
     let mut record = Record { learnings: vec!["x".repeat(10_000); 10], ..Record::default() };
     for n in 1..=10_000_u32 {
         record.iteration = f64::from(n);
-        record.completion = f64::from(n % 7) / 10.0;
+        record.completion = Ratio::new(f64::from(n % 7) / 10.0);
         record.blockers =
             (0..5).map(|k| format!("{}{}", "\\\"".repeat(n as usize % 90), char::from(b'a' + k))).collect();
         record.error_signature = Some("\u{1f600}".repeat(1000));

@@ -1,6 +1,7 @@
 //! Every alarm, severity, profile, action, trend, urgency and place of an actuator can be reached, each by a trace.
 
 use super::{completions, long, run};
+use crate::domain::model::ids::Ratio;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{
@@ -172,7 +173,7 @@ fn the_prompt_names_what_is_wrong() {
     let check = |name: &str, passed| CheckFact { name: name.to_owned(), passed, baseline: None };
     let record = |iteration| Record {
         iteration,
-        completion: 0.25,
+        completion: Ratio::new(0.25),
         tests_passing: Some(30.0),
         tests_failing: Some(2.0),
         error_signature: Some("cannot find `Foo`\nin this scope".to_owned()),
@@ -219,7 +220,8 @@ fn an_acknowledged_alarm_pauses_no_more() {
     let (facts, settings) = (long(), design());
     let mut state = ControlState::rebuild(&completions(&[0.3; 4]), &facts, &settings);
     assert!(!state.acknowledge("stuck_loop-1") && state.acknowledge("stuck_loop-4"));
-    let next = state.step(&Record { iteration: 5.0, completion: 0.3, ..Record::default() }, &facts, &settings);
+    let next =
+        state.step(&Record { iteration: 5.0, completion: Ratio::new(0.3), ..Record::default() }, &facts, &settings);
     assert_eq!((next.action, next.recommendations.escalate), (ControlAction::Adjust, false));
     assert_eq!(state.alarms()[0].id, "stuck_loop-4");
 }

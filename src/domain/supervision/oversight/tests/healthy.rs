@@ -352,7 +352,7 @@ fn noisy(seed: u64, bell: bool) -> Vec<Record> {
     let mut record = |n: u32| {
         let completion = (0.05 * f64::from(n) + 0.02 * draw()).clamp(0.0, 0.99);
         let passing = (completion * 60.0).round();
-        let mut record = Record { iteration: f64::from(n), completion, ..Record::default() };
+        let mut record = Record { iteration: f64::from(n), completion: Ratio::new(completion), ..Record::default() };
         work(n as usize, &mut record);
         (record.tests_passing, record.tests_failing) = (Some(passing), Some(60.0 - passing));
         record.errors = (20.0 - f64::from(n) + 2.0 * draw()).max(1.0).round();
@@ -389,7 +389,8 @@ fn walking(seed: u64) -> Vec<Record> {
         let left = (60.0 * (1.0 - completion)).round().max(0.0);
         let done = left == 0.0;
         let error = ["missing field", "unresolved import", "mismatched types", "assertion failed"][n as usize / 2 % 4];
-        let mut record = Record { iteration: f64::from(n), completion: 1.0 - left / 60.0, ..Record::default() };
+        let mut record =
+            Record { iteration: f64::from(n), completion: Ratio::new(1.0 - left / 60.0), ..Record::default() };
         work(n as usize, &mut record);
         (record.tests_passing, record.tests_failing) = (Some(40.0 + 60.0 - left), Some(left));
         record.errors = if done { 0.0 } else { 1.0 + draw().abs().round() };

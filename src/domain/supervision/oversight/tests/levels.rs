@@ -140,7 +140,7 @@ fn a_second_critical_regression_or_a_failed_restore_ends_the_loop() {
         let completion = 0.6 + 0.02 * at as f64;
         records.push(Record {
             iteration: 6.0 + at as f64,
-            completion,
+            completion: Ratio::new(completion),
             checks: vec![build(passed), test(false)],
             ..Record::default()
         });

@@ -25,7 +25,7 @@ prop_compose! {
         let [error, reflection, summary, failure] = texts;
         let record = Record {
             iteration: figures[0] * 10.0,
-            completion: figures[1],
+            completion: Ratio::new(figures[1]),
             errors: figures[2],
             tests_passing: some[0].then_some(figures[3] * 20.0),
             tests_failing: some[1].then_some(figures[4] * 20.0),
