@@ -1,6 +1,8 @@
 //! Parts that the readers of structured output share: notes, usage, summaries of tool calls, and the status of a run
 //! without a reported result.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::preset::ParsedOutput;
@@ -64,6 +66,8 @@ pub(super) struct OutputAccumulator {
     pub(super) signals: LimitSignals,
     /// Whether the provider refused a request and has not answered since.
     pub(super) waiting: bool,
+    /// Files that pending calls change, by the id of the call.
+    edits: HashMap<String, String>,
     /// Last refusal of the provider.
     refusal: String,
     /// Whether an unknown event was noted.
@@ -129,6 +133,35 @@ impl OutputAccumulator {
         self.tool_calls = self.tool_calls.saturating_add(1);
         let name = shortened(if name.is_empty() { "unnamed" } else { name }, MAX_NAME);
         on_event(AgentEvent::ToolCalled { name, input: summary(input) });
+    }
+
+    /// Counts and reports a tool call whose result comes later, and remembers the file that a call of one of `editors`
+    /// changes.
+    pub(super) fn record_pending_call(
+        &mut self,
+        id: &Value,
+        (name, input): (&str, &Value),
+        editors: &[&str],
+        on_event: &mut dyn FnMut(AgentEvent),
+    ) {
+        self.record_tool_call(name, input, on_event);
+        let path = input["file_path"].as_str().or(input["notebook_path"].as_str());
+        if let (Some(id), Some(path)) = (id.as_str(), path)
+            && editors.contains(&name)
+            && self.edits.len() < MAX_KEPT
+        {
+            self.edits.insert(id.to_owned(), path.to_owned());
+        }
+    }
+
+    /// Records the result of a pending call: its error, if it failed, else the change of its file.
+    pub(super) fn record_result(&mut self, id: &Value, error: Option<&str>, on_event: &mut dyn FnMut(AgentEvent)) {
+        let edited = id.as_str().and_then(|id| self.edits.remove(id));
+        if let Some(error) = error {
+            self.record_tool_failure(error, on_event);
+        } else if let Some(path) = edited {
+            on_event(AgentEvent::FileChanged { path: shortened(&path, MAX_EVENT_TEXT) });
+        }
     }
 
     /// Counts and reports a tool call that failed.

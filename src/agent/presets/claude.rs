@@ -4,7 +4,7 @@
 //! `"subtype":"success"`; an interrupted run exits with 0). The status follows from `is_error` of the result line, then from
 //! `terminal_reason`; without a result line, from whether there was any text. Unknown lines and fields are ignored.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -114,8 +114,6 @@ const EDITORS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
 struct ClaudeStream {
     output: OutputAccumulator,
     usage: BTreeMap<String, RunTokens>,
-    /// Files that pending calls change, by the id of the call.
-    edits: HashMap<String, String>,
     /// Name of the limit that the provider reported.
     limit: Option<String>,
     result: Option<Value>,
@@ -171,14 +169,7 @@ impl ClaudeStream {
                 Some("text") => self.output.record_text(part["text"].as_str().unwrap_or_default(), on_event),
                 Some("tool_use") => {
                     let name = part["name"].as_str().unwrap_or_default();
-                    self.output.record_tool_call(name, &part["input"], on_event);
-                    let path = part["input"]["file_path"].as_str().or(part["input"]["notebook_path"].as_str());
-                    if let (Some(id), Some(path)) = (part["id"].as_str(), path)
-                        && EDITORS.contains(&name)
-                        && self.edits.len() < MAX_KEPT
-                    {
-                        self.edits.insert(id.to_owned(), path.to_owned());
-                    }
+                    self.output.record_pending_call(&part["id"], (name, &part["input"]), &EDITORS, on_event);
                 }
                 _ => {}
             }
@@ -190,16 +181,12 @@ impl ClaudeStream {
             if part["type"] != "tool_result" {
                 continue;
             }
-            let edited = part["tool_use_id"].as_str().and_then(|id| self.edits.remove(id));
-            if part["is_error"] == true {
-                let text = match &part["content"] {
-                    Value::String(text) => text.as_str(),
-                    other => other[0]["text"].as_str().unwrap_or_default(),
-                };
-                self.output.record_tool_failure(text, on_event);
-            } else if let Some(path) = edited {
-                on_event(AgentEvent::FileChanged { path: shortened(&path, MAX_EVENT_TEXT) });
-            }
+            let text = match &part["content"] {
+                Value::String(text) => text.as_str(),
+                other => other[0]["text"].as_str().unwrap_or_default(),
+            };
+            let error = Some(text).filter(|_| part["is_error"] == true);
+            self.output.record_result(&part["tool_use_id"], error, on_event);
         }
     }
 

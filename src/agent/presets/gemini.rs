@@ -3,7 +3,6 @@
 //! The exit code is the HTTP status of a refusal modulo 256, and the kind of the error is printed on standard error only. The
 //! settings are written to a file that settings in the repository cannot override.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::agent::broker::ModelKey;
 use crate::agent::mcp::for_gemini;
-use crate::agent::output::{MAX_KEPT, OutputAccumulator};
+use crate::agent::output::OutputAccumulator;
 use crate::agent::preset::{
     AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
     variables, words,
@@ -123,8 +122,6 @@ struct GeminiStream {
     output: OutputAccumulator,
     /// Text that is being streamed.
     pending_text: String,
-    /// Files that pending calls change, by the id of the call.
-    edits: HashMap<String, String>,
     error: Option<String>,
     result: Option<Value>,
 }
@@ -153,22 +150,12 @@ impl GeminiStream {
             }
             "tool_use" => {
                 let name = event["tool_name"].as_str().unwrap_or_default();
-                self.output.record_tool_call(name, &event["parameters"], on_event);
-                if let (Some(id), Some(path)) = (event["tool_id"].as_str(), event["parameters"]["file_path"].as_str())
-                    && EDITORS.contains(&name)
-                    && self.edits.len() < MAX_KEPT
-                {
-                    self.edits.insert(id.to_owned(), path.to_owned());
-                }
+                self.output.record_pending_call(&event["tool_id"], (name, &event["parameters"]), &EDITORS, on_event);
             }
             "tool_result" => {
-                let edited = event["tool_id"].as_str().and_then(|id| self.edits.remove(id));
-                if event["status"] == "error" {
-                    let text = event["error"]["message"].as_str().or(event["output"].as_str());
-                    self.output.record_tool_failure(text.unwrap_or("it does not say why"), on_event);
-                } else if let Some(path) = edited {
-                    on_event(AgentEvent::FileChanged { path: shortened(&path, MAX_EVENT_TEXT) });
-                }
+                let text = event["error"]["message"].as_str().or(event["output"].as_str());
+                let error = Some(text.unwrap_or("it does not say why")).filter(|_| event["status"] == "error");
+                self.output.record_result(&event["tool_id"], error, on_event);
             }
             // A warning only, such as a detected loop; an error that ends the run is in the result.
             "error" => self.output.add_note(event["message"].as_str().unwrap_or_default().to_owned()),

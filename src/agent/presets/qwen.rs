@@ -4,7 +4,7 @@
 //! with `[API Error: `. Retries are not in the output. After a wait of 30 s it prints a notice on standard error, at which it is
 //! stopped; without `QWEN_CODE_UNATTENDED_RETRY` it would wait silently for as long as the provider asks for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -117,8 +117,6 @@ struct QwenStream {
     output: OutputAccumulator,
     /// Usage of each message, by its id.
     messages: BTreeMap<String, RunTokens>,
-    /// Files that pending calls change, by the id of the call.
-    edits: HashMap<String, String>,
     /// Reason to stop it.
     stop_because: Option<String>,
     result: Option<Value>,
@@ -149,13 +147,7 @@ impl QwenStream {
                 Some("text") => self.output.record_text(part["text"].as_str().unwrap_or_default(), on_event),
                 Some("tool_use") => {
                     let name = part["name"].as_str().unwrap_or_default();
-                    self.output.record_tool_call(name, &part["input"], on_event);
-                    if let (Some(id), Some(path)) = (part["id"].as_str(), part["input"]["file_path"].as_str())
-                        && EDITORS.contains(&name)
-                        && self.edits.len() < MAX_KEPT
-                    {
-                        self.edits.insert(id.to_owned(), path.to_owned());
-                    }
+                    self.output.record_pending_call(&part["id"], (name, &part["input"]), &EDITORS, on_event);
                 }
                 _ => {}
             }
@@ -175,12 +167,9 @@ impl QwenStream {
 
     fn tool_results(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         for part in event["message"]["content"].as_array().into_iter().flatten() {
-            let edited = part["tool_use_id"].as_str().and_then(|id| self.edits.remove(id));
-            if part["is_error"] == true {
-                self.output.record_tool_failure(part["content"].as_str().unwrap_or("it does not say why"), on_event);
-            } else if let Some(path) = edited {
-                on_event(AgentEvent::FileChanged { path: shortened(&path, MAX_EVENT_TEXT) });
-            }
+            let text = part["content"].as_str().unwrap_or("it does not say why");
+            let error = Some(text).filter(|_| part["is_error"] == true);
+            self.output.record_result(&part["tool_use_id"], error, on_event);
         }
     }
 

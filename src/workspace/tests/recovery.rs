@@ -98,23 +98,28 @@ async fn commit_works_without_the_old_index() {
     }
 }
 
+/// Request for a commit on `head`, the base.
+fn commit_on<'a>(world: &'a WorkspaceWorld, head: &'a Sha, set_aside: Option<SetAside<'a>>) -> CommitRequest<'a> {
+    CommitRequest {
+        loop_id: &world.loop_id,
+        repo: &world.repo,
+        parent: head,
+        merge_parent: None,
+        message: "m",
+        base: head,
+        protected_base: head,
+        extra_protected: &[],
+        set_aside,
+    }
+}
+
 /// D9.
 #[tokio::test]
 async fn missing_tree_is_an_error_without_commit() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     std::fs::remove_dir_all(&info.dir).unwrap();
-    let request = CommitRequest {
-        loop_id: &world.loop_id,
-        repo: &world.repo,
-        parent: &info.head,
-        merge_parent: None,
-        message: "m",
-        base: &info.head,
-        protected_base: &info.head,
-        extra_protected: &[],
-        set_aside: None,
-    };
+    let request = commit_on(&world, &info.head, None);
     assert!(matches!(world.workspaces.commit(request).await, Err(WorkspaceError::TreeMissing(dir)) if dir == info.dir));
     assert_eq!(world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap(), None);
     world.workspaces.reset(&world.loop_id, &world.repo, &info.head).await.unwrap();
@@ -193,17 +198,7 @@ async fn new_files_of_a_killed_run_are_set_aside_even_if_the_commit_is_repeated(
     let except = ["known".to_owned()];
     let mut commits = Vec::new();
     for _ in 0..2 {
-        let request = CommitRequest {
-            loop_id: &world.loop_id,
-            repo: &world.repo,
-            parent: &info.head,
-            merge_parent: None,
-            message: "m",
-            base: &info.head,
-            protected_base: &info.head,
-            extra_protected: &[],
-            set_aside: Some(SetAside { iteration: 3, except: &except }),
-        };
+        let request = commit_on(&world, &info.head, Some(SetAside { iteration: 3, except: &except }));
         let commit = world.workspaces.commit(request).await.unwrap();
         assert_eq!(commit.set_aside, ["new/part"]);
         assert!(!info.dir.join("new/part").exists(), "checks do not see it");
