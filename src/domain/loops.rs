@@ -27,6 +27,7 @@ pub use estimate::Estimate;
 pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{IterationJudgement, JudgedDetection, error_signature};
+pub use limits::iterations_used;
 pub use next_run::NextRunPlan;
 pub use open_findings::named_paths;
 pub use run_options::RunOptions;

@@ -260,6 +260,7 @@ pub(super) fn escalation() -> EscalationView {
             hint("/ralph resume GUIDANCE", "continue; guidance is optional"),
             hint("/ralph abort", "end the loop and keep the branch"),
         ],
+        next: String::new(),
         dashboard: Some(link("dashboard", "r-42")),
         at_home: false,
     }

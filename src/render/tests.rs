@@ -138,7 +138,9 @@ fn templates_of_other_states_match_snapshots() {
         renderer.render(&View::Completion(Box::new(view)))
     });
     insta::assert_snapshot!("escalation_emergency", {
-        let view = EscalationView { severity: EscalationSeverity::Emergency, replies: vec![], ..escalation() };
+        let next =
+            "review the work on the branch `ralph/42`, or set the label `ralph:run` again to start a new loop".into();
+        let view = EscalationView { severity: EscalationSeverity::Emergency, replies: vec![], next, ..escalation() };
         renderer.render(&View::Escalation(Box::new(view)))
     });
 }

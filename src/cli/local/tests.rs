@@ -154,7 +154,7 @@ async fn a_loop_at_its_limit_is_resumed_with_guidance() {
     let stopped = run_to(&setup, &more, ExitCode::FAILURE).await.remove(0);
     assert_eq!(stopped.state.as_str(), "limit_reached");
     let refused = local(&args(&setup, &["--resume"]), &setup.global, &setup.env).await.expect_err("at its limit");
-    assert!(refused.to_string().contains("All 1 iterations are used: `--max-iterations 6`"), "{refused}");
+    assert!(refused.to_string().contains("The only iteration is used: `--max-iterations 6`"), "{refused}");
     let unknown = local(&args(&setup, &["--resume", "r-9-aaaaaa"]), &setup.global, &setup.env).await;
     assert!(unknown.expect_err("unknown").to_string().contains("there is no loop r-9-aaaaaa"));
 

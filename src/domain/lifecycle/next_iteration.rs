@@ -2,7 +2,9 @@
 
 use super::{StepContext, hooks};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Guidance, Iteration, IterationKind, LoopLimit, LoopStep, MergeWith, named_paths};
+use crate::domain::loops::{
+    Guidance, Iteration, IterationKind, LoopLimit, LoopStep, MergeWith, iterations_used, named_paths,
+};
 use crate::domain::model::hook::HookEvent;
 
 /// Begins the next iteration, unless a pause, a limit or a merge comes first.
@@ -18,7 +20,7 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
                 paths if paths.is_empty() => String::new(),
                 paths => format!("; tests are weaker than the base's: {}", named_paths(&paths)),
             };
-            return turn.reach_limit(limit, &format!("all {} iterations are used{open}", limits.iterations));
+            return turn.reach_limit(limit, &format!("{}{open}", iterations_used(limits.iterations)));
         }
         Some(limit @ LoopLimit::Time) => return turn.reach_limit(limit, "the time limit is reached"),
         Some(limit) => return turn.reach_limit(limit, &format!("the budget of {} is used", limits.cost)),

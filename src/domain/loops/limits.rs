@@ -4,6 +4,14 @@ use super::aggregate::Loop;
 use super::escalation::LoopLimit;
 use crate::domain::model::ids::{Money, Timestamp};
 
+/// Returns a clause about the use of all `count` iterations, in lower case.
+pub fn iterations_used(count: u32) -> String {
+    match count {
+        1 => "the only iteration is used".into(),
+        _ => format!("all {count} iterations are used"),
+    }
+}
+
 impl Loop {
     /// Returns the limit that is used up; `None` if work can continue.
     pub fn exhausted_limit(&self, now: Timestamp) -> Option<LoopLimit> {
@@ -24,8 +32,9 @@ impl Loop {
         let limits = &self.limits;
         Some(match self.exhausted_limit(now)? {
             LoopLimit::Iterations => {
-                let more = limits.iterations.saturating_add(5);
-                format!("All {} iterations are used: `/ralph resume --max-iterations {more}`.", limits.iterations)
+                let (used, more) = (iterations_used(limits.iterations), limits.iterations.saturating_add(5));
+                let (first, rest) = used.split_at(1);
+                format!("{}{rest}: `/ralph resume --max-iterations {more}`.", first.to_uppercase())
             }
             LoopLimit::Time => {
                 let minutes = limits.time_ms / 60_000;

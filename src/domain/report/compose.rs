@@ -15,6 +15,7 @@ use crate::domain::report::view::{
     IterationView, Link, NeedsConfirmView, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View,
     WaitingView,
 };
+use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::{Floor, Policy};
 
@@ -503,7 +504,7 @@ fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
         strategy: last
             .judged
             .as_ref()
-            .filter(|judged| continues(current, last) && !strategy_words(judged).is_empty())
+            .filter(|judged| continues(current, last) && judged.stops.is_none() && !strategy_words(judged).is_empty())
             .map_or_else(String::new, |judged| format!("{} (reason: {})", strategy_words(judged), judged.reasoning)),
         detections: last.judged.iter().flat_map(|judged| &judged.found).map(detection_line).collect(),
         findings: last.findings.clone(),
@@ -534,17 +535,33 @@ fn next_words(current: &Loop, last: &Iteration) -> String {
     match (last.checks.all_hold(), current.guidance.is_empty()) {
         (true, true) => return "run the checks again in a fresh checkout.".into(),
         (true, false) => return "follow the guidance that arrived meanwhile.".into(),
-        (false, _) if current.state == LoopState::Paused => {
-            return "none; the loop is paused until someone replies with `/ralph resume`.".into();
-        }
         (false, _) if last.number >= current.limits.iterations => return "none; this was the last iteration.".into(),
         (false, _) => {}
+    }
+    if let Some(judged) = last.judged.as_ref().filter(|judged| judged.stops.is_some()) {
+        return stop_words(current, judged);
+    }
+    if current.pause_wanted.is_some() {
+        return "the loop pauses, as requested.".into();
     }
     let failing: Vec<_> = last.checks.outcomes.iter().filter(|o| !o.holds).map(|o| format!("`{}`", o.name)).collect();
     match failing.len() {
         0 => "run the checks, which did not run in this iteration.".into(),
         1 => format!("fix the failing check {}.", failing[0]),
         _ => format!("fix the failing checks {}.", failing.join(", ")),
+    }
+}
+
+/// Returns what follows a judgement that stops the loop. The loop itself stops only after the iteration is reported.
+fn stop_words(current: &Loop, judged: &IterationJudgement) -> String {
+    let asks = match current.policy.supervision().oversight.auto_escalate {
+        true => "asks for a decision in an escalation issue",
+        false => "asks for a decision here",
+    };
+    match judged.worst().map(|found| found.level) {
+        Some(InterventionLevel::Abort) => "the loop ends; its work stays on its branch.".into(),
+        Some(InterventionLevel::Pause) => format!("the loop pauses and {asks}."),
+        _ => format!("the loop stops and {asks}."),
     }
 }
 

@@ -4,7 +4,9 @@ use super::{
     approach, branch_link, check_lines, commands, file_lines, known, learnings, link, next_action, nothing_to_do,
     outcome_words, pull_link, reason, seconds, sentence,
 };
-use crate::domain::loops::{EscalationCause, JudgedDetection, Loop, LoopLimit, LoopState};
+use crate::domain::loops::{
+    BranchFinding, EscalationCause, JudgedDetection, Loop, LoopLimit, LoopState, iterations_used,
+};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::DiffStat;
 use crate::domain::report::view::{
@@ -134,10 +136,12 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
 
 /// Fills an escalation.
 pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View {
-    let evidence = current.latest_checks().map_or_else(Vec::new, |report| {
-        let failing = report.outcomes.iter().filter(|o| !o.holds);
-        failing.map(|o| format!("`{}` fails: {}", o.command, o.why)).collect()
-    });
+    let asks_about_tests = matches!(cause, EscalationCause::Limit(_) | EscalationCause::TestFindings);
+    let findings = if asks_about_tests { current.open_findings() } else { Vec::new() };
+    let finding = |finding: &BranchFinding| format!("`{}`: {}", finding.found.path, finding.found.evidence);
+    let failing = current.latest_checks().into_iter().flat_map(|report| &report.outcomes).filter(|o| !o.holds);
+    let failing = failing.map(|o| format!("`{}` fails: {}", o.command, o.why));
+    let evidence = findings.into_iter().map(finding).chain(failing).collect();
     let recent = current.retained_iterations().rev().take(3).map(|i| RecentIteration {
         n: i.number,
         approach: approach(i),
@@ -164,6 +168,7 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View
         recommendations: vec![sentence(advice)],
         recent,
         replies: commands(current),
+        next: next_of_ended(current),
         dashboard: None,
         at_home: false,
     }))
@@ -172,9 +177,7 @@ pub fn escalation(current: &Loop, cause: &EscalationCause, advice: &str) -> View
 /// Returns the cause of an escalation in a few words.
 fn cause_words(cause: &EscalationCause, current: &Loop) -> String {
     match cause {
-        EscalationCause::Limit(LoopLimit::Iterations) => {
-            format!("all {} iterations are used", current.limits.iterations)
-        }
+        EscalationCause::Limit(LoopLimit::Iterations) => iterations_used(current.limits.iterations),
         EscalationCause::Limit(LoopLimit::Time) => "the time limit is reached".into(),
         EscalationCause::Limit(LoopLimit::Money) => "the cost limit is reached".into(),
         EscalationCause::Limit(LoopLimit::Outlook) => "continuing is probably not worth its cost".into(),
@@ -215,6 +218,17 @@ fn action_words(current: &Loop) -> &'static str {
             "The loop is stopped; nothing runs and nothing is spent."
         }
         _ => "None; the loop continues.",
+    }
+}
+
+/// Returns the next action of a person after the end, which no command continues; empty before.
+fn next_of_ended(current: &Loop) -> String {
+    let (branch, prefix) = (&current.branch, &current.policy.label_prefix);
+    let label = format!("set the label `{prefix}run` again to start a new loop");
+    match (current.state.is_open(), &current.pushed) {
+        (true, _) => String::new(),
+        (false, Some(_)) => format!("review the work on the branch `{branch}`, or {label}"),
+        (false, None) => label,
     }
 }
 
@@ -275,19 +289,17 @@ pub fn test_question(current: &Loop) -> View {
         "Accept the changes only if the task asks for them; else resume, or end the loop"
     };
     let mut view = escalation(current, &EscalationCause::TestFindings, advice);
-    if let View::Escalation(inner) = &mut view {
-        let lines = open.iter().map(|finding| format!("`{}`: {}", finding.found.path, finding.found.evidence));
-        inner.evidence.splice(0..0, lines);
-        if let Some(last) = current.current().filter(|_| required) {
-            inner.diff.clone_from(&last.test_changes);
-        }
+    if let View::Escalation(inner) = &mut view
+        && let Some(last) = current.current().filter(|_| required)
+    {
+        inner.diff.clone_from(&last.test_changes);
     }
     view
 }
 
 /// Fills an escalation because control ended the loop.
 pub fn emergency(current: &Loop) -> View {
-    let advice = "Review the saved work; set the label again to start a new loop";
+    let advice = "Narrow the task, or split it, before you start a new loop";
     let mut view = escalation(current, &EscalationCause::Emergency, advice);
     if let View::Escalation(inner) = &mut view {
         inner.severity = EscalationSeverity::Emergency;

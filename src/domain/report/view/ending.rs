@@ -190,6 +190,9 @@ pub struct EscalationView {
     pub recent: Vec<RecentIteration>,
     /// Exact replies that continue or end the loop.
     pub replies: Vec<CommandHint>,
+    /// Next action of a person if no reply continues the loop, without a full stop; empty otherwise.
+    #[serde(default)]
+    pub next: String,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
     /// Whether the text is on the loop's own issue, which ends the loop if it is closed.
