@@ -11,11 +11,11 @@ use std::panic::AssertUnwindSafe;
 
 use fake_forge::{Dialect, FakeFault, ReviewDraft};
 use futures::{FutureExt, StreamExt, stream};
-use ralph_bot::domain::loops::LoopState;
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Money, Number};
 use ralph_bot::store::{Store, calls, loops};
-
+use tokio::process::Child;
 use tokio::sync::OnceCell;
 
 use crate::harness::on_both_forges;
@@ -316,10 +316,9 @@ async fn kills_around_a_call_are_billed_once(dialect: Dialect) {
     assert!(failed.is_empty(), "{} of {} stories went wrong, see above: {failed:?}", failed.len(), CALLS.len());
 }
 
-/// After kills in its first iteration a loop completes, each call is settled once, and the loop's cost is their sum.
-async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
-    let beside = tempfile::tempdir().expect("a folder");
-    let service = Service::new(Setup::new(dialect).config(&paid(beside.path())), false).await;
+/// Labels an issue, restarts the service after each kill point, and returns the loop, at review after one iteration, with the
+/// running service.
+async fn review_through_kills(service: &Service, kills: &[&str]) -> (Loop, Child) {
     let mut remaining = kills.iter();
     let mut child = service.spawn("all", remaining.next().copied());
     service.until("the service to listen", async || service.listens().await).await;
@@ -336,6 +335,14 @@ async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
     let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
     service.wait_until_idle().await;
     assert_eq!(done.spent.iterations, 1, "{kills:?}");
+    (done, child)
+}
+
+/// After kills in its first iteration a loop completes, each call is settled once, and the loop's cost is their sum.
+async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
+    let beside = tempfile::tempdir().expect("a folder");
+    let service = Service::new(Setup::new(dialect).config(&paid(beside.path())), false).await;
+    let (done, mut child) = review_through_kills(&service, kills).await;
     let id = done.id.clone();
     let store = service.store().await.expect("a database");
     let (booked, known) = store.read(move |c| Ok((calls::of_loop(c, &id)?, calls::state(c)?))).await.expect("calls");
@@ -394,22 +401,7 @@ async fn hook_runs(dialect: Dialect, kills: &[&str]) -> Vec<String> {
     let config = format!("hooks: {{ before_agent: {hook}, before_ready: {hook}, after_end: {hook} }}");
     let agent = "cat >/dev/null\necho 42 >answer.txt\n";
     let service = Service::new(Setup::new(dialect).agent(agent).config(&config), false).await;
-    let mut remaining = kills.iter();
-    let mut child = service.spawn("all", remaining.next().copied());
-    service.until("the service to listen", async || service.listens().await).await;
-    service.world.label().await;
-    for _ in kills {
-        let ended = tokio::time::timeout(WAIT_LIMIT, child.wait()).await;
-        let status = ended.unwrap_or_else(|_| panic!("{kills:?}: it was never killed\n{}", service.log()));
-        let status = status.expect("it is our child");
-        assert!(was_killed(status), "{kills:?}: it ended by itself: {status}\n{}", service.log());
-        child = service.spawn("all", remaining.next().copied());
-    }
-    service.until("the service to listen", async || service.listens().await).await;
-    service.redeliver_failed();
-    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
-    service.wait_until_idle().await;
-    assert_eq!(done.spent.iterations, 1, "{kills:?}");
+    let (_, mut child) = review_through_kills(&service, kills).await;
     assert!(!was_killed(stop(&mut child).await));
     let runs = std::fs::read_to_string(&file).expect("hooks ran").lines().map(str::to_owned).collect();
     service.finish().await;

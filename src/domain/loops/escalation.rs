@@ -72,18 +72,18 @@ pub enum EscalationCause {
     Other(String),
 }
 
-/// Causes without details, each with its text form.
-const PLAIN: [(&str, EscalationCause); 10] = [
-    ("failed", EscalationCause::Failed),
-    ("authority", EscalationCause::Authority),
-    ("blocked_change", EscalationCause::BlockedChange),
-    ("branch_moved", EscalationCause::BranchMoved),
-    ("test_findings", EscalationCause::TestFindings),
-    ("hook", EscalationCause::Hook),
-    ("branch_deleted", EscalationCause::BranchDeleted),
-    ("no_way_forward", EscalationCause::NoWayForward),
-    ("emergency", EscalationCause::Emergency),
-    ("schedule", EscalationCause::Schedule),
+/// Causes that carry no data.
+const PLAIN: [EscalationCause; 10] = [
+    EscalationCause::Failed,
+    EscalationCause::Authority,
+    EscalationCause::BlockedChange,
+    EscalationCause::BranchMoved,
+    EscalationCause::TestFindings,
+    EscalationCause::Hook,
+    EscalationCause::BranchDeleted,
+    EscalationCause::NoWayForward,
+    EscalationCause::Emergency,
+    EscalationCause::Schedule,
 ];
 
 /// Prefix of the text form of a limit.
@@ -94,8 +94,17 @@ impl fmt::Display for EscalationCause {
         match self {
             Self::Limit(limit) => write!(f, "{LIMIT}{limit}"),
             Self::Detection(kind) => f.write_str(kind.name()),
+            Self::Failed => f.write_str("failed"),
+            Self::Authority => f.write_str("authority"),
+            Self::BlockedChange => f.write_str("blocked_change"),
+            Self::BranchMoved => f.write_str("branch_moved"),
+            Self::TestFindings => f.write_str("test_findings"),
+            Self::Hook => f.write_str("hook"),
+            Self::BranchDeleted => f.write_str("branch_deleted"),
+            Self::NoWayForward => f.write_str("no_way_forward"),
+            Self::Emergency => f.write_str("emergency"),
+            Self::Schedule => f.write_str("schedule"),
             Self::Other(text) => f.write_str(text),
-            plain => f.write_str(PLAIN.iter().find(|(_, cause)| cause == plain).map_or("", |(name, _)| name)),
         }
     }
 }
@@ -104,7 +113,7 @@ impl From<String> for EscalationCause {
     fn from(text: String) -> Self {
         let limit = |name: &str| LoopLimit::ALL.into_iter().find(|limit| limit.name() == name).map(Self::Limit);
         let detection = || DetectionKind::ALL.iter().find(|kind| kind.name() == text).copied().map(Self::Detection);
-        let plain = || PLAIN.into_iter().find(|(name, _)| *name == text).map(|(_, cause)| cause);
+        let plain = || PLAIN.into_iter().find(|cause| cause.to_string() == text);
         text.strip_prefix(LIMIT).and_then(limit).or_else(detection).or_else(plain).unwrap_or(Self::Other(text))
     }
 }
@@ -150,7 +159,7 @@ mod tests {
             assert_eq!(serde_json::to_value(&cause).unwrap(), text);
             assert_eq!(serde_json::from_value::<EscalationCause>(text.into()).unwrap(), cause);
         }
-        assert!(PLAIN.iter().all(|(name, cause)| cause.to_string() == *name));
+        assert!(PLAIN.iter().all(|cause| EscalationCause::from(cause.to_string()) == *cause));
     }
 
     #[test]
