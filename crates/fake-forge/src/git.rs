@@ -1,6 +1,6 @@
 //! Bare repositories on disk, written by `git fast-import`, read and merged by git plumbing commands.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{LazyLock, Mutex};
@@ -89,7 +89,7 @@ impl GitStore {
             ("GIT_CONFIG_NOSYSTEM", "1"),
             ("GIT_CONFIG_GLOBAL", "/dev/null"),
             ("GIT_TERMINAL_PROMPT", "0"),
-            ("GIT_CONFIG_COUNT", "5"),
+            ("GIT_CONFIG_COUNT", "6"),
             ("GIT_CONFIG_KEY_0", "http.receivepack"),
             ("GIT_CONFIG_VALUE_0", "true"),
             ("GIT_CONFIG_KEY_1", "uploadpack.allowFilter"),
@@ -98,11 +98,13 @@ impl GitStore {
             ("GIT_CONFIG_VALUE_2", "true"),
             ("GIT_CONFIG_KEY_3", "safe.directory"),
             ("GIT_CONFIG_VALUE_3", "*"),
-            ("GIT_CONFIG_KEY_4", "core.hooksPath"),
+            ("GIT_CONFIG_KEY_4", "receive.autogc"),
+            ("GIT_CONFIG_VALUE_4", "false"),
+            ("GIT_CONFIG_KEY_5", "core.hooksPath"),
         ] {
             command.env(key, value);
         }
-        command.env("GIT_CONFIG_VALUE_4", self.root.path().join("hooks"));
+        command.env("GIT_CONFIG_VALUE_5", self.root.path().join("hooks"));
         for key in ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"] {
             command.env_remove(key);
         }
@@ -188,10 +190,14 @@ impl GitStore {
 
     /// Returns all branches with their head commits, sorted by name.
     pub async fn branches(&self, repo: RepoId) -> Result<Vec<(String, Sha)>, FakeRefusal> {
-        let format = "--format=%(objectname) %(refname:strip=2)";
-        let list = self.run(repo, &["for-each-ref", format, "refs/heads/"], None).await?;
-        let parse = |line: &str| line.split_once(' ').and_then(|(sha, name)| Some((name.to_owned(), Sha::parse(sha)?)));
-        Ok(list.lines().filter_map(parse).collect())
+        let path = self.path(repo);
+        let read = move || {
+            let mut branches = BTreeMap::new();
+            loose_refs(&path.join("refs/heads"), "", &mut branches).map(|()| branches.into_iter().collect())
+        };
+        let failed = |error: String| FakeRefusal::Git(format!("branches of {repo}: {error}"));
+        let branches = tokio::task::spawn_blocking(read).await.map_err(|error| failed(error.to_string()))?;
+        branches.map_err(|error| failed(error.to_string()))
     }
 
     /// Returns the head commit of a branch.
@@ -266,17 +272,18 @@ impl GitStore {
         from: &Sha,
         to: &Sha,
     ) -> Result<Vec<(String, u64, u64, char)>, FakeRefusal> {
-        let range = [from.as_str(), to.as_str()];
-        let counted = ["diff", "--no-renames", "--numstat", range[0], range[1]];
-        let named = ["diff", "--no-renames", "--name-status", range[0], range[1]];
-        let (counted, named) = tokio::try_join!(self.run(repo, &counted, None), self.run(repo, &named, None))?;
-        let parse = |(counts, name): (&str, &str)| {
+        let args = ["diff", "--no-renames", "--raw", "--numstat", from.as_str(), to.as_str()];
+        let output = self.run(repo, &args, None).await?;
+        // First a line `:100644 100644 1f2e3d4 4d5e6f7 M<TAB>path` a file, then a line `3<TAB>1<TAB>path` a file, in the same order.
+        let (raw, counted): (Vec<&str>, Vec<&str>) = output.lines().partition(|line| line.starts_with(':'));
+        let parse = |(counts, raw): (&&str, &&str)| {
             let mut counts = counts.split('\t');
             let added = counts.next()?.parse().unwrap_or(0);
             let removed = counts.next()?.parse().unwrap_or(0);
-            Some((counts.next()?.to_owned(), added, removed, name.chars().next()?))
+            let status = raw.split('\t').next()?.chars().last()?;
+            Some((counts.next()?.to_owned(), added, removed, status))
         };
-        Ok(counted.lines().zip(named.lines()).filter_map(parse).collect())
+        Ok(counted.iter().zip(&raw).filter_map(parse).collect())
     }
 
     /// Returns the facts of a pull request between two branches.
@@ -384,6 +391,23 @@ impl GitStore {
         let sha = self.run(repo, &["hash-object", "-t", "commit", "-w", "--stdin"], Some(text.as_bytes())).await?;
         Sha::parse(&sha).ok_or_else(|| FakeRefusal::Git(format!("git hash-object printed {sha:?}")))
     }
+}
+
+/// Adds the refs below a folder, one file each: nothing here packs refs.
+fn loose_refs(folder: &Path, prefix: &str, refs: &mut BTreeMap<String, Sha>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            loose_refs(&entry.path(), &format!("{name}/"), refs)?;
+        } else if let Some(sha) = std::fs::read_to_string(entry.path()).ok().and_then(|text| Sha::parse(text.trim())) {
+            // A lock is no ref: its name ends in `.lock`, which no branch may.
+            if !name.ends_with(".lock") {
+                refs.insert(name, sha);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Merge method.
