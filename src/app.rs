@@ -35,7 +35,7 @@ use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};
 use crate::forge::http::RateSettings;
 use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
-use crate::net::serve::{Limits, serve};
+use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{SandboxView, tool_environment};
 use crate::process::{Masker, SandboxProbe, SandboxTier, probe_sandbox};
 use crate::render::{MarkerKey, Renderer};
@@ -180,7 +180,7 @@ async fn listen(
         .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
     let address = listener.local_addr()?;
     let router = http::router(Arc::new(edge));
-    let serve = serve(listener, router, Limits::of_this_process(), async move { deaf.cancelled().await });
+    let serve = serve(listener, router, ConnectionLimits::of_this_process(), async move { deaf.cancelled().await });
     #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
     let handle = tokio::spawn(serve);
     Ok((address, handle))

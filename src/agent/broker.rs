@@ -28,7 +28,7 @@ use url::Url;
 use super::BackendSetup;
 use crate::domain::model::error_chain::error_chain;
 use crate::net::client_of_model;
-use crate::net::serve::{Limits, serve};
+use crate::net::serve::{ConnectionLimits, serve};
 
 /// Maximum size of a forwarded request, in bytes; models accept at most 32 MB.
 const MAX_REQUEST: usize = 64 * 1024 * 1024;
@@ -133,7 +133,7 @@ impl Broker {
                 broker.set(name, token.clone());
             }
             let router = axum::Router::new().fallback(pass_on).with_state(Arc::new(model));
-            let limits = Limits { connections: MOST_CONNECTIONS, head: HEAD_TIMEOUT };
+            let limits = ConnectionLimits { connections: MOST_CONNECTIONS, head: HEAD_TIMEOUT };
             broker._serving.spawn(async move { drop(serve(listener, router, limits, std::future::pending()).await) });
         }
         Ok(broker)

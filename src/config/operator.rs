@@ -15,7 +15,7 @@ pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelNa
 use crate::agent::presets;
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
-use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::config_section;
 use crate::domain::providers::backends::{BackendPriority, BackendSettings, CooldownSettings, RotationSettings};
 use crate::domain::providers::rules::ScheduleEntry;
@@ -24,10 +24,9 @@ use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
+use crate::domain::trust::limits::Limits;
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{
-    Floor, PROTECTED_PATHS, PolicyLimits, ProgressReport, ProtectedPolicy, RunLimits, TamperingPolicy,
-};
+use crate::domain::trust::policy::{Floor, PROTECTED_PATHS, ProgressReport, ProtectedPolicy, TamperingPolicy};
 
 config_section! {
     /// The operator's file, `ralph-control.yaml`. Relative paths are relative to its folder.
@@ -43,7 +42,7 @@ config_section! {
         /// Permissions for commands and the label.
         pub permissions: PermissionsSection;
         /// Limits at which the bot stops.
-        pub limits: LimitsSection => section;
+        pub limits: Limits => section;
         /// Prefix of the bot's labels; `ralph:` gives `ralph:run`, `ralph:running`, ….
         pub label_prefix: String = "ralph:".to_owned();
         /// Prefix of the bot's branches.
@@ -55,7 +54,7 @@ config_section! {
         /// Protected paths, which an agent may not change.
         pub protected: ProtectedSection;
         /// Response to weakened tests.
-        pub tampering: TamperingSection => section;
+        pub tampering: TamperingPolicy => section;
         /// Detection and execution of checks.
         pub checks: ChecksSection => section;
         /// Isolation of agents and checks.
@@ -111,14 +110,6 @@ config_section! {
         pub listen: String = "127.0.0.1:8080".to_owned();
         /// Public address for webhooks.
         pub public_url: Option<String>;
-    }
-}
-
-config_section! {
-    /// Response to weakened tests: while a finding is open, a loop does not reach `review`.
-    pub struct TamperingSection {
-        /// Iterations with an open finding after which the bot puts the tests of the base back itself.
-        pub iterations: u32 = TamperingPolicy::default().iterations, in 1..=100;
     }
 }
 
@@ -199,39 +190,6 @@ config_section! {
 pub enum AccountEntry {
     Id(i64),
     Text(String),
-}
-
-config_section! {
-    /// Limits at which the bot stops.
-    pub struct LimitsSection {
-        /// Maximum concurrent loops.
-        pub loops: u32 = PolicyLimits::default().loops, in 1..;
-        /// Maximum concurrent loops per forge; only `loops` limits if omitted.
-        pub loops_per_forge: Option<u32> = PolicyLimits::default().loops_per_forge, in 1.., at_most loops;
-        /// Maximum concurrent loops per repository.
-        pub loops_per_repository: u32 = PolicyLimits::default().loops_per_repository, in 1.., at_most loops;
-        /// Maximum iterations of a loop.
-        pub iterations: u32 = PolicyLimits::default().iterations, in 1..;
-        /// Maximum running time of a loop.
-        pub timeout: Duration = Duration::seconds(PolicyLimits::default().timeout_s), in Duration::seconds(1)..;
-        /// Maximum running time of an agent run.
-        pub agent_timeout: Duration = Duration::seconds(RunLimits::default().wall_s), in Duration::seconds(1)..;
-        /// Maximum time without output before an agent is stopped.
-        pub agent_idle: Duration = Duration::seconds(RunLimits::default().idle_s), in Duration::seconds(1)..;
-        /// Maximum turns of an agent run, for agents that count them; the agent's own limit if omitted.
-        pub agent_turns: Option<u32> = RunLimits::default().turns, in 1..;
-        /// Maximum cost of a loop. Runs of {presets_with_usage_during_run}, and of `internal` and `jsonl`, are stopped at
-        /// the limit, as these report their use during a run; {presets_with_usage_at_end} report it at the end only.
-        pub cost_usd: Usd = Usd(PolicyLimits::default().cost), in Usd::MIN.., at_most cost_usd_per_day, at_most cost_usd_per_repository_per_day;
-        /// Maximum cost of the service per day.
-        pub cost_usd_per_day: Usd = Usd(PolicyLimits::default().cost_per_day), in Usd::MIN..;
-        /// Maximum cost of a repository per day; only the service's limit applies if omitted.
-        pub cost_usd_per_repository_per_day: Option<Usd>, in Usd::MIN.., at_most cost_usd_per_day;
-        /// Maximum comments on an issue per day.
-        pub comments_per_day: u32 = PolicyLimits::default().comments_per_day, in 1..;
-        /// Maximum comments on an issue per hour.
-        pub comments_per_hour: u32 = PolicyLimits::default().comments_per_hour, in 1..;
-    }
 }
 
 config_section! {

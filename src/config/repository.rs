@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::config_section;
 use crate::domain::supervision::SupervisionPreset;
 use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
+use crate::domain::trust::limits::RepositoryLimits;
 use crate::domain::trust::policy::{Intelligence, ProgressReport, ProtectedPolicy};
 
 /// Paths of the file, in the order of lookup.
@@ -122,25 +123,5 @@ config_section! {
         /// Iterations with an open finding after which the bot puts the tests of the base back itself; the operator's if
         /// omitted.
         pub iterations: Option<u32>, in 1..=100;
-    }
-}
-
-config_section! {
-    /// Limits of this repository; the operator's if omitted or higher.
-    pub struct RepositoryLimits {
-        /// Maximum iterations of a loop.
-        pub iterations: Option<u32>, in 1..;
-        /// Maximum running time of a loop.
-        pub timeout: Option<Duration>, in Duration::seconds(1)..;
-        /// Maximum cost of a loop.
-        pub cost_usd: Option<Usd>, in Usd::MIN..;
-        /// Maximum cost of this repository per day.
-        pub cost_usd_per_day: Option<Usd>, in Usd::MIN..;
-        /// Maximum concurrent loops of this repository.
-        pub loops: Option<u32>, in 1..;
-        /// Maximum comments on an issue per day.
-        pub comments_per_day: Option<u32>, in 1..;
-        /// Maximum comments on an issue per hour.
-        pub comments_per_hour: Option<u32>, in 1..;
     }
 }

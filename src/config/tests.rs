@@ -572,8 +572,8 @@ fn variables_override_nested_values() {
     let supervision = policy.supervision();
     assert_eq!((supervision.control.stuck_iterations, supervision.oversight.stuck.enabled), (5, false));
     assert_eq!(policy.thresholds["preset"], "seed");
-    assert_eq!((policy.limits.iterations, policy.limits.timeout_s), (3, 5400));
-    assert_eq!((policy.limits.cost, policy.progress), (Money::from_usd(2.5), ProgressReport::StatusOnly));
+    assert_eq!((policy.limits.iterations, policy.limits.timeout.as_seconds()), (3, 5400));
+    assert_eq!((policy.limits.cost_usd.0, policy.progress), (Money::from_usd(2.5), ProgressReport::StatusOnly));
 }
 
 #[test]
@@ -765,7 +765,7 @@ fn repository_file_is_parsed() {
     assert_eq!(settings.checks[4].junit.as_deref(), Some("out/**/*.xml"));
     assert_eq!(settings.protected, Some(ProtectedPolicy::Block));
     let policy = Policy::default().with_repository(&settings);
-    assert_eq!((policy.limits.iterations, policy.limits.timeout_s), (3, 1800));
+    assert_eq!((policy.limits.iterations, policy.limits.timeout.as_seconds()), (3, 1800));
     assert_eq!(policy.base.as_deref(), Some("develop"));
     assert_eq!(parse_repository("x", "", &Policy::default()).expect("an empty file is valid"), Default::default());
 }

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Map;
 use url::Url;
 
-use super::operator::{AccountEntry, ForgeKindName, ForgeSection, LimitsSection, OperatorFile, SandboxRequired};
+use super::operator::{AccountEntry, ForgeKindName, ForgeSection, OperatorFile, SandboxRequired};
 use super::problem::{ConfigProblems, ProblemCollector};
 use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::supervision_keys::SupervisionKeys;
@@ -28,7 +28,7 @@ use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::SupervisionPreset;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::TeamRef;
-use crate::domain::trust::policy::{Policy, PolicyLimits, Protected, RunLimits, TamperingPolicy};
+use crate::domain::trust::policy::{Policy, Protected};
 
 /// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(
@@ -471,22 +471,17 @@ impl Validator<'_> {
         Policy {
             label_prefix: prefix.clone(),
             floor: file.permissions.command,
-            limits: limits(&file.limits),
+            limits: file.limits.clone(),
             progress: file.progress,
             detect_checks: file.checks.detect,
             protected: Protected { policy: file.protected.policy, paths: file.protected.paths.clone() },
             branch_prefix: file.branch_prefix.clone(),
             delete_branch: file.delete_branch,
-            agent: RunLimits {
-                wall_s: file.limits.agent_timeout.as_seconds(),
-                idle_s: file.limits.agent_idle.as_seconds(),
-                turns: file.limits.agent_turns,
-            },
             thresholds,
             remind_after_s: file.escalation.remind_after.as_seconds(),
             schedule: file.schedule.clone(),
             intelligence: file.intelligence,
-            tampering: TamperingPolicy { iterations: file.tampering.iterations },
+            tampering: file.tampering.clone(),
             ..Policy::default()
         }
     }
@@ -503,18 +498,4 @@ pub(super) fn valid_branch_prefix(prefix: &str) -> bool {
         && !prefix.starts_with(['-', '/'])
         && !prefix.contains("..")
         && !prefix.contains("//")
-}
-
-fn limits(section: &LimitsSection) -> PolicyLimits {
-    PolicyLimits {
-        iterations: section.iterations,
-        timeout_s: section.timeout.as_seconds(),
-        cost: section.cost_usd.0,
-        cost_per_day: section.cost_usd_per_day.0,
-        loops: section.loops,
-        loops_per_forge: section.loops_per_forge,
-        loops_per_repository: section.loops_per_repository,
-        comments_per_day: section.comments_per_day,
-        comments_per_hour: section.comments_per_hour,
-    }
 }

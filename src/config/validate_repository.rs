@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::problem::{ConfigProblem, ProblemCollector};
-use super::repository::{CheckEntry, CheckKind, CheckSection, RepositoryFile, RepositoryLimits};
+use super::repository::{CheckEntry, CheckKind, CheckSection, RepositoryFile};
 use super::schema_check::SchemaView;
 use super::supervision_keys::{self, SupervisionKeys};
 use super::yaml::YamlNode;
@@ -13,9 +13,7 @@ use crate::domain::model::ids::Percent;
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::ConfigSection as _;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
-use crate::domain::trust::policy::{
-    CHECK_NAME_MAX, LimitOverrides, Policy, RepositorySettings, check_name_for, valid_check_name,
-};
+use crate::domain::trust::policy::{CHECK_NAME_MAX, Policy, RepositorySettings, check_name_for, valid_check_name};
 
 /// Maximum size of the file, in bytes.
 const FILE_MAX: usize = 256 * 1024;
@@ -100,7 +98,7 @@ impl RepositoryValidator<'_> {
             protected_paths: file.protected.paths,
             reviewers: file.reviewers,
             base: file.base,
-            limits: limits(&file.limits),
+            limits: file.limits,
             detect_checks: file.detect,
             intelligence: file.intelligence,
             tampering_iterations: file.tampering.iterations,
@@ -268,17 +266,5 @@ impl RepositoryValidator<'_> {
             Err(_) => self.wrong(&key, "invalid regular expression"),
         }
         None
-    }
-}
-
-fn limits(limits: &RepositoryLimits) -> LimitOverrides {
-    LimitOverrides {
-        iterations: limits.iterations,
-        timeout_s: limits.timeout.map(Duration::as_seconds),
-        cost: limits.cost_usd.map(|usd| usd.0),
-        cost_per_day: limits.cost_usd_per_day.map(|usd| usd.0),
-        loops: limits.loops,
-        comments_per_day: limits.comments_per_day,
-        comments_per_hour: limits.comments_per_hour,
     }
 }

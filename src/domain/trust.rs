@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod egress;
+pub mod limits;
 pub mod permit;
 pub mod policy;
 pub mod sanitize;

@@ -14,7 +14,7 @@ use crate::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
 use crate::domain::loops::LoopInput;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::LoopId;
-use crate::domain::trust::policy::PolicyLimits;
+use crate::domain::trust::limits::Limits;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{IssueRole, Slots};
 use crate::store::outbox::{self, ClaimedEffect, EffectOutcome};
@@ -242,8 +242,7 @@ impl Engine {
     async fn grant_slots(&self) -> Result<bool, StoreError> {
         let now = self.clock.now();
         // Limits across forges are the operator's: the lowest of the configured policies applies.
-        let lowest =
-            |of: fn(&PolicyLimits) -> u32| self.settings.policies.values().map(|p| of(&p.limits)).min().unwrap_or(1);
+        let lowest = |of: fn(&Limits) -> u32| self.settings.policies.values().map(|p| of(&p.limits)).min().unwrap_or(1);
         let slots = Slots {
             all: lowest(|limits| limits.loops),
             per_forge: lowest(|limits| limits.loops_per_forge.unwrap_or(limits.loops)),

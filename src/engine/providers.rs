@@ -96,7 +96,7 @@ impl Engine {
             of_loop,
             of_purpose: of_loop.filter(|_| share < 1.0).map(|most| Money::from_usd(most.usd() * share)),
             loop_spent: current.spent.cost,
-            of_repository: self.settings.money.of_repository(current.policy.limits.cost_per_day),
+            of_repository: self.settings.money.of_repository(current.policy.limits.cost_usd_per_day.0),
             of_service: self.settings.money.per_service_day,
         };
         let caller = CallContext {

@@ -27,14 +27,14 @@ const OTHER_FILES: u64 = 512;
 
 /// Limits on connections.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Maximum number of concurrent connections, one file descriptor each; further ones wait in the listen queue.
     pub connections: usize,
     /// Time limit for a request's head, including idle time between requests.
     pub head: Duration,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// Returns limits derived from the limit on open files, whose soft value is raised to the hard one.
     pub fn of_this_process() -> Self {
         let mut files = getrlimit(Resource::Nofile);
@@ -59,7 +59,7 @@ impl Limits {
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    limits: Limits,
+    limits: ConnectionLimits,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let mut connection = http1::Builder::new();
@@ -123,7 +123,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let router = Router::new().route("/healthz", get(|| async { "ok" }));
-        let limits = Limits { connections: 1, head: Duration::from_millis(200) };
+        let limits = ConnectionLimits { connections: 1, head: Duration::from_millis(200) };
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let clients = async {
             // It takes up the only place and sends half a head.

@@ -9,6 +9,7 @@ use ralph_bot::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::loops::{RunOptions, TimerKind};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
+use ralph_bot::domain::model::quantity::Duration;
 use ralph_bot::domain::trust::policy::{Policy, ProgressReport};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::StepMemory;
@@ -222,7 +223,7 @@ impl Sim {
         let round = self.round.get(&issue).copied().unwrap_or(0) + 1;
         let mut policy = Policy { progress: ProgressReport::Comments, ..Policy::default() };
         policy.limits.iterations = self.script.iterations;
-        policy.limits.timeout_s = 30 * 24 * 3600;
+        policy.limits.timeout = Duration::seconds(30 * 24 * 3600);
         let start = LoopStart {
             id: loop_id(issue, round),
             place: place.clone(),

@@ -16,8 +16,8 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let LoopStart { id, place, by, task, options, policy, comment, hidden_removed, round } = start;
     let limits = LoopLimits {
         iterations: policy.limits.iterations,
-        time_ms: i64::try_from(policy.limits.timeout_s).unwrap_or(i64::MAX / 2000).saturating_mul(1000),
-        cost: policy.limits.cost,
+        time_ms: policy.limits.timeout.as_millis(),
+        cost: policy.limits.cost_usd.0,
     };
     let again = if round > 1 { format!("-{round}") } else { String::new() };
     let branch = format!("{}{}-{}{again}", policy.branch_prefix, place.issue, report::slug(&task.title));

@@ -17,6 +17,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
 };
+use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
 use crate::domain::report::view::{EscalationSeverity, View};
 use crate::domain::supervision::experience::Experience;
@@ -401,12 +402,12 @@ fn limit_stops_loop_until_person_raises_it() {
     run.command(resume_with(|o| o.max_iterations = Some(3))).is(LoopState::Queued, LoopStep::Idle);
     run.working().iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
 
-    let mut run = LoopRun::with(|s| s.policy.limits.cost = Money(1_500_000));
+    let mut run = LoopRun::with(|s| s.policy.limits.cost_usd = Usd(Money(1_500_000)));
     run.working().iteration(false).iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_money"));
     run.command(resume_with(|o| o.budget = Some(Money(9_000_000)))).working().is(LoopState::Running, LoopStep::Agent);
 
-    let mut run = LoopRun::with(|s| s.policy.limits.timeout_s = 60);
+    let mut run = LoopRun::with(|s| s.policy.limits.timeout = Duration::seconds(60));
     run.working();
     let due = LoopInput::TimerDue { timer: TimerKind::Deadline };
     run.tell(due.clone()).is(LoopState::Running, LoopStep::Agent);
@@ -437,7 +438,7 @@ fn time_counts_only_while_running() {
 
 #[test]
 fn clock_stops_while_work_is_deferred() {
-    let mut run = LoopRun::with(|s| s.policy.limits.timeout_s = 60);
+    let mut run = LoopRun::with(|s| s.policy.limits.timeout = Duration::seconds(60));
     run.working();
     let (began, ticket) = (run.current.spent.since.expect("it runs"), run.current.ticket);
     // Each input comes a second later.

@@ -112,11 +112,11 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
             next.limits.iterations = next.limits.iterations.min(next.policy.limits.iterations);
         }
         if next.options.timeout_s.is_none() {
-            let lowered = i64::try_from(next.policy.limits.timeout_s).unwrap_or(i64::MAX / 2000).saturating_mul(1000);
+            let lowered = next.policy.limits.timeout.as_millis();
             next.limits.time_ms = next.limits.time_ms.min(lowered);
         }
         if next.options.budget.is_none() {
-            next.limits.cost = next.limits.cost.min(next.policy.limits.cost);
+            next.limits.cost = next.limits.cost.min(next.policy.limits.cost_usd.0);
         }
     }
     next.head = Some(tree.head.clone());

@@ -426,8 +426,8 @@ pub fn help(policy: &Policy) -> View {
         commands: TABLE.iter().map(|row| replies::hint(row.usage, row.help)).collect(),
         settings: vec![
             setting("Maximum iterations", limits.iterations.to_string()),
-            setting("Maximum working time", format!("{} min", limits.timeout_s / 60)),
-            setting("Maximum cost", limits.cost.to_string()),
+            setting("Maximum working time", format!("{} min", limits.timeout.as_seconds() / 60)),
+            setting("Maximum cost", limits.cost_usd.to_string()),
             setting("Maximum concurrent loops", limits.loops.to_string()),
         ],
         who_may: who_may(policy),

@@ -6,12 +6,13 @@ use serde_json::{Map, Value};
 
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookName};
-use crate::domain::model::ids::{Money, UserId};
+use crate::domain::model::ids::UserId;
 use crate::domain::model::path_patterns::path_globs;
-use crate::domain::model::settings::overlay;
+use crate::domain::model::settings::{config_section, overlay};
 use crate::domain::model::task::{Check, DiffStat};
 use crate::domain::providers::rules::ScheduleEntry;
 use crate::domain::supervision::SupervisionSettings;
+use crate::domain::trust::limits::{self, Limits, RepositoryLimits};
 use crate::domain::trust::permit::TeamRef;
 
 /// Paths protected by default: CI, code ownership, the bot's own file, shared configuration of agents, hooks. The
@@ -135,74 +136,11 @@ impl Default for Protected {
     }
 }
 
-/// Limits of loops and of the service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyLimits {
-    /// Maximum number of iterations of one loop.
-    pub iterations: u32,
-    /// Running time of one loop, in seconds.
-    pub timeout_s: u64,
-    /// Cost limit of one loop; 0 for no limit.
-    pub cost: Money,
-    /// Cost limit per day of the whole service; of one repository if its file sets a lower one. 0 for no limit.
-    pub cost_per_day: Money,
-    /// Maximum number of concurrent loops.
-    pub loops: u32,
-    /// Maximum number of concurrent loops on one forge; that of the service if not set.
-    #[serde(default)]
-    pub loops_per_forge: Option<u32>,
-    /// Maximum number of concurrent loops in one repository.
-    pub loops_per_repository: u32,
-    /// Maximum number of comments on one issue per day.
-    pub comments_per_day: u32,
-    /// Maximum number of comments on one issue per hour.
-    pub comments_per_hour: u32,
-}
-
-impl Default for PolicyLimits {
-    fn default() -> Self {
-        Self {
-            iterations: 10,
-            timeout_s: 2 * 3600,
-            cost: Money(10_000_000),
-            cost_per_day: Money(50_000_000),
-            loops: 4,
-            loops_per_forge: None,
-            loops_per_repository: 1,
-            comments_per_day: 30,
-            comments_per_hour: 6,
-        }
-    }
-}
-
-/// Limits of one run of an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunLimits {
-    /// Whole run, in seconds.
-    pub wall_s: u64,
-    /// Without output, in seconds.
-    pub idle_s: u64,
-    /// Maximum number of turns, for agents that count them; `None` for the agent's own limit.
-    #[serde(default)]
-    pub turns: Option<u32>,
-}
-
-impl Default for RunLimits {
-    fn default() -> Self {
-        Self { wall_s: 30 * 60, idle_s: 10 * 60, turns: None }
-    }
-}
-
-/// Response to weakened tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TamperingPolicy {
-    /// Iterations with an open finding after which the service puts the tests of the base back.
-    pub iterations: u32,
-}
-
-impl Default for TamperingPolicy {
-    fn default() -> Self {
-        Self { iterations: 2 }
+config_section! {
+    /// Response to weakened tests: while a finding is open, a loop does not reach `review`.
+    pub struct TamperingPolicy {
+        /// Iterations with an open finding after which the bot puts the tests of the base back itself.
+        pub iterations: u32 = 2, in 1..=100;
     }
 }
 
@@ -220,8 +158,9 @@ pub struct Policy {
     pub teams: Vec<TeamRef>,
     /// Bot accounts of this forge whose commands are accepted.
     pub allow_bots: Vec<UserId>,
-    /// Limits of loops and of the service.
-    pub limits: PolicyLimits,
+    /// Limits of loops, of runs of agents and of the service.
+    #[serde(deserialize_with = "limits::stored")]
+    pub limits: Limits,
     /// Form of reports.
     pub progress: ProgressReport,
     /// Whether checks are detected in the tree if none are configured.
@@ -251,8 +190,6 @@ pub struct Policy {
     /// Response to weakened tests.
     #[serde(default)]
     pub tampering: TamperingPolicy,
-    /// Limits of one run of an agent.
-    pub agent: RunLimits,
     /// Time after which an unanswered escalation is repeated once, in seconds.
     #[serde(default = "remind_after_default")]
     pub remind_after_s: u64,
@@ -282,7 +219,7 @@ impl Default for Policy {
             allow: Vec::new(),
             teams: Vec::new(),
             allow_bots: Vec::new(),
-            limits: PolicyLimits::default(),
+            limits: Limits::default(),
             progress: ProgressReport::default(),
             detect_checks: true,
             protected: Protected::default(),
@@ -296,31 +233,11 @@ impl Default for Policy {
             schedule: Vec::new(),
             intelligence: Intelligence::Off,
             tampering: TamperingPolicy::default(),
-            agent: RunLimits::default(),
             remind_after_s: remind_after_default(),
             thresholds: Map::new(),
             hooks: Vec::new(),
         }
     }
-}
-
-/// Limits of a repository; `None` keeps the operator's.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct LimitOverrides {
-    /// Maximum number of iterations of one loop.
-    pub iterations: Option<u32>,
-    /// Running time of one loop, in seconds.
-    pub timeout_s: Option<u64>,
-    /// Money of one loop.
-    pub cost: Option<Money>,
-    /// Money of this repository, a day.
-    pub cost_per_day: Option<Money>,
-    /// Maximum number of concurrent loops of this repository.
-    pub loops: Option<u32>,
-    /// Maximum number of comments on one issue per day.
-    pub comments_per_day: Option<u32>,
-    /// Maximum number of comments on one issue per hour.
-    pub comments_per_hour: Option<u32>,
 }
 
 /// Settings of the repository's file.
@@ -343,7 +260,8 @@ pub struct RepositorySettings {
     /// Branch to work from.
     pub base: Option<String>,
     /// Limits; can be lower than the operator's, never higher.
-    pub limits: LimitOverrides,
+    #[serde(deserialize_with = "limits::stored")]
+    pub limits: RepositoryLimits,
     /// Whether checks are detected in the tree; cannot be enabled against the operator.
     pub detect_checks: Option<bool>,
     /// Extent to which its loops use the intelligence layer; can be less than the operator's, never more.
@@ -359,19 +277,6 @@ pub struct RepositorySettings {
     pub hooks: Vec<String>,
 }
 
-/// Returns the lower of the operator's and the repository's value.
-fn lower<T: Ord + Copy>(operator: T, repository: Option<T>) -> T {
-    repository.map_or(operator, |r| r.min(operator))
-}
-
-/// Returns the lower limit of cost; the operator's 0 means no limit.
-fn lower_money(operator: Money, repository: Option<Money>) -> Money {
-    match repository {
-        Some(wanted) if operator == Money(0) => wanted,
-        wanted => lower(operator, wanted),
-    }
-}
-
 impl Policy {
     /// Returns the time after which an unanswered escalation is repeated once, in milliseconds.
     pub fn remind_after_ms(&self) -> i64 {
@@ -382,14 +287,7 @@ impl Policy {
     /// stricter.
     pub fn with_repository(&self, file: &RepositorySettings) -> Policy {
         let mut policy = self.clone();
-        let (limits, wanted) = (&mut policy.limits, &file.limits);
-        limits.iterations = lower(limits.iterations, wanted.iterations);
-        limits.timeout_s = lower(limits.timeout_s, wanted.timeout_s);
-        limits.cost = lower_money(limits.cost, wanted.cost);
-        limits.cost_per_day = lower_money(limits.cost_per_day, wanted.cost_per_day);
-        limits.loops_per_repository = lower(limits.loops_per_repository, wanted.loops);
-        limits.comments_per_day = lower(limits.comments_per_day, wanted.comments_per_day);
-        limits.comments_per_hour = lower(limits.comments_per_hour, wanted.comments_per_hour);
+        policy.limits = self.limits.lowered_to(&file.limits).0;
         policy.protected.policy = policy.protected.policy.max(file.protected.unwrap_or(ProtectedPolicy::Allow));
         for path in &file.protected_paths {
             if !policy.protected.paths.contains(path) {
@@ -397,7 +295,7 @@ impl Policy {
             }
         }
         policy.detect_checks = self.detect_checks && file.detect_checks.unwrap_or(true);
-        policy.intelligence = lower(self.intelligence, file.intelligence);
+        policy.intelligence = file.intelligence.map_or(self.intelligence, |wanted| wanted.min(self.intelligence));
         policy.tampering.iterations = file.tampering_iterations.unwrap_or(self.tampering.iterations);
         policy.progress = file.progress.unwrap_or(self.progress);
         policy.reviewers = file.reviewers.clone().unwrap_or_else(|| self.reviewers.clone());
@@ -430,25 +328,7 @@ impl Policy {
 
     /// Returns the settings of `file` that have no effect because the operator's are stricter, one sentence each.
     pub fn overruled(&self, file: &RepositorySettings) -> Vec<String> {
-        let (ours, theirs) = (&self.limits, &file.limits);
-        let mut notes = Vec::new();
-        let mut above = |key: &str, wanted: Option<String>, stands: String| {
-            if let Some(wanted) = wanted {
-                notes.push(format!("`limits.{key}`: {wanted} is above the operator's limit; {stands} stands"));
-            }
-        };
-        let count = |wanted: Option<u32>, ours: u32| wanted.filter(|w| *w > ours).map(|w| w.to_string());
-        let money =
-            |wanted: Option<Money>, ours: Money| wanted.filter(|w| ours > Money(0) && *w > ours).map(|w| w.to_string());
-        above("iterations", count(theirs.iterations, ours.iterations), ours.iterations.to_string());
-        let timeout = theirs.timeout_s.filter(|w| *w > ours.timeout_s).map(|w| format!("{w} s"));
-        above("timeout", timeout, format!("{} s", ours.timeout_s));
-        above("cost_usd", money(theirs.cost, ours.cost), ours.cost.to_string());
-        above("cost_usd_per_day", money(theirs.cost_per_day, ours.cost_per_day), ours.cost_per_day.to_string());
-        above("loops", count(theirs.loops, ours.loops_per_repository), ours.loops_per_repository.to_string());
-        let (day, hour) = (ours.comments_per_day, ours.comments_per_hour);
-        above("comments_per_day", count(theirs.comments_per_day, day), day.to_string());
-        above("comments_per_hour", count(theirs.comments_per_hour, hour), hour.to_string());
+        let (_, mut notes) = self.limits.lowered_to(&file.limits);
         if file.protected.is_some_and(|wanted| wanted < self.protected.policy) {
             notes.push("`protected.policy`: laxer than the operator's, which stands".to_owned());
         }
@@ -513,45 +393,17 @@ mod tests {
     }
 
     #[test]
-    fn limits_go_down_and_never_up() {
+    fn limits_of_the_repository_apply_and_higher_ones_are_named() {
         let policy = Policy::default();
-        let lower = settings(|f| {
-            f.limits = LimitOverrides { iterations: Some(3), cost: Some(Money::from_usd(1.5)), ..Default::default() };
-        });
-        let merged = policy.with_repository(&lower);
-        assert_eq!((merged.limits.iterations, merged.limits.cost), (3, Money::from_usd(1.5)));
-        assert_eq!(merged.limits.timeout_s, policy.limits.timeout_s);
-        assert!(policy.overruled(&lower).is_empty());
-
-        let higher = settings(|f| {
-            f.limits = LimitOverrides {
-                iterations: Some(99),
-                timeout_s: Some(u64::MAX),
-                cost: Some(Money::from_usd(1e6)),
-                cost_per_day: Some(Money::from_usd(1e6)),
-                loops: Some(50),
-                comments_per_day: Some(1000),
-                comments_per_hour: Some(1000),
-            };
-        });
-        assert_eq!(policy.with_repository(&higher).limits, policy.limits);
-        let notes = policy.overruled(&higher);
-        assert_eq!(notes.len(), 7, "{notes:?}");
-        assert_eq!(notes[0], "`limits.iterations`: 99 is above the operator's limit; 10 stands");
-        assert_eq!(notes[2], "`limits.cost_usd`: $1000000.00 is above the operator's limit; $10.00 stands");
-    }
-
-    #[test]
-    fn money_without_an_operators_limit_is_limited_by_the_repository() {
-        let mut policy = Policy::default();
-        (policy.limits.cost, policy.limits.cost_per_day) = (Money(0), Money(0));
         let file = settings(|f| {
-            f.limits = LimitOverrides { cost: Some(Money(5)), cost_per_day: Some(Money(20)), ..Default::default() };
+            f.limits = RepositoryLimits { iterations: Some(3), comments_per_day: Some(1000), ..Default::default() };
         });
-        let merged = policy.with_repository(&file).limits;
-        assert_eq!((merged.cost, merged.cost_per_day), (Money(5), Money(20)));
-        assert!(policy.overruled(&file).is_empty(), "{:?}", policy.overruled(&file));
-        assert_eq!(policy.with_repository(&RepositorySettings::default()).limits, policy.limits);
+        let expected = Limits { iterations: 3, ..policy.limits.clone() };
+        assert_eq!(policy.with_repository(&file).limits, expected);
+        assert_eq!(
+            policy.overruled(&file),
+            ["`limits.comments_per_day`: 1000 is above the operator's limit; 30 stands"]
+        );
     }
 
     #[test]

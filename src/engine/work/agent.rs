@@ -363,9 +363,9 @@ impl Engine {
     ) -> AgentRun {
         let AgentRunInputs { current, iteration, attempt, .. } = *task;
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
-        let limits = current.policy.agent;
+        let limits = &current.policy.limits;
         let course = current.course.as_ref();
-        let wall = Duration::from_secs(limits.wall_s);
+        let wall = Duration::from_secs(limits.agent_timeout.as_seconds());
         let wall = course.map_or(wall, |course| course.wall(wall)).min(Duration::from_millis(left_ms as u64));
         let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
         let of_loop = (current.limits.cost > Money(0)).then_some(of_loop);
@@ -378,8 +378,8 @@ impl Engine {
             iteration,
             model: chosen.model.clone(),
             wall,
-            idle: Duration::from_secs(limits.idle_s),
-            max_turns: limits.turns.map(|turns| course.map_or(turns, |course| course.turns(turns))),
+            idle: Duration::from_secs(limits.agent_idle.as_seconds()),
+            max_turns: limits.agent_turns.map(|turns| course.map_or(turns, |course| course.turns(turns))),
             max_cost: [chosen.at_most, of_loop].into_iter().flatten().min(),
             session: chosen.session.as_ref().map(|previous| ResumedSession {
                 id: previous.id.clone(),

@@ -66,6 +66,7 @@ pub struct HookRequest<'a> {
     /// Cost so far, in US dollars.
     pub cost_usd: f64,
     /// Completion, in percent.
+    #[schemars(range(max = 100))]
     pub completion_percent: u8,
     /// Summary of the agent's last report.
     pub summary: &'a str,

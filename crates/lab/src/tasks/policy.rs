@@ -7,7 +7,7 @@ use ralph_bot::domain::model::record::Record;
 use ralph_bot::domain::supervision::experience::{EarlierLoop, Experience};
 use ralph_bot::domain::supervision::oversight::{DetectionKind, InterventionLevel, OversightDecision};
 use ralph_bot::domain::supervision::{ReviewContext, Supervision, SupervisionSettings, TaskFacts};
-use ralph_bot::domain::trust::policy::PolicyLimits;
+use ralph_bot::domain::trust::limits::Limits;
 
 use super::agent::{Instructions, SimulatedAgent, TASK};
 use super::mix::Mix;
@@ -238,13 +238,13 @@ impl<'a> PolicyRun<'a> {
 /// Facts about the task as a real loop has them without earlier loops: the default limits of time and cost, scaled to the
 /// limit of iterations, and the usual iterations of such a task if `estimated`.
 fn facts(max_iterations: u32, estimated: bool) -> TaskFacts {
-    let limits = PolicyLimits::default();
+    let limits = Limits::default();
     let scale = f64::from(max_iterations) / f64::from(limits.iterations);
     TaskFacts {
         task: TASK.to_owned(),
         max_iterations: f64::from(max_iterations),
-        timeout_minutes: Some(limits.timeout_s as f64 / 60.0 * scale),
-        max_cost_usd: Some(limits.cost.usd() * scale),
+        timeout_minutes: Some(limits.timeout.as_seconds() as f64 / 60.0 * scale),
+        max_cost_usd: Some(limits.cost_usd.0.usd() * scale),
         estimated_iterations: estimated.then(|| f64::from(TaskType::TestFix.usual_iterations().1)),
         ..TaskFacts::default()
     }

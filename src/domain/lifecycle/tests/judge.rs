@@ -8,13 +8,14 @@ use super::*;
 use crate::domain::knowledge::prompt;
 use crate::domain::loops::{EscalationCause, Estimate};
 use crate::domain::model::dispersion::Dispersion;
+use crate::domain::model::quantity;
 use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
 use crate::domain::supervision::control::ModelTier;
 use crate::domain::supervision::experience::{EarlierLoop, Experience};
 use crate::domain::supervision::oversight::{AuditEvent, DetectionKind, EscalationLevel, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
+use crate::domain::trust::limits::Limits;
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::PolicyLimits;
 
 /// The outcome of a check that counts its tests.
 fn counted(passing: u64, failing: u64, output: &str) -> CheckReport {
@@ -529,8 +530,12 @@ fn memory_share_extends_history() {
 fn cost_and_time_are_compared_with_earlier_loops() {
     let burnt = |known: bool, minutes: i64| {
         let mut run = LoopRun::with(|s| {
-            s.policy.limits =
-                PolicyLimits { iterations: 40, timeout_s: 20_000, cost: Money(100_000_000), ..PolicyLimits::default() };
+            s.policy.limits = Limits {
+                iterations: 40,
+                timeout: quantity::Duration::seconds(20_000),
+                cost_usd: quantity::Usd(Money(100_000_000)),
+                ..Limits::default()
+            };
             s.policy.intelligence = Intelligence::Fallback;
         });
         let spread = |value: f64| Dispersion { samples: 495, mean: value, squares: 0.0 };
@@ -559,7 +564,8 @@ fn experience_is_read_and_recorded() {
     let earlier = EarlierLoop { mean: 0.1, variance: 0.01, paced: 7, seen: 9, idle: 2 };
     let prepared = |intelligence: Intelligence| {
         let mut run = LoopRun::with(|s| {
-            s.policy.limits = PolicyLimits { iterations: 60, cost: Money(1_000_000_000), ..PolicyLimits::default() };
+            s.policy.limits =
+                Limits { iterations: 60, cost_usd: quantity::Usd(Money(1_000_000_000)), ..Limits::default() };
             s.policy.intelligence = intelligence;
         });
         run.tell(LoopInput::SlotGranted).prepared(|tree| tree.experience = Experience::of([earlier]));
@@ -650,19 +656,23 @@ fn raised_limit_renews_forecast() {
         found.iter().any(|found| found.evidence == "control raised the alarm resource_burn")
     };
     // An iteration takes four seconds and a dollar.
-    let cases: [(PolicyLimits, RunOptions); 2] = [
+    let cases: [(Limits, RunOptions); 2] = [
         (
-            PolicyLimits { timeout_s: 50, cost: Money(90_000_000), ..PolicyLimits::default() },
+            Limits {
+                timeout: quantity::Duration::seconds(50),
+                cost_usd: quantity::Usd(Money(90_000_000)),
+                ..Limits::default()
+            },
             RunOptions { timeout_s: Some(3600), ..RunOptions::default() },
         ),
         (
-            PolicyLimits { cost: Money(12_000_000), ..PolicyLimits::default() },
+            Limits { cost_usd: quantity::Usd(Money(12_000_000)), ..Limits::default() },
             RunOptions { budget: Some(Money(90_000_000)), ..RunOptions::default() },
         ),
     ];
     for (limits, options) in cases {
         let mut run = LoopRun::with(|s| {
-            s.policy.limits = PolicyLimits { iterations: 40, ..limits };
+            s.policy.limits = Limits { iterations: 40, ..limits };
             let thresholds = json!({ "preset": "seed", "oversight": { "stuck": { "enabled": false } } });
             s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         });
