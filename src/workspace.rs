@@ -9,6 +9,7 @@
 
 mod agent_repo;
 mod branch;
+mod diff;
 mod error;
 mod files;
 mod git;
@@ -22,6 +23,7 @@ mod push;
 mod reaper;
 mod snapshot;
 mod spawner;
+mod submodules;
 mod tree;
 
 #[cfg(test)]
@@ -47,6 +49,7 @@ pub use tree::{AgentView, CleanCheckout, PrepareTree, TreeInfo};
 use git::Git;
 use layout::Layout;
 use lock::Locks;
+use submodules::KnownSubmodules;
 
 /// Settings of mirrors and work trees.
 #[derive(Debug, Clone)]
@@ -71,6 +74,7 @@ pub struct Workspaces {
     locks: Locks,
     git: Git,
     clock: Clock,
+    submodules: KnownSubmodules,
 }
 
 /// Returns path and version of the installed git; fails if it is missing or older than [`NEEDED_GIT`].
@@ -87,7 +91,15 @@ impl Workspaces {
         let protected = protect::patterns(&settings.protected)?;
         let layout = Layout::open(&settings.root)?;
         let git = Git::new(layout.home())?;
-        Ok(Self { settings, protected, layout, locks: Locks::default(), git, clock })
+        Ok(Self {
+            settings,
+            protected,
+            layout,
+            locks: Locks::default(),
+            git,
+            clock,
+            submodules: KnownSubmodules::default(),
+        })
     }
 
     /// Returns the version of the installed git; fails if it is older than [`NEEDED_GIT`].

@@ -1,13 +1,17 @@
 //! Finds and ends processes by a mark in their environment, also those that left their process group.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::clock::Stopwatch;
 
 /// Environment variable that contains the mark.
 pub const COOKIE_VARIABLE: &str = "RALPH_COOKIE";
-/// Interval between two searches for remaining processes.
+/// Maximum interval between two searches for remaining processes; it is shorter once all known ones have ended.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum wait for killed processes to disappear.
 const KILL_WAIT: Duration = Duration::from_secs(2);
@@ -46,9 +50,13 @@ impl Survivor {
     /// Sends a signal to this process, never to another one that reuses its PID.
     pub(super) fn signal(&self, signal: Signal) {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
-        if start_time(self.pid) == Some(self.started) {
+        if self.is_running() {
             let _ = pidfd_send_signal(handle, signal);
         }
+    }
+
+    fn is_running(&self) -> bool {
+        start_time(self.pid) == Some(self.started)
     }
 }
 
@@ -70,10 +78,13 @@ pub fn survivors(cookie: &str) -> Vec<Survivor> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
         .filter(|pid| *pid != own_pid)
         .filter_map(|pid| {
-            // The start time is read first, so that a later reuse of the PID is noticed when a signal is sent.
+            // Most processes are others, so the start time is read only of those with the mark.
+            carries(&environment(pid)?, cookie).then_some(pid)
+        })
+        .filter_map(|pid| {
+            // The start time is read before the mark, so that a later reuse of the PID is noticed when a signal is sent.
             let started = start_time(pid)?;
-            let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).ok()?;
-            carries(&environment, cookie).then_some(Survivor { pid, started })
+            carries(&environment(pid)?, cookie).then_some(Survivor { pid, started })
         })
         .collect()
 }
@@ -91,24 +102,55 @@ pub async fn end_survivors(cookie: &str, grace: Duration) -> usize {
             survivor.signal(Signal::CONT);
         }
         let _ = tokio::time::timeout(grace, async {
-            while !survivors(cookie).is_empty() {
-                tokio::time::sleep(SEARCH_INTERVAL).await;
+            while !remaining.is_empty() {
+                remaining = searched_after_end(&remaining, cookie).await;
             }
         })
         .await;
-        remaining = survivors(cookie);
     }
     let _ = tokio::time::timeout(KILL_WAIT, async {
         while !remaining.is_empty() {
             for survivor in &remaining {
                 survivor.signal(Signal::KILL);
             }
-            tokio::time::sleep(SEARCH_INTERVAL).await;
-            remaining = survivors(cookie);
+            remaining = searched_after_end(&remaining, cookie).await;
         }
     })
     .await;
-    survivors(cookie).len()
+    if remaining.is_empty() { 0 } else { survivors(cookie).len() }
+}
+
+/// Waits until these processes have ended, at most for the interval, and searches again: they may have started others.
+async fn searched_after_end(known: &[Survivor], cookie: &str) -> Vec<Survivor> {
+    let running: Vec<&Survivor> = known.iter().filter(|survivor| survivor.is_running()).collect();
+    let open = |survivor: &&Survivor| pidfd_open(survivor.pid, PidfdFlags::empty()).ok();
+    let descriptors: Vec<OwnedFd> = running.iter().filter_map(open).collect();
+    if descriptors.len() < running.len() {
+        tokio::time::sleep(SEARCH_INTERVAL).await;
+    } else if let Err(error) = tokio::task::spawn_blocking(move || wait_for_ends(descriptors)).await {
+        tracing::debug!(%error, "the end of processes was not waited for");
+    }
+    survivors(cookie)
+}
+
+/// Blocks until all of these processes have ended, at most for the interval: their descriptors are readable then.
+fn wait_for_ends(mut descriptors: Vec<OwnedFd>) {
+    let watch = Stopwatch::start();
+    while !descriptors.is_empty() {
+        let left = SEARCH_INTERVAL.saturating_sub(watch.elapsed());
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut polled: Vec<PollFd<'_>> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        if left.is_zero() || poll(&mut polled, Some(&timeout)).is_err() {
+            return;
+        }
+        let running: Vec<bool> = polled.iter().map(|fd| fd.revents().is_empty()).collect();
+        let mut running = running.into_iter();
+        descriptors.retain(|_| running.next().unwrap_or(false));
+    }
+}
+
+fn environment(pid: Pid) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).ok()
 }
 
 fn carries(environment: &[u8], cookie: &str) -> bool {

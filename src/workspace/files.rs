@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, utimensat};
@@ -105,25 +105,85 @@ fn open_up(dir: &Path, depth: usize) {
     }
 }
 
-/// Removes what `git clean` skips: `.git` entries at any depth, pipes, sockets, devices. Returns their number.
-pub(super) fn scrub(dir: &Path) -> Result<usize, WorkspaceError> {
-    let mut removed = 0;
-    let mut waiting = vec![dir.to_path_buf()];
-    while let Some(here) = waiting.pop() {
+/// Files and submodules of an index, as `git ls-files -z --stage` lists them: sorted by path.
+pub(super) struct Tracked {
+    listed: Vec<u8>,
+    /// Range of each path in `listed`, and whether it is a submodule.
+    paths: Vec<(std::ops::Range<usize>, bool)>,
+}
+
+impl Tracked {
+    /// Parses the list.
+    pub fn of(listed: Vec<u8>) -> Self {
+        let mut paths = Vec::new();
+        let mut start = 0;
+        for entry in listed.split(|byte| *byte == 0) {
+            if let Some(tab) = entry.iter().position(|byte| *byte == b'\t') {
+                paths.push((start + tab + 1..start + entry.len(), entry.starts_with(b"160000 ")));
+            }
+            start += entry.len() + 1;
+        }
+        Self { listed, paths }
+    }
+
+    /// Returns the paths of submodules.
+    pub fn submodules(&self) -> Vec<PathBuf> {
+        let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);
+        submodules.map(|(range, _)| path_of(&self.listed[range.clone()])).collect()
+    }
+
+    /// Returns whether a path is a submodule; `None` if it is neither that nor a file.
+    fn is_submodule(&self, path: &[u8]) -> Option<bool> {
+        let found = self.paths.binary_search_by(|(range, _)| self.listed[range.clone()].cmp(path)).ok()?;
+        Some(self.paths[found].1)
+    }
+
+    /// Whether something below a folder is listed; `folder` ends with a slash.
+    fn holds_below(&self, folder: &[u8]) -> bool {
+        let next = self.paths.partition_point(|(range, _)| &self.listed[range.clone()] < folder);
+        self.paths.get(next).is_some_and(|(range, _)| self.listed[range.clone()].starts_with(folder))
+    }
+}
+
+/// Removes everything below `dir` that is not tracked, also what `git clean` skips: `.git` entries at any depth, pipes,
+/// sockets and devices. Folders of submodules are emptied. Links are not followed.
+pub(super) fn keep_tracked(dir: &Path, tracked: &Tracked) -> Result<(), WorkspaceError> {
+    // Folders, each with its path below `dir`, which is empty or ends with a slash.
+    let mut waiting = vec![(dir.to_path_buf(), Vec::new())];
+    while let Some((here, prefix)) = waiting.pop() {
         let entries = std::fs::read_dir(&here).map_err(WorkspaceError::io("list", &here))?;
         for entry in entries {
             let entry = entry.map_err(WorkspaceError::io("list", &here))?;
             let kind = entry.file_type().map_err(WorkspaceError::io("look at", entry.path()))?;
-            let special = kind.is_fifo() || kind.is_socket() || kind.is_block_device() || kind.is_char_device();
-            if special || entry.file_name() == ".git" {
+            let mut path = prefix.clone();
+            path.extend_from_slice(entry.file_name().as_bytes());
+            let is_submodule = tracked.is_submodule(&path);
+            let plain = kind.is_file() || kind.is_symlink();
+            if entry.file_name() == ".git" {
                 remove(&entry.path())?;
-                removed += 1;
             } else if kind.is_dir() {
-                waiting.push(entry.path());
+                path.push(b'/');
+                if is_submodule == Some(true) {
+                    empty_folder(&entry.path())?;
+                } else if tracked.holds_below(&path) {
+                    waiting.push((entry.path(), path));
+                } else {
+                    remove(&entry.path())?;
+                }
+            } else if !plain || is_submodule != Some(false) {
+                remove(&entry.path())?;
             }
         }
     }
-    Ok(removed)
+    Ok(())
+}
+
+fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
+    if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()) {
+        return Ok(());
+    }
+    remove(dir)?;
+    std::fs::create_dir(dir).map_err(WorkspaceError::io("create", dir))
 }
 
 /// Runs blocking file operations on a separate thread.
@@ -168,14 +228,51 @@ mod tests {
     }
 
     #[test]
-    fn protected_folders_and_special_files_are_removed() {
+    fn untracked_and_special_files_are_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let deep = dir.path().join("a/b");
+        let (root, deep) = (dir.path(), dir.path().join("a/b"));
         std::fs::create_dir_all(deep.join(".git/x")).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("fifo"), rustix::fs::FileType::Fifo, Mode::RWXU, 0)
-            .unwrap();
-        assert_eq!(scrub(dir.path()).unwrap(), 2);
-        assert!(!deep.join(".git").exists());
+        std::fs::create_dir_all(root.join("a-b/empty")).unwrap();
+        std::fs::create_dir_all(root.join("outside/kept")).unwrap();
+        for name in ["a/b/file", "a/b/file2", "a/other", "a-b/f", "a-b/empty/f", "outside/kept/f", "top"] {
+            std::fs::write(root.join(name), "x").unwrap();
+        }
+        for folder in ["sub", "sub2", "tracked-as-a-file"] {
+            std::fs::create_dir_all(root.join(folder).join("x/y")).unwrap();
+        }
+        std::os::unix::fs::symlink("outside", root.join("link")).unwrap();
+        std::os::unix::fs::symlink("outside", root.join("a/untracked-link")).unwrap();
+        for name in ["fifo", "a/b/tracked-fifo"] {
+            rustix::fs::mknodat(rustix::fs::CWD, root.join(name), rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        }
+        let entry = |mode: &str, path: &str| format!("{mode} 0123 0\t{path}\0");
+        let files = ["a-b/f", "a/b/file", "a/b/tracked-fifo"].map(|path| entry("100644", path)).concat();
+        let rest =
+            [("120000", "link"), ("100644", "outside/kept/f"), ("160000", "sub"), ("100644", "tracked-as-a-file")];
+        let rest = rest.map(|(mode, path)| entry(mode, path)).concat();
+        let tracked = Tracked::of(format!("{files}{rest}").into_bytes());
+        assert_eq!(tracked.submodules(), [Path::new("sub")]);
+        keep_tracked(root, &tracked).unwrap();
+        let mut left = Vec::new();
+        let mut waiting = vec![root.to_path_buf()];
+        while let Some(here) = waiting.pop() {
+            for entry in std::fs::read_dir(here).unwrap().flatten() {
+                left.push(entry.path().strip_prefix(root).unwrap().to_str().unwrap().to_owned());
+                if entry.file_type().unwrap().is_dir() {
+                    waiting.push(entry.path());
+                }
+            }
+        }
+        left.sort();
+        let expected =
+            ["a", "a-b", "a-b/f", "a/b", "a/b/file", "link", "outside", "outside/kept", "outside/kept/f", "sub"];
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn folders_without_permissions_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::fs::set_permissions(dir.path().join("a"), std::fs::Permissions::from_mode(0o500)).unwrap();
         remove(&dir.path().join("a")).unwrap();
         assert!(!dir.path().join("a").exists());

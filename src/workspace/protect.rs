@@ -27,28 +27,19 @@ fn literal_prefix(pattern: &str) -> PathBuf {
 }
 
 impl Workspaces {
-    /// Restores protected paths of the index and the tree from `base`. Returns those that differed, sorted.
+    /// Restores those of the `differing` paths that are protected, in the index and the tree, from `base`; also removes
+    /// protected files that are not in the index. Returns those that differed, sorted.
     pub(super) async fn restore_protected(
         &self,
         tree_paths: &TreePaths,
-        found: &Sha,
+        differing: impl Iterator<Item = &Path>,
         base: &Sha,
         extra: &[String],
     ) -> Result<Vec<String>, WorkspaceError> {
         let more = patterns(extra)?;
         let is_protected = |path: &Path| self.protected.is_match(path) || more.is_match(path);
-        let compare = GitCommand::new("compare with the base", &tree_paths.mirror).args([
-            "diff-tree",
-            "-r",
-            "-z",
-            "--no-renames",
-            "--name-only",
-            found.as_str(),
-            base.as_str(),
-        ]);
-        let differing = self.git.ok(compare).await?.stdout;
-        let changed: Vec<&[u8]> =
-            files::zero_separated(&differing).filter(|path| is_protected(&files::path_of(path))).collect();
+        let changed = differing.filter(|path| is_protected(path));
+        let changed: Vec<&[u8]> = changed.map(|path| path.as_os_str().as_encoded_bytes()).collect();
         if !changed.is_empty() {
             self.restore(tree_paths, base, &changed).await?;
         }
@@ -91,6 +82,7 @@ impl Workspaces {
         index_info.extend(back);
         let update =
             GitCommand::new("put protected paths back", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+        self.forget_submodules(tree_paths);
         self.git.ok(update.args(["update-index", "-z", "--index-info"]).input(index_info)).await?;
         for path in &wanted {
             remove_beneath(&tree_paths.dir, &files::path_of(path))?;

@@ -44,9 +44,6 @@ impl Workspaces {
         let PushRequest { repo, access, branch, commit, expected } = request;
         check_branch(branch)?;
         let mirror = self.layout.mirror(repo);
-        if !self.has_commit(&mirror, commit).await? {
-            return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
-        }
         let lease = format!("--force-with-lease=refs/heads/{branch}:{}", expected.map_or("", Sha::as_str));
         let refspec = format!("{commit}:refs/heads/{branch}");
         // Without file contents, git must know what the remote has, or it tries to send objects that are missing here.
@@ -58,6 +55,9 @@ impl Workspaces {
             // A ref at this commit is reported as up to date regardless of the lease.
             let up_to_date = output.stdout.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"=\t"));
             return Ok(if up_to_date { PushOutcome::AlreadyThere } else { PushOutcome::Pushed });
+        }
+        if !self.has_commit(&mirror, commit).await? {
+            return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
         }
         let Some(reason) = refusal(&output) else { return Err(failure("push", &output, Some(&access.url))) };
         let remote = self.remote_tips(&mirror, access, &[branch]).await?.into_iter().next().flatten();
