@@ -23,7 +23,7 @@ mod push;
 mod reaper;
 mod snapshot;
 mod spawner;
-mod submodules;
+mod tracked;
 mod tree;
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ pub use tree::{AgentView, CleanCheckout, PrepareTree, TreeInfo};
 use git::Git;
 use layout::Layout;
 use lock::Locks;
-use submodules::KnownSubmodules;
+use tracked::KnownTracked;
 
 /// Settings of mirrors and work trees.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ pub struct Workspaces {
     locks: Locks,
     git: Git,
     clock: Clock,
-    submodules: KnownSubmodules,
+    tracked: KnownTracked,
 }
 
 /// Returns path and version of the installed git; fails if it is missing or older than [`NEEDED_GIT`].
@@ -91,15 +91,7 @@ impl Workspaces {
         let protected = protect::patterns(&settings.protected)?;
         let layout = Layout::open(&settings.root)?;
         let git = Git::new(layout.home())?;
-        Ok(Self {
-            settings,
-            protected,
-            layout,
-            locks: Locks::default(),
-            git,
-            clock,
-            submodules: KnownSubmodules::default(),
-        })
+        Ok(Self { settings, protected, layout, locks: Locks::default(), git, clock, tracked: KnownTracked::default() })
     }
 
     /// Returns the version of the installed git; fails if it is older than [`NEEDED_GIT`].

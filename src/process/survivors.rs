@@ -1,18 +1,15 @@
 //! Finds and ends processes by a mark in their environment, also those that left their process group.
 
 use std::fs;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-
-use crate::clock::Stopwatch;
 
 /// Environment variable that contains the mark.
 pub const COOKIE_VARIABLE: &str = "RALPH_COOKIE";
-/// Maximum interval between two searches for remaining processes; it is shorter once all known ones have ended.
-const SEARCH_INTERVAL: Duration = Duration::from_millis(20);
+/// Intervals at which known processes are looked at between two searches for all, in milliseconds. Those of a sandbox usually
+/// end within the first one.
+const LOOKS_MS: [u64; 5] = [1, 2, 4, 8, 8];
 /// Maximum wait for killed processes to disappear.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 
@@ -50,13 +47,14 @@ impl Survivor {
     /// Sends a signal to this process, never to another one that reuses its PID.
     pub(super) fn signal(&self, signal: Signal) {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
-        if self.is_running() {
+        if start_time(self.pid) == Some(self.started) {
             let _ = pidfd_send_signal(handle, signal);
         }
     }
 
+    /// Whether this process still has memory, which it gives up early at its end, with the mark.
     fn is_running(&self) -> bool {
-        start_time(self.pid) == Some(self.started)
+        start_time(self.pid) == Some(self.started) && environment(self.pid).is_some_and(|found| !found.is_empty())
     }
 }
 
@@ -120,33 +118,15 @@ pub async fn end_survivors(cookie: &str, grace: Duration) -> usize {
     if remaining.is_empty() { 0 } else { survivors(cookie).len() }
 }
 
-/// Waits until these processes have ended, at most for the interval, and searches again: they may have started others.
+/// Waits until these processes have ended, for a short time at most, and searches again: they may have started others.
 async fn searched_after_end(known: &[Survivor], cookie: &str) -> Vec<Survivor> {
-    let running: Vec<&Survivor> = known.iter().filter(|survivor| survivor.is_running()).collect();
-    let open = |survivor: &&Survivor| pidfd_open(survivor.pid, PidfdFlags::empty()).ok();
-    let descriptors: Vec<OwnedFd> = running.iter().filter_map(open).collect();
-    if descriptors.len() < running.len() {
-        tokio::time::sleep(SEARCH_INTERVAL).await;
-    } else if let Err(error) = tokio::task::spawn_blocking(move || wait_for_ends(descriptors)).await {
-        tracing::debug!(%error, "the end of processes was not waited for");
+    for wait in LOOKS_MS {
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        if !known.iter().any(Survivor::is_running) {
+            break;
+        }
     }
     survivors(cookie)
-}
-
-/// Blocks until all of these processes have ended, at most for the interval: their descriptors are readable then.
-fn wait_for_ends(mut descriptors: Vec<OwnedFd>) {
-    let watch = Stopwatch::start();
-    while !descriptors.is_empty() {
-        let left = SEARCH_INTERVAL.saturating_sub(watch.elapsed());
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
-        let mut polled: Vec<PollFd<'_>> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        if left.is_zero() || poll(&mut polled, Some(&timeout)).is_err() {
-            return;
-        }
-        let running: Vec<bool> = polled.iter().map(|fd| fd.revents().is_empty()).collect();
-        let mut running = running.into_iter();
-        descriptors.retain(|_| running.next().unwrap_or(false));
-    }
 }
 
 fn environment(pid: Pid) -> Option<Vec<u8>> {

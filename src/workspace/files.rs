@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, utimensat};
 
 use super::WorkspaceError;
+use super::tracked::Tracked;
 use crate::domain::model::ids::Timestamp;
 
 /// Maximum depth of folders; git supports paths of up to 4096 bytes.
@@ -102,46 +103,6 @@ fn open_up(dir: &Path, depth: usize) {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             open_up(&entry.path(), depth + 1);
         }
-    }
-}
-
-/// Files and submodules of an index, as `git ls-files -z --stage` lists them: sorted by path.
-pub(super) struct Tracked {
-    listed: Vec<u8>,
-    /// Range of each path in `listed`, and whether it is a submodule.
-    paths: Vec<(std::ops::Range<usize>, bool)>,
-}
-
-impl Tracked {
-    /// Parses the list.
-    pub fn of(listed: Vec<u8>) -> Self {
-        let mut paths = Vec::new();
-        let mut start = 0;
-        for entry in listed.split(|byte| *byte == 0) {
-            if let Some(tab) = entry.iter().position(|byte| *byte == b'\t') {
-                paths.push((start + tab + 1..start + entry.len(), entry.starts_with(b"160000 ")));
-            }
-            start += entry.len() + 1;
-        }
-        Self { listed, paths }
-    }
-
-    /// Returns the paths of submodules.
-    pub fn submodules(&self) -> Vec<PathBuf> {
-        let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);
-        submodules.map(|(range, _)| path_of(&self.listed[range.clone()])).collect()
-    }
-
-    /// Returns whether a path is a submodule; `None` if it is neither that nor a file.
-    fn is_submodule(&self, path: &[u8]) -> Option<bool> {
-        let found = self.paths.binary_search_by(|(range, _)| self.listed[range.clone()].cmp(path)).ok()?;
-        Some(self.paths[found].1)
-    }
-
-    /// Whether something below a folder is listed; `folder` ends with a slash.
-    fn holds_below(&self, folder: &[u8]) -> bool {
-        let next = self.paths.partition_point(|(range, _)| &self.listed[range.clone()] < folder);
-        self.paths.get(next).is_some_and(|(range, _)| self.listed[range.clone()].starts_with(folder))
     }
 }
 

@@ -82,7 +82,7 @@ impl Workspaces {
         index_info.extend(back);
         let update =
             GitCommand::new("put protected paths back", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
-        self.forget_submodules(tree_paths);
+        self.forget_tracked(tree_paths);
         self.git.ok(update.args(["update-index", "-z", "--index-info"]).input(index_info)).await?;
         for path in &wanted {
             remove_beneath(&tree_paths.dir, &files::path_of(path))?;

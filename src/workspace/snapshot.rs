@@ -290,8 +290,11 @@ impl Workspaces {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir.clone()));
         }
         remove_index_lock(&tree_paths.index)?;
-        let known = match self.known_submodules(tree_paths, parent).filter(|_| tree_paths.index.is_file()) {
-            Some(links) => self.differing_paths(tree_paths, &links).await.ok().map(|listed| (listed, links)),
+        let known = match self.known_tracked(tree_paths, parent).filter(|_| tree_paths.index.is_file()) {
+            Some(tracked) => {
+                let links = tracked.submodules();
+                self.differing_paths(tree_paths, &links).await.ok().map(|listed| (listed, links))
+            }
             None => None,
         };
         let (listed, links) = match known {
@@ -335,7 +338,7 @@ impl Workspaces {
         {
             return Ok(links);
         }
-        self.forget_submodules(tree_paths);
+        self.forget_tracked(tree_paths);
         files::remove(&tree_paths.index)?;
         let read = GitCommand::new("rebuild an index", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(read.args(["read-tree", parent.as_str()])).await?;

@@ -1,13 +1,14 @@
 //! Work trees of loops, from creation to return to the pool, and clean checkouts for verification.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use failpoint::kill_point;
 
-use super::files::Tracked;
 use super::git::{GitCommand, GitUrl};
 use super::layout::{ScratchFolder, TreePaths, check_branch, indexes, loop_name, objects};
 use super::mirror::{RefChange, loose_ref};
+use super::tracked::Tracked;
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
@@ -233,15 +234,18 @@ impl Workspaces {
         self.make_real_folder(tree_paths)?;
         self.layout.discard(&tree_paths.dir.join(".git"))?;
         remove_index_lock(&tree_paths.index)?;
-        self.forget_submodules(tree_paths);
+        let known = self.known_tracked(tree_paths, commit);
+        self.forget_tracked(tree_paths);
         let reset =
             GitCommand::new("fill the work tree", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
-        let tracked = self.tracked(tree_paths).await?;
-        let links = tracked.submodules();
-        let dir = tree_paths.dir.clone();
-        files::blocking(move || files::keep_tracked(&dir, &tracked)).await?;
-        self.remember_submodules(tree_paths, commit, links);
+        let tracked = match known {
+            Some(tracked) => tracked,
+            None => Arc::new(self.tracked(tree_paths).await?),
+        };
+        let (dir, kept) = (tree_paths.dir.clone(), tracked.clone());
+        files::blocking(move || files::keep_tracked(&dir, &kept)).await?;
+        self.remember_tracked(tree_paths, commit, tracked);
         Ok(())
     }
 
@@ -300,7 +304,7 @@ impl Workspaces {
     /// Cleans a tree and moves it to the pool; discards it if the pool is full or cleaning fails.
     async fn retire(&self, repo: &RepoRef, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
         let retired = self.retire_tree(repo, tree_paths).await;
-        self.forget_submodules(tree_paths);
+        self.forget_tracked(tree_paths);
         retired
     }
 
