@@ -14,6 +14,7 @@ mod error;
 mod files;
 mod git;
 mod git_version;
+mod known;
 mod layout;
 mod lock;
 mod merge;
@@ -47,6 +48,7 @@ pub use snapshot::{CommitInfo, CommitRequest, SetAside};
 pub use tree::{AgentView, CleanCheckout, PrepareTree, TreeInfo};
 
 use git::Git;
+use known::KnownObjects;
 use layout::Layout;
 use lock::Locks;
 use tracked::KnownTracked;
@@ -75,6 +77,7 @@ pub struct Workspaces {
     git: Git,
     clock: Clock,
     tracked: KnownTracked,
+    known: KnownObjects,
 }
 
 /// Returns path and version of the installed git; fails if it is missing or older than [`NEEDED_GIT`].
@@ -91,7 +94,16 @@ impl Workspaces {
         let protected = protect::patterns(&settings.protected)?;
         let layout = Layout::open(&settings.root)?;
         let git = Git::new(layout.home())?;
-        Ok(Self { settings, protected, layout, locks: Locks::default(), git, clock, tracked: KnownTracked::default() })
+        Ok(Self {
+            settings,
+            protected,
+            layout,
+            locks: Locks::default(),
+            git,
+            clock,
+            tracked: KnownTracked::default(),
+            known: KnownObjects::default(),
+        })
     }
 
     /// Returns the version of the installed git; fails if it is older than [`NEEDED_GIT`].

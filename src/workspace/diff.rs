@@ -49,6 +49,9 @@ impl Workspaces {
         from: &Sha,
         to: &Sha,
     ) -> Result<ChangedFiles, WorkspaceError> {
+        if let Some(known) = self.known.sizes(from, to) {
+            return Ok(known);
+        }
         let call = GitCommand::new("measure all changes", &tree_paths.mirror).attributes_of(empty_tree(to)).args([
             "diff-tree",
             "-r",
@@ -64,7 +67,9 @@ impl Workspaces {
         if output.truncated {
             return Err(too_large());
         }
-        Ok(numstat(&output.stdout).0)
+        let (sizes, _) = numstat(&output.stdout);
+        self.known.remember_sizes(from, to, &sizes);
+        Ok(sizes)
     }
 
     /// Returns the change from `from` to `tree`.

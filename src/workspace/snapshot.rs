@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
@@ -12,7 +13,7 @@ use rustix::fs::{Timespec, UTIME_NOW};
 use super::diff::{ChangedFiles, stat_of};
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
-use super::mirror::RefChange;
+use super::mirror::{RefChange, loose_ref};
 use super::tree::{remove_index_lock, tree_ref};
 use super::{BranchDiff, WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
@@ -108,6 +109,7 @@ impl CommitInfo {
 struct Changes {
     stage: Vec<PathBuf>,
     remove: Vec<PathBuf>,
+    /// Files that are too large or unreadable.
     left_out: Vec<PathBuf>,
 }
 
@@ -118,15 +120,16 @@ impl Workspaces {
         let CommitRequest { loop_id, repo, parent, merge_parent, base, protected_base, extra_protected, .. } = request;
         let tree_paths = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&tree_paths.dir).await;
-        let (left_out, before) =
-            tokio::join!(self.stage(&tree_paths, parent), self.before(&request, &tree_paths.mirror));
-        let (left_out, before) = (left_out?, before?);
+        let tracked = self.known_tracked(&tree_paths, parent);
+        let (staged, before) = tokio::join!(self.stage(&tree_paths, parent), self.before(&request, &tree_paths.mirror));
+        let (staged, before) = (staged?, before?);
         let set_aside = self.set_aside(&request, &tree_paths).await?;
         let found = self.write_tree(&tree_paths).await?;
         let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
         let paths =
             sizes.iter().flatten().map(|(path, _)| path.as_path()).chain(differing.iter().map(PathBuf::as_path));
-        let restored = self.restore_protected(&tree_paths, paths, protected_base, extra_protected).await?;
+        let restored =
+            self.restore_protected(&tree_paths, paths, protected_base, extra_protected, tracked.as_deref()).await?;
         let tree = if restored.is_empty() { found } else { self.write_tree(&tree_paths).await? };
 
         let unchanged = tree == before.tree && merge_parent.is_none();
@@ -159,12 +162,17 @@ impl Workspaces {
         // All run to their ends, so that no git process is stopped halfway.
         let (commit, described, sizes, branch) = tokio::join!(commit, described, sizes, branch);
         let (commit, mut info, sizes, branch) = (commit?, described?, sizes?, branch?);
+        let only_added =
+            staged.remove.is_empty() && restored.is_empty() && set_aside.is_empty() && merge_parent.is_none();
+        if let (Some(commit), Some(tracked), true) = (&commit, tracked, only_added) {
+            self.remember_tracked(&tree_paths, commit, Arc::new(tracked.with_files(&staged.stage)));
+        }
         info.branch = branch.unwrap_or_else(|| BranchDiff { text: info.diff.clone(), truncated: info.diff_truncated });
         info.branch_stat = stat_of(sizes);
         info.commit = commit;
         info.restored = restored;
         info.set_aside = set_aside;
-        info.oversized.extend(left_out.iter().map(|path| path.to_string_lossy().into_owned()));
+        info.oversized.extend(staged.left_out.iter().map(|path| path.to_string_lossy().into_owned()));
         self.install_agent_repository(&tree_paths, info.commit.as_ref().unwrap_or(parent)).await?;
         Ok(info)
     }
@@ -245,6 +253,7 @@ impl Workspaces {
                 files::remove(&tree_paths.dir.join(path))?;
             }
         }
+        self.forget_tracked(tree_paths);
         let call = GitCommand::new("take out new files", mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git
             .ok(call.args(["update-index", "-z", "--force-remove", "--stdin"]).input(zero_terminated(&new)))
@@ -284,13 +293,13 @@ impl Workspaces {
         Ok(name)
     }
 
-    /// Updates the private index from the files; returns the files that are too large.
-    async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
+    /// Updates the private index from the files; returns what differed.
+    async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Changes, WorkspaceError> {
         if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir.clone()));
         }
         remove_index_lock(&tree_paths.index)?;
-        let known = match self.known_tracked(tree_paths, parent).filter(|_| tree_paths.index.is_file()) {
+        let known = match self.known_tracked(tree_paths, parent) {
             Some(tracked) => {
                 let links = tracked.submodules();
                 self.differing_paths(tree_paths, &links).await.ok().map(|listed| (listed, links))
@@ -319,12 +328,14 @@ impl Workspaces {
             [(removals, &["--index-info"][..]), (additions, &["--add", "--remove", "--replace", "--stdin"][..])]
         {
             if !input.is_empty() {
+                // A repeated attempt finds them in the index already.
+                self.forget_tracked(tree_paths);
                 let call = GitCommand::new("take in the files", &tree_paths.mirror)
                     .on_tree(&tree_paths.dir, &tree_paths.index);
                 self.git.ok(call.args(["update-index", "-z"]).args(flags).input(input)).await?;
             }
         }
-        Ok(changes.left_out)
+        Ok(changes)
     }
 
     /// Returns the submodules of the private index, which is rebuilt from `parent` if missing or damaged.
@@ -412,6 +423,12 @@ impl Workspaces {
     /// a snapshot.
     async fn before(&self, request: &CommitRequest<'_>, mirror: &Path) -> Result<Before, WorkspaceError> {
         let CommitRequest { parent, base, loop_id, .. } = request;
+        let known = |commit: &Sha| self.known.trees.get(commit);
+        if let (Some(tree), Some(base_tree)) = (known(parent), known(base))
+            && loose_ref(mirror, &tree_ref(loop_id)).as_ref() == Some(*parent)
+        {
+            return Ok(Before { tree, base_tree: Some(base_tree), recorded: None });
+        }
         let asked = format!("info {parent}^{{tree}}\ninfo {base}^{{tree}}\ncontents {}\n", tree_ref(loop_id));
         let call = GitCommand::new("read a commit", mirror).args(["cat-file", "--batch-command"]);
         let answer = self.git.ok(call.input(asked.into_bytes())).await?;
@@ -428,6 +445,10 @@ impl Workspaces {
             let commit = Sha::parse(name).filter(|_| kind.starts_with("commit "))?;
             Some(Recorded { commit, content: content.to_owned() })
         });
+        self.known.trees.put((*parent).clone(), tree.clone());
+        if let Some(base_tree) = &base_tree {
+            self.known.trees.put((*base).clone(), base_tree.clone());
+        }
         Ok(Before { tree, base_tree, recorded })
     }
 
@@ -455,6 +476,7 @@ impl Workspaces {
             RefChange::Delete(format!("{folder}/{}", request.parent)),
         ];
         self.update_refs(&guard, &tree_paths.mirror, &changes).await?;
+        self.known.trees.put(commit.clone(), tree.clone());
         Ok(commit)
     }
 
@@ -470,7 +492,7 @@ struct Before {
     tree: Sha,
     /// Tree of the base; `None` if the mirror does not have it.
     base_tree: Option<Sha>,
-    /// Commit last recorded for the loop's tree.
+    /// Commit last recorded for the loop's tree; `None` if it is the first parent.
     recorded: Option<Recorded>,
 }
 

@@ -1,8 +1,9 @@
 //! Files and submodules of the trees' indexes, remembered since each tree was filled.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::layout::TreePaths;
@@ -13,6 +14,9 @@ use crate::domain::model::ids::Sha;
 const MOST_TREES: usize = 64;
 /// Maximum size of a remembered list, in bytes; some 10,000 files.
 const MOST_BYTES: usize = 1 << 20;
+
+/// Mode of a submodule.
+const SUBMODULE: &[u8] = b"160000 ";
 
 /// Files and submodules of an index, as `git ls-files -z --stage` lists them: sorted by path.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ impl Tracked {
         let mut start = 0;
         for entry in listed.split(|byte| *byte == 0) {
             if let Some(tab) = entry.iter().position(|byte| *byte == b'\t') {
-                paths.push((start + tab + 1..start + entry.len(), entry.starts_with(b"160000 ")));
+                paths.push((start + tab + 1..start + entry.len(), entry.starts_with(SUBMODULE)));
             }
             start += entry.len() + 1;
         }
@@ -40,6 +44,22 @@ impl Tracked {
     pub fn submodules(&self) -> Vec<PathBuf> {
         let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);
         submodules.map(|(place, _)| files::path_of(&self.listed[place.clone()])).collect()
+    }
+
+    /// Returns the list with these files in addition.
+    pub fn with_files(&self, files: &[PathBuf]) -> Self {
+        let new = files.iter().map(|path| path.as_os_str().as_encoded_bytes()).filter(|path| !self.is_file(path));
+        let known = self.paths.iter().map(|(place, is_submodule)| (&self.listed[place.clone()], *is_submodule));
+        let all: BTreeMap<&[u8], bool> = known.chain(new.map(|path| (path, false))).collect();
+        let entry = |(path, is_submodule): (&[u8], bool)| {
+            [if is_submodule { SUBMODULE } else { b"100644 " }, b"\t", path, b"\0"].concat()
+        };
+        Self::of(all.into_iter().flat_map(entry).collect())
+    }
+
+    /// Whether a path is a file or link.
+    pub fn is_file(&self, path: &[u8]) -> bool {
+        self.is_submodule(path) == Some(false)
     }
 
     /// Returns whether a path is a submodule; `None` if it is neither that nor a file.
@@ -55,31 +75,72 @@ impl Tracked {
     }
 }
 
-/// Commit that each tree was filled with, and what its index then tracked. Forgotten where something else than the files of
-/// an agent's commit changes the index; an agent cannot add submodules, because its commits contain files only.
+/// What the index of a tree tracked after it was filled with a commit.
+#[derive(Debug)]
+struct KnownIndex {
+    commit: Sha,
+    /// Stamp of the index at that time: only that very file is known.
+    stamp: Option<IndexStamp>,
+    tracked: Arc<Tracked>,
+}
+
+/// Inode, size, and modification time of an index, which git replaces where it changes it.
+#[derive(Debug, PartialEq, Eq)]
+struct IndexStamp([i64; 4]);
+
+impl IndexStamp {
+    fn of(index: &Path) -> Option<Self> {
+        let found = std::fs::metadata(index).ok()?;
+        Some(Self([found.ino().cast_signed(), found.size().cast_signed(), found.mtime(), found.mtime_nsec()]))
+    }
+}
+
+/// Known indexes by the folder of their tree.
 #[derive(Debug, Default)]
-pub(super) struct KnownTracked(Mutex<HashMap<PathBuf, (Sha, Arc<Tracked>)>>);
+pub(super) struct KnownTracked(Mutex<HashMap<PathBuf, KnownIndex>>);
 
 impl Workspaces {
-    /// Returns what the index of a tree tracked when it was filled with `commit`; `None` if that is not known.
+    /// Returns what the index of a tree tracks if it is as it was when the tree was at `commit`; `None` if that is not known.
     pub(super) fn known_tracked(&self, tree_paths: &TreePaths, commit: &Sha) -> Option<Arc<Tracked>> {
         let known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&tree_paths.dir).filter(|(filled, _)| filled == commit).map(|(_, tracked)| tracked.clone())
+        let stamp = IndexStamp::of(&tree_paths.index);
+        let known = known.get(&tree_paths.dir).filter(|known| known.commit == *commit)?;
+        (stamp.is_some() && known.stamp == stamp).then(|| known.tracked.clone())
     }
 
-    /// Remembers what the index of a tree tracks that was just filled with `commit`.
+    /// Remembers what the index of a tree tracks, which is at `commit`.
     pub(super) fn remember_tracked(&self, tree_paths: &TreePaths, commit: &Sha, tracked: Arc<Tracked>) {
         let mut known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_TREES {
             known.clear();
         }
         if tracked.listed.len() <= MOST_BYTES {
-            known.insert(tree_paths.dir.clone(), (commit.clone(), tracked));
+            let stamp = IndexStamp::of(&tree_paths.index);
+            known.insert(tree_paths.dir.clone(), KnownIndex { commit: commit.clone(), stamp, tracked });
         }
     }
 
     /// Forgets what the index of a tree tracks, before it is changed or moved.
     pub(super) fn forget_tracked(&self, tree_paths: &TreePaths) {
         self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&tree_paths.dir);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn added_files_are_tracked() {
+        let listed = b"100644 01 0\ta-b\0100644 01 0\ta/b\0160000 01 0\tsub\0";
+        let tracked =
+            Tracked::of(listed.to_vec()).with_files(&["a/b".into(), "a/a".into(), "a.txt".into(), "z".into()]);
+        let paths: Vec<_> =
+            tracked.paths.iter().map(|(place, _)| String::from_utf8_lossy(&tracked.listed[place.clone()])).collect();
+        assert_eq!(paths, ["a-b", "a.txt", "a/a", "a/b", "sub", "z"]);
+        assert_eq!(tracked.submodules(), [PathBuf::from("sub")]);
+        let kinds = ["a/b", "z", "sub", "a"].map(|path| tracked.is_submodule(path.as_bytes()));
+        assert_eq!(kinds, [Some(false), Some(false), Some(true), None]);
+        assert!(tracked.holds_below(b"a/") && !tracked.holds_below(b"a-/") && !tracked.holds_below(b"sub/"));
     }
 }
