@@ -49,7 +49,45 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
     assert_eq!(runs.len(), 6, "{started:#?}");
     let names = ["no change", "first change", "no change after one", "further change"];
     let lists = names.iter().zip(&runs[1..]).map(|(name, run)| format!("{name}:\n  {}\n", run.join("\n  ")));
-    insta::assert_snapshot!(lists.collect::<String>(), @"");
+    insta::assert_snapshot!(lists.collect::<String>(), @r"
+    no change:
+      git ls-files -z --modified --deleted --others --exclude-standard
+      git cat-file --batch-command
+      git write-tree
+      bwrap sh -c
+      git read-tree --reset -u --no-recurse-submodules
+    first change:
+      git ls-files -z --modified --deleted --others --exclude-standard
+      git update-index -z --add --remove --replace --stdin
+      git write-tree
+      git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
+      git commit-tree -F - -p
+      git diff-tree -r -M --numstat --patch -z --no-color --no-ext-diff --no-textconv
+      git update-ref -z --stdin
+      sh
+      git push --porcelain --no-verify --no-signed --no-follow-tags --force-with-lease --
+      bwrap sh -c
+      git read-tree --reset -u --no-recurse-submodules
+    no change after one:
+      git ls-files -z --modified --deleted --others --exclude-standard
+      git write-tree
+      git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
+      bwrap sh -c
+      git read-tree --reset -u --no-recurse-submodules
+    further change:
+      git ls-files -z --modified --deleted --others --exclude-standard
+      git update-index -z --add --remove --replace --stdin
+      git write-tree
+      git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
+      git commit-tree -F - -p
+      git diff-tree -r -M --numstat --patch -z --no-color --no-ext-diff --no-textconv
+      git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
+      git update-ref -z --stdin
+      sh
+      git push --porcelain --no-verify --no-signed --no-follow-tags --force-with-lease --
+      bwrap sh -c
+      git read-tree --reset -u --no-recurse-submodules
+    ");
 }
 
 /// Returns what the children of the service executed, in order: program and subcommand.
