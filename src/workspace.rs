@@ -10,6 +10,7 @@
 mod agent_repo;
 mod branch;
 mod diff;
+mod empty_tree;
 mod error;
 mod files;
 mod git;

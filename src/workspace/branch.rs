@@ -1,6 +1,6 @@
 //! A branch compared with its base: its complete change, and the base's files that it changed.
 
-use super::diff::empty_tree;
+use super::empty_tree::empty_tree;
 use super::git::GitCommand;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{RepoRef, Sha};

@@ -2,23 +2,39 @@
 
 use std::path::{Path, PathBuf};
 
+use super::empty_tree::empty_tree;
 use super::git::{GitCommand, LIST_BYTES};
 use super::layout::TreePaths;
-use super::{CommitInfo, WorkspaceError, Workspaces, files};
+use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 use crate::domain::model::task::{DiffStat, FileStat};
 
-/// Size above which a binary is listed in [`CommitInfo::oversized`], in bytes.
+/// Size above which a binary is listed in [`TreeChange::oversized`], in bytes.
 const LARGE_BINARY: u64 = 1 << 20;
 /// Maximum size of the list of changed files, in bytes.
 const NUMSTAT_BYTES: usize = 16 << 20;
-/// Maximum size of [`CommitInfo::diff`], in bytes.
+/// Maximum size of [`TreeChange::diff`], in bytes.
 const DIFF_BYTES: usize = 4 << 20;
 /// Maximum part of a file that is searched for conflict markers, in bytes.
 const MARKER_SEARCH_BYTES: u64 = 1 << 20;
 
 /// Changed files with their paths as git reports them.
 pub(super) type ChangedFiles = Vec<(PathBuf, FileStat)>;
+
+/// Change from one tree to another.
+#[derive(Debug, Default)]
+pub(super) struct TreeChange {
+    /// Changes per file.
+    pub stat: DiffStat,
+    /// Patch, at most 4 MiB.
+    pub diff: String,
+    /// Whether `diff` was cut.
+    pub diff_truncated: bool,
+    /// Changed binaries over 1 MiB.
+    pub oversized: Vec<String>,
+    /// Changed files with an opening and a closing conflict marker.
+    pub conflict_markers: Vec<String>,
+}
 
 /// Returns the sizes without the paths.
 pub(super) fn stat_of(files: ChangedFiles) -> DiffStat {
@@ -78,7 +94,7 @@ impl Workspaces {
         tree_paths: &TreePaths,
         from: &Sha,
         tree: &Sha,
-    ) -> Result<CommitInfo, WorkspaceError> {
+    ) -> Result<TreeChange, WorkspaceError> {
         let call = GitCommand::new("measure the change", &tree_paths.mirror).attributes_of(empty_tree(tree)).args([
             "diff-tree",
             "-r",
@@ -102,34 +118,12 @@ impl Workspaces {
             Ok((files, oversized, markers))
         })
         .await?;
-        Ok(CommitInfo {
-            changed_files: files.len(),
-            stat: stat_of(files),
-            diff,
-            diff_truncated,
-            oversized,
-            conflict_markers,
-            ..CommitInfo::unchanged(tree)
-        })
+        Ok(TreeChange { stat: stat_of(files), diff, diff_truncated, oversized, conflict_markers })
     }
 }
 
 fn too_large() -> WorkspaceError {
     WorkspaceError::TooLarge { what: "the list of changed files".to_owned(), limit: LIST_BYTES as u64 }
-}
-
-/// Ids of the empty tree, with SHA-1 and SHA-256.
-const EMPTY_TREES: [&str; 2] =
-    ["4b825dc642cb6eb9a060e54bf8d69288fbee4904", "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"];
-
-/// Returns the id of the empty tree, with the same hash algorithm as `like`.
-pub(super) fn empty_tree(like: &Sha) -> &'static str {
-    if like.as_str().len() == EMPTY_TREES[0].len() { EMPTY_TREES[0] } else { EMPTY_TREES[1] }
-}
-
-/// Whether this is the id of the empty tree.
-pub(super) fn is_empty_tree(tree: &str) -> bool {
-    EMPTY_TREES.contains(&tree)
 }
 
 /// Parses the output of `diff-tree --numstat --patch -z`: files, renamed ones with their new name, and the patch.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
 
-use super::diff::{ChangedFiles, stat_of};
+use super::diff::{ChangedFiles, TreeChange, stat_of};
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
 use super::mirror::{RefChange, loose_ref};
@@ -84,26 +84,6 @@ pub struct CommitInfo {
     pub branch: BranchDiff,
 }
 
-impl CommitInfo {
-    /// Returns the description of a tree that is as before.
-    pub(super) fn unchanged(tree: &Sha) -> Self {
-        Self {
-            commit: None,
-            tree: tree.clone(),
-            stat: DiffStat::default(),
-            branch_stat: DiffStat::default(),
-            restored: Vec::new(),
-            diff: String::new(),
-            diff_truncated: false,
-            oversized: Vec::new(),
-            conflict_markers: Vec::new(),
-            changed_files: 0,
-            set_aside: Vec::new(),
-            branch: BranchDiff::default(),
-        }
-    }
-}
-
 /// Differences between the private index and the files.
 #[derive(Debug, Default)]
 struct Changes {
@@ -143,7 +123,7 @@ impl Workspaces {
         let described = async {
             // A merge contains changes of the other side, which are not changes of this loop.
             let from = merge_parent.unwrap_or(parent);
-            if unchanged { Ok(CommitInfo::unchanged(&tree)) } else { self.describe(&tree_paths, from, &tree).await }
+            if unchanged { Ok(TreeChange::default()) } else { self.describe(&tree_paths, from, &tree).await }
         };
         let sizes = async {
             match sizes {
@@ -161,18 +141,30 @@ impl Workspaces {
         };
         // All run to their ends, so that no git process is stopped halfway.
         let (commit, described, sizes, branch) = tokio::join!(commit, described, sizes, branch);
-        let (commit, mut info, sizes, branch) = (commit?, described?, sizes?, branch?);
+        let (commit, described, sizes, branch) = (commit?, described?, sizes?, branch?);
         let only_added =
             staged.remove.is_empty() && restored.is_empty() && set_aside.is_empty() && merge_parent.is_none();
         if let (Some(commit), Some(tracked), true) = (&commit, tracked, only_added) {
             self.remember_tracked(&tree_paths, commit, Arc::new(tracked.with_files(&staged.stage)));
         }
-        info.branch = branch.unwrap_or_else(|| BranchDiff { text: info.diff.clone(), truncated: info.diff_truncated });
-        info.branch_stat = stat_of(sizes);
-        info.commit = commit;
-        info.restored = restored;
-        info.set_aside = set_aside;
-        info.oversized.extend(staged.left_out.iter().map(|path| path.to_string_lossy().into_owned()));
+        let TreeChange { stat, diff, diff_truncated, mut oversized, conflict_markers } = described;
+        oversized.extend(staged.left_out.iter().map(|path| path.to_string_lossy().into_owned()));
+        let branch = branch.unwrap_or_else(|| BranchDiff { text: diff.clone(), truncated: diff_truncated });
+        let (changed_files, branch_stat) = (stat.files.len(), stat_of(sizes));
+        let info = CommitInfo {
+            commit,
+            tree,
+            stat,
+            branch_stat,
+            restored,
+            diff,
+            diff_truncated,
+            oversized,
+            conflict_markers,
+            changed_files,
+            set_aside,
+            branch,
+        };
         self.install_agent_repository(&tree_paths, info.commit.as_ref().unwrap_or(parent)).await?;
         Ok(info)
     }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::layout::TreePaths;
-use super::{Workspaces, files};
+use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 
 /// Number of trees above which all are forgotten; their indexes are then read again.
@@ -75,7 +76,48 @@ impl Tracked {
     }
 }
 
-/// What the index of a tree tracked after it was filled with a commit.
+/// Removes everything below `dir` that is not tracked, also what `git clean` skips: `.git` entries at any depth, pipes,
+/// sockets and devices. Folders of submodules are emptied. Links are not followed.
+pub(super) fn keep_tracked(dir: &Path, tracked: &Tracked) -> Result<(), WorkspaceError> {
+    // Folders, each with its path below `dir`, which is empty or ends with a slash.
+    let mut waiting = vec![(dir.to_path_buf(), Vec::new())];
+    while let Some((here, prefix)) = waiting.pop() {
+        let entries = std::fs::read_dir(&here).map_err(WorkspaceError::io("list", &here))?;
+        for entry in entries {
+            let entry = entry.map_err(WorkspaceError::io("list", &here))?;
+            let kind = entry.file_type().map_err(WorkspaceError::io("look at", entry.path()))?;
+            let mut path = prefix.clone();
+            path.extend_from_slice(entry.file_name().as_bytes());
+            let is_submodule = tracked.is_submodule(&path);
+            let plain = kind.is_file() || kind.is_symlink();
+            if entry.file_name() == ".git" {
+                files::remove(&entry.path())?;
+            } else if kind.is_dir() {
+                path.push(b'/');
+                if is_submodule == Some(true) {
+                    empty_folder(&entry.path())?;
+                } else if tracked.holds_below(&path) {
+                    waiting.push((entry.path(), path));
+                } else {
+                    files::remove(&entry.path())?;
+                }
+            } else if !plain || is_submodule != Some(false) {
+                files::remove(&entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
+    if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()) {
+        return Ok(());
+    }
+    files::remove(dir)?;
+    std::fs::create_dir(dir).map_err(WorkspaceError::io("create", dir))
+}
+
+/// Index of a tree that is at a commit.
 #[derive(Debug)]
 struct KnownIndex {
     commit: Sha,
@@ -142,5 +184,54 @@ mod tests {
         let kinds = ["a/b", "z", "sub", "a"].map(|path| tracked.is_submodule(path.as_bytes()));
         assert_eq!(kinds, [Some(false), Some(false), Some(true), None]);
         assert!(tracked.holds_below(b"a/") && !tracked.holds_below(b"a-/") && !tracked.holds_below(b"sub/"));
+    }
+
+    #[test]
+    fn untracked_and_special_files_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, deep) = (dir.path(), dir.path().join("a/b"));
+        std::fs::create_dir_all(deep.join(".git/x")).unwrap();
+        std::fs::create_dir_all(root.join("a-b/empty")).unwrap();
+        std::fs::create_dir_all(root.join("outside/kept")).unwrap();
+        for name in ["a/b/file", "a/b/file2", "a/other", "a-b/f", "a-b/empty/f", "outside/kept/f", "top"] {
+            std::fs::write(root.join(name), "x").unwrap();
+        }
+        for folder in ["sub", "sub2", "tracked-as-a-file"] {
+            std::fs::create_dir_all(root.join(folder).join("x/y")).unwrap();
+        }
+        std::os::unix::fs::symlink("outside", root.join("link")).unwrap();
+        std::os::unix::fs::symlink("outside", root.join("a/untracked-link")).unwrap();
+        for name in ["fifo", "a/b/tracked-fifo"] {
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                root.join(name),
+                rustix::fs::FileType::Fifo,
+                rustix::fs::Mode::RWXU,
+                0,
+            )
+            .unwrap();
+        }
+        let entry = |mode: &str, path: &str| format!("{mode} 0123 0\t{path}\0");
+        let files = ["a-b/f", "a/b/file", "a/b/tracked-fifo"].map(|path| entry("100644", path)).concat();
+        let rest =
+            [("120000", "link"), ("100644", "outside/kept/f"), ("160000", "sub"), ("100644", "tracked-as-a-file")];
+        let rest = rest.map(|(mode, path)| entry(mode, path)).concat();
+        let tracked = Tracked::of(format!("{files}{rest}").into_bytes());
+        assert_eq!(tracked.submodules(), [Path::new("sub")]);
+        keep_tracked(root, &tracked).unwrap();
+        let mut left = Vec::new();
+        let mut waiting = vec![root.to_path_buf()];
+        while let Some(here) = waiting.pop() {
+            for entry in std::fs::read_dir(here).unwrap().flatten() {
+                left.push(entry.path().strip_prefix(root).unwrap().to_str().unwrap().to_owned());
+                if entry.file_type().unwrap().is_dir() {
+                    waiting.push(entry.path());
+                }
+            }
+        }
+        left.sort();
+        let expected =
+            ["a", "a-b", "a-b/f", "a/b", "a/b/file", "link", "outside", "outside/kept", "outside/kept/f", "sub"];
+        assert_eq!(left, expected);
     }
 }

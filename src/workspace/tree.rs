@@ -8,7 +8,7 @@ use failpoint::kill_point;
 use super::git::{GitCommand, GitUrl};
 use super::layout::{ScratchFolder, TreePaths, check_branch, indexes, loop_name, objects};
 use super::mirror::{RefChange, loose_ref};
-use super::tracked::Tracked;
+use super::tracked::{Tracked, keep_tracked};
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
@@ -244,7 +244,7 @@ impl Workspaces {
             None => Arc::new(self.tracked(tree_paths).await?),
         };
         let (dir, kept) = (tree_paths.dir.clone(), tracked.clone());
-        files::blocking(move || files::keep_tracked(&dir, &kept)).await?;
+        files::blocking(move || keep_tracked(&dir, &kept)).await?;
         self.remember_tracked(tree_paths, commit, tracked);
         Ok(())
     }

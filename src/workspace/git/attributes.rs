@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 use super::{Git, GitCommand};
 use crate::workspace::WorkspaceError;
-use crate::workspace::diff::is_empty_tree;
+use crate::workspace::empty_tree::is_empty_tree;
 use crate::workspace::git_version::GitVersion;
 
 /// First version with `--attr-source`.
