@@ -9,10 +9,13 @@
 
 mod agent_repo;
 mod branch;
+mod diff;
+mod empty_tree;
 mod error;
 mod files;
 mod git;
 mod git_version;
+mod known;
 mod layout;
 mod lock;
 mod merge;
@@ -22,6 +25,7 @@ mod push;
 mod reaper;
 mod snapshot;
 mod spawner;
+mod tracked;
 mod tree;
 
 #[cfg(test)]
@@ -45,8 +49,10 @@ pub use snapshot::{CommitInfo, CommitRequest, SetAside};
 pub use tree::{AgentView, CleanCheckout, PrepareTree, TreeInfo};
 
 use git::Git;
+use known::KnownObjects;
 use layout::Layout;
 use lock::Locks;
+use tracked::KnownTracked;
 
 /// Settings of mirrors and work trees.
 #[derive(Debug, Clone)]
@@ -71,6 +77,8 @@ pub struct Workspaces {
     locks: Locks,
     git: Git,
     clock: Clock,
+    tracked: KnownTracked,
+    known: KnownObjects,
 }
 
 /// Returns path and version of the installed git; fails if it is missing or older than [`NEEDED_GIT`].
@@ -87,7 +95,16 @@ impl Workspaces {
         let protected = protect::patterns(&settings.protected)?;
         let layout = Layout::open(&settings.root)?;
         let git = Git::new(layout.home())?;
-        Ok(Self { settings, protected, layout, locks: Locks::default(), git, clock })
+        Ok(Self {
+            settings,
+            protected,
+            layout,
+            locks: Locks::default(),
+            git,
+            clock,
+            tracked: KnownTracked::default(),
+            known: KnownObjects::default(),
+        })
     }
 
     /// Returns the version of the installed git; fails if it is older than [`NEEDED_GIT`].

@@ -8,7 +8,7 @@ mod tests;
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -101,6 +101,23 @@ pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Hi
     hidden
 }
 
+/// HTTP clients of the models of one backend, by address. Each is created on first use and shared by all runs, because
+/// reading the TLS root certificates takes longer than starting an agent.
+#[derive(Default)]
+pub(super) struct ModelClients(Mutex<Vec<(Url, reqwest::Client)>>);
+
+impl ModelClients {
+    fn of(&self, model: &Url) -> Result<reqwest::Client, String> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = known.iter().find(|(at, _)| at == model) {
+            return Ok(client.clone());
+        }
+        let client = client_of_model(model).build().map_err(|error| error_chain(&error.without_url()))?;
+        known.push((model.clone(), client.clone()));
+        Ok(client)
+    }
+}
+
 /// Forwards an agent's requests to its models until it is dropped.
 pub(super) struct Broker {
     /// Operator's variables with keys and addresses replaced.
@@ -113,10 +130,14 @@ impl Broker {
     ///
     /// # Errors
     /// A sentence for the operator: no free port, or no TLS root certificates.
-    pub(super) async fn open(settings: &BackendSetup, hidden: &[HiddenKey]) -> Result<Self, String> {
+    pub(super) async fn open(
+        settings: &BackendSetup,
+        hidden: &[HiddenKey],
+        clients: &ModelClients,
+    ) -> Result<Self, String> {
         let mut broker = Self { variables: settings.env.clone(), _serving: JoinSet::new() };
         for hidden in hidden {
-            let model = BrokeredModel::of(hidden, &settings.env)?;
+            let model = BrokeredModel::of(hidden, clients.of(&hidden.model)?, &settings.env);
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
             let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
             let (at, listener) =
@@ -154,14 +175,13 @@ struct BrokeredModel {
 }
 
 impl BrokeredModel {
-    fn of(hidden: &HiddenKey, variables: &[(String, SecretString)]) -> Result<Self, String> {
+    fn of(hidden: &HiddenKey, client: reqwest::Client, variables: &[(String, SecretString)]) -> Self {
         let key = |name: &String| {
             let (_, key) = variables.iter().find(|(known, _)| known == name)?;
             let token = format!("ralph-{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
             Some((name.clone(), token, key.clone()))
         };
-        let client = client_of_model(&hidden.model).build().map_err(|error| error_chain(&error.without_url()))?;
-        Ok(Self { base: hidden.model.clone(), client, keys: hidden.keys.iter().filter_map(key).collect() })
+        Self { base: hidden.model.clone(), client, keys: hidden.keys.iter().filter_map(key).collect() }
     }
 
     /// Returns the text with the token replaced by its key; `None` if it contains no token.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::provider_wait_limit::run_with_provider_wait_limit;
-use super::broker::{Broker, HiddenKey, hidden_keys};
+use super::broker::{Broker, HiddenKey, ModelClients, hidden_keys};
 use super::mcp;
 use super::placeholder::fill_in;
 use super::preset::{AgentPreset, OutputReader, ParsedOutput, PromptDelivery, RunContext, prompt_reference};
@@ -47,6 +47,7 @@ pub(super) struct CommandBackend {
     secrets: Masker,
     /// Keys that are hidden from the agent.
     hidden_keys: Vec<HiddenKey>,
+    model_clients: ModelClients,
 }
 
 impl CommandBackend {
@@ -72,7 +73,8 @@ impl CommandBackend {
         let program =
             executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(|e| e.to_string())?;
         let (secrets, hidden_keys) = (run_environment::secrets(&settings), hidden_keys(&settings, preset.keys));
-        Ok(Self { name: name.to_owned(), preset, settings, program, secrets, hidden_keys })
+        let model_clients = ModelClients::default();
+        Ok(Self { name: name.to_owned(), preset, settings, program, secrets, hidden_keys, model_clients })
     }
 
     /// Returns the run as the preset sees it.
@@ -194,7 +196,7 @@ impl Backend for CommandBackend {
             Ok(servers) => servers.unwrap_or_default(),
             Err(reason) => return not_started(AgentStatus::Unavailable { reason }),
         };
-        let broker = match Broker::open(&self.settings, &self.hidden_keys).await {
+        let broker = match Broker::open(&self.settings, &self.hidden_keys, &self.model_clients).await {
             Ok(broker) => broker,
             Err(reason) => return not_started(AgentStatus::Failed { reason }),
         };

@@ -293,10 +293,14 @@ impl KillGuard {
         }
     }
 
-    fn kill_now(&self) {
+    fn kill_group(&self) {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, Signal::KILL);
         }
+    }
+
+    fn kill_now(&self) {
+        self.kill_group();
         if let Some(cookie) = &self.cookie {
             for survivor in survivors(cookie.as_str()) {
                 survivor.signal(Signal::KILL);
@@ -306,7 +310,7 @@ impl KillGuard {
 
     /// Kills the remaining processes and waits until they have ended.
     async fn kill_rest(&self) {
-        self.kill_now();
+        self.kill_group();
         if let Some(cookie) = &self.cookie {
             end_survivors(cookie.as_str(), Duration::ZERO).await;
         }

@@ -213,6 +213,7 @@ impl SandboxView {
         }
         // Shallow paths first, so that deeper ones are mounted on top; at the same path, writable takes precedence.
         binds.sort_by_key(|(path, writable)| (path.components().count(), *path, *writable));
+        binds.dedup();
         for (path, writable) in binds {
             arguments.bind(path, writable)?;
         }

@@ -7,8 +7,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Environment variable that contains the mark.
 pub const COOKIE_VARIABLE: &str = "RALPH_COOKIE";
-/// Interval between two searches for remaining processes.
-const SEARCH_INTERVAL: Duration = Duration::from_millis(20);
+/// Intervals at which known processes are looked at between two searches for all, in milliseconds. Those of a sandbox usually
+/// end within the first one.
+const LOOKS_MS: [u64; 5] = [1, 2, 4, 8, 8];
 /// Maximum wait for killed processes to disappear.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 
@@ -50,6 +51,11 @@ impl Survivor {
             let _ = pidfd_send_signal(handle, signal);
         }
     }
+
+    /// Whether this process still has memory, which it gives up early at its end, with the mark.
+    fn is_running(&self) -> bool {
+        start_time(self.pid) == Some(self.started) && environment(self.pid).is_some_and(|found| !found.is_empty())
+    }
 }
 
 /// Whether a process with this PID is running; a zombie is not. The PID may have been reused.
@@ -70,10 +76,13 @@ pub fn survivors(cookie: &str) -> Vec<Survivor> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
         .filter(|pid| *pid != own_pid)
         .filter_map(|pid| {
-            // The start time is read first, so that a later reuse of the PID is noticed when a signal is sent.
+            // Most processes are others, so the start time is read only of those with the mark.
+            carries(&environment(pid)?, cookie).then_some(pid)
+        })
+        .filter_map(|pid| {
+            // The start time is read before the mark, so that a later reuse of the PID is noticed when a signal is sent.
             let started = start_time(pid)?;
-            let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).ok()?;
-            carries(&environment, cookie).then_some(Survivor { pid, started })
+            carries(&environment(pid)?, cookie).then_some(Survivor { pid, started })
         })
         .collect()
 }
@@ -91,24 +100,37 @@ pub async fn end_survivors(cookie: &str, grace: Duration) -> usize {
             survivor.signal(Signal::CONT);
         }
         let _ = tokio::time::timeout(grace, async {
-            while !survivors(cookie).is_empty() {
-                tokio::time::sleep(SEARCH_INTERVAL).await;
+            while !remaining.is_empty() {
+                remaining = searched_after_end(&remaining, cookie).await;
             }
         })
         .await;
-        remaining = survivors(cookie);
     }
     let _ = tokio::time::timeout(KILL_WAIT, async {
         while !remaining.is_empty() {
             for survivor in &remaining {
                 survivor.signal(Signal::KILL);
             }
-            tokio::time::sleep(SEARCH_INTERVAL).await;
-            remaining = survivors(cookie);
+            remaining = searched_after_end(&remaining, cookie).await;
         }
     })
     .await;
-    survivors(cookie).len()
+    if remaining.is_empty() { 0 } else { survivors(cookie).len() }
+}
+
+/// Waits until these processes have ended, for a short time at most, and searches again: they may have started others.
+async fn searched_after_end(known: &[Survivor], cookie: &str) -> Vec<Survivor> {
+    for wait in LOOKS_MS {
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        if !known.iter().any(Survivor::is_running) {
+            break;
+        }
+    }
+    survivors(cookie)
+}
+
+fn environment(pid: Pid) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).ok()
 }
 
 fn carries(environment: &[u8], cookie: &str) -> bool {

@@ -1,7 +1,7 @@
 //! A branch compared with its base: its complete change, and the base's files that it changed.
 
+use super::empty_tree::empty_tree;
 use super::git::GitCommand;
-use super::snapshot::empty_tree;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{RepoRef, Sha};
 
@@ -29,7 +29,12 @@ pub struct ChangedBaseFile {
 impl Workspaces {
     /// Returns the change from `base` to a commit or tree.
     pub async fn branch_diff(&self, repo: &RepoRef, base: &Sha, to: &Sha) -> Result<BranchDiff, WorkspaceError> {
-        self.patch(repo, (base, to), &[], BRANCH_BYTES).await
+        if let Some(known) = self.known.patch(base, to) {
+            return Ok(known);
+        }
+        let patch = self.patch(repo, (base, to), &[], BRANCH_BYTES).await?;
+        self.known.remember_patch(base, to, &patch);
+        Ok(patch)
     }
 
     /// Returns the change of some files from `base` to a commit, cut after `bytes` bytes.

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, utimensat};
@@ -105,27 +105,6 @@ fn open_up(dir: &Path, depth: usize) {
     }
 }
 
-/// Removes what `git clean` skips: `.git` entries at any depth, pipes, sockets, devices. Returns their number.
-pub(super) fn scrub(dir: &Path) -> Result<usize, WorkspaceError> {
-    let mut removed = 0;
-    let mut waiting = vec![dir.to_path_buf()];
-    while let Some(here) = waiting.pop() {
-        let entries = std::fs::read_dir(&here).map_err(WorkspaceError::io("list", &here))?;
-        for entry in entries {
-            let entry = entry.map_err(WorkspaceError::io("list", &here))?;
-            let kind = entry.file_type().map_err(WorkspaceError::io("look at", entry.path()))?;
-            let special = kind.is_fifo() || kind.is_socket() || kind.is_block_device() || kind.is_char_device();
-            if special || entry.file_name() == ".git" {
-                remove(&entry.path())?;
-                removed += 1;
-            } else if kind.is_dir() {
-                waiting.push(entry.path());
-            }
-        }
-    }
-    Ok(removed)
-}
-
 /// Runs blocking file operations on a separate thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
@@ -168,14 +147,9 @@ mod tests {
     }
 
     #[test]
-    fn protected_folders_and_special_files_are_removed() {
+    fn folders_without_permissions_are_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let deep = dir.path().join("a/b");
-        std::fs::create_dir_all(deep.join(".git/x")).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("fifo"), rustix::fs::FileType::Fifo, Mode::RWXU, 0)
-            .unwrap();
-        assert_eq!(scrub(dir.path()).unwrap(), 2);
-        assert!(!deep.join(".git").exists());
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::fs::set_permissions(dir.path().join("a"), std::fs::Permissions::from_mode(0o500)).unwrap();
         remove(&dir.path().join("a")).unwrap();
         assert!(!dir.path().join("a").exists());

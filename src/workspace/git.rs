@@ -26,7 +26,7 @@ const LOCAL_LIMIT: Duration = Duration::from_secs(300);
 /// Time limit of commands that use a remote; the first clone of a large repository takes minutes.
 const REMOTE_LIMIT: Duration = Duration::from_secs(1800);
 /// Maximum output of a command by default, in bytes.
-const LIST_BYTES: usize = 64 << 20;
+pub(super) const LIST_BYTES: usize = 64 << 20;
 /// Maximum length of git's error message in an error, in characters.
 const DETAIL_CHARACTERS: usize = 600;
 /// Number of times that a command can read the credential; it may start further git processes that connect.

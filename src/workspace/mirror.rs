@@ -252,6 +252,12 @@ impl Workspaces {
     }
 }
 
+/// Returns the value of a ref that has a file of its own; `None` if it has none, or one that is not understood. Git may keep
+/// the ref elsewhere then.
+pub(super) fn loose_ref(mirror: &Path, name: &str) -> Option<Sha> {
+    Sha::parse(std::fs::read_to_string(mirror.join(name)).ok()?.strip_suffix('\n')?)
+}
+
 /// Change in a ref transaction.
 pub(super) enum RefChange {
     Set(String, Sha),

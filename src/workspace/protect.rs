@@ -7,6 +7,7 @@ use globset::GlobSet;
 
 use super::git::GitCommand;
 use super::layout::TreePaths;
+use super::tracked::Tracked;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 use crate::domain::model::path_patterns::path_globs;
@@ -27,32 +28,25 @@ fn literal_prefix(pattern: &str) -> PathBuf {
 }
 
 impl Workspaces {
-    /// Restores protected paths of the index and the tree from `base`. Returns those that differed, sorted.
+    /// Restores those of the `differing` paths that are protected, in the index and the tree, from `base`; also removes
+    /// protected files that are not in the index; `tracked` is what the parent tracks, if known. Returns those that differed,
+    /// sorted.
     pub(super) async fn restore_protected(
         &self,
         tree_paths: &TreePaths,
-        found: &Sha,
+        differing: impl Iterator<Item = &Path>,
         base: &Sha,
         extra: &[String],
+        tracked: Option<&Tracked>,
     ) -> Result<Vec<String>, WorkspaceError> {
         let more = patterns(extra)?;
         let is_protected = |path: &Path| self.protected.is_match(path) || more.is_match(path);
-        let compare = GitCommand::new("compare with the base", &tree_paths.mirror).args([
-            "diff-tree",
-            "-r",
-            "-z",
-            "--no-renames",
-            "--name-only",
-            found.as_str(),
-            base.as_str(),
-        ]);
-        let differing = self.git.ok(compare).await?.stdout;
-        let changed: Vec<&[u8]> =
-            files::zero_separated(&differing).filter(|path| is_protected(&files::path_of(path))).collect();
+        let changed = differing.filter(|path| is_protected(path));
+        let changed: Vec<&[u8]> = changed.map(|path| path.as_os_str().as_encoded_bytes()).collect();
         if !changed.is_empty() {
             self.restore(tree_paths, base, &changed).await?;
         }
-        self.remove_untracked_protected(tree_paths, extra, is_protected).await?;
+        self.remove_untracked_protected(tree_paths, extra, is_protected, tracked).await?;
         let names: BTreeSet<String> = changed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         Ok(names.into_iter().collect())
     }
@@ -91,6 +85,7 @@ impl Workspaces {
         index_info.extend(back);
         let update =
             GitCommand::new("put protected paths back", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+        self.forget_tracked(tree_paths);
         self.git.ok(update.args(["update-index", "-z", "--index-info"]).input(index_info)).await?;
         for path in &wanted {
             remove_beneath(&tree_paths.dir, &files::path_of(path))?;
@@ -107,6 +102,7 @@ impl Workspaces {
         tree_paths: &TreePaths,
         extra: &[String],
         is_protected: impl Fn(&Path) -> bool,
+        parent: Option<&Tracked>,
     ) -> Result<(), WorkspaceError> {
         let prefixes: BTreeSet<PathBuf> =
             self.settings.protected.iter().chain(extra).map(|pattern| literal_prefix(pattern)).collect();
@@ -117,6 +113,8 @@ impl Workspaces {
             }
         }
         present.retain(|path| is_protected(path));
+        // A file that the parent tracks and that is here was not removed from the index.
+        present.retain(|path| parent.is_none_or(|parent| !parent.is_file(path.as_os_str().as_encoded_bytes())));
         if present.is_empty() {
             return Ok(());
         }

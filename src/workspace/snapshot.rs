@@ -5,30 +5,24 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
 
+use super::diff::{ChangedFiles, TreeChange, stat_of};
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
-use super::mirror::RefChange;
+use super::mirror::{RefChange, loose_ref};
 use super::tree::{remove_index_lock, tree_ref};
-use super::{WorkspaceError, Workspaces, files};
+use super::{BranchDiff, WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
-use crate::domain::model::task::{DiffStat, FileStat};
+use crate::domain::model::task::DiffStat;
 
 /// Maximum size of a committed file, in bytes; forges reject larger ones.
 const LARGEST_FILE: u64 = 100 << 20;
-/// Size above which a binary is listed in [`CommitInfo::oversized`], in bytes.
-const LARGE_BINARY: u64 = 1 << 20;
 /// Maximum number of changed files in a commit.
 const MOST_CHANGES: usize = 50_000;
-/// Maximum size of the list of changed files, in bytes.
-const NUMSTAT_BYTES: usize = 16 << 20;
-/// Maximum size of [`CommitInfo::diff`], in bytes.
-const DIFF_BYTES: usize = 4 << 20;
-/// Maximum part of a file that is searched for conflict markers, in bytes.
-const MARKER_SEARCH_BYTES: u64 = 1 << 20;
 /// Maximum depth of nested repositories.
 const MOST_NESTING: usize = 32;
 
@@ -86,6 +80,8 @@ pub struct CommitInfo {
     pub changed_files: usize,
     /// New files that were left out and removed from the tree, sorted.
     pub set_aside: Vec<String>,
+    /// Complete change since the base.
+    pub branch: BranchDiff,
 }
 
 /// Differences between the private index and the files.
@@ -93,6 +89,7 @@ pub struct CommitInfo {
 struct Changes {
     stage: Vec<PathBuf>,
     remove: Vec<PathBuf>,
+    /// Files that are too large or unreadable.
     left_out: Vec<PathBuf>,
 }
 
@@ -103,24 +100,91 @@ impl Workspaces {
         let CommitRequest { loop_id, repo, parent, merge_parent, base, protected_base, extra_protected, .. } = request;
         let tree_paths = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&tree_paths.dir).await;
-        let left_out = self.stage(&tree_paths, parent).await?;
+        let tracked = self.known_tracked(&tree_paths, parent);
+        let (staged, before) = tokio::join!(self.stage(&tree_paths, parent), self.before(&request, &tree_paths.mirror));
+        let (staged, before) = (staged?, before?);
         let set_aside = self.set_aside(&request, &tree_paths).await?;
         let found = self.write_tree(&tree_paths).await?;
-        let restored = self.restore_protected(&tree_paths, &found, protected_base, extra_protected).await?;
+        let (sizes, differing) = self.compare(&tree_paths, &before, &found, (base, protected_base)).await?;
+        let paths =
+            sizes.iter().flatten().map(|(path, _)| path.as_path()).chain(differing.iter().map(PathBuf::as_path));
+        let restored =
+            self.restore_protected(&tree_paths, paths, protected_base, extra_protected, tracked.as_deref()).await?;
         let tree = if restored.is_empty() { found } else { self.write_tree(&tree_paths).await? };
 
-        let (before, recorded) = self.before(&request, &tree_paths.mirror).await?;
-        let unchanged = tree == before && merge_parent.is_none();
-        let commit = if unchanged { None } else { Some(self.record(&request, &tree_paths, &tree, recorded).await?) };
-        // A merge contains changes of the other side, which are not changes of this loop.
-        let mut info = self.describe(&tree_paths, merge_parent.unwrap_or(parent), &tree).await?;
-        info.branch_stat = self.sizes(&tree_paths, base, &tree).await?;
-        info.commit = commit;
-        info.restored = restored;
-        info.set_aside = set_aside;
-        info.oversized.extend(left_out.iter().map(|path| path.to_string_lossy().into_owned()));
+        let unchanged = tree == before.tree && merge_parent.is_none();
+        let commit = async {
+            if unchanged {
+                Ok(None)
+            } else {
+                self.record(&request, &tree_paths, &tree, before.recorded).await.map(Some)
+            }
+        };
+        let described = async {
+            // A merge contains changes of the other side, which are not changes of this loop.
+            let from = merge_parent.unwrap_or(parent);
+            if unchanged { Ok(TreeChange::default()) } else { self.describe(&tree_paths, from, &tree).await }
+        };
+        let sizes = async {
+            match sizes {
+                Some(known) if restored.is_empty() => Ok(known),
+                _ => self.sizes(&tree_paths, base, &tree).await,
+            }
+        };
+        let branch = async {
+            match &before.base_tree {
+                Some(base_tree) if *base_tree == tree => Ok(Some(BranchDiff::default())),
+                // The change itself is the branch's.
+                _ if merge_parent.is_none() && parent == base => Ok(None),
+                _ => self.branch_diff(repo, base, &tree).await.map(Some),
+            }
+        };
+        // All run to their ends, so that no git process is stopped halfway.
+        let (commit, described, sizes, branch) = tokio::join!(commit, described, sizes, branch);
+        let (commit, described, sizes, branch) = (commit?, described?, sizes?, branch?);
+        let only_added =
+            staged.remove.is_empty() && restored.is_empty() && set_aside.is_empty() && merge_parent.is_none();
+        if let (Some(commit), Some(tracked), true) = (&commit, tracked, only_added) {
+            self.remember_tracked(&tree_paths, commit, Arc::new(tracked.with_files(&staged.stage)));
+        }
+        let TreeChange { stat, diff, diff_truncated, mut oversized, conflict_markers } = described;
+        oversized.extend(staged.left_out.iter().map(|path| path.to_string_lossy().into_owned()));
+        let branch = branch.unwrap_or_else(|| BranchDiff { text: diff.clone(), truncated: diff_truncated });
+        let (changed_files, branch_stat) = (stat.files.len(), stat_of(sizes));
+        let info = CommitInfo {
+            commit,
+            tree,
+            stat,
+            branch_stat,
+            restored,
+            diff,
+            diff_truncated,
+            oversized,
+            conflict_markers,
+            changed_files,
+            set_aside,
+            branch,
+        };
         self.install_agent_repository(&tree_paths, info.commit.as_ref().unwrap_or(parent)).await?;
         Ok(info)
+    }
+
+    /// Compares the tree as found with the bases: returns the sizes of the whole change if both bases are the same commit,
+    /// else the paths that differ from the base of protected paths.
+    async fn compare(
+        &self,
+        tree_paths: &TreePaths,
+        before: &Before,
+        found: &Sha,
+        (base, protected_base): (&Sha, &Sha),
+    ) -> Result<(Option<ChangedFiles>, Vec<PathBuf>), WorkspaceError> {
+        if base != protected_base {
+            return Ok((None, self.differing(tree_paths, found, protected_base).await?));
+        }
+        if before.base_tree.as_ref() == Some(found) {
+            return Ok((Some(Vec::new()), Vec::new()));
+        }
+        Ok((Some(self.sizes(tree_paths, base, found).await?), Vec::new()))
     }
 
     /// Saves uncommitted files of the tree as a commit at `refs/ralph/keep/<loop>/<n>`; returns `None` if there
@@ -181,6 +245,7 @@ impl Workspaces {
                 files::remove(&tree_paths.dir.join(path))?;
             }
         }
+        self.forget_tracked(tree_paths);
         let call = GitCommand::new("take out new files", mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git
             .ok(call.args(["update-index", "-z", "--force-remove", "--stdin"]).input(zero_terminated(&new)))
@@ -220,14 +285,27 @@ impl Workspaces {
         Ok(name)
     }
 
-    /// Updates the private index from the files; returns the files that are too large.
-    async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
+    /// Updates the private index from the files; returns what differed.
+    async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Changes, WorkspaceError> {
         if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir.clone()));
         }
         remove_index_lock(&tree_paths.index)?;
-        let links = self.links_of_readable_index(tree_paths, parent).await?;
-        let listed = self.differing_paths(tree_paths, &links).await?;
+        let known = match self.known_tracked(tree_paths, parent) {
+            Some(tracked) => {
+                let links = tracked.submodules();
+                self.differing_paths(tree_paths, &links).await.ok().map(|listed| (listed, links))
+            }
+            None => None,
+        };
+        let (listed, links) = match known {
+            Some(known) => known,
+            // Not known, or the index is damaged.
+            None => {
+                let links = self.links_of_readable_index(tree_paths, parent).await?;
+                (self.differing_paths(tree_paths, &links).await?, links)
+            }
+        };
         let dir = tree_paths.dir.clone();
         let changes = files::blocking(move || Ok(classify(&dir, &listed, &links))).await?;
         let zeros = "0".repeat(parent.as_str().len());
@@ -242,12 +320,14 @@ impl Workspaces {
             [(removals, &["--index-info"][..]), (additions, &["--add", "--remove", "--replace", "--stdin"][..])]
         {
             if !input.is_empty() {
+                // A repeated attempt finds them in the index already.
+                self.forget_tracked(tree_paths);
                 let call = GitCommand::new("take in the files", &tree_paths.mirror)
                     .on_tree(&tree_paths.dir, &tree_paths.index);
                 self.git.ok(call.args(["update-index", "-z"]).args(flags).input(input)).await?;
             }
         }
-        Ok(changes.left_out)
+        Ok(changes)
     }
 
     /// Returns the submodules of the private index, which is rebuilt from `parent` if missing or damaged.
@@ -261,6 +341,7 @@ impl Workspaces {
         {
             return Ok(links);
         }
+        self.forget_tracked(tree_paths);
         files::remove(&tree_paths.index)?;
         let read = GitCommand::new("rebuild an index", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(read.args(["read-tree", parent.as_str()])).await?;
@@ -330,28 +411,37 @@ impl Workspaces {
         self.object("write a commit", call).await
     }
 
-    /// Returns the tree of the first parent, and the commit last recorded for the loop's tree. A single command for both,
-    /// because starting git dominates the time of a snapshot.
-    async fn before(
-        &self,
-        request: &CommitRequest<'_>,
-        mirror: &Path,
-    ) -> Result<(Sha, Option<Recorded>), WorkspaceError> {
-        let asked = format!("info {}^{{tree}}\ncontents {}\n", request.parent, tree_ref(request.loop_id));
+    /// Returns what the mirror holds before the commit. A single command for all, because starting git dominates the time of
+    /// a snapshot.
+    async fn before(&self, request: &CommitRequest<'_>, mirror: &Path) -> Result<Before, WorkspaceError> {
+        let CommitRequest { parent, base, loop_id, .. } = request;
+        let known = |commit: &Sha| self.known.trees.get(commit);
+        if let (Some(tree), Some(base_tree)) = (known(parent), known(base))
+            && loose_ref(mirror, &tree_ref(loop_id)).as_ref() == Some(*parent)
+        {
+            return Ok(Before { tree, base_tree: Some(base_tree), recorded: None });
+        }
+        let asked = format!("info {parent}^{{tree}}\ninfo {base}^{{tree}}\ncontents {}\n", tree_ref(loop_id));
         let call = GitCommand::new("read a commit", mirror).args(["cat-file", "--batch-command"]);
         let answer = self.git.ok(call.input(asked.into_bytes())).await?;
         let text = String::from_utf8_lossy(&answer.stdout);
-        let (first, rest) = text.split_once('\n').unwrap_or_default();
-        let tree = first.split_once(' ').filter(|(_, kind)| kind.starts_with("tree ")).map(|(name, _)| name);
-        let tree = tree
-            .and_then(Sha::parse)
-            .ok_or_else(|| WorkspaceError::CommitMissing { commit: request.parent.clone() })?;
-        let recorded = rest.split_once('\n').and_then(|(head, content)| {
+        let mut parts = text.splitn(3, '\n');
+        let mut tree = || {
+            let (name, kind) = parts.next()?.split_once(' ')?;
+            Sha::parse(name).filter(|_| kind.starts_with("tree "))
+        };
+        let (tree, base_tree) = (tree(), tree());
+        let tree = tree.ok_or_else(|| WorkspaceError::CommitMissing { commit: (*parent).clone() })?;
+        let recorded = parts.next().and_then(|rest| rest.split_once('\n')).and_then(|(head, content)| {
             let (name, kind) = head.split_once(' ')?;
             let commit = Sha::parse(name).filter(|_| kind.starts_with("commit "))?;
             Some(Recorded { commit, content: content.to_owned() })
         });
-        Ok((tree, recorded))
+        self.known.trees.put((*parent).clone(), tree.clone());
+        if let Some(base_tree) = &base_tree {
+            self.known.trees.put((*base).clone(), base_tree.clone());
+        }
+        Ok(Before { tree, base_tree, recorded })
     }
 
     /// Creates the commit, or reuses that of an earlier call, and makes it reachable.
@@ -378,6 +468,7 @@ impl Workspaces {
             RefChange::Delete(format!("{folder}/{}", request.parent)),
         ];
         self.update_refs(&guard, &tree_paths.mirror, &changes).await?;
+        self.known.trees.put(commit.clone(), tree.clone());
         Ok(commit)
     }
 
@@ -385,64 +476,16 @@ impl Workspaces {
     pub async fn diff(&self, repo: &RepoRef, from: &Sha, to: &Sha, bytes: usize) -> Result<String, WorkspaceError> {
         Ok(self.patch(repo, (from, to), &[], bytes).await?.text)
     }
+}
 
-    /// Returns the changes per file between two commits or trees.
-    async fn sizes(&self, tree_paths: &TreePaths, from: &Sha, to: &Sha) -> Result<DiffStat, WorkspaceError> {
-        let call = GitCommand::new("measure all changes", &tree_paths.mirror).attributes_of(empty_tree(to)).args([
-            "diff-tree",
-            "-r",
-            "--no-renames",
-            "--numstat",
-            "-z",
-            "--no-ext-diff",
-            "--no-textconv",
-            from.as_str(),
-            to.as_str(),
-        ]);
-        let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES)).await?;
-        let (files, _) = numstat(&output.stdout);
-        Ok(DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() })
-    }
-
-    /// Returns the change from `from` to `tree`.
-    async fn describe(&self, tree_paths: &TreePaths, from: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
-        let call = GitCommand::new("measure the change", &tree_paths.mirror).attributes_of(empty_tree(tree)).args([
-            "diff-tree",
-            "-r",
-            "-M",
-            "--numstat",
-            "--patch",
-            "-z",
-            "--no-color",
-            "--no-ext-diff",
-            "--no-textconv",
-            from.as_str(),
-            tree.as_str(),
-        ]);
-        let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES + DIFF_BYTES)).await?;
-        let (files, patch) = numstat(&output.stdout);
-        let diff_truncated = output.truncated || patch.len() > DIFF_BYTES;
-        let diff = String::from_utf8_lossy(&patch[..patch.len().min(DIFF_BYTES)]).into_owned();
-        let dir = tree_paths.dir.clone();
-        let (files, oversized, conflict_markers) = files::blocking(move || {
-            let (oversized, markers) = look_at(&dir, &files);
-            Ok((files, oversized, markers))
-        })
-        .await?;
-        Ok(CommitInfo {
-            commit: None,
-            tree: tree.clone(),
-            changed_files: files.len(),
-            stat: DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() },
-            branch_stat: DiffStat::default(),
-            restored: Vec::new(),
-            diff,
-            diff_truncated,
-            oversized,
-            conflict_markers,
-            set_aside: Vec::new(),
-        })
-    }
+/// State of the mirror before a commit.
+struct Before {
+    /// Tree of the first parent.
+    tree: Sha,
+    /// Tree of the base; `None` if the mirror does not have it.
+    base_tree: Option<Sha>,
+    /// Commit last recorded for the loop's tree; `None` if it is the first parent.
+    recorded: Option<Recorded>,
 }
 
 /// Commit last recorded for a loop's tree, with its content.
@@ -471,14 +514,6 @@ fn set_aside_ref(loop_id: &LoopId, iteration: u32) -> String {
 /// Joins paths for the standard input of git.
 fn zero_terminated(paths: &[PathBuf]) -> Vec<u8> {
     paths.iter().flat_map(|path| path.as_os_str().as_encoded_bytes().iter().copied().chain([0])).collect()
-}
-
-/// Returns the id of the empty tree, with the same hash algorithm as `like`.
-pub(super) fn empty_tree(like: &Sha) -> &'static str {
-    match like.as_str().len() {
-        40 => "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
-        _ => "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
-    }
 }
 
 /// Removes `<folder>/.git` unless a parent is a link; returns whether it existed.
@@ -523,81 +558,4 @@ fn has_old_times(found: &std::fs::Metadata) -> bool {
 /// Sets the modification time of a file or link to now; ignores errors, such as for files of other users.
 fn renew_times(path: &Path) {
     files::set_times(path, Timespec { tv_sec: 0, tv_nsec: UTIME_NOW });
-}
-
-/// Parses the output of `diff-tree --numstat --patch -z`: files, renamed ones with their new name, and the patch.
-fn numstat(mut rest: &[u8]) -> (Vec<(PathBuf, FileStat)>, &[u8]) {
-    let mut next = || {
-        let end = rest.iter().position(|byte| *byte == 0)?;
-        let (part, after) = rest.split_at(end);
-        rest = &after[1..];
-        Some(part)
-    };
-    let mut found = Vec::new();
-    while let Some(entry) = next().filter(|entry| !entry.is_empty()) {
-        let mut fields = entry.splitn(3, |byte| *byte == b'\t');
-        let (Some(added), Some(removed), Some(mut path)) = (fields.next(), fields.next(), fields.next()) else {
-            continue;
-        };
-        if path.is_empty() {
-            let (_, Some(new)) = (next(), next()) else { break };
-            path = new;
-        }
-        let count = |field: &[u8]| String::from_utf8_lossy(field).parse().unwrap_or(0);
-        let stat = FileStat {
-            path: String::from_utf8_lossy(path).into_owned(),
-            added: count(added),
-            removed: count(removed),
-            binary: added == b"-",
-        };
-        found.push((files::path_of(path), stat));
-    }
-    (found, rest)
-}
-
-/// Returns large binaries and files with conflict markers among the changed files.
-fn look_at(root: &Path, changed: &[(PathBuf, FileStat)]) -> (Vec<String>, Vec<String>) {
-    let (mut oversized, mut markers) = (Vec::new(), Vec::new());
-    for (path, stat) in changed {
-        if stat.binary {
-            let size = std::fs::symlink_metadata(root.join(path)).map_or(0, |found| found.len());
-            if size > LARGE_BINARY {
-                oversized.push(stat.path.clone());
-            }
-        } else if stat.added > 0
-            && files::read_beneath(root, path, MARKER_SEARCH_BYTES)
-                .is_some_and(|content| has_conflict_markers(&content))
-        {
-            markers.push(stat.path.clone());
-        }
-    }
-    (oversized, markers)
-}
-
-fn has_conflict_markers(content: &[u8]) -> bool {
-    let any = |marker: &[u8]| content.split(|byte| *byte == b'\n').any(|line| line.starts_with(marker));
-    any(b"<<<<<<< ") && any(b">>>>>>> ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numstat_is_parsed_with_renames_and_binaries() {
-        let (read, patch) =
-            numstat(b"3\t1\tsrc/a b.rs\0-\t-\timg.png\x001\t2\t\0old\0new\tname\0\0diff --git a/x b/x\n\0");
-        let short: Vec<_> = read.iter().map(|(_, s)| (s.path.as_str(), s.added, s.removed, s.binary)).collect();
-        assert_eq!(short, [("src/a b.rs", 3, 1, false), ("img.png", 0, 0, true), ("new\tname", 1, 2, false)]);
-        assert_eq!(patch, b"diff --git a/x b/x\n\0");
-        assert_eq!(numstat(b""), (vec![], &b""[..]));
-    }
-
-    #[test]
-    fn conflict_needs_opening_and_closing_marker() {
-        assert!(has_conflict_markers(b"a\n<<<<<<< x\nb\n=======\nc\n>>>>>>> y\n"));
-        assert!(!has_conflict_markers(b"Title\n=======\n"));
-        assert!(!has_conflict_markers(b"<<<<<<< only\n"));
-        assert!(!has_conflict_markers(b"  <<<<<<< x\n  >>>>>>> y\n"));
-    }
 }

@@ -1,14 +1,19 @@
 //! Work trees of loops, from creation to return to the pool, and clean checkouts for verification.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use failpoint::kill_point;
 
 use super::git::{GitCommand, GitUrl};
 use super::layout::{ScratchFolder, TreePaths, check_branch, indexes, loop_name, objects};
-use super::mirror::RefChange;
+use super::mirror::{RefChange, loose_ref};
+use super::tracked::{Tracked, keep_tracked};
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
+
+/// Maximum size of the list of a tree's files, in bytes; a million files need some 100 MiB.
+const TRACKED_BYTES: usize = 512 << 20;
 
 /// Parameters of a loop's tree.
 #[derive(Debug, Clone, Copy)]
@@ -201,8 +206,13 @@ impl Workspaces {
     async fn put_at(&self, loop_id: &LoopId, tree_paths: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
         self.fill(tree_paths, commit).await?;
         self.install_agent_repository(tree_paths, commit).await?;
+        let name = tree_ref(loop_id);
+        // Most resets go to the commit that was recorded before.
+        if loose_ref(&tree_paths.mirror, &name).as_ref() == Some(commit) {
+            return Ok(());
+        }
         let guard = self.locks.repository(&tree_paths.mirror).await?;
-        self.update_refs(&guard, &tree_paths.mirror, &[RefChange::Set(tree_ref(loop_id), commit.clone())]).await
+        self.update_refs(&guard, &tree_paths.mirror, &[RefChange::Set(name, commit.clone())]).await
     }
 
     /// Sets the files to those of `commit`; replaces a tree for which this fails.
@@ -224,39 +234,36 @@ impl Workspaces {
         self.make_real_folder(tree_paths)?;
         self.layout.discard(&tree_paths.dir.join(".git"))?;
         remove_index_lock(&tree_paths.index)?;
+        let known = self.known_tracked(tree_paths, commit);
+        self.forget_tracked(tree_paths);
         let reset =
             GitCommand::new("fill the work tree", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
-        self.clean(tree_paths).await?;
-        let dir = tree_paths.dir.clone();
-        let links = self.gitlinks(tree_paths).await?;
-        let scrubbed = files::blocking(move || {
-            let mut found = files::scrub(&dir)?;
-            for link in links {
-                found += empty_folder(&dir, &link)?;
-            }
-            Ok(found)
-        });
-        if scrubbed.await? > 0 {
-            self.clean(tree_paths).await?;
-        }
+        let tracked = match known {
+            Some(tracked) => tracked,
+            None => Arc::new(self.tracked(tree_paths).await?),
+        };
+        let (dir, kept) = (tree_paths.dir.clone(), tracked.clone());
+        files::blocking(move || keep_tracked(&dir, &kept)).await?;
+        self.remember_tracked(tree_paths, commit, tracked);
         Ok(())
     }
 
-    async fn clean(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
+    /// Returns the files and submodules in the index.
+    async fn tracked(&self, tree_paths: &TreePaths) -> Result<Tracked, WorkspaceError> {
         let call =
-            GitCommand::new("clean the work tree", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
-        self.git.ok(call.args(["clean", "-ffdxq"])).await.map(drop)
+            GitCommand::new("list tracked files", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+        let listed = self.git.ok(call.args(["ls-files", "-z", "--stage"]).output_bytes(TRACKED_BYTES)).await?;
+        if listed.truncated {
+            let what = "the list of files of a commit".to_owned();
+            return Err(WorkspaceError::TooLarge { what, limit: TRACKED_BYTES as u64 });
+        }
+        Ok(Tracked::of(listed.stdout))
     }
 
     /// Returns the paths of submodules in the index.
     pub(super) async fn gitlinks(&self, tree_paths: &TreePaths) -> Result<Vec<PathBuf>, WorkspaceError> {
-        let call = GitCommand::new("list submodules", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
-        let listed = self.git.ok(call.args(["ls-files", "-z", "--stage"])).await?;
-        let links = files::zero_separated(&listed.stdout).filter(|entry| entry.starts_with(b"160000 "));
-        let path =
-            |entry: &[u8]| entry.iter().position(|byte| *byte == b'\t').map(|tab| files::path_of(&entry[tab + 1..]));
-        Ok(links.filter_map(path).collect())
+        Ok(self.tracked(tree_paths).await?.submodules())
     }
 
     fn make_real_folder(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
@@ -296,6 +303,12 @@ impl Workspaces {
 
     /// Cleans a tree and moves it to the pool; discards it if the pool is full or cleaning fails.
     async fn retire(&self, repo: &RepoRef, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
+        let retired = self.retire_tree(repo, tree_paths).await;
+        self.forget_tracked(tree_paths);
+        retired
+    }
+
+    async fn retire_tree(&self, repo: &RepoRef, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
         let pool = self.layout.pool(repo);
         let pooled = std::fs::read_dir(&pool).map_or(0, |entries| entries.count());
         let tree = std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir());
@@ -336,16 +349,4 @@ pub(super) fn remove_index_lock(index: &Path) -> Result<(), WorkspaceError> {
     let mut name = index.as_os_str().to_owned();
     name.push(".lock");
     files::remove(Path::new(&name))
-}
-
-/// Empties a submodule's folder; returns 1 if it was not empty, else 0.
-fn empty_folder(root: &Path, link: &Path) -> Result<usize, WorkspaceError> {
-    let dir = root.join(link);
-    let real = files::parents_are_real(root, link) && std::fs::symlink_metadata(&dir).is_ok_and(|found| found.is_dir());
-    if !real || std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_none()) {
-        return Ok(0);
-    }
-    files::remove(&dir)?;
-    std::fs::create_dir(&dir).map_err(WorkspaceError::io("create", &dir))?;
-    Ok(1)
 }

@@ -20,6 +20,7 @@ mod isolation;
 mod learning;
 mod memory;
 mod permission;
+mod processes;
 mod promptness;
 mod providers;
 mod replay;

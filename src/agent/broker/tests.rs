@@ -60,7 +60,8 @@ fn keys_with_a_known_address_are_hidden() {
 /// Starts a broker for a model at this address; returns it with the address and the token of the agent.
 async fn broker(address: &str) -> (Broker, String, String) {
     let settings = settings(&[("ONE_KEY", KEY), ("ONE_BASE", address), ("LANG", "C")], &[]);
-    let broker = Broker::open(&settings, &hidden_keys(&settings, &KNOWN)).await.expect("it answers");
+    let broker =
+        Broker::open(&settings, &hidden_keys(&settings, &KNOWN), &ModelClients::default()).await.expect("it answers");
     let value = |name: &str| {
         let (_, value) = broker.variables.iter().find(|(known, _)| known == name).expect("it is set");
         value.expose_secret().to_owned()

@@ -97,13 +97,9 @@ impl Engine {
         request: &CommitRequest<'_>,
         info: CommitInfo,
     ) -> Result<IterationChange, EffectError> {
-        let CommitRequest { repo, parent, merge_parent, base, .. } = *request;
+        let CommitRequest { repo, merge_parent, base, .. } = *request;
         let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
-        let complete = match merge_parent {
-            None if parent == base => BranchDiff { text: info.diff, truncated: info.diff_truncated },
-            _ => self.workspaces.branch_diff(repo, base, &info.tree).await?,
-        };
-        let mut branch = branch_findings(current, &complete);
+        let mut branch = branch_findings(current, &info.branch);
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
             let theirs = branch_findings(current, &self.workspaces.branch_diff(repo, base, other).await?);
             branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));

@@ -12,6 +12,7 @@ use tempfile::NamedTempFile;
 
 use super::{Git, GitCommand};
 use crate::workspace::WorkspaceError;
+use crate::workspace::empty_tree::is_empty_tree;
 use crate::workspace::git_version::GitVersion;
 
 /// First version with `--attr-source`.
@@ -52,6 +53,8 @@ impl Git {
             AttributesMethod::Option => {
                 Ok(AttributesArguments { args: vec![format!("--attr-source={tree}").into()], _file: None })
             }
+            // Without a file, commands read no attributes at all.
+            AttributesMethod::File if is_empty_tree(tree) => Ok(AttributesArguments::default()),
             AttributesMethod::File => {
                 let file = self.attributes_file(git_dir, tree).await?;
                 let mut entry = OsString::from("core.attributesFile=");

@@ -217,3 +217,24 @@ async fn new_files_of_a_killed_run_are_set_aside_even_if_the_commit_is_repeated(
     copy(&["new/part".to_owned()]).await;
     assert_eq!(sh(&to, "cat new/part; ls"), "half\nnew");
 }
+
+/// A file that a failed commit left in the index is not lost when the commit is repeated by the same process.
+#[tokio::test]
+async fn repeated_commit_keeps_files_that_were_staged_before() {
+    let w = WorkspaceWorld::new();
+    let head = w.prepare().await.head;
+    w.workspaces.reset(&w.loop_id, &w.repo, &head).await.unwrap();
+    std::fs::write(w.tree().join("new.txt"), "new").unwrap();
+    let tree_paths = w.workspaces.layout.tree(&w.loop_id, &w.repo);
+    // The first attempt ends after the index was written.
+    let (index, mirror) = (tree_paths.index.display().to_string(), w.mirror().display().to_string());
+    let tree = w.tree().display().to_string();
+    sh(
+        &w.tree(),
+        &format!("GIT_INDEX_FILE={index} git --git-dir={mirror} --work-tree={tree} update-index --add new.txt"),
+    );
+    let commit = w.commit(&head).await.commit.expect("a commit");
+    w.workspaces.reset(&w.loop_id, &w.repo, &commit).await.unwrap();
+    assert_eq!(std::fs::read_to_string(w.tree().join("new.txt")).unwrap(), "new");
+    assert_eq!(w.commit(&commit).await.commit, None);
+}

@@ -1,0 +1,204 @@
+//! Differences of two trees: changed files with their sizes, the patch, and what is found in the changed files.
+
+use std::path::{Path, PathBuf};
+
+use super::empty_tree::empty_tree;
+use super::git::{GitCommand, LIST_BYTES};
+use super::layout::TreePaths;
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::model::ids::Sha;
+use crate::domain::model::task::{DiffStat, FileStat};
+
+/// Size above which a binary is listed in [`TreeChange::oversized`], in bytes.
+const LARGE_BINARY: u64 = 1 << 20;
+/// Maximum size of the list of changed files, in bytes.
+const NUMSTAT_BYTES: usize = 16 << 20;
+/// Maximum size of [`TreeChange::diff`], in bytes.
+const DIFF_BYTES: usize = 4 << 20;
+/// Maximum part of a file that is searched for conflict markers, in bytes.
+const MARKER_SEARCH_BYTES: u64 = 1 << 20;
+
+/// Changed files with their paths as git reports them.
+pub(super) type ChangedFiles = Vec<(PathBuf, FileStat)>;
+
+/// Change from one tree to another.
+#[derive(Debug, Default)]
+pub(super) struct TreeChange {
+    /// Changes per file.
+    pub stat: DiffStat,
+    /// Patch, at most 4 MiB.
+    pub diff: String,
+    /// Whether `diff` was cut.
+    pub diff_truncated: bool,
+    /// Changed binaries over 1 MiB.
+    pub oversized: Vec<String>,
+    /// Changed files with an opening and a closing conflict marker.
+    pub conflict_markers: Vec<String>,
+}
+
+/// Returns the sizes without the paths.
+pub(super) fn stat_of(files: ChangedFiles) -> DiffStat {
+    DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() }
+}
+
+impl Workspaces {
+    /// Returns the paths that differ between two commits or trees.
+    pub(super) async fn differing(
+        &self,
+        tree_paths: &TreePaths,
+        from: &Sha,
+        to: &Sha,
+    ) -> Result<Vec<PathBuf>, WorkspaceError> {
+        let call = GitCommand::new("compare with the base", &tree_paths.mirror);
+        let call = call.args(["diff-tree", "-r", "-z", "--no-renames", "--name-only", from.as_str(), to.as_str()]);
+        let listed = self.git.ok(call).await?;
+        if listed.truncated {
+            return Err(too_large());
+        }
+        Ok(files::zero_separated(&listed.stdout).map(files::path_of).collect())
+    }
+
+    /// Returns the files that differ between two commits or trees, with their sizes; a renamed file counts as two.
+    pub(super) async fn sizes(
+        &self,
+        tree_paths: &TreePaths,
+        from: &Sha,
+        to: &Sha,
+    ) -> Result<ChangedFiles, WorkspaceError> {
+        if let Some(known) = self.known.sizes(from, to) {
+            return Ok(known);
+        }
+        let call = GitCommand::new("measure all changes", &tree_paths.mirror).attributes_of(empty_tree(to)).args([
+            "diff-tree",
+            "-r",
+            "--no-renames",
+            "--numstat",
+            "-z",
+            "--no-ext-diff",
+            "--no-textconv",
+            from.as_str(),
+            to.as_str(),
+        ]);
+        let output = self.git.ok(call).await?;
+        if output.truncated {
+            return Err(too_large());
+        }
+        let (sizes, _) = numstat(&output.stdout);
+        self.known.remember_sizes(from, to, &sizes);
+        Ok(sizes)
+    }
+
+    /// Returns the change from `from` to `tree`.
+    pub(super) async fn describe(
+        &self,
+        tree_paths: &TreePaths,
+        from: &Sha,
+        tree: &Sha,
+    ) -> Result<TreeChange, WorkspaceError> {
+        let call = GitCommand::new("measure the change", &tree_paths.mirror).attributes_of(empty_tree(tree)).args([
+            "diff-tree",
+            "-r",
+            "-M",
+            "--numstat",
+            "--patch",
+            "-z",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            from.as_str(),
+            tree.as_str(),
+        ]);
+        let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES + DIFF_BYTES)).await?;
+        let (files, patch) = numstat(&output.stdout);
+        let diff_truncated = output.truncated || patch.len() > DIFF_BYTES;
+        let diff = String::from_utf8_lossy(&patch[..patch.len().min(DIFF_BYTES)]).into_owned();
+        let dir = tree_paths.dir.clone();
+        let (files, oversized, conflict_markers) = files::blocking(move || {
+            let (oversized, markers) = look_at(&dir, &files);
+            Ok((files, oversized, markers))
+        })
+        .await?;
+        Ok(TreeChange { stat: stat_of(files), diff, diff_truncated, oversized, conflict_markers })
+    }
+}
+
+fn too_large() -> WorkspaceError {
+    WorkspaceError::TooLarge { what: "the list of changed files".to_owned(), limit: LIST_BYTES as u64 }
+}
+
+/// Parses the output of `diff-tree --numstat --patch -z`: files, renamed ones with their new name, and the patch.
+fn numstat(mut rest: &[u8]) -> (ChangedFiles, &[u8]) {
+    let mut next = || {
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let (part, after) = rest.split_at(end);
+        rest = &after[1..];
+        Some(part)
+    };
+    let mut found = Vec::new();
+    while let Some(entry) = next().filter(|entry| !entry.is_empty()) {
+        let mut fields = entry.splitn(3, |byte| *byte == b'\t');
+        let (Some(added), Some(removed), Some(mut path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        if path.is_empty() {
+            let (_, Some(new)) = (next(), next()) else { break };
+            path = new;
+        }
+        let count = |field: &[u8]| String::from_utf8_lossy(field).parse().unwrap_or(0);
+        let stat = FileStat {
+            path: String::from_utf8_lossy(path).into_owned(),
+            added: count(added),
+            removed: count(removed),
+            binary: added == b"-",
+        };
+        found.push((files::path_of(path), stat));
+    }
+    (found, rest)
+}
+
+/// Returns large binaries and files with conflict markers among the changed files.
+fn look_at(root: &Path, changed: &[(PathBuf, FileStat)]) -> (Vec<String>, Vec<String>) {
+    let (mut oversized, mut markers) = (Vec::new(), Vec::new());
+    for (path, stat) in changed {
+        if stat.binary {
+            let size = std::fs::symlink_metadata(root.join(path)).map_or(0, |found| found.len());
+            if size > LARGE_BINARY {
+                oversized.push(stat.path.clone());
+            }
+        } else if stat.added > 0
+            && files::read_beneath(root, path, MARKER_SEARCH_BYTES)
+                .is_some_and(|content| has_conflict_markers(&content))
+        {
+            markers.push(stat.path.clone());
+        }
+    }
+    (oversized, markers)
+}
+
+fn has_conflict_markers(content: &[u8]) -> bool {
+    let any = |marker: &[u8]| content.split(|byte| *byte == b'\n').any(|line| line.starts_with(marker));
+    any(b"<<<<<<< ") && any(b">>>>>>> ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numstat_is_parsed_with_renames_and_binaries() {
+        let (read, patch) =
+            numstat(b"3\t1\tsrc/a b.rs\0-\t-\timg.png\x001\t2\t\0old\0new\tname\0\0diff --git a/x b/x\n\0");
+        let short: Vec<_> = read.iter().map(|(_, s)| (s.path.as_str(), s.added, s.removed, s.binary)).collect();
+        assert_eq!(short, [("src/a b.rs", 3, 1, false), ("img.png", 0, 0, true), ("new\tname", 1, 2, false)]);
+        assert_eq!(patch, b"diff --git a/x b/x\n\0");
+        assert_eq!(numstat(b""), (vec![], &b""[..]));
+    }
+
+    #[test]
+    fn conflict_needs_opening_and_closing_marker() {
+        assert!(has_conflict_markers(b"a\n<<<<<<< x\nb\n=======\nc\n>>>>>>> y\n"));
+        assert!(!has_conflict_markers(b"Title\n=======\n"));
+        assert!(!has_conflict_markers(b"<<<<<<< only\n"));
+        assert!(!has_conflict_markers(b"  <<<<<<< x\n  >>>>>>> y\n"));
+    }
+}

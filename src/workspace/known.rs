@@ -1,0 +1,101 @@
+//! Facts about objects, remembered because starting git to ask for them takes milliseconds. The objects of an id never change.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use super::branch::BranchDiff;
+use super::diff::ChangedFiles;
+use crate::domain::model::ids::Sha;
+
+/// Number of facts of each kind.
+const MOST: usize = 64;
+/// Maximum number of changed files, and maximum size of a patch in bytes, of a remembered change.
+const MOST_FILES: usize = 256;
+const MOST_PATCH: usize = 64 << 10;
+
+/// Facts about objects of all mirrors.
+#[derive(Debug, Default)]
+pub(super) struct KnownObjects {
+    /// Tree of each commit.
+    pub trees: Facts<Sha, Sha>,
+    /// Sizes of the change between two commits or trees.
+    sizes: Facts<(Sha, Sha), ChangedFiles>,
+    /// Patch between two commits or trees.
+    patches: Facts<(Sha, Sha), BranchDiff>,
+}
+
+impl KnownObjects {
+    pub fn sizes(&self, from: &Sha, to: &Sha) -> Option<ChangedFiles> {
+        self.sizes.get(&(from.clone(), to.clone()))
+    }
+
+    pub fn remember_sizes(&self, from: &Sha, to: &Sha, sizes: &ChangedFiles) {
+        if sizes.len() <= MOST_FILES {
+            self.sizes.put((from.clone(), to.clone()), sizes.clone());
+        }
+    }
+
+    pub fn patch(&self, from: &Sha, to: &Sha) -> Option<BranchDiff> {
+        self.patches.get(&(from.clone(), to.clone()))
+    }
+
+    pub fn remember_patch(&self, from: &Sha, to: &Sha, patch: &BranchDiff) {
+        if patch.text.len() <= MOST_PATCH && !patch.truncated {
+            self.patches.put((from.clone(), to.clone()), patch.clone());
+        }
+    }
+}
+
+/// The latest facts of one kind.
+#[derive(Debug)]
+pub(super) struct Facts<K, V>(Mutex<VecDeque<(K, V)>>);
+
+impl<K, V> Default for Facts<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: PartialEq, V: Clone> Facts<K, V> {
+    pub fn get(&self, key: &K) -> Option<V> {
+        let facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
+    }
+
+    pub fn put(&self, key: K, value: V) {
+        let mut facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.retain(|(known, _)| *known != key);
+        if facts.len() >= MOST {
+            facts.pop_front();
+        }
+        facts.push_back((key, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latest_facts_are_kept() {
+        let facts = Facts::default();
+        for n in 0..=MOST {
+            facts.put(n, n);
+        }
+        facts.put(1, 7);
+        assert_eq!([0, 1, 2, MOST].map(|n| facts.get(&n)), [None, Some(7), Some(2), Some(MOST)]);
+    }
+
+    #[test]
+    fn large_changes_are_not_remembered() {
+        let (known, from, to) =
+            (KnownObjects::default(), Sha::parse(&"a".repeat(40)).unwrap(), Sha::parse(&"b".repeat(40)).unwrap());
+        let patch = |size: usize, truncated| BranchDiff { text: "x".repeat(size), truncated };
+        known.remember_patch(&from, &to, &patch(MOST_PATCH + 1, false));
+        known.remember_patch(&from, &to, &patch(10, true));
+        assert_eq!(known.patch(&from, &to), None);
+        known.remember_patch(&from, &to, &patch(10, false));
+        assert_eq!(known.patch(&from, &to), Some(patch(10, false)));
+        assert_eq!(known.patch(&to, &from), None);
+    }
+}

@@ -1,0 +1,237 @@
+//! Files and submodules of the trees' indexes, remembered since each tree was filled.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::layout::TreePaths;
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::model::ids::Sha;
+
+/// Number of trees above which all are forgotten; their indexes are then read again.
+const MOST_TREES: usize = 64;
+/// Maximum size of a remembered list, in bytes; some 10,000 files.
+const MOST_BYTES: usize = 1 << 20;
+
+/// Mode of a submodule.
+const SUBMODULE: &[u8] = b"160000 ";
+
+/// Files and submodules of an index, as `git ls-files -z --stage` lists them: sorted by path.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    listed: Vec<u8>,
+    /// Place of each path in `listed`, and whether it is a submodule.
+    paths: Vec<(Range<usize>, bool)>,
+}
+
+impl Tracked {
+    /// Parses the list.
+    pub fn of(listed: Vec<u8>) -> Self {
+        let mut paths = Vec::new();
+        let mut start = 0;
+        for entry in listed.split(|byte| *byte == 0) {
+            if let Some(tab) = entry.iter().position(|byte| *byte == b'\t') {
+                paths.push((start + tab + 1..start + entry.len(), entry.starts_with(SUBMODULE)));
+            }
+            start += entry.len() + 1;
+        }
+        Self { listed, paths }
+    }
+
+    /// Returns the paths of submodules.
+    pub fn submodules(&self) -> Vec<PathBuf> {
+        let submodules = self.paths.iter().filter(|(_, is_submodule)| *is_submodule);
+        submodules.map(|(place, _)| files::path_of(&self.listed[place.clone()])).collect()
+    }
+
+    /// Returns the list with these files in addition.
+    pub fn with_files(&self, files: &[PathBuf]) -> Self {
+        let new = files.iter().map(|path| path.as_os_str().as_encoded_bytes()).filter(|path| !self.is_file(path));
+        let known = self.paths.iter().map(|(place, is_submodule)| (&self.listed[place.clone()], *is_submodule));
+        let all: BTreeMap<&[u8], bool> = known.chain(new.map(|path| (path, false))).collect();
+        let entry = |(path, is_submodule): (&[u8], bool)| {
+            [if is_submodule { SUBMODULE } else { b"100644 " }, b"\t", path, b"\0"].concat()
+        };
+        Self::of(all.into_iter().flat_map(entry).collect())
+    }
+
+    /// Whether a path is a file or link.
+    pub fn is_file(&self, path: &[u8]) -> bool {
+        self.is_submodule(path) == Some(false)
+    }
+
+    /// Returns whether a path is a submodule; `None` if it is neither that nor a file.
+    pub fn is_submodule(&self, path: &[u8]) -> Option<bool> {
+        let found = self.paths.binary_search_by(|(place, _)| self.listed[place.clone()].cmp(path)).ok()?;
+        Some(self.paths[found].1)
+    }
+
+    /// Whether something below a folder is listed; `folder` ends with a slash.
+    pub fn holds_below(&self, folder: &[u8]) -> bool {
+        let next = self.paths.partition_point(|(place, _)| &self.listed[place.clone()] < folder);
+        self.paths.get(next).is_some_and(|(place, _)| self.listed[place.clone()].starts_with(folder))
+    }
+}
+
+/// Removes everything below `dir` that is not tracked, also what `git clean` skips: `.git` entries at any depth, pipes,
+/// sockets and devices. Folders of submodules are emptied. Links are not followed.
+pub(super) fn keep_tracked(dir: &Path, tracked: &Tracked) -> Result<(), WorkspaceError> {
+    // Folders, each with its path below `dir`, which is empty or ends with a slash.
+    let mut waiting = vec![(dir.to_path_buf(), Vec::new())];
+    while let Some((here, prefix)) = waiting.pop() {
+        let entries = std::fs::read_dir(&here).map_err(WorkspaceError::io("list", &here))?;
+        for entry in entries {
+            let entry = entry.map_err(WorkspaceError::io("list", &here))?;
+            let kind = entry.file_type().map_err(WorkspaceError::io("look at", entry.path()))?;
+            let mut path = prefix.clone();
+            path.extend_from_slice(entry.file_name().as_bytes());
+            let is_submodule = tracked.is_submodule(&path);
+            let plain = kind.is_file() || kind.is_symlink();
+            if entry.file_name() == ".git" {
+                files::remove(&entry.path())?;
+            } else if kind.is_dir() {
+                path.push(b'/');
+                if is_submodule == Some(true) {
+                    empty_folder(&entry.path())?;
+                } else if tracked.holds_below(&path) {
+                    waiting.push((entry.path(), path));
+                } else {
+                    files::remove(&entry.path())?;
+                }
+            } else if !plain || is_submodule != Some(false) {
+                files::remove(&entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn empty_folder(dir: &Path) -> Result<(), WorkspaceError> {
+    if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()) {
+        return Ok(());
+    }
+    files::remove(dir)?;
+    std::fs::create_dir(dir).map_err(WorkspaceError::io("create", dir))
+}
+
+/// Index of a tree that is at a commit.
+#[derive(Debug)]
+struct KnownIndex {
+    commit: Sha,
+    /// Stamp of the index at that time: only that very file is known.
+    stamp: Option<IndexStamp>,
+    tracked: Arc<Tracked>,
+}
+
+/// Inode, size, and modification time of an index, which git replaces where it changes it.
+#[derive(Debug, PartialEq, Eq)]
+struct IndexStamp([i64; 4]);
+
+impl IndexStamp {
+    fn of(index: &Path) -> Option<Self> {
+        let found = std::fs::metadata(index).ok()?;
+        Some(Self([found.ino().cast_signed(), found.size().cast_signed(), found.mtime(), found.mtime_nsec()]))
+    }
+}
+
+/// Known indexes by the folder of their tree.
+#[derive(Debug, Default)]
+pub(super) struct KnownTracked(Mutex<HashMap<PathBuf, KnownIndex>>);
+
+impl Workspaces {
+    /// Returns what the index of a tree tracks if it is as it was when the tree was at `commit`; `None` if that is not known.
+    pub(super) fn known_tracked(&self, tree_paths: &TreePaths, commit: &Sha) -> Option<Arc<Tracked>> {
+        let known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = IndexStamp::of(&tree_paths.index);
+        let known = known.get(&tree_paths.dir).filter(|known| known.commit == *commit)?;
+        (stamp.is_some() && known.stamp == stamp).then(|| known.tracked.clone())
+    }
+
+    /// Remembers what the index of a tree tracks, which is at `commit`.
+    pub(super) fn remember_tracked(&self, tree_paths: &TreePaths, commit: &Sha, tracked: Arc<Tracked>) {
+        let mut known = self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_TREES {
+            known.clear();
+        }
+        if tracked.listed.len() <= MOST_BYTES {
+            let stamp = IndexStamp::of(&tree_paths.index);
+            known.insert(tree_paths.dir.clone(), KnownIndex { commit: commit.clone(), stamp, tracked });
+        }
+    }
+
+    /// Forgets what the index of a tree tracks, before it is changed or moved.
+    pub(super) fn forget_tracked(&self, tree_paths: &TreePaths) {
+        self.tracked.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&tree_paths.dir);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn added_files_are_tracked() {
+        let listed = b"100644 01 0\ta-b\0100644 01 0\ta/b\0160000 01 0\tsub\0";
+        let tracked =
+            Tracked::of(listed.to_vec()).with_files(&["a/b".into(), "a/a".into(), "a.txt".into(), "z".into()]);
+        let paths: Vec<_> =
+            tracked.paths.iter().map(|(place, _)| String::from_utf8_lossy(&tracked.listed[place.clone()])).collect();
+        assert_eq!(paths, ["a-b", "a.txt", "a/a", "a/b", "sub", "z"]);
+        assert_eq!(tracked.submodules(), [PathBuf::from("sub")]);
+        let kinds = ["a/b", "z", "sub", "a"].map(|path| tracked.is_submodule(path.as_bytes()));
+        assert_eq!(kinds, [Some(false), Some(false), Some(true), None]);
+        assert!(tracked.holds_below(b"a/") && !tracked.holds_below(b"a-/") && !tracked.holds_below(b"sub/"));
+    }
+
+    #[test]
+    fn untracked_and_special_files_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, deep) = (dir.path(), dir.path().join("a/b"));
+        std::fs::create_dir_all(deep.join(".git/x")).unwrap();
+        std::fs::create_dir_all(root.join("a-b/empty")).unwrap();
+        std::fs::create_dir_all(root.join("outside/kept")).unwrap();
+        for name in ["a/b/file", "a/b/file2", "a/other", "a-b/f", "a-b/empty/f", "outside/kept/f", "top"] {
+            std::fs::write(root.join(name), "x").unwrap();
+        }
+        for folder in ["sub", "sub2", "tracked-as-a-file"] {
+            std::fs::create_dir_all(root.join(folder).join("x/y")).unwrap();
+        }
+        std::os::unix::fs::symlink("outside", root.join("link")).unwrap();
+        std::os::unix::fs::symlink("outside", root.join("a/untracked-link")).unwrap();
+        for name in ["fifo", "a/b/tracked-fifo"] {
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                root.join(name),
+                rustix::fs::FileType::Fifo,
+                rustix::fs::Mode::RWXU,
+                0,
+            )
+            .unwrap();
+        }
+        let entry = |mode: &str, path: &str| format!("{mode} 0123 0\t{path}\0");
+        let files = ["a-b/f", "a/b/file", "a/b/tracked-fifo"].map(|path| entry("100644", path)).concat();
+        let rest =
+            [("120000", "link"), ("100644", "outside/kept/f"), ("160000", "sub"), ("100644", "tracked-as-a-file")];
+        let rest = rest.map(|(mode, path)| entry(mode, path)).concat();
+        let tracked = Tracked::of(format!("{files}{rest}").into_bytes());
+        assert_eq!(tracked.submodules(), [Path::new("sub")]);
+        keep_tracked(root, &tracked).unwrap();
+        let mut left = Vec::new();
+        let mut waiting = vec![root.to_path_buf()];
+        while let Some(here) = waiting.pop() {
+            for entry in std::fs::read_dir(here).unwrap().flatten() {
+                left.push(entry.path().strip_prefix(root).unwrap().to_str().unwrap().to_owned());
+                if entry.file_type().unwrap().is_dir() {
+                    waiting.push(entry.path());
+                }
+            }
+        }
+        left.sort();
+        let expected =
+            ["a", "a-b", "a-b/f", "a/b", "a/b/file", "link", "outside", "outside/kept", "outside/kept/f", "sub"];
+        assert_eq!(left, expected);
+    }
+}
