@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::signature::{first_error, normalise};
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::control::{Trend, Urgency};
-use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Health, InterventionLevel};
+use crate::domain::supervision::oversight::{
+    Basis, DetectionKind, DetectionSeverity, Health, InterventionLevel, cause_rank,
+};
 use crate::domain::supervision::strategy::Approach;
 
 /// Result of supervision for one iteration.
@@ -29,7 +31,7 @@ pub struct IterationJudgement {
     pub forecast: Option<u64>,
     /// Health of the loop.
     pub health: Health,
-    /// Detections, most severe first.
+    /// Detections, in the order of their rank ([`cause_rank`]).
     pub found: Vec<JudgedDetection>,
     /// Approach of the next iteration.
     pub approach: Approach,
@@ -44,9 +46,22 @@ pub struct IterationJudgement {
 }
 
 impl IterationJudgement {
-    /// Returns the detection with the strongest intervention; of several, the most severe.
-    pub fn worst(&self) -> Option<&JudgedDetection> {
-        self.found.iter().max_by_key(|found| (found.level, found.severity))
+    /// Returns the cause that people are told first.
+    pub fn headline(&self) -> Option<&JudgedDetection> {
+        self.found.iter().min_by_key(|found| found.rank())
+    }
+
+    /// Returns the cause by which people are told of `found`: itself, or the headline if it rests on words alone.
+    pub fn named<'a>(&'a self, found: &'a JudgedDetection) -> &'a JudgedDetection {
+        match found.basis() {
+            Basis::Measured | Basis::Derived => found,
+            Basis::Words => self.headline().unwrap_or(found),
+        }
+    }
+
+    /// Returns the strongest level of intervention.
+    pub fn level(&self) -> Option<InterventionLevel> {
+        self.found.iter().map(|found| found.level).max()
     }
 }
 
@@ -57,6 +72,9 @@ pub struct JudgedDetection {
     pub kind: DetectionKind,
     /// Severity.
     pub severity: DetectionSeverity,
+    /// Basis of its evidence; `None` if it was stored without it.
+    #[serde(default)]
+    pub basis: Option<Basis>,
     /// Level of the intervention.
     pub level: InterventionLevel,
     /// Whether the intervention is new in this iteration.
@@ -65,6 +83,17 @@ pub struct JudgedDetection {
     pub evidence: String,
     /// Recommended actions.
     pub recommendations: Vec<String>,
+}
+
+impl JudgedDetection {
+    /// Returns the basis of its evidence, which is that of its kind where it was stored without it.
+    pub fn basis(&self) -> Basis {
+        self.basis.unwrap_or_else(|| self.kind.row().basis())
+    }
+
+    fn rank(&self) -> impl Ord + Copy + use<> {
+        cause_rank(self.kind, self.basis(), self.severity, self.level)
+    }
 }
 
 /// Signature of the first error of the first failing check, else of the last line that the check printed. `None` if

@@ -156,6 +156,10 @@ const REASONS: [(&str, &str); 27] = [
         "oversight.stuck.alarm_beside",
         "The alarm treats a plateau of three iterations as critical, even with only one other signal.",
     ),
+    (
+        "oversight.oscillation.tree_returns",
+        "A tree that equals an earlier one is certain at its second occurrence; the agent is only warned of the first return.",
+    ),
     ("oversight.oscillation.critical_cycles", "It should pause a loop only after its redirects."),
     (
         "oversight.oscillation.trend_turns",

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::detection::{Detection, DetectionSeverity};
 
 /// Level of an intervention, mildest first.
@@ -57,6 +58,8 @@ pub struct Intervention {
     pub cause: String,
     /// Severity of the detection.
     pub severity: DetectionSeverity,
+    /// Basis of the detection.
+    pub basis: Basis,
     /// Whether this level is reached for the first time for this cause; one that only still stands is told to nobody
     /// again.
     pub fresh: bool,
