@@ -495,12 +495,12 @@ fn warning_is_reported_once_with_evidence() {
     let mut run = LoopRun::started();
     let warnings = ["a", "b", "c"].map(|error| {
         run.idles(counted(2, 8, &format!("error: {error}"))).is(LoopState::Running, LoopStep::Agent);
-        run.next_prompt().warnings
+        run.next_prompt().directives
     });
     let [none, one, again] = &warnings;
     assert!(none.is_empty() && again.is_empty(), "{warnings:?}");
-    let evidence = "Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n- ";
-    assert!(one.len() == 1 && one[0].starts_with(evidence), "{one:?}");
+    let evidence = "WARNING: Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n- ";
+    assert!(one.len() == 1 && one[0].to_string().starts_with(evidence), "{one:?}");
     assert!(run.levels().contains(&InterventionLevel::Warn), "it stands");
 }
 

@@ -46,7 +46,7 @@ impl DetectionDefinition for OscillationSettings {
             ("sign_changes", Basis::Derived),
             ("trend", Basis::Derived),
         ],
-        effect: "",
+        effect: "a single return: WARN",
         order: "Stop alternating. Choose one approach, give the reason, and stay with it.",
         advice: &[
             "Decide for one approach and say why; do not return to the other.",
