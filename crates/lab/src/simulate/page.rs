@@ -160,6 +160,10 @@ const REASONS: [(&str, &str); 27] = [
         "oversight.oscillation.tree_returns",
         "A tree that equals an earlier one is certain at its second occurrence; the agent is only warned of the first return.",
     ),
+    (
+        "oversight.oscillation.critical_tree_returns",
+        "An agent that repeats whole trees after a REDIRECT goes in a circle; another one seldom ends that.",
+    ),
     ("oversight.oscillation.critical_cycles", "It should pause a loop only after its redirects."),
     (
         "oversight.oscillation.trend_turns",

@@ -21,6 +21,8 @@ detection_settings! {
         pub window: u32 = 8, in 3..=50;
         /// Returns to exactly the tree of an earlier iteration, without progress, that are warned about.
         pub tree_returns: u32 = 1, in 1..=50, at_most undo_redo_cycles;
+        /// Returns to exactly an earlier tree, without progress, that are critical once a REDIRECT was given.
+        pub critical_tree_returns: u32 = 3, in 1..=50, at_most window;
         /// Returns to an earlier state, exactly or by the files that changed, that are severe.
         pub undo_redo_cycles: u32 = 2, in 1..=50, at_most critical_cycles;
         /// Returns where that is critical.
@@ -91,8 +93,11 @@ impl DetectionDefinition for OscillationSettings {
         if !progressing && input.control.trend == Trend::Oscillating && turns >= self.trend_turns {
             evidence.push(DetectionEvidence::new("trend", 1, 1, "control sees an oscillating trend".to_owned()));
         }
+        let redirected =
+            input.redirected.get(&DetectionKind::Oscillation).is_some_and(|then| *then < number(input.history));
+        let in_vain = redirected && !progressing && exact >= self.critical_tree_returns;
         let severity = match evidence.as_slice() {
-            _ if cycles >= self.critical_cycles => DetectionSeverity::Critical,
+            _ if cycles >= self.critical_cycles || in_vain => DetectionSeverity::Critical,
             [single] if single.signal == "tree_return" => DetectionSeverity::Medium,
             _ => DetectionSeverity::High,
         };

@@ -28,6 +28,9 @@ fn return_is_found_at_the_second_occurrence_of_a_tree() {
     assert_eq!(severities(&agent("a b a")), "- - medium");
     assert_eq!(severities(&agent("a b c a")), "- - - medium");
     assert_eq!(severities(&agent("a b a b")), "- - medium high");
+    assert_eq!(severities(&agent("a b a b a")), "- - medium high critical", "the REDIRECT was in vain");
+    assert_eq!(severities(&agent("a b c d a b c")), "- - - - medium high critical");
+    assert_eq!(severities(&agent("a b a b c a")), "- - medium high - critical");
     assert_eq!(severities(&agent("a b a c d")), "- - medium - -");
     let unknown: Vec<_> = agent("a b a").into_iter().map(|(tree, _, done)| (tree, TreeChange::Unknown, done)).collect();
     assert_eq!(severities(&unknown), "- - medium", "traces without the field are judged by their trees");
