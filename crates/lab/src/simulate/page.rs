@@ -112,7 +112,7 @@ would not be done in time are counted separately. Intervals are 95 %: by the nor
 tasks for ratios; `±` is half of their width.";
 
 /// Reasons for the defaults that differ from the preset `seed`, by key.
-const REASONS: [(&str, &str); 27] = [
+const REASONS: [(&str, &str); 29] = [
     (
         "control.actuators.effort.enabled",
         "The signal is near 1 for most of a loop, so each run got one and a half times the budget. This pays only if progress is proportional to effort.",
