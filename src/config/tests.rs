@@ -673,8 +673,9 @@ fn supervision_page_matches_the_detections() {
             _ if observed => "LOG until `observe: false` is set",
             high => {
                 let ladder = [InterventionLevel::Warn, InterventionLevel::Redirect, InterventionLevel::Pause];
-                let reached =
-                    ladder.iter().filter(|level| **level >= high && **level <= kind.row().basis().strongest());
+                let reached = ladder
+                    .iter()
+                    .filter(|level| **level >= high && **level <= InterventionLevel::strongest_by(kind.row().basis()));
                 &reached.map(|level| level.name()).collect::<Vec<_>>().join(", ")
             }
         };

@@ -19,7 +19,7 @@ pub struct CheckFact {
     pub baseline: Option<bool>,
 }
 
-/// What changed the work tree in an iteration.
+/// Origin of the change of the work tree in an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TreeChange {
@@ -70,7 +70,7 @@ pub struct Record {
     pub files: Vec<String>,
     /// Hash of the complete work tree after the iteration.
     pub tree: Option<String>,
-    /// What changed the work tree in the iteration.
+    /// Origin of the change of the work tree in the iteration.
     pub change: TreeChange,
     /// Outcomes of the checks, if known one by one.
     pub checks: Vec<CheckFact>,

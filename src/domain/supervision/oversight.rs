@@ -15,6 +15,7 @@ mod deviation;
 mod intervention;
 mod no_change;
 mod oscillation;
+mod rank;
 mod regression;
 mod report;
 mod resource_burn;
@@ -35,11 +36,12 @@ use definition::{DetectionDefinition, detectors};
 use detection_input::DetectionInput;
 
 pub use audit::{AuditEntry, AuditEvent};
-pub use basis::{Basis, cause_rank};
+pub use basis::Basis;
 pub use definition::DetectionRow;
 pub use detection::{Detection, DetectionEvidence, DetectionSeverity};
 pub use detection_input::ControlView;
 pub use intervention::{Directive, DirectiveLevel, Escalation, EscalationLevel, Intervention, InterventionLevel};
+pub use rank::cause_rank;
 pub use report::{OversightReport, report};
 pub use state::{Health, OverseerState, ProgressCounts};
 

@@ -35,6 +35,14 @@ impl InterventionLevel {
         }
     }
 
+    /// Returns the strongest intervention that a basis supports: words alone neither pause nor end a loop.
+    pub fn strongest_by(basis: Basis) -> Self {
+        match basis {
+            Basis::Measured | Basis::Derived => Self::Abort,
+            Basis::Words => Self::Redirect,
+        }
+    }
+
     /// Its name, in capitals as people know it.
     pub fn name(self) -> &'static str {
         match self {

@@ -155,7 +155,7 @@ impl OverseerState {
         redirects: u32,
     ) -> (InterventionLevel, bool) {
         let quiet = self.acknowledged.get(&detection.kind).is_some_and(|until| iteration <= *until);
-        let supported = detection.basis().strongest();
+        let supported = InterventionLevel::strongest_by(detection.basis());
         let most = if quiet { supported.min(InterventionLevel::Warn) } else { supported };
         let standing = self.standing.entry(detection.kind).or_insert(ActiveDetection {
             level: InterventionLevel::Log,
