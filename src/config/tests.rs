@@ -12,7 +12,7 @@ use super::*;
 use crate::domain::loops::command::TABLE;
 use crate::domain::model::ids::{Money, RepoId};
 use crate::domain::model::task::{CheckRule, CheckSource};
-use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel, OversightSettings};
+use crate::domain::supervision::oversight::{Basis, DetectionKind, InterventionLevel, OversightSettings};
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::policy::{Floor, ProgressReport, ProtectedPolicy};
 
@@ -671,17 +671,28 @@ fn supervision_page_matches_the_detections() {
         let (_, observed) = OversightSettings::default().switches(*kind);
         let levels = match kind.row().high {
             _ if observed => "LOG until `observe: false` is set",
-            InterventionLevel::Warn => "WARN, REDIRECT, PAUSE",
-            _ => "REDIRECT, PAUSE",
+            high => {
+                let ladder = [InterventionLevel::Warn, InterventionLevel::Redirect, InterventionLevel::Pause];
+                let reached = ladder
+                    .iter()
+                    .filter(|level| **level >= high && **level <= InterventionLevel::strongest_by(kind.row().basis()));
+                &reached.map(|level| level.name()).collect::<Vec<_>>().join(", ")
+            }
         };
+        let signals = |basis: &Basis| {
+            let of_basis = kind.row().signals.iter().filter(|(_, of)| of == basis);
+            let names: Vec<String> = of_basis.map(|(name, _)| format!("`{name}`")).collect();
+            (!names.is_empty()).then(|| format!("{}: {}", basis.name(), names.join(", ")))
+        };
+        let basis = Basis::ALL.iter().filter_map(signals).collect::<Vec<_>>().join("; ");
         let effect = match kind.row().effect {
             "" => String::new(),
             effect => format!("; {effect}"),
         };
-        format!("| `{kind}` | {} | `oversight.{kind}` | {levels}{effect} |\n", kind.row().pattern)
+        format!("| `{kind}` | {} | {basis} | `oversight.{kind}` | {levels}{effect} |\n", kind.row().pattern)
     };
     let rows: String = DetectionKind::ALL.iter().map(row).collect();
-    let head = "| detection | pattern | settings | interventions |\n|---|---|---|---|\n";
+    let head = "| detection | pattern | basis of its signals | settings | interventions |\n|---|---|---|---|---|\n";
     assert_table("docs/supervision.md", "detections", &format!("{head}{rows}"));
 }
 

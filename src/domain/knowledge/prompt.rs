@@ -7,7 +7,7 @@ use crate::domain::loops::{GuidanceSource, Iteration, Loop, NextRunPlan};
 use crate::domain::model::task::TamperKind;
 use crate::domain::report::{approach, outcome_words, rule_words};
 use crate::domain::supervision::control::Breadth;
-use crate::domain::supervision::oversight::DirectiveLevel;
+use crate::domain::supervision::oversight::Directive;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::sanitize;
 
@@ -109,14 +109,14 @@ pub struct PromptView {
     pub reviews: Vec<PromptWord>,
     /// Failing CI jobs.
     pub ci: Vec<PromptCi>,
-    /// Facts and warnings from the service.
+    /// Facts from the service.
     pub warnings: Vec<String>,
     /// Tests that are weaker than the base's and have to be put back.
     pub put_back: Vec<PromptFinding>,
     /// Test files without whose change the checks fail.
     pub changed_tests: Vec<PromptFinding>,
-    /// Directives of the overseer, which precede everything else.
-    pub overrides: Vec<String>,
+    /// Directives of the overseer, which precede everything else, the most important cause first.
+    pub directives: Vec<Directive>,
     /// Advice of control and strategy, one sentence each.
     pub strategy: Vec<String>,
     /// Files with conflict markers.
@@ -242,12 +242,10 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         guidance: words(GuidanceSource::Command).collect(),
         reviews: words(GuidanceSource::Review).collect(),
         ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
-        warnings: directives(course, DirectiveLevel::Warning)
-            .chain(words(GuidanceSource::Service).map(|w| w.text))
-            .collect(),
+        warnings: words(GuidanceSource::Service).map(|w| w.text).collect(),
         put_back: open_findings(current, false),
         changed_tests: open_findings(current, true),
-        overrides: directives(course, DirectiveLevel::Override).collect(),
+        directives: directives(course),
         strategy: course
             .map_or_else(Vec::new, |course| course.advice.iter().map(|text| sanitize::for_prompt(text).text).collect()),
         conflict_files: current.merging.as_ref().map(|m| m.conflicts.clone()).unwrap_or_default(),
@@ -277,11 +275,10 @@ fn open_findings(current: &Loop, may_be_required: bool) -> Vec<PromptFinding> {
         .collect()
 }
 
-/// Returns the texts of the directives of one level; the template adds the prefix.
-fn directives(course: Option<&NextRunPlan>, level: DirectiveLevel) -> impl Iterator<Item = String> {
-    let all = course.map_or(&[][..], |course| &course.directives);
-    let of_level = all.iter().filter(move |directive| directive.level == level);
-    of_level.map(|directive| sanitize::for_prompt(&directive.text).text)
+/// Returns the directives without hidden text.
+fn directives(course: Option<&NextRunPlan>) -> Vec<Directive> {
+    let all = course.map_or(&[][..], |course| &course.directives).iter();
+    all.map(|Directive { level, text }| Directive { level: *level, text: sanitize::for_prompt(text).text }).collect()
 }
 
 /// Returns the last `most` bytes of a text, starting at a character.

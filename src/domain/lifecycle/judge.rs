@@ -7,11 +7,11 @@ use super::StepContext;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
-    BranchFinding, EscalationCause, Iteration, IterationJudgement, JudgedDetection, Loop, LoopLimit, LoopState,
-    LoopStopReason, NextRunPlan, error_signature,
+    BranchFinding, EscalationCause, Iteration, IterationJudgement, IterationKind, JudgedDetection, Loop, LoopLimit,
+    LoopState, LoopStopReason, NextRunPlan, error_signature,
 };
 use crate::domain::model::ids::Sha;
-use crate::domain::model::record::{CheckFact, Record};
+use crate::domain::model::record::{CheckFact, Record, TreeChange};
 use crate::domain::model::task::{CheckOutcome, CheckRule, TamperFinding};
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
@@ -147,6 +147,7 @@ impl Loop {
             summary: [&iteration.report.summary, &iteration.report.approach].map(String::as_str).join(" "),
             files: iteration.stat.files.iter().map(|file| file.path.clone()).collect(),
             tree: iteration.tree.as_ref().map(ToString::to_string),
+            change: tree_change(iteration),
             checks: outcomes
                 .iter()
                 .map(|outcome| CheckFact {
@@ -216,6 +217,15 @@ impl Loop {
             Some(known) => Some(known.commit.clone().unwrap_or_else(|| known.parent.clone())),
             None => self.retained_iterations().next().map(|first| first.parent.clone()),
         }
+    }
+}
+
+fn tree_change(iteration: &Iteration) -> TreeChange {
+    match (iteration.kind, &iteration.tree, &iteration.commit) {
+        (IterationKind::Merge | IterationKind::TestsPutBack, _, _) => TreeChange::Service,
+        (IterationKind::Agent, None, _) => TreeChange::Unknown,
+        (IterationKind::Agent, Some(_), None) => TreeChange::Nothing,
+        (IterationKind::Agent, Some(_), Some(_)) => TreeChange::Agent,
     }
 }
 
@@ -318,6 +328,7 @@ fn judged(review: &SupervisionReview) -> IterationJudgement {
         review.verdict.detections.iter().zip(&review.verdict.interventions).map(|(detection, done)| JudgedDetection {
             kind: detection.kind,
             severity: detection.severity,
+            basis: Some(done.basis),
             level: done.level,
             fresh: done.fresh,
             evidence: detection.evidence_text(),
@@ -391,7 +402,7 @@ fn warn_channels(turn: &mut StepContext) {
         return;
     }
     let ordered = |found: &&JudgedDetection| found.level == InterventionLevel::Redirect && found.fresh;
-    let found = turn.next.judged().and_then(|judged| judged.found.iter().find(ordered));
+    let found = turn.next.judged().and_then(|judged| judged.found.iter().find(ordered).map(|new| judged.named(new)));
     if let Some(notice) = found.map(|found| Notice::redirected(&turn.next, found, turn.now)) {
         turn.effects.push(Effect::Warn { notice: Box::new(notice) });
     }
@@ -400,8 +411,7 @@ fn warn_channels(turn: &mut StepContext) {
 /// Returns the reason for stopping, one sentence without a full stop.
 fn reason(review: &SupervisionReview) -> String {
     let verdict = &review.verdict;
-    let worst = verdict.interventions.iter().max_by_key(|done| done.level);
-    match worst.filter(|done| done.level >= InterventionLevel::Pause) {
+    match verdict.headline().filter(|done| done.level >= InterventionLevel::Pause) {
         Some(done) => done.reason.clone(),
         None if review.plan.approach == Approach::Escalate => review.plan.reasoning.clone(),
         None => match review.before.issues.first().filter(|_| review.before.stops()) {
@@ -416,7 +426,7 @@ pub(super) fn pause(turn: &mut StepContext, restored: &str) {
     let found = turn
         .next
         .judged()
-        .and_then(IterationJudgement::worst)
+        .and_then(IterationJudgement::headline)
         .filter(|found| found.level >= InterventionLevel::Pause)
         .cloned();
     let escalates = turn.next.policy.supervision().oversight.auto_escalate;
@@ -452,7 +462,7 @@ pub(super) fn abort(turn: &mut StepContext, why: &str) {
     let found = turn
         .next
         .judged()
-        .and_then(IterationJudgement::worst)
+        .and_then(IterationJudgement::headline)
         .filter(|found| found.level >= InterventionLevel::Pause)
         .cloned();
     let (cause, view) = match found {

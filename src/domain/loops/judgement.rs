@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::signature::{first_error, normalise};
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::control::{Trend, Urgency};
-use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Health, InterventionLevel};
+use crate::domain::supervision::oversight::{
+    Basis, DetectionKind, DetectionSeverity, Health, InterventionLevel, cause_rank,
+};
 use crate::domain::supervision::strategy::Approach;
 
 /// Result of supervision for one iteration.
@@ -29,7 +31,7 @@ pub struct IterationJudgement {
     pub forecast: Option<u64>,
     /// Health of the loop.
     pub health: Health,
-    /// Detections, most severe first.
+    /// Detections, in the order of their rank ([`cause_rank`]).
     pub found: Vec<JudgedDetection>,
     /// Approach of the next iteration.
     pub approach: Approach,
@@ -44,9 +46,22 @@ pub struct IterationJudgement {
 }
 
 impl IterationJudgement {
-    /// Returns the detection with the strongest intervention; of several, the most severe.
-    pub fn worst(&self) -> Option<&JudgedDetection> {
-        self.found.iter().max_by_key(|found| (found.level, found.severity))
+    /// Returns the cause that people are told first.
+    pub fn headline(&self) -> Option<&JudgedDetection> {
+        self.found.iter().min_by_key(|found| found.rank())
+    }
+
+    /// Returns the cause by which people are told of `found`: itself, or the headline if it rests on words alone.
+    pub fn named<'a>(&'a self, found: &'a JudgedDetection) -> &'a JudgedDetection {
+        match found.basis() {
+            Basis::Measured | Basis::Derived => found,
+            Basis::Words => self.headline().unwrap_or(found),
+        }
+    }
+
+    /// Returns the strongest level of intervention.
+    pub fn level(&self) -> Option<InterventionLevel> {
+        self.found.iter().map(|found| found.level).max()
     }
 }
 
@@ -57,6 +72,9 @@ pub struct JudgedDetection {
     pub kind: DetectionKind,
     /// Severity.
     pub severity: DetectionSeverity,
+    /// Basis of its evidence; `None` if it was stored without it.
+    #[serde(default)]
+    pub basis: Option<Basis>,
     /// Level of the intervention.
     pub level: InterventionLevel,
     /// Whether the intervention is new in this iteration.
@@ -67,6 +85,17 @@ pub struct JudgedDetection {
     pub recommendations: Vec<String>,
 }
 
+impl JudgedDetection {
+    /// Returns the basis of its evidence, which is that of its kind where it was stored without it.
+    pub fn basis(&self) -> Basis {
+        self.basis.unwrap_or_else(|| self.kind.row().basis())
+    }
+
+    fn rank(&self) -> impl Ord + Copy + use<> {
+        cause_rank(self.kind, self.basis(), self.severity, self.level)
+    }
+}
+
 /// Signature of the first error of the first failing check, else of the last line that the check printed. `None` if
 /// all checks passed.
 pub fn error_signature(checks: &CheckReport) -> Option<String> {
@@ -74,4 +103,135 @@ pub fn error_signature(checks: &CheckReport) -> Option<String> {
     let failing = checks.outcomes.iter().find(|outcome| !outcome.holds)?;
     let last = || failing.output.lines().rev().find(|line| !line.trim().is_empty());
     first_error(&failing.output).or_else(|| last().map(normalise))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEVELS: [InterventionLevel; 5] = [
+        InterventionLevel::Log,
+        InterventionLevel::Warn,
+        InterventionLevel::Redirect,
+        InterventionLevel::Pause,
+        InterventionLevel::Abort,
+    ];
+    const SEVERITIES: [DetectionSeverity; 4] =
+        [DetectionSeverity::Low, DetectionSeverity::Medium, DetectionSeverity::High, DetectionSeverity::Critical];
+
+    /// Judgement with these detections.
+    fn judgement(found: Vec<JudgedDetection>) -> IterationJudgement {
+        IterationJudgement {
+            p: 0.0,
+            i: 0.0,
+            d: 0.0,
+            signal: 0.0,
+            urgency: Urgency::Normal,
+            trend: Trend::default(),
+            profile: String::new(),
+            forecast: None,
+            health: Health::Healthy,
+            found,
+            approach: Approach::Persist,
+            way: String::new(),
+            reasoning: String::new(),
+            moved: Vec::new(),
+            stops: None,
+        }
+    }
+
+    fn found(
+        kind: DetectionKind,
+        basis: Basis,
+        severity: DetectionSeverity,
+        level: InterventionLevel,
+    ) -> JudgedDetection {
+        JudgedDetection {
+            kind,
+            severity,
+            basis: Some(basis),
+            level,
+            fresh: true,
+            evidence: String::new(),
+            recommendations: Vec::new(),
+        }
+    }
+
+    /// Kind of the headline of these detections, given as kind, basis, level, each of high severity.
+    fn headline(causes: &[(DetectionKind, Basis, InterventionLevel)]) -> DetectionKind {
+        let high = |(kind, basis, level): &(_, _, _)| found(*kind, *basis, DetectionSeverity::High, *level);
+        let judged = judgement(causes.iter().map(high).collect());
+        judged.headline().expect("a headline").kind
+    }
+
+    #[test]
+    fn headline_is_the_most_direct_cause_of_the_deciding_level() {
+        use Basis::{Derived, Measured, Words};
+        use DetectionKind::{AgentFailure, Deviation, NoChange, Oscillation, ResourceBurn, Stuck};
+        use InterventionLevel::{Log, Pause, Redirect, Warn};
+        assert_eq!(headline(&[(Stuck, Derived, Pause), (Oscillation, Measured, Pause)]), Oscillation);
+        assert_eq!(headline(&[(Stuck, Derived, Pause), (NoChange, Measured, Warn)]), Stuck);
+        assert_eq!(headline(&[(Deviation, Words, Redirect), (NoChange, Measured, Warn)]), NoChange);
+        assert_eq!(headline(&[(Stuck, Words, Redirect), (ResourceBurn, Derived, Warn)]), ResourceBurn);
+        assert_eq!(headline(&[(Deviation, Words, Warn), (ResourceBurn, Derived, Log)]), Deviation);
+        assert_eq!(headline(&[(Stuck, Measured, Pause), (AgentFailure, Measured, Pause)]), AgentFailure);
+    }
+
+    #[test]
+    fn more_severe_cause_of_the_same_level_and_basis_is_first() {
+        let at = |kind, severity| found(kind, Basis::Measured, severity, InterventionLevel::Pause);
+        let judged = judgement(vec![
+            at(DetectionKind::Oscillation, DetectionSeverity::High),
+            at(DetectionKind::Stuck, DetectionSeverity::Critical),
+        ]);
+        assert_eq!(judged.headline().map(|found| found.kind), Some(DetectionKind::Stuck));
+    }
+
+    #[test]
+    fn detection_stored_without_a_basis_has_that_of_its_kind() {
+        let stored = serde_json::json!({
+            "kind": "deviation", "severity": "high", "level": "redirect", "fresh": true, "evidence": "x", "recommendations": []
+        });
+        let read: JudgedDetection = serde_json::from_value(stored).expect("readable");
+        assert_eq!((read.basis, read.basis()), (None, Basis::Words));
+    }
+
+    #[test]
+    fn redirect_by_words_is_told_by_the_measured_cause() {
+        let words = found(DetectionKind::Deviation, Basis::Words, DetectionSeverity::High, InterventionLevel::Redirect);
+        let measured =
+            found(DetectionKind::NoChange, Basis::Measured, DetectionSeverity::High, InterventionLevel::Warn);
+        let judged = judgement(vec![measured, words.clone()]);
+        assert_eq!(judged.named(&words).kind, DetectionKind::NoChange);
+        assert_eq!(judged.named(&judged.found[0]).kind, DetectionKind::NoChange);
+        assert_eq!(judgement(vec![words.clone()]).named(&words).kind, DetectionKind::Deviation);
+    }
+
+    proptest! {
+        #[test]
+        fn headline_is_never_by_words_where_something_was_measured(
+            causes in prop::collection::vec(
+                (
+                    prop::sample::select(DetectionKind::ALL.to_vec()),
+                    prop::sample::select(Basis::ALL.to_vec()),
+                    prop::sample::select(SEVERITIES.to_vec()),
+                    prop::sample::select(LEVELS.to_vec()),
+                ),
+                1..10,
+            ),
+        ) {
+            let causes: Vec<_> = causes.into_iter().map(|(kind, basis, severity, level)| {
+                found(kind, basis, severity, level.min(InterventionLevel::strongest_by(basis)))
+            }).collect();
+            let acted = causes.iter().any(|found| found.basis() != Basis::Words && found.level > InterventionLevel::Log);
+            let judged = judgement(causes);
+            let headline = judged.headline().expect("a headline");
+            prop_assert!(!acted || headline.basis() != Basis::Words, "{:?}", judged.found);
+            // A pause has a cause that pauses.
+            let most = judged.level().expect("a level");
+            prop_assert!(most < InterventionLevel::Pause || headline.level == most, "{:?}", judged.found);
+        }
+    }
 }

@@ -19,6 +19,21 @@ pub struct CheckFact {
     pub baseline: Option<bool>,
 }
 
+/// Origin of the change of the work tree in an iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TreeChange {
+    /// Not recorded; the hashes of neighbouring iterations tell whether it changed.
+    #[default]
+    Unknown,
+    /// Nothing: the tree is as it was at the start of the iteration, whatever the service restored before that.
+    Nothing,
+    /// The agent.
+    Agent,
+    /// The service, without the agent: a merge, or tests of the base that were put back.
+    Service,
+}
+
 /// Measured facts of one iteration. Values are as measured; [`Record::cleaned`] clamps them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -55,6 +70,8 @@ pub struct Record {
     pub files: Vec<String>,
     /// Hash of the complete work tree after the iteration.
     pub tree: Option<String>,
+    /// Origin of the change of the work tree in the iteration.
+    pub change: TreeChange,
     /// Outcomes of the checks, if known one by one.
     pub checks: Vec<CheckFact>,
     /// Signs of weakened checks, one sentence each.
@@ -96,6 +113,7 @@ impl Default for Record {
             summary: String::new(),
             files: Vec::new(),
             tree: None,
+            change: TreeChange::default(),
             checks: Vec::new(),
             tampering: Vec::new(),
             agent_failure: None,

@@ -558,7 +558,7 @@ fn stop_words(current: &Loop, judged: &IterationJudgement) -> String {
         true => "asks for a decision in an escalation issue",
         false => "asks for a decision here",
     };
-    match judged.worst().map(|found| found.level) {
+    match judged.level() {
         Some(InterventionLevel::Abort) => "the loop ends; its work stays on its branch.".into(),
         Some(InterventionLevel::Pause) => format!("the loop pauses and {asks}."),
         _ => format!("the loop stops and {asks}."),

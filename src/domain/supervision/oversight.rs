@@ -7,6 +7,7 @@
 
 mod agent_failure;
 mod audit;
+mod basis;
 mod definition;
 mod detection;
 mod detection_input;
@@ -14,6 +15,7 @@ mod deviation;
 mod intervention;
 mod no_change;
 mod oscillation;
+mod rank;
 mod regression;
 mod report;
 mod resource_burn;
@@ -34,10 +36,12 @@ use definition::{DetectionDefinition, detectors};
 use detection_input::DetectionInput;
 
 pub use audit::{AuditEntry, AuditEvent};
+pub use basis::Basis;
 pub use definition::DetectionRow;
 pub use detection::{Detection, DetectionEvidence, DetectionSeverity};
 pub use detection_input::ControlView;
 pub use intervention::{Directive, DirectiveLevel, Escalation, EscalationLevel, Intervention, InterventionLevel};
+pub use rank::cause_rank;
 pub use report::{OversightReport, report};
 pub use state::{Health, OverseerState, ProgressCounts};
 
@@ -58,15 +62,15 @@ detectors! {
         /// Completion that an iteration gains at least where there is progress.
         pub min_progress: f64 = 0.01, in 0.0..=1.0;
     }
-    stuck: Stuck(StuckSettings),
-    oscillation: Oscillation(OscillationSettings),
-    deviation: Deviation(DeviationSettings),
-    resource_burn: ResourceBurn(ResourceBurnSettings),
-    regression: Regression(RegressionSettings),
     test_tampering: TestTampering(TestTamperingSettings),
-    no_change: NoChange(NoChangeSettings),
+    regression: Regression(RegressionSettings),
     agent_failure: AgentFailure(AgentFailureSettings),
+    no_change: NoChange(NoChangeSettings),
+    oscillation: Oscillation(OscillationSettings),
+    stuck: Stuck(StuckSettings),
+    resource_burn: ResourceBurn(ResourceBurnSettings),
     token_growth: TokenGrowth(TokenGrowthSettings),
+    deviation: Deviation(DeviationSettings),
 }
 
 impl OversightSettings {
@@ -118,13 +122,13 @@ pub enum OversightDecision {
 /// The overseer's word after an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OversightVerdict {
-    /// Detections, most severe first.
+    /// Detections, in the order of their rank ([`cause_rank`]).
     pub detections: Vec<Detection>,
     /// Interventions, in the order of the detections.
     pub interventions: Vec<Intervention>,
     /// Decision for the loop.
     pub decision: OversightDecision,
-    /// Directives at the start of the next prompt, the most urgent first.
+    /// Directives at the start of the next prompt, in the order of the detections.
     pub directives: Vec<Directive>,
     /// The iteration whose state is put back before the pause; 0 is the state before the first.
     pub restore: Option<u32>,
@@ -137,7 +141,12 @@ pub struct OversightVerdict {
 }
 
 impl OversightVerdict {
-    /// The most severe REDIRECT that stands, be it new or not.
+    /// The cause that people are told first.
+    pub fn headline(&self) -> Option<&Intervention> {
+        self.interventions.first()
+    }
+
+    /// The first REDIRECT that stands, be it new or not.
     pub fn redirect(&self) -> Option<&Intervention> {
         self.interventions.iter().find(|done| done.level == InterventionLevel::Redirect)
     }
@@ -176,7 +185,7 @@ pub fn review(
     conclude(state, iteration, settings, verdict)
 }
 
-/// All detections that are switched on, most severe first.
+/// All detections that are switched on, in the order of the table.
 fn detect(whole: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Detection> {
     let finished = whole.last.is_finished();
     let weakened = !whole.last.tampering.is_empty();
@@ -187,10 +196,7 @@ fn detect(whole: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Dete
         let input = if kind == DetectionKind::TestTampering { whole } else { measured };
         whole.settings.detect(kind, input)
     };
-    let mut found: Vec<Detection> =
-        DetectionKind::ALL.iter().copied().filter(|kind| applies(*kind)).filter_map(look).collect();
-    found.sort_by_key(|detection| std::cmp::Reverse(detection.severity));
-    found
+    DetectionKind::ALL.iter().copied().filter(|kind| applies(*kind)).filter_map(look).collect()
 }
 
 /// Decides what is done about a detection and adds it to the verdict.
@@ -217,7 +223,6 @@ fn intervene(
     if fresh {
         let best = input.history.iter().map(|record| record.completion.get()).fold(0.0, f64::max);
         state.count(iteration, detection.kind, level, best);
-        verdict.directives.extend(Directive::of(level, &detection));
         verdict.audit.push(AuditEntry {
             level: Some(level),
             kind: Some(detection.kind),
@@ -233,6 +238,7 @@ fn intervene(
         kind: detection.kind,
         cause: detection.cause.clone(),
         severity: detection.severity,
+        basis: detection.basis(),
         fresh,
         reason,
     });
@@ -262,6 +268,16 @@ fn restore(state: &mut OverseerState, input: &DetectionInput<'_>, verdict: &mut 
     }
 }
 
+/// Sorts detections and interventions by their rank, and takes the directives from those that are new.
+fn rank(verdict: &mut OversightVerdict) {
+    let found = std::mem::take(&mut verdict.detections).into_iter();
+    let mut causes: Vec<_> = found.zip(std::mem::take(&mut verdict.interventions)).collect();
+    causes.sort_by_key(|(_, done)| cause_rank(done.kind, done.basis, done.severity, done.level));
+    let fresh = causes.iter().filter(|(_, done)| done.fresh);
+    verdict.directives = fresh.filter_map(|(found, done)| Directive::of(done.level, found)).collect();
+    (verdict.detections, verdict.interventions) = causes.into_iter().unzip();
+}
+
 /// Turns the interventions into one decision, kept in the state.
 fn conclude(
     state: &mut OverseerState,
@@ -269,6 +285,7 @@ fn conclude(
     settings: &OversightSettings,
     mut verdict: OversightVerdict,
 ) -> OversightVerdict {
+    rank(&mut verdict);
     let most = verdict.interventions.iter().map(|done| done.level).max();
     let observed = |kind| settings.switches(kind).1;
     let critical =
@@ -282,7 +299,6 @@ fn conclude(
     };
     state.health = if state.is_held() { state.health.max(now) } else { now };
     verdict.health = state.health;
-    verdict.directives.sort_by_key(|directive| std::cmp::Reverse(directive.level));
     verdict.decision = match state.health {
         Health::Aborted => OversightDecision::Abort,
         Health::Paused => OversightDecision::Pause,

@@ -231,25 +231,25 @@ mod tests {
         control.auto_intervene
         oversight.auto_escalate
         oversight.strict_regression
-        oversight.stuck.enabled
-        oversight.stuck.observe
-        oversight.oscillation.enabled
-        oversight.oscillation.observe
-        oversight.deviation.enabled
-        oversight.deviation.observe
-        oversight.resource_burn.enabled
-        oversight.resource_burn.observe
+        oversight.test_tampering.enabled
+        oversight.test_tampering.observe
         oversight.regression.enabled
         oversight.regression.observe
         oversight.regression.test_pass_to_fail
-        oversight.test_tampering.enabled
-        oversight.test_tampering.observe
-        oversight.no_change.enabled
-        oversight.no_change.observe
         oversight.agent_failure.enabled
         oversight.agent_failure.observe
+        oversight.no_change.enabled
+        oversight.no_change.observe
+        oversight.oscillation.enabled
+        oversight.oscillation.observe
+        oversight.stuck.enabled
+        oversight.stuck.observe
+        oversight.resource_burn.enabled
+        oversight.resource_burn.observe
         oversight.token_growth.enabled
         oversight.token_growth.observe
+        oversight.deviation.enabled
+        oversight.deviation.observe
         ");
     }
 }

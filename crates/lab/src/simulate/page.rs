@@ -112,7 +112,7 @@ would not be done in time are counted separately. Intervals are 95 %: by the nor
 tasks for ratios; `±` is half of their width.";
 
 /// Reasons for the defaults that differ from the preset `seed`, by key.
-const REASONS: [(&str, &str); 27] = [
+const REASONS: [(&str, &str); 29] = [
     (
         "control.actuators.effort.enabled",
         "The signal is near 1 for most of a loop, so each run got one and a half times the budget. This pays only if progress is proportional to effort.",
@@ -155,6 +155,14 @@ const REASONS: [(&str, &str); 27] = [
     (
         "oversight.stuck.alarm_beside",
         "The alarm treats a plateau of three iterations as critical, even with only one other signal.",
+    ),
+    (
+        "oversight.oscillation.tree_returns",
+        "A tree that equals an earlier one is certain at its second occurrence; the agent is only warned of the first return.",
+    ),
+    (
+        "oversight.oscillation.critical_tree_returns",
+        "An agent that repeats whole trees after a REDIRECT goes in a circle; another one seldom ends that.",
     ),
     ("oversight.oscillation.critical_cycles", "It should pause a loop only after its redirects."),
     (

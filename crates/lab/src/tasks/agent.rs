@@ -1,6 +1,6 @@
 //! Stochastic agent: makes progress, meets obstacles, reacts to interventions, and produces records like a real loop.
 
-use ralph_bot::domain::model::record::{CheckFact, Record};
+use ralph_bot::domain::model::record::{CheckFact, Record, TreeChange};
 use ralph_bot::domain::model::task::{CheckOutcome, CheckReport, TestCounts};
 use ralph_bot::domain::supervision::control::{Breadth, ModelTier, Urgency};
 
@@ -399,6 +399,7 @@ impl<'a> SimulatedAgent<'a> {
             summary: summary.to_owned(),
             files,
             tree: Some(format!("{:016x}", self.tree)),
+            change: if moved { TreeChange::Agent } else { TreeChange::Nothing },
             checks: checks
                 .outcomes
                 .into_iter()

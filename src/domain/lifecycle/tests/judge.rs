@@ -118,7 +118,11 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
             redirected = Some(n);
             run.is(LoopState::Running, LoopStep::Agent);
             let told = run.next_prompt();
-            assert!(told.overrides[0].contains("mismatched types"), "the evidence is told: {:?}", told.overrides);
+            assert!(
+                told.directives[0].text.contains("mismatched types"),
+                "the evidence is told: {:?}",
+                told.directives
+            );
             assert_eq!(run.current.judged().map(|judged| judged.approach), Some(Approach::Pivot));
             assert!(told.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", told.strategy);
             assert!(run.audit().contains(&AuditEvent::Intervened));
@@ -128,7 +132,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
             let warns = |e: &Effect| matches!(e, Effect::Warn { notice } if notice.cause == "redirect_stuck" && notice.what_happened.contains("mismatched types"));
             assert!(run.has(warns) && !run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
         } else if redirected == Some(n - 1) {
-            assert_eq!(run.next_prompt().overrides, Vec::<String>::new(), "once per cause");
+            assert_eq!(run.next_prompt().directives, Vec::new(), "once per cause");
             assert!(!run.has(|e| matches!(e, Effect::Warn { .. })), "{:?}", run.effects);
         }
         if run.current.state != LoopState::Running {
@@ -301,7 +305,11 @@ fn failing_backend_is_avoided() {
         run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2 + n, 8 - n, "") });
     }
     assert_eq!(run.current.wanted.other_than.as_deref(), Some("mine"));
-    assert!(run.next_prompt().overrides[0].contains("failed in 3 of the last 4"), "{:?}", run.next_prompt().overrides);
+    assert!(
+        run.next_prompt().directives[0].text.contains("failed in 3 of the last 4"),
+        "{:?}",
+        run.next_prompt().directives
+    );
 }
 
 #[test]
@@ -326,7 +334,7 @@ fn healthy_loop_is_not_disturbed() {
         run.works(counted(passing, 10 - passing, &format!("error: {}", errors[passing as usize % 4])));
         run.is(LoopState::Running, LoopStep::Agent);
         let told = run.next_prompt();
-        assert!(told.overrides.is_empty() && told.warnings.is_empty(), "{told:?}");
+        assert!(told.directives.is_empty() && told.warnings.is_empty(), "{told:?}");
         assert!(run.levels().iter().all(|level| *level == InterventionLevel::Log), "{:?}", run.current.judged());
     }
     run.works(counted(10, 0, "")).is(LoopState::Running, LoopStep::Verify);
@@ -435,7 +443,7 @@ fn weakened_checks_are_restored_before_review() {
         .is(LoopState::Running, LoopStep::Verify);
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
         .is(LoopState::Running, LoopStep::Agent);
-    assert!(run.next_prompt().overrides[0].contains("Put the checks back"), "{:?}", run.next_prompt().overrides);
+    assert!(run.next_prompt().directives[0].text.contains("Put the checks back"), "{:?}", run.next_prompt().directives);
     run.agent(AgentEnd::Finished).committed(|c| c.branch_stat = whole("src/parser.rs")).pushed();
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
         .is(LoopState::Running, LoopStep::Verify);
@@ -488,12 +496,12 @@ fn warning_is_reported_once_with_evidence() {
     let mut run = LoopRun::started();
     let warnings = ["a", "b", "c"].map(|error| {
         run.idles(counted(2, 8, &format!("error: {error}"))).is(LoopState::Running, LoopStep::Agent);
-        run.next_prompt().warnings
+        run.next_prompt().directives
     });
     let [none, one, again] = &warnings;
     assert!(none.is_empty() && again.is_empty(), "{warnings:?}");
-    let evidence = "Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n- ";
-    assert!(one.len() == 1 && one[0].starts_with(evidence), "{one:?}");
+    let evidence = "WARNING: Iterations changed nothing while checks fail. Evidence: 2 iterations changed nothing.\n- ";
+    assert!(one.len() == 1 && one[0].to_string().starts_with(evidence), "{one:?}");
     assert!(run.levels().contains(&InterventionLevel::Warn), "it stands");
 }
 

@@ -219,6 +219,7 @@ fn redirect_notifies_warning_channels() {
     let found = JudgedDetection {
         kind: DetectionKind::Stuck,
         severity: oversight::DetectionSeverity::High,
+        basis: None,
         level: InterventionLevel::Redirect,
         fresh: true,
         evidence: "the same error 4 times".into(),

@@ -1,6 +1,7 @@
 //! Agent failure: a backend that crashes, runs out of time or answers with nothing that can be used.
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, line};
@@ -20,6 +21,7 @@ impl DetectionDefinition for AgentFailureSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "The backend keeps failing",
         pattern: "the backend crashes, times out or returns invalid output",
+        signals: &[("failed_runs", Basis::Measured)],
         effect: "another backend, where one is free",
         order: "Work in small steps; earlier runs failed before they were done.",
         advice: &[

@@ -1,5 +1,6 @@
 //! Definition of a detection: its row, its settings and its condition, and the macros that make all else of them.
 
+use super::basis::Basis;
 use super::detection::Detection;
 use super::detection_input::DetectionInput;
 use super::intervention::InterventionLevel;
@@ -13,6 +14,8 @@ pub struct DetectionRow {
     pub title: &'static str,
     /// Pattern that it finds, for the documentation, without a full stop.
     pub pattern: &'static str,
+    /// Its signals, each with its basis.
+    pub signals: &'static [(&'static str, Basis)],
     /// Effect beside the levels, for the documentation; empty if there is none.
     pub effect: &'static str,
     /// Order to the agent at a REDIRECT.
@@ -25,6 +28,19 @@ pub struct DetectionRow {
     pub profile: fn(&ProfileSchedule) -> &String,
     /// Whether it is about the agent's approach, so that a REDIRECT ends the approach.
     pub of_approach: bool,
+}
+
+impl DetectionRow {
+    /// Returns the basis of a signal; the least direct one of the detection for an unknown name.
+    pub fn basis_of(&self, signal: &str) -> Basis {
+        let known = self.signals.iter().find(|(name, _)| *name == signal).map(|(_, basis)| *basis);
+        known.or_else(|| self.signals.iter().map(|(_, basis)| *basis).max()).unwrap_or(Basis::Words)
+    }
+
+    /// Returns the basis of its most direct signal.
+    pub fn basis(&self) -> Basis {
+        self.signals.iter().map(|(_, basis)| *basis).min().unwrap_or(Basis::Words)
+    }
 }
 
 /// Definition of a detection; implemented once in the file of each, for its settings.
@@ -64,7 +80,7 @@ macro_rules! detection_settings {
     };
 }
 
-/// Declares the detections, one a row: file (which is its name in configuration and traces), variant of [`DetectionKind`],
+/// Declares the detections, one a row, the most specific first: file (which is its name in configuration and traces), variant of [`DetectionKind`],
 /// settings. The keys before them are those of all detections.
 macro_rules! detectors {
     (

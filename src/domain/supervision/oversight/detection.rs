@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::DetectionKind;
+use super::basis::Basis;
 
 /// Severity of a detection, lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -72,7 +73,7 @@ pub struct Detection {
     pub kind: DetectionKind,
     /// Severity.
     pub severity: DetectionSeverity,
-    /// The signals that fired, at least one.
+    /// The signals that fired, at least one, the most directly measured first.
     pub evidence: Vec<DetectionEvidence>,
     /// Recommendations, most useful first.
     pub recommendations: Vec<String>,
@@ -88,9 +89,11 @@ impl Detection {
     pub(super) fn of(
         kind: DetectionKind,
         severity: DetectionSeverity,
-        evidence: Vec<DetectionEvidence>,
+        mut evidence: Vec<DetectionEvidence>,
     ) -> Option<Self> {
-        let recommendations = kind.row().advice.iter().map(|text| (*text).to_owned()).collect();
+        let row = kind.row();
+        evidence.sort_by_key(|found| row.basis_of(&found.signal));
+        let recommendations = row.advice.iter().map(|text| (*text).to_owned()).collect();
         (!evidence.is_empty()).then(|| Self {
             kind,
             severity,
@@ -105,6 +108,12 @@ impl Detection {
     pub(super) fn about(mut self, what: &str) -> Self {
         self.cause = format!("{}:{}", self.kind, what.chars().take(MAX_CAUSE).collect::<String>());
         self
+    }
+
+    /// Basis of its most direct evidence.
+    pub fn basis(&self) -> Basis {
+        let row = self.kind.row();
+        self.evidence.iter().map(|found| row.basis_of(&found.signal)).min().unwrap_or(Basis::Words)
     }
 
     /// The evidence in one sentence without a full stop.

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, percent};
@@ -45,6 +46,7 @@ impl DetectionDefinition for DeviationSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "The changes leave the scope of the task",
         pattern: "work and files do not match the task",
+        signals: &[("objective", Basis::Words), ("scope", Basis::Words)],
         effect: "",
         order: "Return to the objective. Nothing else is to be changed.",
         advice: &[

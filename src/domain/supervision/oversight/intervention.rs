@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::detection::{Detection, DetectionSeverity};
 
 /// Level of an intervention, mildest first.
@@ -34,6 +35,14 @@ impl InterventionLevel {
         }
     }
 
+    /// Returns the strongest intervention that a basis supports: words alone neither pause nor end a loop.
+    pub fn strongest_by(basis: Basis) -> Self {
+        match basis {
+            Basis::Measured | Basis::Derived => Self::Abort,
+            Basis::Words => Self::Redirect,
+        }
+    }
+
     /// Its name, in capitals as people know it.
     pub fn name(self) -> &'static str {
         match self {
@@ -57,6 +66,8 @@ pub struct Intervention {
     pub cause: String,
     /// Severity of the detection.
     pub severity: DetectionSeverity,
+    /// Basis of the detection.
+    pub basis: Basis,
     /// Whether this level is reached for the first time for this cause; one that only still stands is told to nobody
     /// again.
     pub fresh: bool,

@@ -1,11 +1,12 @@
 //! No change: iterations in which the agent changed nothing although checks fail.
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::DetectionInput;
 use super::intervention::InterventionLevel;
-use crate::domain::model::record::Record;
+use crate::domain::model::record::{Record, TreeChange};
 
 detection_settings! {
     /// Conditions of iterations without changes.
@@ -21,6 +22,7 @@ impl DetectionDefinition for NoChangeSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "Iterations changed nothing while checks fail",
         pattern: "the agent changes nothing while checks fail",
+        signals: &[("unchanged", Basis::Measured)],
         effect: "",
         order: "Change something now: start with the first failing check.",
         advice: &[
@@ -49,12 +51,17 @@ impl DetectionDefinition for NoChangeSettings {
     }
 }
 
-/// Whether the newest iteration changed nothing: the tree is as before; where trees are not known, no file was changed
-/// and no figure moved. A run that failed is another matter.
+/// Whether the agent changed nothing in the newest iteration: as recorded; else the tree is as before; where trees are not
+/// known, no file was changed and no figure moved. A run that failed is another matter.
 fn unchanged(records: &[Record]) -> bool {
     let Some((last, before)) = records.split_last() else { return false };
     if last.agent_failure.is_some() {
         return false;
+    }
+    match last.change {
+        TreeChange::Nothing => return true,
+        TreeChange::Agent | TreeChange::Service => return false,
+        TreeChange::Unknown => {}
     }
     let before = before.last();
     match (&last.tree, before.map(|before| &before.tree)) {

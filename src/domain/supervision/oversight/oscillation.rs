@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
-use super::detection_input::DetectionInput;
+use super::detection_input::{DetectionInput, number};
 use super::intervention::InterventionLevel;
-use crate::domain::model::record::Record;
+use crate::domain::model::record::{Record, TreeChange};
 use crate::domain::supervision::control::Trend;
 
 /// Files of an iteration that are compared; more say nothing new.
@@ -18,7 +19,11 @@ detection_settings! {
     OscillationSettings {
         /// Iterations that are looked at.
         pub window: u32 = 8, in 3..=50;
-        /// Returns to an earlier state.
+        /// Returns to exactly the tree of an earlier iteration, without progress, that are warned about.
+        pub tree_returns: u32 = 1, in 1..=50, at_most undo_redo_cycles;
+        /// Returns to exactly an earlier tree, without progress, that are critical once a REDIRECT was given.
+        pub critical_tree_returns: u32 = 3, in 1..=50, at_most window;
+        /// Returns to an earlier state, exactly or by the files that changed, that are severe.
         pub undo_redo_cycles: u32 = 2, in 1..=50, at_most critical_cycles;
         /// Returns where that is critical.
         pub critical_cycles: u32 = 6, in 1..=50, at_most window;
@@ -37,7 +42,13 @@ impl DetectionDefinition for OscillationSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "The loop oscillates between approaches",
         pattern: "the tree returns to earlier states, or completion turns up and down",
-        effect: "",
+        signals: &[
+            ("tree_return", Basis::Measured),
+            ("undo_redo", Basis::Derived),
+            ("sign_changes", Basis::Derived),
+            ("trend", Basis::Derived),
+        ],
+        effect: "a single return: WARN",
         order: "Stop alternating. Choose one approach, give the reason, and stay with it.",
         advice: &[
             "Decide for one approach and say why; do not return to the other.",
@@ -48,21 +59,28 @@ impl DetectionDefinition for OscillationSettings {
         of_approach: true,
     };
 
-    /// Detects oscillation. A work tree that equals an earlier one is sufficient; the weaker signals count only without
-    /// other progress. Oscillation that the newest iteration has no part in is ignored.
+    /// Detects oscillation. Work trees that equal earlier ones are sufficient; a single one, and the weaker signals, count only
+    /// without other progress, and a single one that takes back a loss does not. Oscillation that the newest iteration has no
+    /// part in is ignored.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         let window = input.recent(self.window);
         let progressing = input.progressing();
         let mut evidence = Vec::new();
-        let mut severity = DetectionSeverity::High;
-        let is_return =
-            |upto: &[Record]| tree_is_back(upto) || !progressing && churned(upto, self.file_churn_threshold);
-        let returns = (1..=window.len()).filter(|count| is_return(&window[..*count]));
-        let cycles = u32::try_from(returns.count()).unwrap_or(u32::MAX);
-        if cycles >= self.undo_redo_cycles && is_return(window) {
-            if cycles >= self.critical_cycles {
-                severity = DetectionSeverity::Critical;
-            }
+        let returns = |is_return: &dyn Fn(&[Record]) -> bool| match is_return(window) {
+            true => (1..=window.len()).map(|count| u32::from(is_return(&window[..count]))).sum(),
+            false => 0,
+        };
+        let exact = returns(&|upto| returned_to(upto).is_some());
+        let cycles =
+            returns(&|upto| returned_to(upto).is_some() || !progressing && churned(upto, self.file_churn_threshold));
+        let repeated = cycles >= self.undo_redo_cycles;
+        let alone = exact >= self.tree_returns && !progressing && !takes_back_a_loss(window);
+        if let Some(earlier) = returned_to(window).filter(|_| repeated || alone) {
+            let earlier = number(&input.history[..=input.history.len() - window.len() + earlier]);
+            let text = format!("the files are again exactly as after iteration {earlier}");
+            evidence.push(DetectionEvidence::new("tree_return", exact, self.tree_returns, text));
+        }
+        if repeated {
             let text = format!("{cycles} returns to an earlier state in the last {} iterations", window.len());
             evidence.push(DetectionEvidence::new("undo_redo", cycles, self.undo_redo_cycles, text));
         }
@@ -75,20 +93,40 @@ impl DetectionDefinition for OscillationSettings {
         if !progressing && input.control.trend == Trend::Oscillating && turns >= self.trend_turns {
             evidence.push(DetectionEvidence::new("trend", 1, 1, "control sees an oscillating trend".to_owned()));
         }
+        let redirected =
+            input.redirected.get(&DetectionKind::Oscillation).is_some_and(|then| *then < number(input.history));
+        let in_vain = redirected && !progressing && exact >= self.critical_tree_returns;
+        let severity = match evidence.as_slice() {
+            _ if cycles >= self.critical_cycles || in_vain => DetectionSeverity::Critical,
+            [single] if single.signal == "tree_return" => DetectionSeverity::Medium,
+            _ => DetectionSeverity::High,
+        };
         Detection::of(DetectionKind::Oscillation, severity, evidence)
     }
 }
 
-/// Whether the newest tree was there before, with another in between.
-fn tree_is_back(records: &[Record]) -> bool {
-    let Some((Some(newest), before)) = records.split_last().map(|(last, before)| (last.tree.as_deref(), before)) else {
-        return false;
-    };
+/// Index of the newest earlier iteration with the tree of the last one and another in between. `None` if there is none, and
+/// if it is not the agent that went back: the service put the tree back, before the iteration or as its own work.
+fn returned_to(records: &[Record]) -> Option<usize> {
+    let (last, before) = records.split_last()?;
+    let newest = last.tree.as_deref()?;
+    if matches!(last.change, TreeChange::Nothing | TreeChange::Service) {
+        return None;
+    }
     let mut left = false;
-    before.iter().rev().filter_map(|record| record.tree.as_deref()).any(|tree| {
-        left |= tree != newest;
-        left && tree == newest
+    before.iter().rposition(|record| match record.tree.as_deref() {
+        Some(tree) if tree == newest => left,
+        Some(_) => {
+            left = true;
+            false
+        }
+        None => false,
     })
+}
+
+/// Whether the newest iteration is better than the one before it: what made that one worse was taken back.
+fn takes_back_a_loss(records: &[Record]) -> bool {
+    matches!(records, [.., before, last] if last.completion > before.completion)
 }
 
 /// Whether most files of two iterations ago changed again, and not in between.

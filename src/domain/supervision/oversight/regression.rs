@@ -1,6 +1,7 @@
 //! Regression: against the best that was reached, fewer tests or checks pass, coverage is lower, completion falls.
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, check, line, number, percent};
@@ -32,6 +33,15 @@ impl DetectionDefinition for RegressionSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "A check that passed now fails",
         pattern: "a check or a test that passed now fails, twice in a row, or coverage falls",
+        signals: &[
+            ("baseline_check", Basis::Measured),
+            ("check", Basis::Measured),
+            ("tests", Basis::Measured),
+            ("failures", Basis::Measured),
+            ("coverage", Basis::Measured),
+            ("completion", Basis::Derived),
+            ("alarm", Basis::Derived),
+        ],
         effect: "critical: the best iteration is restored before the PAUSE",
         order: "Mend what used to hold before anything else.",
         advice: &[

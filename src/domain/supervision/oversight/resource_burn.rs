@@ -1,6 +1,7 @@
 //! Resource burn: more iterations, money, time or calls of tools than the work is worth.
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, number, percent};
@@ -42,6 +43,13 @@ impl DetectionDefinition for ResourceBurnSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "High cost for little progress",
         pattern: "more iterations, time or money than earlier loops of the repository took",
+        signals: &[
+            ("iterations", Basis::Derived),
+            ("cost", Basis::Derived),
+            ("time", Basis::Derived),
+            ("tool_calls", Basis::Derived),
+            ("alarm", Basis::Derived),
+        ],
         effect: "ABORT if nothing was gained",
         order: "Do the least that makes the first failing check pass, and nothing else.",
         advice: &[

@@ -144,7 +144,8 @@ impl OverseerState {
 
     /// Notes a detection whose severity asks for a level, and says which level it has come to (one more where it persisted
     /// for `climb_after` iterations; without them it does not climb) and whether that is new for its cause.
-    /// From a REDIRECT it climbs to a pause only after so many of them; until then it is redirected anew.
+    /// From a REDIRECT it climbs to a pause only after so many of them; until then it is redirected anew. It reaches no level
+    /// that its basis does not support.
     pub(super) fn reach(
         &mut self,
         iteration: u32,
@@ -154,7 +155,8 @@ impl OverseerState {
         redirects: u32,
     ) -> (InterventionLevel, bool) {
         let quiet = self.acknowledged.get(&detection.kind).is_some_and(|until| iteration <= *until);
-        let most = if quiet { InterventionLevel::Warn } else { InterventionLevel::Abort };
+        let supported = InterventionLevel::strongest_by(detection.basis());
+        let most = if quiet { supported.min(InterventionLevel::Warn) } else { supported };
         let standing = self.standing.entry(detection.kind).or_insert(ActiveDetection {
             level: InterventionLevel::Log,
             since: iteration,
@@ -178,7 +180,7 @@ impl OverseerState {
             standing.level = level;
             standing.told.clear();
         }
-        let level = standing.level;
+        let level = standing.level.min(most);
         let fresh = !standing.told.contains(&detection.cause);
         if fresh {
             standing.redirects += u32::from(level == InterventionLevel::Redirect);

@@ -1,6 +1,7 @@
 //! Stuck: the same error or the same insight again and again, no progress at all, or a standstill that is unlike the loop.
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, percent};
@@ -46,6 +47,13 @@ impl DetectionDefinition for StuckSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "The loop is stuck",
         pattern: "the same error repeats, or no progress for longer than the loop's own pauses explain",
+        signals: &[
+            ("same_error", Basis::Measured),
+            ("standstill", Basis::Derived),
+            ("no_progress", Basis::Derived),
+            ("alarm", Basis::Derived),
+            ("same_reflection", Basis::Words),
+        ],
         effect: "",
         order: "Stop the present approach; it does not work. Take one that was not tried.",
         advice: &[

@@ -1,6 +1,7 @@
 //! Test tampering: the iteration's change weakened what measures it. The one detection that finished work does not excuse.
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::{DetectionInput, line, number};
@@ -24,6 +25,7 @@ impl DetectionDefinition for TestTamperingSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "Checks were weakened",
         pattern: "tests were deleted, skipped or weakened",
+        signals: &[("weakened_checks", Basis::Measured), ("skipped_tests", Basis::Measured)],
         effect: "",
         order: "Put the checks back as they were. They are not yours to change.",
         advice: &[

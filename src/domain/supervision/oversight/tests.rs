@@ -5,6 +5,8 @@ mod fires;
 mod healthy;
 mod levels;
 mod properties;
+mod rank;
+mod returns;
 mod settings;
 
 use super::*;

@@ -2,6 +2,7 @@
 //! fills up does that; a fresh one starts from the task again.
 
 use super::DetectionKind;
+use super::basis::Basis;
 use super::definition::{DetectionDefinition, DetectionRow, detection_settings};
 use super::detection::{Detection, DetectionEvidence, DetectionSeverity};
 use super::detection_input::DetectionInput;
@@ -26,6 +27,7 @@ impl DetectionDefinition for TokenGrowthSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "Iterations take ever more tokens without progress",
         pattern: "iterations take a multiple of the tokens of earlier ones and bring no progress",
+        signals: &[("tokens", Basis::Derived)],
         effect: "",
         order: "Start over with what the failing checks say; do not read again what did not help.",
         advice: &[

@@ -62,7 +62,7 @@ fn a_line_has_the_keys_of_the_format() {
 fn a_summary_counts_what_was_raised_and_knows_the_first_end() {
     let stuck = "{\"completion\": 0.3}\n".repeat(8);
     let summary = ReplaySummary::of(&replay(&stuck));
-    insta::assert_snapshot!(serde_json::to_string(&summary).unwrap(), @r#"{"iterations":8,"alarms":{"stuck_loop":1},"severities":{"critical":1},"actions":{"continue":1,"adjust":2,"pause":5},"detections":{"stuck":4,"no_change":6},"interventions":{"warn":1,"redirect":6,"pause":2},"ended":{"iteration":7,"by":"pause"}}"#);
+    insta::assert_snapshot!(serde_json::to_string(&summary).unwrap(), @r#"{"iterations":8,"alarms":{"stuck_loop":1},"severities":{"critical":1},"actions":{"continue":1,"adjust":2,"pause":5},"detections":{"no_change":6,"stuck":4},"interventions":{"warn":1,"redirect":6,"pause":2},"ended":{"iteration":7,"by":"pause"}}"#);
     let done = ReplaySummary::of(&replay("{\"completion\": 0.5}\n{\"completion\": 1}"));
     assert_eq!(done.ended, Some(PredictedEnd { iteration: 2, by: EndKind::Finished }));
     assert_eq!(ReplaySummary::of(&[]), ReplaySummary::default());
@@ -94,10 +94,10 @@ fn a_loop_that_is_stuck_is_redirected_and_then_held_in_its_replay() {
     [2,[],[],"persist","healthy"]
     [3,[{"type":"no_change","severity":"medium"}],[{"level":"warn","type":"no_change"}],"persist","warning"]
     [4,[{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"no_change"}],"pivot","warning"]
-    [5,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"stuck"},{"level":"redirect","type":"no_change"}],"pivot","warning"]
-    [6,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"stuck"},{"level":"redirect","type":"no_change"}],"pivot","warning"]
-    [7,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"critical"}],[{"level":"redirect","type":"stuck"},{"level":"pause","type":"no_change"}],"pivot","paused"]
-    [8,[{"type":"stuck","severity":"critical"},{"type":"no_change","severity":"critical"}],[{"level":"pause","type":"stuck"},{"level":"pause","type":"no_change"}],"pivot","paused"]
+    [5,[{"type":"no_change","severity":"high"},{"type":"stuck","severity":"high"}],[{"level":"redirect","type":"no_change"},{"level":"redirect","type":"stuck"}],"pivot","warning"]
+    [6,[{"type":"no_change","severity":"high"},{"type":"stuck","severity":"high"}],[{"level":"redirect","type":"no_change"},{"level":"redirect","type":"stuck"}],"pivot","warning"]
+    [7,[{"type":"no_change","severity":"critical"},{"type":"stuck","severity":"high"}],[{"level":"pause","type":"no_change"},{"level":"redirect","type":"stuck"}],"pivot","paused"]
+    [8,[{"type":"no_change","severity":"critical"},{"type":"stuck","severity":"critical"}],[{"level":"pause","type":"no_change"},{"level":"pause","type":"stuck"}],"pivot","paused"]
     "#);
     let summary = ReplaySummary::of(&reviews);
     assert_eq!(summary.interventions[&InterventionLevel::Redirect], 6);

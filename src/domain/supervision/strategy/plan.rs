@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{StateAssessment, StrategySettings, StrategyState};
 use crate::domain::model::signature::normalise;
-use crate::domain::supervision::oversight::Intervention;
+use crate::domain::supervision::oversight::{Basis, Intervention};
 
 /// Ways to go at a problem anew: a name to remember it by, and what the agent is told.
 const PIVOTS: [(&str, &str); 7] = [
@@ -110,7 +110,9 @@ fn no_progress(_: &mut StrategyState, situation: &PlanInput<'_>, settings: &Stra
 fn redirected(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let redirect = situation.redirect?;
     let because = format!("the overseer redirected the loop: {}", redirect.reason);
-    Some(pivot(state, situation, settings, redirect.kind.name(), &because))
+    let plan = pivot(state, situation, settings, redirect.kind.name(), &because);
+    // Words alone do not stop a loop, neither by the overseer nor for lack of another approach.
+    (plan.approach != Approach::Escalate || redirect.basis != Basis::Words).then_some(plan)
 }
 
 /// Turns to blockers that were named repeatedly, to each once.

@@ -7,7 +7,7 @@ use crate::domain::model::ids::Ratio;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::{CheckOutcome, CheckReport, DiffStat, FileStat};
 use crate::domain::supervision::TaskFacts;
-use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Intervention, InterventionLevel};
+use crate::domain::supervision::oversight::{Basis, DetectionKind, DetectionSeverity, Intervention, InterventionLevel};
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
 /// The thresholds of the design, which stay where they are when defaults move.
@@ -47,6 +47,7 @@ fn redirected(reason: &str) -> Intervention {
         kind: DetectionKind::Oscillation,
         cause: "oscillation".to_owned(),
         severity: DetectionSeverity::High,
+        basis: Basis::Measured,
         fresh: true,
         reason: reason.to_owned(),
     }

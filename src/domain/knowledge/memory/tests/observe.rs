@@ -129,6 +129,7 @@ fn only_redirects_about_approach_become_learnings() {
             let found = JudgedDetection {
                 kind,
                 severity: DetectionSeverity::High,
+                basis: None,
                 level,
                 fresh,
                 evidence: String::new(),

@@ -58,6 +58,7 @@ fn oscillation() {
     use DetectionSeverity::{Critical, High};
     reached(usual(), DetectionKind::Oscillation, "undo_redo", High, &flat(5, alternating));
     reached(usual(), DetectionKind::Oscillation, "undo_redo", Critical, &flat(8, alternating));
+    reached(usual(), DetectionKind::Oscillation, "tree_return", DetectionSeverity::Medium, &flat(3, alternating));
     let churn = flat(5, |at, r| r.files = vec![["src/a.rs", "src/b.rs"][at % 2].to_owned()]);
     reached(usual(), DetectionKind::Oscillation, "undo_redo", High, &churn);
     let swings = trace(&[0.3, 0.5, 0.3, 0.5, 0.3, 0.5], |_, _| {});
@@ -175,7 +176,7 @@ fn test_tampering_and_the_ladder() {
     assert_eq!(ladder(DetectionKind::TestTampering, &flat(9, weakened)), [Redirect, Pause]);
     assert_eq!(ladder(DetectionKind::Stuck, &flat(9, same_error)), [Redirect, Pause]);
     let strange = |_: usize, r: &mut Record| r.objective_similarity = Some(0.1);
-    assert_eq!(ladder(DetectionKind::Deviation, &flat(12, strange)), [Warn, Redirect, Pause]);
+    assert_eq!(ladder(DetectionKind::Deviation, &flat(20, strange)), [Warn, Redirect]);
     let mut watched = usual();
     watched.settings.stuck.observe = true;
     let verdicts = watched.run(&flat(9, same_error));

@@ -40,6 +40,8 @@ fn found(mut it: ReviewedLoop, kind: DetectionKind, signal: &str, from: usize, r
         found.evidence
     );
     assert!(!found.recommendations.is_empty() && found.cause.starts_with(kind.name()));
+    let row = kind.row();
+    assert!(row.signals.iter().any(|(name, _)| *name == signal), "the row of {kind} has no signal {signal}");
     let first = verdicts.iter().position(|verdict| severity(verdict, kind).is_some()).unwrap_or_default() + 1;
     assert_eq!(first, from, "{kind} by {signal} is first found at {first}");
 }

@@ -70,14 +70,15 @@ fn what_is_over_is_not_held_against_the_loop_again() {
 }
 
 #[test]
-fn deviation_warns_and_climbs() {
+fn deviation_warns_and_is_redirected_but_never_pauses() {
     let mut it = ReviewedLoop::default();
     it.settings.climb_after = 10;
     let strange = |_: usize, r: &mut Record| r.objective_similarity = Some(0.1);
     assert_eq!(course(&mut it, DetectionKind::Deviation, &flat(5, strange)), "- - medium/warn high/warn high/warn");
+    // Words alone never pause the loop, however long they stand.
     assert_eq!(
-        course(&mut ReviewedLoop::default(), DetectionKind::Deviation, &flat(7, strange)),
-        "- - medium/warn high/warn high/redirect high/redirect critical/pause"
+        course(&mut ReviewedLoop::default(), DetectionKind::Deviation, &flat(9, strange)),
+        "- - medium/warn high/warn high/redirect high/redirect high/redirect high/redirect high/redirect"
     );
 }
 

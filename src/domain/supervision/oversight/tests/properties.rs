@@ -82,6 +82,58 @@ proptest! {
         let size = serde_json::to_string(&state).expect("a state is JSON").len();
         prop_assert!(size < 16 * 1024, "the state has {} bytes", size);
     }
+
+    #[test]
+    fn causes_of_any_history_stand_in_the_order_of_their_rank(
+        records in prop::collection::vec(record(), 1..14),
+        task in text(),
+        seed in any::<bool>(),
+    ) {
+        let facts = TaskFacts { task, ..TaskFacts::default() };
+        let settings = if seed { design() } else { OversightSettings::default() };
+        let mut state = OverseerState::default();
+        for until in 1..=records.len() {
+            let verdict = review(&mut state, &records[..until], &facts, &ControlView::default(), &settings);
+            let acted = || verdict.interventions.iter().filter(|done| done.level > InterventionLevel::Log);
+            let direct = acted().any(|done| done.basis != Basis::Words);
+            let headline = verdict.headline().map(|done| done.basis);
+            prop_assert!(!direct || headline != Some(Basis::Words), "{:?}", verdict.interventions);
+            let most = verdict.interventions.iter().map(|done| done.level).max().filter(|most| *most >= InterventionLevel::Pause);
+            prop_assert!(most.is_none() || verdict.headline().map(|done| done.level) == most, "{:?}", verdict.interventions);
+            let at = |kind| verdict.interventions.iter().position(|done| done.kind == kind);
+            let kinds: Vec<_> = verdict.detections.iter().map(|found| at(found.kind)).collect();
+            prop_assert_eq!(kinds, (0..verdict.detections.len()).map(Some).collect::<Vec<_>>());
+            for found in &verdict.detections {
+                let row = found.kind.row();
+                let named = |signal: &str| row.signals.iter().any(|(name, _)| *name == signal);
+                prop_assert!(found.evidence.iter().all(|evidence| named(&evidence.signal)), "{:?}", found.evidence);
+            }
+        }
+    }
+
+    #[test]
+    fn deviation_alone_never_pauses(
+        words in prop::collection::vec((text(), text(), prop::option::of(0.0..0.4_f64), prop::collection::vec("[a-z]{4}/[a-z]{4}", 0..9)), 1..40),
+        task in text(),
+        redirects in 1..4_u32,
+    ) {
+        let facts = TaskFacts { task, scope: vec!["src/login".to_owned()], ..TaskFacts::default() };
+        let mut settings = OversightSettings { redirects, ..OversightSettings::default() };
+        for kind in DetectionKind::ALL.iter().filter(|kind| **kind != DetectionKind::Deviation) {
+            *settings.enabled_mut(*kind) = false;
+        }
+        let records = trace(&vec![0.3; words.len()], |at, record| {
+            let (summary, learning, similarity, files) = words[at].clone();
+            (record.summary, record.learnings, record.files) = (summary, vec![learning], files);
+            record.objective_similarity = similarity;
+        });
+        let mut state = OverseerState::default();
+        for until in 1..=records.len() {
+            let verdict = review(&mut state, &records[..until], &facts, &ControlView::default(), &settings);
+            prop_assert!(verdict.decision < OversightDecision::Pause, "{:?}", verdict.interventions);
+            prop_assert!(verdict.detections.iter().all(|found| found.severity < DetectionSeverity::Critical));
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! Basis of detections: how directly their evidence was measured.
+
+use serde::{Deserialize, Serialize};
+
+/// Basis of a signal or a detection, most direct first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// Counts, exit codes, outputs of checks, and trees.
+    Measured,
+    /// Rates, trends and estimates that are computed from measurements.
+    Derived,
+    /// Words of the agent and of the task.
+    Words,
+}
+
+impl Basis {
+    /// All values, most direct first.
+    pub const ALL: [Self; 3] = [Self::Measured, Self::Derived, Self::Words];
+
+    /// Returns its name, as in the documentation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Derived => "derived",
+            Self::Words => "words",
+        }
+    }
+}
