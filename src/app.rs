@@ -64,7 +64,7 @@ pub struct Options {
     pub tune: fn(&mut EngineSettings),
     /// Result of the sandbox probe, if the caller has run it.
     pub sandbox: Option<SandboxProbe>,
-    /// Whether to listen for webhooks; without forges there are none.
+    /// Whether to listen for webhooks; without forges there are no webhooks.
     pub listen: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct CheckRunner {
     pub network: bool,
     /// Environment of checks, in addition to `HOME`, `TMPDIR` and `CI`; contains no secrets.
     pub env: Vec<(OsString, OsString)>,
-    /// Masks secrets in their output.
+    /// Masks secrets in the output of checks.
     pub masker: Masker,
     /// Cookie that identifies processes that left their process group.
     pub cookie: Option<Cookie>,
@@ -79,7 +79,7 @@ impl CheckRunner {
     /// next.
     ///
     /// # Errors
-    /// Only where a check could not be run at all, or was cancelled.
+    /// A check could not be run at all, or was cancelled.
     pub async fn run_all(
         &self,
         tree: &Path,

@@ -18,7 +18,7 @@ use crate::domain::providers::backends::BackendRole;
 use crate::workspace::{NEEDED_GIT, installed_git};
 pub use finding::{CheckFinding, FindingStatus};
 
-/// Free space below which a loop may run out of it, in bytes.
+/// Free space, in bytes, below which a loop may fill the disk.
 const SPACE_WARN: u64 = 5 << 30;
 
 /// Free space below which the database is at risk, in bytes.

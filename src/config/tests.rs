@@ -1,4 +1,4 @@
-//! Both files: every sort of error with its exact words, overrides, secrets, and text that nobody meant to be read.
+//! Both files: the exact message of every kind of error, overrides, secrets, and malformed text.
 
 mod backends;
 mod thresholds;
@@ -42,7 +42,7 @@ schedule: []
 escalation: { channels: [] }
 "#;
 
-/// Minimal file from which the tests make others: one forge and one backend.
+/// Minimal file that the tests extend: one forge and one backend.
 const SMALL: &str = "\
 forges:
   - { name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }
@@ -71,7 +71,7 @@ fn problems(text: &str) -> String {
     parse(text).expect_err("a file with mistakes").to_string()
 }
 
-/// The problems of one forge, of which `text` is the inside of its braces.
+/// Returns the problems of a file with one forge; `text` is the content of its braces.
 fn forge_problems(text: &str) -> String {
     problems(&format!("forges: [{{ {text} }}]\nbackends: {{ claude: {{}} }}\n"))
 }
@@ -388,7 +388,7 @@ fn invalid_secrets_are_refused() {
     ");
 }
 
-/// Mistakes of one channel on the third line.
+/// Returns the problems of a file with one channel, which is on the third line.
 fn channel_problems(channel: &str) -> String {
     problems(&format!("{SMALL}escalation: {{ channels: [{{ {channel} }}] }}\n"))
 }
@@ -857,7 +857,7 @@ proptest! {
     }
 }
 
-/// Documents of known keys with values of every kind.
+/// Generates documents of known keys with values of every kind.
 fn document() -> impl Strategy<Value = String> {
     let scalar = prop_oneof![
         Just("null".to_owned()),

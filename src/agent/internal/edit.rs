@@ -205,7 +205,7 @@ impl Tree<'_> {
     }
 }
 
-/// Writes a temporary file beside the target and renames it.
+/// Writes a temporary file beside the target and renames it to the target's name.
 fn placed(folder: &OwnedFd, beside: &str, name: &str, text: &str, mode: Option<Mode>) -> std::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(openat(folder, beside, flags, Mode::from_raw_mode(0o666))?);

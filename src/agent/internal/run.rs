@@ -67,7 +67,7 @@ struct InternalRun<'a> {
     transcript: Transcript,
 }
 
-/// Runs the agent to its end.
+/// Runs the built-in agent until the model is done or a limit is reached.
 pub(super) async fn run(
     agent: &InternalAgent,
     run: &AgentRun,
@@ -115,7 +115,7 @@ pub(super) async fn run(
 }
 
 impl InternalRun<'_> {
-    /// Runs turns until the end. An error is the status of a run that was broken off.
+    /// Runs turns until the model is done. An error is the status of a run that stopped early.
     async fn turns(&mut self) -> Result<AgentStatus, AgentStatus> {
         let turns = self.run.max_turns.unwrap_or(self.agent.internal.bounds.turns);
         let mut nudges = 0;

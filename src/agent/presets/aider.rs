@@ -26,7 +26,7 @@ use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Bytes at the end of the text that are the final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
-/// Announced wait in seconds at which it is stopped. It doubles its waits up to 32 s and has made six requests by then.
+/// Announced wait in seconds at which aider is stopped. It doubles its waits up to 32 s and has made six requests by then.
 const LONGEST_WAIT_S: f64 = 8.0;
 /// Settings that disable the retries of its library; this name stands for all models.
 const MODEL_SETTINGS: &str = "- name: aider/extra_params\n  extra_params:\n    max_retries: 0\n";
@@ -141,9 +141,9 @@ struct AiderText {
     answered: bool,
     error: Option<String>,
     dollars: f64,
-    /// Reason to stop it.
+    /// Reason to stop the run.
     stop_because: Option<String>,
-    /// Action that it needs from a person before it can run.
+    /// What a person has to do before aider can run.
     needed_action: Option<String>,
 }
 

@@ -33,12 +33,12 @@ fn recorded() -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// Runner that a fixture belongs to; `None` for outputs of compilers and linters.
+/// Returns the runner that a fixture belongs to; `None` for outputs of compilers and linters.
 fn runner(fixture: &str) -> Option<&'static Runner> {
     RUNNERS.iter().find(|runner| fixture.split('-').next() == Some(runner.fixtures))
 }
 
-/// A result in one line: counts, whether complete, names.
+/// Formats a result in one line: counts, whether complete, names.
 fn line(results: &TestResults) -> String {
     let counts = results.counts.map_or("not counted".to_owned(), |c| {
         format!("{} passing, {} failing, {} skipped", c.passing, c.failing, c.skipped)
@@ -251,7 +251,7 @@ fn a_pattern_reads_what_no_runner_printed() {
     assert_eq!(read_pattern("(", "nothing"), None);
 }
 
-/// See docs/runners.md, whose table is made of the rows.
+/// See docs/runners.md, whose table is generated from the rows.
 #[test]
 fn documentation_lists_every_runner() {
     let row = |runner: &Runner| {

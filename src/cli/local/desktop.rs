@@ -1,5 +1,5 @@
-//! Desktop notification when a loop of `ralph-bot local` needs a person (feature `desktop`). A failure is only logged; without
-//! a desktop session nothing is shown.
+//! Desktop notification when a loop of `ralph-bot local` needs a person (feature `desktop`). A failure is only logged;
+//! nothing is shown without a desktop session.
 
 use std::path::Path;
 use std::time::Duration;

@@ -21,7 +21,7 @@ async fn git(dir: &Path, args: &[&str]) -> String {
     finished.stdout.text().trim().to_owned()
 }
 
-/// A repository with one commit, on the branch `trunk`.
+/// Creates a repository with one commit, on the branch `trunk`.
 async fn repository(folder: &Path) -> PathBuf {
     let repo = folder.join("a project");
     std::fs::create_dir(&repo).expect("made");
@@ -43,7 +43,7 @@ async fn setup(script: &str) -> LocalSetup {
     setup_with(script, "").await
 }
 
-/// Repository and configuration with further keys.
+/// Creates a repository and a configuration with further keys.
 async fn setup_with(script: &str, keys: &str) -> LocalSetup {
     let folder = tempfile::tempdir().expect("a folder");
     let repo = repository(folder.path()).await;
@@ -133,7 +133,7 @@ async fn what_cannot_be_worked_on_is_told_before_anything_runs() {
     fails(&["--task", "x"], "has no branch checked out").await;
 }
 
-/// Returns the only loop of the repository's default folder, after `more` arguments were run with the exit code `code`.
+/// Runs with the arguments `more`, expects the exit code `code`, and returns the loops of the repository's default folder.
 async fn run_to(setup: &LocalSetup, more: &[&str], code: ExitCode) -> Vec<Loop> {
     let ended = local(&args(setup, more), &setup.global, &setup.env).await.expect("it ran");
     assert_eq!(format!("{ended:?}"), format!("{code:?}"), "{more:?}");

@@ -1,4 +1,4 @@
-//! `loops` on real databases, with and without a service that takes the steps.
+//! `loops` on real databases, with and without a service that processes the commands.
 
 use super::*;
 use crate::domain::loops::{LoopStart, LoopState, LoopTask};
@@ -41,7 +41,7 @@ struct LoopsSetup {
     own: Store,
 }
 
-/// A service's database with one queued loop, `r-1-aaaaaa`.
+/// Creates a service's database with one queued loop, `r-1-aaaaaa`.
 async fn setup() -> LoopsSetup {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
@@ -66,7 +66,7 @@ async fn run(store: &Store, line: &str, patience: Duration) -> CliResult {
         .await
 }
 
-/// Runs a command while a service takes the steps.
+/// Runs a command while a service processes inputs.
 async fn run_served(setup: &LoopsSetup, beside: &Store, line: &str) -> CliResult {
     let serve = async {
         loop {

@@ -23,7 +23,7 @@ async fn run(store: &Store, line: &str) -> CliResult {
     MemoryShell { store, settings: MemorySettings::default(), json: true, now: Timestamp(1_000) }.run(&args(line)).await
 }
 
-/// A database with three rules.
+/// Creates a database with three rules.
 async fn setup() -> (Store, Vec<String>) {
     let store = Store::in_memory().expect("opened");
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };

@@ -1,11 +1,11 @@
-//! Replays of small traces, as people see them.
+//! Replays of small traces, with the output that people see.
 
 use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::domain::supervision::SupervisionSettings;
 
-/// Text without colours.
+/// Removes colours from a text.
 fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
@@ -21,7 +21,7 @@ fn reviews(completions: &[f64]) -> Vec<(Record, SupervisionReview)> {
     Trace::parse(&text).unwrap().reviews(&SupervisionSettings::default()).collect()
 }
 
-/// A folder with files.
+/// Creates a folder with files.
 fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, impl Fn(&str) -> PathBuf + use<>) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {

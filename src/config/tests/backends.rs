@@ -1,11 +1,11 @@
-//! Backends, what is decided about them, memory and money in the operator's file.
+//! Backends, their rules, memory and money in the operator's file.
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::providers::backends::{BackendRole, OutputFormatName, RotationMode};
 use crate::domain::providers::rules::{ActionName, CompiledCondition, RuleFacts};
 
-/// A file with these backends, in which `rest` stands as well.
+/// Returns a file with these backends and the text `rest`.
 fn file(backends: &str, rest: &str) -> String {
     let forge = "forges: [{ name: work, kind: gitea, url: 'https://g.example', token_env: T, webhook_secret_env: S }]";
     format!("{forge}\nbackends:\n{backends}{rest}")

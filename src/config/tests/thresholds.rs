@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::json;
 
-/// The policy of an operator's file with `text` in it.
+/// Returns the policy of an operator's file that contains `text`.
 fn operator(text: &str) -> Policy {
     parse(&format!("{SMALL}{text}")).expect("valid").policy(&ForgeName::new("work"))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::*;
 use crate::cli::check::FindingStatus;
 
-/// A configuration with a program that prints `said` as its version, as the preset `name`.
+/// Returns a configuration whose preset `name` is a program that prints `said` as its version.
 fn preset(folder: &Path, name: &str, said: &str, rest: &str) -> (Config, Env) {
     let program = folder.join("program");
     std::fs::write(&program, format!("#!/bin/sh\ncat <<'END'\n{said}\nEND\n")).unwrap();

@@ -12,7 +12,7 @@ fn gives(text: &str) -> Option<(Vec<&'static str>, Vec<String>)> {
     found.map(|found| (found.events, found.gives.into_iter().collect()))
 }
 
-/// A workflow with these triggers whose job has a secret.
+/// Returns a workflow with these triggers whose job has a secret.
 fn with_triggers(triggers: &str) -> String {
     format!("on: {triggers}\njobs:\n  one:\n    steps:\n      - run: publish ${{{{ secrets.NPM_TOKEN }}}}\n")
 }
