@@ -1,8 +1,7 @@
-//! Comparison of two reports of checks: what the later one lost.
+//! Comparison of two reports of checks: what got worse.
 //!
-//! Counts are compared where both reports have them. A run that was cut short proves nothing about fewer tests while
-//! its check fails. Where nothing is counted, the failing tests by name stand in, else the error lines, else whether
-//! the check ran to its end.
+//! Counts are compared if both reports have them. An interrupted run of a failing check proves nothing about fewer tests. If
+//! nothing is counted, the names of failing tests are compared, else the error lines, else whether the check ran to its end.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,11 +24,11 @@ pub enum CheckLossKind {
     Fails,
     /// Fewer tests pass.
     FewerPassing { before: u64, now: u64 },
-    /// Passes, but its tests, of which some passed before, are not counted to the end any more.
+    /// Passes, but its tests, some of which passed before, are no longer counted completely.
     Uncounted { before: u64 },
-    /// Every test that failed before fails, and others do as well; names of the others.
+    /// Every test that failed before still fails, and others fail too; names of the others.
     MoreFailing { added: Vec<String> },
-    /// Every error of before is still there, and others are as well; the others.
+    /// Every earlier error is still there, and others are too; the others.
     MoreErrors { added: Vec<String> },
     /// Failed with an exit code before, and was killed or timed out now.
     Killed,
@@ -57,7 +56,7 @@ impl fmt::Display for CheckLoss {
 }
 
 impl CheckReport {
-    /// Returns what this report lost against an earlier one, check by check. Checks of only one report are ignored.
+    /// Returns what got worse since the report `before`, check by check. Checks of only one report are ignored.
     pub fn losses_since(&self, before: &Self) -> Vec<CheckLoss> {
         let lost = |(before, now): (&CheckOutcome, &CheckOutcome)| {
             Some(CheckLoss { check: now.name.clone(), kind: loss(before, now)? })
@@ -65,15 +64,15 @@ impl CheckReport {
         self.pairs(before).filter_map(lost).collect()
     }
 
-    /// Whether this report is worse than another one: it lost something, and no check passes that failed there. A check
-    /// that passes because its tests are gone is no gain.
+    /// Whether this report is worse than `other`: something got worse, and no check passes that failed there. A check that
+    /// passes because its tests are gone is not an improvement.
     pub fn is_worse_than(&self, other: &Self) -> bool {
         let gained =
             |(before, now): (&CheckOutcome, &CheckOutcome)| now.holds && !before.holds && loss(before, now).is_none();
         !self.losses_since(other).is_empty() && !self.pairs(other).any(gained)
     }
 
-    /// Outcomes of the same check in an earlier report and in this one.
+    /// Pairs the outcomes of each check in both reports: before, now.
     fn pairs<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a CheckOutcome, &'a CheckOutcome)> {
         self.outcomes
             .iter()
@@ -108,7 +107,7 @@ fn loss(before: &CheckOutcome, now: &CheckOutcome) -> Option<CheckLossKind> {
     tests.map(|added| CheckLossKind::MoreFailing { added }).or(errors.map(|added| CheckLossKind::MoreErrors { added }))
 }
 
-/// Returns the names that were added if every earlier one is still there; `None` if there were none, or none was added.
+/// Returns the new names if every earlier one is still there; `None` if there were none before, or none is new.
 pub fn added(before: &[String], now: &[String]) -> Option<Vec<String>> {
     let earlier: BTreeSet<&String> = before.iter().collect();
     let later: BTreeSet<&String> = now.iter().collect();

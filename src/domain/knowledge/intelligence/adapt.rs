@@ -1,7 +1,7 @@
 //! Sentences for the loop's situation: phase, rate of progress, blockers, reliability of the agent's claims, and
 //! suitable tools.
 //!
-//! Adds to the advice of control and strategy and repeats none of it.
+//! Complements the advice of control and strategy without repeating it.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use crate::domain::supervision::strategy::{Approach, Phase, StateAssessment, ass
 const SENTENCES: usize = 6;
 /// Number of iterations with the same blocker before it comes first.
 const BLOCKER_SEEN: u32 = 2;
-/// Decrease of the rate of progress, as a ratio per iteration, from which on steps should be smaller.
+/// Decrease of the rate of progress, as a ratio per iteration, from which on smaller steps are advised.
 const SLOWER: f64 = 0.02;
 /// Minimum number of calls by which a tool is judged.
 const CALLS: u32 = 4;
@@ -48,7 +48,7 @@ pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     sentences
 }
 
-/// Blockers named twice or more come first, unless the plan already states them.
+/// Advice on blockers that were named at least twice, unless the plan already states them.
 fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let said = current.course.as_ref().map_or(&[][..], |course| &course.advice);
     let blocker = assessment.blockers.iter().find(|blocker| blocker.seen >= BLOCKER_SEEN)?;
@@ -111,7 +111,7 @@ fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     }
 }
 
-/// Reliability of the agent's claims.
+/// Sentence about the reliability of the agent's claims.
 fn claims(claims: &ClaimSums) -> Option<String> {
     let wrong = match claims.false_done {
         0 => return None,

@@ -90,7 +90,7 @@ impl ModelAdvice {
     }
 }
 
-/// Sentence of the service for the stated urgency; empty if there is no hurry.
+/// Sentence of the service for the stated urgency; empty for a low or normal one.
 fn pressed(urgency: PromptUrgency) -> &'static str {
     match urgency {
         PromptUrgency::Low | PromptUrgency::Normal => "",

@@ -20,7 +20,7 @@ const VERIFIED: f64 = 0.9;
 const FAILED: f64 = 0.7;
 /// Completion from which on a verified iteration is a success.
 const DONE: f64 = 0.9;
-/// Confidence in a rule: stated with `--remember`, stated in passing.
+/// Confidence in rules: stated with `--remember`, and mentioned in other comments.
 const TOLD: f64 = 0.95;
 const MENTIONED: f64 = 0.7;
 
@@ -88,7 +88,7 @@ pub enum LoopEnding {
     ClosedUnmerged,
     /// The loop failed.
     Failed,
-    /// People ended it for other reasons; nothing is concluded.
+    /// A person ended it for another reason; no learning is extracted.
     Stopped,
 }
 

@@ -158,7 +158,7 @@ fn balanced(query: &str) -> bool {
     !quoted && depth == 0
 }
 
-/// Globs of which one has to match; no globs match everything.
+/// Globs, one of which has to match; no globs match everything.
 #[derive(Debug, Clone, Default)]
 pub struct Patterns(Vec<(GlobMatcher, bool)>);
 
@@ -197,7 +197,7 @@ impl Patterns {
         Self(matchers)
     }
 
-    /// Whether one of them matches the text.
+    /// Whether one of the globs matches the text.
     pub fn matches(&self, text: Option<&str>) -> bool {
         let Some(text) = text else { return self.0.is_empty() };
         let name = text.rsplit('/').next().unwrap_or(text);

@@ -1,4 +1,4 @@
-//! The context block: what comes first, what fits, and that nothing in it acts.
+//! The context block: order of facts, token budget, and harmless rendering of untrusted texts.
 
 use crate::domain::knowledge::agent_message::reported;
 use crate::domain::knowledge::memory::LearningKind;
@@ -8,7 +8,7 @@ use crate::domain::knowledge::intelligence::*;
 use crate::domain::lifecycle::samples::*;
 use crate::domain::model::task::AgentReport;
 
-/// Words, for what suits quick tests.
+/// Counts words instead of tokens, which is faster.
 fn words(text: &str) -> usize {
     text.split_whitespace().count()
 }

@@ -1,4 +1,4 @@
-//! Questions to models and what becomes of their answers.
+//! Questions to models and the validation of their answers.
 
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ fn questions_frame_data_and_close_schemas() {
     assert!(JobKind::ALL.iter().map(|kind| kind.budget_share()).sum::<f64>() <= 0.1);
 }
 
-/// The answer as it is used, from a model's JSON.
+/// Returns the validated answer to a job from a model's JSON.
 fn answered<J: AssistantJob>(job: &J, json: &str) -> Result<J::Output, String> {
     job.checked(serde_json::from_str(json).map_err(|error| error.to_string())?)
 }

@@ -1,4 +1,4 @@
-//! From a sighting to a prompt, and from there to the archive.
+//! Learnings from the first sighting to a prompt, and on to the archive.
 
 use crate::domain::model::dispersion::Dispersion;
 use proptest::prelude::*;

@@ -11,7 +11,8 @@ use crate::domain::supervision::control::{Trend, Urgency};
 use crate::domain::supervision::oversight::{DetectionKind as Detected, DetectionSeverity, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 
-/// The loop before and after its last iteration was judged, which left so many tests failing.
+/// Returns the loop before and after its last iteration was judged; `failing` has the number of failing tests of each
+/// iteration.
 fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
     let mut current = fresh();
     for failing in failing {
@@ -24,7 +25,7 @@ fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
     (before, current)
 }
 
-/// Observations of a step whose input does not matter.
+/// Returns the observations of a step whose input does not matter.
 fn observed_step(before: &Loop, after: &Loop) -> Vec<MemoryObservation> {
     observed(before, after, &LoopInput::SlotGranted)
 }
