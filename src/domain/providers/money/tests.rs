@@ -1,4 +1,4 @@
-//! Limits before and during runs, settled runs, and loops that run side by side.
+//! Limits before and during runs, settled runs, and concurrent loops.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ fn lost_run_costs_reported_or_reserved_amount() {
     assert_eq!(Reservation::new(usd(-3.0), NOON).amount, Money(0));
 }
 
-/// Figures of a session: tokens read and written, and dollars.
+/// Returns figures of a session: input and output tokens, and dollars.
 fn figures(input: u64, output: u64, dollars: Option<f64>) -> Cumulative {
     Cumulative { usage: TokenUsage { input, output, ..TokenUsage::default() }, cost: dollars.map(usd) }
 }

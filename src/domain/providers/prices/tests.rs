@@ -1,4 +1,4 @@
-//! Names that are found and names that are not, and sums.
+//! Known and unknown names, and costs.
 
 use proptest::prelude::*;
 use serde_json::json;

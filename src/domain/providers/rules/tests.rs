@@ -1,4 +1,4 @@
-//! Tables of conditions that hold, that fail and that are refused; rules of models.
+//! Tables of conditions that are true, false or rejected; rules of models.
 
 mod schedule;
 
@@ -271,7 +271,7 @@ proptest! {
     }
 }
 
-/// Conditions that are typed rightly more often than not.
+/// Generates conditions, most of them with correct types.
 fn expression() -> impl Strategy<Value = String> {
     let number = prop_oneof![
         Just("iteration".to_owned()),

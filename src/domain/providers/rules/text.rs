@@ -5,7 +5,7 @@ use cel::ParseErrors;
 use super::typing::ExpressionProblem;
 use super::{EXPRESSION_MAX, NESTING_MAX};
 
-/// Rejects text that the parser must not see: it recurses, and a stack overflow ends the process.
+/// Rejects text that is unsafe to parse: the parser recurses, and a stack overflow ends the process.
 pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
     if text.trim().is_empty() {
         return Err(ExpressionProblem::whole("is empty; a condition such as `iteration > 5` is needed"));

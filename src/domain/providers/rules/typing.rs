@@ -1,8 +1,8 @@
-//! Types of expressions. The library only finds type errors during evaluation, but a configuration has to be valid
-//! before.
+//! Types of expressions. The library only finds type errors during evaluation, but a configuration has to be valid before
+//! that.
 //!
 //! Whole numbers and decimals can be mixed; CEL allows this only in comparisons. A whole number next to a decimal is
-//! converted, in the tree itself.
+//! converted in the tree.
 
 mod words;
 
@@ -55,7 +55,7 @@ pub(super) struct Typing<'a> {
 }
 
 impl<'a> Typing<'a> {
-    /// `source` knows the places of the nodes.
+    /// Creates a typing; `source` has the positions of the nodes.
     pub(super) fn new(source: &'a SourceInfo) -> Self {
         Self { source, names: Vec::new(), depth: 0 }
     }
@@ -268,7 +268,7 @@ impl<'a> Typing<'a> {
         Ok(ValueKind::Truth)
     }
 
-    /// Makes both numbers of one kind; `None` where they are no numbers and differ.
+    /// Converts both numbers to the same type and returns it; `None` if the types differ and are not both numbers.
     fn level(&self, left: &mut IdedExpr, right: &mut IdedExpr, kinds: (ValueKind, ValueKind)) -> Option<ValueKind> {
         match kinds {
             (ValueKind::Whole, ValueKind::Decimal) => make_decimal(left),

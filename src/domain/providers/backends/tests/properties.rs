@@ -7,7 +7,7 @@ use crate::domain::model::quantity::Usd;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Something that happens some time, maybe negative, after what was before.
+/// An observation, some time after the previous one; the time may be negative.
 #[derive(Debug, Clone)]
 struct Happening {
     after_ms: i64,

@@ -1,4 +1,4 @@
-//! Parks, back-off, probation, clocks that jump, thresholds.
+//! Cooldowns, back-off, probation, clock changes, thresholds.
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};

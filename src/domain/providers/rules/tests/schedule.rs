@@ -1,4 +1,4 @@
-//! Schedules played over iterations, errors and moments.
+//! Schedules evaluated over iterations, errors and times.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn schedule(value: Value) -> Schedule {
     Schedule::compile(&entries(value), "schedule", &["claude", "codex"]).unwrap()
 }
 
-/// The rules that act when `schedule` is looked at with each of `facts`, a minute apart.
+/// Returns the rules that fire when `schedule` is evaluated with each of `facts`, at intervals of a minute.
 fn played(schedule: &Schedule, facts: impl IntoIterator<Item = RuleFacts>) -> Vec<Vec<usize>> {
     let mut state = ScheduleState::begun(START);
     let look = |(minute, facts): (i64, RuleFacts)| {
