@@ -1,8 +1,8 @@
-//! An iteration through control, oversight and strategy, in this order: the one pipeline that loops, replays and
-//! simulations share.
+//! Passes an iteration through control, oversight and strategy, in this order: one pipeline for loops, replays and
+//! simulations.
 //!
-//! Control turns the record into figures and recommends, the overseer judges the history and decides, strategy plans the
-//! iteration that comes. The state of the three is one value, kept with the loop.
+//! Control turns the record into figures and recommends, the overseer judges the history and decides, strategy plans the next
+//! iteration. The state of the three is one value, stored with the loop.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,8 @@ use crate::domain::supervision::strategy::{
     StrategyState,
 };
 
-/// Newest iterations that are looked back at: many more than any threshold asks for, so that a loop without end costs no more
-/// with each iteration. What was used and reached before them is forgotten.
+/// Maximum number of newest iterations that are considered: far more than any threshold needs, so that the cost of an
+/// iteration is bounded in a long loop. Figures of older iterations are ignored.
 const MAX_HISTORY: usize = 1_000;
 
 /// State of control, oversight and strategy. If a part is missing, all stored state is rebuilt from the records.
@@ -36,7 +36,7 @@ pub struct Supervision {
     pub strategy: StrategyState,
 }
 
-/// Facts beside the records; all are optional.
+/// Optional facts in addition to the records.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReviewContext<'a> {
     /// Outcomes of the last iteration's checks, with their output.
@@ -45,16 +45,16 @@ pub struct ReviewContext<'a> {
     pub change: Option<&'a DiffStat>,
     /// Open review comments, oldest first.
     pub reviews: &'a [String],
-    /// Reflections and antipatterns that say what failed.
+    /// Reflections and antipatterns that describe failures.
     pub failed: &'a [String],
 }
 
 /// Result of supervising an iteration, with the plan of the next one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SupervisionReview {
-    /// Control's figures and recommendation.
+    /// Figures and recommendation of control.
     pub control: control::ControlDecision,
-    /// The overseer's word, which decides.
+    /// Verdict of the overseer, which decides.
     pub verdict: OversightVerdict,
     /// Problems in how the iteration ended.
     pub after: Vec<IterationIssue>,
@@ -86,7 +86,7 @@ impl SupervisionReview {
         self.verdict.decision.max(of_control).max(of_strategy)
     }
 
-    /// Tier of the model for the next run: control's, but never the cheap one after a REDIRECT.
+    /// Returns the model tier for the next run: that of control, but never the cheap one after a REDIRECT.
     pub fn model(&self) -> ModelTier {
         match (self.control.actuation.model, self.verdict.redirect()) {
             (ModelTier::Cheap, Some(_)) => ModelTier::Default,
@@ -94,25 +94,25 @@ impl SupervisionReview {
         }
     }
 
-    /// Whether it tells the agent or people something new: from here on the loop is not what it would be if left alone.
+    /// Whether it tells the agent or people something new, so that the loop no longer runs undisturbed.
     pub fn interferes(&self) -> bool {
         self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::InterventionLevel::Warn)
     }
 
-    /// Whether the next run of the agent starts without what it remembers of the last.
+    /// Whether the next run of the agent starts in a new session instead of resuming the last one.
     pub fn fresh_session(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.fresh)
     }
 
-    /// Whether the next run is for another backend: this one's runs fail.
+    /// Whether the next run should use another backend because runs of the current one fail.
     pub fn leaves_backend(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.kind == DetectionKind::AgentFailure)
     }
 }
 
 impl Supervision {
-    /// Takes the newest iteration in. `history` has all iterations that count, oldest first, cleaned
-    /// ([`Record::cleaned`]); `None` where it is empty.
+    /// Reviews the newest iteration. `history` has all iterations that count, oldest first, cleaned ([`Record::cleaned`]);
+    /// `None` if it is empty.
     pub fn review(
         &mut self,
         history: &[Record],
@@ -153,7 +153,7 @@ impl Supervision {
         Some(review)
     }
 
-    /// Returns the reason for giving up if that is better than the decision.
+    /// Returns the reason for giving up, if giving up is better than the decision.
     fn gives_up(&self, review: &SupervisionReview, rate: &ProgressRate, settings: &OutlookSettings) -> Option<String> {
         let decision = review.decision();
         if !settings.enabled || decision == oversight::OversightDecision::Abort {
@@ -177,7 +177,8 @@ impl Supervision {
         (asks_in_vain || (!troubled || outlook.earlier > 0) && outlook.worth < 0.0).then(|| outlook.text())
     }
 
-    /// A person lets the loop go on after so many iterations: what paused it is seen, and alarms that stand are too.
+    /// Records that a person resumed the loop after `iteration`: the causes of the pause and the active alarms are
+    /// acknowledged.
     pub fn resume(&mut self, iteration: u32, by: &str, settings: &SupervisionSettings) -> AuditEntry {
         let standing: Vec<String> = self.control.alarms().iter().map(|alarm| alarm.id.clone()).collect();
         for id in standing {
@@ -197,7 +198,7 @@ impl Supervision {
         known
     }
 
-    /// Whether it is what so many iterations can lead to.
+    /// Whether this state can result from `iterations` iterations.
     pub fn is_sound(&self, iterations: usize) -> bool {
         self.control.is_sound() && self.control.rounds() == iterations as u64
     }

@@ -1,70 +1,72 @@
-//! The pace of a loop by what was measured: its steps forward, the iterations between them, and how long it stands still.
+//! Measured rate of progress of a loop: its steps forward, the iterations between them, and how long it has made none.
 //!
-//! A loop is compared with itself: how long a run without a step is too long depends on how often it made none before, and
-//! what is a step on how large its steps were. Where nothing is counted, another error is a step.
+//! A loop is compared with itself: how often it made no step determines how long a standstill is unusual, and the size of its
+//! steps determines what counts as a step. If nothing is counted, a different error counts as a step.
 
 use crate::domain::model::record::{Record, SeenErrors};
 
-/// Iterations that what is expected of loops in general counts for, beside the loop's own.
+/// Weight of the general expectation about loops against the loop's own figures, in iterations.
 pub const PRIOR: f64 = 5.0;
-/// Iterations without a step, more of which in a row are trouble and no part of the pace.
+/// Maximum number of consecutive iterations without a step that are part of the rate; a longer run counts as trouble.
 const PAUSE: u32 = 2;
-/// Iterations without a gain, more of which in a row held a loop up, however halting it is, and say nothing of its pace.
+/// Maximum number of consecutive iterations without a gain that are part of the rate; a longer run means that the loop was
+/// blocked.
 const HELD_UP: u32 = 6;
 
 /// Thresholds of a step and of an iteration without progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepThreshold {
-    /// Completion that a step gains at least, 0..1.
+    /// Minimum gain of completion for a step, 0..1.
     pub least: f64,
-    /// Part of the loop's mean step that a step is at least, 0..1.
+    /// Minimum size of a step as a share of the loop's mean step, 0..1.
     pub part: f64,
-    /// Share of iterations without a step that is expected of a loop of which nothing is known, 0..1.
+    /// Expected share of iterations without a step, 0..1, for a loop without records.
     pub idle: f64,
-    /// Iterations that this share counts for, beside the loop's own; above 0.
+    /// Weight of this share against the loop's own, in iterations; above 0.
     pub weight: f64,
-    /// Iterations without a step that a blocker, named during the run, counts for.
+    /// Number of iterations without a step that a blocker, named during the standstill, counts as.
     pub blocker: f64,
 }
 
-/// The pace after some iterations.
+/// Rate of progress after some iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ProgressRate {
-    /// Iterations since the last step.
+    /// Number of iterations since the last step.
     pub still: u32,
-    /// Chance of such a run by the loop's own pace, 0..1; 1 where there is none. Iterations with an error that was not met
-    /// before do not add to it: something moves.
+    /// Probability of such a standstill at the loop's own rate, 0..1; 1 without a standstill. Iterations with a new error do
+    /// not add to the standstill, because something changes.
     pub chance: f64,
-    /// Steps after the first iteration.
+    /// Number of steps after the first iteration.
     pub steps: u32,
-    /// Iterations after the first, without the runs of more than two that brought no step.
+    /// Number of iterations after the first, without standstills of more than two iterations.
     pub moving: u32,
-    /// The higher completion of the last two iterations, 0..1: one test that fails by accident is no loss.
+    /// Higher completion of the last two iterations, 0..1, so that one flaky test is not a loss.
     pub level: f64,
     /// Completion gained after the first iteration, 0..1.
     pub gain: f64,
-    /// Sum of the squares of what each iteration gained.
+    /// Sum of the squared gains of the iterations.
     pub squares: f64,
-    /// Iterations up to the last step.
+    /// Number of iterations up to the last step.
     pub seen: u32,
-    /// Those of them that made no step.
+    /// Number of those iterations without a step.
     pub idle: u32,
-    /// Iterations after the first.
+    /// Number of iterations after the first.
     pub later: u32,
-    /// Those of them up to the last gain, without the runs of more than six that brought none: what comes after the last
-    /// gain may be a standstill, and is no part of the pace yet.
+    /// Number of those iterations up to the last gain, without runs of more than six that gained nothing. Iterations after
+    /// the last gain may be a standstill and are not part of the rate yet.
     pub paced: u32,
 }
 
 impl ProgressRate {
-    /// The pace after all of `history`, oldest first, whose checks were not weakened ([`Record::measured`]).
+    /// Returns the rate after all of `history`, oldest first, without records of weakened checks ([`Record::measured`]).
     pub fn of(history: &[Record], threshold: StepThreshold) -> Self {
         let mut scan = ProgressScan::new(threshold, Record::is_all_or_nothing(history));
         history.iter().for_each(|record| scan.take(record));
         scan.pace
     }
 
-    /// Mean and variance of what an iteration gained, over so many; the deviation is taken to be half the mean at least.
+    /// Returns mean and variance of the gain per iteration over `iterations`; the standard deviation is at least half the
+    /// mean.
     pub fn gained(&self, iterations: u32) -> (f64, f64) {
         let iterations = f64::from(iterations.max(1));
         let mean = self.gain / iterations;
@@ -72,7 +74,7 @@ impl ProgressRate {
     }
 }
 
-/// A way through a history.
+/// Pass over a history.
 struct ProgressScan<'a> {
     threshold: StepThreshold,
     pace: ProgressRate,
@@ -83,13 +85,13 @@ struct ProgressScan<'a> {
     /// Completion of the last two iterations, oldest first.
     last: [f64; 2],
     best: f64,
-    /// Errors that were met.
+    /// Errors that occurred so far.
     seen_errors: SeenErrors<'a>,
     /// Whether completion changes only with whole checks ([`Record::is_all_or_nothing`]).
     all_or_nothing: bool,
-    /// Iterations that the present run counts for, and whether a blocker was named in it.
+    /// Length of the current standstill, with blockers weighted, and whether a blocker was named in it.
     run: (f64, bool),
-    /// Iterations since the last gain.
+    /// Number of iterations since the last gain.
     flat: u32,
 }
 
@@ -133,7 +135,7 @@ impl<'a> ProgressScan<'a> {
         }
     }
 
-    /// Takes in what an iteration after the first gained.
+    /// Records the gain of an iteration after the first.
     fn gains(&mut self, gain: f64) {
         let pace = &mut self.pace;
         (pace.later, pace.gain, pace.squares) = (pace.later + 1, pace.gain + gain, pace.squares + gain * gain);
@@ -145,7 +147,7 @@ impl<'a> ProgressScan<'a> {
         }
     }
 
-    /// Whether completion rose twice in a row, together by a step, be it from below what was reached before.
+    /// Whether completion rose twice in a row, in total by a step, even if it stays below its maximum.
     fn climbs(&self, now: f64) -> bool {
         let [first, second] = self.last;
         first < second && second < now && now <= self.best && now - first > self.completion.least_step()
@@ -174,11 +176,11 @@ impl<'a> ProgressScan<'a> {
     }
 }
 
-/// A figure that should rise, followed from step to step.
+/// Tracks the steps of a figure that should rise.
 struct StepTracker {
-    /// Least step.
+    /// Minimum size of a step.
     least: f64,
-    /// Part of the mean step that is one at least.
+    /// Minimum size of a step as a share of the mean step.
     part: f64,
     /// Value after the last step; NaN before the first value.
     at: f64,

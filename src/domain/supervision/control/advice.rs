@@ -9,40 +9,40 @@ use super::metrics::{ControlMetrics, Trend};
 use super::signal::Urgency;
 use crate::domain::model::record::Record;
 
-/// Most names that a sentence lists.
+/// Maximum number of names in a sentence.
 const MAX_NAMES: usize = 5;
-/// Longest name in a sentence, characters.
+/// Maximum length of a name in a sentence, in characters.
 const MAX_NAME: usize = 120;
 
 /// Recommended action. Control only recommends; the overseer decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlAction {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// Go on otherwise.
+    /// Continue with adjustments.
     Adjust,
     /// Wait for a person.
     Pause,
-    /// End it and keep the work.
+    /// End the loop and keep the work.
     Abort,
 }
 
 /// Recommended measures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recommendations {
-    /// More iterations, time or money.
+    /// Whether more iterations, time or money are recommended.
     pub adjust_budget: bool,
-    /// Another approach.
+    /// Whether another approach is recommended.
     pub change_strategy: bool,
-    /// A person.
+    /// Whether notifying a person is recommended.
     pub escalate: bool,
     /// Reason, one sentence.
     pub message: String,
 }
 
-/// `abort` with an emergency, `pause` with a critical alarm, `adjust` with a warning or u > 0.5, else `continue`. An alarm
-/// that was acknowledged asks for no more than `adjust`; finished work asks for nothing.
+/// Returns `abort` for an emergency, `pause` for a critical alarm, `adjust` for a warning or u > 0.5, else `continue`. An
+/// acknowledged alarm causes at most `adjust`; finished work needs no action.
 pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAction {
     if gap <= 0.0 {
         return ControlAction::Continue;
@@ -58,7 +58,7 @@ pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAct
     alarms.iter().map(asked).max().unwrap_or(ControlAction::Continue).max(of_signal)
 }
 
-/// Returns the measures against the active alarms at this urgency.
+/// Returns measures against the active alarms at this urgency.
 pub(super) fn recommend(metrics: &ControlMetrics, urgency: Urgency, alarms: &[Alarm]) -> Recommendations {
     let open = metrics.gap > 0.0;
     let stands =
@@ -91,7 +91,7 @@ fn standing(metrics: &ControlMetrics) -> String {
     }
 }
 
-/// Sentences for the next prompt: how urgent it is, what remains, what recurs, how to go about it. None on finished work.
+/// Sentences for the next prompt: urgency, remaining work, recurring blockers, and how to proceed. Empty for finished work.
 pub(super) fn prompt(
     metrics: &ControlMetrics,
     record: &Record,
@@ -143,7 +143,7 @@ fn remains(record: &Record) -> Vec<String> {
     sentences
 }
 
-/// A name of somebody else's making, on one line and not too long.
+/// Returns an untrusted name on one line, shortened.
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(MAX_NAME).map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!("`{}`", short.trim().replace('`', "'"))

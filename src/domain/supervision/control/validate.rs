@@ -7,9 +7,9 @@ use super::profile::{BUILT_IN, GainPatch};
 use super::settings::{AUTO, ControlSettings};
 use crate::domain::model::settings::{SectionProblems, Settings, did_you_mean, shortened};
 
-/// Longest name of a profile, bytes.
+/// Maximum length of a profile's name, in bytes.
 const MAX_NAME: usize = 64;
-/// Most profiles; they are kept with every loop.
+/// Maximum number of profiles; they are stored with every loop.
 const MAX_PROFILES: usize = 32;
 
 impl Settings for ControlSettings {
@@ -26,7 +26,7 @@ impl Settings for ControlSettings {
 }
 
 impl ControlSettings {
-    /// Thresholds that no figure can pass.
+    /// Adds a problem for each threshold that no figure can reach.
     fn check_reachable(&self, problems: &mut SectionProblems) {
         for (key, value, most) in [
             ("stuck_critical", self.stuck_critical, 1.0),
@@ -93,7 +93,7 @@ impl ControlSettings {
         }
     }
 
-    /// Looks whether there is a profile of that name.
+    /// Adds a problem if there is no profile with that name.
     fn check_profile_name(&self, problems: &mut SectionProblems, key: &str, name: &str) {
         let known = || BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
         if !known().any(|known| known == name) {

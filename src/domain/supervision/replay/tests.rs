@@ -1,4 +1,4 @@
-//! Traces read, replayed, counted and compared.
+//! Traces that are parsed, replayed, counted and compared.
 
 use serde_json::Value;
 
@@ -68,13 +68,13 @@ fn a_summary_counts_what_was_raised_and_knows_the_first_end() {
     assert_eq!(ReplaySummary::of(&[]), ReplaySummary::default());
 }
 
-/// Eight iterations that go nowhere, with the same error.
+/// Returns a trace of eight iterations without progress, with the same error.
 fn stuck() -> String {
     let line = |n: u32| format!("{{\"iteration\": {n}, \"completion\": 0.3, \"error_signature\": \"E0308\"}}\n");
     (1..=8).map(line).collect()
 }
 
-/// Five iterations that get there.
+/// Returns a trace of five iterations that finish.
 fn healthy() -> String {
     [0.2, 0.45, 0.6, 0.85, 1.0].iter().map(|completion| format!("{{\"completion\": {completion}}}\n")).collect()
 }

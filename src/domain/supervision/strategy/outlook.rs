@@ -1,5 +1,5 @@
-//! Outlook: whether the rest of the work is worth what it is likely to cost, by the pace that was measured and by those of
-//! earlier loops.
+//! Outlook: whether the remaining work is worth its likely cost, by the loop's measured rate of progress and those of earlier
+//! loops.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,29 +7,30 @@ use super::OutlookSettings;
 use crate::domain::supervision::experience::{EarlierLoop, Experience};
 use crate::domain::supervision::progress_rate::ProgressRate;
 
-/// Loops that what is not known yet counts for, beside those that came before.
+/// Weight of the assumption that the loop resembles no earlier one, in loops.
 const UNKNOWN_LOOPS: f64 = 3.0;
-/// Pace that a loop of which nothing is known has at most, completion an iteration: any below is as likely.
+/// Maximum rate of progress of a loop that resembles no earlier one, in completion per iteration; all lower rates are equally
+/// likely.
 const UNKNOWN_PACE: f64 = 0.3;
-/// Pace that such a loop is taken to have where it has shown none.
+/// Assumed rate of such a loop if it has shown none, in completion per iteration.
 const USUAL_PACE: f64 = 0.1;
-/// Least deviation of what some iterations gained: what a flaky test makes of it, 0..1.
+/// Minimum standard deviation of a gain of completion, 0..1: the effect of a flaky test.
 const LEAST_DEVIATION: f64 = 0.005;
-/// Iterations that the rest is believed to take at most.
+/// Maximum number of iterations that the remaining work is estimated to take.
 const MOST_NEEDED: f64 = 1000.0;
 
 /// Expected outcome of continuing a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Outlook {
-    /// Chance that it is done within the iterations that are left, 0..1.
+    /// Probability that the work is done within the remaining iterations, 0..1.
     pub chance: f64,
-    /// Iterations that the rest takes at its pace.
+    /// Number of iterations that the remaining work takes at this rate.
     pub needs: f64,
-    /// Iterations that are left.
+    /// Number of remaining iterations.
     pub left: f64,
     /// Expected value of continuing, in typical iterations; negative if it costs more than it yields.
     pub worth: f64,
-    /// Earlier loops of the repository that it goes by as well.
+    /// Number of earlier loops of the repository that were considered.
     #[serde(default)]
     pub earlier: u32,
 }
@@ -85,12 +86,12 @@ impl Outlook {
         Self { chance: chance / weight, needs: needs / weight, left, worth: worth / weight, earlier }
     }
 
-    /// Whether the rest fits into what is left, at its pace.
+    /// Whether the remaining work fits into the remaining iterations at this rate.
     pub fn fits(&self) -> bool {
         self.needs <= self.left
     }
 
-    /// It in words, without a full stop.
+    /// Describes the outlook, without a full stop.
     pub fn text(&self) -> String {
         let Self { chance, needs, left, earlier, .. } = self;
         let pace = match earlier {
@@ -127,20 +128,21 @@ impl Mixture<'_> {
     }
 }
 
-/// Density of a normal distribution of this variance, so far from its mean, but for a constant factor.
+/// Returns the density of a normal distribution with this variance at this distance from its mean, except for a constant
+/// factor.
 fn likelihood(distance: f64, variance: f64) -> f64 {
     let deviation = variance.sqrt().max(LEAST_DEVIATION);
     (-(distance / deviation).powi(2) / 2.0).exp() / deviation
 }
 
-/// Chance that the rest is done in what is left, at a pace of this mean and variance that is known from so many iterations:
-/// what chance does to the iterations that come, and how little is known of the pace.
+/// Probability that the remaining work is done in `left` iterations at a rate of this mean and variance, measured over
+/// `known` iterations. Includes the variance of future iterations and the uncertainty of the rate.
 fn chance(rest: f64, left: f64, (mean, variance): (f64, f64), known: f64, benefit: f64) -> f64 {
     let deviation = (left * variance + left * left * variance / known).sqrt().max(f64::MIN_POSITIVE);
     share_below((left * mean - rest) / deviation + benefit)
 }
 
-/// Share of a normal distribution below `z`, by the logistic function that comes nearest to it.
+/// Returns the share of a normal distribution below `z`, approximated by a logistic function.
 fn share_below(z: f64) -> f64 {
     1.0 / (1.0 + (-1.702 * z).exp())
 }
@@ -184,7 +186,7 @@ mod tests {
         assert_eq!(bad.text(), "at its pace the rest takes 85 iterations, 15 are left, and the chance is 0 %");
     }
 
-    /// Loops that gained so much in each of eight iterations.
+    /// Returns earlier loops that gained this much in each of eight iterations.
     fn loops(paces: &[f64]) -> Experience {
         let each =
             |mean: &f64| EarlierLoop { mean: *mean, variance: mean * mean / 4.0, paced: 8, ..EarlierLoop::default() };

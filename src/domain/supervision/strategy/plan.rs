@@ -1,4 +1,4 @@
-//! The plan for the next iteration: the first rule that holds decides.
+//! Plan of the next iteration: the first rule that applies decides.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::{StateAssessment, StrategySettings, StrategyState};
 use crate::domain::model::signature::normalise;
 use crate::domain::supervision::oversight::Intervention;
 
-/// Ways to go at a problem anew: a name to remember it by, and what the agent is told.
+/// Alternative approaches: a name, and the instruction for the agent.
 const PIVOTS: [(&str, &str); 7] = [
     (
         "find the cause first",
@@ -24,13 +24,13 @@ const PIVOTS: [(&str, &str); 7] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approach {
-    /// On as before.
+    /// Continue as before.
     Persist,
     /// A different approach.
     Pivot,
     /// Smaller steps.
     Simplify,
-    /// Not without a person.
+    /// Wait for a person.
     Escalate,
 }
 
@@ -39,15 +39,16 @@ pub enum Approach {
 pub struct PlanInput<'a> {
     /// Assessment of the loop's current state.
     pub assessment: &'a StateAssessment,
-    /// The REDIRECT that stands, if one does ([`OversightVerdict::redirect`](crate::domain::supervision::oversight::OversightVerdict::redirect)).
+    /// The active REDIRECT, if any
+    /// ([`OversightVerdict::redirect`](crate::domain::supervision::oversight::OversightVerdict::redirect)).
     pub redirect: Option<&'a Intervention>,
     /// Whether the loop is stuck.
     pub stuck: bool,
-    /// Whether it goes to and fro.
+    /// Whether the loop oscillates.
     pub oscillating: bool,
     /// Open review comments, oldest first.
     pub reviews: &'a [String],
-    /// Reflections and antipatterns that say what failed; an approach whose name is in one is not proposed.
+    /// Reflections and antipatterns that describe failures; an approach that one of them names is not proposed.
     pub failed: &'a [String],
 }
 
@@ -57,7 +58,7 @@ pub struct PlanInput<'a> {
 pub enum WorkPriority {
     /// A failing check, by name.
     Check(String),
-    /// Something in the way.
+    /// A blocker, in the agent's words.
     Blocker(String),
     /// A review comment.
     Review(String),
@@ -68,7 +69,7 @@ pub enum WorkPriority {
 pub struct StrategyPlan {
     /// Approach.
     pub approach: Approach,
-    /// Name of the way chosen, to remember it by; empty where it goes on as before.
+    /// Name of the chosen approach; empty if the loop continues as before.
     pub name: String,
     /// Reason.
     pub reasoning: String,
@@ -85,7 +86,7 @@ impl StrategyPlan {
     }
 }
 
-/// Plans the next iteration, and remembers the approach it proposes.
+/// Plans the next iteration, and stores the proposed approach in the state.
 pub fn plan(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> StrategyPlan {
     let rules = [no_progress, redirected, blocked, stuck, oscillating, nearly_done];
     let first = rules.iter().find_map(|rule| rule(state, situation, settings));
@@ -113,7 +114,7 @@ fn redirected(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &S
     Some(pivot(state, situation, settings, redirect.kind.name(), &because))
 }
 
-/// Turns to blockers that were named repeatedly, to each once.
+/// Plans to resolve a blocker that was named repeatedly, each blocker once.
 fn blocked(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let iteration = situation.assessment.iteration;
     let repeated = situation.assessment.blockers.iter().filter(|blocker| blocker.seen >= settings.blocker_count);
@@ -148,9 +149,9 @@ fn nearly_done(_: &mut StrategyState, situation: &PlanInput<'_>, settings: &Stra
     (progress > settings.near_completion).then(|| StrategyPlan::new(Approach::Persist, "", reasoning, &[step]))
 }
 
-/// The present way for this cause while it has its time and no new REDIRECT asks for another, else the first that was
-/// neither tried nor said to have failed; where none is left, a person. The prompt has its name too, by which it can be
-/// reported.
+/// Returns the current approach for this cause until its iterations are used up or a new REDIRECT requests another one; then
+/// the first approach that was neither tried nor named as failed; if there is none, a plan to ask a person. The prompt
+/// contains the name, so that the agent can report it.
 fn pivot(
     state: &mut StrategyState,
     situation: &PlanInput<'_>,

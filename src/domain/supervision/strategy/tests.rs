@@ -10,7 +10,7 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::oversight::{DetectionKind, DetectionSeverity, Intervention, InterventionLevel};
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// The thresholds of the design, which stay where they are when defaults move.
+/// Returns the thresholds of the preset `seed`, which do not change with the defaults.
 fn design() -> StrategySettings {
     SupervisionSettings::of(SupervisionPreset::Seed).strategy
 }

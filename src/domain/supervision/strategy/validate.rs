@@ -1,4 +1,4 @@
-//! Whether an iteration may start, and what to make of how it ended.
+//! Validation before and after an iteration: whether it may start, and problems in how it ended.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{StateAssessment, StrategyPlan, StrategySettings, WorkPriority};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::oversight::DetectionSeverity;
 
-/// Something that is not as it should be.
+/// Problem of an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IterationIssue {
     /// Severity.
@@ -39,8 +39,8 @@ impl PreValidation {
     }
 }
 
-/// Looks whether the next iteration may start. `forecast` is how many iterations are still needed, by control; `None` where
-/// there is no telling.
+/// Checks whether the next iteration may start. `forecast` is the number of iterations still needed, as estimated by control;
+/// `None` if unknown.
 pub fn validate_before(
     plan: &StrategyPlan,
     assessment: &StateAssessment,
@@ -84,7 +84,7 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Iter
     ))
 }
 
-/// Looks at how an iteration ended.
+/// Examines how an iteration ended.
 pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<IterationIssue> {
     let mut found = Vec::new();
     // The agent is told of that by how often it was so, and its claims are scored (`intelligence::ClaimSums`).

@@ -10,7 +10,7 @@ use AlarmKind::{
 };
 use AlarmSeverity::{Critical, Emergency, Info, Warning};
 
-/// The severity of one kind of alarm after each iteration.
+/// Returns the severity of one kind of alarm after each iteration.
 fn course(kind: AlarmKind, decisions: &[ControlDecision]) -> Vec<Option<AlarmSeverity>> {
     let find = |decision: &ControlDecision| {
         decision.alarms.iter().find(|alarm| alarm.kind == kind).map(|alarm| alarm.severity)

@@ -1,11 +1,11 @@
-//! Loops that go well are left alone.
+//! Healthy loops get no interventions.
 
 use super::{completions, long, run};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{AlarmSeverity, ControlAction, ControlSettings};
 
-/// Numbers in -1..1 from a linear congruential generator.
+/// Pseudo-random numbers in -1..1 from a linear congruential generator.
 struct SignalNoise(u64);
 
 impl SignalNoise {
@@ -15,7 +15,7 @@ impl SignalNoise {
     }
 }
 
-/// 5 % an iteration from nothing, with noise of 2 points, until it is done.
+/// Returns records that gain 5 % per iteration from 0, with noise of 2 points, until the work is done.
 fn healthy(seed: u64) -> Vec<Record> {
     let mut noise = SignalNoise(seed);
     let mut values: Vec<f64> = (1..20).map(|n| 0.05 * f64::from(n) + 0.02 * noise.next()).collect();

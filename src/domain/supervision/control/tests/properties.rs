@@ -8,7 +8,7 @@ use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{ControlSettings, ControlState, MAX_STATE};
 
-/// Any number at all, and more often one that a record could have.
+/// Generates any number, more often a plausible one.
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![3 => 0.0..1.0, 1 => -10.0..100.0, 1 => proptest::num::f64::ANY]
 }
@@ -49,7 +49,7 @@ prop_compose! {
     }
 }
 
-/// Whether no figure within is null but those that may be missing; JSON has no other way to say NaN or infinite.
+/// Whether no figure within is null except optional ones; JSON represents NaN and infinity as null.
 fn finite(value: &serde_json::Value, key: &str) -> bool {
     const MAY_BE_MISSING: [&str; 4] = ["forecast", "transition", "seconds_left", "usd_left"];
     match value {

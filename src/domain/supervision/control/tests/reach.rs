@@ -1,4 +1,4 @@
-//! Every alarm, severity, profile, action, trend, urgency and place of an actuator can be reached, each by a trace.
+//! Traces that reach every alarm, severity, profile, action, trend, urgency and actuator position.
 
 use super::{completions, long, run};
 use crate::domain::model::ids::Ratio;
@@ -10,7 +10,7 @@ use crate::domain::supervision::control::{
 };
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// The thresholds of the design, with every actuator on.
+/// Returns the thresholds of the preset `seed`, with every actuator enabled.
 fn design() -> ControlSettings {
     SupervisionSettings::of(SupervisionPreset::Seed).control
 }
@@ -31,7 +31,7 @@ fn alarmed(decisions: &[ControlDecision], kind: AlarmKind, severity: AlarmSeveri
     has(decisions, |decision| decision.alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity == severity))
 }
 
-/// Completions of 0.5 throughout, with these qualities.
+/// Returns the decisions for a constant completion of 0.5 with these qualities.
 fn qualities(values: &[f64]) -> Vec<ControlDecision> {
     let mut records = completions(&vec![0.5; values.len()]);
     for (record, quality) in records.iter_mut().zip(values) {

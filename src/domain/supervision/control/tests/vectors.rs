@@ -1,4 +1,4 @@
-//! Control figures against recorded vectors.
+//! Figures of control compared with recorded vectors.
 
 use std::path::Path;
 
