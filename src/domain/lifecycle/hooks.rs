@@ -1,4 +1,4 @@
-//! Hooks of the operator: their run is work of the loop, and what they object to is decided here.
+//! Hooks of the operator: they run as work of the loop, and their objections are handled here.
 
 use super::StepContext;
 use super::waits::give_back;
@@ -17,7 +17,7 @@ fn step_of(event: HookEvent) -> Option<LoopStep> {
     }
 }
 
-/// Runs the hooks of an event; returns `false` if there are none and the loop goes on at once.
+/// Runs the hooks of an event; returns `false` if there are none and the loop continues at once.
 pub(super) fn ask(turn: &mut StepContext, event: HookEvent) -> bool {
     let Some(step) = step_of(event).filter(|_| turn.next.policy.has_hooks(event)) else { return false };
     turn.work(step, |ticket| Effect::Hooks { ticket, event });
@@ -32,19 +32,19 @@ pub(super) fn inform(turn: &mut StepContext, state: LoopState) {
     }
 }
 
-/// Consequence of the answer of hooks.
+/// Consequence of the hooks' answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HookConsequence {
-    /// The loop goes on.
+    /// The loop continues.
     Proceed,
-    /// The next run of the agent is told this.
+    /// The next run of the agent gets this text.
     Iterate(String),
     /// The loop waits for a person, or nothing has changed.
     Stay,
 }
 
-/// The best state was put back for a pause: a question about the next run of an agent is about that state now, so that
-/// resuming the loop answers it.
+/// Updates a question about the next run of an agent after the best state was restored for a pause: it now refers to that
+/// state, so that resuming the loop answers it.
 pub(super) fn put_back(next: &mut Loop, commit: &Sha) {
     let paused = next.halting.as_ref().map(|halting| &halting.then);
     let asks = matches!(paused, Some(LoopStopReason::Paused { cause: Some(EscalationCause::Hook), .. }));

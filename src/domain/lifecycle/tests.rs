@@ -73,7 +73,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
     start
 }
 
-/// A loop under test: keeps its log, the work that is outstanding, and the time.
+/// A loop under test, with its log, its pending work and the time.
 struct LoopRun {
     current: Loop,
     effects: Vec<Effect>,
@@ -175,7 +175,7 @@ impl LoopRun {
         self
     }
 
-    /// One whole iteration whose checks come out as `holds`.
+    /// Runs a whole iteration; its checks pass if `holds`.
     fn iteration(&mut self, holds: bool) -> &mut Self {
         assert_eq!(self.current.step, LoopStep::Agent);
         self.agent(AgentEnd::Finished).committed(|_| {}).pushed().checked(holds)
@@ -829,7 +829,7 @@ fn any_input() -> impl Strategy<Value = u8> {
     0u8..32
 }
 
-/// An input of the kind `which`; outcomes of work mostly carry the ticket that is waited for, and fit the step.
+/// Returns an input of the kind `which`; outcomes of work mostly have the expected ticket and fit the step.
 fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
     let ticket = if flag { run.current.ticket } else { run.current.ticket.saturating_sub(1) };
     let commit = run.current.head.clone().unwrap_or(sha(1));

@@ -21,7 +21,7 @@ use crate::domain::model::task::CheckReport;
 use crate::domain::report;
 use crate::domain::trust::policy::ProgressReport;
 
-/// An outcome of work; a late one is dropped.
+/// Applies an outcome of work; a late one is ignored.
 pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
     book(turn, &input);
     let ticket = match &input {
@@ -81,7 +81,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
     }
 }
 
-/// Money that was spent is, whether or not its outcome still counts; gives how much it was.
+/// Books the money that was spent, even if the outcome no longer counts; returns the amount.
 pub(super) fn book(turn: &mut StepContext, input: &LoopInput) -> Money {
     let spent = &mut turn.next.spent;
     let cost = match input {
@@ -173,7 +173,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     }
 }
 
-/// Whether every check held on what the forge has of the newest commit, and nobody has asked for more.
+/// Whether every check passed on the newest commit, which is pushed, and nobody requested further changes.
 fn only_verification_is_left(next: &Loop) -> bool {
     let held = next.retained_iterations().next_back().is_some_and(|last| {
         let at_head = last.commit.as_ref().unwrap_or(&last.parent);
@@ -182,13 +182,13 @@ fn only_verification_is_left(next: &Loop) -> bool {
     nobody_wants_more(next) && held
 }
 
-/// Whether there is work, all of it on the forge, and nobody has asked for anything beyond it.
+/// Whether there are commits, all of them pushed, and nobody requested further changes.
 fn nobody_wants_more(next: &Loop) -> bool {
     let unasked = next.guidance.is_empty() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
     unasked && next.head.is_some() && next.head != next.base && next.head == next.pushed
 }
 
-/// The head, where it is the last iteration's commit and never got to the forge: its push was refused or cut off.
+/// Returns the head if it is the last iteration's commit and was not pushed, because the push was rejected or interrupted.
 fn unpushed(turn: &StepContext) -> Option<Sha> {
     let head = turn.next.head.as_ref().filter(|head| turn.next.pushed.as_ref() != Some(*head))?;
     let counts = turn.next.current().is_some_and(|last| !last.discarded);
@@ -261,7 +261,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     }
 }
 
-/// The process died with the agent: the try is used up, the same iteration is tried again.
+/// Handles the death of the agent's process: the attempt counts, and the same iteration is tried again.
 fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
     let kept = salvaged.map_or(String::new(), |sha| format!("; what it had done is kept as {}", sha.short()));
     let Some(current) = turn.next.current_mut() else {
@@ -331,7 +331,7 @@ fn finish_merge(turn: &mut StepContext, markers: &[String]) {
     }
 }
 
-/// Tells the next run a fact, once.
+/// Adds a fact to the next prompt, once.
 fn tell_next_run(turn: &mut StepContext, text: String) {
     let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
     if !turn.next.guidance.contains(&fact) {
@@ -339,7 +339,7 @@ fn tell_next_run(turn: &mut StepContext, text: String) {
     }
 }
 
-/// The best iteration's files are back: the forge gets them before the loop pauses.
+/// Pushes the restored files of the best iteration before the loop pauses.
 fn restored(turn: &mut StepContext, commit: Option<Sha>, retained_as: Option<String>) {
     turn.next.session = None;
     let Some(halting) = turn.next.halting.as_mut() else { return turn.halt() };
@@ -371,7 +371,8 @@ fn run_checks(turn: &mut StepContext) {
     turn.work(LoopStep::Check, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
 }
 
-/// Somebody else moved our branch: their work is never overwritten; it is merged once a person says so.
+/// Handles a push that was rejected because somebody else pushed to the loop's branch: their commits are never overwritten;
+/// they are merged after a person resumes the loop.
 fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
     turn.close_open_iteration(reason);
     if turn.next.halting.is_some() {
@@ -526,7 +527,8 @@ fn after_iteration(turn: &mut StepContext) {
     }
 }
 
-/// `tests` is `None` where a version without such evidence ran the checks; the findings of the commit stand then.
+/// Handles the outcome of the verification. `tests` is `None` if a version without such evidence ran the checks; the findings
+/// of the commit then remain.
 fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvidence>) {
     let Some(head) = turn.next.head.clone() else { return };
     let found = tests.is_some_and(|tests| test_guard::verified(turn, &report, tests));

@@ -17,9 +17,9 @@ pub struct Hosts(Vec<HostEntry>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HostEntry {
-    /// Name in the form of [`Target::host`].
+    /// Name or address in the form of [`Target::host`].
     name: String,
-    /// Whether only the subdomains of the name match, not the name itself.
+    /// Whether only subdomains of the name match, not the name itself.
     below: bool,
     port: Option<u16>,
 }
@@ -27,11 +27,11 @@ struct HostEntry {
 /// Network access of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Egress {
-    /// All that the machine reaches.
+    /// All destinations that the machine can reach.
     Everything,
     /// Nothing.
     Nothing,
-    /// These hosts.
+    /// The listed hosts.
     Only(Hosts),
 }
 
@@ -40,18 +40,18 @@ pub enum Egress {
 pub struct Target {
     /// Name in lower case without a trailing dot, or address without brackets.
     pub host: String,
-    /// Its port.
+    /// Port.
     pub port: u16,
 }
 
 /// Decision about a target, and the addresses at which it may be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admission {
-    /// It is not listed.
+    /// Not listed.
     Refused,
-    /// At public addresses only.
+    /// Allowed at public addresses only.
     Public,
-    /// At whatever address it has.
+    /// Allowed at any address.
     Anywhere,
 }
 
@@ -63,7 +63,7 @@ impl Target {
         Some(Self { host: normal(host)?, port: port.or(usual)? })
     }
 
-    /// Returns the servers of all `http` and `https` addresses in a text, such as a tool's settings in JSON.
+    /// Returns the servers of all `http` and `https` URLs in a text, such as a tool's settings in JSON.
     pub fn named_in(text: &str) -> Vec<Self> {
         static ADDRESS: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r#"https?://[^\s"'`<>\\,;|]+"#).expect("the pattern is fixed"));
@@ -76,7 +76,7 @@ impl Target {
         Some(Self { host: normal(url.host_str()?)?, port: url.port_or_known_default()? })
     }
 
-    /// Whether its name is that of the loopback interface.
+    /// Whether the target's name is that of the loopback interface.
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
     }
@@ -101,12 +101,12 @@ impl Hosts {
         entries.into_iter().map(entry).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Adds a server, which may be reached at any address.
+    /// Adds a server, which is then allowed at any address.
     pub fn add(&mut self, target: Target) {
         self.0.push(HostEntry { name: target.host, below: false, port: Some(target.port) });
     }
 
-    /// Adds all of another list.
+    /// Adds all entries of another list.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
@@ -153,7 +153,7 @@ impl HostEntry {
     }
 }
 
-/// Host and port as they are written.
+/// Splits an authority into host and port.
 fn split(authority: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match authority.rfind(']') {
         Some(end) => authority.split_at(end + 1),

@@ -87,7 +87,7 @@ impl Limits {
     }
 }
 
-/// Lowers a limit of the operator to that of a repository, or notes that it is lower.
+/// Lowers a limit of the operator to that of a repository; a higher one is added to the notes.
 fn lower<T: PartialOrd + Display>(key: &str, limit: &mut T, wanted: Option<T>, notes: &mut Vec<String>) {
     match wanted {
         Some(wanted) if wanted > *limit => {

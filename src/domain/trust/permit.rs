@@ -12,17 +12,17 @@ use crate::domain::model::ids::{AccountKind, User, UserId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessLevel {
-    /// Nothing beyond the public.
+    /// No more than public access.
     None,
-    /// Read.
+    /// Can read.
     Read,
-    /// Label and close, not push.
+    /// Can label and close issues, not push.
     Triage,
-    /// Push.
+    /// Can push.
     Write,
-    /// Push and manage some settings.
+    /// Can push and manage some settings.
     Maintain,
-    /// Everything.
+    /// Can do everything.
     Admin,
 }
 
@@ -31,12 +31,12 @@ pub enum AccessLevel {
 pub struct TeamRef {
     /// Login of the organisation.
     pub org: String,
-    /// Name of the team as in its address.
+    /// Name of the team, as in its URL.
     pub name: String,
 }
 
 impl TeamRef {
-    /// Reads `organisation/team`.
+    /// Parses `organisation/team`.
     pub fn parse(text: &str) -> Option<Self> {
         let sensible = |part: &str| {
             !part.is_empty()
@@ -64,30 +64,30 @@ pub struct PermitFacts<'a> {
     pub allowed: &'a [UserId],
     /// Whether the account is in a team that is permitted at any level, as the forge reports now.
     pub in_allowed_team: bool,
-    /// Bots that may; no other bot does.
+    /// Bots that are permitted; no other bot is.
     pub allowed_bots: &'a [UserId],
-    /// Our own account.
+    /// Account of the service.
     pub own: UserId,
 }
 
-/// Whether it may happen.
+/// Decision whether an account may act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authorization {
-    /// It may.
+    /// The account may act.
     Allow,
-    /// It may not.
+    /// The account may not act.
     Deny {
         /// Reason in one sentence, for the log.
         reason: String,
-        /// Sign shown to the person.
+        /// Reaction shown to the person.
         answer: DenyAnswer,
     },
 }
 
-/// Sign shown to a person without permission; never a reply, which would multiply noise.
+/// Reaction shown to a person without permission; never a comment, because anyone could cause many of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenyAnswer {
-    /// Nothing.
+    /// No reaction.
     Silent,
     /// A 👎 on the comment.
     ThumbsDown,

@@ -206,7 +206,7 @@ fn off() -> Intelligence {
     Intelligence::Off
 }
 
-/// A day.
+/// Returns one day, in seconds.
 fn remind_after_default() -> u64 {
     24 * 3_600
 }
@@ -262,7 +262,7 @@ pub struct RepositorySettings {
     /// Limits; can be lower than the operator's, never higher.
     #[serde(deserialize_with = "limits::stored")]
     pub limits: RepositoryLimits,
-    /// Whether checks are detected in the tree; cannot be enabled against the operator.
+    /// Whether checks are detected in the tree; cannot be enabled if the operator disabled it.
     pub detect_checks: Option<bool>,
     /// Extent to which its loops use the intelligence layer; can be less than the operator's, never more.
     #[serde(default)]

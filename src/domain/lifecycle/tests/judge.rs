@@ -1,4 +1,4 @@
-//! Judged loops: warned, redirected, paused, restored, ended; and healthy loops, left alone.
+//! Judged loops: warned, redirected, paused, restored, ended; healthy loops are not disturbed.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::limits::Limits;
 use crate::domain::trust::policy::Intelligence;
 
-/// The outcome of a check that counts its tests.
+/// Returns the outcome of a check that counts its tests.
 fn counted(passing: u64, failing: u64, output: &str) -> CheckReport {
     let mut report = report(failing == 0);
     report.outcomes[0].tests = Some(TestCounts { passing, failing, skipped: 0 });
@@ -25,7 +25,7 @@ fn counted(passing: u64, failing: u64, output: &str) -> CheckReport {
     report
 }
 
-/// Two checks, of which one held before.
+/// Returns two checks, lint and test, one of which passed before.
 fn two(lint: bool, test: bool) -> CheckReport {
     let mut both = report(test);
     let mut other = report(lint).outcomes.remove(0);
@@ -35,12 +35,12 @@ fn two(lint: bool, test: bool) -> CheckReport {
 }
 
 impl LoopRun {
-    /// One whole iteration that changes a file, leaves a session and ends with these checks.
+    /// Runs a whole iteration that changes a file, leaves a session and ends with these checks.
     fn works(&mut self, checks: CheckReport) -> &mut Self {
         self.works_by(|_| {}, checks)
     }
 
-    /// The same of a run of the agent like this.
+    /// Runs the same iteration with a modified agent run.
     fn works_by(&mut self, change: impl FnOnce(&mut AgentRunFacts), checks: CheckReport) -> &mut Self {
         assert_eq!(self.current.step, LoopStep::Agent, "{:?} {}", self.current.state, self.current.why);
         let mut run = AgentRunFacts {
@@ -59,7 +59,7 @@ impl LoopRun {
         self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
     }
 
-    /// One whole iteration that changes nothing and ends with these checks.
+    /// Runs a whole iteration that changes nothing and ends with these checks.
     fn idles(&mut self, checks: CheckReport) -> &mut Self {
         self.agent(AgentEnd::Finished).committed(|c| (c.commit, c.tree) = (None, sha(1)));
         self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
@@ -156,7 +156,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
-/// A loop under the design's thresholds and these, run on the same error until it stops.
+/// Runs a loop with the preset `seed` and these thresholds on the same error until it stops.
 fn stopped_under(thresholds: serde_json::Value) -> LoopRun {
     let mut run = LoopRun::with(|s| {
         s.policy.limits.iterations = 10;

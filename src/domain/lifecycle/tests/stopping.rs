@@ -1,4 +1,4 @@
-//! Stops of every kind leave the branch at its best state.
+//! Loops that stop for any reason leave the branch at its best state.
 
 use super::*;
 use crate::domain::loops::LoopStopReason;
@@ -12,14 +12,14 @@ fn pause_now() -> LoopCommand {
     LoopCommand::Pause(command::Pause { now: true, reason: String::new() })
 }
 
-/// Two checks, of which so many pass.
+/// Returns two checks, `held` of which pass.
 fn checks(held: usize) -> CheckReport {
     let one = |at: usize| CheckOutcome { name: format!("check {at}"), ..report(at < held).outcomes.remove(0) };
     CheckReport { outcomes: vec![one(0), one(1)] }
 }
 
 impl LoopRun {
-    /// A loop whose second iteration is worse than its first, in its third iteration.
+    /// Returns a loop in its third iteration whose second was worse than its first.
     fn worsened() -> Self {
         let mut run = Self::with(|start| start.policy.limits.iterations = 9);
         run.tell(LoopInput::SlotGranted).prepared(|_| {});
@@ -79,7 +79,7 @@ fn every_stop_puts_best_iteration_back() {
     }
 }
 
-/// Three iterations of which the second is the best, with a hook that objects after the third.
+/// Returns a loop of three iterations, the second of which is the best, with a hook that objects after the third.
 fn objected(event: HookEvent, objection: HookObjection) -> LoopRun {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 9);
     let hooks = vec![HookName { event, name: "gate".into(), optional: false }];

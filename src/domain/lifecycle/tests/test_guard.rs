@@ -1,4 +1,4 @@
-//! Findings about tests on the branch: told, put back, asked, accepted; never `review` while one is open.
+//! Findings about tests on the branch: reported, restored, decided, accepted; never `review` while one is open.
 
 use super::*;
 use crate::domain::loops::command::AcceptTests;
@@ -34,7 +34,7 @@ impl LoopRun {
         self.tell(LoopInput::Verified { ticket: self.current.ticket, report, tests })
     }
 
-    /// An iteration of the agent, or of the service, whose commit has these findings.
+    /// Runs an iteration of the agent, or of the service, whose commit has these findings.
     fn commits(&mut self, findings: &[BranchFinding], holds: bool) -> &mut Self {
         if self.current.step == LoopStep::Agent {
             self.agent(AgentEnd::Finished);
@@ -50,7 +50,7 @@ impl LoopRun {
         self.pushed().checked(holds)
     }
 
-    /// The same, with checks that pass, to the end of the verification.
+    /// Runs the same iteration with passing checks, up to the end of the verification.
     fn finishes(&mut self, findings: &[BranchFinding]) -> &mut Self {
         self.commits(findings, true).verified(findings, None)
     }
@@ -310,7 +310,7 @@ fn loops_stored_before_the_guard_are_readable() {
     assert_eq!((read.guard.clone(), read.branch_findings()), (TestGuard::default(), None));
 }
 
-/// One way for the next outcome to come.
+/// Kinds of the next outcome.
 #[derive(Debug, Clone)]
 enum GuardEvent {
     Commit { findings: Vec<u8>, holds: bool },

@@ -1,4 +1,4 @@
-//! Tables of what is a command and what is none.
+//! Tables of lines that are commands and lines that are not.
 
 use proptest::prelude::*;
 
