@@ -65,7 +65,7 @@ pub enum StoreError {
     /// No space on the disk; nothing was changed.
     #[error("the disk that holds {path} is full; free some space, nothing was lost")]
     Full { path: PathBuf },
-    /// Another process locked the database for too long, or too many writes wait.
+    /// Another process locked the database for too long, or too many writes are queued.
     #[error("the database is busy; try again")]
     Busy,
     /// Another owner has taken over the work that this write belongs to.
@@ -179,8 +179,8 @@ impl Store {
         Self::start(path, Mode::Own)
     }
 
-    /// Opens the database that is at `path` beside a service that may be running on it. Its schema and the mark of a
-    /// clean stop stay as they are.
+    /// Opens the existing database at `path` while a service may be running on it. Its schema and the mark of a clean stop
+    /// stay as they are.
     ///
     /// Fails with `Failed` if there is no database, or its schema is not that of this version.
     pub fn attach(path: &Path) -> StoreResult<Self> {
@@ -307,8 +307,8 @@ impl Store {
         self.inner.failed.cancelled().await;
     }
 
-    /// Bytes of the database's file and of its write-ahead log; 0 where there is none. The log is copied into the database
-    /// from time to time; it grows where another program reads for hours, which keeps that from happening.
+    /// Returns the sizes of the database's file and of its write-ahead log, in bytes; 0 for a missing file. The log is
+    /// regularly copied into the database; it grows while another program keeps a read transaction open, which prevents that.
     pub fn sizes(&self) -> (u64, u64) {
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         let mut log = self.inner.path.clone().into_os_string();

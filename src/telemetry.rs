@@ -233,7 +233,7 @@ impl Metrics {
         }
     }
 
-    /// Counts that a backend was parked, or its park extended, for `reason`.
+    /// Counts that a backend entered a cooldown, or that its cooldown was extended, for `reason`.
     pub fn parked(&self, backend: &str, reason: &str) {
         self.parks.get_or_create(&[("backend", backend.to_owned()), ("reason", reason.to_owned())]).inc();
     }
@@ -277,7 +277,7 @@ mod tests {
         assert!(matches!(wrong, Err(TelemetryError::Filter(_))));
     }
 
-    /// I11: what others wrote makes no line of its own and moves no cursor.
+    /// I11: foreign text starts no new line and contains no control sequence.
     #[test]
     fn text_of_others_stays_in_its_field() {
         let evil =

@@ -16,7 +16,7 @@ const MAX_FILE: u64 = 4 << 30;
 /// Maximum length of an embedded text in bytes and in tokens, as in model2vec.
 const MAX_TEXT: usize = 16 * 1024;
 const MAX_TOKENS: usize = 512;
-/// Names of the table in files of model2vec, and of the sentence-transformers that have such a table alone.
+/// Names of the table in files of model2vec, and in files of sentence-transformers that consist of such a table.
 const TABLES: [&str; 3] = ["embeddings", "embedding.weight", "0"];
 
 /// Loaded embedding model.
@@ -44,7 +44,7 @@ impl StaticModel {
     /// Loads the model in a folder.
     ///
     /// # Errors
-    /// The file that is missing or broken, and why, in one sentence.
+    /// A sentence that names the missing or broken file and the reason.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let mut hash = Sha256::new();
         let mut files = Vec::new();

@@ -113,13 +113,12 @@ impl Engine {
         self.store.read(move |c| loops::get(c, &id)).await?.ok_or_else(missing)
     }
 
-    /// Backend that a loop uses.
+    /// Returns the name of the backend that a loop uses.
     pub(super) fn backend_of<'a>(&'a self, current: &'a Loop) -> &'a str {
         current.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
     }
 
-    /// Writes a new status comment, which replaces the old one as the comment that is kept up to date; minimises the
-    /// old one.
+    /// Writes a new status comment, which is updated from now on, and minimises the previous one.
     async fn fresh_status(
         &self,
         account: &ForgeAccount,
@@ -156,7 +155,7 @@ impl Engine {
         Ok(receipt)
     }
 
-    /// Folds the comment of the last iteration before `n` that has one.
+    /// Minimises the newest comment of an iteration before `n`.
     async fn fold_earlier(
         &self,
         account: &ForgeAccount,
@@ -173,8 +172,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Minimises a comment of the bot, or replaces it by `folded` on a forge that cannot minimise. A comment that was
-    /// deleted or cannot be changed is left alone.
+    /// Minimises a comment of the bot, or replaces it by `folded` on a forge that cannot minimise. Does nothing for a comment
+    /// that was deleted or cannot be changed.
     async fn fold(
         &self,
         account: &ForgeAccount,
@@ -350,7 +349,8 @@ impl Engine {
         Ok(receipt)
     }
 
-    /// Opens an escalation issue, assigned to the person who asked for the loop; to nobody if the forge refuses that.
+    /// Opens an escalation issue, assigned to the person who asked for the loop, or to nobody if the forge refuses the
+    /// assignment.
     async fn open_escalation(
         &self,
         account: &ForgeAccount,
@@ -381,7 +381,7 @@ impl Engine {
         }
     }
 
-    /// A further finding of the same cause is a comment on the issue that is open for it; the same one is nothing.
+    /// Comments on the open escalation issue of the same cause, unless the finding is unchanged.
     #[expect(clippy::too_many_arguments, reason = "an escalation and where it stands")]
     async fn escalate_again(
         &self,
@@ -470,7 +470,7 @@ impl Engine {
     }
 }
 
-/// Labels that the bot creates if they are missing.
+/// Returns the labels that the bot creates if they are missing.
 pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
     let spec = |name: String, color: &str, description: &str| LabelSpec {
         name,

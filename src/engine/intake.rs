@@ -40,22 +40,22 @@ impl Origin {
         Self { key: format!("delivery/{}", waiting.id), received_at: waiting.received_at }
     }
 
-    /// Origin of a comment, independent of the delivery or reconciliation that reported it.
+    /// Returns the origin of a comment, independent of the delivery or reconciliation that reported it.
     fn comment(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
         Self { key: format!("comment/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
     }
 
-    /// Origin of a review remark, whether delivered alone or with its review.
+    /// Returns the origin of a review remark, whether delivered alone or with its review.
     fn remark(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
         Self { key: format!("remark/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
     }
 
-    /// Origin of a label found by the reconciler; the same until the label is set again.
+    /// Returns the origin of a label found by the reconciler; the same until the label is set again.
     pub(super) fn missed_label(repo: &RepoRef, issue: Number, at: Timestamp) -> Self {
         Self { key: format!("label/{}/{}/{issue}/{}", repo.forge, repo.id, at.0), received_at: at }
     }
 
-    /// Origin of a review found by the reconciler.
+    /// Returns the origin of a review found by the reconciler.
     fn missed_review(repo: &RepoRef, id: i64, at: Timestamp) -> Self {
         Self { key: format!("review/{}/{}/{id}", repo.forge, repo.id), received_at: at }
     }

@@ -246,7 +246,7 @@ impl Local {
         Ok(Some(pull))
     }
 
-    /// Refuses another repository, which a data folder can also contain loops of.
+    /// Refuses another repository, whose loops the data folder can also contain.
     fn only_own(&self, repo: &RepoRef, what: &str) -> ForgeResult<()> {
         if repo.id == self.repo.id {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Tokens, sockets and the file for agents. The tools over a real connection are in `tests/it/memory.rs`.
+//! Tests of tokens, sockets and the file for agents. The tools over a real connection are in `tests/it/memory.rs`.
 
 use super::*;
 

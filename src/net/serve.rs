@@ -55,7 +55,7 @@ impl ConnectionLimits {
 /// Serves until `stop`, then finishes the current requests.
 ///
 /// # Errors
-/// None now; the result is what a task that serves is expected to give.
+/// None at present; the result type is that of other server tasks.
 pub async fn serve(
     listener: TcpListener,
     router: Router,

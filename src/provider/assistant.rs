@@ -16,7 +16,7 @@ use crate::domain::providers::chat::{
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::TokenUsage;
 
-/// Maximum number of bytes of an answer that are searched.
+/// Maximum number of bytes of an answer in which JSON is searched for.
 const MAX_TEXT: usize = 256 * 1024;
 /// Maximum number of positions at which JSON is searched for.
 const MAX_STARTS: usize = 200;

@@ -1,4 +1,4 @@
-//! Snapshots of every text, and properties that hold for all of them.
+//! Snapshots of every text, and properties of all of them.
 
 use crate::domain::knowledge::memory::LearningKind;
 use proptest::strategy::Strategy;

@@ -153,9 +153,9 @@ pub fn observe(
     Ok(BackendChanges { changes: transition.changes, advice: transition.advice })
 }
 
-/// Chooses a backend for a call, reserves the expected cost (estimated from earlier calls if the request has none) and records
-/// its start; or returns the obstacle. `models` lists the models of each backend in order of preference: the first that it has is
-/// used, or the first of all if it seems to have none; its default model if the list is empty.
+/// Chooses a backend for a call, reserves the expected cost (estimated from earlier calls if the request has none) and
+/// records its start; or returns the obstacle. `models` lists the models of each backend in order of preference: the first
+/// one that it has is used, or the first of all if it has none; its default model if the list is empty.
 pub fn begin(
     c: &Connection,
     caller: &CallContext,

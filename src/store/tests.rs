@@ -22,7 +22,7 @@ fn place() -> IssueRef {
     IssueRef { repo, issue: Number(1) }
 }
 
-/// Bytes that cannot be packed.
+/// Returns bytes that cannot be compressed.
 fn noise(count: u32) -> Vec<u8> {
     (0..count).map(|n| (n.wrapping_mul(2_654_435_761).rotate_left(n % 31) >> 13) as u8).collect()
 }
@@ -252,7 +252,7 @@ async fn locked_database_is_busy_not_failed() {
     assert!(store.write(|c| inbox::insert(c, &delivery("d-1"), Timestamp(1))).await.expect("stored"));
 }
 
-/// D5: what another program's long reading does to the log can be seen, and passes with it.
+/// D5: the effect of another program's long read on the log is visible, and ends with the read.
 #[tokio::test]
 async fn write_ahead_log_grows_during_a_long_read() {
     let (_folder, path) = file();
@@ -275,7 +275,7 @@ async fn write_ahead_log_grows_during_a_long_read() {
     assert!(log == 0 && database > 500_000, "{database} {log}");
 }
 
-/// D4: a damaged file is said to be one, at the start or by the look at the whole of it.
+/// D4: a damaged file is reported at the start or by the integrity check.
 #[tokio::test]
 async fn damaged_file_is_reported() {
     let (_folder, path) = file();
@@ -376,7 +376,7 @@ fn concurrent_creation_makes_one_database() {
     });
 }
 
-/// D4: the files beside the database were removed after an unclean stop.
+/// D4: the files next to the database were removed after an unclean stop.
 #[tokio::test]
 async fn database_without_its_log_files_is_intact() {
     let (_folder, path) = file();

@@ -34,11 +34,11 @@ struct DeliveryQueue {
     under_way: Vec<i64>,
 }
 
-/// DeliveryQueues with deliveries that were found and not yet handled.
+/// Queues of deliveries that were found and not yet processed.
 #[derive(Default)]
 struct DeliveryQueues {
     queues: HashMap<String, DeliveryQueue>,
-    /// DeliveryQueues with nothing under way; the one that has waited longest comes first.
+    /// Queues without a running batch, longest wait first.
     idle: VecDeque<String>,
     /// Ids of all deliveries in the queues.
     known: HashSet<i64>,

@@ -1,4 +1,4 @@
-//! Learnings on a real database: what is found, what is set aside, what goes out and in.
+//! Learnings on a real database: search, quarantine, export and import.
 
 mod steps;
 mod vectors;
@@ -31,7 +31,7 @@ fn strategy(approach: &str) -> Content {
     }
 }
 
-/// An active learning that prompts may carry.
+/// Returns an active learning, which prompts may contain.
 fn active(repo: i64, content: Content) -> Learning {
     let learning = Learning::new(&repository(repo), TaskType::TestFix, content, 0.9, source("r-1"), NOW);
     Learning { state: LearningState::Active, evidence: LearningEvidence { successes: 4.0, failures: 0.0 }, ..learning }

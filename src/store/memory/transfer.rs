@@ -74,7 +74,7 @@ pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
     Ok(learnings)
 }
 
-/// Stores parsed learnings. Known learnings gain the new sources, so that a second import changes nothing.
+/// Stores parsed learnings. New sources are added to known learnings, so that a second import changes nothing.
 pub fn import(
     c: &Connection,
     learnings: &[Learning],

@@ -87,7 +87,7 @@ fn tell(c: &Connection, id: &LoopId, events: &[SessionEvent]) {
     add_events(c, id, &new).expect("added");
 }
 
-/// A loop with something in each tier.
+/// Returns a database with a loop that has entries in each tier.
 fn filled() -> Connection {
     let c = database();
     add(&c, &own(), sample(1, "The importer crashed on empty rows; I gave up on regular expressions."));
@@ -319,7 +319,7 @@ fn removing_much_takes_several_calls() {
 
 static SHARED: LazyLock<std::sync::Mutex<Connection>> = LazyLock::new(|| std::sync::Mutex::new(filled()));
 
-/// Text with signs that mean something to FTS5.
+/// Generates text with special characters of FTS5.
 fn queries() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "\"", "(", ")", "*", "^", ":", "-", "+", "{", "}", ",", "AND", "OR", "NOT", "NEAR", "NEAR(", "text", "scope",

@@ -14,7 +14,7 @@ use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::Policy;
 use crate::store::loops;
 
-/// A loop in a store, and what learns from it.
+/// A loop in a store, with the settings of learning.
 struct LearningRun {
     store: Store,
     memory: StepMemory,
@@ -72,7 +72,7 @@ impl LearningRun {
         Self { store: store.clone(), memory, id, told: 0 }
     }
 
-    /// Tells the loop an input and lets it take the step: the loop before and after it.
+    /// Passes an input to the loop and runs the step; returns the loop before and after it.
     async fn tell(&mut self, input: LoopInput) -> (Loop, Loop) {
         self.told += 1;
         let (id, at, memory) = (self.id.clone(), NOW.plus_ms(self.told * 1_000), self.memory.clone());
@@ -99,7 +99,7 @@ impl LearningRun {
         self.now().await.ticket
     }
 
-    /// To the agent's first turn.
+    /// Advances the loop to the agent's first run.
     async fn begin(&mut self) {
         self.tell(LoopInput::SlotGranted).await;
         let tree = PreparedTree {
@@ -121,7 +121,7 @@ impl LearningRun {
         self.tell(LoopInput::Checked { ticket, report: report(8) }).await;
     }
 
-    /// One iteration, up to the step that judges it.
+    /// Runs one iteration, up to the step that judges it.
     async fn iterate(&mut self, approach: &str, failing: u64) -> (Loop, Loop) {
         assert_eq!(self.now().await.step, LoopStep::Agent);
         let said = AgentReport { approach: approach.into(), ..AgentReport::default() };
