@@ -151,7 +151,7 @@ pub struct AgentOutcome {
 }
 
 impl AgentOutcome {
-    /// Creates the result of a run of which only the status is known.
+    /// Creates the result of a run with only a status.
     pub fn only(status: AgentStatus) -> Self {
         Self {
             status,

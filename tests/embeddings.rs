@@ -180,7 +180,7 @@ fn repository() -> RepoRef {
     RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() }
 }
 
-/// Two trusted approaches, of which one is about animals.
+/// Two trusted approaches, one of which is about animals.
 fn learnings(now: Timestamp) -> Vec<Learning> {
     let learning = |approach: &str| {
         let (approach, iterations) = (approach.into(), Dispersion::of(2.0));

@@ -100,7 +100,7 @@ async fn timed(store: &Store, query: &LearningQuery) -> anyhow::Result<Duration>
     Ok(watch.elapsed())
 }
 
-/// Query with all words of the text.
+/// Measures a query with all words of the text.
 async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(|word| format!("\"{word}\"")).collect();
@@ -115,7 +115,7 @@ async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
     Ok(watch.elapsed())
 }
 
-/// Times of storing learnings, and of small commits between them.
+/// Measures the times of storing learnings, and of small commits between them.
 async fn storing(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut storing, mut plain) = (Vec::new(), Vec::new());
     for n in 0..count {

@@ -141,7 +141,7 @@ pub(super) enum PromptDelivery {
     Stdin,
     /// Arguments of the preset, or a file that they name.
     Arguments,
-    /// As the operator configures it: file, variable, `args` or standard input.
+    /// Configured by the operator: file, variable, `args` or standard input.
     Operator,
 }
 
@@ -242,7 +242,7 @@ pub(super) struct ParsedOutput {
 }
 
 impl ParsedOutput {
-    /// Creates an output of which only the status is known.
+    /// Creates an output with only a status.
     pub(super) fn only(status: AgentStatus) -> Self {
         Self {
             status,

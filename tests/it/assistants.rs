@@ -1,4 +1,4 @@
-//! Assistant models: their answers are in the prompts, their cost is booked, and no failure of theirs stops a loop.
+//! Assistant models: their answers are in the prompts, their cost is booked, and their failures never stop a loop.
 
 use std::sync::{Arc, Mutex};
 
@@ -187,7 +187,7 @@ async fn booked(world: &World) -> Vec<(String, String, String)> {
     booked.into_iter().map(|call| (call.purpose, call.backend, call.outcome.unwrap_or_default())).collect()
 }
 
-/// Asserts that the service's own rules are in every prompt exactly once and in their place.
+/// Asserts that every prompt contains each of the service's own rules exactly once and in its place.
 fn assert_whole(prompt: &str, done: &Loop) {
     let order =
         ["\n# Rules\n", "\n<ralph-context>\n", "\n</ralph-context>\n", "\n# Task\n", "\n# Checks\n", "\n# Report\n"];

@@ -1,5 +1,5 @@
-//! Escalations on channels outside of the forge: real HTTP to receivers on loopback that answer, refuse, hang or ask for
-//! time.
+//! Escalations on channels outside of the forge: real HTTP to receivers on loopback that accept, refuse, hang, or ask for a
+//! delay.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,7 +28,7 @@ on_one_forge!(
     strategy_change_is_sent_to_warning_channels,
 );
 
-/// Messages to a channel, whose receiver has a path of its own.
+/// A message to a channel, whose receiver has a separate path.
 #[derive(Debug, Clone)]
 struct ReceivedMessage {
     delivery: String,
@@ -37,7 +37,7 @@ struct ReceivedMessage {
     body: Value,
 }
 
-/// Sets the response of a path: its status, and `Retry-After` in seconds if any.
+/// Response of a path.
 #[derive(Clone, Copy)]
 enum ChannelResponse {
     Status(u16, Option<u32>),
@@ -56,7 +56,7 @@ struct ReceiverState {
 struct Receiver {
     inside: Arc<Mutex<ReceiverState>>,
     address: SocketAddr,
-    /// Task of the receiver, which ends with it.
+    /// Task of the receiver, aborted on drop.
     _task: Arc<JoinSet<()>>,
 }
 

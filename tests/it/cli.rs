@@ -231,7 +231,7 @@ async fn learning_confidence_fades_as_configured() {
     assert!(shown[0] > 0.8 && shown[1] < 0.01, "half of it is gone after a day: {shown:?}");
 }
 
-/// `check` prints machine-readable lines whatever the problem is.
+/// `check` prints machine-readable lines for every problem.
 #[tokio::test]
 async fn configuration_errors_are_printed_as_json_lines() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! Hooks of the operator: real programs that let a loop go on, block it, ask people, or fail.
+//! Hooks of the operator: real programs that let a loop continue, block it, ask people, or fail.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
@@ -13,7 +13,7 @@ on_one_forge!(
     pause_by_a_hook_puts_the_best_state_back,
 );
 
-/// Agent that solves the task, and writes what a hook asks for.
+/// Agent that solves the task, and writes what a hook requests.
 const AGENT: &str = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'NEWS is missing'*) echo new >NEWS;; esac\n";
 
 /// Returns the configuration of one hook that runs a shell script.

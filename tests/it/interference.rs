@@ -14,10 +14,10 @@ on_both_forges!(
 
 on_one_forge!(merge_during_an_iteration_stops_pushes,);
 
-/// Agent that passes the check in its third run, and leaves a change to push in each.
+/// Agent that passes the check in its third run, and makes a change in each run.
 const SLOW: &str = "echo $RALPH_ITERATION >>notes.txt\n[ $RALPH_ITERATION -ge 3 ] && echo 42 >answer.txt\ntrue\n";
 
-/// Runs a loop until its draft is open and its second run is about to start.
+/// Runs a loop until its draft pull request is open and its second run is about to start.
 async fn second_run(world: &World) -> Loop {
     world.label().await;
     let now = world.stop_at("the second run", |l| l.step == LoopStep::Agent && l.pull.is_some()).await;

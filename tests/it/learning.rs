@@ -21,8 +21,8 @@ printf '{"approach": "Write the bare number into the text file", "summary": "Don
 const RULE: &str = "Answers end with a line feed";
 const APPROACH: &str = "Write the bare number into the text file";
 
-/// Runs a loop that is given a rule, completes and is merged, then a loop on another issue; returns the prompts of both,
-/// and the second loop.
+/// Runs a loop that gets a rule, completes and is merged, then a loop on another issue; returns the prompts of both, and the
+/// second loop.
 async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.label().await;
     world.settle_until("its checks", |l| !l.checks.is_empty()).await;

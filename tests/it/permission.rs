@@ -356,7 +356,7 @@ async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
     .await;
 }
 
-/// Comments of a maintainer that contain no command.
+/// Comments of a maintainer without a command.
 const NO_COMMANDS: [&str; 14] = [
     "> /ralph abort",
     "> quoted\n> /ralph abort\n",

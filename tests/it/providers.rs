@@ -269,7 +269,7 @@ async fn each_run_counts_once_in_backend_score(dialect: Dialect) {
     .await;
 }
 
-/// Agent with the output format of Claude Code that edits, has a failed tool call, and makes no progress.
+/// Agent with the output format of Claude Code that edits a file, has a failed tool call, and makes no progress.
 const LOST: &str = r#"cat >/dev/null
 echo $RALPH_ITERATION >notes.txt
 echo '{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"t","name":"Edit","input":{"file_path":"notes.txt"}},{"type":"tool_use","id":"u","name":"Bash","input":{"command":"ls /gone"}}]},"session_id":"s"}'

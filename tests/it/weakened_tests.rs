@@ -1,4 +1,5 @@
-//! Weakened tests: no loop with an open finding reaches `review`; the service puts tests back, a maintainer may accept.
+//! Weakened tests: no loop with an open finding reaches `review`; the service restores tests, or a maintainer accepts the
+//! change.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
@@ -12,7 +13,7 @@ on_both_forges!(
     honest_tests_need_no_acceptance,
 );
 
-/// Tests in the form of Python, so that they are recognised; `check.sh` reads their assertions.
+/// Tests in Python syntax, so that they are recognised; `check.sh` reads their assertions.
 const TESTS: &str = "def test_answer():\n    assert read('answer.txt') == '42'\n\n\ndef test_other():\n    assert read('other.txt') == 'kept'\n";
 /// Runs each assertion that is not after a skip.
 const CHECK: &str = "sed \"/mark.skip/,/assert/d\" tests/test_*.py | sed -n \"s/^    assert read('\\(.*\\)') == '\\(.*\\)'$/\\1 \\2/p\" |\nwhile read -r file value; do\n  [ \"$(cat \"$file\")\" = \"$value\" ] || { echo \"$file is not $value\"; exit 1; }\ndone\n";

@@ -1,4 +1,4 @@
-//! Conditions of loops and world that hold whenever nothing is pending.
+//! Conditions of loops and world that are true whenever nothing is pending.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,7 +7,7 @@ use regex::Regex;
 
 use crate::source::{SourceFile, line_of, report, source, sources};
 
-/// Top-level modules, each with the modules that it may name; `*` is every one. A new top-level module needs a row of its own.
+/// Top-level modules, each with the modules that it may use; `*` means all. A new top-level module needs a new row.
 const LAYERS: [(&str, &[&str]); 21] = [
     ("main", &["*"]),
     ("app", &["*"]),
@@ -51,7 +51,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("telemetry", &["domain", "clock", "config"]),
 ];
 
-/// Folders of `domain`, each with the folders that it may name. A new folder needs a row of its own.
+/// Folders of `domain`, each with the folders that it may use. A new folder needs a new row.
 const DOMAIN_FOLDERS: [(&str, &[&str]); 10] = [
     ("model", &[]),
     ("checks", &["model"]),
@@ -80,7 +80,7 @@ fn domain_folders_name_only_folders_before_them() {
     report(sources("src").iter().flat_map(folder_faults));
 }
 
-/// The top-level module that a file under `src/` belongs to.
+/// Returns the top-level module that a file under `src/` belongs to.
 fn layer(path: &str) -> &str {
     let inner = path.strip_prefix("src/").unwrap_or(path);
     inner.split(['/', '.']).next().unwrap_or(inner)

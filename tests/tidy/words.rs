@@ -1,4 +1,4 @@
-//! Words that must not stand in the source: what the functional core must not name, and what is unfinished.
+//! Words that must not occur in the source: those that the functional core must not use, and marks of unfinished work.
 
 use regex::Regex;
 

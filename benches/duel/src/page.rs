@@ -114,7 +114,7 @@ fn totals(text: &mut String, data: &Data, columns: &[Column]) {
     }
 }
 
-/// Writes where ralph-bot is worse than the best possible end, or than another loop.
+/// Writes the scenarios in which ralph-bot is worse than the best possible result, or than another loop.
 fn losses(text: &mut String, data: &Data, columns: &[Column]) {
     let Some(((_, ours), peers)) = columns.split_first() else { return };
     text.push_str("\n## Losses of ralph-bot\n\nScenarios in which it misses the best possible end, or in which another loop makes the best of it with fewer calls.\n\n| scenario | ralph-bot | others that do better | reason |\n|---|---|---|---|\n");

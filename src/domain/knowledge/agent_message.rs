@@ -194,7 +194,7 @@ fn prose(message: &str) -> Vec<ProseLine> {
     lines
 }
 
-/// Sentences of a line: they end with a mark and white space.
+/// Returns the sentences of a line: they end with a punctuation mark and white space.
 fn sentences(line: &str) -> impl Iterator<Item = &str> {
     let ends = line.match_indices(['.', '!', '?', ';']).map(|(at, _)| at + 1);
     let ends = ends.filter(|end| line[*end..].starts_with(char::is_whitespace)).chain([line.len()]);

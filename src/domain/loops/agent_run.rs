@@ -76,7 +76,7 @@ pub struct AgentRunFacts {
 }
 
 impl AgentRunFacts {
-    /// Facts of a run of which only the outcome is known.
+    /// Returns the facts of a run whose outcome alone is known.
     pub fn ending(end: AgentEnd) -> Self {
         Self {
             end,

@@ -14,8 +14,8 @@ use super::provider::{ModelScript, ProviderServer};
 use crate::harness::parts::python_part;
 
 const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
-/// Milliseconds after which a provider that refuses everything must have been given up: a minute of retries, or the seven
-/// attempts of Qwen Code (about 77 s), and the time that the program needs to start and exit on a busy machine.
+/// Maximum time in milliseconds until the agent gives up on a provider that refuses everything: a minute of retries, or the
+/// seven attempts of Qwen Code (about 77 s), and the time that the program needs to start and exit on a busy machine.
 const GIVEN_UP_MS: u64 = 80_000 + 40_000;
 
 const CODEX: InstalledAgent = InstalledAgent {
@@ -85,7 +85,7 @@ const KIMI: InstalledAgent = InstalledAgent {
     keys: &[],
 };
 
-/// Without tools and sessions: the file's content stands in the model's answer.
+/// Without tools and sessions: the model's answer contains the file's content.
 const AIDER: InstalledAgent = InstalledAgent {
     preset: "aider",
     program: || {
@@ -296,7 +296,7 @@ stories!(kimi, KIMI, works, remembers);
 stories!(aider, AIDER, works_in_words, begins_anew);
 stories!(qwen, QWEN, works, remembers);
 
-/// End of the limit that a run met, as known at this time (milliseconds).
+/// End of the limit that a run met, as known at `now` (milliseconds).
 fn end_of(outcome: &AgentOutcome, now: i64) -> Option<i64> {
     let limit = classify(&outcome.signals, Timestamp(now)).unwrap_or_else(|| panic!("a limit: {:?}", outcome.signals));
     limit.until.map(|until| until.0)

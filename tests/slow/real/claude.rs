@@ -13,7 +13,7 @@ use super::place::{InstalledAgent, InstalledAgentFixture, KEY, PROMPT, RealAgent
 use super::provider::{ModelScript, ProviderServer};
 use crate::harness::session_memory::Served;
 
-/// Milliseconds after which a provider that refuses everything must have been given up, on a busy machine: three
+/// Maximum time in milliseconds until the agent gives up on a provider that refuses everything, on a busy machine: three
 /// retries.
 const GIVEN_UP_MS: u64 = 60_000;
 

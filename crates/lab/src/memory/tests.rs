@@ -142,7 +142,7 @@ impl LabelledSet {
         cases.map(of).sum::<f64>() / count
     }
 
-    /// The same with BM25.
+    /// Mean nDCG@5 with BM25 over the same queries.
     fn ndcg_plain(&self, half: usize) -> f64 {
         let cases = self.cases.iter().skip(half).step_by(2);
         let count = cases.clone().count() as f64;

@@ -57,7 +57,7 @@ static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
 pub struct ModelAdvice {
     /// Advice, as lines of simple Markdown.
     pub advice: String,
-    /// Focus areas, one a line.
+    /// Focus areas, one per line.
     pub focus: Vec<String>,
     /// Number of removed lines and sentences.
     pub removed: usize,
