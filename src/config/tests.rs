@@ -686,7 +686,7 @@ fn supervision_page_matches_the_detections() {
 }
 
 #[test]
-fn every_number_of_supervision_has_its_bounds_on_the_page() {
+fn thresholds_page_lists_bounds_of_every_number() {
     let page = reference::thresholds();
     let unbounded: Vec<_> =
         page.lines().filter(|line| line.contains("| whole number |") || line.contains("| number |")).collect();

@@ -172,7 +172,7 @@ mod tests {
     use super::half;
 
     #[test]
-    fn halves_are_read() {
+    fn half_precision_numbers_are_converted() {
         let cases = [
             (0x0000, 0.0),
             (0x3c00, 1.0),

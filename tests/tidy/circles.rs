@@ -11,7 +11,7 @@ use crate::source::{SourceFile, report, source, sources};
 type Path = Vec<String>;
 
 #[test]
-fn modules_side_by_side_have_no_circles() {
+fn sibling_modules_have_no_cycles() {
     let circles = circles(&sources("src"));
     let faults = circles.iter().map(|(folder, members)| {
         format!(
@@ -183,7 +183,7 @@ fn join(names: &BTreeSet<String>) -> String {
 }
 
 #[test]
-fn circles_are_seen() {
+fn cycles_are_found() {
     let cases: [(&[(&str, &str)], &[(&str, &str)]); 5] = [
         (
             &[("src/a.rs", ""), ("src/a/b.rs", "use super::c::X;"), ("src/a/c.rs", "use crate::a::b::Y;")],

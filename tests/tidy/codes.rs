@@ -44,7 +44,7 @@ fn comparisons_of_codes(file: &SourceFile) -> Vec<String> {
 }
 
 #[test]
-fn comparisons_of_codes_are_seen() {
+fn comparisons_of_codes_are_found() {
     let cases = [
         ("if digest == expected { }", 1),
         ("if expected != mac { }", 1),

@@ -66,17 +66,17 @@ const DOMAIN_FOLDERS: [(&str, &[&str]); 10] = [
 ];
 
 #[test]
-fn layers_name_only_what_is_below_them() {
+fn layers_use_only_lower_layers() {
     report(sources("src").iter().flat_map(layer_faults));
 }
 
 #[test]
-fn nothing_leaves_its_layer_by_super() {
+fn super_paths_stay_in_their_layer() {
     report(sources("src").iter().flat_map(super_faults));
 }
 
 #[test]
-fn domain_folders_name_only_folders_before_them() {
+fn domain_folders_use_only_earlier_folders() {
     report(sources("src").iter().flat_map(folder_faults));
 }
 
@@ -204,7 +204,7 @@ fn super_faults(file: &SourceFile) -> Vec<String> {
 }
 
 #[test]
-fn faults_of_layers_are_seen() {
+fn layer_violations_are_found() {
     let cases = [
         ("src/forge.rs", "use crate::domain::model::ids::Sha;", 0),
         ("src/forge.rs", "use crate::store::Store;", 1),
@@ -225,7 +225,7 @@ fn faults_of_layers_are_seen() {
 }
 
 #[test]
-fn faults_of_domain_folders_are_seen() {
+fn domain_folder_violations_are_found() {
     let cases = [
         ("src/domain/report/view.rs", "use crate::domain::model::ids::Sha;", 0),
         ("src/domain/report/view.rs", "use crate::domain::report::notice::Notice;", 0),
@@ -241,7 +241,7 @@ fn faults_of_domain_folders_are_seen() {
 }
 
 #[test]
-fn paths_that_leave_a_layer_by_super_are_seen() {
+fn super_paths_out_of_layer_are_found() {
     let cases = [
         ("src/a.rs", "use super::b;", 1),
         ("src/a/b.rs", "use super::c;", 0),

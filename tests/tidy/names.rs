@@ -11,7 +11,7 @@ use crate::source::{SourceFile, line_of, report, sources};
 const KNOWN: &[&str] = &["StaticModel"];
 
 #[test]
-fn types_have_names_of_their_own() {
+fn type_names_are_unique() {
     static TYPE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
             r"(?m)^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|union) (\w+)|^(?:pub(?:\([^)]*\))? )?type (\w+)",

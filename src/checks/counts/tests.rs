@@ -49,7 +49,7 @@ fn line(results: &TestResults) -> String {
 }
 
 #[test]
-fn recorded_outputs_give_what_the_runner_counted() {
+fn recorded_outputs_give_counts_of_the_runner() {
     let expected: BTreeMap<&str, &str> =
         fixture!("expected.tsv").lines().filter_map(|row| row.split_once('\t')).collect();
     let recorded = recorded();
@@ -111,7 +111,7 @@ fn runs_of_one_runner_are_added() {
 }
 
 #[test]
-fn crash_after_a_whole_run_is_incomplete() {
+fn crash_after_complete_run_is_incomplete() {
     let (whole, recorded) = (fixture!("pytest-mixed.txt"), recorded());
     for name in
         ["pytest-crash", "cargo-crash", "gtest-crash", "minitest-crash", "phpunit-crash", "vitest-crash", "bun-crash"]
@@ -177,7 +177,7 @@ fn prose_and_forged_lines_do_not_count() {
 }
 
 #[test]
-fn less_usual_forms_are_read() {
+fn unusual_forms_are_parsed() {
     let cases = [
         ("==== 2 passed, 3 deselected, 1 warning in 65.20s (0:01:05) ====", "2 passing, 0 failing, 0 skipped"),
         (
@@ -244,7 +244,7 @@ fn junit_files_count_cases_once_and_name_failing_ones() {
 }
 
 #[test]
-fn a_pattern_reads_what_no_runner_printed() {
+fn pattern_reads_counts_of_unknown_runner() {
     let pattern = r"^done: (?P<passed>\d+) ok(?:, (?P<failed>\d+) bad)?$";
     assert_eq!(read_pattern(pattern, "x\n\u{1b}[32mdone: 3 ok, 1 bad\u{1b}[0m\ndone: 2 ok\n"), counts(5, 1, 0));
     assert_eq!(read_pattern(pattern, "nothing"), None);
@@ -272,13 +272,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn no_order_of_lines_makes_it_panic(picks in prop::collection::vec(any::<prop::sample::Index>(), 0..60)) {
+    fn any_order_of_lines_does_not_panic(picks in prop::collection::vec(any::<prop::sample::Index>(), 0..60)) {
         let text: String = picks.iter().map(|pick| format!("{}\n", pick.get(&LINES))).collect();
         prop_assert!(read(&text).failing.len() <= MAX_TEST_NAMES);
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>()) {
+    fn any_text_does_not_panic(text in any::<String>()) {
         prop_assert!(read(&text).failing.len() <= MAX_TEST_NAMES);
         prop_assert!(read_junit(&text).is_none());
     }

@@ -641,7 +641,7 @@ fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
 }
 
 #[test]
-fn foreign_commits_are_merged_not_overwritten() {
+fn commits_of_others_are_merged_not_overwritten() {
     let mut run = LoopRun::in_state(LoopState::Running);
     rejected(&mut run, Some(sha(77)));
     run.is(LoopState::Paused, LoopStep::Idle);
@@ -682,7 +682,7 @@ fn foreign_commits_are_merged_not_overwritten() {
 }
 
 #[test]
-fn foreign_branch_is_not_adopted() {
+fn branch_of_others_is_not_adopted() {
     let mut run = LoopRun::new();
     run.tell(LoopInput::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
     assert_eq!(run.current.pushed, None);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_passing_tests_are_a_loss_even_where_the_check_passes() {
+    fn fewer_passing_tests_are_a_loss_in_passing_check() {
         let fewer = Some(CheckLossKind::FewerPassing { before: 40, now: 35 });
         assert_eq!(of(&counted(passing(), 40, 0), &counted(passing(), 35, 0)), fewer);
         assert_eq!(of(&counted(failing(&[], &[]), 40, 2), &counted(failing(&[], &[]), 35, 7)), fewer);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_run_of_a_failing_check_is_no_fall_of_the_count() {
+    fn incomplete_run_of_failing_check_is_not_fewer_tests() {
         let before = counted(failing(&[], &[]), 40, 2);
         let cut = CheckOutcome { incomplete: true, ..counted(failing(&[], &[]), 3, 1) };
         assert_eq!(of(&before, &cut), None);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn passing_check_that_counts_no_tests_any_more_is_a_loss() {
+    fn passing_check_without_counts_is_a_loss() {
         let before = counted(passing(), 40, 0);
         let lost = Some(CheckLossKind::Uncounted { before: 40 });
         assert_eq!(of(&before, &passing()), lost);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_error_lines_stand_in_where_nothing_is_counted() {
+    fn uncounted_checks_compare_names_and_error_lines() {
         let more = |added: &str| Some(CheckLossKind::MoreFailing { added: vec![added.to_owned()] });
         assert_eq!(of(&failing(&["a"], &[]), &failing(&["a", "b"], &[])), more("b"));
         assert_eq!(of(&failing(&["a"], &[]), &failing(&["b", "c"], &[])), None, "one was repaired");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_stands_in_where_nothing_else_is_known() {
+    fn unknown_errors_compare_exit_codes() {
         let killed = CheckOutcome { exit_code: None, ..failing(&[], &[]) };
         assert_eq!(of(&failing(&[], &[]), &killed), Some(CheckLossKind::Killed));
         assert_eq!(of(&killed, &failing(&[], &[])), None);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn report_that_gained_a_check_is_not_worse() {
+    fn report_with_newly_passing_check_is_not_worse() {
         let other = |holds| CheckOutcome { name: "build".to_owned(), holds, ..CheckOutcome::default() };
         let report = |outcomes: &[CheckOutcome]| CheckReport { outcomes: outcomes.to_vec() };
         let before = report(&[counted(failing(&[], &[]), 4, 1), other(false)]);

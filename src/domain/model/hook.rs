@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_yes() {
+    fn invalid_verdicts_are_objections() {
         assert_eq!(problem("  \n"), "it printed no verdict");
         for output in [
             "ok",

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn without_earlier_loops_the_settings_hold() {
+    fn settings_apply_without_earlier_loops() {
         assert_eq!(Experience::default().step_threshold(THRESHOLD), THRESHOLD);
         // Neither do loops that showed nothing say anything.
         let silent = Experience::of([
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_loops_did_moves_what_is_expected_and_counts_for_more() {
+    fn earlier_loops_shift_and_weight_the_idle_share() {
         let (halting, steady) = (Experience::of([earlier(40, 20)]), Experience::of([earlier(40, 2)]));
         let [halting, steady] = [halting, steady].map(|experience| experience.step_threshold(THRESHOLD));
         assert!((halting.idle - 0.45).abs() < 1e-12 && (steady.idle - 0.09).abs() < 1e-12);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_known_by_its_steps_and_by_what_it_did_when_it_was_left_alone() {
+    fn statistics_exclude_iterations_after_intervention() {
         let whole = records(&[0.1, 0.2, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.6]);
         let known = EarlierLoop::of(&whole, None, THRESHOLD);
         assert_eq!((known.seen, known.idle, known.paced), (9, 4, 8));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_kept_and_what_cannot_be_is_left_out() {
+    fn newest_loops_are_kept_and_invalid_ones_skipped() {
         let many = Experience::of((0..80).map(|n| earlier(n, 0)));
         assert_eq!(many.0.len(), REMEMBERED);
         assert_eq!((many.0[0].seen, many.0[REMEMBERED - 1].seen), (30, 79));

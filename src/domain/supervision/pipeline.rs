@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_loop_is_redirected_pivots_and_then_waits_for_a_person() {
+    fn stuck_loop_is_redirected_then_paused() {
         let (mut supervision, reviews) = run(&[0.3; 12]);
         let decisions: Vec<_> = reviews.iter().map(SupervisionReview::decision).collect();
         let redirected = reviews.iter().position(|review| review.verdict.redirect().is_some()).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_moves_the_gains_where_nothing_else_does() {
+    fn redirect_moves_gains_of_constant_loop() {
         let gains = |change: fn(u32, &mut Record)| {
             let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
             let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_goes_well_is_not_disturbed() {
+    fn healthy_loop_is_not_disturbed() {
         let (supervision, reviews) = run(&[0.2, 0.35, 0.5, 0.62, 0.8, 0.9, 1.0]);
         assert!(
             reviews.iter().all(|review| review.decision() == oversight::OversightDecision::Continue),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_whose_rest_does_not_fit_gives_up_once_its_pace_is_known() {
+    fn loop_gives_up_if_rest_does_not_fit() {
         let settings = SupervisionSettings::default();
         let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
         let said = moving(&slow, None, &settings);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_judged_by_those_before_it() {
+    fn earlier_loops_affect_outlook() {
         let earlier = |mean: f64| EarlierLoop { mean, variance: mean * mean / 4.0, paced: 9, seen: 90, idle: 45 };
         let said = |experience: Experience| {
             let facts = TaskFacts { max_iterations: 25.0, experience, ..TaskFacts::default() };
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lets_a_loop_go_on_is_believed_while_it_moves() {
+    fn resumed_loop_continues_while_it_progresses() {
         let settings = SupervisionSettings::default();
         let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
         assert!(moving(&slow, Some(3), &settings).iter().all(Option::is_none));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_weakened_checks_said_is_not_held_against_honest_work() {
+    fn records_of_weakened_checks_are_ignored() {
         let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
         let settings = SupervisionSettings::default();
         let mut records: Vec<Record> =
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_blockers_are_not_all_looked_at() {
+    fn million_blockers_are_reviewed_in_bounded_time() {
         let name = |mut n: usize| {
             let mut word = String::new();
             while n > 0 {
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_the_same() {
+    fn state_survives_serialization() {
         let (supervision, _) = run(&[0.3; 9]);
         let text = serde_json::to_string(&supervision).unwrap();
         assert_eq!(serde_json::from_str::<Supervision>(&text).unwrap(), supervision);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_the_less_likely_the_less_the_loop_paused_before() {
+    fn standstill_is_less_likely_after_few_pauses() {
         assert_eq!(pace(&[]), ProgressRate { chance: 1.0, ..ProgressRate::default() });
         let steady = pace(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5]);
         let halting = pace(&[0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.3, 0.3]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn one_test_more_is_no_step_of_a_loop_that_made_large_ones() {
+    fn small_gain_is_no_step_after_large_steps() {
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.62]).still, 1);
         assert_eq!(pace(&[0.02, 0.04, 0.06, 0.08]).still, 0);
         // It adds up.
@@ -256,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn a_climb_from_below_the_best_is_a_step_and_a_seesaw_is_none() {
+    fn climb_below_best_is_a_step_and_seesaw_is_not() {
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.3, 0.4]).still, 2);
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.3, 0.4, 0.5]).still, 0);
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.4, 0.6, 0.4, 0.6]).still, 4);
     }
 
     #[test]
-    fn new_errors_and_fewer_of_them_are_movement_and_blockers_are_not() {
+    fn new_or_fewer_errors_count_as_progress() {
         let flat = [0.3; 5];
         let same = ProgressRate::of(&records(&flat, |_, _| ()), THRESHOLD);
         let other = |at: usize, record: &mut Record| record.error_signature = Some(format!("error {at}"));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_counted_another_error_is_a_step() {
+    fn different_error_is_a_step_if_nothing_is_counted() {
         let errors = |errors: &[&str]| {
             let failing = |at: usize, record: &mut Record| {
                 record.checks = vec![CheckFact { name: "all".into(), passed: false, baseline: Some(false) }];
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_are_no_part_of_the_pace() {
+    fn long_standstills_are_excluded_from_rate() {
         let run = pace(&[0.1, 0.2, 0.2, 0.2, 0.3]);
         assert_eq!((run.steps, run.moving), (2, 4));
         let longer = pace(&[0.1, 0.2, 0.2, 0.2, 0.2, 0.3]);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_has_every_value_of_its_own_and_holds() {
+    fn seed_preset_sets_every_value() {
         let written: Value = serde_json::from_str(SEED).unwrap();
         let seed = SupervisionSettings::of(SupervisionPreset::Seed);
         let mut made = serde_json::to_value(&seed).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_lie_over_the_preset_that_they_name() {
+    fn layers_override_the_named_preset() {
         assert_eq!(SupervisionSettings::layered(&Map::new()), Ok(SupervisionSettings::default()));
         let mut both = map(json!({
             "control": { "window": 7, "profiles": { "standard": { "kp": 0.6 } } },
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_is_told_for_all_groups_at_once() {
+    fn problems_of_all_sections_are_reported_together() {
         let wrong = map(json!({
             "preset": "sed",
             "control": { "windw": 7 },
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_holds_no_more_is_as_in_the_preset_and_the_others_stand() {
+    fn invalid_stored_section_falls_back_to_preset() {
         let old = map(json!({
             "preset": "gone",
             "control": { "window": 9 },
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_switches_of_oversight_are_the_operators() {
+    fn oversight_switches_are_operator_only() {
         // A repository can name a preset, so that must not switch anything.
         let [default, seed] = [SupervisionPreset::Default, SupervisionPreset::Seed]
             .map(|preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap());

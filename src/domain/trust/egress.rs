@@ -188,7 +188,7 @@ mod tests {
 
     /// S5, S6.
     #[test]
-    fn only_what_is_listed_is_admitted() {
+    fn only_listed_hosts_are_admitted() {
         let listed = hosts(&["registry.npmjs.org", "*.PyPI.org", "models.lan:8080", "10.0.0.5:9000", "[fd00::1]:80"]);
         for (text, expected) in [
             ("registry.npmjs.org:443", Admission::Public),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused_with_its_name() {
+    fn invalid_host_is_refused_by_name() {
         for text in [
             "",
             "*",
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_servers_are_read() {
+    fn server_addresses_are_parsed() {
         let read = |text: &str| Target::named_in(text).iter().map(Target::to_string).collect::<Vec<_>>().join(" ");
         for (text, servers) in [
             ("https://Api.Example.org/v1", "api.example.org:443"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_this_machine_are_known() {
+    fn loopback_servers_are_recognised() {
         let mut listed = hosts(&["localhost:11434", "127.0.0.1", "example.org:80", "*.localhost:1"]);
         Target::named_in("http://127.0.0.1:8080/v1").into_iter().for_each(|target| listed.add(target));
         listed.extend(hosts(&["[::1]:11434"]));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_who_may() {
+    fn permission_depends_on_level_floor_and_lists() {
         use AccessLevel::*;
         use AccountKind::{Bot, User};
         let table = [
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_team_lets_people_in_and_no_bots() {
+    fn team_permits_people_but_not_bots() {
         let facts =
             PermitFacts { floor: AccessLevel::Admin, allowed: &[], in_allowed_team: true, allowed_bots: &[], own: OWN };
         let of = |kind| may(&User { id: UserId(5), login: "ann".into(), kind }, AccessLevel::None, &facts);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_team_is_written_with_its_organisation() {
+    fn team_needs_its_organisation() {
         let team = TeamRef::parse("acme/maintainers").expect("a team");
         assert_eq!(
             (team.org.as_str(), team.name.as_str(), team.to_string().as_str()),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_account_may_not_even_when_it_is_allowed() {
+    fn own_account_is_denied_even_if_allowed() {
         let actor = User { id: OWN, login: "ralph".into(), kind: AccountKind::Bot };
         let facts = PermitFacts {
             floor: AccessLevel::None,

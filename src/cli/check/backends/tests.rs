@@ -25,7 +25,7 @@ fn config(folder: &Path, backends: &str) -> (Config, Env) {
 
 /// S15.
 #[tokio::test]
-async fn a_program_is_told_with_its_version_and_how_to_have_the_one_that_was_tried() {
+async fn untested_version_is_reported_with_install_command() {
     let folder = tempfile::tempdir().unwrap();
     for (name, said, pinned) in [
         ("codex", "codex-cli 0.1.0", "`npm install -g @openai/codex@0.169`"),
@@ -41,7 +41,7 @@ async fn a_program_is_told_with_its_version_and_how_to_have_the_one_that_was_tri
 }
 
 #[tokio::test]
-async fn a_program_that_is_there_and_has_a_key_is_as_it_should_be() {
+async fn installed_program_with_key_is_ok() {
     let folder = tempfile::tempdir().unwrap();
     let rest = ", env: [ANTHROPIC_API_KEY], models: { default: sonnet, rules: [{ when: has_error, model: opus }] }, \
                 thresholds: { window: 5h, max_cost_per_hour: 5 }";
@@ -60,7 +60,7 @@ async fn a_program_that_is_there_and_has_a_key_is_as_it_should_be() {
 }
 
 #[tokio::test]
-async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do() {
+async fn unusable_programs_are_reported_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let one = async |name: &str, said: &str| {
         let (config, env) = preset(folder.path(), name, said, ", env: [ANTHROPIC_API_KEY]");
@@ -96,7 +96,7 @@ async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do()
 
 /// S4.
 #[tokio::test]
-async fn keys_that_runs_can_read_are_told() {
+async fn keys_readable_by_runs_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let keys = async |name: &str, rest: &str| {
         let (config, env) = preset(folder.path(), name, "0.169.0", rest);
@@ -112,7 +112,7 @@ async fn keys_that_runs_can_read_are_told() {
 }
 
 #[tokio::test]
-async fn a_backend_that_no_limit_of_money_holds_is_told() {
+async fn backend_without_known_cost_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let cost = async |name: &str, said: &str, rest: &str| {
         let (config, env) = preset(folder.path(), name, said, &format!(", env: [ANTHROPIC_API_KEY]{rest}"));
@@ -152,7 +152,7 @@ async fn a_backend_that_no_limit_of_money_holds_is_told() {
 }
 
 #[tokio::test]
-async fn an_interface_that_is_not_there_is_told() {
+async fn unreachable_api_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (config, env) = config(
         folder.path(),
@@ -164,7 +164,7 @@ async fn an_interface_that_is_not_there_is_told() {
 }
 
 #[test]
-fn versions_are_found_in_what_programs_print() {
+fn versions_are_parsed_from_program_output() {
     for (said, version) in [
         ("2.1.197 (Claude Code)", Some(("2.1.197", (2, 1)))),
         ("codex-cli 0.169.0", Some(("0.169.0", (0, 169)))),

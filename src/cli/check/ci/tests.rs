@@ -19,7 +19,7 @@ fn with_triggers(triggers: &str) -> String {
 
 /// S14.
 #[test]
-fn triggers_are_read_as_forges_read_them() {
+fn triggers_match_like_on_forges() {
     for (triggers, events) in [
         ("push", vec!["push"]),
         ("[push, pull_request]", vec!["push", "pull_request"]),
@@ -47,7 +47,7 @@ fn triggers_are_read_as_forges_read_them() {
 
 /// S14.
 #[test]
-fn what_a_workflow_has_is_named() {
+fn exposed_secrets_are_named() {
     let of = |job: &str| gives(&format!("on: push\njobs:\n  one:\n{job}")).map(|found| found.1).unwrap_or_default();
     assert!(of("    steps: [{ run: cargo test }]").is_empty());
     assert!(of("    env: { T: '${{ secrets.GITHUB_TOKEN }}' }").is_empty(), "each run has it");
@@ -66,7 +66,7 @@ fn what_a_workflow_has_is_named() {
 
 /// S14.
 #[test]
-fn what_to_do_is_told_for_each_event() {
+fn each_event_has_advice() {
     let told = |triggers: &str| judge("CI of acme/app", &workflow(&with_triggers(triggers)), "ralph/");
     let both = told("[push, pull_request]").expect("told");
     assert_eq!(

@@ -36,7 +36,7 @@ fn of<'a>(findings: &'a [CheckFinding], name: &str) -> &'a CheckFinding {
 }
 
 #[tokio::test]
-async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
+async fn forge_account_and_permissions_are_checked() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
     let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
@@ -75,7 +75,7 @@ async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
 }
 
 #[tokio::test]
-async fn damaged_learnings_are_told() {
+async fn damaged_learnings_are_reported() {
     let store = Store::in_memory().expect("opened");
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     for (damaged, rule) in ["Never touch vendor", "Run the formatter"].iter().enumerate() {
@@ -97,7 +97,7 @@ async fn damaged_learnings_are_told() {
 }
 
 #[tokio::test]
-async fn on_github_write_access_is_enough() {
+async fn write_access_is_sufficient_on_github() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::GitHub, Clock::System).await.expect("a forge");
     let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
@@ -114,7 +114,7 @@ async fn on_github_write_access_is_enough() {
 
 /// S14.
 #[tokio::test]
-async fn ci_that_gives_secrets_to_branches_of_loops_is_told_on_both_forges() {
+async fn exposed_ci_secrets_are_reported_on_both_forges() {
     for (dialect, kind, folder) in
         [(Dialect::Gitea, "gitea", ".gitea/workflows"), (Dialect::GitHub, "github", ".github/workflows")]
     {
@@ -149,7 +149,7 @@ async fn ci_that_gives_secrets_to_branches_of_loops_is_told_on_both_forges() {
 }
 
 #[tokio::test]
-async fn a_team_that_cannot_be_asked_is_told() {
+async fn hidden_team_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
     let (owner, bot) = (forge.add_user("acme", AccountKind::User), forge.add_user("ralph", AccountKind::User));
@@ -170,7 +170,7 @@ async fn a_team_that_cannot_be_asked_is_told() {
 }
 
 #[tokio::test]
-async fn a_forge_that_refuses_or_is_not_there_is_told() {
+async fn unreachable_or_refusing_forge_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
     let (config_refused, env) = config(folder.path(), forge.url().as_str(), "no-such-token");
@@ -185,7 +185,7 @@ async fn a_forge_that_refuses_or_is_not_there_is_told() {
 }
 
 #[tokio::test]
-async fn a_damaged_database_is_told() {
+async fn damaged_database_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let (config, _) = config(folder.path(), "http://127.0.0.1:1", "token");
     std::fs::create_dir(&config.data_dir).expect("made");
@@ -196,7 +196,7 @@ async fn a_damaged_database_is_told() {
 }
 
 #[tokio::test]
-async fn a_channel_is_looked_up_and_told_nothing() {
+async fn channel_is_resolved_without_sending() {
     let channel = |url: &str, allow_private| ChannelConfig {
         name: "chat".into(),
         kind: crate::domain::report::notice::ChannelKind::Slack,
@@ -218,7 +218,7 @@ async fn a_channel_is_looked_up_and_told_nothing() {
 }
 
 #[test]
-fn each_attempt_to_get_out_has_its_line() {
+fn each_sandbox_escape_attempt_is_listed() {
     let escape = |name, held| EscapeTest { name, held, detail: "seen".into() };
     let mut found = SandboxProbe {
         tier: SandboxTier::C,
@@ -238,7 +238,7 @@ fn each_attempt_to_get_out_has_its_line() {
 }
 
 #[test]
-fn what_agents_reach_has_its_line() {
+fn agent_network_access_is_listed() {
     let told = |hosts: &[&str]| {
         let hosts = AgentNetwork::Hosts(hosts.iter().map(|host| (*host).to_owned()).collect());
         network(&hosts).map(|finding| (finding.status, finding.detail))

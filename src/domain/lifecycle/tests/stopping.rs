@@ -163,7 +163,7 @@ fn later_stop_wins_while_files_are_put_back() {
 }
 
 #[test]
-fn failed_restoration_stops_all_the_same() {
+fn failed_restoration_does_not_prevent_stop() {
     let failed = |ticket| LoopInput::WorkFailed { ticket, reason: "the disk is full".into(), advice: String::new() };
     let mut run = LoopRun::worsened();
     run.command(abort());

@@ -356,7 +356,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn whatever_is_said_the_limit_is_sound(
+    fn limit_of_any_message_is_valid(
         words in pieces(),
         value in pieces(),
         status in prop::option::of(any::<u16>()),

@@ -212,7 +212,7 @@ fn sum(money: impl Iterator<Item = Money>) -> Money {
 
 proptest! {
     #[test]
-    fn limits_are_passed_by_one_turn_of_each_run_at_most(steps in steps()) {
+    fn limits_are_exceeded_by_at_most_one_turn_per_run(steps in steps()) {
         let mut books = Books::default();
         for step in steps {
             match step {
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn what_runs_used_adds_up_to_the_last_sum_and_is_never_above_it(
+    fn usage_of_runs_adds_up_to_session_total(
         steps in proptest::collection::vec((0..9_000_u64, 0..9_000_u64, 0..9_000_i64), 1..20),
         seen in any::<u64>(),
     ) {
@@ -269,7 +269,7 @@ proptest! {
     }
 
     #[test]
-    fn no_sums_make_it_panic(figures in any::<[i64; 8]>(), now in any::<i64>()) {
+    fn any_sums_do_not_panic(figures in any::<[i64; 8]>(), now in any::<i64>()) {
         let account = |i: usize| CostAccount {
             spent: Money(figures[i]), reserved: Money(figures[i + 1]), limit: Some(Money(figures[i + 2])),
         };

@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn no_name_makes_it_panic(model in "\\PC{0,40}") {
+    fn any_name_does_not_panic(model in "\\PC{0,40}") {
         let _ = PriceTable::published().price(&model);
         let _ = PriceTable::published().price(&format!("claude-opus-5{model}"));
     }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_blocker_in_other_words_of_no_weight_is_recognised() {
+    fn rephrased_blocker_is_recognised() {
         let mut blockers = Blockers::default();
         assert_eq!(blockers.count(&owned(&["Timeout after 30 s", "timeout  after 31 S ", " ", "null check"]), 1), 0);
         assert_eq!(blockers.count(&owned(&["timeout after\n7 s"]), 2), 2);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_blockers_leave_a_small_table_and_the_frequent_ones_in_it() {
+    fn million_blockers_keep_table_small() {
         let mut blockers = Blockers::default();
         blockers.count(&owned(&["no database"]), 1);
         blockers.count(&owned(&["no database"]), 2);

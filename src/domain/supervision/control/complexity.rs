@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn type_files_and_length_count() {
+    fn complexity_depends_on_type_files_and_length() {
         assert_eq!(of(""), 5.0);
         assert!(of("Fix a typo in README.md") < 3.0);
         assert!(of("Rewrite the scheduler in src/a.rs, src/b.rs and src/c.rs.") > 8.5);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stated_wins_and_tests_make_it_easier() {
+    fn stated_complexity_wins_and_tests_lower_estimate() {
         let stated = |complexity| TaskFacts { complexity, ..TaskFacts::default() };
         let settings = ComplexitySettings::default();
         assert_eq!(complexity(&stated(Some(70.0)), &Record::default(), &settings), 10.0);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_told_from_a_sentence() {
+    fn path_is_distinguished_from_sentence() {
         let paths = ["src/lib.rs", "`setup.py`,", "(Cargo.toml)"];
         let others = ["end.", "and", "3.5", "e.g.,", "https://example.com"];
         assert!(paths.into_iter().all(names_a_file));

@@ -163,35 +163,35 @@ mod tests {
     }
 
     #[test]
-    fn p_adds_penalties_up_to_one_and_forgets_noise() {
+    fn proportional_adds_penalties_and_ignores_noise() {
         assert_eq!(proportional(0.5, 0.5, 2.0, 0.05), 0.7);
         assert_eq!(proportional(0.9, 1.0, 1e12, 0.05), 1.0);
         assert_eq!(proportional(0.03, 0.95, 0.0, 0.05), 0.0);
     }
 
     #[test]
-    fn i_decays_and_what_is_kept_is_clamped() {
+    fn integral_decays_and_is_clamped() {
         assert_eq!(integral(1.0, 0.9, 0.5, 2, 1), 0.9 + 0.5 + 0.2 - 0.05);
         assert_eq!(integral(5.0, 0.9, 1.0, u32::MAX, 0), MAX_INTEGRAL);
         assert_eq!(integral(0.0, 0.9, 0.0, 0, usize::MAX), MIN_INTEGRAL);
     }
 
     #[test]
-    fn d_weighs_the_latest_change_most() {
+    fn derivative_weighs_latest_change_most() {
         assert_eq!(derivative(&samples(&[0.5])), 0.0);
         let weighed = derivative(&samples(&[0.5, 0.25, 1.0]));
         assert!((weighed - (-0.25 + 2.0 * 0.75) / 3.0).abs() < 1e-12, "{weighed}");
     }
 
     #[test]
-    fn small_changes_are_no_change_of_direction() {
+    fn small_changes_are_not_sign_changes() {
         assert_eq!(sign_changes(&samples(&[0.5, 0.25, 0.5, 0.25]), 0.05), 2);
         assert_eq!(sign_changes(&samples(&[0.5, 0.49, 0.5, 0.49]), 0.05), 0);
         assert_eq!(sign_changes(&samples(&[0.5, 0.25, 0.26, 0.01, 0.25]), 0.05), 1);
     }
 
     #[test]
-    fn a_forecast_needs_progress() {
+    fn forecast_needs_progress() {
         assert_eq!(forecast(0.5, 0.2), Some(3));
         assert_eq!(forecast(0.0, -1.0), Some(0));
         assert_eq!(forecast(0.5, 0.0), None);

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_compared_with_what_is_needed() {
+    fn remaining_amount_is_compared_with_need() {
         let facts = TaskFacts { max_iterations: 10.0, timeout_minutes: Some(10.0), ..TaskFacts::default() };
         let resources = Resources::of(&facts, 8, 4, 480.0, 3.0);
         assert_eq!(resources.iterations.part(), 0.8);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_are_no_numbers_limit_nothing() {
+    fn implausible_limits_are_ignored() {
         for wrong in [f64::NAN, f64::INFINITY, 1e300, 0.0, -1.0] {
             let facts = TaskFacts { max_iterations: wrong, max_cost_usd: Some(wrong), ..TaskFacts::default() };
             let resources = Resources::of(&facts, 8, 8, 1.0, 1.0);

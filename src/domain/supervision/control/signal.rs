@@ -72,13 +72,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_band_ends_with_its_bound() {
+    fn band_includes_its_upper_bound() {
         let words: Vec<_> = [0.3, 0.31, 0.5, 0.51, 0.8, 0.81].map(|u| Urgency::of(u).word()).to_vec();
         assert_eq!(words, ["normal", "elevated", "elevated", "high", "high", "critical"]);
     }
 
     #[test]
-    fn the_sum_of_the_terms_counts() {
+    fn signal_is_clamped_sum_of_terms() {
         let terms = Terms { p: 0.225, i: 0.18, d: -0.02 };
         assert!((terms.signal() - 0.385).abs() < 1e-12);
         assert_eq!(Terms { p: 1.0, i: 2.0, d: 0.0 }.signal(), 1.0);

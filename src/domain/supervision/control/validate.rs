@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_hold_together_and_every_number_has_a_range() {
+    fn defaults_are_valid_and_numbers_have_ranges() {
         assert_eq!(ControlSettings::default().validate(), []);
         assert_eq!(without_range::<ControlSettings>(), [""; 0]);
     }
 
     #[test]
-    fn one_key_leaves_its_neighbours() {
+    fn setting_one_key_keeps_others() {
         let operator = ControlSettings::default().merged(&json!({
             "window": 7,
             "profiles": { "standard": { "kp": 0.6 }, "mine": { "kp": 1, "ki": 0.2, "kd": 0.3 } },
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_key() {
+    fn problems_name_their_key() {
         insta::assert_snapshot!(with(json!({
             "windov": 7,
             "window": 2.5,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges() {
+    fn out_of_range_values_are_rejected() {
         insta::assert_snapshot!(with(json!({
             "decay": 1.5,
             "slide_drop": -0.1,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions() {
+    fn contradicting_values_are_rejected() {
         insta::assert_snapshot!(with(json!({
             "regression_rate": 0.3,
             "stuck_iterations": 8,
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles() {
+    fn invalid_profiles_are_rejected() {
         insta::assert_snapshot!(with(json!({ "base_profile": "agressive" })), @r"`control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?");
         insta::assert_snapshot!(with(json!({ "actuators": { "breadth": { "one_change": ["zzz"] } } })), @r"`control.actuators.breadth.one_change` is `zzz`; there is no such profile");
         insta::assert_snapshot!(with(json!({ "profiles": { "mine": { "kp": -1, "ki": 0.1 }, "auto": {} } })), @r"

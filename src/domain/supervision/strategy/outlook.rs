@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_has_to_be_known_first() {
+    fn unknown_rate_gives_no_outlook() {
         assert_eq!(outlook(1, 0.1, 0.2, 20.0), None);
         let idle = ProgressRate { steps: 9, moving: 9, ..ProgressRate::default() };
         assert_eq!(Outlook::of(&idle, 20.0, &Experience::default(), &OutlookSettings::default()), None);
     }
 
     #[test]
-    fn what_fits_is_worth_going_on_with_and_what_does_not_is_not() {
+    fn worth_depends_on_whether_rest_fits() {
         let good = outlook(5, 0.5, 0.6, 15.0).unwrap();
         assert!(good.chance > 0.95 && good.worth > 30.0 && good.fits() && (good.needs - 4.0).abs() < 1e-9, "{good:?}");
         let bad = outlook(5, 0.05, 0.15, 15.0).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_loops_say_what_a_loop_has_not_shown_yet() {
+    fn earlier_loops_give_outlook_without_own_rate() {
         let settings = OutlookSettings::default();
         let among = |paces: &[f64], of: ProgressRate| Outlook::of(&of, 18.0, &loops(paces), &settings);
         let standing = ProgressRate { later: 5, still: 5, level: 0.05, ..ProgressRate::default() };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_loops_have_no_say_too_soon_or_where_that_is_switched_off() {
+    fn earlier_loops_are_ignored_early_or_if_disabled() {
         let (young, old) = (
             ProgressRate { later: 3, ..ProgressRate::default() },
             ProgressRate { later: 4, ..ProgressRate::default() },
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worth_of_a_task_and_the_benefit_of_doubt_decide_what_is_in_between() {
+    fn task_value_and_benefit_decide_borderline_cases() {
         let with = |task_worth, benefit| {
             let settings = OutlookSettings { task_worth, benefit, ..OutlookSettings::default() };
             Outlook::of(&pace(5, 0.25, 0.3), 12.0, &Experience::default(), &settings).unwrap()

@@ -66,7 +66,7 @@ fn outcome(name: &str, holds: bool, output: &str) -> CheckOutcome {
 }
 
 #[test]
-fn phases() {
+fn phase_follows_budget_and_completion() {
     let phase = |completions: &[f64]| assessed(&history(completions)).phase;
     assert_eq!(phase(&[]), Phase::Early);
     assert_eq!(phase(&[0.1, 0.2, 0.3]), Phase::Early);
@@ -81,7 +81,7 @@ fn phases() {
 }
 
 #[test]
-fn what_fails_with_its_first_error_and_what_waits_for_it() {
+fn failing_checks_have_first_error_and_dependents() {
     let report = CheckReport {
         outcomes: vec![
             outcome("npm test", false, "  ● sum › adds\n\n    expect(received).toBe(expected)\n"),
@@ -107,7 +107,7 @@ fn what_fails_with_its_first_error_and_what_waits_for_it() {
 }
 
 #[test]
-fn blockers_are_counted_whatever_their_numbers() {
+fn blockers_are_counted_ignoring_digits() {
     let mut records = history(&[0.1, 0.2, 0.3]);
     records[0].blockers = vec!["port 8080 is taken".to_owned()];
     records[2].blockers =
@@ -118,7 +118,7 @@ fn blockers_are_counted_whatever_their_numbers() {
 }
 
 #[test]
-fn the_first_rule_that_holds_decides() {
+fn first_matching_rule_decides() {
     // Everything holds at once; from the top, each rule is taken away in turn.
     let redirect = redirected("The loop oscillates between approaches: 2 returns");
     let mut all = history(&[0.85; 8]);
@@ -181,7 +181,7 @@ fn no_approach_is_proposed_twice() {
 }
 
 #[test]
-fn a_blocker_is_turned_to_once() {
+fn blocker_is_addressed_once() {
     let mut state = StrategyState::default();
     let mut records = history(&[0.1, 0.2]);
     blocked(&mut records, 2, "no database");
@@ -197,7 +197,7 @@ fn a_blocker_is_turned_to_once() {
 }
 
 #[test]
-fn priorities_in_order() {
+fn priorities_are_ordered() {
     let mut records = history(&[0.4]);
     let check = |name: &str| CheckFact { name: name.to_owned(), passed: false, baseline: None };
     records[0].checks = vec![check("test"), check("build")];
@@ -215,7 +215,7 @@ fn priorities_in_order() {
 }
 
 #[test]
-fn before_an_iteration() {
+fn validation_before_iteration_finds_issues() {
     let settings = design();
     let mut records = history(&[0.5; 4]);
     blocked(&mut records, 1, "no key");
@@ -239,7 +239,7 @@ fn before_an_iteration() {
 }
 
 #[test]
-fn after_an_iteration() {
+fn validation_after_iteration_finds_issues() {
     let check = |record: Record| {
         let found = validate_after(&record, &design());
         found.into_iter().map(|issue| (issue.text, issue.advice.is_some())).collect::<Vec<_>>()
@@ -259,7 +259,7 @@ fn after_an_iteration() {
 
 proptest! {
     #[test]
-    fn any_history_is_planned(
+    fn any_history_gives_a_plan(
         completions in prop::collection::vec(prop_oneof![any::<f64>(), 0.0..=1.0], 0..12),
         texts in prop::collection::vec(any::<String>(), 0..4),
         flags in any::<[bool; 3]>(),
@@ -291,7 +291,7 @@ proptest! {
 }
 
 #[test]
-fn settings_have_ranges_and_do_not_contradict_each_other() {
+fn invalid_settings_are_rejected() {
     use crate::domain::model::settings::{Settings, lines, without_range};
     let settings = design();
     assert_eq!(settings.validate(), []);

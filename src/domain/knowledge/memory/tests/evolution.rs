@@ -243,7 +243,7 @@ fn verified_iteration_counts_as_gain() {
 }
 
 #[test]
-fn warning_heeded_in_vain_loses_confidence() {
+fn warning_heeded_without_gain_loses_confidence() {
     let settings = MemorySettings::default();
     let mut wrong = active(antipattern("pin the clock"), 0.95);
     let mut iterations = 0;

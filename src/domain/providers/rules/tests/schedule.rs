@@ -238,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn each_moment_acts_once_whenever_it_is_looked_at(steps in proptest::collection::vec(0..5_400_i64, 1..30)) {
+    fn each_cron_time_fires_once_for_any_evaluations(steps in proptest::collection::vec(0..5_400_i64, 1..30)) {
         let schedule = schedule(json!([{ "trigger": { "cron": "0 * * * *" }, "action": "escalate" }]));
         let mut state = ScheduleState::begun(START);
         let mut now = START;
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn no_moment_and_no_pattern_make_it_panic(at in any::<i64>(), now in any::<i64>(), cron in "[0-9*/,LW# A-Z-]{0,20}") {
+    fn any_time_and_pattern_do_not_panic(at in any::<i64>(), now in any::<i64>(), cron in "[0-9*/,LW# A-Z-]{0,20}") {
         let entry = json!([{ "trigger": { "cron": cron }, "action": "escalate" }]);
         if let Ok(schedule) = Schedule::compile(&entries(entry), "schedule", &[]) {
             let mut state = ScheduleState::begun(Timestamp(at));

@@ -24,7 +24,7 @@ fn healthy(seed: u64) -> Vec<Record> {
 }
 
 #[test]
-fn a_healthy_noisy_loop_raises_nothing_above_info() {
+fn healthy_noisy_loop_raises_only_info() {
     let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
     for seed in 0..2000 {
         for decision in run(&healthy(seed), &facts, &ControlSettings::default()) {
@@ -36,7 +36,7 @@ fn a_healthy_noisy_loop_raises_nothing_above_info() {
 }
 
 #[test]
-fn finished_work_raises_nothing_and_asks_for_nothing() {
+fn finished_work_raises_no_alarm() {
     let mut records = completions(&[0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, 1.0, 1.0]);
     for record in &mut records {
         (record.errors, record.quality) = (9.0, record.completion.get() - 1.0);
