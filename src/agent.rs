@@ -211,7 +211,7 @@ impl AgentStatus {
             Self::Failed { reason } | Self::Unavailable { reason } | Self::Limited { reason, .. } => reason.clone(),
             Self::TimedOut { what } => format!("it was stopped: {what}"),
             Self::Cancelled => "it was stopped".to_owned(),
-            Self::OverBudget => "it was stopped at the money limit".to_owned(),
+            Self::OverBudget => "it was stopped at the cost limit".to_owned(),
         }
     }
 }

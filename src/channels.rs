@@ -177,7 +177,7 @@ impl Channel {
         now: Timestamp,
     ) -> SendOutcome {
         if notice.occasion == Occasion::Resolved && !self.audience.kind.keeps_incidents() {
-            return SendOutcome::Rejected { why: "the channel keeps no incidents".to_owned() };
+            return SendOutcome::Rejected { why: "this kind of channel has no incidents".to_owned() };
         }
         if !matches!(self.url.host(), Some(Host::Domain(_)))
             && let Err(refused) = self.literal()

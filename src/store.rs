@@ -72,13 +72,13 @@ pub enum StoreError {
     #[error("another process has taken over the lease on {name}")]
     Fenced { name: String },
     /// A row that had to be unique exists already.
-    #[error("it exists already: {detail}")]
+    #[error("the row already exists: {detail}")]
     Duplicate { detail: String },
     /// The database is damaged or unreachable; the process has to stop.
-    #[error("the database {path} failed: {detail}; stop the service, look at the disk, restore a backup if need be")]
+    #[error("the database {path} failed: {detail}; stop the service, check the disk, and restore a backup if necessary")]
     Failed { path: PathBuf, detail: String },
     /// A statement or a stored value does not match this version.
-    #[error("the database answered what this version does not understand: {detail}")]
+    #[error("the database contains a value that this version does not understand: {detail}")]
     Bug { detail: String },
 }
 
@@ -233,7 +233,7 @@ impl Store {
             std::thread::Builder::new()
                 .name("store-writer".into())
                 .spawn(move || write_loop(connection, &jobs, &path, &broken, mode))
-                .map_err(|e| failed(format!("no thread for the writer: {e}")))?
+                .map_err(|e| failed(format!("the writer thread could not be started: {e}")))?
         };
         Ok(Self {
             inner: Arc::new(StoreInner {
@@ -343,7 +343,7 @@ impl Store {
         if self.inner.mode != Mode::Beside {
             let noted = self.write(|c| installation::set(c, "stopped_cleanly", "yes")).await;
             if let Err(error) = noted {
-                tracing::warn!(%error, "the clean stop could not be noted");
+                tracing::warn!(%error, "the clean stop could not be recorded");
             }
         }
         drop(lock(&self.inner.queue).take());
@@ -351,7 +351,7 @@ impl Store {
         if let Some(writer) = writer {
             let joined = tokio::task::spawn_blocking(move || writer.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
-                tracing::error!("the store's writer ended badly");
+                tracing::error!("the store's writer failed");
             }
         }
     }
@@ -365,7 +365,7 @@ impl Store {
 /// owner, or does not exist.
 pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     if std::fs::symlink_metadata(to).is_ok() {
-        return Err(StoreError::Duplicate { detail: format!("{} is there; name another file", to.display()) });
+        return Err(StoreError::Duplicate { detail: format!("{} already exists; choose another file", to.display()) });
     }
     let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
@@ -505,7 +505,7 @@ fn write_loop(
     }
     kill_point("K33");
     if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
-        tracing::debug!(%error, "no checkpoint at the end; the next start makes it");
+        tracing::debug!(%error, "the final checkpoint failed; it is made at the next start");
     }
 }
 

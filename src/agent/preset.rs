@@ -182,7 +182,7 @@ impl RunContext<'_> {
 
 /// Returns a prompt that refers to a file, for prompts that are too long for an argument.
 pub(super) fn prompt_reference(file: &Path) -> String {
-    format!("Read the file {} and do what it says: it holds the whole of your task.", file.display())
+    format!("Read the file {} and do what it says: it contains your complete task.", file.display())
 }
 
 /// Returns the words as owned arguments.

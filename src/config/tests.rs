@@ -206,7 +206,7 @@ fn all_contradictions_are_reported_together() {
     conf/ralph-control.yaml:6:16: `branch_prefix`: expected letters, digits and `-_./`, such as `ralph/`
     conf/ralph-control.yaml:7:20: `checks.timeout` is 0s; it must be at least 1s
     conf/ralph-control.yaml:8:22: `protected.paths[0]`: invalid pattern: unclosed character class; missing ']'
-    conf/ralph-control.yaml:9:21: `sandbox.network`: `https://x` is no host; write `example.org`, `*.example.org` or `models.lan:8080`
+    conf/ralph-control.yaml:9:21: `sandbox.network`: `https://x` is not a host; write `example.org`, `*.example.org` or `models.lan:8080`
     21 errors in the configuration; nothing was started
     ");
 }

@@ -123,15 +123,15 @@ impl StepContext {
             LoopInput::AuthorityLost { .. }
                 if !matches!(self.next.state, LoopState::Running | LoopState::Queued | LoopState::Waiting) =>
             {
-                self.because("authority was lost where nothing runs");
+                self.because("authority was lost, but nothing is running");
             }
             // Whoever lost the permission, the loop stops.
             LoopInput::AuthorityLost { who } if self.next.halting.is_some() => {
-                self.halt_without(&format!("{who} may not give commands here any more"));
+                self.halt_without(&format!("{who} no longer has permission to give commands here"));
             }
             LoopInput::AuthorityLost { who } => {
-                self.stop(LoopState::Paused, &format!("{who} may not give commands here any more"));
-                self.escalate(EscalationCause::Authority, "somebody with permission has to take the loop over");
+                self.stop(LoopState::Paused, &format!("{who} no longer has permission to give commands here"));
+                self.escalate(EscalationCause::Authority, "somebody with permission has to take over the loop");
             }
             LoopInput::TimerDue { timer } => self.timer(timer),
             LoopInput::ClockSet { by_ms } => self.clock_set(by_ms),
@@ -142,7 +142,7 @@ impl StepContext {
     /// Changes the base branch, with which conflicts are resolved from now on.
     fn retargeted(&mut self, base: String) {
         if self.next.base_branch == base {
-            return self.because("the pull request goes there already");
+            return self.because("the pull request already has this base");
         }
         self.next.options.base = Some(base.clone());
         self.next.base_branch = base;
@@ -192,7 +192,7 @@ impl StepContext {
             self.next.spent.time_ms = self.next.spent.time_at(self.now);
         }
         self.start_clock(until.max(self.now));
-        self.because("its work is put off; until then its time does not count");
+        self.because("its work is deferred; until then its time does not count");
     }
 
     fn start_clock(&mut self, at: Timestamp) {
@@ -205,7 +205,7 @@ impl StepContext {
     fn clock_set(&mut self, by_ms: i64) {
         if let Some(since) = self.next.spent.since {
             self.start_clock(since.plus_ms(by_ms));
-            self.because("the machine's clock was set anew; its time is counted without that");
+            self.because("the machine's clock was changed; the difference does not count as running time");
         }
         if let Some(current) = self.next.iterations.last_mut().filter(|iteration| iteration.ended_at.is_none()) {
             current.started_at = current.started_at.plus_ms(by_ms);
@@ -244,7 +244,7 @@ impl StepContext {
 
     fn slot_granted(&mut self) {
         if self.next.state != LoopState::Queued {
-            return self.because("a slot came for a loop that does not wait for one");
+            return self.because("a slot was granted to a loop that does not wait for one");
         }
         self.go(LoopState::Running, "a slot was free");
         self.work(LoopStep::Prepare, |ticket| Effect::Prepare { ticket });
@@ -258,14 +258,14 @@ impl StepContext {
                     return self.reach_limit(LoopLimit::Time, "the time limit is reached");
                 }
                 self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(left) });
-                self.because("there is time left after all");
+                self.because("the time limit is not reached");
             }
             TimerKind::Reactivate if self.next.state == LoopState::Waiting => {
                 self.go(LoopState::Queued, "the wait is over");
             }
             TimerKind::Remind if report::wants_person(self.next.state) => {
                 let Some(cause) = self.next.escalated.clone() else {
-                    return self.because("there is no escalation to remind of");
+                    return self.because("there is no open escalation");
                 };
                 let view = report::reminder(&self.next, &cause);
                 let level = EscalationLevel::Critical;

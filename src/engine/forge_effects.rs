@@ -382,7 +382,7 @@ impl Engine {
     }
 
     /// Comments on the open escalation issue of the same cause, unless the finding is unchanged.
-    #[expect(clippy::too_many_arguments, reason = "an escalation and where it stands")]
+    #[expect(clippy::too_many_arguments, reason = "an escalation and its current state")]
     async fn escalate_again(
         &self,
         account: &ForgeAccount,
@@ -478,15 +478,15 @@ pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
         description: description.into(),
     };
     let state = |state: LoopState| match state {
-        LoopState::NeedsCriteria => ("fbca04", "ralph-bot needs a check to measure the work by"),
+        LoopState::NeedsCriteria => ("fbca04", "ralph-bot needs a check that measures completion"),
         LoopState::NeedsConfirm => ("fbca04", "ralph-bot needs the text to be confirmed"),
         LoopState::Queued => ("c5def5", "ralph-bot waits for a free slot"),
         LoopState::Running => ("1d76db", "ralph-bot is working on it"),
         LoopState::Waiting => ("c5def5", "ralph-bot waits for its backend"),
-        LoopState::Paused => ("fbca04", "ralph-bot is paused; /ralph resume goes on"),
+        LoopState::Paused => ("fbca04", "ralph-bot is paused; /ralph resume continues"),
         LoopState::Review => ("0e8a16", "ralph-bot is done; the pull request is ready for review"),
-        LoopState::LimitReached => ("d93f0b", "ralph-bot used up a limit; /ralph resume raises it"),
-        LoopState::Failed => ("b60205", "ralph-bot could not go on; /ralph resume once mended"),
+        LoopState::LimitReached => ("d93f0b", "ralph-bot reached a limit; /ralph resume raises it"),
+        LoopState::Failed => ("b60205", "ralph-bot failed; /ralph resume once the cause is fixed"),
         LoopState::Merged => ("6f42c1", "the work of ralph-bot was merged"),
         LoopState::Closed => ("cccccc", "the work of ralph-bot was closed"),
         LoopState::Aborted => ("cccccc", "ralph-bot was told to stop"),

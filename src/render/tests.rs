@@ -368,7 +368,7 @@ fn prompt_view(text: &str) -> PromptView {
         protected: vec![".github/workflows/**".into(), "CODEOWNERS".into()],
         report_path: "/run/report.json".into(),
         base_branch: "main".into(),
-        strategy: vec!["Urgency is high: 50 % is open, and nothing moves.".into(), "Make one change.".into()],
+        strategy: vec!["Urgency is high: 50 % is open, and there is no progress.".into(), "Make one change.".into()],
         context: vec![],
         moment: vec![],
         advice: String::new(),

@@ -329,7 +329,7 @@ pub fn set_aside(c: &Connection, damaged: &[DamagedLearning], now: Timestamp) ->
         }
     }
     if moved > 0 {
-        tracing::warn!(moved, "learnings were damaged and are set aside; `ralph-bot memory show` counts them");
+        tracing::warn!(moved, "damaged learnings were quarantined; `ralph-bot memory show` counts them");
     }
     Ok(moved)
 }

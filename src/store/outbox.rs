@@ -110,7 +110,7 @@ pub fn claim(
             drop(rows);
             let sql = "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
             c.prepare_cached(sql)?.execute(params![id, now.0])?;
-            tracing::error!(id, key, "an effect of the outbox is not understood and was set aside");
+            tracing::error!(id, key, "an effect of the outbox could not be parsed and was rejected");
             return Ok(None);
         };
         if !may(&place) {

@@ -101,7 +101,7 @@ async fn pause_by_a_hook_puts_the_best_state_back(dialect: Dialect) {
         assert_eq!(world.file(&asked.branch, "kept.txt").await.as_deref(), Some("kept\n"));
         assert_eq!(world.file(&asked.branch, "work.txt").await.as_deref(), Some("good\n"));
         assert_eq!(asked.pushed, asked.head);
-        assert!(escalation(world).await.contains("the files of iteration 1, the best one, were put back"));
+        assert!(escalation(world).await.contains("the files of iteration 1, the best one, were restored"));
     })
     .await;
 }

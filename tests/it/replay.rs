@@ -64,8 +64,8 @@ async fn trace_is_replayed_as_json_lines_without_terminal() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(
         utf8(&output.stderr),
-        "warning: odd.jsonl: 2 figures of iteration 1 were out of range and were put right.\n\
-         warning: odd.jsonl: One figure of iteration 2 was out of range and was put right.\n"
+        "warning: odd.jsonl: 2 figures of iteration 1 were out of range and were clamped.\n\
+         warning: odd.jsonl: One figure of iteration 2 was out of range and was clamped.\n"
     );
     std::fs::remove_file(folder.path().join("odd.jsonl")).expect("removed");
 

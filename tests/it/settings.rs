@@ -72,7 +72,7 @@ async fn repository_limits_are_enforced(dialect: Dialect) {
         assert!(second.why.contains("$1.00") && second.why.contains("repository"), "{}", second.why);
         let status: Vec<_> =
             world.bot_comments().into_iter().filter(|comments| comments.contains(" status ")).collect();
-        assert!(status[0].contains("50 is above the operator's limit; 10 stands"), "{}", status[0]);
+        assert!(status[0].contains("50 is above the operator's limit; 10 applies"), "{}", status[0]);
 
         for (after, most) in [(0, 6), (61, 8), (61, 8)] {
             world.advance(Duration::from_secs(after * 60)).await;

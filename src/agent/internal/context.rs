@@ -10,7 +10,7 @@ const MAX_SHORT: usize = 400;
 const KEPT_BYTES: usize = 160;
 /// Replacement of turns that were left out.
 const OMITTED_TURNS: &str =
-    "[Earlier steps were left out here to save room. `git diff` shows what has been changed so far.]";
+    "[Earlier steps were omitted here to save space. `git diff` shows what has been changed so far.]";
 /// Approximate size of a message without its text, in bytes.
 const MESSAGE_OVERHEAD: usize = 40;
 
@@ -82,7 +82,7 @@ fn shorten(result: &mut ToolResult, keep: usize) {
     }
     let left_out = tail - head;
     result.text = format!(
-        "{}\n[… {left_out} bytes left out here to save room; look again if you need them …]\n{}",
+        "{}\n[… {left_out} bytes omitted here to save space; read it again if you need them …]\n{}",
         &text[..head],
         &text[tail..]
     );

@@ -275,7 +275,7 @@ async fn invalid_calls_are_answered_and_run_continues() {
     assert_eq!((outcome.status, outcome.tool_calls, outcome.tool_errors), (AgentStatus::Finished, 11, 9));
     let results = place.results(0);
     for (number, words) in [
-        (0, "the arguments of bash cannot be taken: EOF"),
+        (0, "the arguments of bash are invalid: EOF"),
         (1, "missing field `command`"),
         (2, "there is no tool \"python\"; the tools are bash and edit"),
         (3, "without `..`"),

@@ -179,7 +179,7 @@ impl LocalSession<'_> {
         let (now, origin) = (self.app.engine.clock.now(), format!("local/{id}"));
         let begun = store.write(move |c| loops::begin(c, start, &origin, now));
         if !begun.await.map_err(|e| failed(&e))? {
-            return Err(failed(&"its number is taken; choose another --data"));
+            return Err(failed(&"its issue number is already used; choose another --data"));
         }
         self.app.engine.wake.loop_stepped();
         Ok(id)

@@ -56,7 +56,7 @@ pub(super) fn put_back(next: &mut Loop, commit: &Sha) {
 /// Judges the answer of the hooks of an event; pauses the loop if a person is needed.
 pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Option<HookObjection>) -> HookConsequence {
     if step_of(event) != Some(turn.next.step) {
-        turn.because("hooks answered that were not asked");
+        turn.because("an answer of hooks that were not running was ignored");
         return HookConsequence::Stay;
     }
     let (why, advice) = match objection {
@@ -64,11 +64,11 @@ pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Opti
         Some(HookObjection::Block { hook, reason }) if event != HookEvent::BeforeAgent => {
             turn.because(format!("the hook `{hook}` blocked: {reason}"));
             turn.next.verified = None;
-            let text = format!("The hook `{hook}` of the operator does not accept the state of the work: {reason}");
+            let text = format!("The hook `{hook}` of the operator rejected the state of the work: {reason}");
             return HookConsequence::Iterate(text);
         }
         Some(HookObjection::Block { hook, reason }) => {
-            let advice = "remove the cause, then `/ralph resume`: the hook is asked again";
+            let advice = "remove the cause, then `/ralph resume`: the hook runs again";
             (format!("the hook `{hook}` does not allow the next run: {reason}"), advice)
         }
         Some(HookObjection::Ask { hook, question }) => {
@@ -82,7 +82,7 @@ pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Opti
             (format!("the hook `{hook}` asks: {question}"), advice)
         }
         Some(HookObjection::Broken { hook, problem }) => {
-            let advice = "the operator has to mend the hook; then `/ralph resume` asks it again";
+            let advice = "the operator has to fix the hook; then `/ralph resume` runs it again";
             (format!("the hook `{hook}` gave no verdict: {problem}"), advice)
         }
     };

@@ -307,7 +307,7 @@ fn known(turn: &mut StepContext, facts: &TaskFacts, settings: &SupervisionSettin
         Some(known) if known.is_sound(records.len()) => known,
         None if records.is_empty() => Supervision::default(),
         _ => {
-            turn.because("what supervision remembered does not fit the records; it was made anew from them");
+            turn.because("the stored state of supervision does not fit the records; it was rebuilt from them");
             Supervision::rebuilt(&records, facts, settings)
         }
     }
@@ -478,7 +478,7 @@ pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
     turn.next.supervision = Some(supervision);
     turn.next.halting = None;
     turn.audit(verdict.audit.clone());
-    abort(turn, &format!("the best iteration cannot be put back: {why}"));
+    abort(turn, &format!("the best iteration cannot be restored: {why}"));
 }
 
 /// Resets supervision after a person resumed the loop, so that the same findings do not pause it again.

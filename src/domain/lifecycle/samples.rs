@@ -185,7 +185,7 @@ pub(crate) fn stuck() -> Loop {
                 .into(),
         }],
         advice: vec![
-            "Urgency is critical: 47 % is open, and nothing moves.".into(),
+            "Urgency is critical: 47 % is open, and there is no progress.".into(),
             "1 of 2 checks fail: `tests`.".into(),
             "Before changing anything, read the failing check and the code it calls, and write down the cause.".into(),
         ],

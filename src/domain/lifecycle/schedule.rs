@@ -69,7 +69,7 @@ pub(super) fn acts(turn: &mut StepContext) -> bool {
     let now = turn.now;
     let (look, backend) = look(turn, |schedule, facts, state| schedule.look(facts, now, state));
     for broken in look.broken {
-        turn.because(format!("a rule could not be computed: {broken}"));
+        turn.because(format!("a rule could not be evaluated: {broken}"));
     }
     look.firings.into_iter().any(|firing| act(turn, firing, &backend))
 }
@@ -114,7 +114,7 @@ fn look(turn: &mut StepContext, how: impl FnOnce(&Schedule, &RuleFacts, &mut Sch
     // They were checked with the configuration; the names of backends are not known here.
     let names: Vec<&str> = turn.next.policy.schedule.iter().filter_map(|entry| entry.backend.as_deref()).collect();
     let Ok(schedule) = Schedule::compile(&turn.next.policy.schedule, "schedule", &names) else {
-        turn.because("the schedule that the loop began with cannot be read any more");
+        turn.because("the schedule that the loop started with can no longer be read");
         return (Look::default(), backend);
     };
     let facts = turn.next.rule_facts(&backend, turn.now);
@@ -128,7 +128,7 @@ fn act(turn: &mut StepContext, firing: Firing, backend: &str) -> bool {
     let why = format!("{} (by the schedule: {})", firing.reason, firing.trigger);
     match firing.action {
         ScheduledAction::Pause => {
-            let advice = "a rule of the service's schedule paused it; `/ralph resume` goes on";
+            let advice = "a rule of the service's schedule paused it; `/ralph resume` continues";
             turn.pause_and_ask(&why, EscalationCause::Schedule, advice);
             return true;
         }
@@ -138,7 +138,7 @@ fn act(turn: &mut StepContext, firing: Firing, backend: &str) -> bool {
         }
         ScheduledAction::Escalate => {
             turn.next.why.clone_from(&why);
-            turn.escalate(EscalationCause::Schedule, "the loop goes on; `/ralph pause` holds it");
+            turn.escalate(EscalationCause::Schedule, "the loop continues; `/ralph pause` pauses it");
         }
         ScheduledAction::SwitchBackend(to) => {
             turn.next.wanted.other_than = to.is_none().then(|| backend.to_owned());

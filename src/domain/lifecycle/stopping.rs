@@ -46,7 +46,7 @@ impl StepContext {
         let why = then.why().to_owned();
         self.close_open_iteration(&why);
         if self.next.state != LoopState::Running {
-            self.go(LoopState::Running, "the best state is put back before the loop stops");
+            self.go(LoopState::Running, "the best state is restored before the loop stops");
         }
         self.put_best_back(iteration, commit, then);
     }
@@ -69,12 +69,12 @@ impl StepContext {
         if rank(&then) >= rank(&halting.then) {
             halting.then = then;
         }
-        self.because("the best state is being put back; the loop stops then");
+        self.because("the best state is being restored; the loop stops afterwards");
     }
 
     /// Restores the files of an iteration before the loop stops.
     pub(super) fn put_best_back(&mut self, iteration: u32, to: Sha, then: LoopStopReason) {
-        self.because(format!("the state of iteration {iteration} is put back"));
+        self.because(format!("the state of iteration {iteration} is restored"));
         self.next.halting = Some(StopAfterRestore { iteration, then, restored: false, retained_as: None });
         self.work(LoopStep::Restore, |ticket| Effect::Restore { ticket, iteration, to });
     }
@@ -84,7 +84,7 @@ impl StepContext {
         let Some(halting) = self.next.halting.take() else { return judge::pause(self, "") };
         let later = halting.retained_as.map_or(String::new(), |name| format!("; the later work is kept as `{name}`"));
         let words = match halting.restored {
-            true => format!("; the files of iteration {}, the best one, were put back{later}", halting.iteration),
+            true => format!("; the files of iteration {}, the best one, were restored{later}", halting.iteration),
             false => String::new(),
         };
         self.finish(halting.then, &words);
@@ -92,7 +92,7 @@ impl StepContext {
 
     /// Stops the loop although the files could not be restored or pushed.
     pub(super) fn halt_without(&mut self, why: &str) {
-        self.because(format!("the best iteration could not be put back: {why}"));
+        self.because(format!("the best iteration could not be restored: {why}"));
         self.halt();
     }
 

@@ -178,7 +178,7 @@ fn put_back(turn: &mut StepContext, paths: Vec<String>) {
     turn.next.guard.put_back += 1;
     turn.next.guard.tries = 0;
     turn.next.session = None;
-    turn.because(format!("the service puts the base's version of {} back", named_paths(&paths)));
+    turn.because(format!("the service restores the base's version of {}", named_paths(&paths)));
     let Some(iteration) = open_own_iteration(turn, IterationKind::TestsPutBack) else { return };
     turn.work(LoopStep::Commit, |ticket| Effect::PutBackTests { ticket, iteration, paths });
 }
@@ -206,8 +206,8 @@ fn question(next: &Loop) -> String {
     } else if open.iter().all(|finding| finding.needs_decision()) {
         format!("every check passes, but only with the changes to {paths}")
     } else if next.guard.put_back > 0 {
-        format!("tests were weakened again after they were put back: {paths}")
+        format!("tests were weakened again after they were restored: {paths}")
     } else {
-        format!("tests are weaker than the base's and cannot be put back without a person: {paths}")
+        format!("tests are weaker than the base's and cannot be restored without a person: {paths}")
     }
 }

@@ -42,7 +42,7 @@ impl fmt::Display for CheckLoss {
             CheckLossKind::Fails => write!(f, "passed and fails now"),
             CheckLossKind::FewerPassing { before, now } => write!(f, "had {before} passing tests and has {now} now"),
             CheckLossKind::Uncounted { before } => {
-                write!(f, "had {before} passing tests; it passes, but its tests are not counted to the end any more")
+                write!(f, "had {before} passing tests; it passes, but its tests are no longer counted completely")
             }
             CheckLossKind::MoreFailing { added } => {
                 write!(f, "has {} more failing tests, first {}", added.len(), first(added))
@@ -50,7 +50,7 @@ impl fmt::Display for CheckLoss {
             CheckLossKind::MoreErrors { added } => {
                 write!(f, "has {} more errors, first: {}", added.len(), first(added))
             }
-            CheckLossKind::Killed => write!(f, "ended with an exit code and is killed now"),
+            CheckLossKind::Killed => write!(f, "ended with an exit code before and is killed now"),
         }
     }
 }

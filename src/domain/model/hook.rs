@@ -89,8 +89,8 @@ pub fn read_verdict(hook: &str, output: &str) -> Option<HookObjection> {
         Ok(HookVerdict::Continue {}) => None,
         Ok(HookVerdict::Block { reason }) if fits(&reason) => Some(HookObjection::Block { hook, reason }),
         Ok(HookVerdict::Ask { question }) if fits(&question) => Some(HookObjection::Ask { hook, question }),
-        Ok(_) => broken(format!("its text has to have 1 to {TEXT_MAX} characters")),
-        Err(error) => broken(format!("its output is no verdict: {error}")),
+        Ok(_) => broken(format!("its text must have 1 to {TEXT_MAX} characters")),
+        Err(error) => broken(format!("its output is not a verdict: {error}")),
     }
 }
 

@@ -228,7 +228,7 @@ fn problem_with(key: &str, name: &str, entry: &PriceEntry, problems: &mut Vec<Ke
         if let Some(value) = value.filter(|value| !(0.0..=PRICE_MAX_USD).contains(value)) {
             wrong(
                 format!("{key}.{field}"),
-                format!("is {value}; 0 to {PRICE_MAX_USD} dollars a million tokens are allowed"),
+                format!("is {value}; 0 to {PRICE_MAX_USD} dollars per million tokens are allowed"),
             );
         }
     }

@@ -293,8 +293,8 @@ fn conclude(
     verdict.escalation = fresh.map(|done| Escalation::of(done.level, settings.auto_escalate)).max();
     if let Some(escalation) = verdict.escalation.filter(|escalation| escalation.level >= EscalationLevel::Critical) {
         let reason = match escalation.outside {
-            true => "people are told by an escalation issue",
-            false => "people are told on the loop's issue",
+            true => "people are notified by an escalation issue",
+            false => "people are notified on the loop's issue",
         };
         verdict.audit.push(AuditEntry::new(iteration, AuditEvent::Escalated, reason.to_owned()));
     }

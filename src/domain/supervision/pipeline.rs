@@ -164,7 +164,7 @@ impl Supervision {
             // Who let it go on knew the outlook.
             let still = rate.still.min(iteration.saturating_sub(resumed));
             let in_vain = settings.guided > 0 && still >= settings.guided;
-            return in_vain.then(|| format!("no progress for {still} iterations since a person let it go on"));
+            return in_vain.then(|| format!("no progress for {still} iterations since a person resumed it"));
         }
         let outlook = review.outlook?;
         // In trouble, and until a REDIRECT has shown what it is worth, a loop does not go at its pace. Where earlier loops
@@ -338,7 +338,7 @@ mod tests {
         let said = moving(&slow, None, &settings);
         assert_eq!(said[..3], [None, None, None], "its pace is not known yet");
         let text = said[3].clone().unwrap();
-        assert_eq!(text, "at its pace the rest takes 46 iterations, 21 are left, and the chance is 1 %");
+        assert_eq!(text, "at its rate the rest takes 46 iterations, 21 are left, and the chance is 1 %");
         let steady: Vec<f64> = (1..=10).map(|n| 0.07 * f64::from(n)).collect();
         assert_eq!(moving(&steady, None, &settings), vec![None; 10]);
         assert_eq!(moving(&slow, None, &SupervisionSettings::of(SupervisionPreset::Seed)), vec![None; 10]);
@@ -379,7 +379,7 @@ mod tests {
         let said = moving(&stops, Some(4), &settings);
         assert!(said[3].is_some(), "which the person saw");
         assert_eq!(said[4..6], [None, None]);
-        assert_eq!(said[6].as_deref(), Some("no progress for 3 iterations since a person let it go on"));
+        assert_eq!(said[6].as_deref(), Some("no progress for 3 iterations since a person resumed it"));
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Hosts {
         let entry = |text: S| {
             let text = text.as_ref();
             HostEntry::parse(text).ok_or_else(|| {
-                format!("`{text}` is no host; write `example.org`, `*.example.org` or `models.lan:8080`")
+                format!("`{text}` is not a host; write `example.org`, `*.example.org` or `models.lan:8080`")
             })
         };
         entries.into_iter().map(entry).collect::<Result<_, _>>().map(Self)

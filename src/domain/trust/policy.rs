@@ -330,13 +330,13 @@ impl Policy {
     pub fn overruled(&self, file: &RepositorySettings) -> Vec<String> {
         let (_, mut notes) = self.limits.lowered_to(&file.limits);
         if file.protected.is_some_and(|wanted| wanted < self.protected.policy) {
-            notes.push("`protected.policy`: laxer than the operator's, which stands".to_owned());
+            notes.push("`protected.policy`: less strict than the operator's, which applies".to_owned());
         }
         if file.detect_checks == Some(true) && !self.detect_checks {
-            notes.push("`detect`: the operator has switched detection of checks off".to_owned());
+            notes.push("`detect`: the operator disabled the detection of checks".to_owned());
         }
         if file.intelligence.is_some_and(|wanted| wanted > self.intelligence) {
-            notes.push("`intelligence`: more than the operator's, which stands".to_owned());
+            notes.push("`intelligence`: more than the operator's, which applies".to_owned());
         }
         notes
     }
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(policy.with_repository(&file).limits, expected);
         assert_eq!(
             policy.overruled(&file),
-            ["`limits.comments_per_day`: 1000 is above the operator's limit; 30 stands"]
+            ["`limits.comments_per_day`: 1000 is above the operator's limit; 30 applies"]
         );
     }
 

@@ -156,7 +156,7 @@ impl Engine {
     /// Returns the value of a successful task. After a failure of the store the next lookup is delayed.
     fn or_rest<T>(&self, outcome: Result<T, StoreError>, rest: &mut Duration) -> Option<T> {
         *rest = self.settings.wait_after_step(outcome.is_err());
-        outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be handled")).ok()
+        outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be processed")).ok()
     }
 
     /// Starts batches of all queues that are ready.
@@ -214,7 +214,7 @@ impl Engine {
             let Ok((account, event)) = self.parse_delivery(&waiting) else { continue };
             let label = label_event(&event);
             if label.is_some() && label == last_label {
-                let again = "the same as the delivery before it";
+                let again = "a repeat of the previous delivery";
                 self.store.write(move |c| inbox::finish(c, waiting.id, DeliveryOutcome::Ignored, again)).await?;
                 continue;
             }

@@ -98,7 +98,7 @@ async fn invalid_answer_is_requested_again_with_the_problem() {
     for (wrong, words) in [
         ("I would rather not use JSON.", "there is no JSON in it"),
         ("", "there is no JSON in it"),
-        (r#"{"approach":"pivot","steps":["a"#, "there is no JSON in it (EOF"),
+        (r#"{"approach":"pivot","steps":["a"#, "it contains no JSON (EOF"),
         (r#"{"approach":"flee","steps":[]}"#, "/approach: one of [\"persist\",\"pivot\"]"),
         (r#"{"approach":"pivot"}"#, "/steps is missing"),
         (r#"{"approach":"pivot","steps":["1","2","3","4"]}"#, "at most 3 entries"),

@@ -64,9 +64,9 @@ pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
             return Err(wrong(format!("it is longer than {MAX_LINE} bytes")));
         }
         let ExportLine { checksum, learning } =
-            serde_json::from_str(line).map_err(|error| wrong(format!("it is no learning: {error}")))?;
+            serde_json::from_str(line).map_err(|error| wrong(format!("it is not a learning: {error}")))?;
         if learning.checksum() != checksum {
-            return Err(wrong("its checksum does not hold; export it again from where it came from".to_owned()));
+            return Err(wrong("its checksum is wrong; export it again from its source".to_owned()));
         }
         learning.check().map_err(wrong)?;
         learnings.push(learning.map_text(&|text| masker.mask(text).into_owned()));

@@ -72,7 +72,7 @@ impl AssistantJob for Compression<'_> {
         let answer = Compressed { context };
         let tokens = self.block(&answer).tokens;
         if tokens > self.tokens {
-            return Err(format!("it comes to {tokens} tokens, at most {} are allowed", self.tokens));
+            return Err(format!("it has {tokens} tokens; at most {} are allowed", self.tokens));
         }
         Ok(answer)
     }

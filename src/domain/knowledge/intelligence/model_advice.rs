@@ -94,8 +94,8 @@ impl ModelAdvice {
 fn pressed(urgency: PromptUrgency) -> &'static str {
     match urgency {
         PromptUrgency::Low | PromptUrgency::Normal => "",
-        PromptUrgency::High => "Little is left: leave out what can wait.\n",
-        PromptUrgency::Critical => "It has to hold after this iteration: leave out all that can wait.\n",
+        PromptUrgency::High => "Little time or budget remains: leave out what can wait.\n",
+        PromptUrgency::Critical => "The work has to be complete after this iteration: leave out everything that can wait.\n",
     }
 }
 

@@ -204,7 +204,7 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
         LoopEnding::ClosedUnmerged if !approach.is_empty() => {
             let content = Content::Antipattern {
                 pattern: approach,
-                consequence: "the pull request was closed without being merged".to_owned(),
+                consequence: "the pull request was closed without a merge".to_owned(),
                 alternative: facts.comments.first().map(|comment| comment.text.clone()).unwrap_or_default(),
             };
             found.push(learnt(facts.task_type, content, FAILED));

@@ -194,7 +194,7 @@ pub fn summaries_text(summaries: &[SessionSummary], budget: usize) -> String {
 pub fn turns_text(iteration: u32, turns: &[SessionTurn], budget: usize) -> String {
     let mut turns: Vec<&SessionTurn> = turns.iter().collect();
     if turns.is_empty() {
-        return format!("there is no turn of iteration {iteration}; it has not been, or is kept no longer");
+        return format!("there is no turn of iteration {iteration}; it has not run, or its turns were deleted");
     }
     turns.sort_by_key(|turn| (turn.role == TurnRole::Assistant, std::cmp::Reverse((turn.attempt, turn.started))));
     let each = budget.saturating_sub(MORE_TOKENS) / turns.len().clamp(1, 3);

@@ -35,7 +35,7 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
         iteration.judged.iter().for_each(|judged| found.judged(judged));
     }
     if let Some(halting) = after.halting.as_ref().filter(|_| before.halting.is_none()) {
-        found.add(EventKind::Intervention, format!("The files of iteration {} are put back", halting.iteration));
+        found.add(EventKind::Intervention, format!("The files of iteration {} are restored", halting.iteration));
     }
     found.events
 }

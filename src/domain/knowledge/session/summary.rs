@@ -90,7 +90,7 @@ fn breakthroughs(events: &[&SessionEvent]) -> Vec<String> {
             failing.entry(name).or_insert(event.iteration);
             found.retain(|(_, line)| !line.starts_with(&format!("{name} ")));
         } else if let Some(since) = failing.remove(name) {
-            let line = format!("{name} holds since iteration {} (failed from {since} on)", event.iteration);
+            let line = format!("{name} passes since iteration {} (failed since {since})", event.iteration);
             found.push((event.iteration, line));
         }
     }

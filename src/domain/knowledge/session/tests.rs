@@ -127,7 +127,7 @@ fn summary_lists_breakthroughs_first() {
     insta::assert_snapshot!(summary.text, @r"
     Iterations 1 to 3.
     Breakthroughs:
-    - test holds since iteration 3 (failed from 1 on)
+    - test passes since iteration 3 (failed since 1)
     Decisions:
     - 2: I decided to use a lock file instead of polling.
     - 3: intervention: Try another approach.

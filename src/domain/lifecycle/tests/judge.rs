@@ -241,7 +241,7 @@ fn repeated_reflection_is_a_signal() {
     }
     let records = run.current.records();
     let taught: Vec<&str> = records.iter().filter_map(|record| record.reflection.as_deref()).collect();
-    let again = "error[E0308]: mismatched types --> src/parser.rs:#; the change did not reach the cause: the error is the same as before; \
+    let again = "error[E0308]: mismatched types --> src/parser.rs:#; the change did not fix the cause: the error is the same as before; \
                  another approach: find out where the error comes from before changing more";
     assert_eq!(taught[1..], [again; 3], "{}", taught[0]);
     let found = run.current.judged().and_then(|judged| judged.found.first()).expect("it is stuck");
@@ -281,7 +281,7 @@ fn impossible_figures_are_clamped_and_reported() {
     run.current.checks[0].rule = CheckRule::Coverage { pattern: String::new(), min: Percent(80.0) };
     run.works(checks);
     assert_eq!(run.current.records()[0].coverage, Some(100.0));
-    let said = "One figure of iteration 1 was out of range and was put right.";
+    let said = "One figure of iteration 1 was out of range and was clamped.";
     assert!(run.reasons.iter().any(|reason| reason == said), "{:?}", run.reasons);
 }
 
@@ -382,7 +382,7 @@ fn limit_publishes_best_iteration() {
     run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None })
         .is(LoopState::Running, LoopStep::Push);
     run.pushed().is(LoopState::LimitReached, LoopStep::Idle);
-    assert_eq!(run.current.why, "all 2 iterations are used; the files of iteration 1, the best one, were put back");
+    assert_eq!(run.current.why, "all 2 iterations are used; the files of iteration 1, the best one, were restored");
     assert!(run.escalates("limit_iterations"));
     assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1));
     // What cannot be put back is no reason to throw work away.
@@ -502,13 +502,13 @@ fn run_problem_is_recorded_and_told_to_next_run() {
     let mut run = LoopRun::started();
     let failing = |error: &str| counted(3, 7, &format!("error: {error}"));
     run.works_by(|run| run.tool_errors = 6, failing("a"));
-    let told = "Calls of tools that failed in the last iteration: 6. Read why before the next one.";
+    let told = "Failed tool calls in the last iteration: 6. Read the errors before you call tools again.";
     assert!(run.next_prompt().strategy.iter().any(|text| text == told), "{:?}", run.next_prompt().strategy);
     assert!(run.reasons.iter().any(|reason| reason == "6 errors of the agent's tools"), "{:?}", run.reasons);
     let done = AgentReport { completion_signal: true, ..AgentReport::default() };
     run.works_by(|run| (run.tool_errors, run.report) = (5, Some(done)), failing("b"));
     assert!(run.next_prompt().strategy.iter().all(|text| !text.contains("Calls of tools")));
-    let claim = "the agent says that it is done and checks fail";
+    let claim = "the agent reports completion, but checks fail";
     assert!(run.reasons.iter().any(|reason| reason == claim), "{:?}", run.reasons);
 }
 
@@ -785,7 +785,7 @@ fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
     }
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!((4..10).contains(&n), "{n} iterations");
-    assert!(run.current.why.starts_with("at its pace the rest takes "), "{}", run.current.why);
+    assert!(run.current.why.starts_with("at its rate the rest takes "), "{}", run.current.why);
     assert!(run.escalates("limit_outlook") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
     assert_eq!(run.current.judged().and_then(|judged| judged.stops.clone()), Some(run.current.why.clone()));
     let options = RunOptions { max_iterations: Some(30), ..RunOptions::default() };

@@ -72,7 +72,7 @@ fn every_stop_puts_best_iteration_back() {
         stop(&mut run);
         run.restored().is(state, LoopStep::Idle);
         assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "{state:?}");
-        let words = "; the files of iteration 1, the best one, were put back; the later work is kept as `refs/ralph/keep/r-42/undone-1`";
+        let words = "; the files of iteration 1, the best one, were restored; the later work is kept as `refs/ralph/keep/r-42/undone-1`";
         assert!(run.current.why.ends_with(words), "{}", run.current.why);
         assert_eq!((run.current.pushed.clone(), run.current.head.clone()), (Some(sha(900)), Some(sha(900))));
         assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{state:?}");
@@ -115,7 +115,7 @@ fn pause_by_a_hook_puts_best_back() {
         let mut run = objected(event, objection.clone());
         run.restored().is(LoopState::Paused, LoopStep::Idle);
         assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "{event:?} {objection:?}");
-        assert!(run.current.why.contains("the files of iteration 1, the best one, were put back"));
+        assert!(run.current.why.contains("the files of iteration 1, the best one, were restored"));
         assert!(run.escalates("hook") && run.current.why.contains("`gate`"), "{}", run.current.why);
         let hooks = run.current.policy.hooks.clone();
         run.command(resume()).tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);

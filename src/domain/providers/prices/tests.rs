@@ -134,8 +134,8 @@ fn invalid_price_is_reported_with_path() {
         lines,
         [
             "`prices.` names no model",
-            "`prices.a.input` is -1; 0 to 10000 dollars a million tokens are allowed",
-            "`prices.a.output` is 1000000000; 0 to 10000 dollars a million tokens are allowed",
+            "`prices.a.input` is -1; 0 to 10000 dollars per million tokens are allowed",
+            "`prices.a.output` is 1000000000; 0 to 10000 dollars per million tokens are allowed",
         ]
     );
     assert!(serde_json::from_value::<PriceEntry>(json!({ "input": 1, "output": 1, "inptu": 2 })).is_err());

@@ -309,7 +309,7 @@ fn trigger_of(
         }
     }
     if trigger.on_error.as_ref().is_some_and(|words| words.trim().is_empty()) {
-        problems.push(RuleProblem::whole(format!("{key}.on_error"), "is empty; words of an error are needed"));
+        problems.push(RuleProblem::whole(format!("{key}.on_error"), "is empty; it needs a text of the error"));
     }
     if let Some(text) = &trigger.cron {
         match Cron::compile(text) {

@@ -24,7 +24,7 @@ pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
         if depth > NESTING_MAX {
             return Err(ExpressionProblem::at(
                 offset,
-                format!("more than {NESTING_MAX} brackets are open; write it in fewer"),
+                format!("more than {NESTING_MAX} brackets are open; simplify it"),
             ));
         }
     }
@@ -42,7 +42,7 @@ pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProb
     if said.contains("Recursion limit") {
         return ExpressionProblem {
             offset: place,
-            message: format!("has more than {NESTING_MAX} conditions within each other"),
+            message: format!("has more than {NESTING_MAX} nested conditions"),
         };
     }
     let said = said.strip_prefix("Syntax error: ").unwrap_or(said);

@@ -81,13 +81,13 @@ fn standing(metrics: &ControlMetrics) -> String {
     let percent = metrics.gap * 100.0;
     let forecast = metrics.forecast.filter(|more| *more < 1000);
     match (metrics.trend, forecast) {
-        (Trend::Oscillating, _) => format!("{percent:.0} % is open, and it goes back and forth."),
+        (Trend::Oscillating, _) => format!("{percent:.0} % is open, and the work oscillates."),
         (Trend::Regressing, _) => {
-            format!("{percent:.0} % is open, {:.0} points more an iteration.", metrics.d_raw * 100.0)
+            format!("{percent:.0} % is open, growing by {:.0} points per iteration.", metrics.d_raw * 100.0)
         }
-        (_, Some(1)) => format!("{percent:.0} % is open, one iteration at this pace."),
-        (_, Some(more)) => format!("{percent:.0} % is open, {more} iterations at this pace."),
-        (_, None) => format!("{percent:.0} % is open, and nothing moves."),
+        (_, Some(1)) => format!("{percent:.0} % is open, one iteration at this rate."),
+        (_, Some(more)) => format!("{percent:.0} % is open, {more} iterations at this rate."),
+        (_, None) => format!("{percent:.0} % is open, and there is no progress."),
     }
 }
 
@@ -108,14 +108,14 @@ pub(super) fn prompt(
     }
     sentences.extend(remains(record));
     for blocker in recurring.iter().take(MAX_NAMES) {
-        sentences.push(format!("This was in the way in {} iterations: {}", blocker.count, quoted(&blocker.name)));
+        sentences.push(format!("This blocked the work in {} iterations: {}", blocker.count, quoted(&blocker.name)));
     }
     let adverse = alarms.iter().filter(|alarm| alarm.severity > AlarmSeverity::Info);
     sentences.extend(adverse.map(|alarm| alarm.kind.advice().to_owned()));
     let breadth = match actuation.breadth {
         Breadth::FirstFailure => "Work on the first failing check only, and leave the rest for later.",
         Breadth::OneChange => "Make one change, and check it before anything else.",
-        Breadth::Everything => "Take on everything that is open at once.",
+        Breadth::Everything => "Work on everything that is open at once.",
         Breadth::Usual => return sentences,
     };
     sentences.push(breadth.to_owned());

@@ -146,11 +146,11 @@ impl AlarmKind {
     fn interventions(self) -> &'static [&'static str] {
         match self {
             Self::StuckLoop => &["Take another approach", "Split the task", "Ask a person"],
-            Self::Oscillation => &["Take smaller steps", "Settle which of the two states is wanted"],
+            Self::Oscillation => &["Take smaller steps", "Decide which of the two states is wanted"],
             Self::Regression => &["Look at the last change", "Go back to the best iteration"],
             Self::ResourceBurn => &["Raise the limit", "Narrow the task", "End the loop and keep the work"],
-            Self::QualityDegradation => &["Look at the last changes", "Mend lint and type errors first"],
-            Self::IntegralWindup => &["Remove the blockers that recur", "Take another approach"],
+            Self::QualityDegradation => &["Look at the last changes", "Fix lint and type errors first"],
+            Self::IntegralWindup => &["Remove the recurring blockers", "Take another approach"],
             Self::DerivativeSpike => &["Look at what the last iteration changed"],
         }
     }
@@ -158,13 +158,13 @@ impl AlarmKind {
     /// Returns advice for the agent, one sentence.
     pub(super) fn advice(self) -> &'static str {
         match self {
-            Self::StuckLoop => "What was tried in the last iterations changed nothing: try something else.",
+            Self::StuckLoop => "The attempts of the last iterations changed nothing: try something else.",
             Self::Oscillation => "The last iterations undid each other: take a small step and keep what works.",
-            Self::Regression => "The work got worse: find the change that broke it before going on.",
-            Self::ResourceBurn => "Little is left for this task: finish what matters most and leave the rest.",
-            Self::QualityDegradation => "Quality fell: mend the lint and type errors that came in.",
-            Self::IntegralWindup => "The same trouble keeps adding up: remove its cause first.",
-            Self::DerivativeSpike => "The last iteration made much worse at once: look at its change first.",
+            Self::Regression => "The work got worse: find the change that broke it before you continue.",
+            Self::ResourceBurn => "Little time or budget is left for this task: finish what matters most and leave the rest.",
+            Self::QualityDegradation => "Quality fell: fix the new lint and type errors.",
+            Self::IntegralWindup => "The same problems accumulate: remove their cause first.",
+            Self::DerivativeSpike => "The last iteration made the work much worse: look at its change first.",
         }
     }
 }

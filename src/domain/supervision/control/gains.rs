@@ -87,21 +87,21 @@ impl ControlSettings {
         let ControlMetrics { p, i, d, d_raw, gap, trend, .. } = *metrics;
         let early = task.max_iterations.is_some_and(|most| task.iteration as f64 <= EARLY * most);
         if d > REGRESSING {
-            (&self.schedule.regressing, format!("it gets worse: D is {d:.2}"))
+            (&self.schedule.regressing, format!("the loop gets worse: D is {d:.2}"))
         } else if trend == Trend::Oscillating {
             (&self.schedule.oscillating, "it goes back and forth".to_owned())
         } else if p < NEAR && 1.0 - gap > HALF {
             (&self.schedule.near_completion, format!("it is nearly done: P is {p:.2}"))
         } else if p > FAR && d_raw.abs() < UNMOVED && task.iteration > GRACE {
-            (&self.schedule.stuck, format!("it does not move: P is {p:.2} and changes by {d_raw:+.3} an iteration"))
+            (&self.schedule.stuck, format!("no progress: P is {p:.2} and changes by {d_raw:+.3} per iteration"))
         } else if i > WINDUP {
-            (&self.schedule.windup, format!("trouble adds up: I is {i:.2}"))
+            (&self.schedule.windup, format!("errors accumulate: I is {i:.2}"))
         } else if task.complexity >= COMPLEX && early {
             (&self.schedule.early, format!("a task of complexity {:.0} begins", task.complexity))
         } else if let Some(profile) = task.redirected {
             (profile, "the overseer redirected the loop".to_owned())
         } else {
-            (task.base, "nothing is out of the ordinary".to_owned())
+            (task.base, "no special condition applies".to_owned())
         }
     }
 

@@ -228,7 +228,7 @@ impl ControlState {
 pub fn out_of_range(wrong: u32, iteration: u64) -> Option<String> {
     match wrong {
         0 => None,
-        1 => Some(format!("One figure of iteration {iteration} was out of range and was put right.")),
-        _ => Some(format!("{wrong} figures of iteration {iteration} were out of range and were put right.")),
+        1 => Some(format!("One figure of iteration {iteration} was out of range and was clamped.")),
+        _ => Some(format!("{wrong} figures of iteration {iteration} were out of range and were clamped.")),
     }
 }

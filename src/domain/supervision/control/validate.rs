@@ -36,11 +36,11 @@ impl ControlSettings {
             ("integral_windup_limit", self.integral_windup_limit, MAX_INTEGRAL),
         ] {
             if value == most {
-                problems.add(key, format!("is {value}; nothing can be above that, so give less"));
+                problems.add(key, format!("is {value}; no figure can be above that, so set a lower value"));
             }
         }
         if self.min_progress_rate == 0.0 {
-            problems.add("min_progress_rate", "is 0; no change can be below that, so give more");
+            problems.add("min_progress_rate", "is 0; no change can be below that, so set a higher value");
         }
     }
 
@@ -52,13 +52,13 @@ impl ControlSettings {
             let built_in = BUILT_IN.iter().any(|(known, _)| known == name);
             let shown = shortened(name);
             if name.is_empty() || name.len() > MAX_NAME || name == AUTO {
-                let rule = format!("a name of 1 to {MAX_NAME} bytes but `{AUTO}` is allowed");
+                let rule = format!("a name must have 1 to {MAX_NAME} bytes and not be `{AUTO}`");
                 problems.add("profiles", format!("has `{shown}`; {rule}"));
             }
             for (key, value) in [("kp", patch.kp), ("ki", patch.ki), ("kd", patch.kd)] {
                 if value.is_none() && !built_in {
                     let key = format!("profiles.{shown}.{key}");
-                    problems.add(&key, "is missing; a profile of your own needs kp, ki and kd");
+                    problems.add(&key, "is missing; a custom profile needs kp, ki and kd");
                 }
             }
         }
@@ -192,8 +192,8 @@ mod tests {
         `control.oscillation_count` is 5; it must be below `control.window`, which is 5
         `control.regression_rate` is 0.3; it must be below `control.regression_critical`, which is 0.2
         `control.actuators.memory.base` is 0.6; it must be at most `control.actuators.memory.max`, which is 0.5
-        `control.integral_windup_limit` is 5; nothing can be above that, so give less
-        `control.min_progress_rate` is 0; no change can be below that, so give more
+        `control.integral_windup_limit` is 5; no figure can be above that, so set a lower value
+        `control.min_progress_rate` is 0; no change can be below that, so set a higher value
         ");
     }
 
@@ -203,11 +203,11 @@ mod tests {
         insta::assert_snapshot!(with(json!({ "actuators": { "breadth": { "one_change": ["zzz"] } } })), @r"`control.actuators.breadth.one_change` is `zzz`; there is no such profile");
         insta::assert_snapshot!(with(json!({ "profiles": { "mine": { "kp": -1, "ki": 0.1 }, "auto": {} } })), @r"
         `control.profiles.mine.kp` is -1; it must be between 0 and 10
-        `control.profiles` has `auto`; a name of 1 to 64 bytes but `auto` is allowed
-        `control.profiles.auto.kp` is missing; a profile of your own needs kp, ki and kd
-        `control.profiles.auto.ki` is missing; a profile of your own needs kp, ki and kd
-        `control.profiles.auto.kd` is missing; a profile of your own needs kp, ki and kd
-        `control.profiles.mine.kd` is missing; a profile of your own needs kp, ki and kd
+        `control.profiles` has `auto`; a name must have 1 to 64 bytes and not be `auto`
+        `control.profiles.auto.kp` is missing; a custom profile needs kp, ki and kd
+        `control.profiles.auto.ki` is missing; a custom profile needs kp, ki and kd
+        `control.profiles.auto.kd` is missing; a custom profile needs kp, ki and kd
+        `control.profiles.mine.kd` is missing; a custom profile needs kp, ki and kd
         ");
         let mine = json!({ "profiles": { "mine": { "kp": 1, "ki": 0.1, "kd": -1 } }, "schedule": { "stuck": "mine" } });
         assert_eq!(with(mine), "");

@@ -95,9 +95,9 @@ impl Outlook {
     pub fn text(&self) -> String {
         let Self { chance, needs, left, earlier, .. } = self;
         let pace = match earlier {
-            0 => "at its pace".to_owned(),
-            1 => "at its pace and that of an earlier loop".to_owned(),
-            earlier => format!("at its pace and those of {earlier} earlier loops"),
+            0 => "at its rate".to_owned(),
+            1 => "at its rate and that of an earlier loop".to_owned(),
+            earlier => format!("at its rate and those of {earlier} earlier loops"),
         };
         format!(
             "{pace} the rest takes {needs:.0} iterations, {left:.0} are left, and the chance is {:.0} %",
@@ -183,7 +183,7 @@ mod tests {
         assert!(good.chance > 0.95 && good.worth > 30.0 && good.fits() && (good.needs - 4.0).abs() < 1e-9, "{good:?}");
         let bad = outlook(5, 0.05, 0.15, 15.0).unwrap();
         assert!(bad.chance < 0.05 && bad.worth < -10.0 && !bad.fits(), "{bad:?}");
-        assert_eq!(bad.text(), "at its pace the rest takes 85 iterations, 15 are left, and the chance is 0 %");
+        assert_eq!(bad.text(), "at its rate the rest takes 85 iterations, 15 are left, and the chance is 0 %");
     }
 
     /// Returns earlier loops that gained this much in each of eight iterations.
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(among(&[], standing), None);
         let (slow, fast) = (among(&[0.01; 50], standing).unwrap(), among(&[0.2; 50], standing).unwrap());
         assert!(slow.worth < 0.0 && fast.worth > 30.0 && slow.earlier == 50, "{slow:?} {fast:?}");
-        assert!(slow.text().starts_with("at its pace and those of 50 earlier loops the rest takes "));
+        assert!(slow.text().starts_with("at its rate and those of 50 earlier loops the rest takes "));
         // A few slow ones are no rule, and one that could be like a good one is worth some iterations more.
         assert!(among(&[0.01; 5], standing).unwrap().worth > 0.0);
         assert!(among(&[0.01, 0.2, 0.01, 0.2], standing).unwrap().worth > 0.0);

@@ -13,10 +13,10 @@ const PIVOTS: [(&str, &str); 7] = [
         "Before changing anything, read the failing check and the code it calls, and write down the cause.",
     ),
     ("smallest reproduction", "Write the smallest input that shows the first failure, and work with that alone."),
-    ("take back and redo", "Take back the last changes to the files concerned, and do them anew in another way."),
-    ("observe at run time", "Print the values where they go wrong, run, read, mend; then remove the printing."),
-    ("follow an example", "Find the place in this repository that does the like and works, and do it the same way."),
-    ("another layer", "Solve it in the caller, the data or the interface, not where it was tried until now."),
+    ("take back and redo", "Revert the last changes to the files concerned, and redo them in a different way."),
+    ("observe at run time", "Print the values where they go wrong, run, read, fix; then remove the printing."),
+    ("follow an example", "Find a place in this repository that does something similar and works, and do it the same way."),
+    ("another layer", "Solve it in the caller, the data or the interface, not where it was tried so far."),
     ("smallest step", "Make one failing test pass with the least code, however plain; then the next."),
 ];
 
@@ -127,8 +127,8 @@ fn blocked(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &Stra
     };
     let (name, blocker) = named.find(|(name, _)| !state.has_tried(name) || current(state, name))?;
     state.remember(&name, "blocker", iteration);
-    let reasoning = format!("this was in the way in {} iterations: {}", blocker.seen, blocker.text);
-    let step = format!("First resolve what is in the way: {}", blocker.text);
+    let reasoning = format!("this blocked the work in {} iterations: {}", blocker.seen, blocker.text);
+    let step = format!("First resolve this blocker: {}", blocker.text);
     Some(StrategyPlan::new(Approach::Pivot, &name, reasoning, &[&step]))
 }
 

@@ -234,7 +234,7 @@ fn validation_before_iteration_finds_issues() {
     let mut several = assessment;
     several.blockers.extend([several.blockers[0].clone(), several.blockers[0].clone()]);
     let found = validate_before(&forgetful, &several, None, &settings);
-    let issue = ("nothing is planned about what is in the way: no key and 2 more", DetectionSeverity::Medium);
+    let issue = ("the plan does not address a blocker: no key and 2 more", DetectionSeverity::Medium);
     assert_eq!(found.issues.iter().map(|i| (i.text.as_str(), i.severity)).collect::<Vec<_>>(), [issue]);
 }
 
@@ -247,7 +247,7 @@ fn validation_after_iteration_finds_issues() {
     let record = Record { completion: Ratio::new(0.9), ..Record::default() };
     assert_eq!(check(record.clone()), []);
     let claims = Record { completion_signal: true, ..record.clone() };
-    assert_eq!(check(claims), [("the agent says that it is done and checks fail".to_owned(), false)]);
+    assert_eq!(check(claims), [("the agent reports completion, but checks fail".to_owned(), false)]);
     assert_eq!(check(Record { completion: Ratio::new(1.0), completion_signal: true, ..record.clone() }), []);
     let failed = CheckFact { name: "test".to_owned(), passed: false, baseline: None };
     let tools = |errors| Record { errors, checks: vec![failed.clone()], ..record.clone() };

@@ -54,10 +54,10 @@ pub fn validate_before(
         let severity = if fits { DetectionSeverity::Low } else { DetectionSeverity::Critical };
         let forecast = match forecast {
             Some(forecast) => format!("{forecast} more iterations are needed"),
-            None => "there is no telling how many more iterations are needed".to_owned(),
+            None => "the number of further iterations is unknown".to_owned(),
         };
         let used = assessment.budget_used * 100.0;
-        found.issues.push(IterationIssue::new(severity, format!("{used:.0} % of the budget are used, and {forecast}")));
+        found.issues.push(IterationIssue::new(severity, format!("{used:.0} % of the budget is used, and {forecast}")));
     }
     found
 }
@@ -80,7 +80,7 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Iter
     };
     Some(IterationIssue::new(
         DetectionSeverity::Medium,
-        format!("nothing is planned about what is in the way: {first}{more}"),
+        format!("the plan does not address a blocker: {first}{more}"),
     ))
 }
 
@@ -91,7 +91,7 @@ pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Itera
     if record.completion_signal && !record.is_finished() {
         found.push(IterationIssue::new(
             DetectionSeverity::Medium,
-            "the agent says that it is done and checks fail".to_owned(),
+            "the agent reports completion, but checks fail".to_owned(),
         ));
     }
     let failed_checks = record.checks.iter().filter(|check| !check.passed).count();
@@ -99,7 +99,7 @@ pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Itera
     if tool_errors > f64::from(settings.tool_errors) {
         let text = format!("{tool_errors} errors of the agent's tools");
         let advice =
-            format!("Calls of tools that failed in the last iteration: {tool_errors}. Read why before the next one.");
+            format!("Failed tool calls in the last iteration: {tool_errors}. Read the errors before you call tools again.");
         found.push(IterationIssue { advice: Some(advice), ..IterationIssue::new(DetectionSeverity::Medium, text) });
     }
     if record.quality < settings.min_quality {

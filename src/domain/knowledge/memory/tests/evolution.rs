@@ -331,12 +331,12 @@ fn reflection_is_made_without_model() {
     assert_eq!((done.outcome, done.failed.as_str()), (ReflectionOutcome::Done, ""));
     let failed = Reflection::of(&ReflectionFacts { agent_failure: Some("killed".into()), ..facts });
     assert_eq!(failed.failed, "the agent's run failed: killed");
-    let why = "the change did not reach the cause: the error is the same as before";
+    let why = "the change did not fix the cause: the error is the same as before";
     let next = "another approach: find out where the error comes from before changing more";
     assert_eq!(same.insight(), format!("pool timed out; {why}; {next}"));
     assert_eq!(
         (better.insight().as_str(), done.insight().as_str()),
-        ("other; the first error is another one now; raise it more", "raise it more")
+        ("other; the first error is a different one now; raise it more", "raise it more")
     );
     assert_eq!(latest(&vec![same; 3], 2).len(), 2);
     let windows = [(TaskType::TestFix, 1), (TaskType::Migration, 1), (TaskType::TestFix, 9)].map(|(t, n)| window(t, n));

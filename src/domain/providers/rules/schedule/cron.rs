@@ -38,7 +38,7 @@ impl Cron {
         let comes = cron.find_next_occurrence(&DateTime::constant(2024, 1, 1, 0, 0, 0, 0), true);
         match comes {
             Ok(next) if next.year() <= 2032 => Ok(Self { text: text.trim().to_owned(), cron }),
-            _ => Err("names a moment that never comes".to_owned()),
+            _ => Err("matches no time".to_owned()),
         }
     }
 

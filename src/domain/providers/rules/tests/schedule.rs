@@ -220,7 +220,7 @@ fn invalid_schedules_are_reported_with_path() {
     );
     let message = |key: &str| problems.iter().find(|p| p.key.ends_with(key)).unwrap().to_string();
     assert_eq!(message("[4].backend"), "`schedule[4].backend`: there is no backend `codx`; did you mean `codex`?");
-    assert_eq!(message("[4].trigger.cron"), "`schedule[4].trigger.cron`: names a moment that never comes");
+    assert_eq!(message("[4].trigger.cron"), "`schedule[4].trigger.cron`: matches no time");
     assert!(message("[3].trigger.cron").contains("is not a cron pattern of five fields"));
     assert!(serde_json::from_value::<ScheduleEntry>(json!({ "trigger": { "wen": "x" }, "action": "pause" })).is_err());
     assert!(serde_json::from_value::<ScheduleEntry>(json!({ "trigger": {}, "action": "resume" })).is_err());

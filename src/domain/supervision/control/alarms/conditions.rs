@@ -73,7 +73,7 @@ fn regression(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<Alar
     let fast = rate > settings.regression_rate;
     let slow = lost > settings.slide_drop && facts.slide >= settings.slide_iterations;
     let message = if fast {
-        format!("P rises by {:.0} points an iteration.", rate * 100.0)
+        format!("P rises by {:.0} points per iteration.", rate * 100.0)
     } else if slow {
         let (points, best, slide) = (lost * 100.0, facts.best * 100.0, facts.slide);
         format!("Completion is {points:.0} points below its best, {best:.0} %, for {slide} iterations.")
@@ -129,7 +129,7 @@ fn integral_windup(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option
     if i <= settings.integral_windup_limit || velocity >= settings.min_progress_rate {
         return None;
     }
-    let message = format!("Trouble adds up without progress: I is {i:.2}.");
+    let message = format!("Errors accumulate without progress: I is {i:.2}.");
     finding(AlarmKind::IntegralWindup, AlarmSeverity::Warning, message, &[("i", i), ("velocity", velocity)])
 }
 

@@ -124,8 +124,8 @@ fn out_of_range_figures_are_clamped_and_counted() {
     };
     let good = Record { quality: f64::INFINITY, ..Record::default() };
     let decisions = run(&[bad, good, Record::default()], &long(), &ControlSettings::default());
-    assert_eq!(decisions[0].warnings, ["4 figures of iteration 1 were out of range and were put right."]);
-    assert_eq!(decisions[1].warnings, ["One figure of iteration 2 was out of range and was put right."]);
+    assert_eq!(decisions[0].warnings, ["4 figures of iteration 1 were out of range and were clamped."]);
+    assert_eq!(decisions[1].warnings, ["One figure of iteration 2 was out of range and was clamped."]);
     assert!(decisions[2].warnings.is_empty());
     assert_eq!(decisions[0].metrics.p, 1.0);
 }

@@ -136,7 +136,7 @@ fn prompt_states_breadth_of_work() {
     let simple = TaskFacts { complexity: Some(1.0), ..long() };
     assert_eq!(said(course(&[0.9])), "Work on the first failing check only, and leave the rest for later.");
     assert_eq!(said(course(&[0.8, 0.65])), "Make one change, and check it before anything else.");
-    assert_eq!(said(of_task(&[0.5], &simple)), "Take on everything that is open at once.");
+    assert_eq!(said(of_task(&[0.5], &simple)), "Work on everything that is open at once.");
     assert!(said(course(&[0.5])).starts_with("Urgency is "));
 }
 
@@ -184,12 +184,12 @@ fn prompt_names_problems() {
     let records: Vec<_> = (1..=4).map(|n| record(f64::from(n))).collect();
     let last = run(&records, &long(), &design()).pop().unwrap();
     insta::assert_snapshot!(last.prompt_adjustments.join("\n"), @"
-    Urgency is critical: 75 % is open, and nothing moves.
+    Urgency is critical: 75 % is open, and there is no progress.
     2 of 3 checks fail: `clippy`, `test`.
     2 of 32 tests fail.
     The first error is `cannot find 'Foo' in this scope`
-    This was in the way in 4 iterations: `no database on port 5432`
-    What was tried in the last iterations changed nothing: try something else.
+    This blocked the work in 4 iterations: `no database on port 5432`
+    The attempts of the last iterations changed nothing: try something else.
     ");
     insta::assert_snapshot!(last.recommendations.message, @"No progress in 3 iterations: P stays at 0.75.");
     assert!(
