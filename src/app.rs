@@ -319,7 +319,9 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
             };
             Arc::new(Gitea::new(settings, options.clock.clone())?)
         }
-        (ForgeKind::Gitea, ForgeAuth::App { .. }) => bail!("forge {}: Gitea does not support Apps; use a token", forge.name),
+        (ForgeKind::Gitea, ForgeAuth::App { .. }) => {
+            bail!("forge {}: Gitea does not support Apps; use a token", forge.name)
+        }
         (ForgeKind::GitHub, auth) => {
             let auth = match auth {
                 ForgeAuth::Token(token) => GitHubAuth::Token(token.clone()),

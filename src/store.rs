@@ -75,7 +75,9 @@ pub enum StoreError {
     #[error("the row already exists: {detail}")]
     Duplicate { detail: String },
     /// The database is damaged or unreachable; the process has to stop.
-    #[error("the database {path} failed: {detail}; stop the service, check the disk, and restore a backup if necessary")]
+    #[error(
+        "the database {path} failed: {detail}; stop the service, check the disk, and restore a backup if necessary"
+    )]
     Failed { path: PathBuf, detail: String },
     /// A statement or a stored value does not match this version.
     #[error("the database contains a value that this version does not understand: {detail}")]

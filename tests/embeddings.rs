@@ -112,7 +112,7 @@ fn invalid_model_is_reported_with_its_file() {
     let other: Tensor = ("vectors", Dtype::F16, vec![5, 2], vec![0; 20]);
     let cases: [(&[Tensor], &str); 8] = [
         (&[odd], "of the sort BOOL"),
-        (&[flat], "two dimensions are needed"),
+        (&[flat], "must have two dimensions"),
         (&[few], "3 vectors; the tokenizer knows 5 tokens"),
         (&[nothing], "its table is empty"),
         (&[infinite], "what is no number"),
@@ -171,7 +171,7 @@ async fn missing_and_broken_model_files_are_reported() {
     let error =
         Application::start(&config, &env, Options::default()).await.err().expect("it does not start").to_string();
     assert!(
-        error.starts_with("`memory.embeddings`: ") && error.contains("tokenizer.json: it is no tokenizer"),
+        error.starts_with("`memory.embeddings`: ") && error.contains("tokenizer.json: it is not a valid tokenizer"),
         "{error}"
     );
 }

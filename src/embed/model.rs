@@ -131,7 +131,8 @@ impl StaticModel {
 
 /// Loads the tokenizer with padding and truncation disabled.
 fn tokenizer_of(bytes: &[u8]) -> Result<Tokenizer, String> {
-    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| format!("it is not a valid tokenizer: {error}"))?;
+    let mut tokenizer =
+        Tokenizer::from_bytes(bytes).map_err(|error| format!("it is not a valid tokenizer: {error}"))?;
     tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
     tokenizer.with_padding(None);
     Ok(tokenizer)

@@ -244,7 +244,9 @@ async fn heartbeat(engine: Arc<Engine>) {
                 missed += lease / 3;
                 tracing::error!(%error, "the leases could not be renewed");
                 if missed >= lease {
-                    tracing::error!("the leases of this process have expired; the service stops and has to be restarted");
+                    tracing::error!(
+                        "the leases of this process have expired; the service stops and has to be restarted"
+                    );
                     engine.stopping.cancel();
                 }
             }

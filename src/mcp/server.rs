@@ -68,6 +68,8 @@ async fn connection(stream: UnixStream, session: Arc<Session>, cancel: Cancellat
     let transport = AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_REQUEST);
     match rmcp::service::serve_server_with_ct(Tools::new(session), transport, cancel).await {
         Ok(running) => drop(running.waiting().await),
-        Err(error) => tracing::debug!(%error, "a connection to the session memory was closed before its token was received"),
+        Err(error) => {
+            tracing::debug!(%error, "a connection to the session memory was closed before its token was received")
+        }
     }
 }

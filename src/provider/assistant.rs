@@ -175,10 +175,7 @@ pub async fn ask<T: DeserializeOwned>(
 }
 
 fn first(question: &Question, limits: &AskLimits) -> ChatRequest {
-    let shape = format!(
-        "Answer only with one JSON value that matches this JSON Schema:\n{}",
-        question.schema.schema
-    );
+    let shape = format!("Answer only with one JSON value that matches this JSON Schema:\n{}", question.schema.schema);
     let system = if question.system.is_empty() { shape } else { format!("{}\n\n{shape}", question.system) };
     ChatRequest {
         model: limits.model.clone(),

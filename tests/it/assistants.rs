@@ -608,7 +608,8 @@ async fn failing_tools_are_reported(dialect: Dialect) {
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         let prompts = world.prompts().await;
         assert!(!prompts[0].contains("WebFetch"));
-        let expected = "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or use another approach.";
+        let expected =
+            "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or use another approach.";
         assert!(prompts[1].contains(expected), "{}", prompts[1]);
     })
     .await;

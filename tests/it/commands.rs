@@ -454,7 +454,7 @@ async fn already_solved_issue_is_reported(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Closed, "{}", done.why);
         assert!(done.iterations.is_empty());
-        assert!(world.bot_commented("holds already"), "{:?}", world.bot_comments());
+        assert!(world.bot_commented("already passes"), "{:?}", world.bot_comments());
         assert_eq!(world.state_labels(), ["closed"]);
         assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
     })

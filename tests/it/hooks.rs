@@ -59,7 +59,7 @@ async fn question_before_an_agent_is_answered_by_resuming(dialect: Dialect) {
 
 async fn hook_without_a_verdict_pauses_the_loop(dialect: Dialect) {
     for (script, says) in
-        [("echo maybe", "is no verdict"), ("echo no >&2; exit 3", "exit code 3"), ("sleep 30", "longer than 1 s")]
+        [("echo maybe", "is not a verdict"), ("echo no >&2; exit 3", "exit code 3"), ("sleep 30", "longer than 1 s")]
     {
         let setup = Setup::new(dialect).config(&hook("after_iteration", script, ", timeout: 1s")).agent(AGENT);
         story(setup, async |world| {

@@ -149,7 +149,7 @@ async fn stopped_service_ends_the_bridge() {
     assert!(!call(&client, "get_turn", json!({ "iteration": 1 })).await.1);
     served.stop().await;
     let (code, stderr_text) = ending(child).await;
-    assert!(code == Some(1) && stderr_text.contains("the session memory has gone"), "{code:?}: {stderr_text}");
+    assert!(code == Some(1) && stderr_text.contains("the session memory is closed"), "{code:?}: {stderr_text}");
     assert!(ask(&client, "get_turn", json!({ "iteration": 1 })).await.is_err(), "the call waited instead of failing");
 }
 

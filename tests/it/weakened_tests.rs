@@ -54,7 +54,7 @@ async fn skipped_tests_are_accepted_by_maintainers_only(dialect: Dialect) {
     story(setup(dialect, agent), async |world| {
         let asked = world.run().await;
         assert_eq!((asked.state, asked.iterations.len()), (LoopState::Paused, 4), "{}", asked.why);
-        assert!(asked.why.contains("weakened again after they were put back"), "{}", asked.why);
+        assert!(asked.why.contains("weakened again after they were restored"), "{}", asked.why);
         let question = world.issue_of(world.escalations()[0]);
         assert!(question.body.contains("/ralph accept-tests") && question.body.contains("pytest.mark.skip"));
         let outsiders = world.forge.comment(&world.outsider, world.repo, world.issue, "/ralph accept-tests").await;

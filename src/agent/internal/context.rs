@@ -142,7 +142,7 @@ mod tests {
         assert!(lengths[3] < MAX_SHORT && lengths[4..] == [3_000; 2], "{lengths:?}");
         assert!(size(&messages) <= 10_000);
         let ChatMessage::Results(first) = &messages[2] else { panic!() };
-        assert!(first[0].text.contains("2840 bytes left out"), "{}", first[0].text);
+        assert!(first[0].text.contains("2840 bytes omitted"), "{}", first[0].text);
     }
 
     #[test]

@@ -132,7 +132,11 @@ impl Tree<'_> {
             match component {
                 Component::Normal(part) => parts.push(part.to_string_lossy().into_owned()),
                 Component::CurDir => {}
-                _ => return Err(format!("{path:?} is not valid: write the path without `..`, relative to the root of the tree")),
+                _ => {
+                    return Err(format!(
+                        "{path:?} is not valid: write the path without `..`, relative to the root of the tree"
+                    ));
+                }
             }
         }
         if path.contains('\0') || path.is_empty() {

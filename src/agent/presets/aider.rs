@@ -188,8 +188,7 @@ impl AiderText {
         } else if let Some(wait) = RETRY.captures(line) {
             let reason = self.error.clone().unwrap_or_else(|| line.to_owned());
             if wait[1].parse().is_ok_and(|wait: f64| wait >= LONGEST_WAIT_S) {
-                self.stop_because =
-                    Some(format!("its provider refused it repeatedly: {}", shortened(&reason, 200)));
+                self.stop_because = Some(format!("its provider refused it repeatedly: {}", shortened(&reason, 200)));
             }
             self.output.record_retry(reason, on_event);
         } else if line.starts_with("No LLM model was specified and no API keys were provided") {

@@ -326,7 +326,8 @@ fn finish_merge(turn: &mut StepContext, markers: &[String]) {
     }
     turn.next.merge_wanted = None;
     if !markers.is_empty() {
-        let text = format!("These files still contain conflict markers: {}. Resolve the conflicts.", markers.join(", "));
+        let text =
+            format!("These files still contain conflict markers: {}. Resolve the conflicts.", markers.join(", "));
         tell_next_run(turn, text);
     }
 }

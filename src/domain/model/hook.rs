@@ -130,7 +130,7 @@ mod tests {
             r#"{"verdict":"block"}"#,
             r#"[{"verdict":"continue"}]"#,
         ] {
-            assert!(problem(output).starts_with("its output is no verdict"), "{output}");
+            assert!(problem(output).starts_with("its output is not a verdict"), "{output}");
         }
         assert!(problem(r#"{"verdict":"block","reason":"  "}"#).contains("1 to 2000 characters"));
         let long = format!(r#"{{"verdict":"ask","question":"{}"}}"#, "x".repeat(2_001));

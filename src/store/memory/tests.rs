@@ -253,7 +253,7 @@ async fn export_is_imported_once() {
     let cut = &lines[6][..lines[6].len() / 2];
     let changed = lines[6].replace("alpha", "omega");
     for (line, says) in
-        [(cut, "it is no learning"), ("[]", "it is no learning"), (&changed, "its checksum does not hold")]
+        [(cut, "it is not a learning"), ("[]", "it is not a learning"), (&changed, "its checksum is wrong")]
     {
         let error = with_line_7(line);
         assert!(

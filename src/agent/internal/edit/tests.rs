@@ -116,9 +116,9 @@ fn paths_outside_of_the_tree_are_refused() {
         ("link.txt", "link"),
         ("up/outside.txt", "links are not followed"),
         ("pipe", "not a regular file"),
-        ("src/a.txt/b", "no folder"),
-        ("", "a path is needed"),
-        ("a\0b", "a path is needed"),
+        ("src/a.txt/b", "not a folder"),
+        ("", "the path is empty"),
+        ("a\0b", "the path is empty"),
     ] {
         for arguments in [
             json!({"command": "view", "path": path}),
@@ -157,7 +157,7 @@ fn large_and_binary_files_are_refused() {
     fs::write(place.top.join("binary"), [0xff, 0xfe, b'a']).unwrap();
     assert!(place.edit(json!({"command": "view", "path": "binary"})).is_ok());
     let said = place.edit(json!({"command": "str_replace", "path": "binary", "old_str": "a", "new_str": "b"}));
-    assert!(said.unwrap_err().contains("no UTF-8 text"));
+    assert!(said.unwrap_err().contains("not UTF-8 text"));
     for range in [json!([5, 9]), json!([3, 2]), json!([-5, 0])] {
         let said = place.edit(json!({"command": "view", "path": "src/a.txt", "view_range": range}));
         assert!(said.as_ref().is_err_and(|said| said.contains("there are none")), "{said:?}");

@@ -90,7 +90,7 @@ async fn damaged_learnings_are_reported() {
             c.execute("UPDATE learnings SET data = replace(data, 'r-1', 'r-2') WHERE learning = ?1", [&id])?;
             memory::get(c, &id, Timestamp(2))
         });
-        assert_eq!(harmed.await.expect("read"), None, "its checksum does not hold");
+        assert_eq!(harmed.await.expect("read"), None, "its checksum is wrong");
     }
     let told = learnings(&store).await.expect("told");
     assert!(told.detail.starts_with("2 damaged learnings") && told.fix.contains("memory import"), "{told:?}");

@@ -56,8 +56,10 @@ fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let bare = |text: &str| normalise(text).to_lowercase();
     let words = bare(what.trim_end_matches(['.', '…']));
     let known = said.iter().any(|sentence| bare(sentence).contains(&words));
-    let sentence =
-        format!("First resolve the blocker that was named in {} iterations, or find a way around it: {what}", blocker.seen);
+    let sentence = format!(
+        "First resolve the blocker that was named in {} iterations, or find a way around it: {what}",
+        blocker.seen
+    );
     let end = if sentence.ends_with(['.', '!', '?', '…']) { "" } else { "." };
     (!known).then(|| sentence + end)
 }
@@ -73,19 +75,18 @@ fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
     };
     let open = assessment.progress < 1.0;
     match judged.trend {
-        Trend::Regressing if open => sentences.push(
-            "The last iteration made it worse: look at `git show` first, and revert what broke it.".to_owned(),
-        ),
-        Trend::Oscillating if open => sentences.push(
-            "The work oscillates: write down what each change fixes and breaks before you edit.".to_owned(),
-        ),
+        Trend::Regressing if open => sentences
+            .push("The last iteration made it worse: look at `git show` first, and revert what broke it.".to_owned()),
+        Trend::Oscillating if open => sentences
+            .push("The work oscillates: write down what each change fixes and breaks before you edit.".to_owned()),
         _ if slower && open && assessment.without_progress < 2 => {
             sentences.push("Progress is slowing: take smaller steps, and run the checks after each.".to_owned())
         }
         _ => {}
     }
     if open && judged.urgency >= Urgency::Critical && assessment.phase != Phase::Early {
-        let sentence = "If it cannot be done as requested, say so in the report with the reason, instead of trying further.";
+        let sentence =
+            "If it cannot be done as requested, say so in the report with the reason, instead of trying further.";
         sentences.push(sentence.to_owned());
     }
     sentences

@@ -95,7 +95,9 @@ fn pressed(urgency: PromptUrgency) -> &'static str {
     match urgency {
         PromptUrgency::Low | PromptUrgency::Normal => "",
         PromptUrgency::High => "Little time or budget remains: leave out what can wait.\n",
-        PromptUrgency::Critical => "The work has to be complete after this iteration: leave out everything that can wait.\n",
+        PromptUrgency::Critical => {
+            "The work has to be complete after this iteration: leave out everything that can wait.\n"
+        }
     }
 }
 

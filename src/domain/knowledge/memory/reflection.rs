@@ -90,7 +90,9 @@ impl Reflection {
             Some(_) => facts.blockers.join("; "),
             None if repeats => "the change did not fix the cause: the error is the same as before".to_owned(),
             None if outcome == ReflectionOutcome::Worse => "the change broke something that worked before".to_owned(),
-            None if error.is_some() && facts.error_before.is_some() => "the first error is a different one now".to_owned(),
+            None if error.is_some() && facts.error_before.is_some() => {
+                "the first error is a different one now".to_owned()
+            }
             None => String::new(),
         };
         let next = match facts.next_steps.first() {

@@ -618,7 +618,7 @@ fn unreadable_supervision_state_is_rebuilt() {
         run.current = serde_json::from_value(stored).expect("the rest of the loop is whole");
         assert_eq!(run.current.supervision, None);
         run.works(counted(5, 5, "error: c"));
-        assert!(run.reasons.iter().any(|reason| reason.contains("made anew")), "{:?}", run.reasons);
+        assert!(run.reasons.iter().any(|reason| reason.contains("was rebuilt")), "{:?}", run.reasons);
         let again = run.current.supervision.clone().expect("known again");
         assert_eq!(again.control.rounds(), sound.control.rounds() + 1);
     }
@@ -633,7 +633,7 @@ fn discarded_iteration_is_not_judged() {
     assert_eq!(run.current.supervision.as_ref().map(|known| known.control.rounds()), Some(1));
     assert_eq!(run.current.records().len(), 1);
     run.working().works(counted(5, 5, "error: c")).is(LoopState::Running, LoopStep::Agent);
-    assert!(run.reasons.iter().all(|reason| !reason.contains("made anew")));
+    assert!(run.reasons.iter().all(|reason| !reason.contains("was rebuilt")));
 }
 
 #[test]

@@ -40,10 +40,7 @@ pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProb
     });
     let said = first.map_or("", |error| error.msg.as_str());
     if said.contains("Recursion limit") {
-        return ExpressionProblem {
-            offset: place,
-            message: format!("has more than {NESTING_MAX} nested conditions"),
-        };
+        return ExpressionProblem { offset: place, message: format!("has more than {NESTING_MAX} nested conditions") };
     }
     let said = said.strip_prefix("Syntax error: ").unwrap_or(said);
     // What the parser would rather have seen is a list of a dozen signs.

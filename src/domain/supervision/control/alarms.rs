@@ -161,7 +161,9 @@ impl AlarmKind {
             Self::StuckLoop => "The attempts of the last iterations changed nothing: try something else.",
             Self::Oscillation => "The last iterations undid each other: take a small step and keep what works.",
             Self::Regression => "The work got worse: find the change that broke it before you continue.",
-            Self::ResourceBurn => "Little time or budget is left for this task: finish what matters most and leave the rest.",
+            Self::ResourceBurn => {
+                "Little time or budget is left for this task: finish what matters most and leave the rest."
+            }
             Self::QualityDegradation => "Quality fell: fix the new lint and type errors.",
             Self::IntegralWindup => "The same problems accumulate: remove their cause first.",
             Self::DerivativeSpike => "The last iteration made the work much worse: look at its change first.",

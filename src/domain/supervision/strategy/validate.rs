@@ -78,10 +78,7 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Iter
         0 => String::new(),
         others => format!(" and {others} more"),
     };
-    Some(IterationIssue::new(
-        DetectionSeverity::Medium,
-        format!("the plan does not address a blocker: {first}{more}"),
-    ))
+    Some(IterationIssue::new(DetectionSeverity::Medium, format!("the plan does not address a blocker: {first}{more}")))
 }
 
 /// Examines how an iteration ended.
@@ -98,8 +95,9 @@ pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Itera
     let tool_errors = record.errors - failed_checks as f64;
     if tool_errors > f64::from(settings.tool_errors) {
         let text = format!("{tool_errors} errors of the agent's tools");
-        let advice =
-            format!("Failed tool calls in the last iteration: {tool_errors}. Read the errors before you call tools again.");
+        let advice = format!(
+            "Failed tool calls in the last iteration: {tool_errors}. Read the errors before you call tools again."
+        );
         found.push(IterationIssue { advice: Some(advice), ..IterationIssue::new(DetectionSeverity::Medium, text) });
     }
     if record.quality < settings.min_quality {
