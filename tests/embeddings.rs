@@ -234,8 +234,8 @@ async fn prompts_carry_learnings_near_in_meaning() {
     );
     // Without vectors nothing would be found: no word is shared. The first look makes them.
     let recalled = app.engine.prompt_memory(&begun.next).await;
-    let told: Vec<_> = recalled.learnings.iter().map(|learning| learning.text.as_str()).collect();
-    assert!(told.first().is_some_and(|text| text.contains("Feed the marmot")), "{told:?}");
+    let texts: Vec<_> = recalled.learnings.iter().map(|learning| learning.text.as_str()).collect();
+    assert!(texts.first().is_some_and(|text| text.contains("Feed the marmot")), "{texts:?}");
     app.stop().await;
 }
 

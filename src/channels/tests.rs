@@ -174,8 +174,8 @@ async fn secrets_are_not_in_errors() {
         let channel = channel(kind, &url, true);
         let SendOutcome::Rejected { why } = send(&channel).await else { panic!("it was taken") };
         assert!(why.contains("what is") && !why.contains("xoxSECRETxox") && !why.contains(KEY), "{why}");
-        let gone = self::channel(kind, "http://127.0.0.1:1/T0001/xoxSECRETxox", true);
-        let SendOutcome::Retry { why, .. } = send(&gone).await else { panic!("it was taken") };
+        let unreachable = self::channel(kind, "http://127.0.0.1:1/T0001/xoxSECRETxox", true);
+        let SendOutcome::Retry { why, .. } = send(&unreachable).await else { panic!("it was taken") };
         assert!(!why.contains("xoxSECRETxox"), "{why}");
         assert!(!format!("{channel:?}").contains("SECRET") && !channel.host().contains("SECRET"));
     }

@@ -352,16 +352,17 @@ fn duplicate_forge_names_are_refused() {
 
 #[test]
 fn secrets_in_the_file_are_refused_and_not_printed() {
-    let shown = forge_problems("name: g, kind: github, token: hunter2, webhook_secret: hunter2, private_key: hunter2");
-    assert!(!shown.contains("hunter2"));
-    insta::assert_snapshot!(shown, @r"
+    let messages =
+        forge_problems("name: g, kind: github, token: hunter2, webhook_secret: hunter2, private_key: hunter2");
+    assert!(!messages.contains("hunter2"));
+    insta::assert_snapshot!(messages, @r"
     conf/ralph-control.yaml:1:35: `token` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `token_env` to its name, or into a file and set `token_file` to its path
     conf/ralph-control.yaml:1:51: `webhook_secret` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `webhook_secret_env` to its name, or into a file and set `webhook_secret_file` to its path
     conf/ralph-control.yaml:1:76: `private_key` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `private_key_env` to its name, or into a file and set `private_key_file` to its path
     3 errors in the configuration; nothing was started
     ");
-    let shown = problems(&format!("{SMALL}limits: {{ loops: hunter2, timeout: hunter2 }}\n"));
-    assert!(!shown.contains("hunter2"), "{shown}");
+    let messages = problems(&format!("{SMALL}limits: {{ loops: hunter2, timeout: hunter2 }}\n"));
+    assert!(!messages.contains("hunter2"), "{messages}");
 }
 
 #[test]
@@ -462,8 +463,8 @@ fn incomplete_channels_are_refused() {
         ("ftp://a.example", "https://"),
         ("https://u:p@a.example", "password"),
     ] {
-        let shown = channel_problems(&format!("name: a, kind: generic, url: '{url}', secret_env: S"));
-        assert!(shown.contains(word) && shown.contains(":4:"), "{url}: {shown}");
+        let messages = channel_problems(&format!("name: a, kind: generic, url: '{url}', secret_env: S"));
+        assert!(messages.contains(word) && messages.contains(":4:"), "{url}: {messages}");
     }
     let one = "{ name: a, kind: pagerduty, secret_env: T }";
     insta::assert_snapshot!(problems(&format!("{SMALL}escalation: {{ remind_after: 0, channels: [{one}, {one}] }}")), @r"

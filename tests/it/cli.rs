@@ -172,12 +172,12 @@ async fn with_a_loop(folder: &Path) {
     let rule = remembered(&repo, "Never touch vendor", &id, then);
     std::fs::create_dir(folder.join("data")).expect("made");
     let store = Store::open(&folder.join("data/ralph.db")).expect("a database");
-    let kept = store.write(move |c| {
+    let stored = store.write(move |c| {
         loops::begin(c, start, "first", now)?;
         session::add_turn(c, &id, &session::NewTurn::pack(turn))?;
         memory::learn(c, &Masker::default(), rule, &MemorySettings::default(), then)
     });
-    kept.await.expect("written");
+    stored.await.expect("written");
     store.close().await;
 }
 

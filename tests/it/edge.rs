@@ -134,8 +134,8 @@ fn head(method: &str, path: &str, headers: &DeliveryHeaders) -> String {
 async fn nothing_stored(world: &World) {
     world.forge.flush().await;
     let outcomes = world.delivery_outcomes().await;
-    let own = world.forge.hooks().log().len();
-    assert!(outcomes.len() <= own, "{outcomes:?}");
+    let delivery_count = world.forge.hooks().log().len();
+    assert!(outcomes.len() <= delivery_count, "{outcomes:?}");
     world.settle().await;
     assert!(world.all_loops().await.is_empty());
 }

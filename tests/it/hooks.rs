@@ -45,8 +45,8 @@ async fn question_before_an_agent_is_answered_by_resuming(dialect: Dialect) {
     let script = r#"echo '{"verdict":"ask","question":"May the agent run now?"}'"#;
     let setup = Setup::new(dialect).config(&hook("before_agent", script, "")).agent(AGENT);
     story(setup, async |world| {
-        let asked = world.run().await;
-        assert_eq!((asked.state, asked.spent.iterations), (LoopState::Paused, 0), "{}", asked.why);
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 0), "{}", paused.why);
         assert!(world.prompts().await.is_empty(), "no agent ran");
         assert!(escalation(world).await.contains("May the agent run now?"));
         world.comment("/ralph resume").await;
@@ -94,13 +94,13 @@ async fn pause_by_a_hook_puts_the_best_state_back(dialect: Dialect) {
     let config = hook("after_iteration", script, "");
     let setup = Setup::new(dialect).agent(agent).file("kept.txt", "kept\n").file(".ralph.yml", checks).config(&config);
     story(setup, async |world| {
-        let asked = world.run().await;
-        assert_eq!((asked.state, asked.spent.iterations), (LoopState::Paused, 2), "{}", asked.why);
-        assert!(asked.why.contains("Is kept.txt of no use?"), "{}", asked.why);
-        assert_eq!(asked.current().and_then(|last| last.restored_to), Some(1), "{}", asked.why);
-        assert_eq!(world.file(&asked.branch, "kept.txt").await.as_deref(), Some("kept\n"));
-        assert_eq!(world.file(&asked.branch, "work.txt").await.as_deref(), Some("good\n"));
-        assert_eq!(asked.pushed, asked.head);
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 2), "{}", paused.why);
+        assert!(paused.why.contains("Is kept.txt of no use?"), "{}", paused.why);
+        assert_eq!(paused.current().and_then(|last| last.restored_to), Some(1), "{}", paused.why);
+        assert_eq!(world.file(&paused.branch, "kept.txt").await.as_deref(), Some("kept\n"));
+        assert_eq!(world.file(&paused.branch, "work.txt").await.as_deref(), Some("good\n"));
+        assert_eq!(paused.pushed, paused.head);
         assert!(escalation(world).await.contains("the files of iteration 1, the best one, were restored"));
     })
     .await;

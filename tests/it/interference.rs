@@ -98,14 +98,14 @@ async fn merge_during_an_iteration_stops_pushes(dialect: Dialect) {
         made_ready(world).await;
         let pull = world.the_pull().await.number;
         let merged: Sha = world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
-        let seen = world.forge.ops().len();
+        let operation_count = world.forge.ops().len();
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Merged, before.spent.iterations), "{}", done.why);
         let ours =
             |op: &&Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::BranchPushed | OpKind::PullOpened);
         let ops = world.forge.ops();
-        let after: Vec<&Op> = ops[seen..].iter().filter(ours).collect();
+        let after: Vec<&Op> = ops[operation_count..].iter().filter(ours).collect();
         assert!(after.is_empty(), "{after:?}");
         assert_eq!(world.forge.branch_sha(world.repo, "main").await, Some(merged));
     })
@@ -127,9 +127,12 @@ async fn deleted_repository_is_not_called(dialect: Dialect) {
             "an effect was retried too often: {:#?}",
             world.receipts().await
         );
-        let asked = world.forge.requests().len();
+        let request_count = world.forge.requests().len();
         world.advance(std::time::Duration::from_secs(600)).await;
-        assert!(world.forge.requests().len() - asked < 20, "the missing repository was requested again and again");
+        assert!(
+            world.forge.requests().len() - request_count < 20,
+            "the missing repository was requested again and again"
+        );
         // Once the repository exists again, a person resumes the loop.
         world.forge.grant(world.repo, &world.bot, Access::Admin).expect("given back");
         world.reconcile().await;

@@ -23,8 +23,8 @@ async fn ask(
     arguments: Value,
 ) -> Result<CallToolResult, ServiceError> {
     let arguments = arguments.as_object().expect("an object").clone();
-    let asked = client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments));
-    tokio::time::timeout(WAIT_LIMIT, asked).await.expect("in time")
+    let request = client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments));
+    tokio::time::timeout(WAIT_LIMIT, request).await.expect("in time")
 }
 
 #[tokio::test]

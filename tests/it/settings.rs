@@ -275,9 +275,9 @@ async fn broken_setup_is_returned_to_the_agent(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
         let prompts = world.prompts().await;
-        let told: Vec<_> =
+        let named: Vec<_> =
             prompts.iter().map(|prompt| prompt.contains("the setup command `test ! -e broken")).collect();
-        assert_eq!(told, [false, true, false]);
+        assert_eq!(named, [false, true, false]);
     })
     .await;
 }

@@ -87,23 +87,23 @@ fn layer(path: &str) -> &str {
 }
 
 fn layer_faults(file: &SourceFile) -> Vec<String> {
-    let own = layer(&file.path);
-    if file.is_test || own == "lib" {
+    let layer_name = layer(&file.path);
+    if file.is_test || layer_name == "lib" {
         return Vec::new();
     }
-    let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == own) else {
+    let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == layer_name) else {
         return vec![format!(
-            "{}:1: `{own}` is no known layer; give it a row in LAYERS of tests/tidy/layers.rs",
+            "{}:1: `{layer_name}` is no known layer; give it a row in LAYERS of tests/tidy/layers.rs",
             file.path
         )];
     };
     let mut faults = Vec::new();
     for (line, named) in edges(&ROOT, &file.code) {
         let known = LAYERS.iter().any(|(name, _)| *name == named);
-        if known && named != own && !allowed.contains(&"*") && !allowed.contains(&named.as_str()) {
+        if known && named != layer_name && !allowed.contains(&"*") && !allowed.contains(&named.as_str()) {
             let may = if allowed.is_empty() { "nothing else".to_owned() } else { allowed.join(", ") };
             faults.push(format!(
-                "{}:{line}: `{own}` must not name `{named}` (it may name {may}); move the type to `domain`, or let the \
+                "{}:{line}: `{layer_name}` must not name `{named}` (it may name {may}); move the type to `domain`, or let the \
                  caller pass what is needed",
                 file.path
             ));

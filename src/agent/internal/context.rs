@@ -181,8 +181,8 @@ mod tests {
                     prop_assert_eq!(&results[0].id, &turn.calls[0].id);
                 }
             }
-            let kept = messages.iter().filter(|m| matches!(m, ChatMessage::Model(_))).count();
-            prop_assert!(kept >= results.len().min(2));
+            let turns = messages.iter().filter(|m| matches!(m, ChatMessage::Model(_))).count();
+            prop_assert!(turns >= results.len().min(2));
         }
     }
 }

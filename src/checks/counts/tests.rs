@@ -67,8 +67,9 @@ fn every_runner_has_fixtures_of_passing_failing_and_broken_runs() {
     let recorded = recorded();
     for runner in &RUNNERS {
         let of = |condition: &dyn Fn(&TestResults) -> bool| {
-            let own = recorded.iter().filter(|(name, _)| self::runner(name).is_some_and(|r| r.name == runner.name));
-            own.filter(|(_, output)| condition(&read(output))).count()
+            let fixtures =
+                recorded.iter().filter(|(name, _)| self::runner(name).is_some_and(|r| r.name == runner.name));
+            fixtures.filter(|(_, output)| condition(&read(output))).count()
         };
         let passed = of(&|r| !r.incomplete && r.counts.is_some_and(|c| c.passing > 0 && c.failing == 0));
         let failed = of(&|r| !r.incomplete && r.counts.is_some_and(|c| c.failing > 0));

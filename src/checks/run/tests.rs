@@ -140,8 +140,8 @@ async fn internal_failures_are_errors() {
     let mut place = Place::new();
     let cancel = CancellationToken::new();
     let scratch = place.folder.path().join("scratch");
-    let gone = place.folder.path().join("gone");
-    let result = place.runner.run_all(&gone, &scratch, &[check("true")], &cancel).await;
+    let missing_tree = place.folder.path().join("gone");
+    let result = place.runner.run_all(&missing_tree, &scratch, &[check("true")], &cancel).await;
     assert!(matches!(result, Err(ChecksError::NoTree(_))), "{result:?}");
     let file = place.folder.path().join("file");
     std::fs::write(&file, "").expect("file");

@@ -166,8 +166,8 @@ mod tests {
     fn given_folder_is_the_only_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let choice = FolderChoice::of(Some(folder.path()), &repo(), &Env::of([("HOME", "/home/u")]));
-        let held = choice.claim().expect("claimed");
-        assert_eq!((held.path.as_path(), held.temporary), (folder.path(), false));
+        let locked = choice.claim().expect("claimed");
+        assert_eq!((locked.path.as_path(), locked.temporary), (folder.path(), false));
         assert_eq!(choice.claim().map(drop).expect_err("in use").exit_code(), 2);
     }
 

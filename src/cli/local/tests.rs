@@ -220,8 +220,8 @@ async fn leftovers_of_killed_agent_are_not_committed() {
     assert_eq!((done.spent.iterations, done.iterations[0].set_aside.len()), (2, 2), "{:?}", done.iterations);
     let files = git(&setup.repo, &["ls-tree", "--name-only", &done.branch]).await;
     assert_eq!(files, "answer.txt\nmodule.txt", "the agent asked for one of the two files back");
-    let kept = git(&setup.repo, &["show", &format!("{}~1:answer.txt", done.branch)]).await;
-    assert_eq!(kept, "wrong again", "changes of known files are judged by the checks");
+    let committed = git(&setup.repo, &["show", &format!("{}~1:answer.txt", done.branch)]).await;
+    assert_eq!(committed, "wrong again", "changes of known files are judged by the checks");
 }
 
 #[tokio::test(flavor = "multi_thread")]

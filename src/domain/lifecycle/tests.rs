@@ -328,9 +328,9 @@ fn every_command_is_handled_in_every_state() {
                     (&before.guidance, before.limits),
                     "{name} in {state:?}"
                 );
-                let said =
+                let replied =
                     run.effects.iter().any(|e| matches!(e, Effect::Comment { key, .. } if key.starts_with("reply/")));
-                assert!(said, "{name} in {state:?} is refused without a word");
+                assert!(replied, "{name} in {state:?} is refused without a word");
             }
             assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{name} in {state:?}");
         }
@@ -835,7 +835,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
     let commit = run.current.head.clone().unwrap_or(sha(1));
     let new = sha(1000 + run.current.version);
     let by = user("olaf");
-    let said = |command| LoopInput::Command { by: user("olaf"), command, comment: None };
+    let command_input = |command| LoopInput::Command { by: user("olaf"), command, comment: None };
     let agent = |end| LoopInput::AgentEnded {
         ticket,
         run: Box::new(AgentRunFacts {
@@ -848,18 +848,18 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
     };
     match which {
         0 | 1 => LoopInput::SlotGranted,
-        2 => said(resume_with(|o| o.max_iterations = Some(run.current.spent.iterations + 3))),
-        3 => said(LoopCommand::Pause(command::Pause { now: flag, reason: String::new() })),
-        4 => said(guide("x")),
-        5 => said(LoopCommand::Retry(command::Retry)),
+        2 => command_input(resume_with(|o| o.max_iterations = Some(run.current.spent.iterations + 3))),
+        3 => command_input(LoopCommand::Pause(command::Pause { now: flag, reason: String::new() })),
+        4 => command_input(guide("x")),
+        5 => command_input(LoopCommand::Retry(command::Retry)),
         6 if run.current.version.is_multiple_of(7) => {
-            said(LoopCommand::Abort(command::Abort { reason: String::new() }))
+            command_input(LoopCommand::Abort(command::Abort { reason: String::new() }))
         }
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
         8 => LoopInput::RunLabelAdded { by },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
         10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },
-        11 => said(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
+        11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },
         14 => LoopInput::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
@@ -921,8 +921,8 @@ proptest! {
             }
             if next.state == LoopState::Review && before.state != LoopState::Review {
                 prop_assert_eq!(before.step, LoopStep::Verify);
-                let held = matches!(&input, LoopInput::Checked { ticket, report } if *ticket == before.ticket && report.all_hold());
-                prop_assert!(held, "review by {:?}", input);
+                let checks_passed = matches!(&input, LoopInput::Checked { ticket, report } if *ticket == before.ticket && report.all_hold());
+                prop_assert!(checks_passed, "review by {:?}", input);
                 prop_assert_eq!(&next.verified, &next.head);
                 prop_assert_eq!(&next.pushed, &next.head);
             }

@@ -557,10 +557,10 @@ mod tests {
     fn rules_name_keys_of_every_depth() {
         let mut rules = Vec::new();
         Sample::rules("top", &mut rules);
-        let shown: Vec<_> = rules.iter().map(|rule| (rule.key.as_str(), rule.min, rule.max, rule.below)).collect();
+        let rows: Vec<_> = rules.iter().map(|rule| (rule.key.as_str(), rule.min, rule.max, rule.below)).collect();
         let none: &[&str] = &[];
         assert_eq!(
-            shown,
+            rows,
             [
                 ("top.low", Some(1.0), Some(9.0), &["high"][..]),
                 ("top.high", Some(1.0), Some(9.0), none),

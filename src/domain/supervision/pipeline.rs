@@ -320,24 +320,24 @@ mod tests {
         let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
         let mut supervision = Supervision::default();
         let mut records = Vec::new();
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for (completion, n) in completions.iter().zip(1..) {
             records.push(record(n, *completion, &format!("case_{} fails", ["a", "b", "c", "d"][n as usize % 4])));
-            said.push(supervision.review(&records, &facts, ReviewContext::default(), settings).unwrap().gives_up);
+            messages.push(supervision.review(&records, &facts, ReviewContext::default(), settings).unwrap().gives_up);
             if resumed == Some(n) {
                 supervision.resume(n, "maria", settings);
             }
         }
-        said
+        messages
     }
 
     #[test]
     fn loop_gives_up_if_rest_does_not_fit() {
         let settings = SupervisionSettings::default();
         let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
-        let said = moving(&slow, None, &settings);
-        assert_eq!(said[..3], [None, None, None], "its pace is not known yet");
-        let text = said[3].clone().unwrap();
+        let messages = moving(&slow, None, &settings);
+        assert_eq!(messages[..3], [None, None, None], "its pace is not known yet");
+        let text = messages[3].clone().unwrap();
         assert_eq!(text, "at its rate the rest takes 46 iterations, 21 are left, and the chance is 1 %");
         let steady: Vec<f64> = (1..=10).map(|n| 0.07 * f64::from(n)).collect();
         assert_eq!(moving(&steady, None, &settings), vec![None; 10]);
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn earlier_loops_affect_outlook() {
         let earlier = |mean: f64| EarlierLoop { mean, variance: mean * mean / 4.0, paced: 9, seen: 90, idle: 45 };
-        let said = |experience: Experience| {
+        let reviews_with = |experience: Experience| {
             let facts = TaskFacts { max_iterations: 25.0, experience, ..TaskFacts::default() };
             let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
             let records: Vec<Record> =
@@ -358,15 +358,15 @@ mod tests {
             (1..=records.len()).map(review).collect::<Vec<SupervisionReview>>()
         };
         let (first, slow, fast) = (
-            said(Experience::default()),
-            said(Experience::of([earlier(0.01); 50])),
-            said(Experience::of([earlier(0.2); 50])),
+            reviews_with(Experience::default()),
+            reviews_with(Experience::of([earlier(0.01); 50])),
+            reviews_with(Experience::of([earlier(0.2); 50])),
         );
         let gives_up = |reviews: &[SupervisionReview]| reviews.iter().position(|review| review.gives_up.is_some());
         assert_eq!((gives_up(&first), gives_up(&slow), gives_up(&fast)), (None, Some(4), None));
         // Loops that often stand still are left alone for longer.
-        let told = |reviews: &[SupervisionReview]| reviews.iter().position(SupervisionReview::interferes);
-        assert_eq!((told(&first), told(&fast)), (Some(5), None));
+        let first_intervention = |reviews: &[SupervisionReview]| reviews.iter().position(SupervisionReview::interferes);
+        assert_eq!((first_intervention(&first), first_intervention(&fast)), (Some(5), None));
     }
 
     #[test]
@@ -376,10 +376,10 @@ mod tests {
         assert!(moving(&slow, Some(3), &settings).iter().all(Option::is_none));
         let mut stops = slow[..4].to_vec();
         stops.extend([0.08; 4]);
-        let said = moving(&stops, Some(4), &settings);
-        assert!(said[3].is_some(), "which the person saw");
-        assert_eq!(said[4..6], [None, None]);
-        assert_eq!(said[6].as_deref(), Some("no progress for 3 iterations since a person resumed it"));
+        let messages = moving(&stops, Some(4), &settings);
+        assert!(messages[3].is_some(), "which the person saw");
+        assert_eq!(messages[4..6], [None, None]);
+        assert_eq!(messages[6].as_deref(), Some("no progress for 3 iterations since a person resumed it"));
     }
 
     #[test]

@@ -18,9 +18,9 @@ const WRITERS: usize = 16;
 /// Opens the service's own connection, and a second one to the same file.
 async fn two() -> (tempfile::TempDir, [Store; 2]) {
     let (folder, path) = file();
-    let own = Store::open(&path).expect("opened");
+    let store = Store::open(&path).expect("opened");
     let beside = Store::attach(&path).expect("attached");
-    (folder, [own, beside])
+    (folder, [store, beside])
 }
 
 fn start(repo: i64, issue: u64, variant: usize) -> LoopStart {
@@ -182,11 +182,11 @@ async fn slots_are_never_granted_twice() {
             }
         }
         let Some(one) = running.into_iter().next() else { break };
-        let told = stores[round % 2].write(move |c| {
+        let told_at = stores[round % 2].write(move |c| {
             let closed = LoopInput::IssueEnded { how: "closed".into() };
             loops::enqueue_input(c, &one.id, &format!("end/{}", one.id), &closed, Timestamp(9))
         });
-        assert!(told.await.expect("told"));
+        assert!(told_at.await.expect("told"));
         step_all(&stores[1]).await;
         ended += 1;
     }

@@ -71,10 +71,10 @@ impl PlainBm25 {
 
     fn find(&self, text: &str) -> Vec<String> {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        let asked = words.map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" OR ");
+        let match_any = words.map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" OR ");
         let sql = "SELECT key FROM t WHERE t MATCH ?1 ORDER BY rank LIMIT ?2";
         let mut statement = self.0.prepare(sql).expect("prepared");
-        let rows = statement.query_map(params![asked, RESULTS as i64], |row| row.get(0)).expect("found");
+        let rows = statement.query_map(params![match_any, RESULTS as i64], |row| row.get(0)).expect("found");
         rows.collect::<Result<_, _>>().expect("read")
     }
 }

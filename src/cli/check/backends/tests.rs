@@ -83,10 +83,10 @@ async fn unusable_programs_are_reported_with_advice() {
     assert_eq!(silent.status, FindingStatus::Fail, "{silent:?}");
 
     let (config_gone, env) = config(folder.path(), "  claude: { command: [./gone] }\n");
-    let gone = look(&config_gone, &env).await.remove(0);
-    assert!(gone.status == FindingStatus::Fail && gone.fix.contains("npm install"), "{gone:?}");
-    assert!(gone.detail.starts_with("there is no program"), "{gone:?}");
-    assert!(overview(&[gone]).contains("claude   preset  agent  -"));
+    let missing = look(&config_gone, &env).await.remove(0);
+    assert!(missing.status == FindingStatus::Fail && missing.fix.contains("npm install"), "{missing:?}");
+    assert!(missing.detail.starts_with("there is no program"), "{missing:?}");
+    assert!(overview(&[missing]).contains("claude   preset  agent  -"));
 
     let (config_bare, env) = preset(folder.path(), "claude", "2.1.197 (Claude Code)", "");
     let findings = look(&config_bare, &env).await;
@@ -100,8 +100,8 @@ async fn keys_readable_by_runs_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let keys = async |name: &str, rest: &str| {
         let (config, env) = preset(folder.path(), name, "0.169.0", rest);
-        let told = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("keys of"));
-        told.map(|finding| (finding.status, finding.detail))
+        let reported = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("keys of"));
+        reported.map(|finding| (finding.status, finding.detail))
     };
     let warned = Some((FindingStatus::Warn, "runs can read ANTHROPIC_API_KEY".to_owned()));
     assert_eq!(keys("codex", ", env: [ANTHROPIC_API_KEY, PATH]").await, warned);
@@ -116,8 +116,8 @@ async fn backend_without_known_cost_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let cost = async |name: &str, said: &str, rest: &str| {
         let (config, env) = preset(folder.path(), name, said, &format!(", env: [ANTHROPIC_API_KEY]{rest}"));
-        let told = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("cost of"));
-        told.map(|finding| (finding.status, finding.detail, finding.fix))
+        let reported = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("cost of"));
+        reported.map(|finding| (finding.status, finding.detail, finding.fix))
     };
     let opencode = "1.18.33";
     for (name, said, rest, told) in [

@@ -67,8 +67,8 @@ fn exposed_secrets_are_named() {
 /// S14.
 #[test]
 fn each_event_has_advice() {
-    let told = |triggers: &str| judge("CI of acme/app", &workflow(&with_triggers(triggers)), "ralph/");
-    let both = told("[push, pull_request]").expect("told");
+    let judged = |triggers: &str| judge("CI of acme/app", &workflow(&with_triggers(triggers)), "ralph/");
+    let both = judged("[push, pull_request]").expect("told");
     assert_eq!(
         both.detail,
         ".github/workflows/ci.yml runs on push and pull_request of branches `ralph/…` with NPM_TOKEN; code of an agent could \
@@ -80,9 +80,9 @@ fn each_event_has_advice() {
          !startsWith(github.head_ref || github.ref_name, 'ralph/') }}`; move checks without secrets to a workflow of their \
          own"
     );
-    let push = told("push").expect("told");
+    let push = judged("push").expect("told");
     assert!(push.status == FindingStatus::Warn && !push.fix.contains("head_ref"), "{push:?}");
-    assert_eq!(told("workflow_dispatch"), None);
+    assert_eq!(judged("workflow_dispatch"), None);
     let broken = judge("CI of acme/app", &workflow("on: [push\njobs: {"), "ralph/").expect("told");
     assert!(broken.status == FindingStatus::Warn && broken.detail.contains("could not parse"), "{broken:?}");
 }

@@ -79,10 +79,10 @@ async fn damaged_learnings_are_reported() {
     let store = Store::in_memory().expect("opened");
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     for (damaged, rule) in ["Never touch vendor", "Run the formatter"].iter().enumerate() {
-        let told = learnings(&store).await.expect("told");
+        let finding = learnings(&store).await.expect("told");
         let words = ["no damaged learnings", "1 damaged learning "][damaged];
-        assert!(told.detail.starts_with(words), "{told:?}");
-        assert_eq!(told.status, if damaged == 0 { FindingStatus::Ok } else { FindingStatus::Warn });
+        assert!(finding.detail.starts_with(words), "{finding:?}");
+        assert_eq!(finding.status, if damaged == 0 { FindingStatus::Ok } else { FindingStatus::Warn });
         let learning = remembered(&repo, rule, &LoopId::new("r-1"), Timestamp(1));
         let id = learning.id.clone();
         let harmed = store.write(move |c| {
@@ -139,11 +139,11 @@ async fn exposed_ci_secrets_are_reported_on_both_forges() {
         let loud = forge.create_repo(&owner.login, "loud", &files).await.expect("a repository");
         forge.grant(loud, &bot, Access::Admin).expect("granted");
         let findings = look(&config, &env).await;
-        let told = of(&findings, "CI of team/loud");
-        let says = |word: &str| told.detail.contains(word) || told.fix.contains(word);
-        assert_eq!(told.status, FindingStatus::Warn, "{told:?}");
+        let finding = of(&findings, "CI of team/loud");
+        let says = |word: &str| finding.detail.contains(word) || finding.fix.contains(word);
+        assert_eq!(finding.status, FindingStatus::Warn, "{finding:?}");
         let words = [second.as_str(), "REGISTRY_KEY", "push and pull_request", "ralph/**", "startsWith"];
-        assert!(words.iter().all(|word| says(word)) && !says("OTHER"), "{told:?}");
+        assert!(words.iter().all(|word| says(word)) && !says("OTHER"), "{finding:?}");
         assert_eq!(findings.iter().filter(|found| found.name.starts_with("CI of")).count(), 1, "{findings:?}");
     }
 }
@@ -164,9 +164,9 @@ async fn hidden_team_is_reported() {
     );
     let findings = look(&config, &env).await;
     assert_eq!(of(&findings, "team acme/leads").status, FindingStatus::Ok, "{findings:?}");
-    let gone = of(&findings, "team acme/gone");
-    assert!(gone.status == FindingStatus::Fail && gone.detail.contains("counts as empty"), "{gone:?}");
-    assert!(gone.fix.contains("member of it"), "{gone:?}");
+    let missing = of(&findings, "team acme/gone");
+    assert!(missing.status == FindingStatus::Fail && missing.detail.contains("counts as empty"), "{missing:?}");
+    assert!(missing.fix.contains("member of it"), "{missing:?}");
 }
 
 #[tokio::test]
@@ -239,13 +239,13 @@ fn each_sandbox_escape_attempt_is_listed() {
 
 #[test]
 fn agent_network_access_is_listed() {
-    let told = |hosts: &[&str]| {
+    let described = |hosts: &[&str]| {
         let hosts = AgentNetwork::Hosts(hosts.iter().map(|host| (*host).to_owned()).collect());
         network(&hosts).map(|finding| (finding.status, finding.detail))
     };
     let ok = |text: &str| Some((FindingStatus::Ok, text.to_owned()));
-    assert_eq!(told(&[]), ok("their model only"));
-    assert_eq!(told(&["a.example", "*.b.example"]), ok("their model and a.example, *.b.example"));
+    assert_eq!(described(&[]), ok("their model only"));
+    assert_eq!(described(&["a.example", "*.b.example"]), ok("their model and a.example, *.b.example"));
     let all: AgentNetwork = serde_json::from_str("\"all\"").unwrap();
     assert_eq!(network(&all).map(|finding| finding.status), Some(FindingStatus::Warn));
 }

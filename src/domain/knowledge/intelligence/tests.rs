@@ -71,9 +71,11 @@ fn advice_of_the_plan_is_not_repeated() {
 #[test]
 fn mostly_failing_tool_is_named() {
     let tool = |name: &str, calls, errors| ToolUse { name: name.into(), calls, errors };
-    let said = |tools: &[ToolUse]| tool_suggestions(&fresh(), tools).last().cloned().unwrap();
-    assert!(said(&[tool("WebFetch", 6, 5), tool("Bash", 90, 20)]).starts_with("`WebFetch` failed in 5 of 6 calls"));
-    assert!(said(&[tool("WebFetch", 3, 3), tool("Bash", 4, 2)]).starts_with("For `tests`"));
+    let suggestion = |tools: &[ToolUse]| tool_suggestions(&fresh(), tools).last().cloned().unwrap();
+    assert!(
+        suggestion(&[tool("WebFetch", 6, 5), tool("Bash", 90, 20)]).starts_with("`WebFetch` failed in 5 of 6 calls")
+    );
+    assert!(suggestion(&[tool("WebFetch", 3, 3), tool("Bash", 4, 2)]).starts_with("For `tests`"));
 }
 
 #[test]

@@ -117,10 +117,10 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
         if redirected.is_none() && run.levels().contains(&InterventionLevel::Redirect) {
             redirected = Some(n);
             run.is(LoopState::Running, LoopStep::Agent);
-            let told = run.next_prompt();
-            assert!(told.overrides[0].contains("mismatched types"), "the evidence is told: {:?}", told.overrides);
+            let prompt = run.next_prompt();
+            assert!(prompt.overrides[0].contains("mismatched types"), "the evidence is told: {:?}", prompt.overrides);
             assert_eq!(run.current.judged().map(|judged| judged.approach), Some(Approach::Pivot));
-            assert!(told.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", told.strategy);
+            assert!(prompt.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", prompt.strategy);
             assert!(run.audit().contains(&AuditEvent::Intervened));
             let next = "different approach: find the cause first (reason: the overseer redirected the loop: The loop is stuck: ";
             assert!(run.next_by_comment().starts_with(next), "{}", run.next_by_comment());
@@ -185,14 +185,14 @@ fn pause_without_escalation_is_reported_on_issue() {
         assert!(run.current.why.starts_with(why), "{}", run.current.why);
         assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
         let on = run.current.place.issue;
-        let told = |e: &Effect| match e {
+        let is_notice = |e: &Effect| match e {
             Effect::Comment { key, on: at, view } => {
                 let at_home = matches!(&**view, View::Escalation(inner) if inner.at_home);
                 key.starts_with("paused/") && *at == on && at_home
             }
             _ => false,
         };
-        assert!(run.has(told), "{:?}", run.effects);
+        assert!(run.has(is_notice), "{:?}", run.effects);
     }
 }
 
@@ -281,8 +281,8 @@ fn impossible_figures_are_clamped_and_reported() {
     run.current.checks[0].rule = CheckRule::Coverage { pattern: String::new(), min: Percent(80.0) };
     run.works(checks);
     assert_eq!(run.current.records()[0].coverage, Some(100.0));
-    let said = "One figure of iteration 1 was out of range and was clamped.";
-    assert!(run.reasons.iter().any(|reason| reason == said), "{:?}", run.reasons);
+    let warning = "One figure of iteration 1 was out of range and was clamped.";
+    assert!(run.reasons.iter().any(|reason| reason == warning), "{:?}", run.reasons);
 }
 
 #[test]
@@ -325,8 +325,8 @@ fn healthy_loop_is_not_disturbed() {
         let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
         run.works(counted(passing, 10 - passing, &format!("error: {}", errors[passing as usize % 4])));
         run.is(LoopState::Running, LoopStep::Agent);
-        let told = run.next_prompt();
-        assert!(told.overrides.is_empty() && told.warnings.is_empty(), "{told:?}");
+        let prompt = run.next_prompt();
+        assert!(prompt.overrides.is_empty() && prompt.warnings.is_empty(), "{prompt:?}");
         assert!(run.levels().iter().all(|level| *level == InterventionLevel::Log), "{:?}", run.current.judged());
     }
     run.works(counted(10, 0, "")).is(LoopState::Running, LoopStep::Verify);
@@ -502,8 +502,8 @@ fn run_problem_is_recorded_and_told_to_next_run() {
     let mut run = LoopRun::started();
     let failing = |error: &str| counted(3, 7, &format!("error: {error}"));
     run.works_by(|run| run.tool_errors = 6, failing("a"));
-    let told = "Failed tool calls in the last iteration: 6. Read the errors before you call tools again.";
-    assert!(run.next_prompt().strategy.iter().any(|text| text == told), "{:?}", run.next_prompt().strategy);
+    let warning = "Failed tool calls in the last iteration: 6. Read the errors before you call tools again.";
+    assert!(run.next_prompt().strategy.iter().any(|text| text == warning), "{:?}", run.next_prompt().strategy);
     assert!(run.reasons.iter().any(|reason| reason == "6 errors of the agent's tools"), "{:?}", run.reasons);
     let done = AgentReport { completion_signal: true, ..AgentReport::default() };
     run.works_by(|run| (run.tool_errors, run.report) = (5, Some(done)), failing("b"));
@@ -518,12 +518,12 @@ fn memory_share_extends_history() {
     for passing in 3..12 {
         run.works(counted(passing, 30 - passing, &format!("error: {}", "x".repeat(passing as usize))));
     }
-    let told = |run: &mut LoopRun, share: f64| {
+    let history_of = |run: &mut LoopRun, share: f64| {
         run.current.course.as_mut().expect("a course").memory_share = share;
         run.next_prompt().history.iter().map(|past| past.n).collect::<Vec<_>>()
     };
-    assert_eq!(told(&mut run, 0.2), [5, 6, 7, 8, 9]);
-    assert_eq!(told(&mut run, 0.3), [3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(history_of(&mut run, 0.2), [5, 6, 7, 8, 9]);
+    assert_eq!(history_of(&mut run, 0.3), [3, 4, 5, 6, 7, 8, 9]);
 }
 
 #[test]
@@ -579,9 +579,9 @@ fn experience_is_read_and_recorded() {
     for passing in [2, 4, 6, 8] {
         run.works(counted(passing, 20 - passing, &format!("error: {}", "x".repeat(passing as usize))));
     }
-    let left = run.current.as_earlier();
-    assert_eq!((left.seen, left.idle, left.paced), (4, 0, 3), "{left:?}");
-    assert!((left.mean - 0.1).abs() < 1e-9);
+    let statistics = run.current.as_earlier();
+    assert_eq!((statistics.seen, statistics.idle, statistics.paced), (4, 0, 3), "{statistics:?}");
+    assert!((statistics.mean - 0.1).abs() < 1e-9);
     while run.current.judged().is_some_and(|judged| judged.found.is_empty()) {
         run.works(counted(8, 12, "error: the same"));
     }

@@ -235,8 +235,8 @@ proptest! {
                 None => Some(one).filter(|one| one.record.is_some() && one.number > now.measured_after),
             });
             if let (Some(best), Some(at)) = (best, at) {
-                let held = at.checks.held();
-                prop_assert!(held >= best, "{:?} with {held} of {best}: {}", now.state, now.why);
+                let passing = at.checks.held();
+                prop_assert!(passing >= best, "{:?} with {passing} of {best}: {}", now.state, now.why);
             }
         }
     }

@@ -76,8 +76,11 @@ fn deletion_in_earlier_iteration_keeps_loop_from_review() {
     let mut run = LoopRun::new();
     let lost = [deleted("tests/a.py")];
     run.working().commits(&lost, false).is(LoopState::Running, LoopStep::Agent);
-    let told = run.prompt().put_back;
-    assert_eq!((told[0].path.as_str(), told[0].evidence.as_str()), ("tests/a.py", "test removed: parses_empty_input"));
+    let to_restore = run.prompt().put_back;
+    assert_eq!(
+        (to_restore[0].path.as_str(), to_restore[0].evidence.as_str()),
+        ("tests/a.py", "test removed: parses_empty_input")
+    );
     // The second iteration deletes nothing, and every check passes.
     run.finishes(&lost).is(LoopState::Running, LoopStep::Commit);
     assert_eq!(run.put_back_paths(), Some(vec!["tests/a.py".to_owned()]));
@@ -368,8 +371,8 @@ proptest! {
                     if run.current.state == LoopState::Review {
                         let open = findings.iter().filter(|one| before.guard.accepted_by(one).is_none()).count();
                         prop_assert!(holds && open == 0, "review with {open} open findings");
-                        let asked = needs_changed_tests && run.current.accepted_findings().iter().all(|(_, one)| one.found.kind != TamperKind::OnlyChangedTests);
-                        prop_assert!(!asked, "review although the checks need the changed tests");
+                        let expects_question = needs_changed_tests && run.current.accepted_findings().iter().all(|(_, one)| one.found.kind != TamperKind::OnlyChangedTests);
+                        prop_assert!(!expects_question, "review although the checks need the changed tests");
                     }
                 }
                 GuardEvent::Accept(all) => { run.command(accept(if all { &[] } else { &["tests/a.py"] })); }

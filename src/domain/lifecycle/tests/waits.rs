@@ -28,15 +28,15 @@ impl LoopRun {
 
     /// Returns the notice about a wait in this step: the person that it mentions, if any.
     fn told(&self) -> Option<Option<&str>> {
-        let mut told = self.effects.iter().filter_map(|effect| match effect {
+        let mut notices = self.effects.iter().filter_map(|effect| match effect {
             Effect::Comment { view, .. } => match &**view {
                 View::Waiting(view) => Some(view.mention.as_deref()),
                 _ => None,
             },
             _ => None,
         });
-        let first = told.next();
-        assert_eq!(told.next(), None, "one comment at most");
+        let first = notices.next();
+        assert_eq!(notices.next(), None, "one comment at most");
         first
     }
 

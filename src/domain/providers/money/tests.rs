@@ -135,8 +135,8 @@ fn session_totals_are_split_by_run() {
     ] {
         assert_eq!(after.since(&before, seen), used, "{name}");
     }
-    let kept: Cumulative = serde_json::from_value(serde_json::to_value(first).unwrap()).unwrap();
-    assert_eq!(kept, first);
+    let restored: Cumulative = serde_json::from_value(serde_json::to_value(first).unwrap()).unwrap();
+    assert_eq!(restored, first);
     assert_eq!(serde_json::from_str::<Cumulative>("{}").unwrap(), Cumulative::default());
 }
 

@@ -129,8 +129,8 @@ fn tokens_match_vocabulary() {
 fn model_context_fits_budget_or_is_rejected() {
     let context = rich();
     let job = Compression::of(&context, 120, &count);
-    let asked = ask(&job, "c0ffee");
-    assert!(asked.prompt.contains("At most 7") && asked.prompt.contains("END c0ffee\n"), "{}", asked.prompt);
+    let question = ask(&job, "c0ffee");
+    assert!(question.prompt.contains("At most 7") && question.prompt.contains("END c0ffee\n"), "{}", question.prompt);
     let long = "x ".repeat(400);
     let refused = job.checked(Compressed { context: long }).unwrap_err();
     assert!(refused.contains("at most 120 are allowed"), "{refused}");

@@ -118,8 +118,8 @@ fn loop_end_yields_learnings_by_outcome() {
     facts.guidelines = vec!["Run cargo fmt first".into(), "Keep the API as it is".into()];
     let learnt = from_loop(&facts, &settings, Timestamp(5));
     assert_eq!(kinds(&learnt), [LearningKind::Antipattern, LearningKind::Convention, LearningKind::Convention]);
-    let told = remembered(&repository(), "Never touch vendor/", &LoopId::new("r-9"), Timestamp(5));
-    assert!(told.is_worth_telling(&settings, Timestamp(5)), "what a maintainer told to remember is told at once");
+    let rule = remembered(&repository(), "Never touch vendor/", &LoopId::new("r-9"), Timestamp(5));
+    assert!(rule.is_worth_telling(&settings, Timestamp(5)), "what a maintainer told to remember is told at once");
 }
 
 #[test]
@@ -202,8 +202,8 @@ fn wrong_learning_is_archived_despite_history() {
     let mut loops = 0;
     while wrong.is_worth_telling(&settings, Timestamp(loops)) {
         loops += 1;
-        let said = credit_of_iteration(&wrong, "I will delete the lock file", false).expect("it was followed");
-        credit(&mut wrong, said, &settings, Timestamp(loops));
+        let outcome = credit_of_iteration(&wrong, "I will delete the lock file", false).expect("it was followed");
+        credit(&mut wrong, outcome, &settings, Timestamp(loops));
         credit(&mut wrong, Credit::LoopFailed, &settings, Timestamp(loops));
     }
     assert!((1..=2).contains(&loops), "{loops}");
@@ -249,8 +249,8 @@ fn warning_heeded_without_gain_loses_confidence() {
     let mut iterations = 0;
     while wrong.is_worth_telling(&settings, Timestamp(0)) {
         iterations += 1;
-        let said = credit_of_iteration(&wrong, "rewrote the scheduler", false).expect("it was heeded");
-        credit(&mut wrong, said, &settings, Timestamp(0));
+        let outcome = credit_of_iteration(&wrong, "rewrote the scheduler", false).expect("it was heeded");
+        credit(&mut wrong, outcome, &settings, Timestamp(0));
     }
     assert!((3..=10).contains(&iterations), "{iterations}");
 }

@@ -169,9 +169,9 @@ proptest! {
         let mut now = START;
         for (index, of) in happenings.iter().enumerate() {
             now = now.plus_ms(of.after_ms);
-            let seen = observation(of, now);
-            let again = transition(scene.state.clone(), &seen, &scene.settings, now);
-            let changes = scene.see(seen, now);
+            let observed = observation(of, now);
+            let again = transition(scene.state.clone(), &observed, &scene.settings, now);
+            let changes = scene.see(observed, now);
             prop_assert_eq!((&again.state, &again.changes), (&scene.state, &changes), "the same again");
             let stored = serde_json::to_string(&scene.state).unwrap();
             prop_assert!(stored.len() < 100_000);

@@ -118,8 +118,8 @@ fn refusals_fire_only_on_error_rules() {
         { "trigger": { "on_error": "boom" }, "action": "pause" },
     ]));
     let refused = |n: u32, words: &str| RuleFacts { refused: vec![words.to_owned()], ..iteration(n) };
-    let left = refused(1, "claude was left for its rate limit: try again in 5m");
-    assert_eq!(played(&schedule, [left.clone(), left]), [&[0][..], &[]]);
+    let refusal = refused(1, "claude was left for its rate limit: try again in 5m");
+    assert_eq!(played(&schedule, [refusal.clone(), refusal]), [&[0][..], &[]]);
     // No iteration has ended where all refuse, and what the one before ended with was seen.
     let mut state = ScheduleState::begun(START);
     let failed = RuleFacts { last_error: Some("boom".to_owned()), ..iteration(1) };

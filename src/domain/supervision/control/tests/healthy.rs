@@ -47,8 +47,8 @@ fn finished_work_raises_no_alarm() {
         assert!(decision.alarms.is_empty() && decision.prompt_adjustments.is_empty());
         assert_eq!(decision.action, ControlAction::Continue);
         assert_eq!(decision.recommendations.message, "The work is finished.");
-        let asked = &decision.recommendations;
-        assert!(!asked.adjust_budget && !asked.change_strategy && !asked.escalate);
+        let recommended = &decision.recommendations;
+        assert!(!recommended.adjust_budget && !recommended.change_strategy && !recommended.escalate);
     }
     assert_eq!(decisions[9].cleared.len(), decisions[8].alarms.len());
     let again = run(&completions(&[1.0, 0.9, 1.0]), &long(), &ControlSettings::default());

@@ -131,13 +131,13 @@ fn every_actuator_position_is_reachable() {
 
 #[test]
 fn prompt_states_breadth_of_work() {
-    let said =
+    let last_adjustment =
         |mut decisions: Vec<ControlDecision>| decisions.pop().unwrap().prompt_adjustments.pop().unwrap_or_default();
     let simple = TaskFacts { complexity: Some(1.0), ..long() };
-    assert_eq!(said(course(&[0.9])), "Work on the first failing check only, and leave the rest for later.");
-    assert_eq!(said(course(&[0.8, 0.65])), "Make one change, and check it before anything else.");
-    assert_eq!(said(of_task(&[0.5], &simple)), "Work on everything that is open at once.");
-    assert!(said(course(&[0.5])).starts_with("Urgency is "));
+    assert_eq!(last_adjustment(course(&[0.9])), "Work on the first failing check only, and leave the rest for later.");
+    assert_eq!(last_adjustment(course(&[0.8, 0.65])), "Make one change, and check it before anything else.");
+    assert_eq!(last_adjustment(of_task(&[0.5], &simple)), "Work on everything that is open at once.");
+    assert!(last_adjustment(course(&[0.5])).starts_with("Urgency is "));
 }
 
 #[test]
