@@ -151,7 +151,7 @@ pub struct AgentOutcome {
 }
 
 impl AgentOutcome {
-    /// Creates the result of a run of which only the status is known.
+    /// Creates the result of a run with only a status.
     pub fn only(status: AgentStatus) -> Self {
         Self {
             status,
@@ -211,7 +211,7 @@ impl AgentStatus {
             Self::Failed { reason } | Self::Unavailable { reason } | Self::Limited { reason, .. } => reason.clone(),
             Self::TimedOut { what } => format!("it was stopped: {what}"),
             Self::Cancelled => "it was stopped".to_owned(),
-            Self::OverBudget => "it was stopped at the money limit".to_owned(),
+            Self::OverBudget => "it was stopped at the cost limit".to_owned(),
         }
     }
 }

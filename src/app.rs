@@ -64,7 +64,7 @@ pub struct Options {
     pub tune: fn(&mut EngineSettings),
     /// Result of the sandbox probe, if the caller has run it.
     pub sandbox: Option<SandboxProbe>,
-    /// Whether to listen for webhooks; without forges there are none.
+    /// Whether to listen for webhooks; without forges there are no webhooks.
     pub listen: bool,
 }
 
@@ -102,7 +102,7 @@ impl Application {
     /// Starts the service with an engine from [`build`].
     pub async fn run(engine: Engine, config: &Config, options: &Options) -> anyhow::Result<Self> {
         let engine = Arc::new(engine);
-        engine.recover().await.context("the database could not be looked over")?;
+        engine.recover().await.context("the database's integrity could not be checked")?;
         if engine.store.was_unclean() {
             check_integrity(&engine);
         }
@@ -132,7 +132,7 @@ impl Application {
             tracing::warn!(%error, "the listener ended badly");
         }
         if let Err(error) = self.loops.await {
-            tracing::error!(%error, "the loops of the service ended badly");
+            tracing::error!(%error, "a task of the service failed");
         }
         self.engine.store.close().await;
     }
@@ -154,7 +154,7 @@ fn check_integrity(engine: &Arc<Engine>) {
                 tracing::error!(?findings, "the database is damaged; restore a backup (`ralph-bot backup` makes them)");
                 engine.stopping.cancel();
             }
-            Err(error) => tracing::error!(%error, "the database could not be looked over"),
+            Err(error) => tracing::error!(%error, "the database's integrity could not be checked"),
         }
     });
 }
@@ -269,7 +269,7 @@ fn make_lasting(folder: &Path) -> std::io::Result<()> {
     for parent in folder.ancestors().skip(1).take(missing) {
         // The parent may belong to another user and be inaccessible.
         if let Err(error) = std::fs::File::open(parent).and_then(|parent| parent.sync_all()) {
-            tracing::warn!(folder = %parent.display(), %error, "not synced; a loss of power may take what was made in it");
+            tracing::warn!(folder = %parent.display(), %error, "not synced; a power loss may delete its newest files");
         }
     }
     Ok(())
@@ -292,7 +292,7 @@ async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domai
             let known = store.read(move |c| installation::get(c, &key)).await?;
             match known.and_then(|text| text.parse().ok()) {
                 Some(id) => {
-                    tracing::warn!(%error, "the forge does not answer; going by what it said before");
+                    tracing::warn!(%error, "the forge does not answer; using its last known account");
                     Ok(crate::domain::model::ids::UserId(id))
                 }
                 None => Err(anyhow!(
@@ -319,7 +319,9 @@ pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn
             };
             Arc::new(Gitea::new(settings, options.clock.clone())?)
         }
-        (ForgeKind::Gitea, ForgeAuth::App { .. }) => bail!("{}: Gitea has no Apps; use a token", forge.name),
+        (ForgeKind::Gitea, ForgeAuth::App { .. }) => {
+            bail!("forge {}: Gitea does not support Apps; use a token", forge.name)
+        }
         (ForgeKind::GitHub, auth) => {
             let auth = match auth {
                 ForgeAuth::Token(token) => GitHubAuth::Token(token.clone()),
@@ -345,7 +347,7 @@ fn github_api(web: &url::Url) -> anyhow::Result<url::Url> {
         Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
         _ => format!("{}/api/v3/", web.as_str().trim_end_matches('/')),
     };
-    url::Url::parse(&address).with_context(|| format!("{web} is no address of a GitHub server"))
+    url::Url::parse(&address).with_context(|| format!("{web} is not the address of a GitHub server"))
 }
 
 /// Creates the configured channels.
@@ -395,7 +397,7 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
             let why = match found_version {
                 Ok(version) => {
                     let failed: Vec<_> = found.escapes.iter().filter(|e| !e.held).map(|e| e.name).collect();
-                    format!("bubblewrap {version} does not hold here: {}", failed.join(", "))
+                    format!("bubblewrap {version} does not isolate on this machine: {}", failed.join(", "))
                 }
                 Err(why) => why.clone(),
             };

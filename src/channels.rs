@@ -177,7 +177,7 @@ impl Channel {
         now: Timestamp,
     ) -> SendOutcome {
         if notice.occasion == Occasion::Resolved && !self.audience.kind.keeps_incidents() {
-            return SendOutcome::Rejected { why: "the channel keeps no incidents".to_owned() };
+            return SendOutcome::Rejected { why: "this kind of channel has no incidents".to_owned() };
         }
         if !matches!(self.url.host(), Some(Host::Domain(_)))
             && let Err(refused) = self.literal()
@@ -293,7 +293,7 @@ fn is_refused(error: &reqwest::Error) -> bool {
 
 /// Parses seconds (fractional for Discord) or an HTTP date into milliseconds from now.
 fn retry_after_ms(value: &HeaderValue, now: Timestamp) -> Option<i64> {
-    /// Upper bound, longer than any message is retried.
+    /// Upper bound in seconds; no message is retried for longer.
     const LONGEST_S: f64 = 7.0 * 24.0 * 3_600.0;
     let text = value.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<f64>() {

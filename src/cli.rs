@@ -310,8 +310,8 @@ mod tests {
         let page = include_str!("../docs/command-line.md");
         let command = Cli::command();
         let names = |of: &clap::Command| {
-            let shown = of.get_subcommands().filter(|sub| !sub.is_hide_set());
-            shown.map(|sub| sub.get_name().to_owned()).collect::<Vec<_>>()
+            let visible = of.get_subcommands().filter(|sub| !sub.is_hide_set());
+            visible.map(|sub| sub.get_name().to_owned()).collect::<Vec<_>>()
         };
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `ralph-bot ")).collect();
         for name in names(&command).iter().filter(|name| *name != "help") {

@@ -63,7 +63,7 @@ pub enum ConfigScope {
     Service,
     /// Everything but forges and channels: they may be missing, and their secrets are not read.
     Local,
-    /// Everything that reading the database needs: no secret is read.
+    /// Everything that is needed to read the database: no secret is read.
     Store,
 }
 
@@ -160,7 +160,8 @@ pub enum ForgeAuth {
 /// An enabled backend.
 #[derive(Debug, Clone)]
 pub struct BackendConfig {
-    /// Its keys; a program with a slash in `command` is resolved, `roles` are those of its type if the file names none.
+    /// Keys of the backend; a program with a slash in `command` is resolved, `roles` are those of its type if the file names
+    /// none.
     pub settings: BackendSettings,
     /// Variables of `env` that are set, with their values.
     pub env: Vec<(String, SecretString)>,
@@ -186,15 +187,15 @@ pub struct MoneyLimits {
 }
 
 impl MoneyLimits {
-    /// Returns the daily limit of a repository whose policy has the limit `by_file`: the operator's limit per repository, or
-    /// `by_file` if it is lower than the limit of the service; `None` if neither is set.
+    /// Returns the daily limit of a repository: the operator's limit per repository; if that is unset, `by_file` (the limit
+    /// of the repository's policy) if it is lower than the limit of the service; else `None`.
     pub fn of_repository(&self, by_file: Money) -> Option<Money> {
         let is_less = by_file > Money(0) && self.per_service_day.is_none_or(|all| by_file < all);
         [self.per_repository_day, is_less.then_some(by_file)].into_iter().flatten().min()
     }
 }
 
-/// A hook: a program that decides whether a loop goes on.
+/// A hook: a program that decides whether a loop continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookProgram {
     /// Event at which it runs.
@@ -335,7 +336,7 @@ fn read_limited(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("cannot read the file: {error}"))
 }
 
-/// Deserialises a document, without the values that do not match the schema. `None` if it cannot be checked further.
+/// Deserialises a document, without the values that do not match the schema. `None` if no value can be read.
 fn typed<T: serde::de::DeserializeOwned + Default>(
     root: &YamlNode,
     shape: SchemaView<'_>,

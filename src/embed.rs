@@ -25,7 +25,7 @@ mod absent {
         /// Returns an error.
         ///
         /// # Errors
-        /// Always: says which build is needed.
+        /// Always; states which build is needed.
         pub fn load(_: &Path) -> Result<Self, String> {
             Err(NO_EMBEDDINGS.to_owned())
         }

@@ -1,4 +1,4 @@
-//! The binary: arguments to `cli`.
+//! The binary: passes the arguments to `cli`.
 
 use std::process::ExitCode;
 

@@ -129,7 +129,7 @@ async fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Calls `f` with a path usable as a socket address; long ones go through an open folder.
+/// Calls `used` with a path usable as a socket address; long ones go through an open folder.
 fn addressed<T>(path: &Path, used: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return used(path) };
     if path.as_os_str().len() <= LONGEST_ADDRESS {

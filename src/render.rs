@@ -93,18 +93,18 @@ impl Renderer {
         unrenderable(view)
     }
 
-    /// Renders a view as a comment or body, with the marker by which it is found again.
+    /// Renders a view as a comment or body, with the marker that identifies it later.
     pub fn comment(&self, view: &View, marker: &Marker) -> String {
         format!("{}\n\n{}\n", self.render(view), marker.text())
     }
 
-    /// Title of a pull request: the issue's title without mentions and references.
+    /// Returns the title of a pull request: the issue's title without mentions and references.
     pub fn pull_title(&self, view: &PullView) -> String {
         let title = sanitize::title(&view.title);
         if title.is_empty() { format!("Work on issue {}", view.closes) } else { title }
     }
 
-    /// Title of an escalation issue: the action needed, the loop's issue, and the cause.
+    /// Returns the title of an escalation issue: the required action, the loop's issue, and the cause.
     pub fn escalation_title(&self, view: &EscalationView) -> String {
         let action = match view.severity {
             EscalationSeverity::Critical => "ralph needs a decision on",
@@ -155,7 +155,7 @@ fn value(json: &serde_json::Value) -> Value {
     }
 }
 
-/// Text in place of a view that cannot be rendered; tests render every built-in template.
+/// Returns the text for a view that cannot be rendered; tests render every built-in template.
 fn unrenderable(view: &View) -> String {
     format!("The text `{}` could not be rendered. The service's log has the reason.", view.kind())
 }

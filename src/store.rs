@@ -65,20 +65,22 @@ pub enum StoreError {
     /// No space on the disk; nothing was changed.
     #[error("the disk that holds {path} is full; free some space, nothing was lost")]
     Full { path: PathBuf },
-    /// Another process locked the database for too long, or too many writes wait.
+    /// Another process locked the database for too long, or too many writes are queued.
     #[error("the database is busy; try again")]
     Busy,
     /// Another owner has taken over the work that this write belongs to.
     #[error("another process has taken over the lease on {name}")]
     Fenced { name: String },
     /// A row that had to be unique exists already.
-    #[error("it exists already: {detail}")]
+    #[error("the row already exists: {detail}")]
     Duplicate { detail: String },
     /// The database is damaged or unreachable; the process has to stop.
-    #[error("the database {path} failed: {detail}; stop the service, look at the disk, restore a backup if need be")]
+    #[error(
+        "the database {path} failed: {detail}; stop the service, check the disk, and restore a backup if necessary"
+    )]
     Failed { path: PathBuf, detail: String },
     /// A statement or a stored value does not match this version.
-    #[error("the database answered what this version does not understand: {detail}")]
+    #[error("the database contains a value that this version does not understand: {detail}")]
     Bug { detail: String },
 }
 
@@ -179,8 +181,8 @@ impl Store {
         Self::start(path, Mode::Own)
     }
 
-    /// Opens the database that is at `path` beside a service that may be running on it. Its schema and the mark of a
-    /// clean stop stay as they are.
+    /// Opens the existing database at `path` while a service may be running on it. Its schema and the mark of a clean stop
+    /// stay as they are.
     ///
     /// Fails with `Failed` if there is no database, or its schema is not that of this version.
     pub fn attach(path: &Path) -> StoreResult<Self> {
@@ -233,7 +235,7 @@ impl Store {
             std::thread::Builder::new()
                 .name("store-writer".into())
                 .spawn(move || write_loop(connection, &jobs, &path, &broken, mode))
-                .map_err(|e| failed(format!("no thread for the writer: {e}")))?
+                .map_err(|e| failed(format!("the writer thread could not be started: {e}")))?
         };
         Ok(Self {
             inner: Arc::new(StoreInner {
@@ -307,8 +309,8 @@ impl Store {
         self.inner.failed.cancelled().await;
     }
 
-    /// Bytes of the database's file and of its write-ahead log; 0 where there is none. The log is copied into the database
-    /// from time to time; it grows where another program reads for hours, which keeps that from happening.
+    /// Returns the sizes of the database's file and of its write-ahead log, in bytes; 0 for a missing file. The log is
+    /// regularly copied into the database; it grows while another program keeps a read transaction open, which prevents that.
     pub fn sizes(&self) -> (u64, u64) {
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         let mut log = self.inner.path.clone().into_os_string();
@@ -343,7 +345,7 @@ impl Store {
         if self.inner.mode != Mode::Beside {
             let noted = self.write(|c| installation::set(c, "stopped_cleanly", "yes")).await;
             if let Err(error) = noted {
-                tracing::warn!(%error, "the clean stop could not be noted");
+                tracing::warn!(%error, "the clean stop could not be recorded");
             }
         }
         drop(lock(&self.inner.queue).take());
@@ -351,7 +353,7 @@ impl Store {
         if let Some(writer) = writer {
             let joined = tokio::task::spawn_blocking(move || writer.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
-                tracing::error!("the store's writer ended badly");
+                tracing::error!("the store's writer failed");
             }
         }
     }
@@ -365,7 +367,7 @@ impl Store {
 /// owner, or does not exist.
 pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     if std::fs::symlink_metadata(to).is_ok() {
-        return Err(StoreError::Duplicate { detail: format!("{} is there; name another file", to.display()) });
+        return Err(StoreError::Duplicate { detail: format!("{} already exists; choose another file", to.display()) });
     }
     let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
@@ -505,7 +507,7 @@ fn write_loop(
     }
     kill_point("K33");
     if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
-        tracing::debug!(%error, "no checkpoint at the end; the next start makes it");
+        tracing::debug!(%error, "the final checkpoint failed; it is made at the next start");
     }
 }
 

@@ -31,7 +31,7 @@ pub enum TelemetryError {
     #[error("environment variable {FILTER_VARIABLE}: not a filter such as `info` or `ralph_bot=debug`: {0}")]
     Filter(String),
     /// The format is invalid.
-    #[error("environment variable {FORMAT_VARIABLE}: it is `text` or `json`")]
+    #[error("environment variable {FORMAT_VARIABLE}: must be `text` or `json`")]
     Format,
     /// Logging was started before.
     #[error("logging was started before")]
@@ -139,19 +139,19 @@ impl Metrics {
         let parks = Family::<Labels<2>, Counter>::default();
         registry.register("deliveries", "Webhook deliveries by forge and outcome", deliveries.clone());
         registry.register("loops", "Loops by state", loops.clone());
-        registry.register("waiting", "Deliveries and effects that are not done yet", waiting.clone());
+        registry.register("waiting", "Pending deliveries and effects", waiting.clone());
         registry.register("database_bytes", "Size of the database and of its write-ahead log", stored.clone());
         registry.register("iterations", "Finished iterations by outcome", iterations.clone());
         registry.register("agent_runs", "Runs of agents by backend and outcome", agent_runs.clone());
         registry.register("agent_run_seconds", "Duration of agents' runs by backend", agent_seconds.clone());
         registry.register("questions", "Questions to assistants by purpose and outcome", questions.clone());
-        registry.register("effects", "Effects carried out by kind and outcome", effects.clone());
+        registry.register("effects", "Effects executed by kind and outcome", effects.clone());
         registry.register("forge_requests", "Requests to forges by forge and class of status", forge_requests.clone());
-        registry.register("cost_usd", "Money spent by backend and role, in US dollars", cost_usd.clone());
+        registry.register("cost_usd", "Cost by backend and role, in US dollars", cost_usd.clone());
         registry.register("backend_calls", "Calls of backends by backend, role and outcome", calls.clone());
         registry.register("tokens", "Tokens by backend, role and kind", tokens.clone());
         registry.register("backend_state", "1 for the state that a backend is in, 0 for the others", backends.clone());
-        registry.register("backend_parks", "How often a backend was parked, or for longer, by reason", parks.clone());
+        registry.register("backend_parks", "Number of cool-downs and extensions of backends, by reason", parks.clone());
         Self {
             registry: std::sync::Arc::new(registry),
             deliveries,
@@ -233,7 +233,7 @@ impl Metrics {
         }
     }
 
-    /// Counts that a backend was parked, or its park extended, for `reason`.
+    /// Counts that a backend entered a cooldown, or that its cooldown was extended, for `reason`.
     pub fn parked(&self, backend: &str, reason: &str) {
         self.parks.get_or_create(&[("backend", backend.to_owned()), ("reason", reason.to_owned())]).inc();
     }
@@ -277,7 +277,7 @@ mod tests {
         assert!(matches!(wrong, Err(TelemetryError::Filter(_))));
     }
 
-    /// I11: what others wrote makes no line of its own and moves no cursor.
+    /// I11: foreign text starts no new line and contains no control sequence.
     #[test]
     fn text_of_others_stays_in_its_field() {
         let evil =

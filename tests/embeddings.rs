@@ -112,7 +112,7 @@ fn invalid_model_is_reported_with_its_file() {
     let other: Tensor = ("vectors", Dtype::F16, vec![5, 2], vec![0; 20]);
     let cases: [(&[Tensor], &str); 8] = [
         (&[odd], "of the sort BOOL"),
-        (&[flat], "two dimensions are needed"),
+        (&[flat], "must have two dimensions"),
         (&[few], "3 vectors; the tokenizer knows 5 tokens"),
         (&[nothing], "its table is empty"),
         (&[infinite], "what is no number"),
@@ -171,7 +171,7 @@ async fn missing_and_broken_model_files_are_reported() {
     let error =
         Application::start(&config, &env, Options::default()).await.err().expect("it does not start").to_string();
     assert!(
-        error.starts_with("`memory.embeddings`: ") && error.contains("tokenizer.json: it is no tokenizer"),
+        error.starts_with("`memory.embeddings`: ") && error.contains("tokenizer.json: it is not a valid tokenizer"),
         "{error}"
     );
 }
@@ -180,7 +180,7 @@ fn repository() -> RepoRef {
     RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() }
 }
 
-/// Two trusted approaches, of which one is about animals.
+/// Two trusted approaches, one of which is about animals.
 fn learnings(now: Timestamp) -> Vec<Learning> {
     let learning = |approach: &str| {
         let (approach, iterations) = (approach.into(), Dispersion::of(2.0));
@@ -234,8 +234,8 @@ async fn prompts_carry_learnings_near_in_meaning() {
     );
     // Without vectors nothing would be found: no word is shared. The first look makes them.
     let recalled = app.engine.prompt_memory(&begun.next).await;
-    let told: Vec<_> = recalled.learnings.iter().map(|learning| learning.text.as_str()).collect();
-    assert!(told.first().is_some_and(|text| text.contains("Feed the marmot")), "{told:?}");
+    let texts: Vec<_> = recalled.learnings.iter().map(|learning| learning.text.as_str()).collect();
+    assert!(texts.first().is_some_and(|text| text.contains("Feed the marmot")), "{texts:?}");
     app.stop().await;
 }
 

@@ -12,13 +12,15 @@ use crate::service::{self, BenchService, SECRET, Seat};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
-pub const DESCRIPTION: &str = "`serve --role ingest`, the real binary: signed bodies of 8 KiB, an edited issue as GitHub \
-tells of it, with distinct delivery ids over \
-64 keep-alive connections, from a generator in a process of its own on the same machine. Each is verified, stored and \
-synced before its 202. Beside it `probot` 14 on Node with one handler that does nothing, served as `probot run` does: \
-it verifies, parses, logs, answers, and stores nothing; and its middleware alone in a bare server of Node. Runs take turns and the median counts. With the delay, each sync takes 5 ms more \
-(a library in front of the system's), so that 64 connections that wait for their answers have 12,800 a second at most, and \
-three times what probot answers is out of their reach; 512 connections are not held back by that. Times of answers are from when a request was due.";
+pub const DESCRIPTION: &str = "\
+    `serve --role ingest`, the real binary: signed bodies of 8 KiB (an edited issue as sent by GitHub) with distinct \
+    delivery ids over 64 keep-alive connections, from a generator in a separate process on the same machine. Each \
+    delivery is verified, stored and synced before it is answered with 202. Baselines: `probot` 14 on Node with one \
+    handler that does nothing, started like `probot run`: it verifies, parses, logs, answers, and stores nothing; \
+    and its middleware alone in a plain Node server. Runs alternate; the median is given. With the delay, each sync \
+    takes 5 ms longer (a library is preloaded before the system's), so that 64 connections that wait for their \
+    answers reach at most 12,800 deliveries per second, which is less than three times the rate of probot; 512 \
+    connections are not limited by the delay. Response times are measured from the planned time of a request.";
 
 const NAME: &str = "ingest";
 /// Library that delays the system's sync calls as a slow disk would.
@@ -101,7 +103,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     for (what, answers, peer) in [
         ("durable deliveries", middle(&own), peer),
         ("the same, each sync delayed by 5 ms", middle(&slow), peer),
-        ("that over 512 connections", middle(&slow_of_many), peer_of_many),
+        ("the same over 512 connections", middle(&slow_of_many), peer_of_many),
     ] {
         let Some(rate) = answers else { continue };
         let row = Row::new(NAME, what, rate, "/s");
@@ -111,7 +113,10 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         });
     }
     if let (Some(own), Some(bare)) = (middle(&own), middle(&bare)) {
-        run.add(Row::new(NAME, "durable deliveries once more", own, "/s").beside("probot's middleware alone", bare));
+        run.add(
+            Row::new(NAME, "durable deliveries, against the middleware", own, "/s")
+                .beside("probot's middleware alone", bare),
+        );
     }
     pace(run, Load { rate: 100.0, ..full })?;
     let folder = run.folder()?;
@@ -119,7 +124,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let answers = load::send(service.address, Load { count: burst, seconds: 60.0, ..full })?;
     drop(service);
     let lost = burst as f64 - service::stored(&folder).await? as f64;
-    let what = format!("lost of a burst of {burst}, killed after the last answer");
+    let what = format!("deliveries lost of a burst of {burst}, killed after the last answer");
     run.add(Row::new(NAME, what, lost, "deliveries").target(FigureTarget::AtMost(0.0)));
     run.add(Row::new(NAME, format!("time for that burst ({} refused)", answers.bad), answers.seconds, "s"));
     Ok(())
@@ -134,7 +139,7 @@ fn pace(run: &mut FigureRun, even: Load) -> anyhow::Result<()> {
     let peer = Probot::start(PROBOT).and_then(|probot| load::send(probot.address, even)).ok();
     for (what, own, peer, target) in [
         ("answer at 100/s, median", own.p50_ms, peer.as_ref().map(|p| p.p50_ms), FigureTarget::None),
-        ("answer at 100/s, 99 of 100", own.p99_ms, peer.as_ref().map(|p| p.p99_ms), FigureTarget::Below(25.0)),
+        ("answer at 100/s, 99th percentile", own.p99_ms, peer.as_ref().map(|p| p.p99_ms), FigureTarget::Below(25.0)),
     ] {
         let row = Row::new(NAME, what, own, "ms").target(target);
         run.add(match peer {

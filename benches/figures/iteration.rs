@@ -13,11 +13,13 @@ use crate::world::BenchWorld;
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
-pub const DESCRIPTION: &str = "The service is stepped by hand on a repository of 1,000 files whose check, of \
-which more passes each time, holds after several iterations. Counted are the steps of the loop, the agent's run without the agent (its tree made clean, the prompt), the \
-commit, and the checks' run without the checks. Left out are what agent and checks take from their start to their end, \
-the push, all calls to the forge, and the one verification in a fresh checkout at the end. Median of the iterations. Beside it `git add --all` and `git commit` of the same \
-change in a plain clone.";
+pub const DESCRIPTION: &str = "\
+    The service is stepped by hand on a repository of 1,000 files. In each iteration one more part of its check \
+    passes; the whole check passes after several iterations. Counted: the steps of the loop, the agent's run without \
+    the agent (cleaning its tree, the prompt), the commit, and the checks' run without the checks. Not counted: \
+    agent and checks from their start to their end, the push, all calls to the forge, and the one verification in a \
+    fresh checkout at the end. Median of the iterations. Baseline: `git add --all` and `git commit` of the same \
+    change in a plain clone.";
 
 const NAME: &str = "iteration";
 /// Maximum number of steps of a loop.
@@ -49,7 +51,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let why = world.newest().await?.map(|ended| ended.why).unwrap_or_default();
     anyhow::ensure!(own.len() == iterations, "{} iterations instead of {iterations}: {why}", own.len());
     let plain = plain(&folder, &world, iterations)?;
-    let what = format!("own time of an iteration, {files} files, median of {iterations}");
+    let what = format!("overhead of an iteration, {files} files, median of {iterations}");
     let row = Row::new(NAME, what, median(own).as_secs_f64() * 1e3, "ms").target(FigureTarget::AtMost(60.0));
     run.add(row.beside("plain git add and commit", median(plain).as_secs_f64() * 1e3));
     world.app.stop().await;

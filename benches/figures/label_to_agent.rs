@@ -12,10 +12,11 @@ use crate::world::BenchWorld;
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
-pub const DESCRIPTION: &str = "The whole service on the fake Gitea, whose webhook is HTTP on loopback: from the moment a \
-maintainer sets the label to the first line of the agent's script, which notes the time. Delivery, permission, decision, \
-fetch, tree, checks before the first iteration, prompt and sandbox lie between. One loop after the other, median; the \
-first, which also makes the mirror, stands by itself.";
+pub const DESCRIPTION: &str = "\
+    The whole service on the fake Gitea, whose webhook is HTTP on loopback: from the moment a maintainer sets the \
+    label to the first line of the agent's script, which records the time. This includes delivery, permission, \
+    decision, fetch, tree, checks before the first iteration, prompt and sandbox. Loops run one after the other; \
+    median. The first loop, which also creates the mirror, is listed separately.";
 
 const NAME: &str = "label";
 /// File in the worktree to which the agent writes its start time.
@@ -39,7 +40,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let first = times.remove(0);
     let words = format!("label to agent, {sandbox}, median of {rounds}");
     run.add(Row::new(NAME, words, median(times).as_secs_f64(), "s").target(FigureTarget::Below(1.0)));
-    run.add(Row::new(NAME, "the first of all", first.as_secs_f64(), "s"));
+    run.add(Row::new(NAME, "first loop", first.as_secs_f64(), "s"));
     world.app.stop().await;
     Ok(())
 }

@@ -51,7 +51,7 @@ pub struct LoadAnswers {
     pub bad: u64,
     /// Time from the first request to the last answer, in seconds.
     pub seconds: f64,
-    /// Median time from the planned moment of a request to its answer, in milliseconds.
+    /// Median time from the planned time of a request to its answer, in milliseconds.
     pub p50_ms: f64,
     /// 99th percentile of that time, in milliseconds.
     pub p99_ms: f64,

@@ -1,9 +1,9 @@
-//! Benchmarks of the service, each beside a baseline of the same run.
+//! Benchmarks of the service, each compared with a baseline of the same run.
 //!
-//! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE]`. Without names, all run
-//! briefly, which shows that they work but is too short for valid figures; as a test (`cargo test --benches`) only the
-//! first. `--full` adds the largest sizes. `--queries` names a file with texts of real issues for `recall`, as JSON Lines
-//! with a field `text`; learnings then consist of their words with their frequencies.
+//! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE]`. Without names, all run briefly
+//! as a smoke test, which is too short for valid figures; as a test (`cargo test --benches`) only the first runs. `--full`
+//! adds the largest sizes. `--queries` names a file with texts of real issues for `recall`, as JSON Lines with a field
+//! `text`; learnings then consist of their words with their frequencies.
 
 #![expect(clippy::disallowed_methods, reason = "figures start programs and read the environment; they are no service")]
 

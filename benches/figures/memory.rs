@@ -12,9 +12,11 @@ use crate::service::{BenchService, Parked, data};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
-pub const DESCRIPTION: &str = "Resident memory (`VmRSS`) of `serve`, the largest seen while it reconciles with a forge that \
-knows every loop's issue. Parked loops are begun and paused through the store as commands do it; with them, the memory \
-above that of the idle service is divided by their number, beside what the database holds of one (its state as JSON).";
+pub const DESCRIPTION: &str = "\
+    Resident memory (`VmRSS`) of `serve`: the maximum while it reconciles with a forge that knows every loop's \
+    issue. Parked loops are started and paused through the store as by commands. With them, the memory above that of \
+    the idle service is divided by their number and compared with the size of a loop in the database (its state as \
+    JSON).";
 
 const NAME: &str = "memory";
 

@@ -14,13 +14,15 @@ use crate::report::{FigureTarget, Row};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
-pub const DESCRIPTION: &str = "Learnings of one repository, of 30 words each, one in ten an antipattern. With a file of real issues \
-(`--queries FILE`) they are made of the words of those texts, as often as they come there, and the texts are asked with as \
-they are. Without one the vocabulary has 60,000 words whose frequencies follow Zipf's law (the 800 or so words of the \
-labelled set that retrieval is tested with are the most frequent ones), and asked are texts of 60 to 250 words made of it, \
-each about one sentence of the set. Given is the 99th of 100 texts, each asked once, from the call to the ranked learnings, \
-with reads that the page cache holds. Beside it stands the text as it is, with all of its words OR-ed. Storing goes from \
-the call to the synced commit, with the search for a like learning before; beside it stands the commit of one small row.";
+pub const DESCRIPTION: &str = "\
+    Learnings of one repository, of 30 words each, one in ten an antipattern. With a file of real issues (`--queries \
+    FILE`) they consist of the words of those texts, with the same frequencies, and the unchanged texts are the \
+    queries. Without a file the vocabulary has 60,000 words whose frequencies follow Zipf's law (the 800 or so words \
+    of the labelled set that retrieval is tested with are the most frequent ones), and queries are texts of 60 to \
+    250 of these words, each about one sentence of the set. The figure is the 99th of 100 queries, each made once, \
+    from the call to the ranked learnings, with reads from the page cache. Baseline: the unchanged text, with all of \
+    its words joined by OR. Storing is measured from the call to the synced commit, including the search for similar \
+    learnings; baseline: the commit of one small row.";
 
 const NAME: &str = "recall";
 /// Number of learnings per transaction while a store is filled.
@@ -38,7 +40,9 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         None => Corpus::made(7),
     };
     if let Some(texts) = corpus.real_texts() {
-        run.note(format!("recall asks with {texts} texts of real issues, and its learnings are made of their words"));
+        run.note(format!(
+            "the queries of recall are {texts} texts of real issues; its learnings consist of their words"
+        ));
     }
     let folder = run.folder()?;
     let store = Store::open(&folder.join("ralph.db"))?;
@@ -60,12 +64,13 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
             naive.push(whole_text(&store, &query.text).await?);
         }
         let target = if *size > 100_000 { 30.0 } else { 5.0 };
-        let row = Row::new(NAME, format!("recall of {size}, 99 of 100"), millis(percentile(&mut times, 99)), "ms");
+        let row =
+            Row::new(NAME, format!("recall of {size}, 99th percentile"), millis(percentile(&mut times, 99)), "ms");
         run.add(
             row.beside("whole text, median", millis(percentile(&mut naive, 50))).target(FigureTarget::Below(target)),
         );
         run.add(Row::new(NAME, format!("recall of {size}, median"), millis(percentile(&mut times, 50)), "ms"));
-        run.add(Row::new(NAME, format!("the first recall of {size} after a start"), millis(first), "ms"));
+        run.add(Row::new(NAME, format!("first recall of {size} after a start"), millis(first), "ms"));
         let (mut storing, mut plain) = storing(&store, &mut corpus, stored).await?;
         held += stored;
         let row = Row::new(NAME, format!("storing among {size}, median"), millis(percentile(&mut storing, 50)), "ms");
@@ -100,7 +105,7 @@ async fn timed(store: &Store, query: &LearningQuery) -> anyhow::Result<Duration>
     Ok(watch.elapsed())
 }
 
-/// Query with all words of the text.
+/// Measures a query with all words of the text.
 async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(|word| format!("\"{word}\"")).collect();
@@ -115,7 +120,7 @@ async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
     Ok(watch.elapsed())
 }
 
-/// Times of storing learnings, and of small commits between them.
+/// Measures the times of storing learnings, and of small commits between them.
 async fn storing(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut storing, mut plain) = (Vec::new(), Vec::new());
     for n in 0..count {

@@ -118,8 +118,8 @@ pub fn table(rows: &[Row], judge: bool) -> String {
 pub fn page(machine: &Machine, figures: &[(&'static str, &'static str)], rows: &[Row], notes: &[String]) -> String {
     let mut text = String::from(
         "# Benchmarks\n\nWritten by `cargo bench --bench figures -- all --markdown docs/benchmarks.md` from one run; do \
-         not edit. Figures of a busy machine are worth little by themselves, so each stands beside a baseline of the \
-         same run where there is one.\n\n",
+         not edit. Figures of a busy machine mean little alone, so each is compared with a baseline of the same run \
+         where possible.\n\n",
     );
     if cfg!(debug_assertions) {
         text.push_str("**This run was of a debug build: nothing here says how fast the service is.**\n\n");
@@ -157,7 +157,7 @@ pub fn page(machine: &Machine, figures: &[(&'static str, &'static str)], rows: &
         }
     }
     if !notes.is_empty() {
-        let _ = writeln!(text, "\n## Left out\n\n- {}", notes.join("\n- "));
+        let _ = writeln!(text, "\n## Notes\n\n- {}", notes.join("\n- "));
     }
     text
 }

@@ -11,9 +11,10 @@ use crate::service::{BenchService, Parked, data};
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
-pub const DESCRIPTION: &str = "From the start of the process to the 202 of the first delivery, after a SIGKILL right after a \
-delivery was taken, with open loops and stored deliveries that nobody has handled yet; median. Beside it the same start \
-on an empty database.";
+pub const DESCRIPTION: &str = "\
+    From the start of the process to the 202 of the first delivery, after a SIGKILL immediately after a delivery was \
+    received, with open loops and stored deliveries that are not processed yet; median. Baseline: the same start on \
+    an empty database.";
 
 const NAME: &str = "restart";
 /// Maximum time to wait for an answer.

@@ -14,11 +14,12 @@ use crate::FigureRun;
 use crate::report::{FigureTarget, Row};
 
 /// Description of the measurement, for the page.
-pub const DESCRIPTION: &str = "Generated loops of 100 iterations, in one thread. A step of control and a review by the overseer are \
-timed one by one; given is the 99th percentile, for the overseer of reviews of the hundredth iteration. The state is the \
-largest that control exports, with a hundred blockers per iteration. A replay parses traces of 100 iterations, runs each \
-through control, oversight and strategy, and serializes the results. The only other known implementation publishes below \
-10 ms for control and about 200 ms for oversight, per iteration.";
+pub const DESCRIPTION: &str = "\
+    Generated loops of 100 iterations, in one thread. A step of control and a review by the overseer are timed \
+    individually; the figure is the 99th percentile, for the overseer of reviews of the hundredth iteration. The \
+    state is the largest that control exports, with a hundred blockers per iteration. A replay parses traces of 100 \
+    iterations, runs each through control, oversight and strategy, and serializes the results. The only other known \
+    implementation publishes below 10 ms for control and about 200 ms for oversight, per iteration.";
 
 const NAME: &str = "supervision";
 /// Number of iterations of a loop.

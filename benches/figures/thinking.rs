@@ -23,15 +23,17 @@ use crate::world::BenchWorld;
 use crate::{FigureRun, Size};
 
 /// Description of the measurement, for the page.
-pub const DESCRIPTION: &str = "Failover: the whole service on the fake Gitea with two agents that are shell scripts. The first one \
-notes the time, prints what Claude Code prints at a limit, and ends with an error; the second one notes the time when it \
-begins. In between lie the end of the process, reading the refusal, parking the backend for all loops, putting the tree \
-back, choosing the next backend and holding its money, the prompt, and the sandbox. Median of the loops. Beside it stands \
-the time from the label to the first agent of the same loops. Classifying: a failed run with 1 MiB of messages, as one long message and \
-as 1,000 of them, lines of logs that speak of limits without being one, with the limit at the very end; the slowest of 100. \
-Beside it stands one count of the same text's lines. Context: a loop with 1,000 iterations, 1,000 turns of 4 KiB with their summaries and reflections, \
-and 1,000 learnings in the store; from the look-ups to the finished block of 500 tokens, without a model; the slowest of 100. \
-Beside it stands reading the turns themselves.";
+pub const DESCRIPTION: &str = "\
+    Failover: the whole service on the fake Gitea with two agents that are shell scripts. The first one records the \
+    time, prints the output of Claude Code at a limit, and ends with an error; the second one records the time when \
+    it starts. The time between them includes the end of the process, parsing the refusal, parking the backend for \
+    all loops, restoring the tree, choosing the next backend and reserving its cost, the prompt, and the sandbox. \
+    Median of the loops. Baseline: the time from the label to the first agent of the same loops. Classification: a \
+    failed run with 1 MiB of messages, as one long message and as 1,000 messages: log lines that mention limits \
+    without reporting one, with the limit at the very end; the slowest of 100. Baseline: one count of the same \
+    text's lines. Context: a loop with 1,000 iterations, 1,000 turns of 4 KiB with their summaries and reflections, \
+    and 1,000 learnings in the store; from the look-ups to the finished block of 500 tokens, without a model; the \
+    slowest of 100. Baseline: reading the turns.";
 
 const NAME: &str = "thinking";
 /// Output of Claude Code when its provider refuses a call.

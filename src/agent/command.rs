@@ -435,7 +435,7 @@ fn assembled(status: AgentStatus, mut output: ParsedOutput) -> AgentOutcome {
     }
 }
 
-/// Whether the program was ended by a signal; a shell reports that as an exit code over 128.
+/// Whether the program was ended by a signal, which a shell reports as an exit code over 128.
 fn is_killed(end: &ProcessEnd) -> bool {
     match end {
         ProcessEnd::Exited(code) => *code > 128,

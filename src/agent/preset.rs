@@ -13,7 +13,7 @@ use crate::domain::model::ids::Money;
 use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Finished, Stream};
 
-/// A coding agent that is known by name. Texts about "it" mean the agent's program.
+/// A coding agent that is known by name. "It" in the texts of the fields is the agent's program.
 pub(super) struct AgentPreset {
     /// Name in the configuration.
     pub(super) name: &'static str,
@@ -59,7 +59,7 @@ pub(super) struct AgentPreset {
 }
 
 impl AgentPreset {
-    /// Creates a preset that needs nothing special; the prompt is left to the operator.
+    /// Creates a preset that has only a name and a reader; the operator configures how the prompt is passed.
     pub(super) const fn new(name: &'static str, reader: fn() -> Box<dyn OutputReader>) -> Self {
         Self {
             name,
@@ -137,11 +137,11 @@ pub enum UsageReport {
 /// Way in which an agent gets its prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PromptDelivery {
-    /// Standard input only, so it must be there or in the operator's `args`.
+    /// Standard input only, so the program must read it by default or by the operator's `args`.
     Stdin,
-    /// Preset's own arguments, or a file that they name.
+    /// Arguments of the preset, or a file that they name.
     Arguments,
-    /// Operator's configuration: file, variable, `args` or standard input.
+    /// Configured by the operator: file, variable, `args` or standard input.
     Operator,
 }
 
@@ -182,7 +182,7 @@ impl RunContext<'_> {
 
 /// Returns a prompt that refers to a file, for prompts that are too long for an argument.
 pub(super) fn prompt_reference(file: &Path) -> String {
-    format!("Read the file {} and do what it says: it holds the whole of your task.", file.display())
+    format!("Read the file {} and do what it says: it contains your complete task.", file.display())
 }
 
 /// Returns the words as owned arguments.
@@ -242,7 +242,7 @@ pub(super) struct ParsedOutput {
 }
 
 impl ParsedOutput {
-    /// Creates an output of which only the status is known.
+    /// Creates an output with only a status.
     pub(super) fn only(status: AgentStatus) -> Self {
         Self {
             status,

@@ -79,7 +79,7 @@ impl RunFolders {
         Ok(())
     }
 
-    /// Returns the sandbox of the run; `servers` are those that the agent needs.
+    /// Returns the sandbox of the run; `servers` are those that the agent must be able to reach.
     pub(super) fn sandbox(&self, run: &AgentRun, settings: &BackendSetup, servers: Vec<Target>) -> Sandbox {
         if !run.sandboxed {
             return Sandbox::None;
@@ -182,7 +182,7 @@ impl<'a> LeftoverFiles<'a> {
         entries.map(|entry| entry.file_name()).filter(matches).collect()
     }
 
-    /// Removes the files that were created since; failures are logged.
+    /// Removes the files that were created since then; failures are logged.
     pub(super) fn remove(self) {
         for name in self.present().into_iter().filter(|name| !self.before.contains(name)) {
             let path = self.tree.join(name);

@@ -24,7 +24,7 @@ use super::usage::{ContextFill, SessionUsage};
 /// Maximum size in bytes and maximum number of files of a session; a larger one is not resumed.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_FILES: usize = 10_000;
-/// RunFolders within each other at most.
+/// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 16;
 /// Bytes at the end of a file that are searched for the newest figures.
 const SEARCHED_BYTES: u64 = 512 * 1024;

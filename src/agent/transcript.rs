@@ -65,7 +65,7 @@ pub(super) fn spoilt(
     spoilt_text(reader, &text, check);
 }
 
-/// Does the same with any output.
+/// Calls `check` for every prefix of `stdout`, and for the text with each line corrupted.
 pub(super) fn spoilt_text(
     reader: fn() -> Box<dyn OutputReader>,
     text: &str,

@@ -44,6 +44,6 @@ pub(super) struct ContextFill {
 pub(super) struct SessionUsage {
     /// Tokens of all requests.
     pub(super) tokens: RunTokens,
-    /// Part of the context window that is context_fill after the last turn.
+    /// Part of the context window that is filled after the last turn.
     pub(super) context_fill: Option<ContextFill>,
 }

@@ -61,12 +61,12 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
                     .map(|client| drop(built.assistants.insert(name.clone(), client as Arc<dyn Assistant>))),
             };
             if let Err(why) = done {
-                tracing::error!(backend = name, why, "this backend cannot be used");
+                tracing::error!(backend = name, why, "this backend is not usable");
             }
         }
     }
     if built.agents.is_empty() {
-        tracing::error!("no backend can be used; loops will fail until one can (`ralph-bot check` says more)");
+        tracing::error!("no backend is usable; loops will fail until one is (see `ralph-bot check`)");
     }
     built
 }
@@ -125,7 +125,7 @@ fn price(table: PriceTable) -> PriceFunction {
 
 fn client(name: &str, backend: &BackendConfig, clock: &Clock) -> Result<Arc<ApiClient>, String> {
     let (Some(url), Some(wire)) = (&backend.url, backend.wire) else {
-        return Err(format!("backend {name}: it is no HTTP interface, so it cannot be asked questions"));
+        return Err(format!("backend {name}: it has no HTTP API, so it cannot answer questions"));
     };
     let settings = ApiSettings {
         name: name.to_owned(),

@@ -31,7 +31,7 @@ const ALL: &str = "  mine: { type: script, command: [sh, -c, 'true'] }
 ";
 
 #[test]
-fn each_sort_of_backend_is_built_for_its_roles() {
+fn each_backend_type_is_built_for_its_roles() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path(), ALL, "k1");
     let built = built(&config, "k1");
@@ -52,7 +52,7 @@ fn each_sort_of_backend_is_built_for_its_roles() {
 }
 
 #[test]
-fn what_cannot_be_used_is_never_chosen_and_not_the_default() {
+fn unusable_backend_is_never_chosen_nor_default() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path(), &format!("{ALL}priority: {{ agent: [gone, mine] }}\n"), "k1");
     let built = built(&config, "k1");
@@ -67,7 +67,7 @@ fn what_cannot_be_used_is_never_chosen_and_not_the_default() {
 }
 
 #[test]
-fn a_program_beside_the_configuration_is_found_from_wherever_the_service_starts() {
+fn relative_program_is_resolved_from_configuration_folder() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir_in(".").unwrap();
     let here = std::env::current_dir().unwrap();
@@ -81,7 +81,7 @@ fn a_program_beside_the_configuration_is_found_from_wherever_the_service_starts(
 }
 
 #[test]
-fn a_fingerprint_changes_with_settings_program_and_key_and_shows_none_of_them() {
+fn fingerprint_changes_with_settings_and_reveals_none() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("agent.sh");

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_mixed_answers_only_public_ones_are_used() {
+    fn only_public_addresses_of_mixed_answer_are_used() {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         let mixed = [address("10.0.0.1"), address("1.1.1.1"), address("::ffff:127.0.0.1")];
         assert_eq!(permitted(&mixed, false), Ok(vec![address("1.1.1.1")]));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_of_this_machine_is_refused() {
+    async fn loopback_name_is_refused() {
         assert!(resolve("localhost", false).await.expect_err("refused").is::<Refused>());
         assert!(resolve("localhost", true).await.is_ok_and(|found| !found.is_empty()));
     }

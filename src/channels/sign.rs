@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_of_this_key_time_and_body() {
+    fn signature_covers_key_time_and_body() {
         let key = SecretString::from("a-key-of-at-least-thirty-two-bytes");
         let good = sign(&key, "1790000000", b"{}");
         // By `printf '1790000000.{}' | openssl dgst -sha256 -hmac a-key-of-at-least-thirty-two-bytes`.

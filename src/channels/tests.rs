@@ -72,7 +72,7 @@ async fn at(server: &Server, path: &str) -> SendOutcome {
 }
 
 #[tokio::test]
-async fn a_receiver_can_verify_what_it_gets() {
+async fn receiver_can_verify_signature() {
     let mut server = server().await;
     let url = format!("http://{}/in/200", server.address);
     assert_eq!(send(&channel(ChannelKind::Generic, &url, true)).await, SendOutcome::Delivered { status: 200 });
@@ -88,7 +88,7 @@ async fn a_receiver_can_verify_what_it_gets() {
 }
 
 #[tokio::test]
-async fn each_service_gets_its_own_and_nothing_else() {
+async fn each_service_gets_its_own_format() {
     let mut server = server().await;
     let url = format!("http://{}/in/204", server.address);
     for kind in [ChannelKind::Slack, ChannelKind::Discord, ChannelKind::PagerDuty] {
@@ -105,7 +105,7 @@ async fn each_service_gets_its_own_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn answers_say_whether_to_try_again() {
+async fn response_status_determines_retry() {
     let server = server().await;
     for status in [408, 429, 500, 502, 503] {
         let outcome = at(&server, &format!("/in/{status}")).await;
@@ -122,7 +122,7 @@ async fn answers_say_whether_to_try_again() {
 }
 
 #[tokio::test]
-async fn a_channel_that_asks_for_a_pause_gets_it() {
+async fn requested_pause_is_observed() {
     let server = server().await;
     let channel = channel(ChannelKind::Generic, &format!("http://{}/wait/429", server.address), true);
     assert!(!channel.is_paused(NOW));
@@ -146,7 +146,7 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn what_is_not_public_is_not_connected_to() {
+async fn private_address_is_not_connected_to() {
     let mut server = server().await;
     let port = server.address.port();
     let hosts = ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "0.0.0.0"];
@@ -162,7 +162,7 @@ async fn what_is_not_public_is_not_connected_to() {
 }
 
 #[tokio::test]
-async fn what_is_secret_is_not_told() {
+async fn secrets_are_not_in_errors() {
     let server = server().await;
     let part = format!("http://{}/part/xoxSECRETxox/400", server.address);
     assert_eq!(
@@ -174,8 +174,8 @@ async fn what_is_secret_is_not_told() {
         let channel = channel(kind, &url, true);
         let SendOutcome::Rejected { why } = send(&channel).await else { panic!("it was taken") };
         assert!(why.contains("what is") && !why.contains("xoxSECRETxox") && !why.contains(KEY), "{why}");
-        let gone = self::channel(kind, "http://127.0.0.1:1/T0001/xoxSECRETxox", true);
-        let SendOutcome::Retry { why, .. } = send(&gone).await else { panic!("it was taken") };
+        let unreachable = self::channel(kind, "http://127.0.0.1:1/T0001/xoxSECRETxox", true);
+        let SendOutcome::Retry { why, .. } = send(&unreachable).await else { panic!("it was taken") };
         assert!(!why.contains("xoxSECRETxox"), "{why}");
         assert!(!format!("{channel:?}").contains("SECRET") && !channel.host().contains("SECRET"));
     }

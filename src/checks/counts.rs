@@ -65,9 +65,9 @@ struct Runner {
     versions: &'static str,
     /// Beginning of the names of its fixtures.
     fixtures: &'static str,
-    /// Words on what is read, for people.
+    /// Description of the lines that are read, for people.
     reads: &'static str,
-    /// Finds its runs in an output without escapes.
+    /// Finds the runner's runs in an output without escape sequences.
     read: fn(&str) -> Vec<TestRun>,
 }
 
@@ -114,7 +114,7 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
-/// Parses the tests of every known runner in `output`, of each package on its own where a tool prefixes its lines.
+/// Parses the tests of every known runner in `output`; if a tool prefixes its lines by package, each package separately.
 pub fn read(output: &str) -> TestResults {
     let mut results = TestResults::default();
     for block in prefixes::split(&strip_escapes(output)) {
@@ -159,7 +159,7 @@ pub fn strip_escapes(text: &str) -> String {
     ESCAPES.replace_all(text, "").replace("\r\n", "\n")
 }
 
-/// Distinct names, at most 50 of at most 200 bytes, each on one line.
+/// Returns distinct names, at most 50 of at most 200 bytes, each on one line.
 fn bounded(names: Vec<String>) -> Vec<String> {
     let mut distinct: Vec<String> = Vec::new();
     for name in names {
@@ -171,12 +171,12 @@ fn bounded(names: Vec<String>) -> Vec<String> {
     distinct
 }
 
-/// Counts of a runner that prints a total in which failed and skipped tests are contained.
+/// Returns the counts of a runner whose total includes failed and skipped tests.
 fn of_total(total: u64, failing: u64, skipped: u64) -> TestCounts {
     TestCounts { passing: total.saturating_sub(failing).saturating_sub(skipped), failing, skipped }
 }
 
-/// Adds up items like `3 passed` in a summary by what `place` says of their word; `None` of it ignores the item.
+/// Adds up items like `3 passed` in a summary. `place` returns the count that a word belongs to; `None` ignores the item.
 fn tally<'t>(items: impl Iterator<Item = &'t str>, place: impl Fn(&str) -> Option<Outcome>) -> TestCounts {
     let mut counts = TestCounts::default();
     for item in items {
@@ -206,7 +206,7 @@ fn number(found: &regex::Captures<'_>, group: usize) -> u64 {
     found.get(group).and_then(|text| text.as_str().parse().ok()).unwrap_or(0)
 }
 
-/// A constant pattern in which `^` and `$` are those of a line.
+/// Defines a constant pattern in which `^` and `$` match at line ends.
 macro_rules! pattern {
     ($name:ident, $pattern:expr) => {
         static $name: std::sync::LazyLock<regex::Regex> =

@@ -79,7 +79,7 @@ fn stamp(meta: &Metadata) -> Stamp {
     (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size())
 }
 
-/// Reads a file if it is still the version found; a replacement may point elsewhere.
+/// Reads a file if its version is still `found`; a replacement could be a link to another file.
 fn read(path: &Path, found: Stamp) -> Option<String> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path).ok()?;

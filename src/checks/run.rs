@@ -36,7 +36,7 @@ pub struct CheckRunner {
     pub network: bool,
     /// Environment of checks, in addition to `HOME`, `TMPDIR` and `CI`; contains no secrets.
     pub env: Vec<(OsString, OsString)>,
-    /// Masks secrets in their output.
+    /// Masks secrets in the output of checks.
     pub masker: Masker,
     /// Cookie that identifies processes that left their process group.
     pub cookie: Option<Cookie>,
@@ -46,10 +46,10 @@ pub struct CheckRunner {
 #[derive(Debug, thiserror::Error)]
 pub enum ChecksError {
     /// The work tree is missing.
-    #[error("the work tree {0:?} is missing or no folder; it has to be made again before checks can run")]
+    #[error("the work tree {0:?} is missing or not a folder; it has to be created again before checks can run")]
     NoTree(PathBuf),
     /// The scratch folder cannot be used.
-    #[error("the scratch folder {folder:?} for checks could not be made: {source}; is the disk full?")]
+    #[error("the scratch folder {folder:?} for checks could not be created: {source}; is the disk full?")]
     Scratch { folder: PathBuf, source: std::io::Error },
     /// No check could be started: the shell or the sandbox is missing.
     #[error("check `{check}` could not be started: {source}")]
@@ -79,7 +79,7 @@ impl CheckRunner {
     /// next.
     ///
     /// # Errors
-    /// Only where a check could not be run at all, or was cancelled.
+    /// A check could not be run at all, or was cancelled.
     pub async fn run_all(
         &self,
         tree: &Path,

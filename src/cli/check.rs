@@ -18,7 +18,7 @@ use crate::domain::providers::backends::BackendRole;
 use crate::workspace::{NEEDED_GIT, installed_git};
 pub use finding::{CheckFinding, FindingStatus};
 
-/// Free space below which a loop may run out of it, in bytes.
+/// Free space, in bytes, below which a loop may fill the disk.
 const SPACE_WARN: u64 = 5 << 30;
 
 /// Free space below which the database is at risk, in bytes.
@@ -186,8 +186,8 @@ mod tests {
             let env = Env::of([("T", "a-token"), ("S", "a-webhook-secret-of-the-tests-0123456789")]);
             Config::parse(Path::new("ralph-control.yaml"), &text, &env).unwrap_or_else(|problems| panic!("{problems}"))
         };
-        let told = assistants(&config("intelligence: full\n")).expect("a finding");
-        assert!(told.status == FindingStatus::Warn && told.fix.contains("type: api"), "{told:?}");
+        let warning = assistants(&config("intelligence: full\n")).expect("a finding");
+        assert!(warning.status == FindingStatus::Warn && warning.fix.contains("type: api"), "{warning:?}");
         assert_eq!(assistants(&config("")), None);
         let helper = "  helper: { type: api, url: 'http://localhost:1', models: { default: x } }\nintelligence: full\n";
         assert_eq!(assistants(&config(helper)), None);
@@ -209,9 +209,9 @@ mod tests {
         for name in crate::domain::knowledge::memory::EMBEDDING_FILES {
             std::fs::write(folder.path().join(name), "a download that broke off").expect("written");
         }
-        let told = embeddings(&parsed().expect("the files are there")).expect("a finding");
-        assert!(told.status == FindingStatus::Fail && told.detail.contains("tokenizer.json"), "{told:?}");
-        assert!(told.fix.contains("download"), "{told:?}");
+        let warning = embeddings(&parsed().expect("the files are there")).expect("a finding");
+        assert!(warning.status == FindingStatus::Fail && warning.detail.contains("tokenizer.json"), "{warning:?}");
+        assert!(warning.fix.contains("download"), "{warning:?}");
     }
 
     #[test]

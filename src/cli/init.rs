@@ -98,7 +98,7 @@ pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
     let interactive = !args.yes;
     if interactive && !std::io::stdin().is_terminal() {
         return Err(CliError::Usage(
-            "standard input is no terminal; use --yes with --forge and the other options".into(),
+            "standard input is not a terminal; use --yes with --forge and the other options".into(),
         ));
     }
     let answers = answers(args, interactive)?;

@@ -205,7 +205,7 @@ impl Plan {
         }
     }
 
-    /// Returns the loops that continue where a killed run left them. With new options they are paused first.
+    /// Returns the loops that a killed run left and that will continue. With new options they are paused first.
     fn cut_off(&self) -> Vec<LoopId> {
         match self {
             Self::Start { .. } => Vec::new(),

@@ -35,12 +35,12 @@ const SEPARATOR: &str = "__";
 pub struct Env(BTreeMap<String, String>);
 
 impl Env {
-    /// Variables of this process, without those that are not valid UTF-8.
+    /// Returns the variables of this process, without those that are not valid UTF-8.
     pub fn of_process() -> Self {
         Self(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect())
     }
 
-    /// The given variables and no others.
+    /// Returns an environment of only these variables.
     pub fn of<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         Self(variables.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
     }
@@ -124,7 +124,7 @@ fn set(
     }
 }
 
-/// Returns the item of a list with this 0-based index or this `name`; the index after the last item adds one.
+/// Returns the item of a list with this 0-based index or this `name`; the index after the last item adds a new item.
 fn item_of<'n>(
     node: &'n mut YamlNode,
     step: &str,

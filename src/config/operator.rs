@@ -59,7 +59,7 @@ config_section! {
         pub checks: ChecksSection => section;
         /// Isolation of agents and checks.
         pub sandbox: SandboxSection;
-        /// Programs that decide whether a loop goes on: `docs/hooks.md`.
+        /// Programs that decide whether a loop continues: `docs/hooks.md`.
         pub hooks: HooksSection;
         /// Folder with custom templates, each in place of the built-in one of the same name (`comment/status.md`,
         /// `prompt/iteration.md`, …).
@@ -207,7 +207,7 @@ config_section! {
     pub struct ChecksSection {
         /// Whether checks are detected from the tree if neither the issue nor the repository's file gives any.
         pub detect: bool = true;
-        /// Time limit of a check that has none of its own.
+        /// Time limit of checks that do not set one.
         pub timeout: Duration = Duration::minutes(10), in Duration::seconds(1)..;
         /// Whether checks have network access.
         pub network: bool = false;
@@ -305,13 +305,13 @@ config_section! {
 }
 
 config_section! {
-    /// Programs that decide whether a loop goes on, in order by event.
+    /// Programs that decide whether a loop continues, in order by event.
     pub struct HooksSection {
-        /// Before each run of an agent. To block pauses the loop.
+        /// Before each run of an agent. A block pauses the loop.
         pub before_agent: Vec<HookSection>;
-        /// After the checks of an iteration. To block tells the next run the reason, and keeps the loop from the review.
+        /// After the checks of an iteration. A block passes its reason to the next run and delays the review.
         pub after_iteration: Vec<HookSection>;
-        /// After every check passed in a fresh checkout. To block tells the next run the reason.
+        /// After every check passed in a fresh checkout. A block passes its reason to the next run.
         pub before_ready: Vec<HookSection>;
         /// After the loop stopped working: in review, at a limit, failed or ended. Verdicts are ignored.
         pub after_end: Vec<HookSection>;
@@ -327,7 +327,8 @@ config_section! {
         pub command: Vec<String>;
         /// Time limit.
         pub timeout: Duration = Duration::minutes(1), in Duration::seconds(1)..=Duration::hours(1);
-        /// Whether it runs in the sandbox: without network, the work tree read-only. Otherwise it can do what the service can.
+        /// Whether it runs in the sandbox: without network, the work tree read-only. Otherwise it has the same access as the
+        /// service.
         pub sandbox: bool = true;
         /// Whether it only runs for repositories whose file names it in `hooks`.
         pub optional: bool = false;

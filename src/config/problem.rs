@@ -91,8 +91,8 @@ impl ProblemCollector {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Returns the keys with a problem so far, whose values are to be removed. From here on, problems of the same key or of one
-    /// around it are ignored: they only follow from the removal.
+    /// Returns the keys with a problem so far, whose values are to be removed. Later problems of the same key or of an
+    /// enclosing one are ignored, because they only follow from the removal.
     pub(super) fn take_keys(&mut self) -> &[String] {
         self.removed = self.found.iter().map(|problem| problem.key.clone()).collect();
         &self.removed

@@ -56,8 +56,8 @@ fn fill_in_presets(schema: &mut Json) {
     }
 }
 
-/// Returns the schema of the repository's file without bounds. It has the keys that only the operator's file can set: they
-/// are refused with a message of their own.
+/// Returns the schema of the repository's file without bounds. It includes the keys that only the operator's file can set,
+/// which are refused later with a specific message.
 pub(super) fn repository_types() -> Json {
     schemars::schema_for!(RepositoryFile).to_value()
 }
@@ -72,7 +72,8 @@ pub(super) fn repository_rules() -> Vec<KeyRule> {
     rules_of::<RepositoryFile>()
 }
 
-/// Returns the rules of a file. The sections of supervision can be partial in a file, so its type does not have theirs.
+/// Returns the rules of a file. The sections of supervision can be partial in a file, so its type does not contain their
+/// rules.
 fn rules_of<F: ConfigSection>() -> Vec<KeyRule> {
     let mut rules = Vec::new();
     F::rules("", &mut rules);

@@ -30,7 +30,7 @@ pub(super) struct SchemaView<'s> {
 }
 
 impl<'s> SchemaView<'s> {
-    /// The root schema.
+    /// Returns the root schema.
     pub(super) fn new(schema: &'s Json) -> Self {
         Self { root: schema, here: schema }.resolved()
     }
@@ -53,19 +53,19 @@ impl<'s> SchemaView<'s> {
         }
     }
 
-    /// Names of the known keys, in the order of the type.
+    /// Returns the names of the known keys, in the order of the type.
     pub(super) fn keys(self) -> impl Iterator<Item = &'s str> {
         self.here.get("properties").and_then(Json::as_object).into_iter().flat_map(|p| p.keys().map(String::as_str))
     }
 
-    /// Schema of the value of `key`.
+    /// Returns the schema of the value of `key`.
     pub(super) fn child(self, key: &str) -> Option<Self> {
         let known = self.here.get("properties").and_then(|p| p.get(key));
         let other = self.here.get("additionalProperties").filter(|other| other.is_object());
         known.or(other).map(|schema| self.at(schema))
     }
 
-    /// Schema of the items of a list.
+    /// Returns the schema of the items of a list.
     pub(super) fn item(self) -> Option<Self> {
         self.here.get("items").map(|schema| self.at(schema))
     }
@@ -94,7 +94,7 @@ impl<'s> SchemaView<'s> {
         list.into_iter().flatten().map(|schema| self.at(schema)).collect()
     }
 
-    /// Allowed values of an enumeration; empty for all other types.
+    /// Returns the allowed values of an enumeration; empty for all other types.
     fn words(self) -> Vec<&'s str> {
         if let Some(Json::Array(words)) = self.here.get("enum") {
             return words.iter().filter_map(Json::as_str).collect();
@@ -105,7 +105,7 @@ impl<'s> SchemaView<'s> {
         self.choices().into_iter().flat_map(Self::words).collect()
     }
 
-    /// Description of the accepted types, for messages ("a whole number").
+    /// Describes the accepted types, for messages ("a whole number").
     fn expected(self) -> String {
         match self.format() {
             Some("duration-text") => return DURATION_EXPECTED.to_owned(),

@@ -17,7 +17,7 @@ pub(super) struct SupervisionKeys {
 }
 
 impl SupervisionKeys {
-    /// Returns the keys that the file sets. Problems of their merge with `base`, the layer below, are added to `report` with
+    /// Returns the keys that the file sets. Merges them with `base`, the layer below, and adds problems to `report` with
     /// their position in `root`.
     pub(super) fn check(
         self,

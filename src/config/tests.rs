@@ -1,4 +1,4 @@
-//! Both files: every sort of error with its exact words, overrides, secrets, and text that nobody meant to be read.
+//! Both files: the exact message of every kind of error, overrides, secrets, and malformed text.
 
 mod backends;
 mod thresholds;
@@ -42,7 +42,7 @@ schedule: []
 escalation: { channels: [] }
 "#;
 
-/// Minimal file from which the tests make others: one forge and one backend.
+/// Minimal file that the tests extend: one forge and one backend.
 const SMALL: &str = "\
 forges:
   - { name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }
@@ -71,7 +71,7 @@ fn problems(text: &str) -> String {
     parse(text).expect_err("a file with mistakes").to_string()
 }
 
-/// The problems of one forge, of which `text` is the inside of its braces.
+/// Returns the problems of a file with one forge; `text` is the content of its braces.
 fn forge_problems(text: &str) -> String {
     problems(&format!("forges: [{{ {text} }}]\nbackends: {{ claude: {{}} }}\n"))
 }
@@ -206,7 +206,7 @@ fn all_contradictions_are_reported_together() {
     conf/ralph-control.yaml:6:16: `branch_prefix`: expected letters, digits and `-_./`, such as `ralph/`
     conf/ralph-control.yaml:7:20: `checks.timeout` is 0s; it must be at least 1s
     conf/ralph-control.yaml:8:22: `protected.paths[0]`: invalid pattern: unclosed character class; missing ']'
-    conf/ralph-control.yaml:9:21: `sandbox.network`: `https://x` is no host; write `example.org`, `*.example.org` or `models.lan:8080`
+    conf/ralph-control.yaml:9:21: `sandbox.network`: `https://x` is not a host; write `example.org`, `*.example.org` or `models.lan:8080`
     21 errors in the configuration; nothing was started
     ");
 }
@@ -352,16 +352,17 @@ fn duplicate_forge_names_are_refused() {
 
 #[test]
 fn secrets_in_the_file_are_refused_and_not_printed() {
-    let shown = forge_problems("name: g, kind: github, token: hunter2, webhook_secret: hunter2, private_key: hunter2");
-    assert!(!shown.contains("hunter2"));
-    insta::assert_snapshot!(shown, @r"
+    let messages =
+        forge_problems("name: g, kind: github, token: hunter2, webhook_secret: hunter2, private_key: hunter2");
+    assert!(!messages.contains("hunter2"));
+    insta::assert_snapshot!(messages, @r"
     conf/ralph-control.yaml:1:35: `token` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `token_env` to its name, or into a file and set `token_file` to its path
     conf/ralph-control.yaml:1:51: `webhook_secret` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `webhook_secret_env` to its name, or into a file and set `webhook_secret_file` to its path
     conf/ralph-control.yaml:1:76: `private_key` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `private_key_env` to its name, or into a file and set `private_key_file` to its path
     3 errors in the configuration; nothing was started
     ");
-    let shown = problems(&format!("{SMALL}limits: {{ loops: hunter2, timeout: hunter2 }}\n"));
-    assert!(!shown.contains("hunter2"), "{shown}");
+    let messages = problems(&format!("{SMALL}limits: {{ loops: hunter2, timeout: hunter2 }}\n"));
+    assert!(!messages.contains("hunter2"), "{messages}");
 }
 
 #[test]
@@ -388,7 +389,7 @@ fn invalid_secrets_are_refused() {
     ");
 }
 
-/// Mistakes of one channel on the third line.
+/// Returns the problems of a file with one channel, which is on the third line.
 fn channel_problems(channel: &str) -> String {
     problems(&format!("{SMALL}escalation: {{ channels: [{{ {channel} }}] }}\n"))
 }
@@ -462,8 +463,8 @@ fn incomplete_channels_are_refused() {
         ("ftp://a.example", "https://"),
         ("https://u:p@a.example", "password"),
     ] {
-        let shown = channel_problems(&format!("name: a, kind: generic, url: '{url}', secret_env: S"));
-        assert!(shown.contains(word) && shown.contains(":4:"), "{url}: {shown}");
+        let messages = channel_problems(&format!("name: a, kind: generic, url: '{url}', secret_env: S"));
+        assert!(messages.contains(word) && messages.contains(":4:"), "{url}: {messages}");
     }
     let one = "{ name: a, kind: pagerduty, secret_env: T }";
     insta::assert_snapshot!(problems(&format!("{SMALL}escalation: {{ remind_after: 0, channels: [{one}, {one}] }}")), @r"
@@ -697,7 +698,7 @@ fn supervision_page_matches_the_detections() {
 }
 
 #[test]
-fn every_number_of_supervision_has_its_bounds_on_the_page() {
+fn thresholds_page_lists_bounds_of_every_number() {
     let page = reference::thresholds();
     let unbounded: Vec<_> =
         page.lines().filter(|line| line.contains("| whole number |") || line.contains("| number |")).collect();
@@ -868,7 +869,7 @@ proptest! {
     }
 }
 
-/// Documents of known keys with values of every kind.
+/// Generates documents of known keys with values of every kind.
 fn document() -> impl Strategy<Value = String> {
     let scalar = prop_oneof![
         Just("null".to_owned()),

@@ -487,7 +487,7 @@ impl Validator<'_> {
     }
 }
 
-/// Whether every branch `PREFIX<issue>-<slug>` is a valid ref and cannot be taken for an option of git.
+/// Whether every branch `PREFIX<issue>-<slug>` is a valid ref and cannot be mistaken for an option of git.
 pub(super) fn valid_branch_prefix(prefix: &str) -> bool {
     let harmless = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
     let parts_good = prefix.split('/').all(|part| !part.starts_with('.') && !part.ends_with(".lock"));

@@ -180,7 +180,7 @@ impl YamlNode {
 }
 
 impl YamlValue {
-    /// Name of the type, for messages.
+    /// Returns the name of the type, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             YamlValue::Null => "nothing",
@@ -194,7 +194,7 @@ impl YamlValue {
     }
 }
 
-/// Options of strict parsing: `yes` and `on` are text, a duplicate key is an error.
+/// Returns the options of strict parsing: `yes` and `on` are text, a duplicate key is an error.
 fn options() -> Options {
     let mut options = Options::default();
     options.strict_booleans = true;

@@ -1,9 +1,9 @@
-//! The state machine of a loop: `step(loop, input, now) -> Decision`. Pure; the same inputs at the same times give the
-//! same loop, which is how the row is rebuilt from the log.
+//! The state machine of a loop: `step(loop, input, now) -> Decision`. Pure: the same inputs at the same times give the same
+//! loop, so the row can be rebuilt from the log.
 //!
-//! Invariants: money and time spent never decrease, iterations only where the agent never ran; a work outcome counts only with the ticket of the work
-//! that the loop waits for; every state but the three last can be left; nothing is pushed or run in a state other than
-//! `running`; `review` is reached only through checks that all held in a fresh checkout of the very commit.
+//! Invariants: money and time spent never decrease, iterations only if the agent never ran; an outcome of work counts only
+//! with the ticket of the work that the loop waits for; every state but the last three can be left; nothing is pushed or run
+//! in a state other than `running`; `review` is reached only if all checks passed in a fresh checkout of that commit.
 
 mod channel_notices;
 mod commands;
@@ -34,16 +34,16 @@ use crate::domain::report;
 use crate::domain::report::view::View;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent, EscalationLevel};
 
-/// Tries of one iteration before the loop fails: a crash consumes a try.
+/// Maximum number of attempts of one iteration before the loop fails; a crash counts as an attempt.
 pub const MAX_ATTEMPTS: u32 = 3;
-/// Runs of the agent in a row that may fail before the loop does.
+/// Number of consecutive failed runs of the agent after which the loop fails.
 pub const MAX_AGENT_FAILURES: u32 = 3;
-/// First wait for a limited backend that does not say how long, milliseconds; doubles up to `LONGEST_WAIT_MS`.
+/// First wait for a limited backend that does not state one, in milliseconds; doubles up to `LONGEST_WAIT_MS`.
 pub const FIRST_WAIT_MS: i64 = 60_000;
-/// Longest wait before a limited backend is tried again, milliseconds.
+/// Longest wait before a limited backend is tried again, in milliseconds.
 pub const LONGEST_WAIT_MS: i64 = 3_600_000;
 
-/// Wait for a backend from which on a person is told, milliseconds.
+/// Wait for a backend from which on people are notified, in milliseconds.
 pub const LONG_WAIT_MS: i64 = 3_600_000;
 
 /// Result of a step: the new state of the loop, effects, and reasons, one sentence each.
@@ -57,12 +57,12 @@ pub struct StepDecision {
     pub reasons: Vec<String>,
 }
 
-/// A loop that comes to be.
+/// Creates a loop.
 pub fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     people::start(start, now)
 }
 
-/// One input to an existing loop.
+/// Applies one input to an existing loop.
 pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> StepDecision {
     let mut turn = StepContext { next: current.clone(), effects: Vec::new(), reasons: Vec::new(), now };
     turn.next.version += 1;
@@ -75,14 +75,14 @@ pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> StepDecision {
     turn.done()
 }
 
-/// Rebuilds a loop from its log; `None` where the log does not begin with a start.
+/// Rebuilds a loop from its log; `None` if the log does not begin with a start.
 pub fn replay(log: impl IntoIterator<Item = (Timestamp, LoopInput)>) -> Option<Loop> {
     let mut log = log.into_iter();
     let (at, LoopInput::Start(first)) = log.next()? else { return None };
     Some(log.fold(start(*first, at).next, |current, (at, input)| step(&current, input, at).next))
 }
 
-/// A step under way.
+/// State of a step while it is computed.
 struct StepContext {
     next: Loop,
     effects: Vec<Effect>,
@@ -123,15 +123,15 @@ impl StepContext {
             LoopInput::AuthorityLost { .. }
                 if !matches!(self.next.state, LoopState::Running | LoopState::Queued | LoopState::Waiting) =>
             {
-                self.because("authority was lost where nothing runs");
+                self.because("authority was lost, but nothing is running");
             }
             // Whoever lost the permission, the loop stops.
             LoopInput::AuthorityLost { who } if self.next.halting.is_some() => {
-                self.halt_without(&format!("{who} may not give commands here any more"));
+                self.halt_without(&format!("{who} no longer has permission to give commands here"));
             }
             LoopInput::AuthorityLost { who } => {
-                self.stop(LoopState::Paused, &format!("{who} may not give commands here any more"));
-                self.escalate(EscalationCause::Authority, "somebody with permission has to take the loop over");
+                self.stop(LoopState::Paused, &format!("{who} no longer has permission to give commands here"));
+                self.escalate(EscalationCause::Authority, "somebody with permission has to take over the loop");
             }
             LoopInput::TimerDue { timer } => self.timer(timer),
             LoopInput::ClockSet { by_ms } => self.clock_set(by_ms),
@@ -139,10 +139,10 @@ impl StepContext {
         }
     }
 
-    /// From now on the other branch is what conflicts are solved with.
+    /// Changes the base branch, with which conflicts are resolved from now on.
     fn retargeted(&mut self, base: String) {
         if self.next.base_branch == base {
-            return self.because("the pull request goes there already");
+            return self.because("the pull request already has this base");
         }
         self.next.options.base = Some(base.clone());
         self.next.base_branch = base;
@@ -155,7 +155,7 @@ impl StepContext {
         self.reasons.push(reason.into());
     }
 
-    /// Goes to another state: keeps the time account, the timers, the label and the status comment in step with it.
+    /// Changes the state, and updates the time account, the timers, the label and the status comment accordingly.
     fn go(&mut self, state: LoopState, why: &str) {
         let changed = self.next.state != state;
         if self.next.state == LoopState::Running && state != LoopState::Running {
@@ -184,15 +184,15 @@ impl StepContext {
         self.effects.push(Effect::Status { fresh: false });
     }
 
-    /// A wait that is not the loop's own does not count towards its time. It keeps its slot: whatever work was put off goes
-    /// on by itself, and would else be one too many then.
+    /// Stops the loop's clock until `until`, for a wait that the loop did not cause. The loop keeps its slot, because
+    /// postponed work continues by itself and would otherwise exceed the limit of running loops.
     fn stop_clock(&mut self, until: Timestamp) {
         // Tries that come to nothing are part of the wait.
         if self.next.put_off.replace(self.next.ticket) != Some(self.next.ticket) {
             self.next.spent.time_ms = self.next.spent.time_at(self.now);
         }
         self.start_clock(until.max(self.now));
-        self.because("its work is put off; until then its time does not count");
+        self.because("its work is deferred; until then its time does not count");
     }
 
     fn start_clock(&mut self, at: Timestamp) {
@@ -205,20 +205,20 @@ impl StepContext {
     fn clock_set(&mut self, by_ms: i64) {
         if let Some(since) = self.next.spent.since {
             self.start_clock(since.plus_ms(by_ms));
-            self.because("the machine's clock was set anew; its time is counted without that");
+            self.because("the machine's clock was changed; the difference does not count as running time");
         }
         if let Some(current) = self.next.iterations.last_mut().filter(|iteration| iteration.ended_at.is_none()) {
             current.started_at = current.started_at.plus_ms(by_ms);
         }
     }
 
-    /// Stops work under way and goes to a state from which a person takes it further.
+    /// Stops running work and changes to a state that only a person can end.
     fn stop(&mut self, state: LoopState, why: &str) {
         self.drop_work();
         self.go(state, why);
     }
 
-    /// Makes any outcome of work under way count for nothing, and stops it.
+    /// Cancels running work; its outcome will be ignored.
     fn drop_work(&mut self) {
         self.next.ticket += 1;
         self.next.step = LoopStep::Idle;
@@ -226,7 +226,7 @@ impl StepContext {
         self.effects.push(Effect::CancelWork);
     }
 
-    /// Waits for a slot again.
+    /// Queues the loop for a slot.
     fn queue(&mut self, why: &str) {
         self.next.escalated = None;
         self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
@@ -234,7 +234,7 @@ impl StepContext {
         self.go(LoopState::Queued, why);
     }
 
-    /// Asks for work and waits for its outcome.
+    /// Requests work and waits for its outcome.
     fn work(&mut self, step: LoopStep, effect: impl FnOnce(u64) -> Effect) {
         self.next.ticket += 1;
         self.next.step = step;
@@ -244,7 +244,7 @@ impl StepContext {
 
     fn slot_granted(&mut self) {
         if self.next.state != LoopState::Queued {
-            return self.because("a slot came for a loop that does not wait for one");
+            return self.because("a slot was granted to a loop that does not wait for one");
         }
         self.go(LoopState::Running, "a slot was free");
         self.work(LoopStep::Prepare, |ticket| Effect::Prepare { ticket });
@@ -258,14 +258,14 @@ impl StepContext {
                     return self.reach_limit(LoopLimit::Time, "the time limit is reached");
                 }
                 self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(left) });
-                self.because("there is time left after all");
+                self.because("the time limit is not reached");
             }
             TimerKind::Reactivate if self.next.state == LoopState::Waiting => {
                 self.go(LoopState::Queued, "the wait is over");
             }
             TimerKind::Remind if report::wants_person(self.next.state) => {
                 let Some(cause) = self.next.escalated.clone() else {
-                    return self.because("there is no escalation to remind of");
+                    return self.because("there is no open escalation");
                 };
                 let view = report::reminder(&self.next, &cause);
                 let level = EscalationLevel::Critical;
@@ -275,7 +275,7 @@ impl StepContext {
         }
     }
 
-    /// Ends at a limit, with the best there is.
+    /// Ends the loop at a limit, with its best state.
     fn reach_limit(&mut self, which: LoopLimit, why: &str) {
         self.stop_at_best(LoopStopReason::Limit { which, why: why.to_owned() });
     }
@@ -294,13 +294,13 @@ impl StepContext {
         self.escalate(EscalationCause::Limit(which), advice);
     }
 
-    /// Gives up until a person has mended something.
+    /// Fails the loop until a person has fixed the cause.
     fn fail(&mut self, why: &str, advice: &str) {
         self.stop_at_best(LoopStopReason::Failed { why: why.to_owned(), advice: advice.to_owned() });
     }
 
-    /// An iteration that was cut off is closed with what is known of it. Where nothing of it was recorded, its guidance
-    /// had no effect and waits for the next one.
+    /// Closes an interrupted iteration with the known facts. If nothing of it was recorded, its guidance had no effect and is
+    /// kept for the next iteration.
     fn close_open_iteration(&mut self, why: &str) {
         let now = self.now;
         let Some(open) = self.next.current_mut().filter(|i| i.ended_at.is_none()) else { return };
@@ -321,7 +321,7 @@ impl StepContext {
         self.tell_escalation(cause, view);
     }
 
-    /// Tells people outside the loop's own issue, and reminds them once where nobody answers.
+    /// Notifies people outside of the loop's issue, and reminds them once if nobody answers.
     fn tell_escalation(&mut self, cause: EscalationCause, view: View) {
         self.next.escalated = Some(cause.clone());
         self.effects.push(Effect::escalate(cause, view));
@@ -329,7 +329,7 @@ impl StepContext {
         self.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at: self.now.plus_ms(remind_after) });
     }
 
-    /// The end of a loop.
+    /// Ends the loop.
     fn end(&mut self, state: LoopState, why: &str) {
         self.stop(state, why);
         self.close_open_iteration(why);
@@ -351,7 +351,7 @@ impl StepContext {
         self.effects.push(Effect::Comment { key: key.to_owned(), on, view: Box::new(view) });
     }
 
-    /// Shows at a command's comment that it was carried out, where its answer is a comment of its own.
+    /// Marks a command's comment as executed, if the answer is a separate comment.
     fn carried_out(&mut self, comment: Option<CommentRef>, why: &str) {
         self.because(why);
         if let Some(id) = comment.and_then(|comment| comment.id) {
@@ -359,7 +359,7 @@ impl StepContext {
         }
     }
 
-    /// Ends what a command's comment shows: done, or what is wrong with it.
+    /// Completes the answer to a command: done, or what is wrong with it.
     fn answer(&mut self, comment: Option<CommentRef>, ok: bool, lines: Vec<String>) {
         self.because(lines.join(" "));
         let Some(comment) = comment else { return };

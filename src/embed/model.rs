@@ -16,7 +16,7 @@ const MAX_FILE: u64 = 4 << 30;
 /// Maximum length of an embedded text in bytes and in tokens, as in model2vec.
 const MAX_TEXT: usize = 16 * 1024;
 const MAX_TOKENS: usize = 512;
-/// Names of the table in files of model2vec, and of the sentence-transformers that have such a table alone.
+/// Names of the table in files of model2vec, and in files of sentence-transformers that consist of such a table.
 const TABLES: [&str; 3] = ["embeddings", "embedding.weight", "0"];
 
 /// Loaded embedding model.
@@ -44,7 +44,7 @@ impl StaticModel {
     /// Loads the model in a folder.
     ///
     /// # Errors
-    /// The file that is missing or broken, and why, in one sentence.
+    /// A sentence that names the missing or broken file and the reason.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let mut hash = Sha256::new();
         let mut files = Vec::new();
@@ -53,7 +53,7 @@ impl StaticModel {
             let wrong = |why: String| format!("{}: {why}", path.display());
             let size = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?.len();
             if size > MAX_FILE {
-                return Err(wrong(format!("it has {size} bytes; {MAX_FILE} are the most")));
+                return Err(wrong(format!("it has {size} bytes; at most {MAX_FILE} are allowed")));
             }
             let bytes = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
             hash.update((bytes.len() as u64).to_le_bytes());
@@ -66,7 +66,7 @@ impl StaticModel {
         let tokenizer = tokenizer_of(tokenizer).map_err(|why| wrong(1, why))?;
         // Vectors are compared by cosine, so normalisation by the model does not matter.
         serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(config)
-            .map_err(|error| wrong(2, format!("it is no JSON object: {error}")))?;
+            .map_err(|error| wrong(2, format!("it is not a JSON object: {error}")))?;
         Self::of(name, tokenizer, table).map_err(|why| wrong(0, why))
     }
 
@@ -75,7 +75,7 @@ impl StaticModel {
         let table = TABLES.iter().find_map(|name| tensors.tensor(name).ok());
         let table = table.ok_or_else(|| format!("it has none of the tensors {}", TABLES.join(", ")))?;
         let [count, dimensions] = *table.shape() else {
-            return Err(format!("its table has the shape {:?}; two dimensions are needed", table.shape()));
+            return Err(format!("its table has the shape {:?}; it must have two dimensions", table.shape()));
         };
         if count == 0 || dimensions == 0 {
             return Err("its table is empty".to_owned());
@@ -131,7 +131,8 @@ impl StaticModel {
 
 /// Loads the tokenizer with padding and truncation disabled.
 fn tokenizer_of(bytes: &[u8]) -> Result<Tokenizer, String> {
-    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| format!("it is no tokenizer: {error}"))?;
+    let mut tokenizer =
+        Tokenizer::from_bytes(bytes).map_err(|error| format!("it is not a valid tokenizer: {error}"))?;
     tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
     tokenizer.with_padding(None);
     Ok(tokenizer)
@@ -151,7 +152,7 @@ fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
         Dtype::I8 => each(bytes, |chunk| f32::from(i8::from_le_bytes(chunk))),
         Dtype::I32 => each(bytes, |chunk| i32::from_le_bytes(chunk) as f32),
         Dtype::I64 => each(bytes, |chunk| i64::from_le_bytes(chunk) as f32),
-        other => return Err(format!("its numbers are of the sort {other:?}, which is not known here")),
+        other => return Err(format!("its numbers have the type {other:?}, which is not supported")),
     })
 }
 
@@ -172,7 +173,7 @@ mod tests {
     use super::half;
 
     #[test]
-    fn halves_are_read() {
+    fn half_precision_numbers_are_converted() {
         let cases = [
             (0x0000, 0.0),
             (0x3c00, 1.0),

@@ -130,13 +130,13 @@ impl Engine {
             let prompt = format!("{head}{}", question.prompt);
             self.keep_answer(questions, &call, prompt, used, &outcome).await;
             if let Err(error) = booked {
-                tracing::warn!(loop_id = %current.id, %error, "what a question cost could not be booked");
+                tracing::warn!(loop_id = %current.id, %error, "the cost of a question could not be recorded");
             }
             match outcome {
                 Ok(asked) => return Some(asked.value),
                 Err(failure) => {
                     let (purpose, backend) = (J::KIND.as_str(), &call.backend);
-                    tracing::warn!(loop_id = %current.id, purpose, backend, %failure, "an assistant was of no help");
+                    tracing::warn!(loop_id = %current.id, purpose, backend, %failure, "an assistant gave no usable answer");
                     if matches!(end, CallEnd::Unusable | CallEnd::Ended) {
                         return None;
                     }
@@ -233,7 +233,7 @@ impl Engine {
             AssistantFailure { what, spent, fault: AssistantFault::Time }
         };
         let Some(known) = self.assistants.get(&call.backend) else {
-            return Err(failure(format!("the backend `{}` cannot be asked here", call.backend), 0));
+            return Err(failure(format!("the backend `{}` cannot answer questions on this machine", call.backend), 0));
         };
         let limits = AskLimits { model: call.model.clone(), max_tokens: asked.max_output_tokens, timeout };
         tokio::select! {
@@ -297,7 +297,7 @@ impl Engine {
         let id = current.id.clone();
         let kept = self.store.write(move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
         if let Err(error) = kept.await {
-            tracing::warn!(loop_id = %current.id, %error, "a question could not be kept in the session memory");
+            tracing::warn!(loop_id = %current.id, %error, "a question could not be stored in the session memory");
         }
     }
 }

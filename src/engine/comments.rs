@@ -189,8 +189,8 @@ impl Engine {
         }
     }
 
-    /// Returns the reason a comment is omitted if the budget is used up. Requests for an answer and final
-    /// comments are always written.
+    /// Returns the reason to omit a comment if the budget is used up. Requests for an answer and final comments are
+    /// always written.
     pub(super) async fn over_budget(
         &self,
         claimed: &ClaimedEffect,

@@ -113,13 +113,12 @@ impl Engine {
         self.store.read(move |c| loops::get(c, &id)).await?.ok_or_else(missing)
     }
 
-    /// Backend that a loop uses.
+    /// Returns the name of the backend that a loop uses.
     pub(super) fn backend_of<'a>(&'a self, current: &'a Loop) -> &'a str {
         current.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
     }
 
-    /// Writes a new status comment, which replaces the old one as the comment that is kept up to date; minimises the
-    /// old one.
+    /// Writes a new status comment, which is updated from now on, and minimises the previous one.
     async fn fresh_status(
         &self,
         account: &ForgeAccount,
@@ -156,7 +155,7 @@ impl Engine {
         Ok(receipt)
     }
 
-    /// Folds the comment of the last iteration before `n` that has one.
+    /// Minimises the newest comment of an iteration before `n`.
     async fn fold_earlier(
         &self,
         account: &ForgeAccount,
@@ -173,8 +172,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Minimises a comment of the bot, or replaces it by `folded` on a forge that cannot minimise. A comment that was
-    /// deleted or cannot be changed is left alone.
+    /// Minimises a comment of the bot, or replaces it by `folded` on a forge that cannot minimise. Does nothing for a comment
+    /// that was deleted or cannot be changed.
     async fn fold(
         &self,
         account: &ForgeAccount,
@@ -350,7 +349,8 @@ impl Engine {
         Ok(receipt)
     }
 
-    /// Opens an escalation issue, assigned to the person who asked for the loop; to nobody if the forge refuses that.
+    /// Opens an escalation issue, assigned to the person who asked for the loop, or to nobody if the forge refuses the
+    /// assignment.
     async fn open_escalation(
         &self,
         account: &ForgeAccount,
@@ -381,8 +381,8 @@ impl Engine {
         }
     }
 
-    /// A further finding of the same cause is a comment on the issue that is open for it; the same one is nothing.
-    #[expect(clippy::too_many_arguments, reason = "an escalation and where it stands")]
+    /// Comments on the open escalation issue of the same cause, unless the finding is unchanged.
+    #[expect(clippy::too_many_arguments, reason = "an escalation and its current state")]
     async fn escalate_again(
         &self,
         account: &ForgeAccount,
@@ -470,7 +470,7 @@ impl Engine {
     }
 }
 
-/// Labels that the bot creates if they are missing.
+/// Returns the labels that the bot creates if they are missing.
 pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
     let spec = |name: String, color: &str, description: &str| LabelSpec {
         name,
@@ -478,15 +478,15 @@ pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
         description: description.into(),
     };
     let state = |state: LoopState| match state {
-        LoopState::NeedsCriteria => ("fbca04", "ralph-bot needs a check to measure the work by"),
+        LoopState::NeedsCriteria => ("fbca04", "ralph-bot needs a check that measures completion"),
         LoopState::NeedsConfirm => ("fbca04", "ralph-bot needs the text to be confirmed"),
         LoopState::Queued => ("c5def5", "ralph-bot waits for a free slot"),
         LoopState::Running => ("1d76db", "ralph-bot is working on it"),
         LoopState::Waiting => ("c5def5", "ralph-bot waits for its backend"),
-        LoopState::Paused => ("fbca04", "ralph-bot is paused; /ralph resume goes on"),
+        LoopState::Paused => ("fbca04", "ralph-bot is paused; /ralph resume continues"),
         LoopState::Review => ("0e8a16", "ralph-bot is done; the pull request is ready for review"),
-        LoopState::LimitReached => ("d93f0b", "ralph-bot used up a limit; /ralph resume raises it"),
-        LoopState::Failed => ("b60205", "ralph-bot could not go on; /ralph resume once mended"),
+        LoopState::LimitReached => ("d93f0b", "ralph-bot reached a limit; /ralph resume raises it"),
+        LoopState::Failed => ("b60205", "ralph-bot failed; /ralph resume once the cause is fixed"),
         LoopState::Merged => ("6f42c1", "the work of ralph-bot was merged"),
         LoopState::Closed => ("cccccc", "the work of ralph-bot was closed"),
         LoopState::Aborted => ("cccccc", "ralph-bot was told to stop"),

@@ -40,22 +40,22 @@ impl Origin {
         Self { key: format!("delivery/{}", waiting.id), received_at: waiting.received_at }
     }
 
-    /// Origin of a comment, independent of the delivery or reconciliation that reported it.
+    /// Returns the origin of a comment, independent of the delivery or reconciliation that reported it.
     fn comment(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
         Self { key: format!("comment/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
     }
 
-    /// Origin of a review remark, whether delivered alone or with its review.
+    /// Returns the origin of a review remark, whether delivered alone or with its review.
     fn remark(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
         Self { key: format!("remark/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
     }
 
-    /// Origin of a label found by the reconciler; the same until the label is set again.
+    /// Returns the origin of a label found by the reconciler; the same until the label is set again.
     pub(super) fn missed_label(repo: &RepoRef, issue: Number, at: Timestamp) -> Self {
         Self { key: format!("label/{}/{}/{issue}/{}", repo.forge, repo.id, at.0), received_at: at }
     }
 
-    /// Origin of a review found by the reconciler.
+    /// Returns the origin of a review found by the reconciler.
     fn missed_review(repo: &RepoRef, id: i64, at: Timestamp) -> Self {
         Self { key: format!("review/{}/{}/{id}", repo.forge, repo.id), received_at: at }
     }
@@ -113,7 +113,7 @@ impl Engine {
     /// Parses a delivery; the error is the reason to ignore it.
     fn parse_delivery(&self, waiting: &WaitingDelivery) -> Result<(&ForgeAccount, Box<ForgeEvent>), String> {
         let Some(account) = self.forges.get(&waiting.delivery.forge) else {
-            return Err("no such forge is configured any more".into());
+            return Err("this forge is no longer configured".into());
         };
         let body = waiting.delivery.body.unpack().map_err(|error| format!("not understood: {error}"))?;
         let webhooks = account.forge.webhooks().ok_or("this forge has no webhooks")?;
@@ -161,7 +161,7 @@ impl Engine {
     async fn event(&self, account: &ForgeAccount, event: ForgeEvent, origin: &Origin) -> IntakeResult {
         let Some(repo) = event.repo().cloned() else {
             self.wake.reconcile.notify_one();
-            return done("what is installed has changed");
+            return done("the App's installation changed");
         };
         if !self.settings.watches(&repo) {
             return ignored(format!("{repo} is not watched"));
@@ -175,20 +175,20 @@ impl Engine {
             _ if own => ignored("our own doing"),
             ForgeEvent::Labeled { repo, issue, label, sender } => {
                 if label != self.run_label(&repo) {
-                    return ignored(format!("the label {label} means nothing here"));
+                    return ignored(format!("the label {label} has no effect"));
                 }
                 self.label_changed(account, repo, issue, sender, true, origin).await
             }
             ForgeEvent::Unlabeled { repo, issue, label, sender } => {
                 if label != self.run_label(&repo) {
-                    return ignored(format!("the label {label} means nothing here"));
+                    return ignored(format!("the label {label} has no effect"));
                 }
                 self.label_changed(account, repo, issue, sender, false, origin).await
             }
             ForgeEvent::IssueOpened { repo, issue, sender } => {
                 // Where label events name their label, one follows by itself.
                 if account.forge.server_info().await?.label_deltas {
-                    return ignored("a new issue; its labels come by themselves");
+                    return ignored("a new issue; its labels are delivered separately");
                 }
                 self.label_set(account, repo, issue, sender, origin).await
             }
@@ -289,7 +289,7 @@ impl Engine {
         };
         if current.place.issue != number {
             // Closing an escalation issue by hand does not end the loop.
-            return ignored("it is not the loop's own issue");
+            return ignored("it is not the loop's issue");
         }
         let merged = match &current.pull {
             Some(pull) => account.forge.pull(repo, pull.number).await?.merged,

@@ -165,7 +165,7 @@ impl Engine {
                 let facts = current.rule_facts(backend, now);
                 let choice = self.settings.rules.get(backend).map(|rules| rules.choose(&facts));
                 for broken in choice.iter().flat_map(|choice| &choice.broken) {
-                    tracing::warn!(loop_id = %current.id, backend, broken, "a rule of its models cannot be computed");
+                    tracing::warn!(loop_id = %current.id, backend, broken, "a rule of its models cannot be evaluated");
                 }
                 models.extend(current.wanted.model_for(backend).cloned());
                 models.extend(choice.filter(|choice| choice.rule.is_some()).and_then(|choice| choice.model));
@@ -229,7 +229,7 @@ impl Engine {
         let (key, now, settings) = (key.to_owned(), self.clock.now(), self.settings.backends.clone());
         match self.store.write(move |c| calls::answered(c, &key, &settings, now)).await {
             Ok(observed) => self.report_changes(&observed.changes),
-            Err(error) => tracing::warn!(%error, "the answer of a backend could not be noted"),
+            Err(error) => tracing::warn!(%error, "the first output of a backend could not be recorded"),
         }
         kill_point("K16b");
     }
@@ -248,7 +248,7 @@ impl Engine {
         let failed = last.filter(|last| current.agent_failures == 0 && !last.agent_problem.is_empty());
         let Some(name) = failed.map(|last| last.served.backend.clone()) else { return };
         let known = self.store.read(calls::state).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what is known of backends cannot be read");
+            tracing::warn!(%error, "the state of the backends cannot be read");
             Backends::default()
         });
         let parked = known.backends.get(&name).map(|backend| &backend.status);
@@ -262,7 +262,7 @@ impl Engine {
         let (now, settings) = (self.clock.now(), self.settings.backends.clone());
         match self.store.write(move |c| calls::observe(c, &observation, &settings, now)).await {
             Ok(observed) => self.report_changes(&observed.changes),
-            Err(error) => tracing::warn!(%error, "what was seen of a backend could not be stored"),
+            Err(error) => tracing::warn!(%error, "an observation of a backend could not be stored"),
         }
     }
 
@@ -271,10 +271,10 @@ impl Engine {
             match change {
                 BackendChange::Parked { backend, kind, until, reason } => {
                     self.metrics.parked(backend, &kind.to_string().replace(' ', "_"));
-                    tracing::warn!(backend, %kind, until_ms = until.0, reason, "a backend is left alone for a while");
+                    tracing::warn!(backend, %kind, until_ms = until.0, reason, "a backend cools down");
                 }
                 BackendChange::Disabled { backend, kind, reason } => {
-                    tracing::error!(backend, %kind, reason, "a backend waits for a person: `ralph-bot backends`");
+                    tracing::error!(backend, %kind, reason, "a backend is disabled until a person acts; see `ralph-bot backends`");
                 }
                 BackendChange::Reactivated { backend, .. }
                 | BackendChange::Proven { backend }

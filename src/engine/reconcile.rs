@@ -43,7 +43,7 @@ pub(super) async fn run(engine: Arc<Engine>) {
         // A clock that was set back must not delay the next round.
         let everything = last_idle.is_none_or(|at| now < at || now.since(at) >= idle_ms);
         if let Some(Err(error)) = engine.until_stopped(engine.reconcile_step(everything)).await {
-            tracing::error!(%error, "reconciling failed; the next round begins anew");
+            tracing::error!(%error, "the reconciliation failed; the next round starts over");
         }
         if everything {
             last_idle = Some(now);
@@ -88,7 +88,7 @@ impl Engine {
         let reaped = async { self.workspaces.reap(standing?, &live).await };
         match reaped.await {
             Ok(report) => tracing::debug!(?report, "reaped"),
-            Err(error) => tracing::warn!(%error, "trees could not be reaped"),
+            Err(error) => tracing::warn!(%error, "old work trees could not be removed"),
         }
         let keep = i64::try_from(self.settings.keep.as_millis()).unwrap_or(i64::MAX);
         let before = self.clock.now().plus_ms(-keep);
@@ -117,7 +117,7 @@ impl Engine {
                 Ok(()) => Ok(()),
                 Err(IntakeError::Store(error)) => Err(error),
                 Err(trouble) => {
-                    tracing::warn!(%repo, ?trouble, "this repository could not be looked at");
+                    tracing::warn!(%repo, ?trouble, "this repository could not be reconciled");
                     Ok(())
                 }
             }
@@ -209,7 +209,7 @@ impl Engine {
             // An ended loop removed the label, so its presence requests another loop.
             let open = found.is_some_and(|(_, _, open)| open);
             if !open && !heard && late {
-                tracing::info!(%repo, issue = %issue.number, "a label whose event never came");
+                tracing::info!(%repo, issue = %issue.number, "a label whose delivery was missed");
                 if !self.missed_label(account, repo, &issue, &run).await? {
                     self.ask_about(repo, &issue, &run).await;
                 }
@@ -315,7 +315,7 @@ impl Engine {
                 return tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await;
             }
             Err(error) => {
-                tracing::debug!(%error, "the issue could not be looked at");
+                tracing::debug!(%error, "the issue could not be read");
                 return Ok(());
             }
             Ok(issue) => issue,
@@ -332,7 +332,7 @@ impl Engine {
                     return tell(&format!("pull-to-{}", now.base_branch), input).await;
                 }
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "the pull request could not be looked at"),
+                Err(error) => tracing::debug!(%error, "the pull request could not be read"),
             }
         } else if !issue.open {
             return tell("closed", closed).await;
@@ -401,7 +401,7 @@ impl Engine {
         for name in owners.into_iter().filter(|name| *name != own) {
             let gone = LeaseOwner::parse(&name).is_some_and(|o| o.is_gone(&here, process::is_alive));
             if gone {
-                tracing::info!(owner = name, "a process is gone; its work is taken over");
+                tracing::info!(owner = name, "a process has ended; its work is taken over");
                 self.store.write(move |c| leases::end_all(c, &name)).await?;
                 kill_point("K37");
             }

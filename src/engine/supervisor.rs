@@ -80,14 +80,14 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
     spawn(&mut tasks, watch(engine.clone()));
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(%error, "a loop of the service ended badly; the service stops, to be started anew");
+            tracing::error!(%error, "a task of the service failed; the service stops and has to be restarted");
             engine.stopping.cancel();
         }
     }
     // All tasks have ended; release the leases for the next process.
     let owner = engine.owner.name();
     if let Err(error) = engine.store.write(move |c| leases::end_all(c, &owner)).await {
-        tracing::debug!(%error, "our leases end by themselves");
+        tracing::debug!(%error, "the leases of this process were not released; they expire by themselves");
     }
 }
 
@@ -161,7 +161,7 @@ async fn workers(engine: Arc<Engine>) {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::error!(%error, "no work could be taken on");
+                    tracing::error!(%error, "pending work could not be claimed");
                     failed = true;
                     break;
                 }
@@ -185,7 +185,7 @@ async fn workers(engine: Arc<Engine>) {
         }
     };
     if tokio::time::timeout(engine.settings.stop_grace, drained).await.is_err() {
-        tracing::warn!("some work did not end in time; it is begun again by whoever comes next");
+        tracing::warn!("work timed out at shutdown and will be retried");
     }
 }
 
@@ -196,10 +196,10 @@ fn settle(ended: FinishedWork, cancels: &mut HashMap<i64, CancellationToken>) {
         Ok((id, outcome)) => {
             cancels.remove(&id);
             if let Err(error) = outcome {
-                tracing::error!(%error, "an outcome could not be recorded; its lease will end and it is begun again");
+                tracing::error!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
             }
         }
-        Err(error) => tracing::error!(%error, "a piece of work panicked; its lease will end and it is begun again"),
+        Err(error) => tracing::error!(%error, "a work effect panicked; it is retried when its lease expires"),
     }
 }
 
@@ -209,7 +209,7 @@ async fn stop_cancelled(engine: &Engine, cancels: &HashMap<i64, CancellationToke
     }
     match engine.store.read(outbox::to_stop).await {
         Ok(rows) => rows.iter().filter_map(|id| cancels.get(id)).for_each(CancellationToken::cancel),
-        Err(error) => tracing::error!(%error, "it is not known what should be stopped"),
+        Err(error) => tracing::error!(%error, "cancelled work could not be looked up"),
     }
 }
 
@@ -217,7 +217,7 @@ async fn stop_cancelled(engine: &Engine, cancels: &HashMap<i64, CancellationToke
 async fn watch(engine: Arc<Engine>) {
     tokio::select! {
         () = engine.store.failed() => {
-            tracing::error!("the database takes no writes any more; the service stops, to be started anew");
+            tracing::error!("the database no longer accepts writes; the service stops and has to be restarted");
             engine.stopping.cancel();
         }
         () = engine.stopping.cancelled() => {}
@@ -231,7 +231,7 @@ async fn heartbeat(engine: Arc<Engine>) {
     let mut missed = Duration::ZERO;
     while !engine.stopping.is_cancelled() {
         if let Err(error) = engine.follow_clock_changes().await {
-            tracing::error!(%error, "our leases could not follow the clock");
+            tracing::error!(%error, "leases could not be adjusted to a change of the clock");
         }
         let (owner, now) = (engine.owner.name(), engine.clock.now());
         let until = now.plus_ms(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX));
@@ -242,9 +242,11 @@ async fn heartbeat(engine: Arc<Engine>) {
             }
             Err(error) => {
                 missed += lease / 3;
-                tracing::error!(%error, "the heartbeat could not be written");
+                tracing::error!(%error, "the leases could not be renewed");
                 if missed >= lease {
-                    tracing::error!("our leases have ended; the service stops, to be started anew");
+                    tracing::error!(
+                        "the leases of this process have expired; the service stops and has to be restarted"
+                    );
                     engine.stopping.cancel();
                 }
             }

@@ -319,7 +319,7 @@ impl Transport for ContractTransport {
     }
 }
 
-/// Whether a path is one of a template's. A last `{…}` of a file name or ref may hold slashes (percent-encoded or not).
+/// Whether a path matches a template. A last `{…}` for a file name or ref may contain slashes (percent-encoded or not).
 fn fits(template: &str, path: &str) -> bool {
     let (template, path): (Vec<&str>, Vec<&str>) = (template.split('/').collect(), path.split('/').collect());
     let one = |t: &&str, p: &&str| {
@@ -350,8 +350,8 @@ fn check_scalar(place: &str, schema: &Value, value: &str) {
     }
 }
 
-/// Turns a description into plain JSON Schema: `nullable` becomes a type; in Swagger 2, where nothing is composed,
-/// fields that are not described are forbidden.
+/// Converts a description to plain JSON Schema: `nullable` becomes a type; in Swagger 2, fields that are not described are
+/// forbidden in schemas without composition.
 fn prepare(value: &mut Value, spec: ContractSpec) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| prepare(item, spec)),

@@ -101,7 +101,7 @@ pub struct RateSettings {
     pub mutation_interval_ms: i64,
     /// Maximum time for which an unanswered mutating request delays the next one.
     pub mutation_hold: Duration,
-    /// Part of the forge's request budget reserved for commands; below it, background requests are refused.
+    /// Part of the forge's request budget that is reserved for commands; below it, background requests are refused.
     pub reserve: u32,
     /// Maximum number of attempts; at least one is made.
     pub attempts: u32,
@@ -337,7 +337,7 @@ fn redirected(
     Ok(next)
 }
 
-/// Scheme, host and port: the scope of a credential.
+/// Returns scheme, host and port: the scope of a credential.
 fn origin(uri: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
     let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     (uri.scheme_str(), uri.host().map(str::to_ascii_lowercase), uri.port_u16().or(Some(usual)))

@@ -246,7 +246,7 @@ impl Local {
         Ok(Some(pull))
     }
 
-    /// Refuses another repository, which a data folder can also contain loops of.
+    /// Refuses another repository, whose loops the data folder can also contain.
     fn only_own(&self, repo: &RepoRef, what: &str) -> ForgeResult<()> {
         if repo.id == self.repo.id {
             return Ok(());
@@ -516,8 +516,8 @@ mod tests {
     async fn open(dir: &Path) -> Result<(Local, Arc<Mutex<Vec<LocalMessage>>>), String> {
         let messages = Arc::new(Mutex::new(Vec::new()));
         let sink = messages.clone();
-        let said = Box::new(move |said| sink.lock().expect("not poisoned").push(said));
-        Ok((Local::open(dir, PATH.into(), "/", Clock::System, said).await?, messages))
+        let listener = Box::new(move |listener| sink.lock().expect("not poisoned").push(listener));
+        Ok((Local::open(dir, PATH.into(), "/", Clock::System, listener).await?, messages))
     }
 
     #[tokio::test]
@@ -546,8 +546,8 @@ mod tests {
         let comment = local.create_comment(&repo, task.number, "one").await.expect("said");
         local.edit_comment(&repo, comment.id, "two").await.expect("edited");
         assert_eq!(local.comments(&repo, task.number, None).await.expect("read")[0].body, "two");
-        let gone = local.create_comment(&repo, Number(99), "x").await.expect_err("no such issue");
-        assert_eq!(gone.kind, ForgeErrorKind::NotFound);
+        let absent = local.create_comment(&repo, Number(99), "x").await.expect_err("no such issue");
+        assert_eq!(absent.kind, ForgeErrorKind::NotFound);
 
         let new = |head: &str| NewPull {
             title: "Fix".into(),
@@ -564,8 +564,8 @@ mod tests {
         local.set_pull_ready(&repo, pull.number).await.expect("ready");
         let found = local.find_pull(&repo, "ralph/3-old").await.expect("looked up").expect("there");
         assert_eq!((found.number, found.draft), (Number(5), false));
-        let said = messages.lock().expect("not poisoned").clone();
-        assert!(matches!(said.as_slice(), [LocalMessage::Comment { .. }, LocalMessage::Pull { .. }]), "{said:?}");
+        let posted = messages.lock().expect("not poisoned").clone();
+        assert!(matches!(posted.as_slice(), [LocalMessage::Comment { .. }, LocalMessage::Pull { .. }]), "{posted:?}");
     }
 
     #[tokio::test]

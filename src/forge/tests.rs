@@ -72,7 +72,7 @@ async fn calls<F: Future<Output = std::io::Result<()>>>(serve: impl Fn(TcpStream
     }
 }
 
-/// F2: a server that takes the call and never answers may have acted.
+/// F2: a server that receives the call and never answers may have executed it.
 #[tokio::test]
 async fn request_without_response_times_out() {
     calls(|mut stream| async move {
@@ -83,7 +83,7 @@ async fn request_without_response_times_out() {
     .await;
 }
 
-/// F2: one that sends a byte now and then is never silent for long; the whole call has a limit too.
+/// F2: a server that sends single bytes never exceeds the idle timeout, but the total one.
 #[tokio::test]
 async fn slow_response_times_out() {
     for head in ["", "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n"] {
@@ -101,7 +101,7 @@ async fn slow_response_times_out() {
     }
 }
 
-/// F2: a reset in the middle of the answer.
+/// F2: the connection is reset during the response.
 #[tokio::test]
 async fn reset_during_response_is_ambiguous() {
     calls(|mut stream| async move {

@@ -20,10 +20,10 @@ pub enum BridgeError {
     #[error("the session memory at {path} does not answer: {error}; it is there only while the agent's run lasts")]
     NotThere { path: PathBuf, error: io::Error },
     /// The service rejected the token.
-    #[error("the session memory refused: {reason}; {TOKEN_VARIABLE} has to be the token of this very run")]
+    #[error("the session memory refused the connection: {reason}; {TOKEN_VARIABLE} must be the token of this run")]
     Refused { reason: String },
     /// The service closed the connection.
-    #[error("the session memory has gone: the service ended the run or stopped")]
+    #[error("the session memory is closed: the service ended the run or stopped")]
     Gone,
     /// Reading from or writing to the agent failed.
     #[error("the agent's side of the bridge failed: {0}")]
@@ -55,7 +55,7 @@ pub async fn bridge(
     };
     let greeting = greeting.trim();
     if greeting != ACCEPTED {
-        let reason = greeting.strip_prefix("refused: ").unwrap_or("it said something else than was expected");
+        let reason = greeting.strip_prefix("refused: ").unwrap_or("its response to the token is invalid");
         return Err(BridgeError::Refused { reason: reason.to_owned() });
     }
     let inwards = async {

@@ -31,7 +31,7 @@ pub async fn serve(listener: UnixListener, session: Session, cancel: Cancellatio
             () = cancel.cancelled() => break,
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "a connection to the session memory ended badly");
+                    tracing::error!(%error, "a connection to the session memory failed");
                 }
             }
             taken = listener.accept(), if connections.len() < MAX_CONNECTIONS => match taken {
@@ -40,7 +40,7 @@ pub async fn serve(listener: UnixListener, session: Session, cancel: Cancellatio
                     connections.spawn(connection(stream, session, cancel));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection to the session memory could not be taken in");
+                    tracing::warn!(%error, "a connection to the session memory could not be accepted");
                     tokio::time::sleep(REST).await;
                 }
             },
@@ -57,7 +57,7 @@ async fn connection(stream: UnixStream, session: Arc<Session>, cancel: Cancellat
     let said = tokio::time::timeout(GREETING, first.read_until(b'\n', &mut line)).await;
     let token = String::from_utf8_lossy(&line);
     if !matches!(said, Ok(Ok(_))) || !session.token.is(token.trim()) {
-        tracing::warn!(loop_id = %session.loop_id, "somebody without the token asked for the session memory");
+        tracing::warn!(loop_id = %session.loop_id, "a connection to the session memory had no valid token");
         // The client may have disconnected already.
         let _ = write.write_all(b"refused: the token is wrong\n").await;
         return;
@@ -68,6 +68,8 @@ async fn connection(stream: UnixStream, session: Arc<Session>, cancel: Cancellat
     let transport = AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_REQUEST);
     match rmcp::service::serve_server_with_ct(Tools::new(session), transport, cancel).await {
         Ok(running) => drop(running.waiting().await),
-        Err(error) => tracing::debug!(%error, "a connection to the session memory ended before it began"),
+        Err(error) => {
+            tracing::debug!(%error, "a connection to the session memory was closed before its token was received")
+        }
     }
 }

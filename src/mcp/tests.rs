@@ -1,9 +1,9 @@
-//! Tokens, sockets and the file for agents. The tools over a real connection are in `tests/it/memory.rs`.
+//! Tests of tokens, sockets and the file for agents. The tools over a real connection are in `tests/it/memory.rs`.
 
 use super::*;
 
 #[test]
-fn a_token_is_good_for_its_run_alone() {
+fn token_is_valid_for_its_run_only() {
     let id = LoopId::new("r-7-abcdef");
     let token = Token::new(b"key", &id, "3-1");
     // By `printf 'ralph session memory 1\nr-7-abcdef\n3-1' | openssl dgst -sha256 -hmac key`.
@@ -21,7 +21,7 @@ fn a_token_is_good_for_its_run_alone() {
 }
 
 #[tokio::test]
-async fn a_socket_at_any_depth_takes_connections_and_is_ours_alone() {
+async fn socket_at_any_depth_is_private_and_accepts_connections() {
     let folder = tempfile::tempdir().expect("a folder");
     for depth in [1, 5] {
         let place = folder.path().join(["a-rather-long-name-of-a-folder"; 5][..depth].join("/"));
@@ -38,7 +38,7 @@ async fn a_socket_at_any_depth_takes_connections_and_is_ours_alone() {
 }
 
 #[test]
-fn the_file_for_agents_names_the_bridge_and_keeps_the_token_out_of_arguments() {
+fn agent_file_names_bridge_without_token_in_arguments() {
     let token = Token::new(b"key", &LoopId::new("r-7-abcdef"), "3-1");
     let config = config(Path::new("/run/x/memory.sock"), &token, Path::new("/usr/bin/ralph-bot"));
     let server = &config["mcpServers"]["session_memory"];

@@ -33,7 +33,7 @@ const INSTRUCTIONS: &str = "What happened earlier in this task: your own previou
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct Since {
-    /// Only summaries that tell of this iteration or a later one; all where it is missing.
+    /// Only summaries that cover this iteration or a later one; all if omitted.
     since: u32,
 }
 

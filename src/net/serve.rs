@@ -55,7 +55,7 @@ impl ConnectionLimits {
 /// Serves until `stop`, then finishes the current requests.
 ///
 /// # Errors
-/// None now; the result is what a task that serves is expected to give.
+/// None at present; the result type is that of other server tasks.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -119,7 +119,7 @@ mod tests {
 
     /// W10, D8.
     #[tokio::test]
-    async fn a_head_that_never_ends_holds_nobody_up_for_long() {
+    async fn endless_request_head_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let router = Router::new().route("/healthz", get(|| async { "ok" }));

@@ -16,7 +16,7 @@ use crate::domain::providers::chat::{
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::prices::TokenUsage;
 
-/// Maximum number of bytes of an answer that are searched.
+/// Maximum number of bytes of an answer in which JSON is searched for.
 const MAX_TEXT: usize = 256 * 1024;
 /// Maximum number of positions at which JSON is searched for.
 const MAX_STARTS: usize = 200;
@@ -131,7 +131,7 @@ pub async fn ask<T: DeserializeOwned>(
     for again in [true, false] {
         let remaining = limits.timeout.saturating_sub(watch.elapsed());
         if remaining.is_zero() {
-            problem = format!("{problem}; there was no time to ask again");
+            problem = format!("{problem}; no time was left for a second attempt");
             break;
         }
         request.timeout = remaining + GRACE;
@@ -168,17 +168,14 @@ pub async fn ask<T: DeserializeOwned>(
         let echo = if echo.trim().is_empty() { "(nothing)".to_owned() } else { echo };
         request.messages.push(ChatMessage::Model(ModelTurn { text: echo, ..ModelTurn::default() }));
         request.messages.push(ChatMessage::User(format!(
-            "That answer cannot be taken: {problem}. Answer again, with the whole JSON value and nothing else."
+            "That answer is invalid: {problem}. Answer again, with the whole JSON value and nothing else."
         )));
     }
-    Err(AssistantFailure { what: format!("no answer could be taken: {problem}"), spent, fault: AssistantFault::Answer })
+    Err(AssistantFailure { what: format!("no valid answer: {problem}"), spent, fault: AssistantFault::Answer })
 }
 
 fn first(question: &Question, limits: &AskLimits) -> ChatRequest {
-    let shape = format!(
-        "Answer with one JSON value that fits this JSON Schema, and with nothing else:\n{}",
-        question.schema.schema
-    );
+    let shape = format!("Answer only with one JSON value that matches this JSON Schema:\n{}", question.schema.schema);
     let system = if question.system.is_empty() { shape } else { format!("{}\n\n{shape}", question.system) };
     ChatRequest {
         model: limits.model.clone(),
@@ -217,9 +214,9 @@ impl Spent {
 
 fn read<T: DeserializeOwned>(schema: &Value, answer: &ChatAnswer) -> Result<T, String> {
     let cut = matches!(answer.stop, ModelStop::MaxTokens | ModelStop::ContextFull);
-    let cut = if cut { "; it was cut at the limit of its length: be brief" } else { "" };
+    let cut = if cut { "; it was cut at its maximum length: be brief" } else { "" };
     let found = json_in(&answer.turn.text, schema).map_err(|problem| format!("{problem}{cut}"))?;
-    serde_json::from_value(found).map_err(|error| format!("it does not fit: {error}{cut}"))
+    serde_json::from_value(found).map_err(|error| format!("it does not match: {error}{cut}"))
 }
 
 /// Returns the first JSON value in a text that matches the schema: the whole text, in a code fence, or within the text.
@@ -231,7 +228,7 @@ fn json_in(text: &str, schema: &Value) -> Result<Value, String> {
         Ok(value) => match shape::fault(schema, &value) {
             None => Some(value),
             Some(fault) => {
-                problem.get_or_insert(format!("it does not fit the schema: {fault}"));
+                problem.get_or_insert(format!("it does not match the schema: {fault}"));
                 None
             }
         },
@@ -255,7 +252,7 @@ fn json_in(text: &str, schema: &Value) -> Result<Value, String> {
     // Reports the error of the whole text, which should have been the value.
     let whole = serde_json::from_str::<Value>(text).err();
     Err(problem.unwrap_or_else(|| match whole {
-        Some(error) => format!("there is no JSON in it ({error})"),
+        Some(error) => format!("it contains no JSON ({error})"),
         None => "there is no JSON in it".to_owned(),
     }))
 }

@@ -75,10 +75,10 @@ async fn all_wire_formats_are_sent_and_parsed() {
         assert_eq!((answer.turn.text.as_str(), answer.stop, answer.model.as_str()), ("hi", ModelStop::Tools, "v"));
         assert_eq!(answer.turn.calls[0].arguments, r#"{"command":"ls"}"#);
         assert_eq!(answer.usage, Some(TokenUsage { input: 5, output: 2, ..TokenUsage::default() }));
-        let seen = stub.seen().remove(0);
-        assert_eq!((seen.path.as_str(), seen.body["model"].as_str()), (path, Some("vendor-small-1")));
-        assert_eq!(seen.headers[header.0], header.1);
-        assert_eq!(seen.headers.contains_key("anthropic-version"), wire == Wire::Messages);
+        let received = stub.seen().remove(0);
+        assert_eq!((received.path.as_str(), received.body["model"].as_str()), (path, Some("vendor-small-1")));
+        assert_eq!(received.headers[header.0], header.1);
+        assert_eq!(received.headers.contains_key("anthropic-version"), wire == Wire::Messages);
     }
 }
 
@@ -178,9 +178,9 @@ async fn fragile(breaks: usize, after: &'static [u8]) -> (Result<ChatAnswer, Cal
         }
     };
     let client = client(&url, Wire::Messages);
-    let asked = request();
+    let pending = request();
     let result = tokio::select! {
-        result = client.complete(&asked) => result,
+        result = client.complete(&pending) => result,
         () = serve => unreachable!("it serves for ever"),
     };
     (result, taken.into_inner())
@@ -223,9 +223,9 @@ async fn schema_is_not_sent_again_after_refusal() {
     let stub = Stub::start(replies).await;
     let client = client(&stub.url, Wire::Chat);
     let schema = Some(AnswerSchema { name: "plan".into(), schema: json!({"type": "object"}) });
-    let asked = ChatRequest { schema, ..request() };
-    assert!(client.complete(&asked).await.is_err() && client.complete(&asked).await.is_err());
-    client.complete(&asked).await.unwrap();
+    let with_schema = ChatRequest { schema, ..request() };
+    assert!(client.complete(&with_schema).await.is_err() && client.complete(&with_schema).await.is_err());
+    client.complete(&with_schema).await.unwrap();
     let sent: Vec<bool> = stub.seen().iter().map(|seen| seen.body.get("response_format").is_some()).collect();
     assert_eq!(sent, [true, true, false]);
 }

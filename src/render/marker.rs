@@ -1,4 +1,4 @@
-//! Hidden, signed line by which a text of the bot is found again after a crash.
+//! Hidden, signed line that identifies a text of the bot, also after a crash.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub(super) const MAX_BYTES: usize = 1_024;
 
 const BEGIN: &str = "<!-- ralph:1 ";
 const END: &str = " -->";
-/// Length of the code, in bytes.
+/// Length of the signature, in bytes.
 const CODE_BYTES: usize = 16;
 /// Maximum length of an encoded field, in bytes.
 const FIELD_BYTES: usize = 300;
@@ -56,7 +56,7 @@ impl Marker {
         Self { fields, code }
     }
 
-    /// Encoded subject of the text; for a loop, its id.
+    /// Returns the encoded subject of the text; for a loop, its id.
     pub fn subject(&self) -> &str {
         self.fields.split(' ').next().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Snapshots of every text, and properties that hold for all of them.
+//! Snapshots of every text, and properties of all of them.
 
 use crate::domain::knowledge::memory::LearningKind;
 use proptest::strategy::Strategy;
@@ -149,23 +149,23 @@ fn templates_of_other_states_match_snapshots() {
 #[test]
 fn iteration_in_progress_shows_no_figures() {
     let renderer = renderer();
-    let shown = |rows: &[IterationRow]| {
+    let rendered = |rows: &[IterationRow]| {
         let view = StatusView { rows: rows.to_vec(), ..status(3) };
         renderer.render(&View::Status(Box::new(view)))
     };
     let mut rows = status(3).rows;
     rows[2].control_signal = None;
-    let measured = shown(&rows);
+    let measured = rendered(&rows);
     let lines = |text: &str| {
         text.lines().filter(|line| ["bar ", "line "].iter().any(|kind| line.trim().starts_with(kind))).count()
     };
     assert_eq!(lines(&measured), 2, "the signal's line ends before the other one: {measured}");
     rows[2].completion_percent = None;
-    let under_way = shown(&rows);
+    let under_way = rendered(&rows);
     assert!(under_way.contains("x-axis \"Iteration\" [1, 2]\n") && lines(&under_way) == 2, "{under_way}");
     assert!(under_way.lines().any(|l| l.starts_with("| 3 |") && l.contains(" | – | – | ")), "{under_way}");
     rows[1].completion_percent = None;
-    assert!(!shown(&rows).contains("mermaid"), "one point is no line");
+    assert!(!rendered(&rows).contains("mermaid"), "one point is no line");
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn prompt_view(text: &str) -> PromptView {
         protected: vec![".github/workflows/**".into(), "CODEOWNERS".into()],
         report_path: "/run/report.json".into(),
         base_branch: "main".into(),
-        strategy: vec!["Urgency is high: 50 % is open, and nothing moves.".into(), "Make one change.".into()],
+        strategy: vec!["Urgency is high: 50 % is open, and there is no progress.".into(), "Make one change.".into()],
         context: vec![],
         moment: vec![],
         advice: String::new(),

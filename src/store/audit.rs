@@ -1,4 +1,4 @@
-//! Audit trail of loops. Entries can only be added: the database refuses changes.
+//! Audit log of loops. Entries can only be added: the database refuses changes.
 
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::StoreResult;
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::domain::supervision::oversight::AuditEntry;
 
-/// Entry of the audit trail with its time.
+/// Entry of the audit log with its time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AuditLine {
     /// Time.
@@ -17,7 +17,7 @@ pub struct AuditLine {
     pub entry: AuditEntry,
 }
 
-/// Appends entries to a loop's trail.
+/// Appends entries to a loop's audit log.
 pub fn append(c: &Connection, id: &LoopId, entries: &[AuditEntry], now: Timestamp) -> StoreResult<()> {
     let mut statement = c.prepare_cached("INSERT INTO audit (loop_id, at, entry) VALUES (?1, ?2, ?3)")?;
     for entry in entries {
@@ -26,7 +26,7 @@ pub fn append(c: &Connection, id: &LoopId, entries: &[AuditEntry], now: Timestam
     Ok(())
 }
 
-/// Returns a loop's trail, oldest first.
+/// Returns a loop's audit log, oldest first.
 pub fn trail(c: &Connection, id: &LoopId) -> StoreResult<Vec<AuditLine>> {
     let mut statement = c.prepare_cached("SELECT at, entry FROM audit WHERE loop_id = ?1 ORDER BY id")?;
     let rows = statement.query_map([id.as_str()], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;

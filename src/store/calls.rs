@@ -153,9 +153,9 @@ pub fn observe(
     Ok(BackendChanges { changes: transition.changes, advice: transition.advice })
 }
 
-/// Chooses a backend for a call, reserves the expected cost (estimated from earlier calls if the request has none) and records
-/// its start; or returns the obstacle. `models` lists the models of each backend in order of preference: the first that it has is
-/// used, or the first of all if it seems to have none; its default model if the list is empty.
+/// Chooses a backend for a call, reserves the expected cost (estimated from earlier calls if the request has none) and
+/// records its start; or returns the obstacle. `models` lists the models of each backend in order of preference: the first
+/// one that it has is used, or the first of all if it has none; its default model if the list is empty.
 pub fn begin(
     c: &Connection,
     caller: &CallContext,
@@ -481,8 +481,8 @@ mod tests {
                 source: LimitSource::Stream,
                 evidence: "5-hour limit".into(),
             };
-            let seen = |call, cost| BackendObservation::CallLimited { call, cost, limit, seed: 1 };
-            let observed = end(c, "a/1", &booking(Ending::Cost(Money(0))), &settings(), NOW, seen)?;
+            let limited = |call, cost| BackendObservation::CallLimited { call, cost, limit, seed: 1 };
+            let observed = end(c, "a/1", &booking(Ending::Cost(Money(0))), &settings(), NOW, limited)?;
             assert!(matches!(&observed.changes[..], [BackendChange::Parked { backend, .. }] if backend == "one"));
             assert_eq!(backend_of(&begun(c, "a/2", "a", CallLimits::default())?), "two");
             assert_eq!(backend_of(&begun(c, "b/1", "b", CallLimits::default())?), "two");
@@ -567,17 +567,17 @@ mod tests {
         on(&store, |c| {
             let mut request = request();
             request.exclude = vec!["two".into()];
-            let asked = |key: &str| {
+            let begin_call = |key: &str| {
                 let models = |_: &str| vec!["m-9".to_owned(), "m-8".to_owned()];
                 let begun = begin(c, &caller(key, "a"), &request, &models, &settings(), 1, NOW)?;
                 let CallDecision::Call { model: Some(model), .. } = begun else { panic!("{begun:?}") };
                 let evidence = "no such model".into();
                 let limit = Limit { kind: LimitKind::ModelMissing, until: None, source: LimitSource::Stream, evidence };
-                let seen = |call, cost| BackendObservation::CallLimited { call, cost, limit, seed: 1 };
-                end(c, key, &booking(Ending::Cost(Money(0))), &settings(), NOW, seen)?;
+                let limited = |call, cost| BackendObservation::CallLimited { call, cost, limit, seed: 1 };
+                end(c, key, &booking(Ending::Cost(Money(0))), &settings(), NOW, limited)?;
                 StoreResult::Ok(model)
             };
-            let all = [asked("a/1")?, asked("a/2")?, asked("a/3")?];
+            let all = [begin_call("a/1")?, begin_call("a/2")?, begin_call("a/3")?];
             assert_eq!(all, ["m-9", "m-8", "m-9"], "where it lacks all, the first is tried again");
             Ok(())
         })

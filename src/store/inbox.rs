@@ -17,7 +17,7 @@ pub struct StoredDelivery {
     pub delivery: String,
     /// Event header of the forge; not signed, so only a hint.
     pub event: String,
-    /// The signed body.
+    /// Signed body.
     pub body: Body,
 }
 
@@ -83,7 +83,7 @@ pub struct WaitingDelivery {
 pub enum DeliveryOutcome {
     /// Processed.
     Done,
-    /// Ignored or refused; the reason says which.
+    /// Ignored or refused; the reason states which.
     Ignored,
     /// Failed; a person has to look at it.
     Dead,
@@ -156,7 +156,7 @@ pub fn postpone(c: &Connection, id: i64, not_before: Timestamp, reason: &str) ->
     Ok(())
 }
 
-/// Reschedules what is due later than `most_ms` from now to now.
+/// Makes deliveries due now that are due more than `most_ms` after now.
 pub fn cap_delay(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
     let sql = "UPDATE inbox SET not_before = ?1 WHERE state = 'new' AND not_before > ?2";
     c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
@@ -176,7 +176,7 @@ pub fn last_received(c: &Connection, forge: &ForgeName) -> StoreResult<Option<Ti
     Ok(at.map(Timestamp))
 }
 
-/// Number of deliveries by state.
+/// Returns the number of deliveries by state.
 pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     let mut statement = c.prepare_cached("SELECT state, count(*) FROM inbox GROUP BY state ORDER BY state")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;

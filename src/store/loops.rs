@@ -13,7 +13,7 @@ use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
 
-/// IssueRole of an issue or pull request in a loop.
+/// Role of an issue or pull request in a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IssueRole {
     /// The issue that it works on.
@@ -95,13 +95,13 @@ pub fn in_state(c: &Connection, state: LoopState) -> StoreResult<Vec<Loop>> {
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
-/// Number of loops of an issue, open or finished.
+/// Returns the number of loops of an issue, open or finished.
 pub fn count_of_issue(c: &Connection, repo: &RepoRef, issue: Number) -> StoreResult<u32> {
     let sql = "SELECT count(*) FROM loops WHERE forge = ?1 AND repo_id = ?2 AND issue = ?3";
     Ok(c.query_row(sql, params![repo.forge.as_str(), repo.id.0, issue.0 as i64], |row| row.get(0))?)
 }
 
-/// Number of open loops by state.
+/// Returns the number of open loops by state.
 pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     let mut statement = c.prepare_cached("SELECT state, count(*) FROM loops WHERE open = 1 GROUP BY state")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;

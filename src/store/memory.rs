@@ -76,7 +76,7 @@ impl StoredLearning {
         Ok(Self { row: row.get(0)?, id: row.get(1)?, data: row.get(2)?, checksum: row.get(3)? })
     }
 
-    /// Returns the learning, or what is wrong with its row.
+    /// Returns the learning, or the problem of its row.
     fn open(&self) -> Result<Learning, String> {
         let learning: Learning = serde_json::from_str(&self.data).map_err(|error| error.to_string())?;
         if learning.checksum() != self.checksum || learning.id != self.id {
@@ -292,8 +292,8 @@ pub fn set_state(c: &Connection, id: &str, state: LearningState, now: Timestamp)
     Ok(Some(learning))
 }
 
-/// Archives learnings whose confidence decayed for lack of use, at most `DECAY_BATCH`; returns their number. Call it until the
-/// result is 0.
+/// Archives learnings whose confidence decayed for lack of use, at most `DECAY_BATCH`; returns their number. Has to be called
+/// until the result is 0.
 pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> StoreResult<usize> {
     // Confidence only decays after a half-life without use.
     let half_life = i64::from(settings.half_life_days) * 86_400_000;
@@ -329,7 +329,7 @@ pub fn set_aside(c: &Connection, damaged: &[DamagedLearning], now: Timestamp) ->
         }
     }
     if moved > 0 {
-        tracing::warn!(moved, "learnings were damaged and are set aside; `ralph-bot memory show` counts them");
+        tracing::warn!(moved, "damaged learnings were quarantined; `ralph-bot memory show` counts them");
     }
     Ok(moved)
 }

@@ -17,7 +17,7 @@ pub struct ClaimedEffect {
     pub subject: String,
     /// The loop.
     pub loop_id: Option<LoopId>,
-    /// Issue or repository of the effect.
+    /// Lane of the effect.
     pub lane: Lane,
     /// Queue of the effect.
     pub queue: String,
@@ -40,7 +40,7 @@ pub struct ClaimedEffect {
 }
 
 impl ClaimedEffect {
-    /// Name of the lease.
+    /// Returns the name of the lease.
     pub fn lease(&self) -> String {
         lease_name(&self.subject, &self.queue)
     }
@@ -110,7 +110,7 @@ pub fn claim(
             drop(rows);
             let sql = "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
             c.prepare_cached(sql)?.execute(params![id, now.0])?;
-            tracing::error!(id, key, "an effect of the outbox is not understood and was set aside");
+            tracing::error!(id, key, "an effect of the outbox could not be parsed and was rejected");
             return Ok(None);
         };
         if !may(&place) {
@@ -182,7 +182,7 @@ pub fn finish(
     leases::release(c, &claimed.lease(), owner, claimed.fence)
 }
 
-/// Returns an effect to its queue for another attempt from `not_before`. `began` is whether it may have taken effect.
+/// Returns an effect to its queue for another attempt from `not_before`. `began` states whether it may have taken effect.
 pub fn reschedule(
     c: &Connection,
     claimed: &ClaimedEffect,
@@ -264,14 +264,14 @@ pub fn forget_channels(c: &Connection, configured: &[String], now: Timestamp) ->
     Ok(count)
 }
 
-/// Reschedules what is due later than `most_ms` from now to now.
+/// Makes effects due now that are due more than `most_ms` after now.
 pub fn cap_delay(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
     let sql = "UPDATE outbox SET not_before = ?1 WHERE state IN ('ready', 'running') AND not_before > ?2";
     c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
     Ok(())
 }
 
-/// Number of effects that wait or run, by queue.
+/// Returns the number of effects that wait or run, by queue.
 pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     let mut statement =
         c.prepare_cached("SELECT lane, count(*) FROM outbox WHERE state IN ('ready', 'running') GROUP BY lane")?;
@@ -284,11 +284,11 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
 pub struct EffectRow {
     /// Natural key.
     pub key: String,
-    /// ready, running, done, rejected, cancelled.
+    /// State: ready, running, done, rejected, cancelled.
     pub state: String,
     /// Number of claims.
     pub attempts: u32,
-    /// EffectRow.
+    /// Result as text; `None` until the effect is finished.
     pub receipt: Option<String>,
     /// Time of its creation.
     pub created_at: Timestamp,

@@ -180,7 +180,7 @@ fn turn(row: &Row<'_>) -> StoreResult<SessionTurn> {
 
 fn role(name: &str) -> StoreResult<TurnRole> {
     let known = [TurnRole::Agent, TurnRole::Assistant].into_iter().find(|role| role.as_str() == name);
-    known.ok_or_else(|| StoreError::Bug { detail: format!("{name:?} is no role of a turn") })
+    known.ok_or_else(|| StoreError::Bug { detail: format!("{name:?} is not a role of a turn") })
 }
 
 /// Returns the events of some iterations, in order.

@@ -22,7 +22,7 @@ fn place() -> IssueRef {
     IssueRef { repo, issue: Number(1) }
 }
 
-/// Bytes that cannot be packed.
+/// Returns bytes that cannot be compressed.
 fn noise(count: u32) -> Vec<u8> {
     (0..count).map(|n| (n.wrapping_mul(2_654_435_761).rotate_left(n % 31) >> 13) as u8).collect()
 }
@@ -156,13 +156,13 @@ async fn effects_are_claimed_in_order_and_again_after_owner_loss() {
 #[tokio::test]
 async fn reactions_are_claimed_independently_of_other_effects() {
     let store = Store::in_memory().expect("opened");
-    let seen = Effect::React { comment: CommentId(5), mark: Mark::Seen };
+    let reaction = Effect::React { comment: CommentId(5), mark: Mark::Seen };
     let done = Effect::React { comment: CommentId(5), mark: Mark::Done };
-    for effect in [status(), done.clone(), seen.clone()] {
+    for effect in [status(), done.clone(), reaction.clone()] {
         push(&store, effect).await;
     }
     let first = claim(&store, SEEN_QUEUE, "a", 10).await.expect("an effect");
-    assert_eq!(first.effect, seen, "though it was asked for last");
+    assert_eq!(first.effect, reaction, "though it was asked for last");
     assert_eq!(claim(&store, "talk", "b", 10).await.expect("beside it").effect, status());
     assert_eq!(claim(&store, "talk", "c", 10).await, None, "the rest in order");
     store
@@ -252,7 +252,7 @@ async fn locked_database_is_busy_not_failed() {
     assert!(store.write(|c| inbox::insert(c, &delivery("d-1"), Timestamp(1))).await.expect("stored"));
 }
 
-/// D5: what another program's long reading does to the log can be seen, and passes with it.
+/// D5: the effect of another program's long read on the log is visible, and ends with the read.
 #[tokio::test]
 async fn write_ahead_log_grows_during_a_long_read() {
     let (_folder, path) = file();
@@ -267,15 +267,15 @@ async fn write_ahead_log_grows_during_a_long_read() {
     }
     other.busy_timeout(std::time::Duration::ZERO).expect("no wait");
     assert_eq!(checkpoint().expect("an answer"), 1, "the reader is in its way");
-    let held = store.sizes().1;
-    assert!(held > 500_000, "{held}");
+    let log_size = store.sizes().1;
+    assert!(log_size > 500_000, "{log_size}");
     reader.execute_batch("COMMIT").expect("done");
     assert_eq!(checkpoint().expect("an answer"), 0);
     let (database, log) = store.sizes();
     assert!(log == 0 && database > 500_000, "{database} {log}");
 }
 
-/// D4: a damaged file is said to be one, at the start or by the look at the whole of it.
+/// D4: a damaged file is reported at the start or by the integrity check.
 #[tokio::test]
 async fn damaged_file_is_reported() {
     let (_folder, path) = file();
@@ -285,20 +285,20 @@ async fn damaged_file_is_reported() {
         store.write(move |c| inbox::insert(c, &large, Timestamp(1))).await.expect("stored");
     }
     store.close().await;
-    let whole = std::fs::read(&path).expect("read");
-    assert!(whole.len() > 100_000, "it has many pages");
-    let mut seen = 0;
+    let content = std::fs::read(&path).expect("read");
+    assert!(content.len() > 100_000, "it has many pages");
+    let mut reported = 0;
     // The header, the schema's page, and pages of the middle; then an end that is cut off.
-    for at in [0, 20, 110, 4_200, whole.len() / 3, whole.len() / 2, whole.len() - 5_000, whole.len()] {
-        let mut bytes = whole.clone();
-        if at == whole.len() {
-            bytes.truncate(whole.len() / 2);
+    for at in [0, 20, 110, 4_200, content.len() / 3, content.len() / 2, content.len() - 5_000, content.len()] {
+        let mut bytes = content.clone();
+        if at == content.len() {
+            bytes.truncate(content.len() / 2);
         } else {
             let end = (at + 4_096).min(bytes.len());
             bytes[at..end].fill(0x5a);
         }
         std::fs::write(&path, bytes).expect("written");
-        let told = match Store::open(&path) {
+        let is_reported = match Store::open(&path) {
             Err(StoreError::Failed { path: named, detail }) => {
                 assert_eq!((named, detail.is_empty()), (path.clone(), false));
                 true
@@ -310,11 +310,11 @@ async fn damaged_file_is_reported() {
                 !matches!(found, Ok(findings) if findings.is_empty())
             }
         };
-        seen += usize::from(told);
+        reported += usize::from(is_reported);
         let _ = std::fs::remove_file(path.with_extension("db-wal"));
         let _ = std::fs::remove_file(path.with_extension("db-shm"));
     }
-    assert_eq!(seen, 8, "a damage was not seen");
+    assert_eq!(reported, 8, "a damage was not seen");
 }
 
 #[tokio::test]
@@ -333,14 +333,14 @@ async fn backup_contains_all_data() {
 async fn attaching_leaves_the_marks_of_the_service_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
-    let own = Store::open(&path).expect("opened");
+    let store = Store::open(&path).expect("opened");
     let beside = Store::attach(&path).expect("attached");
     beside.write(|c| installation::set(c, "note", "from beside")).await.expect("written");
-    assert_eq!(own.read(|c| installation::get(c, "note")).await.expect("read").as_deref(), Some("from beside"));
+    assert_eq!(store.read(|c| installation::get(c, "note")).await.expect("read").as_deref(), Some("from beside"));
     beside.close().await;
-    let mark = own.read(|c| installation::get(c, "stopped_cleanly")).await.expect("read");
+    let mark = store.read(|c| installation::get(c, "stopped_cleanly")).await.expect("read");
     assert_eq!(mark.as_deref(), Some("no"), "the service still runs");
-    own.close().await;
+    store.close().await;
     Store::attach(&path).expect("attached").close().await;
     assert!(!Store::open(&path).expect("opened").was_unclean(), "the command did not count as a start");
 }
@@ -376,7 +376,7 @@ fn concurrent_creation_makes_one_database() {
     });
 }
 
-/// D4: the files beside the database were removed after an unclean stop.
+/// D4: the files next to the database were removed after an unclean stop.
 #[tokio::test]
 async fn database_without_its_log_files_is_intact() {
     let (_folder, path) = file();
@@ -390,8 +390,8 @@ async fn database_without_its_log_files_is_intact() {
         for extension in kept.into_iter().chain(["db"]) {
             std::fs::copy(path.with_extension(extension), copy.with_extension(extension)).expect("copied");
         }
-        let left = Store::open(&copy).expect("opened");
-        assert_eq!(left.integrity().await.expect("looked over"), Vec::<String>::new());
-        assert_eq!(left.read(|c| installation::get(c, "note")).await.expect("read").as_deref(), Some(note));
+        let reopened = Store::open(&copy).expect("opened");
+        assert_eq!(reopened.integrity().await.expect("looked over"), Vec::<String>::new());
+        assert_eq!(reopened.read(|c| installation::get(c, "note")).await.expect("read").as_deref(), Some(note));
     }
 }

@@ -1,4 +1,4 @@
-//! Conditions that hold at the end of every story, whatever happened in it.
+//! Conditions that are true at the end of every story.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -12,8 +12,7 @@ use ralph_bot::store::{Store, inbox, loops};
 use super::setup::SECRET;
 use super::world::World;
 
-/// Asserts the invariants, read from the forge, the database and the process list. `idle` says that no work is in
-/// progress.
+/// Asserts the invariants, read from the forge, the database and the process list. `idle` states that no work is in progress.
 pub async fn assert_invariants(world: &World, store: &Store, instance: &str, idle: bool) {
     let all = store.read(|c| loops::list(c, false, 1000)).await.expect("loops");
     // Every accepted delivery was processed.

@@ -1,5 +1,5 @@
-//! Test bed of the stories: a fake forge with people and a repository, the service in this process or in its own, and
-//! conditions that hold at the end of each story.
+//! Test bed of the stories: a fake forge with people and a repository, the service in this process or in separate ones, and
+//! conditions that are true at the end of each story.
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test target uses its own part")]
 
 pub mod conversation;

@@ -287,11 +287,14 @@ async fn service_home_is_hidden_from_agents_and_checks(dialect: Dialect) {
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let seen = world.file(&done.branch, "seen-by-agent.txt").await.expect("the agent looked");
-        let own = home.path().display().to_string();
-        assert!(seen.contains("HOME=") && !seen.contains(&own) && !seen.contains("npm_canary"), "{seen}");
+        let agent_view = world.file(&done.branch, "seen-by-agent.txt").await.expect("the agent looked");
+        let home_path = home.path().display().to_string();
+        assert!(
+            agent_view.contains("HOME=") && !agent_view.contains(&home_path) && !agent_view.contains("npm_canary"),
+            "{agent_view}"
+        );
         let output = &done.iterations[0].checks.outcomes[0].output;
-        assert!(!output.contains(&own) && !output.contains("npm_canary"), "{output}");
+        assert!(!output.contains(&home_path) && !output.contains("npm_canary"), "{output}");
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Assistant models: their answers are in the prompts, their cost is booked, and no failure of theirs stops a loop.
+//! Assistant models: their answers are in the prompts, their cost is booked, and their failures never stop a loop.
 
 use std::sync::{Arc, Mutex};
 
@@ -119,9 +119,9 @@ async fn reply(Shared(inner): Shared<Arc<ModelServerState>>, uri: Uri, body: Byt
     };
     let model = body["model"].as_str().unwrap_or_default().to_owned();
     let messages = body["messages"].as_array().map_or(0, Vec::len);
-    let seen = ModelRequest { path: uri.path().to_owned(), model, purpose, text, messages };
-    let mut answer = (inner.answer)(&seen);
-    inner.seen.lock().expect("no panic").push(seen);
+    let received = ModelRequest { path: uri.path().to_owned(), model, purpose, text, messages };
+    let mut answer = (inner.answer)(&received);
+    inner.seen.lock().expect("no panic").push(received);
     if let ModelReply::Meets(others, then) = answer {
         others.wait().await;
         answer = *then;
@@ -187,7 +187,7 @@ async fn booked(world: &World) -> Vec<(String, String, String)> {
     booked.into_iter().map(|call| (call.purpose, call.backend, call.outcome.unwrap_or_default())).collect()
 }
 
-/// Asserts that the service's own rules are in every prompt exactly once and in their place.
+/// Asserts that every prompt contains each of the service's own rules exactly once and in its place.
 fn assert_whole(prompt: &str, done: &Loop) {
     let order =
         ["\n# Rules\n", "\n<ralph-context>\n", "\n</ralph-context>\n", "\n# Task\n", "\n# Checks\n", "\n# Report\n"];
@@ -271,11 +271,11 @@ async fn context_and_summaries_come_from_assistants(dialect: Dialect) {
             assert!(!prompt.contains("stop here"), "{prompt}");
         }
         // The third question for a context knows the summary of the first two iterations.
-        let asked: Vec<_> = models.seen().into_iter().filter(|seen| seen.purpose == "context").collect();
-        assert_eq!(asked.len(), 4);
-        assert!(asked[2].text.contains("Iterations 1 to 2: Numbers were tried one by one."), "{}", asked[2].text);
-        assert!(asked[2].text.contains("Decided: Write plain numbers only."), "{}", asked[2].text);
-        assert!(!asked[1].text.contains("Numbers were tried"));
+        let requests: Vec<_> = models.seen().into_iter().filter(|seen| seen.purpose == "context").collect();
+        assert_eq!(requests.len(), 4);
+        assert!(requests[2].text.contains("Iterations 1 to 2: Numbers were tried one by one."), "{}", requests[2].text);
+        assert!(requests[2].text.contains("Decided: Write plain numbers only."), "{}", requests[2].text);
+        assert!(!requests[1].text.contains("Numbers were tried"));
         let pull = done.pull.expect("a pull request").number;
         world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
         world.settle().await;
@@ -327,15 +327,22 @@ async fn context_block_follows_configuration(dialect: Dialect) {
                 assert!(facts.contains("Run by tiny.") && count(facts) <= 160, "{} tokens: {block}", count(facts));
                 assert_eq!(block.contains("The answer was seven first."), by_model, "{block}");
             }
-            let asked = |purpose: &str| -> Vec<_> {
+            let requests_for = |purpose: &str| -> Vec<_> {
                 models.seen().into_iter().filter(|seen| seen.purpose == purpose).collect()
             };
-            assert_eq!(asked("context").len(), if by_model { 2 } else { 0 });
+            assert_eq!(requests_for("context").len(), if by_model { 2 } else { 0 });
             let only_squeezer =
-                asked("context").iter().all(|seen| seen.model == "squeezer" && !seen.text.contains("At most 4"));
-            assert!(only_squeezer, "{:#?}", asked("context"));
-            assert!(!asked("summary").is_empty() && asked("summary").iter().all(|seen| seen.model == "summer"));
-            assert!(asked("prompt").iter().all(|seen| seen.model == "helper-helper"), "{:#?}", asked("prompt"));
+                requests_for("context").iter().all(|seen| seen.model == "squeezer" && !seen.text.contains("At most 4"));
+            assert!(only_squeezer, "{:#?}", requests_for("context"));
+            assert!(
+                !requests_for("summary").is_empty()
+                    && requests_for("summary").iter().all(|seen| seen.model == "summer")
+            );
+            assert!(
+                requests_for("prompt").iter().all(|seen| seen.model == "helper-helper"),
+                "{:#?}",
+                requests_for("prompt")
+            );
         })
         .await;
     }
@@ -570,8 +577,8 @@ fn shown(service: &Service, id: &str) -> String {
 }
 
 async fn stop_does_not_wait_for_models(dialect: Dialect) {
-    let asked = Arc::new(tokio::sync::Notify::new());
-    let notify = asked.clone();
+    let question_received = Arc::new(tokio::sync::Notify::new());
+    let notify = question_received.clone();
     let models = Models::start(move |_| {
         notify.notify_one();
         ModelReply::Hangs
@@ -580,7 +587,7 @@ async fn stop_does_not_wait_for_models(dialect: Dialect) {
     let config = format!("{}{FULL}", models.helper("helper"));
     live_story(Setup::new(dialect).config(&config), async |world| {
         world.label().await;
-        asked.notified().await;
+        question_received.notified().await;
         world.stop().await;
         world.setup.config = FULL.replace("full", "fallback");
         world.restart().await;
@@ -608,7 +615,8 @@ async fn failing_tools_are_reported(dialect: Dialect) {
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         let prompts = world.prompts().await;
         assert!(!prompts[0].contains("WebFetch"));
-        let expected = "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or go another way.";
+        let expected =
+            "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or use another approach.";
         assert!(prompts[1].contains(expected), "{}", prompts[1]);
     })
     .await;
@@ -634,8 +642,8 @@ async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
         // Two calls of a thousand tokens read and a hundred written, a dollar a million.
         assert_eq!(done.spent.cost, Money(2_200));
         assert_eq!(models.purposes(), ["agent", "agent"]);
-        let seen = models.seen();
-        assert!(seen[0].text.contains(&done.task.title) && seen[0].model == "helper-own", "{seen:?}");
+        let requests = models.seen();
+        assert!(requests[0].text.contains(&done.task.title) && requests[0].model == "helper-own", "{requests:?}");
     })
     .await;
 }

@@ -1,5 +1,5 @@
-//! Escalations on channels outside of the forge: real HTTP to receivers on loopback that answer, refuse, hang or ask for
-//! time.
+//! Escalations on channels outside of the forge: real HTTP to receivers on loopback that accept, refuse, hang, or ask for a
+//! delay.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,7 +28,7 @@ on_one_forge!(
     strategy_change_is_sent_to_warning_channels,
 );
 
-/// Messages to a channel, whose receiver has a path of its own.
+/// A message to a channel, whose receiver has a separate path.
 #[derive(Debug, Clone)]
 struct ReceivedMessage {
     delivery: String,
@@ -37,7 +37,7 @@ struct ReceivedMessage {
     body: Value,
 }
 
-/// Sets the response of a path: its status, and `Retry-After` in seconds if any.
+/// Response of a path.
 #[derive(Clone, Copy)]
 enum ChannelResponse {
     Status(u16, Option<u32>),
@@ -56,7 +56,7 @@ struct ReceiverState {
 struct Receiver {
     inside: Arc<Mutex<ReceiverState>>,
     address: SocketAddr,
-    /// Task of the receiver, which ends with it.
+    /// Task of the receiver, aborted on drop.
     _task: Arc<JoinSet<()>>,
 }
 
@@ -236,8 +236,8 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
         // the incident, and another event would page people again. The other channel has refused its message for a day.
         world.advance(Duration::from_secs(24 * 3600)).await;
         assert_eq!(receiver.events("own"), ["escalation.raised", "escalation.reminder"]);
-        let own = receiver.received("own");
-        assert!(own[0].body["key"] == own[1].body["key"] && own[0].delivery != own[1].delivery);
+        let messages = receiver.received("own");
+        assert!(messages[0].body["key"] == messages[1].body["key"] && messages[0].delivery != messages[1].delivery);
         assert_eq!(receiver.events("duty"), ["trigger"]);
         let broken = audit(world, "broken").await;
         assert!(broken[0].1 == "rejected" && broken[0].2.contains("not accepted within 24 h"), "{broken:?}");
@@ -263,8 +263,8 @@ async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
     let limits = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
     let setup = Setup::new(dialect).agent(agent).config(limits);
     story(setup.config(&format!("escalation: {{ channels: [{}] }}", channels.join(", "))), async |world| {
-        let held = world.run().await;
-        assert_eq!(held.state, loops::LoopState::Paused, "{}", held.why);
+        let paused = world.run().await;
+        assert_eq!(paused.state, loops::LoopState::Paused, "{}", paused.why);
         let all = receiver.received("all");
         let of =
             |message: &ReceivedMessage| [&message.body["level"], &message.body["cause"]].map(|text| text.to_string());

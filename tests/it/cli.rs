@@ -172,12 +172,12 @@ async fn with_a_loop(folder: &Path) {
     let rule = remembered(&repo, "Never touch vendor", &id, then);
     std::fs::create_dir(folder.join("data")).expect("made");
     let store = Store::open(&folder.join("data/ralph.db")).expect("a database");
-    let kept = store.write(move |c| {
+    let stored = store.write(move |c| {
         loops::begin(c, start, "first", now)?;
         session::add_turn(c, &id, &session::NewTurn::pack(turn))?;
         memory::learn(c, &Masker::default(), rule, &MemorySettings::default(), then)
     });
-    kept.await.expect("written");
+    stored.await.expect("written");
     store.close().await;
 }
 
@@ -231,7 +231,7 @@ async fn learning_confidence_fades_as_configured() {
     assert!(shown[0] > 0.8 && shown[1] < 0.01, "half of it is gone after a day: {shown:?}");
 }
 
-/// `check` prints machine-readable lines whatever the problem is.
+/// `check` prints machine-readable lines for every problem.
 #[tokio::test]
 async fn configuration_errors_are_printed_as_json_lines() {
     let folder = folder();

@@ -45,8 +45,8 @@ async fn clock_jump_during_a_run_changes_nothing(dialect: Dialect) {
     }
 }
 
-/// A jump of ten years does not count as a loop's time, abandons no call, and removes nothing for its age.
-/// See docs/faults.md#d6.
+/// A jump of ten years does not count as a loop's time, abandons no call, and removes no data because of its age. See
+/// docs/faults.md#d6.
 async fn clock_set_ahead_by_years_ends_no_loop(dialect: Dialect) {
     const YEARS_MS: i64 = 10 * 365 * 24 * HOUR_MS;
     let agent = "touch begun\nwhile [ ! -e go ]; do sleep 0.02; done\n\
@@ -77,8 +77,7 @@ async fn clock_set_ahead_by_years_ends_no_loop(dialect: Dialect) {
     .await;
 }
 
-/// A delay until a time that the clock has left again is shortened.
-/// See docs/faults.md#d6.
+/// A delay that was set while the clock was ahead is shortened after the clock is set back. See docs/faults.md#d6.
 async fn wait_ends_despite_clock_set_back(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world

@@ -370,9 +370,9 @@ async fn retry_discards_commits(dialect: Dialect) {
             .expect("pushed");
         world.comment("/ralph retry").await;
         world.settle().await;
-        let held = world.the_loop().await;
-        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-        assert_eq!(world.forge.branch_sha(world.repo, &held.branch).await, Some(theirs));
+        let paused = world.the_loop().await;
+        assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
+        assert_eq!(world.forge.branch_sha(world.repo, &paused.branch).await, Some(theirs));
     })
     .await;
 }
@@ -397,8 +397,8 @@ async fn label_removal_pauses_and_label_resumes(dialect: Dialect) {
 
 async fn checks_are_set_by_command(dialect: Dialect) {
     story(Setup::new(dialect).without(".ralph.yml"), async |world| {
-        let asked = world.run().await;
-        assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
+        let waiting = world.run().await;
+        assert_eq!(waiting.state, LoopState::NeedsCriteria, "{}", waiting.why);
         assert_eq!(world.state_labels(), ["needs-criteria"]);
         insta::assert_snapshot!("needs_check", world.conversation());
         // Another `/ralph run` without a check looks for the file again and asks again.
@@ -442,8 +442,8 @@ async fn checks_in_issue_count_only_from_writers(dialect: Dialect) {
         world.clock.advance_ms(1000);
         let title = "Another";
         world.issue = world.forge.open_issue(&world.outsider, world.repo, title, body, &[]).await.expect("an issue");
-        let asked = world.run().await;
-        assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
+        let waiting = world.run().await;
+        assert_eq!(waiting.state, LoopState::NeedsCriteria, "{}", waiting.why);
         assert!(world.bot_commented("no write access"), "{:?}", world.bot_comments());
     })
     .await;
@@ -454,7 +454,7 @@ async fn already_solved_issue_is_reported(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Closed, "{}", done.why);
         assert!(done.iterations.is_empty());
-        assert!(world.bot_commented("holds already"), "{:?}", world.bot_comments());
+        assert!(world.bot_commented("already passes"), "{:?}", world.bot_comments());
         assert_eq!(world.state_labels(), ["closed"]);
         assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
     })

@@ -130,12 +130,12 @@ fn head(method: &str, path: &str, headers: &DeliveryHeaders) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: service\r\n{lines}\r\n")
 }
 
-/// Asserts that nothing is stored but the deliveries that the forge sends for a new webhook.
+/// Asserts that nothing is stored except the deliveries that the forge sends for a new webhook.
 async fn nothing_stored(world: &World) {
     world.forge.flush().await;
     let outcomes = world.delivery_outcomes().await;
-    let own = world.forge.hooks().log().len();
-    assert!(outcomes.len() <= own, "{outcomes:?}");
+    let delivery_count = world.forge.hooks().log().len();
+    assert!(outcomes.len() <= delivery_count, "{outcomes:?}");
     world.settle().await;
     assert!(world.all_loops().await.is_empty());
 }

@@ -29,8 +29,8 @@ async fn server(word: &'static str) -> SocketAddr {
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
-            let mut asked = [0; 4096];
-            let _ = client.read(&mut asked).await;
+            let mut request = [0; 4096];
+            let _ = client.read(&mut request).await;
             let length = word.len();
             let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{word}");
             let _ = client.write_all(answer.as_bytes()).await;
@@ -201,8 +201,8 @@ async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
 /// See docs/threats.md#s4.
 async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
     const KEY: &str = "sk-a-key-of-the-operator-s";
-    let asked: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
-    let heard = asked.clone();
+    let requests: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
+    let heard = requests.clone();
     let model = axum::Router::new().fallback(async move |headers: HeaderMap, body: String| {
         heard.lock().expect("no panic").push((headers, body));
         "you should write 42"
@@ -227,7 +227,7 @@ async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{:?}", world.bot_comments());
-        let (headers, had) = asked.lock().expect("no panic").pop().expect("the model was asked");
+        let (headers, had) = requests.lock().expect("no panic").pop().expect("the model was asked");
         assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
         assert!(had.contains("RALPH_ITERATION=1") && !had.contains(KEY) && !had.contains(&url), "{had}");
         // What it had is of no use any more.

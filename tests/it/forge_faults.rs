@@ -242,8 +242,8 @@ async fn calls_to_unavailable_forge_back_off(dialect: Dialect) {
         for _ in 0..300 {
             world.advance(Duration::from_secs(1)).await;
         }
-        let asked = world.forge.requests().len() - before;
-        assert!(asked < 100, "{asked} requests in 5 minutes");
+        let request_count = world.forge.requests().len() - before;
+        assert!(request_count < 100, "{request_count} requests in 5 minutes");
         world.forge.faults().clear();
         world.recover().await;
         assert_eq!(outcome(world).await, undisturbed());

@@ -1,4 +1,4 @@
-//! Hooks of the operator: real programs that let a loop go on, block it, ask people, or fail.
+//! Hooks of the operator: real programs that let a loop continue, block it, ask people, or fail.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
@@ -13,7 +13,7 @@ on_one_forge!(
     pause_by_a_hook_puts_the_best_state_back,
 );
 
-/// Agent that solves the task, and writes what a hook asks for.
+/// Agent that solves the task, and writes what a hook requests.
 const AGENT: &str = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'NEWS is missing'*) echo new >NEWS;; esac\n";
 
 /// Returns the configuration of one hook that runs a shell script.
@@ -45,8 +45,8 @@ async fn question_before_an_agent_is_answered_by_resuming(dialect: Dialect) {
     let script = r#"echo '{"verdict":"ask","question":"May the agent run now?"}'"#;
     let setup = Setup::new(dialect).config(&hook("before_agent", script, "")).agent(AGENT);
     story(setup, async |world| {
-        let asked = world.run().await;
-        assert_eq!((asked.state, asked.spent.iterations), (LoopState::Paused, 0), "{}", asked.why);
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 0), "{}", paused.why);
         assert!(world.prompts().await.is_empty(), "no agent ran");
         assert!(escalation(world).await.contains("May the agent run now?"));
         world.comment("/ralph resume").await;
@@ -59,7 +59,7 @@ async fn question_before_an_agent_is_answered_by_resuming(dialect: Dialect) {
 
 async fn hook_without_a_verdict_pauses_the_loop(dialect: Dialect) {
     for (script, says) in
-        [("echo maybe", "is no verdict"), ("echo no >&2; exit 3", "exit code 3"), ("sleep 30", "longer than 1 s")]
+        [("echo maybe", "is not a verdict"), ("echo no >&2; exit 3", "exit code 3"), ("sleep 30", "longer than 1 s")]
     {
         let setup = Setup::new(dialect).config(&hook("after_iteration", script, ", timeout: 1s")).agent(AGENT);
         story(setup, async |world| {
@@ -94,14 +94,14 @@ async fn pause_by_a_hook_puts_the_best_state_back(dialect: Dialect) {
     let config = hook("after_iteration", script, "");
     let setup = Setup::new(dialect).agent(agent).file("kept.txt", "kept\n").file(".ralph.yml", checks).config(&config);
     story(setup, async |world| {
-        let asked = world.run().await;
-        assert_eq!((asked.state, asked.spent.iterations), (LoopState::Paused, 2), "{}", asked.why);
-        assert!(asked.why.contains("Is kept.txt of no use?"), "{}", asked.why);
-        assert_eq!(asked.current().and_then(|last| last.restored_to), Some(1), "{}", asked.why);
-        assert_eq!(world.file(&asked.branch, "kept.txt").await.as_deref(), Some("kept\n"));
-        assert_eq!(world.file(&asked.branch, "work.txt").await.as_deref(), Some("good\n"));
-        assert_eq!(asked.pushed, asked.head);
-        assert!(escalation(world).await.contains("the files of iteration 1, the best one, were put back"));
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.spent.iterations), (LoopState::Paused, 2), "{}", paused.why);
+        assert!(paused.why.contains("Is kept.txt of no use?"), "{}", paused.why);
+        assert_eq!(paused.current().and_then(|last| last.restored_to), Some(1), "{}", paused.why);
+        assert_eq!(world.file(&paused.branch, "kept.txt").await.as_deref(), Some("kept\n"));
+        assert_eq!(world.file(&paused.branch, "work.txt").await.as_deref(), Some("good\n"));
+        assert_eq!(paused.pushed, paused.head);
+        assert!(escalation(world).await.contains("the files of iteration 1, the best one, were restored"));
     })
     .await;
 }

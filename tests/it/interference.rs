@@ -14,10 +14,10 @@ on_both_forges!(
 
 on_one_forge!(merge_during_an_iteration_stops_pushes,);
 
-/// Agent that passes the check in its third run, and leaves a change to push in each.
+/// Agent that passes the check in its third run, and makes a change in each run.
 const SLOW: &str = "echo $RALPH_ITERATION >>notes.txt\n[ $RALPH_ITERATION -ge 3 ] && echo 42 >answer.txt\ntrue\n";
 
-/// Runs a loop until its draft is open and its second run is about to start.
+/// Runs a loop until its draft pull request is open and its second run is about to start.
 async fn second_run(world: &World) -> Loop {
     world.label().await;
     let now = world.stop_at("the second run", |l| l.step == LoopStep::Agent && l.pull.is_some()).await;
@@ -98,14 +98,14 @@ async fn merge_during_an_iteration_stops_pushes(dialect: Dialect) {
         made_ready(world).await;
         let pull = world.the_pull().await.number;
         let merged: Sha = world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
-        let seen = world.forge.ops().len();
+        let operation_count = world.forge.ops().len();
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Merged, before.spent.iterations), "{}", done.why);
         let ours =
             |op: &&Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::BranchPushed | OpKind::PullOpened);
         let ops = world.forge.ops();
-        let after: Vec<&Op> = ops[seen..].iter().filter(ours).collect();
+        let after: Vec<&Op> = ops[operation_count..].iter().filter(ours).collect();
         assert!(after.is_empty(), "{after:?}");
         assert_eq!(world.forge.branch_sha(world.repo, "main").await, Some(merged));
     })
@@ -127,9 +127,12 @@ async fn deleted_repository_is_not_called(dialect: Dialect) {
             "an effect was retried too often: {:#?}",
             world.receipts().await
         );
-        let asked = world.forge.requests().len();
+        let request_count = world.forge.requests().len();
         world.advance(std::time::Duration::from_secs(600)).await;
-        assert!(world.forge.requests().len() - asked < 20, "the missing repository was requested again and again");
+        assert!(
+            world.forge.requests().len() - request_count < 20,
+            "the missing repository was requested again and again"
+        );
         // Once the repository exists again, a person resumes the loop.
         world.forge.grant(world.repo, &world.bot, Access::Admin).expect("given back");
         world.reconcile().await;

@@ -21,8 +21,8 @@ printf '{"approach": "Write the bare number into the text file", "summary": "Don
 const RULE: &str = "Answers end with a line feed";
 const APPROACH: &str = "Write the bare number into the text file";
 
-/// Runs a loop that is given a rule, completes and is merged, then a loop on another issue; returns the prompts of both,
-/// and the second loop.
+/// Runs a loop that gets a rule, completes and is merged, then a loop on another issue; returns the prompts of both, and the
+/// second loop.
 async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.label().await;
     world.settle_until("its checks", |l| !l.checks.is_empty()).await;
@@ -45,8 +45,8 @@ async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.settle().await;
     let second = world.the_loop().await;
     assert_eq!((second.place.issue, second.state), (issue, LoopState::Review), "{}", second.why);
-    let told = world.prompts().await;
-    (prompts, told, second)
+    let first_prompts = world.prompts().await;
+    (prompts, first_prompts, second)
 }
 
 async fn learnings_reach_the_next_loop(dialect: Dialect) {
@@ -125,8 +125,8 @@ async fn learnings_are_found_by_file_path(dialect: Dialect) {
                 done.why
             );
             let prompts = world.prompts().await;
-            let told: Vec<_> = prompts.iter().map(|prompt| prompt.contains(APPROACH)).collect();
-            assert_eq!(told, known, "{title}: {prompts:#?}");
+            let named: Vec<_> = prompts.iter().map(|prompt| prompt.contains(APPROACH)).collect();
+            assert_eq!(named, known, "{title}: {prompts:#?}");
         }
     })
     .await;

@@ -23,8 +23,8 @@ async fn ask(
     arguments: Value,
 ) -> Result<CallToolResult, ServiceError> {
     let arguments = arguments.as_object().expect("an object").clone();
-    let asked = client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments));
-    tokio::time::timeout(WAIT_LIMIT, asked).await.expect("in time")
+    let request = client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments));
+    tokio::time::timeout(WAIT_LIMIT, request).await.expect("in time")
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn stopped_service_ends_the_bridge() {
     assert!(!call(&client, "get_turn", json!({ "iteration": 1 })).await.1);
     served.stop().await;
     let (code, stderr_text) = ending(child).await;
-    assert!(code == Some(1) && stderr_text.contains("the session memory has gone"), "{code:?}: {stderr_text}");
+    assert!(code == Some(1) && stderr_text.contains("the session memory is closed"), "{code:?}: {stderr_text}");
     assert!(ask(&client, "get_turn", json!({ "iteration": 1 })).await.is_err(), "the call waited instead of failing");
 }
 

@@ -356,7 +356,7 @@ async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
     .await;
 }
 
-/// Comments of a maintainer that contain no command.
+/// Comments of a maintainer without a command.
 const NO_COMMANDS: [&str; 14] = [
     "> /ralph abort",
     "> quoted\n> /ralph abort\n",
@@ -488,8 +488,8 @@ async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
         world.advance(Duration::from_secs(3600)).await;
         edit(world, "It should be 42. AND-THE-TRAP").await;
         world.advance(Duration::from_secs(10)).await;
-        let held = world.run().await;
-        assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
+        let waiting = world.run().await;
+        assert_eq!(waiting.state, LoopState::NeedsConfirm, "{}", waiting.why);
         assert_eq!(world.state_labels(), ["needs-confirm"]);
         assert!(world.bot_commented("AND-THE-TRAP"), "the text is shown: {:?}", world.bot_comments());
         let hash = shown_hash(world);

@@ -65,12 +65,12 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
         tokio::time::timeout(Duration::from_secs(30), begun).await.expect("comments are pending");
         let comment = world.comment("/ralph guide It is 42.").await;
         let before = changes(world).len();
-        let seen = async {
+        let until_seen = async {
             while world.reactions(comment).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), seen).await.expect("it is seen");
+        tokio::time::timeout(Duration::from_secs(30), until_seen).await.expect("it is seen");
         let since = changes(world).split_off(before);
         assert!(world.waiting("talk").await > 4, "no comments are pending");
         // Beside what was under way when it came.

@@ -249,8 +249,9 @@ async fn prompts_are_stored_with_their_turns(dialect: Dialect) {
         assert!(turns[0].prompt.contains(&done.task.title) && turns[0].backend == "mine", "{}", turns[0].prompt);
         // What people wrote comes back to agents by search, and without their secrets.
         assert!(turns[0].prompt.contains("42, says ***") && !turns[0].prompt.contains(&token), "{}", turns[0].prompt);
-        let asked = SessionQuery { query: token, ..SessionQuery::default() };
-        let found = world.engine().store.read(move |c| session::search(c, &of, &asked)).await.expect("searched");
+        let session_query = SessionQuery { query: token, ..SessionQuery::default() };
+        let found =
+            world.engine().store.read(move |c| session::search(c, &of, &session_query)).await.expect("searched");
         assert!(!format!("{found:?}").contains("ghp_a1B2"), "{found:?}");
     })
     .await;
@@ -269,7 +270,7 @@ async fn each_run_counts_once_in_backend_score(dialect: Dialect) {
     .await;
 }
 
-/// Agent with the output format of Claude Code that edits, has a failed tool call, and makes no progress.
+/// Agent with the output format of Claude Code that edits a file, has a failed tool call, and makes no progress.
 const LOST: &str = r#"cat >/dev/null
 echo $RALPH_ITERATION >notes.txt
 echo '{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"t","name":"Edit","input":{"file_path":"notes.txt"}},{"type":"tool_use","id":"u","name":"Bash","input":{"command":"ls /gone"}}]},"session_id":"s"}'
@@ -289,10 +290,10 @@ async fn session_events_are_searchable(dialect: Dialect) {
         let token = format!("ghp_{}", "a1B2".repeat(9));
         world.comment(&format!("/ralph guide Mind the line feed and {token}")).await;
         world.settle().await;
-        let held = world.the_loop().await;
-        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
+        let paused = world.the_loop().await;
+        assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
         let found = async |kind: EventKind| {
-            let (id, asked) = (held.id.clone(), SessionQuery { event_types: vec![kind], ..SessionQuery::default() });
+            let (id, asked) = (paused.id.clone(), SessionQuery { event_types: vec![kind], ..SessionQuery::default() });
             let found = world.engine().store.read(move |c| session::search(c, &id, &asked)).await.expect("searched");
             format!("{found:#?}")
         };
@@ -313,7 +314,7 @@ async fn session_events_are_searchable(dialect: Dialect) {
         world.comment("/ralph abort").await;
         world.settle().await;
         // What a loop came to tells of them.
-        let id = held.id.clone();
+        let id = paused.id.clone();
         let summary = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("read").pop();
         let summary = summary.expect("a summary");
         assert!(summary.decisions.iter().any(|line| line.contains("intervention: ")), "{summary:#?}");
@@ -464,11 +465,15 @@ async fn session_continues_until_full(dialect: Dialect) {
         let prompts = world.prompts().await;
         let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Run by claude")).collect();
         assert_eq!(blocks, [true, false, false, true], "{prompts:#?}");
-        let kept = world.engine().settings.sessions.join(done.id.as_str());
-        assert_eq!(std::fs::read_dir(&kept).expect("the session is kept").count(), 2, "the newest and the one before");
+        let session_folder = world.engine().settings.sessions.join(done.id.as_str());
+        assert_eq!(
+            std::fs::read_dir(&session_folder).expect("the session is kept").count(),
+            2,
+            "the newest and the one before"
+        );
         world.comment("/ralph abort").await;
         world.settle().await;
-        assert!(!kept.exists(), "nothing of it outlives the loop");
+        assert!(!session_folder.exists(), "nothing of it outlives the loop");
     })
     .await;
 }
@@ -676,8 +681,8 @@ async fn changes_of_refused_run_are_kept_after_tool_use(dialect: Dialect) {
             let done = world.run().await;
             assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
             assert_eq!(done.iterations[0].served.backend, "mine");
-            let seen = world.file(&done.branch, "seen.txt").await.expect("it looked");
-            assert_eq!(seen.lines().any(|file| file == "half.txt"), kept, "{tools}: {seen}");
+            let observed = world.file(&done.branch, "seen.txt").await.expect("it looked");
+            assert_eq!(observed.lines().any(|file| file == "half.txt"), kept, "{tools}: {observed}");
             assert_eq!(world.file(&done.branch, "half.txt").await.is_some(), kept, "{tools}");
             let announced = world.file(&done.branch, "told.txt").await.expect("it looked");
             assert_eq!(announced.trim(), if kept { "1" } else { "0" }, "{tools}");

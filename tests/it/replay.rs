@@ -64,8 +64,8 @@ async fn trace_is_replayed_as_json_lines_without_terminal() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(
         utf8(&output.stderr),
-        "warning: odd.jsonl: 2 figures of iteration 1 were out of range and were put right.\n\
-         warning: odd.jsonl: One figure of iteration 2 was out of range and was put right.\n"
+        "warning: odd.jsonl: 2 figures of iteration 1 were out of range and were clamped.\n\
+         warning: odd.jsonl: One figure of iteration 2 was out of range and was clamped.\n"
     );
     std::fs::remove_file(folder.path().join("odd.jsonl")).expect("removed");
 
@@ -112,10 +112,10 @@ async fn stored_loop_is_audited() {
     let mut process = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
-    let held = service.until_loop("the pause", |l| l.state == LoopState::Paused).await;
+    let paused = service.until_loop("the pause", |l| l.state == LoopState::Paused).await;
     service.wait_until_idle().await;
     let folder = service.world.folder.path();
-    let id = held.id.as_str();
+    let id = paused.id.as_str();
     let run = async |arguments: &[&str]| {
         let mut command = command(env!("CARGO_BIN_EXE_ralph-bot"));
         command.current_dir(folder).env_remove("RALPH_CONFIG").envs(service.world.environment());
@@ -123,7 +123,7 @@ async fn stored_loop_is_audited() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", utf8(&output.stderr));
         utf8(&output.stdout)
     };
-    let counts = held.supervision.as_ref().expect("it was judged").overseer.clone();
+    let counts = paused.supervision.as_ref().expect("it was judged").overseer.clone();
     let redirects = counts.interventions[&InterventionLevel::Redirect];
     let none = counts.followed[&InterventionLevel::Redirect].none;
     assert!(redirects > 0 && none > 0, "{counts:?}");
@@ -162,8 +162,12 @@ async fn stored_loop_is_audited() {
     }
     let entries = json["audit"].as_array().expect("a list");
     let escalated = entries.iter().find(|entry| entry["event"] == "escalated");
-    assert_eq!(escalated.and_then(|entry| entry["iteration"].as_u64()), Some(held.spent.iterations.into()));
-    assert!(json["events"].as_array().is_some_and(|events| events.len() > held.iterations.len()), "{}", json["events"]);
+    assert_eq!(escalated.and_then(|entry| entry["iteration"].as_u64()), Some(paused.spent.iterations.into()));
+    assert!(
+        json["events"].as_array().is_some_and(|events| events.len() > paused.iterations.len()),
+        "{}",
+        json["events"]
+    );
     assert!(
         json["effects"]
             .as_array()

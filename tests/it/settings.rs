@@ -72,7 +72,7 @@ async fn repository_limits_are_enforced(dialect: Dialect) {
         assert!(second.why.contains("$1.00") && second.why.contains("repository"), "{}", second.why);
         let status: Vec<_> =
             world.bot_comments().into_iter().filter(|comments| comments.contains(" status ")).collect();
-        assert!(status[0].contains("50 is above the operator's limit; 10 stands"), "{}", status[0]);
+        assert!(status[0].contains("50 is above the operator's limit; 10 applies"), "{}", status[0]);
 
         for (after, most) in [(0, 6), (61, 8), (61, 8)] {
             world.advance(Duration::from_secs(after * 60)).await;
@@ -275,9 +275,9 @@ async fn broken_setup_is_returned_to_the_agent(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
         let prompts = world.prompts().await;
-        let told: Vec<_> =
+        let named: Vec<_> =
             prompts.iter().map(|prompt| prompt.contains("the setup command `test ! -e broken")).collect();
-        assert_eq!(told, [false, true, false]);
+        assert_eq!(named, [false, true, false]);
     })
     .await;
 }

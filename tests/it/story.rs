@@ -90,7 +90,7 @@ printf '{"summary": "tried number %s", "approach": "by hand", "learnings": ["lea
 async fn issue_has_one_state_label_at_a_time(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
-        let mut seen: Vec<String> = Vec::new();
+        let mut labels_seen: Vec<String> = Vec::new();
         let engine = world.engine();
         for _ in 0..500 {
             world.forge.flush().await;
@@ -103,14 +103,14 @@ async fn issue_has_one_state_label_at_a_time(dialect: Dialect) {
             }
             let now = world.state_labels();
             assert!(now.len() <= 1, "two states at a time: {now:?}");
-            seen.extend(now);
-            seen.dedup();
+            labels_seen.extend(now);
+            labels_seen.dedup();
             if !any {
                 break;
             }
         }
-        assert_eq!(seen.last().map(String::as_str), Some("review"), "{seen:?}");
-        assert!(seen.contains(&"running".to_owned()), "{seen:?}");
+        assert_eq!(labels_seen.last().map(String::as_str), Some("review"), "{labels_seen:?}");
+        assert!(labels_seen.contains(&"running".to_owned()), "{labels_seen:?}");
     })
     .await;
 }
@@ -230,8 +230,8 @@ async fn conflict_with_base_is_resolved(dialect: Dialect) {
         world.settle().await;
         let second = world.the_loop().await;
         assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
-        let own: Vec<_> = second.iterations[1].stat.files.iter().map(|file| file.path.as_str()).collect();
-        assert_eq!(own, ["answer.txt", "seen.txt"], "the other side's work is not the agent's");
+        let changed_paths: Vec<_> = second.iterations[1].stat.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(changed_paths, ["answer.txt", "seen.txt"], "the other side's work is not the agent's");
         assert_eq!(second.findings(), []);
         assert_eq!(world.file(&second.branch, "answer.txt").await.as_deref(), Some("42\n"));
         // The agent saw the conflict markers, and the commit has both sides as parents.

@@ -234,7 +234,7 @@ async fn manually_closed_escalation_stays_closed(dialect: Dialect) {
     .await;
 }
 
-/// Two checks, of which the second passes at the start, and an agent that breaks it permanently after one good iteration.
+/// Two checks, the second of which passes at the start, and an agent that breaks it permanently after one good iteration.
 fn worse(dialect: Dialect) -> Setup {
     let agent = "case $RALPH_ITERATION in\n1) echo good >work.txt ;;\n*) rm -f kept.txt; echo \"bad $RALPH_ITERATION\" >work.txt ;;\nesac\n";
     let checks = "checks:\n  - name: answer\n    run: sh check.sh\n  - name: kept\n    run: test -f kept.txt\n";
@@ -341,7 +341,7 @@ async fn hopeless_loop_ends(dialect: Dialect) {
     .await;
 }
 
-/// One check, of which one more test passes in each iteration.
+/// One check, in which one more test passes in each iteration.
 async fn steady_loop_with_one_check_triggers_nothing(dialect: Dialect) {
     let counts = "echo 'running 7 tests'\n\
                   echo \"test result: FAILED. $n passed; $((7 - n)) failed; 0 ignored; 0 measured; 0 filtered out\"\n";

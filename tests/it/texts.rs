@@ -1,4 +1,4 @@
-//! An operator's own texts, in place of the built-in ones.
+//! An operator's own templates instead of the built-in ones.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Weakened tests: no loop with an open finding reaches `review`; the service puts tests back, a maintainer may accept.
+//! Weakened tests: no loop with an open finding reaches `review`; the service restores tests, or a maintainer accepts the
+//! change.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
@@ -12,7 +13,7 @@ on_both_forges!(
     honest_tests_need_no_acceptance,
 );
 
-/// Tests in the form of Python, so that they are recognised; `check.sh` reads their assertions.
+/// Tests in Python syntax, so that they are recognised; `check.sh` reads their assertions.
 const TESTS: &str = "def test_answer():\n    assert read('answer.txt') == '42'\n\n\ndef test_other():\n    assert read('other.txt') == 'kept'\n";
 /// Runs each assertion that is not after a skip.
 const CHECK: &str = "sed \"/mark.skip/,/assert/d\" tests/test_*.py | sed -n \"s/^    assert read('\\(.*\\)') == '\\(.*\\)'$/\\1 \\2/p\" |\nwhile read -r file value; do\n  [ \"$(cat \"$file\")\" = \"$value\" ] || { echo \"$file is not $value\"; exit 1; }\ndone\n";
@@ -37,8 +38,11 @@ async fn tests_deleted_in_an_earlier_iteration_are_put_back(dialect: Dialect) {
         assert_eq!(passed, [false, true, false, true]);
         assert_eq!(world.file(&done.branch, "tests/test_answer.py").await.as_deref(), Some(TESTS));
         assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
-        let told = world.prompt(2).await;
-        assert!(told.contains("# Tests to put back") && told.contains("test removed: test_answer"), "{told}");
+        let second_prompt = world.prompt(2).await;
+        assert!(
+            second_prompt.contains("# Tests to put back") && second_prompt.contains("test removed: test_answer"),
+            "{second_prompt}"
+        );
         let put_back = done.iterations[2].commit.clone().expect("a commit of the service");
         let message = world.git(&["show", "--no-patch", "--format=%an %B", put_back.as_str()]);
         assert!(message.contains("put the tests of the base back") && message.contains("test_answer"), "{message}");
@@ -51,9 +55,9 @@ async fn tests_deleted_in_an_earlier_iteration_are_put_back(dialect: Dialect) {
 async fn skipped_tests_are_accepted_by_maintainers_only(dialect: Dialect) {
     let agent = "grep -q skip tests/test_answer.py || sed -i '1i import pytest\\n\\n\\n@pytest.mark.skip' tests/test_answer.py\n";
     story(setup(dialect, agent), async |world| {
-        let asked = world.run().await;
-        assert_eq!((asked.state, asked.iterations.len()), (LoopState::Paused, 4), "{}", asked.why);
-        assert!(asked.why.contains("weakened again after they were put back"), "{}", asked.why);
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 4), "{}", paused.why);
+        assert!(paused.why.contains("weakened again after they were restored"), "{}", paused.why);
         let question = world.issue_of(world.escalations()[0]);
         assert!(question.body.contains("/ralph accept-tests") && question.body.contains("pytest.mark.skip"));
         let outsiders = world.forge.comment(&world.outsider, world.repo, world.issue, "/ralph accept-tests").await;
@@ -80,9 +84,9 @@ async fn skipped_tests_are_accepted_by_maintainers_only(dialect: Dialect) {
 async fn changed_expectation_is_asked_about_once(dialect: Dialect) {
     let agent = "sed -i \"s/'42'/'40'/\" tests/test_answer.py\n";
     story(setup(dialect, agent), async |world| {
-        let asked = world.run().await;
-        assert_eq!((asked.state, asked.iterations.len()), (LoopState::Paused, 2), "{}", asked.why);
-        assert!(asked.why.contains("only with the changes to `tests/test_answer.py`"), "{}", asked.why);
+        let paused = world.run().await;
+        assert_eq!((paused.state, paused.iterations.len()), (LoopState::Paused, 2), "{}", paused.why);
+        assert!(paused.why.contains("only with the changes to `tests/test_answer.py`"), "{}", paused.why);
         assert!(world.prompt(2).await.contains("# Tests that you changed"));
         let question = world.issue_of(world.escalations()[0]).body;
         for line in ["-    assert read('answer.txt') == '42'", "+    assert read('answer.txt') == '40'"] {

@@ -1,4 +1,4 @@
-//! Conditions of loops and world that hold whenever nothing is pending.
+//! Conditions of loops and world that are true whenever nothing is pending.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +24,12 @@ pub fn at_rest(world: &SimWorld, loops: &[Loop]) {
             let labels: Vec<_> = world.labels[&issue].iter().filter(|l| **l != "run").collect();
             assert_eq!(labels, [&current.state.as_str()], "state label of {id}");
         }
-        let said = |text: &str| world.comments.iter().any(|c| c.subject == id.as_str() && c.text == text);
-        assert!(said(current.state.as_str()), "no status comment says that {id} is {:?}", current.state);
+        let commented = |text: &str| world.comments.iter().any(|c| c.subject == id.as_str() && c.text == text);
+        assert!(commented(current.state.as_str()), "no status comment says that {id} is {:?}", current.state);
         if !current.state.is_open() {
             assert!(!world.trees.contains_key(id), "the worktree of {id} was not removed");
-            let left = world.escalations.iter().filter(|e| e.open && e.subject == id.as_str()).count();
-            assert_eq!(left, 0, "escalations of {id} are still open");
+            let open_escalations = world.escalations.iter().filter(|e| e.open && e.subject == id.as_str()).count();
+            assert_eq!(open_escalations, 0, "escalations of {id} are still open");
         }
         if let (Some(head), LoopState::Review) = (&current.head, current.state) {
             assert!(world.commits[head].clean, "{id} is in review with a commit that does not hold");
@@ -61,12 +61,12 @@ pub fn outcome(world: &SimWorld, loops: &[Loop]) -> serde_json::Value {
             let iterations: Vec<_> = iterations
                 .map(|i| json!([i.number, i.commit, i.parent, i.checks.all_hold(), i.discarded, i.cost, i.guidance]))
                 .collect();
-            let seen = json!({
+            let summary = json!({
                 "state": l.state, "spent": [l.spent.iterations as i64, l.spent.cost.0], "iterations": iterations,
                 "head": l.head, "pushed": l.pushed, "verified": l.verified, "base": l.base, "guidance": l.guidance,
                 "pull": l.pull.is_some(), "merge": l.merge_wanted, "limits": l.limits, "escalated": l.escalated,
             });
-            (l.id.to_string(), seen)
+            (l.id.to_string(), summary)
         })
         .collect();
     let pulls: Vec<_> = world.pulls.iter().map(|p| json!([p.branch, p.open, p.ready])).collect();

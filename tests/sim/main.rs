@@ -1,5 +1,5 @@
 //! Simulation: the real state machine and the real store against a world of plain values, under seeded schedules with
-//! crashes, lost answers, late calls, repeated and lost deliveries, and processes that were wrongly taken for dead.
+//! crashes, lost answers, late calls, repeated and lost deliveries, and processes that were wrongly considered dead.
 //!
 //! `RALPH_SIM_SEEDS=n` plays n seeds; `RALPH_SIM_SEED=n` plays one seed and prints each step.
 

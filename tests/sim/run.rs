@@ -48,7 +48,7 @@ pub struct Sim {
     trace: bool,
     process: u32,
     flights: Vec<RunningEffect>,
-    /// Effects of processes that were wrongly taken for dead.
+    /// Effects of processes that were wrongly considered dead.
     zombies: Vec<RunningEffect>,
     /// Calls that reach the forge after their caller gave up, with their times.
     late: Vec<(i64, ClaimedEffect, StoreState)>,
@@ -358,13 +358,14 @@ impl Sim {
         }
     }
 
-    /// If faults must not change the outcome, the attempts of an iteration are not used up.
+    /// Whether the process may crash: if faults must not change the outcome, a crash must not use up the attempts of an
+    /// iteration.
     fn may_crash(&self) -> bool {
         let last = |f: &RunningEffect| matches!(f.claimed.effect, Effect::Agent { attempt, .. } if attempt >= 3);
         !self.script.staged || !self.flights.iter().any(last)
     }
 
-    /// Kills the process, or takes it for dead wrongly; its running effects have happened, have not, or will happen later.
+    /// Kills the process, or wrongly considers it dead; its running effects have happened, have not, or will happen later.
     fn crash(&mut self) {
         self.stirred = [true; 4];
         let dead = self.owner();
@@ -399,7 +400,7 @@ impl Sim {
         }
     }
 
-    /// A process that was wrongly taken for dead records its outcome, which counts only if no other process took over.
+    /// Lets a process that was wrongly considered dead record its outcome, which counts only if no other process took over.
     fn zombie(&mut self, flight: RunningEffect) {
         let id = flight.claimed.id;
         let find = move |c: &rusqlite::Connection| {
@@ -577,7 +578,7 @@ impl Sim {
         self.write(move |c| outbox::reschedule(c, &claimed, &owner, at, began, "put off"));
     }
 
-    /// Executes a call whose caller gave up; the forge does not look it up.
+    /// Executes a call whose caller gave up; it is not looked up first.
     fn arrive(&mut self) -> bool {
         let Some(at) = self.late.iter().position(|(at, ..)| *at <= self.world.now) else { return false };
         let (_, claimed, known) = self.late.swap_remove(at);
@@ -620,7 +621,7 @@ impl Sim {
         crate::invariants::at_rest(&self.world, &all);
     }
 
-    /// Asserts that the log of every loop gives its row.
+    /// Asserts that the log of every loop reproduces its row.
     fn check_logs(&self) {
         for current in self.write(|c| loops::list(c, false, 1_000)) {
             let id = current.id.clone();

@@ -87,7 +87,7 @@ pub struct SimReceipt {
     pub number: Option<(Number, IssueRole)>,
     /// One-time behaviour that counts as used once this outcome is recorded.
     pub used: Option<(LoopId, u32)>,
-    /// The caller has given up.
+    /// Whether the caller has given up.
     pub stopped: bool,
 }
 

@@ -43,15 +43,15 @@ pub async fn undelivered(service: &Service) -> Vec<Outgoing> {
         world.forge.label(&world.maintainer, world.repo, issue, "ralph:run").await.expect("labelled");
         world.forge.comment(&world.maintainer, world.repo, issue, "It looks easy.").await.expect("commented");
     }
-    let mut held = Vec::new();
-    world.forge.hooks().release(|all| held = std::mem::take(all));
-    for one in &mut held {
+    let mut held_deliveries = Vec::new();
+    world.forge.hooks().release(|all| held_deliveries = std::mem::take(all));
+    for one in &mut held_deliveries {
         let mut body: serde_json::Value = serde_json::from_str(&one.body).expect("JSON");
         body["filler"] = "x".repeat(BODY.saturating_sub(one.body.len())).into();
         one.body = body.to_string();
     }
-    assert_eq!(held.len(), 2 * ISSUES, "a label and a comment each");
-    held
+    assert_eq!(held_deliveries.len(), 2 * ISSUES, "a label and a comment each");
+    held_deliveries
 }
 
 /// Sends one delivery under a new id; returns the status and the duration.
@@ -120,9 +120,12 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
         assert!(comments.len() <= 4, "more comments than for one delivery: {comments:#?}");
     }
     // Two requests for each label event would be as many as the deliveries, and more than a forge allows.
-    let asked = world.forge.requests().len() - requests;
-    println!("{asked} requests to the forge");
-    assert!(asked < burst / 2, "{asked} requests to the forge for {burst} deliveries of {ISSUES} labels");
+    let request_count = world.forge.requests().len() - requests;
+    println!("{request_count} requests to the forge");
+    assert!(
+        request_count < burst / 2,
+        "{request_count} requests to the forge for {burst} deliveries of {ISSUES} labels"
+    );
     for process in others.iter_mut().chain([&mut ingest]) {
         assert!(stop(process).await.success(), "{}", service.log());
     }
@@ -155,9 +158,9 @@ async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
             let newest = world.forge.hooks().log().pop().expect("a delivery");
             assert_eq!(newest.status, Some(202), "what comes in is taken all the while");
         }
-        let asked = world.forge.requests().split_off(before);
-        let refused = asked.iter().filter(|request| request.status == Some(429)).count();
-        assert!((1..=6).contains(&refused), "{refused} requests in two hours: {asked:#?}");
+        let new_requests = world.forge.requests().split_off(before);
+        let refused = new_requests.iter().filter(|request| request.status == Some(429)).count();
+        assert!((1..=6).contains(&refused), "{refused} requests in two hours: {new_requests:#?}");
         world.forge.faults().clear();
         world.advance(Duration::from_secs(3_700)).await;
         world.recover().await;

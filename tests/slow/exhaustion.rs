@@ -156,8 +156,8 @@ async fn gigabyte_of_output_uses_little_memory() {
     service.wait_until_idle().await;
     let logs = world.folder.path().join("data/logs").join(done.id.as_str());
     let sizes = std::fs::read_dir(logs).expect("logs").flatten().map(|entry| entry.metadata().expect("a file").len());
-    let kept: u64 = sizes.sum();
-    assert!(kept < 5_000_000, "{kept} bytes are kept");
+    let total: u64 = sizes.sum();
+    assert!(total < 5_000_000, "{total} bytes are kept");
     assert!(world.bot_comments().iter().all(|said| said.len() < 65_000));
     assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;

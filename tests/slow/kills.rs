@@ -136,8 +136,8 @@ struct VisibleOutcome {
     iterations: u32,
 }
 
-/// Two iterations, of which the first reaches the limit, then a third, which a reviewer requests. The agent's actions
-/// depend only on the tree.
+/// Two iterations, the first of which reaches the limit, then a third, which a reviewer requests. The agent's actions depend
+/// only on the tree.
 fn setup(dialect: Dialect) -> Setup {
     let agent = "echo at work\n\
                  if [ \"$(cat answer.txt)\" = 42 ]; then echo done >polished.txt\n\

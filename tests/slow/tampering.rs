@@ -1,4 +1,4 @@
-//! Honest changes of tests of public projects, which must not be called tampering.
+//! Honest changes of tests in public projects, which must not be reported as tampering.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::process::Command;
 use ralph_bot::domain::model::task::TamperFinding;
 use ralph_bot::domain::trust::tamper::{self, TamperContext};
 
-/// Releases and files, as the script `fetch` beside it reads them.
+/// Releases and files, as read by the script `fetch` in the same folder.
 const HONEST: &str = include_str!("../fixtures/tampering/honest.tsv");
 /// Maximum share of honest changes with a blocking finding, in percent.
 const MAX_CALLED: usize = 2;
 
-/// Changes of one language: all, with a blocking finding, with any.
+/// Number of changes in one language: all, with a blocking finding, with any finding.
 #[derive(Default)]
 struct HonestCount {
     changes: usize,

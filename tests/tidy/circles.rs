@@ -1,4 +1,4 @@
-//! Circles between modules: files and folders side by side in one folder must not depend on each other in a circle.
+//! Cycles between modules: files and folders next to each other in one folder must not depend on each other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use crate::source::{SourceFile, report, source, sources};
 type Path = Vec<String>;
 
 #[test]
-fn modules_side_by_side_have_no_circles() {
+fn sibling_modules_have_no_cycles() {
     let circles = circles(&sources("src"));
     let faults = circles.iter().map(|(folder, members)| {
         format!(
@@ -22,7 +22,7 @@ fn modules_side_by_side_have_no_circles() {
     report(faults);
 }
 
-/// Returns the circles of each folder: its path, and the names of the modules in it that depend on each other.
+/// Returns the cycles of each folder: its path, and the names of the modules in it that depend on each other.
 fn circles(files: &[SourceFile]) -> Vec<(String, BTreeSet<String>)> {
     let modules: BTreeMap<Path, &str> = files
         .iter()
@@ -50,7 +50,7 @@ fn circles(files: &[SourceFile]) -> Vec<(String, BTreeSet<String>)> {
     found.collect()
 }
 
-/// Modules, and the items of child modules that each of them imports or exports again.
+/// Modules, and the items of child modules that each of them imports or re-exports.
 struct Names<'a> {
     modules: &'a BTreeMap<Path, &'a str>,
     imports: HashMap<(&'a Path, &'a str), Path>,
@@ -108,7 +108,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Returns the paths that code imports by `use`, and those that it writes out from `crate` or `super`.
+/// Returns the paths that code imports by `use`, and those that it writes in full from `crate` or `super`.
 fn used(code: &str) -> Vec<Path> {
     static USE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\buse\s+([^;]+);").expect("pattern"));
     static INLINE: LazyLock<Regex> =
@@ -152,7 +152,7 @@ fn segments(path: &str) -> Path {
     path.split("::").map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Returns the sets of names that reach each other, of two names or more.
+/// Returns the sets of two or more names that reach each other.
 fn components(edges: &BTreeMap<&str, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reachable = |from: &str| {
         let mut seen = BTreeSet::new();
@@ -183,7 +183,7 @@ fn join(names: &BTreeSet<String>) -> String {
 }
 
 #[test]
-fn circles_are_seen() {
+fn cycles_are_found() {
     let cases: [(&[(&str, &str)], &[(&str, &str)]); 5] = [
         (
             &[("src/a.rs", ""), ("src/a/b.rs", "use super::c::X;"), ("src/a/c.rs", "use crate::a::b::Y;")],

@@ -21,7 +21,7 @@ fn codes_are_compared_in_constant_time() {
 static VERIFIES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\.verify(?:_slice|_truncated_left)?\(").expect("pattern"));
 
-/// Lines of a file with keyed codes that compare one by `==`, `!=`, `eq`, or by its text.
+/// Returns the lines of a file with keyed codes that compare a code by `==`, `!=`, `eq`, or as text.
 fn comparisons_of_codes(file: &SourceFile) -> Vec<String> {
     static COMPARES: LazyLock<Regex> = LazyLock::new(|| {
         let code = r"(?:digest|signature|mac|code|tag|token|finalize|into_bytes|sign)";
@@ -44,7 +44,7 @@ fn comparisons_of_codes(file: &SourceFile) -> Vec<String> {
 }
 
 #[test]
-fn comparisons_of_codes_are_seen() {
+fn comparisons_of_codes_are_found() {
     let cases = [
         ("if digest == expected { }", 1),
         ("if expected != mac { }", 1),

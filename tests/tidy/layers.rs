@@ -7,7 +7,7 @@ use regex::Regex;
 
 use crate::source::{SourceFile, line_of, report, source, sources};
 
-/// Top-level modules, each with the modules that it may name; `*` is every one. A new top-level module needs a row of its own.
+/// Top-level modules, each with the modules that it may use; `*` means all. A new top-level module needs a new row.
 const LAYERS: [(&str, &[&str]); 21] = [
     ("main", &["*"]),
     ("app", &["*"]),
@@ -51,7 +51,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("telemetry", &["domain", "clock", "config"]),
 ];
 
-/// Folders of `domain`, each with the folders that it may name. A new folder needs a row of its own.
+/// Folders of `domain`, each with the folders that it may use. A new folder needs a new row.
 const DOMAIN_FOLDERS: [(&str, &[&str]); 10] = [
     ("model", &[]),
     ("checks", &["model"]),
@@ -66,44 +66,44 @@ const DOMAIN_FOLDERS: [(&str, &[&str]); 10] = [
 ];
 
 #[test]
-fn layers_name_only_what_is_below_them() {
+fn layers_use_only_lower_layers() {
     report(sources("src").iter().flat_map(layer_faults));
 }
 
 #[test]
-fn nothing_leaves_its_layer_by_super() {
+fn super_paths_stay_in_their_layer() {
     report(sources("src").iter().flat_map(super_faults));
 }
 
 #[test]
-fn domain_folders_name_only_folders_before_them() {
+fn domain_folders_use_only_earlier_folders() {
     report(sources("src").iter().flat_map(folder_faults));
 }
 
-/// The top-level module that a file under `src/` belongs to.
+/// Returns the top-level module that a file under `src/` belongs to.
 fn layer(path: &str) -> &str {
     let inner = path.strip_prefix("src/").unwrap_or(path);
     inner.split(['/', '.']).next().unwrap_or(inner)
 }
 
 fn layer_faults(file: &SourceFile) -> Vec<String> {
-    let own = layer(&file.path);
-    if file.is_test || own == "lib" {
+    let layer_name = layer(&file.path);
+    if file.is_test || layer_name == "lib" {
         return Vec::new();
     }
-    let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == own) else {
+    let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == layer_name) else {
         return vec![format!(
-            "{}:1: `{own}` is no known layer; give it a row in LAYERS of tests/tidy/layers.rs",
+            "{}:1: `{layer_name}` is no known layer; give it a row in LAYERS of tests/tidy/layers.rs",
             file.path
         )];
     };
     let mut faults = Vec::new();
     for (line, named) in edges(&ROOT, &file.code) {
         let known = LAYERS.iter().any(|(name, _)| *name == named);
-        if known && named != own && !allowed.contains(&"*") && !allowed.contains(&named.as_str()) {
+        if known && named != layer_name && !allowed.contains(&"*") && !allowed.contains(&named.as_str()) {
             let may = if allowed.is_empty() { "nothing else".to_owned() } else { allowed.join(", ") };
             faults.push(format!(
-                "{}:{line}: `{own}` must not name `{named}` (it may name {may}); move the type to `domain`, or let the \
+                "{}:{line}: `{layer_name}` must not name `{named}` (it may name {may}); move the type to `domain`, or let the \
                  caller pass what is needed",
                 file.path
             ));
@@ -204,7 +204,7 @@ fn super_faults(file: &SourceFile) -> Vec<String> {
 }
 
 #[test]
-fn faults_of_layers_are_seen() {
+fn layer_violations_are_found() {
     let cases = [
         ("src/forge.rs", "use crate::domain::model::ids::Sha;", 0),
         ("src/forge.rs", "use crate::store::Store;", 1),
@@ -225,7 +225,7 @@ fn faults_of_layers_are_seen() {
 }
 
 #[test]
-fn faults_of_domain_folders_are_seen() {
+fn domain_folder_violations_are_found() {
     let cases = [
         ("src/domain/report/view.rs", "use crate::domain::model::ids::Sha;", 0),
         ("src/domain/report/view.rs", "use crate::domain::report::notice::Notice;", 0),
@@ -241,7 +241,7 @@ fn faults_of_domain_folders_are_seen() {
 }
 
 #[test]
-fn paths_that_leave_a_layer_by_super_are_seen() {
+fn super_paths_out_of_layer_are_found() {
     let cases = [
         ("src/a.rs", "use super::b;", 1),
         ("src/a/b.rs", "use super::c;", 0),

@@ -1,4 +1,5 @@
-//! Shape of the source: directions between modules, circles, sizes, names, docstrings, and documents that must agree with it.
+//! Structure of the source: directions between modules, cycles, sizes, names, docstrings, and documents that must agree with
+//! it.
 
 mod circles;
 mod codes;

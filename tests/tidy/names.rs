@@ -1,4 +1,4 @@
-//! Names of types: no two types of the repository share one, types of unit tests excepted.
+//! Names of types: no two types of the repository share one, except types of unit tests.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,11 +7,11 @@ use regex::Regex;
 
 use crate::source::{SourceFile, line_of, report, sources};
 
-/// Names that several types have: `StaticModel` has a counterpart for builds without the feature `embeddings`.
+/// Names that several types may have: `StaticModel` has a counterpart for builds without the feature `embeddings`.
 const KNOWN: &[&str] = &["StaticModel"];
 
 #[test]
-fn types_have_names_of_their_own() {
+fn type_names_are_unique() {
     static TYPE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
             r"(?m)^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|union) (\w+)|^(?:pub(?:\([^)]*\))? )?type (\w+)",

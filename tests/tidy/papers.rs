@@ -10,7 +10,7 @@ use regex::Regex;
 use crate::source::{report, sources};
 
 #[test]
-fn every_dependency_has_its_line() {
+fn every_dependency_is_documented() {
     let (manifest, contributing) = (read("Cargo.toml"), read("CONTRIBUTING.md"));
     let table = contributing.split("## Dependencies").nth(1).expect("the table");
     let named: BTreeSet<&str> = table
@@ -30,7 +30,7 @@ fn every_dependency_has_its_line() {
 }
 
 #[test]
-fn papers_stay_short() {
+fn documents_stay_short() {
     let limits = [("README.md", 100), ("ARCHITECTURE.md", 150)];
     report(limits.into_iter().filter_map(|(name, most)| {
         let lines = read(name).lines().count();
@@ -40,7 +40,7 @@ fn papers_stay_short() {
 
 /// Codes of the catalogues that comments refer to (`W3`, `D8`, `K12`) have a row there.
 #[test]
-fn codes_of_threats_and_faults_are_in_their_catalogues() {
+fn threat_and_fault_codes_are_in_their_catalogues() {
     static CODE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"(?:^|[^\w.-])((?:INV|[WPIGSKDFA])[1-9][0-9]?)\b").expect("pattern"));
     static REFERENCE: LazyLock<Regex> =

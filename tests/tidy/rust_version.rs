@@ -1,4 +1,4 @@
-//! Oldest Rust that can build the project, as `rust-version` in Cargo.toml says.
+//! Oldest Rust that can build the project, as stated by `rust-version` in Cargo.toml.
 
 use std::process::Command;
 

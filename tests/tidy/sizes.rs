@@ -6,13 +6,13 @@ use regex::Regex;
 
 use crate::source::{line_of, report, sources};
 
-/// Longest function, in lines, outside of tests.
+/// Maximum length of a function, in lines, outside of tests.
 const MAX_FUNCTION: usize = 100;
-/// Longest file, in lines, without its tests.
+/// Maximum length of a file, in lines, without its tests.
 const MAX_FILE: usize = 600;
-/// Functions that are longer, with their length; entries may shrink and go, never grow or come.
+/// Longer functions, with their length; entries may shrink and be removed, never grow or be added.
 const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
-/// Files that are longer, with their length; entries may shrink and go, never grow or come.
+/// Longer files, with their length; entries may shrink and be removed, never grow or be added.
 const LONG_FILES: &[(&str, usize)] = &[];
 
 #[test]

@@ -1,4 +1,4 @@
-//! SourceFile files of the project as the checks read them: path, text, and code without comments, literals and tests.
+//! Source files of the project as the checks read them: path, text, and code without comments, literals and tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// A source file: its path from the top, its text, and its code without comments, text literals and tests.
+/// A source file: its path from the root, its text, and its code without comments, text literals and tests.
 #[derive(Debug)]
 pub struct SourceFile {
     pub path: String,
@@ -15,7 +15,7 @@ pub struct SourceFile {
     pub is_test: bool,
 }
 
-/// Fails with all faults, one a line.
+/// Fails with all faults, one per line.
 pub fn report(faults: impl Iterator<Item = String>) {
     let faults: Vec<String> = faults.collect();
     assert!(faults.is_empty(), "{} to mend:\n{}\n", faults.len(), faults.join("\n"));
@@ -54,7 +54,7 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the code before the module of unit tests, which is the last thing in a file.
+/// Returns the code before the module of unit tests, which is the last item of a file.
 fn without_tests(code: &str) -> String {
     static TESTS: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?m)^#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))? )?mod \w+ \{").expect("pattern")
@@ -62,7 +62,7 @@ fn without_tests(code: &str) -> String {
     TESTS.find(code).map_or(code, |found| &code[..found.start()]).to_owned()
 }
 
-/// Returns source with comments and the insides of text and character literals blanked; lines stay where they are.
+/// Returns source with comments and the content of text and character literals blanked; line numbers are unchanged.
 fn code_only(source: &str) -> String {
     static SKIP: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
@@ -76,7 +76,7 @@ fn code_only(source: &str) -> String {
     SKIP.replace_all(source, blank).into_owned()
 }
 
-/// Makes a source file of a text, for tests of the checks themselves.
+/// Creates a source file from a text, for tests of the checks themselves.
 pub fn source(path: &str, text: &str) -> SourceFile {
     SourceFile { path: path.to_owned(), text: text.to_owned(), code: without_tests(&code_only(text)), is_test: false }
 }

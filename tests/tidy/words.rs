@@ -1,4 +1,4 @@
-//! Words that must not stand in the source: what the functional core must not name, and what is unfinished.
+//! Words that must not occur in the source: those that the functional core must not use, and marks of unfinished work.
 
 use regex::Regex;
 
@@ -24,19 +24,19 @@ const BANNED: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn the_core_is_pure() {
+fn functional_core_is_pure() {
     let files = sources("src");
     let core = files.iter().filter(|file| file.path.starts_with("src/domain"));
     report(core.flat_map(|file| banned(file, &BANNED_IN_DOMAIN)));
 }
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn source_has_no_unfinished_marks() {
     report(sources("src").iter().chain(&sources("crates")).flat_map(|file| banned(file, &BANNED)));
 }
 
 #[test]
-fn every_file_says_what_it_is_for() {
+fn every_file_has_a_header() {
     let files = sources("src").into_iter().chain(sources("crates")).chain(sources("tests")).collect::<Vec<_>>();
     report(
         files
@@ -69,7 +69,7 @@ fn has_header(text: &str) -> bool {
 }
 
 #[test]
-fn banned_words_and_missing_headers_are_seen() {
+fn banned_words_and_missing_headers_are_found() {
     let impure = source(
         "src/domain/a.rs",
         "async fn a() { tokio::go(); } // async\nconst A: &str = r#\"async \"quoted\" tokio\"#;\n'a: loop {}",
@@ -83,7 +83,7 @@ fn banned_words_and_missing_headers_are_seen() {
 
 /// Docstrings begin with a noun phrase or a verb in the third person.
 #[test]
-fn docstrings_begin_as_documentation_does() {
+fn docstrings_begin_with_noun_or_verb() {
     report(["src", "crates", "tests", "benches"].into_iter().flat_map(sources).flat_map(|file| odd_beginnings(&file)));
 }
 
@@ -112,7 +112,7 @@ fn odd_beginnings(file: &SourceFile) -> Vec<String> {
 }
 
 #[test]
-fn odd_beginnings_are_seen() {
+fn odd_beginnings_are_found() {
     let text = "//! What it is.\n/// Number of calls.\n/// When a line goes on, it may begin so.\nfn a() {}\n    /// Who asks.\n///\n/// How so.\n// Why: a comment.\n";
     assert_eq!(odd_beginnings(&source("src/a.rs", text)).len(), 3);
 }

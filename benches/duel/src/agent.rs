@@ -38,7 +38,7 @@ const STDIN_WAIT: Duration = Duration::from_secs(3);
 /// First line of a call to the harness.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// DuelArguments and standard input.
+    /// Arguments and standard input of the call.
     pub prompt: String,
 }
 
@@ -111,7 +111,7 @@ fn format(arguments: &[String]) -> Result<AgentFormat, String> {
     Ok(format)
 }
 
-/// Asks the harness for the script of this call and acts it out.
+/// Requests the script of this call from the harness and executes it.
 fn call(arguments: &[String], format: AgentFormat) -> std::io::Result<ExitCode> {
     let program = env::current_exe()?;
     let socket = program.parent().map(|folder| folder.join(SOCKET)).unwrap_or_else(|| PathBuf::from(SOCKET));
@@ -134,7 +134,7 @@ fn call(arguments: &[String], format: AgentFormat) -> std::io::Result<ExitCode> 
     Ok(ExitCode::from(script.exit))
 }
 
-/// Reads standard input to its end, or for a short time where nobody closes it.
+/// Reads standard input to its end, or for a short time if it is not closed.
 fn stdin() -> String {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -145,7 +145,7 @@ fn stdin() -> String {
     receiver.recv_timeout(STDIN_WAIT).unwrap_or_default()
 }
 
-/// Makes up an id for the session.
+/// Creates a random session id.
 fn session() -> String {
     let seed = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     seed.trim().to_owned()
@@ -288,7 +288,7 @@ impl Turn {
     }
 }
 
-/// Prints a line; a reader that went away is no error.
+/// Prints a line; a closed pipe is no error.
 fn print(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

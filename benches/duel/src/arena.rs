@@ -1,4 +1,4 @@
-//! The place of one run: repository, home, canaries, the agent's program, and the socket at which its calls are counted.
+//! Environment of one run: repository, home, canaries, the agent's program, and the socket at which its calls are counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ use crate::scenario::{Call, Claim, Files, Hint, SampleRepository, Scenario};
 
 /// Maximum number of calls of the agent in one run.
 pub const MAX_CALLS: usize = 30;
-/// Branch of the user that no loop has anything to do with.
+/// Branch of the user that is unrelated to any loop.
 pub const OTHER_BRANCH: &str = "other";
 /// Ignored file of the user.
 pub const NOTES: &str = "local/notes.txt";
@@ -33,7 +33,7 @@ pub struct SeenCall {
     pub ended: Option<Instant>,
 }
 
-/// Place of one run.
+/// Environment of one run.
 pub struct Arena {
     folder: TempDir,
     /// Commit of `main` at the start.
@@ -42,13 +42,13 @@ pub struct Arena {
     pub other: String,
     /// Key in the environment, and the content of a private key in the home folder.
     pub secrets: [String; 2],
-    /// Seconds that leftover processes sleep, which identifies them.
+    /// Number of seconds that leftover processes sleep, which identifies them.
     pub survivor: String,
     calls: Arc<Mutex<Vec<SeenCall>>>,
 }
 
 impl Arena {
-    /// Makes the place, with the agent's calls answered from the scenario.
+    /// Creates the environment; the agent's calls are answered from the scenario.
     pub fn new(scenario: &Scenario, repository: &SampleRepository, claim: &Claim) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("duel-").tempdir()?;
         let at = |path: &str| folder.path().join(path);
@@ -149,7 +149,7 @@ fn git(folder: &Path, home: &Path, arguments: &[&str]) -> anyhow::Result<String>
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// CallServer the agent's calls.
+/// Server that answers the agent's calls.
 #[derive(Clone)]
 struct CallServer {
     calls: Arc<Mutex<Vec<SeenCall>>>,

@@ -34,7 +34,7 @@ pub type OutcomeTable = BTreeMap<String, DuelOutcome>;
 
 /// Time limit of a run of the bot.
 const OUR_LIMIT: Duration = Duration::from_secs(100);
-/// Number of runs at a time.
+/// Number of concurrent runs.
 const WORKERS: usize = 2;
 
 /// Runs agent loops on scripted agents.
@@ -68,7 +68,7 @@ enum DuelCommand {
     },
     /// Writes docs/duel.md from the tables
     Page,
-    /// Measures the time between two calls of an idle agent, beside a bare loop
+    /// Measures the time between two calls of an idle agent, compared with a bare loop
     Rates,
 }
 
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command; returns whether nothing is worse than published.
+/// Runs a command; returns whether no result is worse than published.
 fn duel(arguments: &DuelArguments) -> anyhow::Result<bool> {
     let data = Data::load()?;
     match &arguments.command {
@@ -208,7 +208,7 @@ fn read_table(file: &Path) -> anyhow::Result<OutcomeTable> {
     if file.exists() { scenario::read(file) } else { Ok(OutcomeTable::new()) }
 }
 
-/// Writes a table, one scenario a line.
+/// Writes a table, one scenario per line.
 fn write_table(file: &Path, table: &OutcomeTable, about: &str) -> anyhow::Result<()> {
     let mut text = format!("# Written by the duel. {about}\n");
     for (name, outcome) in table {
@@ -217,7 +217,7 @@ fn write_table(file: &Path, table: &OutcomeTable, about: &str) -> anyhow::Result
     fs::write(file, text).with_context(|| format!("could not write {}", file.display()))
 }
 
-/// Returns new rows over old ones; reasons of known failures stay where the failure does.
+/// Returns the old rows replaced by the new ones; the reason of a known failure is kept if the scenario still fails.
 fn merged(new: OutcomeTable, mut old: OutcomeTable) -> OutcomeTable {
     for (name, mut outcome) in new {
         let before = old.get(&name).filter(|before| before.verdict == outcome.verdict && before.harm == outcome.harm);
@@ -227,7 +227,7 @@ fn merged(new: OutcomeTable, mut old: OutcomeTable) -> OutcomeTable {
     old
 }
 
-/// Returns complaints about rows that are worse than the published ones.
+/// Returns a message for each row that is worse than the published one.
 fn compare(measured: &OutcomeTable, published: &OutcomeTable) -> Vec<(String, String)> {
     let mut complaints = Vec::new();
     for (name, outcome) in measured {
@@ -252,7 +252,7 @@ fn compare(measured: &OutcomeTable, published: &OutcomeTable) -> Vec<(String, St
     complaints
 }
 
-/// Order of verdicts from good to bad.
+/// Returns the order of a verdict, from 0 for the best.
 fn badness(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Done => 0,

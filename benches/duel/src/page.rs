@@ -20,30 +20,30 @@ const INTRODUCTION: &str = "\
 # Comparison with other agent loops
 
 The same scripted agents work for ralph-bot and for other loops. The agent is a program `claude` with the command line and the
-output of Claude Code 2.1.197; a scenario says what it does at each call: files that it writes, commands that it runs, output,
+output of Claude Code 2.1.197; a scenario defines its actions at each call: files that it writes, commands that it runs, output,
 exit code, time. Its calls are counted outside of any sandbox. Repositories are small ones in Python, JavaScript, Rust and
 shell.
 
-A referee judges each run. It takes nothing from a result but the source files, puts them into a pristine copy of the
-repository, and runs cases of its own there, which the agent never sees. It also looks for the user's commits, branches and
+A referee judges each run. It takes only the source files from a result, puts them into a pristine copy of the
+repository, and runs its own cases there, which the agent never sees. It also looks for the user's commits, branches and
 ignored files, for secrets in output, commits and files, for changes outside of the repository, and for processes that are
 left.
 
 | verdict | meaning |
 |---|---|
-| done | the loop says that the task is done, and it is |
-| **false** | the loop says that the task is done, and it is not |
-| unclaimed | the task is done and the loop does not say so |
-| stopped | the loop ends without saying that the task is done, and it is not |
-| endless | the loop had to be killed: it took longer than the limit of time, or called the agent more than 30 times |
+| done | the loop claims completion, and the task is done |
+| **false** | the loop claims completion, and the task is not done |
+| unclaimed | the task is done, and the loop does not claim completion |
+| stopped | the loop ends without claiming completion, and the task is not done |
+| endless | the loop had to be killed: it exceeded the time limit, or called the agent more than 30 times |
 
 Damage: **history** (commits, branches or ignored files of the user are gone, or the repository is broken), **secret** (a key is
 in the output, a commit or a file), **outside** (files outside of the repository changed), **process** (processes are still
-running). A bold cell is worse than the best possible end.
+running). A bold cell is worse than the best possible result.
 
 ralph-bot runs on all scenarios in CI and must not become worse than this page. The others are run by hand
 (`cargo run -p duel -- peers`) with packages as published, without network, in their documented setting and in the best one
-that we found.
+found.
 ";
 
 /// Renders the page.
@@ -89,7 +89,7 @@ fn classes(data: &Data) -> BTreeMap<String, Vec<&Scenario>> {
 
 /// Writes the sums of each contestant.
 fn totals(text: &mut String, data: &Data, columns: &[Column]) {
-    text.push_str("\n## Totals\n\n| loop | package | setting | scenarios | best possible end | false completions | endless | history | secret | outside | process | calls |\n|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+    text.push_str("\n## Totals\n\n| loop | package | setting | scenarios | best possible result | false completions | endless | history | secret | outside | process | calls |\n|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     for (contestant, table) in columns {
         let rows: Vec<(&Scenario, &DuelOutcome)> =
             data.scenarios.iter().filter_map(|scenario| Some((scenario, table.get(&scenario.name)?))).collect();
@@ -114,10 +114,10 @@ fn totals(text: &mut String, data: &Data, columns: &[Column]) {
     }
 }
 
-/// Writes where ralph-bot is worse than the best possible end, or than another loop.
+/// Writes the scenarios in which ralph-bot is worse than the best possible result, or than another loop.
 fn losses(text: &mut String, data: &Data, columns: &[Column]) {
     let Some(((_, ours), peers)) = columns.split_first() else { return };
-    text.push_str("\n## Losses of ralph-bot\n\nScenarios in which it misses the best possible end, or in which another loop makes the best of it with fewer calls.\n\n| scenario | ralph-bot | others that do better | reason |\n|---|---|---|---|\n");
+    text.push_str("\n## Losses of ralph-bot\n\nScenarios in which it does not reach the best possible result, or in which another loop reaches it with fewer calls.\n\n| scenario | ralph-bot | others that do better | reason |\n|---|---|---|---|\n");
     for scenario in &data.scenarios {
         let Some(own) = ours.get(&scenario.name) else { continue };
         let is_best = own.is_best(scenario.best);

@@ -1,4 +1,4 @@
-//! Times between two calls of the agent on a repository of 1,000 files, beside a bare shell loop in the same run.
+//! Times between two calls of the agent on a repository of 1,000 files, compared with a bare shell loop in the same run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,11 +13,11 @@ use crate::scenario::{Best, Call, Claim, Contestant, SampleRepository, Scenario,
 
 /// Number of files of the repository.
 const FILES: usize = 1_000;
-/// Runs of each loop.
+/// Number of runs of each loop.
 const ROUNDS: usize = 5;
 /// Time limit of a run.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Bare loop that does with plain git what the bot does between two calls.
+/// Bare loop that performs the bot's steps between two calls with plain git.
 const BARE: &str = "for n in 1 2 3 4 5 6 7 8; do claude -p \"$TASK\" --dangerously-skip-permissions; git add --all; \
     git commit --quiet --message \"Iteration $n\"; if sh -c \"$CHECK\"; then exit 0; fi; done; exit 1";
 
@@ -28,9 +28,9 @@ pub struct Rate {
     pub ours: f64,
     /// Median of the bare loop.
     pub bare: f64,
-    /// Whether the bot was built with optimization, by the folder of its program.
+    /// Whether the bot was built with optimization, according to the folder of its program.
     pub optimized: bool,
-    /// Number of times of the bot that were measured.
+    /// Number of measured times of the bot.
     pub count: usize,
 }
 

@@ -18,7 +18,7 @@ use crate::scenario::{Contestant, SampleRepository, Scenario};
 const MARK: &str = "DUEL_RUN";
 /// Bytes of the output that are kept.
 const MAX_OUTPUT: usize = 32 << 20;
-/// Interval at which a run is looked at.
+/// Interval at which a run is checked.
 const POLL: Duration = Duration::from_millis(20);
 /// Time for processes to disappear after the end.
 const GRACE: Duration = Duration::from_millis(300);
@@ -45,12 +45,12 @@ pub struct Ended {
     pub killed: bool,
     /// Duration.
     pub time: Duration,
-    /// Number of processes that it left.
+    /// Number of processes that the run left.
     pub survivors: usize,
 }
 
 impl DuelTools {
-    /// Finds the programs: the real ones behind shims, because a run has another home.
+    /// Finds the programs. They are called through shims, because a run has another home.
     pub fn find(bot: Option<PathBuf>) -> anyhow::Result<Self> {
         let python = output("python3", &["-c", "import sys; print(sys.executable)"])?;
         let rust = format!("{}/bin/cargo", output("rustc", &["--print", "sysroot"])?);
@@ -78,7 +78,7 @@ impl DuelTools {
         self.bot.ends_with("release")
     }
 
-    /// Returns a command with the environment of a run and nothing else.
+    /// Returns a command with the environment of a run only.
     pub fn command(&self, program: &str, arena: &Arena) -> Command {
         let mut command = Command::new(program);
         let path = format!("{}:{}", arena.path("agent/bin").display(), self.path);
@@ -93,7 +93,7 @@ impl DuelTools {
     }
 }
 
-/// Value that marks the processes of a run.
+/// Returns the value that marks the processes of a run.
 fn mark(arena: &Arena) -> String {
     arena.path("").file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -213,7 +213,7 @@ impl Watched {
         false
     }
 
-    /// Kills what is left of the process group.
+    /// Kills the remaining processes of the process group.
     pub fn kill(&mut self) {
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
             let _ = kill_process_group(group, Signal::KILL);
@@ -228,7 +228,7 @@ impl Watched {
     }
 }
 
-/// Reads a stream to its end and keeps the beginning.
+/// Reads a stream to its end; keeps its beginning.
 fn drain(mut stream: impl Read) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut buffer = vec![0; 1 << 16];
@@ -238,7 +238,7 @@ fn drain(mut stream: impl Read) -> Vec<u8> {
     kept
 }
 
-/// Returns the living processes of a run: those with its mark, and those that a script left with a number of its own.
+/// Returns the running processes of a run: those with its mark, and those that a script left with an identifying number.
 fn processes(arena: &Arena) -> Vec<Pid> {
     let (mark, number) = (format!("{MARK}={}", mark(arena)), arena.survivor.as_str());
     let own = std::process::id();

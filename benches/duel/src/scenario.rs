@@ -25,23 +25,23 @@ pub struct Scenario {
     pub about: String,
     /// Name of the repository.
     pub repository: String,
-    /// The best that a loop can make of it.
+    /// Best possible result of a loop.
     pub best: Best,
-    /// Files that the repository has in addition, or in place of its own.
+    /// Files that the repository has in addition, or instead of its own.
     #[serde(default)]
     pub files: Files,
-    /// Check in place of the repository's.
+    /// Check instead of the repository's.
     pub check: Option<String>,
     /// Scripts of the calls, in order; the last one is repeated.
     pub calls: Vec<Call>,
     /// Whether the calls start over at their end.
     #[serde(default)]
     pub cycle: bool,
-    /// Script of calls whose prompt has a property.
+    /// Script of calls whose prompt has a certain property.
     pub hint: Option<Hint>,
 }
 
-/// Script of the calls whose prompt has a property: it matches a pattern, or it is the third one that differs from all before.
+/// Script of the calls whose prompt has a property: it matches a pattern, or it is the third distinct prompt.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hint {
@@ -51,13 +51,13 @@ pub struct Hint {
     pub call: Call,
 }
 
-/// Best possible end of a scenario.
+/// Best possible result of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Best {
-    /// The task is solved and said to be done.
+    /// The task is solved, and the loop claims completion.
     Done,
-    /// The loop ends without saying that the task is done.
+    /// The loop ends without claiming completion.
     Stopped,
 }
 
@@ -66,7 +66,7 @@ pub enum Best {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Call {
-    /// State of the repository that the agent writes; `restored` is `solved` with all other files as they were.
+    /// State of the repository that the agent writes; `restored` is `solved` with all other files unchanged.
     pub put: Option<String>,
     /// Files that the agent writes: those of `put`, filled in by the harness.
     pub files: Files,
@@ -78,7 +78,7 @@ pub struct Call {
     pub sleep: f64,
     /// Last message.
     pub say: Option<String>,
-    /// Whether the agent says that the task is done, in the way that the contestant asks for.
+    /// Whether the agent claims completion, in the form that the contestant requires.
     pub claim: bool,
     /// Seconds between the result and the exit.
     pub linger: f64,
@@ -96,7 +96,7 @@ pub struct Call {
 pub struct ScriptedLimit {
     /// Message for the user.
     pub message: String,
-    /// Status of the answer; `None` where the program does not give one.
+    /// Status of the answer; `None` if the program does not report it.
     pub status: Option<u16>,
     /// Kind of the limit in the event of the stream; no event if `None`.
     pub kind: Option<String>,
@@ -118,7 +118,7 @@ pub struct SampleRepository {
     pub check: String,
     /// Files at the start.
     pub files: Files,
-    /// Files that a solution changes. The referee takes no others from a result.
+    /// Files that a solution changes. The referee copies only these from a result.
     pub sources: Vec<String>,
     /// Files of the referee, hidden from the agent. They contain the test cases and further ones.
     pub hidden: Files,
@@ -128,14 +128,14 @@ pub struct SampleRepository {
     pub states: BTreeMap<String, Files>,
 }
 
-/// A loop in one of its settings.
+/// A loop with one of its settings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contestant {
     /// Name, the key in the file.
     #[serde(skip)]
     pub name: String,
-    /// Package with its version, or where it comes from.
+    /// Package with its version, or its source.
     pub package: String,
     /// Setting, for the page.
     pub setting: String,
@@ -144,22 +144,23 @@ pub struct Contestant {
     /// Files that it needs, by path from the run's folder (`repo/…` for the repository). The same placeholders as in `command`.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Shell script with `{repo}`, `{task}`, `{check}`, `{dir}`, `{peers}` and `{tools}`; `$TASK` and `$CHECK` are set, too.
+    /// Shell script with `{repo}`, `{task}`, `{check}`, `{dir}`, `{peers}` and `{tools}`; `$TASK` and `$CHECK` are set as
+    /// well.
     #[serde(default)]
     pub command: String,
-    /// Pattern in the output that says that the task is done; exit code 0 if `None`.
+    /// Pattern in the output that claims completion; exit code 0 if `None`.
     pub done: Option<String>,
     /// Pattern in the output whose first group is the branch with the result; the work tree if `None`.
     pub branch: Option<String>,
-    /// Form in which an agent says that the task is done.
+    /// Form in which an agent claims completion.
     #[serde(default)]
     pub claim: Claim,
-    /// Whether it may use the host's network namespace, because it makes one of its own for the agent.
+    /// Whether it may use the host's network namespace, because it creates its own for the agent.
     #[serde(default)]
     pub isolates: bool,
 }
 
-/// Words and actions with which an agent says that the task is done.
+/// Words and actions with which an agent claims completion.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claim {

@@ -23,7 +23,7 @@ fn scenarios_fit_repositories_and_the_published_table() {
 }
 
 #[test]
-fn the_page_shows_the_tables() {
+fn page_contains_the_tables() {
     let page = page::page(&Data::load().expect("the data is valid")).expect("a page");
     let written = fs::read_to_string(page::file()).expect("docs/duel.md");
     assert!(page == written, "docs/duel.md is out of date; run: cargo run -p duel -- page");
@@ -59,7 +59,7 @@ fn worse_outcomes_are_found() {
 }
 
 #[test]
-fn reasons_stay_with_their_failures() {
+fn reasons_of_known_failures_are_kept() {
     let failure = || DuelOutcome { known: Some("a reason".into()), ..outcome(Verdict::FalseCompletion, 1) };
     let merge = |new: DuelOutcome| {
         merged(OutcomeTable::from([("a".to_owned(), new)]), OutcomeTable::from([("a".to_owned(), failure())]))

@@ -134,8 +134,8 @@ impl FakeCall {
         moment.map_err(|error| FakeRefusal::Invalid(format!("{name}: {error}")))
     }
 
-    /// One page of a list. `size` names the parameter for its length, of which `default` and `most` are the usual and
-    /// the greatest; `url` is the address of the list for the `Link` header.
+    /// Returns one page of a list. `size` has the name of the parameter for the page size, its default and its maximum; `url`
+    /// is the address of the list, for the `Link` header.
     pub fn page(&self, items: Vec<Value>, url: &str, size: (&str, usize, usize)) -> FakeReply {
         let (name, default, most) = size;
         let number = |name: &str| self.param(name).and_then(|text| text.parse::<usize>().ok()).filter(|n| *n > 0);

@@ -11,7 +11,7 @@ use ralph_types::ids::Timestamp;
 /// Fault of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FakeFault {
-    /// Responds with this; with `apply`, after the request took effect.
+    /// Sends this response; with `apply`, after the request took effect.
     Respond { status: u16, headers: Vec<(String, String)>, body: String, apply: bool },
     /// Resets the connection without a response; with `apply`, after the request took effect.
     Reset { apply: bool },
@@ -78,8 +78,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Faults {
-    /// The next `times` requests whose method is `method` (empty: any) and whose path matches `path` (a regular
-    /// expression) get `fault`. Rules are tried in the order they were made; one fault a request.
+    /// Injects `fault` into the next `times` requests whose method is `method` (empty: any) and whose path matches `path` (a
+    /// regular expression). The oldest rule that matches applies; a request gets at most one fault.
     pub fn next(&self, times: u32, method: &str, path: &str, fault: FakeFault) -> Result<(), regex::Error> {
         self.after(0, times, method, path, fault)
     }

@@ -115,8 +115,8 @@ impl FakeForge {
         self.with(|state| state.token_for(user.id))
     }
 
-    /// Makes a public repository with one commit on `main`: path, content, executable. An owner that is no account
-    /// yet becomes an organisation.
+    /// Creates a public repository with one commit on `main`: path, content, executable. A missing owner is created as an
+    /// organisation.
     pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> FakeResult<RepoId> {
         self.core.create_repo(owner, name, files).await
     }
@@ -126,7 +126,7 @@ impl FakeForge {
         self.with(|state| state.grant(repo, user.id, access))
     }
 
-    /// Opens an issue with labels by name; labels that are missing are made.
+    /// Opens an issue with labels by name; missing labels are created.
     pub async fn open_issue(
         &self,
         as_user: &User,
@@ -266,8 +266,8 @@ impl FakeForge {
         })
     }
 
-    /// Makes a GitHub App with a webhook (none where `hook_url` is empty) and installs it on all repositories. All Apps
-    /// of the fake have the same throw-away key.
+    /// Creates a GitHub App with a webhook (none if `hook_url` is empty) and installs it on all repositories. All Apps of the
+    /// fake forge have the same test key.
     pub fn add_app(
         &self,
         name: &str,
@@ -285,8 +285,8 @@ impl FakeForge {
         }
     }
 
-    /// Makes or replaces a check run of a commit (GitHub). `outcome` is its conclusion, its summary and the log of its
-    /// job, `None` while it runs.
+    /// Creates or replaces a check run of a commit (GitHub). `outcome` has its conclusion, its summary and the log of its
+    /// job; `None` while it runs.
     pub async fn set_check_run(
         &self,
         as_user: &User,

@@ -270,8 +270,8 @@ fn emoji(content: &str) -> &'static str {
     }
 }
 
-/// Markdown as HTML; raw HTML is shown as text but for a few harmless tags, comments are left out, and links and
-/// pictures go nowhere but to http.
+/// Converts Markdown to HTML; raw HTML is shown as text except for a few harmless tags, HTML comments are left out, and only
+/// http links and images are kept.
 pub(super) fn markdown(text: &str) -> String {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let events = Parser::new_ext(text, options).map(|event| match event {
@@ -293,7 +293,7 @@ fn is_web(target: &str) -> bool {
     ["http://", "https://", "/", "#"].iter().any(|start| target.starts_with(start))
 }
 
-/// Keeps allowed tags and entities, removes comments, escapes all else.
+/// Keeps allowed tags and entities, removes HTML comments, escapes everything else.
 fn tame(raw: &str) -> String {
     let mut out = String::new();
     let mut rest = raw;

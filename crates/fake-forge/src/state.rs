@@ -47,17 +47,17 @@ pub enum FakeRefusal {
 /// Permission of an account in a repository, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// Nothing.
+    /// No more than public access.
     None,
-    /// Read.
+    /// Can read.
     Read,
-    /// Label and close (GitHub only).
+    /// Can label and close (GitHub only).
     Triage,
-    /// Push.
+    /// Can push.
     Write,
-    /// Push and manage some settings (GitHub only).
+    /// Can push and manage some settings (GitHub only).
     Maintain,
-    /// Everything.
+    /// Can do everything.
     Admin,
 }
 

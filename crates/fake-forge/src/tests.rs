@@ -99,9 +99,9 @@ async fn git(directory: &Path, args: &[&str]) -> (bool, String) {
 /// Starts a receiver of webhooks, which ends with the task set.
 pub(super) async fn receiver() -> (String, ReceivedDeliveries, JoinSet<()>) {
     let received = ReceivedDeliveries::default();
-    let kept = received.clone();
+    let received_by_router = received.clone();
     let router = axum::Router::new().fallback(move |headers: HeaderMap, body: String| {
-        kept.lock().unwrap().push((headers, body));
+        received_by_router.lock().unwrap().push((headers, body));
         async { "ok" }
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -436,7 +436,7 @@ async fn faults_occur_before_or_after_the_effect() {
     assert_eq!(count(), 3, "the effect happened although the answer was lost");
 
     faults.next(1, "GET", "/version$", FakeFault::Hang).unwrap();
-    let seen = async {
+    let until_seen = async {
         while !forge.requests().iter().any(|request| request.path == "/api/v1/version") {
             tokio::task::yield_now().await;
         }
@@ -444,7 +444,7 @@ async fn faults_occur_before_or_after_the_effect() {
     };
     tokio::select! {
         _ = world.as_bot("GET", "version", Value::Null) => panic!("a hung request was answered"),
-        (status, _) = seen => assert_eq!(status, 200, "others are answered meanwhile"),
+        (status, _) = until_seen => assert_eq!(status, 200, "others are answered meanwhile"),
     }
     let open = forge.requests().into_iter().filter(|request| request.status.is_none());
     let open: Vec<String> = open.map(|request| request.path).collect();
@@ -467,8 +467,8 @@ async fn reactions_labels_and_comments_work_over_http() {
     let labels = "repos/acme/app/issues/1/labels";
     let (status, set) = world.as_bot("POST", labels, json!({"labels": [label["id"], 999_999]})).await;
     assert_eq!((status, set.as_array().unwrap().len()), (200, 1));
-    let gone = format!("{labels}/{}", label["id"]);
-    assert_eq!(world.as_bot("DELETE", &gone, Value::Null).await.0, 204);
+    let path_of_label = format!("{labels}/{}", label["id"]);
+    assert_eq!(world.as_bot("DELETE", &path_of_label, Value::Null).await.0, 204);
     assert_eq!(forge.labels(repo, number), Vec::<String>::new());
     forge.core.clock.advance_ms(60_000);
     let (status, made) = world.as_bot("POST", "repos/acme/app/issues/1/comments", json!({"body": "Working"})).await;

@@ -1,4 +1,4 @@
-//! Simulations that supervision and memory are tuned and judged by: `cargo run --release -p lab -- --help`.
+//! Simulations for tuning and evaluating supervision and memory: `cargo run --release -p lab -- --help`.
 
 mod memory;
 mod simulate;
@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use ralph_bot::config::Env;
 
-/// Simulations that supervision and memory are tuned and judged by.
+/// Simulations for tuning and evaluating supervision and memory.
 #[derive(Debug, Parser)]
 #[command(name = "lab", arg_required_else_help = true)]
 struct LabArgs {

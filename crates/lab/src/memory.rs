@@ -1,5 +1,5 @@
 //! `lab memory`: measures the value of memory. An agent plays tasks of many families, each with one approach that works,
-//! without memory, with memory, and with wrong learnings in it. Seeded, so that it repeats.
+//! without memory, with memory, and with wrong learnings in it. Seeded, so that runs are reproducible.
 //!
 //! The agent is simulated; its memory is the code that the service runs: extraction, merging, promotion, ranking and credit.
 //! Only the store's search is missing: every active learning is a candidate for a prompt.
@@ -26,13 +26,13 @@ use serde::Serialize;
 
 use crate::{print, write_page};
 
-/// Seeds that are played, from the given one on.
+/// Number of seeds that are played.
 const SEEDS: u64 = 10;
 /// Number of families of tasks.
 const FAMILIES: usize = 20;
-/// Approaches of a family.
+/// Number of approaches of a family.
 const APPROACHES: usize = 6;
-/// Words that describe the tasks of a family.
+/// Number of words that describe the tasks of a family.
 const SUBJECTS: usize = 6;
 /// Maximum number of iterations of a loop.
 const MAX_ITERATIONS: u32 = 15;
@@ -133,7 +133,7 @@ pub fn run(args: &LabMemoryArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Seeds that are played, from `first` on.
+/// Returns the seeds that are played, from `first` on.
 fn seeds(first: u64) -> RangeInclusive<u64> {
     first..=first.saturating_add(SEEDS - 1)
 }
@@ -284,7 +284,7 @@ fn table(results: &[SeedFigures]) -> String {
     text
 }
 
-/// Random numbers of an iteration of a task, the same under every condition; iteration 0 is before the first.
+/// Returns the random numbers of an iteration of a task, the same under every condition; iteration 0 is before the first.
 fn random_of(seed: u64, task: u32, iteration: u32) -> fastrand::Rng {
     let stream = (u64::from(task) << 8) + u64::from(iteration) + 1;
     fastrand::Rng::with_seed(seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -512,7 +512,7 @@ fn families(seed: u64) -> Vec<TaskFamily> {
     (0..FAMILIES).map(family).collect()
 }
 
-/// Wrong learnings that look well proven.
+/// Returns wrong learnings that look well proven.
 fn poison(family: &TaskFamily) -> [Learning; 2] {
     let strategy = Content::Strategy {
         approach: family.approaches[family.worst].clone(),

@@ -27,10 +27,10 @@ fn settings(variables: &[(&str, &str)], keys: &[(&str, &str)]) -> BackendSetup {
 #[test]
 fn keys_with_a_known_address_are_hidden() {
     let of = |variables: &[(&str, &str)], keys: &[(&str, &str)]| {
-        let kept = hidden_keys(&settings(variables, keys), &KNOWN);
-        let each = kept
-            .iter()
-            .map(|kept| format!("{} by {} at {}", kept.keys.join("+"), kept.addresses.join("+"), kept.model.as_str()));
+        let hidden = hidden_keys(&settings(variables, keys), &KNOWN);
+        let each = hidden.iter().map(|hidden| {
+            format!("{} by {} at {}", hidden.keys.join("+"), hidden.addresses.join("+"), hidden.model.as_str())
+        });
         each.collect::<Vec<_>>().join("; ")
     };
     let at_one = "ONE_KEY by ONE_URL+ONE_BASE at https://one.example/v1";
@@ -85,30 +85,28 @@ async fn model_gets_key_and_agent_gets_token_only() {
     let (_broker, url, token) = broker(&format!("{}/v1/", model.url)).await;
     assert!(url.ends_with("/v1/"), "{url}");
     let ask = |path: &str| client().post(format!("{url}{path}")).json(&json!({ "prompt": "hi" }));
-    let said = ask("messages?beta=true").header("x-api-key", &token).header("anthropic-beta", "a,b").send().await;
-    let said = said.expect("an answer");
-    assert_eq!(said.headers()["content-type"], "application/json");
-    assert!(said.text().await.expect("a text").contains("hello"));
+    let response = ask("messages?beta=true").header("x-api-key", &token).header("anthropic-beta", "a,b").send().await;
+    let response = response.expect("an answer");
+    assert_eq!(response.headers()["content-type"], "application/json");
+    assert!(response.text().await.expect("a text").contains("hello"));
     let limited = ask("chat").bearer_auth(&token).send().await.expect("an answer");
     assert_eq!((limited.status().as_u16(), &limited.headers()["retry-after"]), (429, &HeaderValue::from_static("7")));
     ask(&format!("models/m:generate?alt=sse&key={token}")).send().await.expect("an answer");
     let huge = ask("files").header("x-goog-api-key", &token).send().await.expect("an answer");
     let bytes = huge.bytes_stream().fold(0, |sum, part| async move { sum + part.expect("a part").len() }).await;
     assert_eq!(bytes, 3_000_000);
-    let seen = model.seen();
-    let paths: Vec<&str> = seen.iter().map(|seen| seen.path.as_str()).collect();
+    let requests = model.seen();
+    let paths: Vec<&str> = requests.iter().map(|request| request.path.as_str()).collect();
     let by_query = format!("/v1/models/m:generate?alt=sse&key={KEY}");
     assert_eq!(paths, ["/v1/messages?beta=true", "/v1/chat", by_query.as_str(), "/v1/files"]);
     assert_eq!(
-        (&seen[0].headers["x-api-key"], &seen[0].headers["anthropic-beta"]),
+        (&requests[0].headers["x-api-key"], &requests[0].headers["anthropic-beta"]),
         (&KEY.parse().unwrap(), &"a,b".parse().unwrap())
     );
-    assert_eq!(seen[1].headers["authorization"], format!("Bearer {KEY}"));
-    assert_eq!(seen[3].headers["x-goog-api-key"], KEY);
-    assert!(
-        seen.iter().all(|seen| seen.body == json!({ "prompt": "hi" })
-            && model.url.ends_with(seen.headers["host"].to_str().unwrap()))
-    );
+    assert_eq!(requests[1].headers["authorization"], format!("Bearer {KEY}"));
+    assert_eq!(requests[3].headers["x-goog-api-key"], KEY);
+    assert!(requests.iter().all(|request| request.body == json!({ "prompt": "hi" })
+        && model.url.ends_with(request.headers["host"].to_str().unwrap())));
 }
 
 /// Requests without the run's token, outside of the model's address, or after the run are refused.
@@ -146,6 +144,6 @@ async fn unreachable_model_is_reported_without_key() {
     let (_broker, url, token) = broker("http://127.0.0.1:1/v1").await;
     let answer = client().get(format!("{url}/models?key={token}")).send().await.expect("an answer");
     assert_eq!(answer.status().as_u16(), 502);
-    let said = answer.text().await.expect("a text");
-    assert!(said.contains("the model cannot be reached") && !said.contains(KEY), "{said}");
+    let body = answer.text().await.expect("a text");
+    assert!(body.contains("the model cannot be reached") && !body.contains(KEY), "{body}");
 }

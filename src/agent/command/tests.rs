@@ -224,8 +224,8 @@ fn invalid_setups_are_refused_with_reason() {
         (BackendKind::Script, vec!["./"], "cannot be executed"),
         (BackendKind::Preset("codecs".into()), vec![], "there are: claude"),
     ] {
-        let said = with(kind, &command);
-        assert!(said.starts_with("backend mine: ") && said.contains(words), "{command:?}: {said}");
+        let error = with(kind, &command);
+        assert!(error.starts_with("backend mine: ") && error.contains(words), "{command:?}: {error}");
     }
     assert_eq!(with(BackendKind::Script, &["./agent.sh", "x"]), "");
 }
@@ -412,9 +412,9 @@ async fn codex_gets_limited_retries_and_sandbox_mode() {
 /// G18.
 #[tokio::test]
 async fn settings_of_agents_are_written_to_their_home() {
-    let said = r#"{"type":"message","role":"assistant","content":"done"}
+    let output = r#"{"type":"message","role":"assistant","content":"done"}
 {"type":"result","status":"success","stats":{}}"#;
-    let place = telling(said);
+    let place = telling(output);
     let (done, arguments, environment) = called(&place, "gemini", place.run()).await;
     assert_eq!(done.status, AgentStatus::Finished, "{done:?}");
     assert!(arguments.contains("--approval-mode auto_edit"), "{arguments}");
@@ -462,13 +462,13 @@ async fn leftover_files_are_removed_from_the_tree() {
     );
     fs::create_dir(place.at("tree/.aider.tags.cache.v3")).unwrap();
     let (_, _) = outcome(place.settings(BackendKind::Preset("aider".into())), place.run()).await;
-    let mut left: Vec<_> = fs::read_dir(place.at("tree"))
+    let mut entries: Vec<_> = fs::read_dir(place.at("tree"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    left.retain(|name| name.starts_with(".aider") || name == "made");
-    left.sort();
-    assert_eq!(left, [".aider.tags.cache.v3", "made"], "what was there before stays");
+    entries.retain(|name| name.starts_with(".aider") || name == "made");
+    entries.sort();
+    assert_eq!(entries, [".aider.tags.cache.v3", "made"], "what was there before stays");
     assert!(std::path::Path::new("/tmp").exists(), "no link is followed");
 }
 

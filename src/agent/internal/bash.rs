@@ -35,7 +35,7 @@ pub(super) fn parameters() -> Value {
         "properties": {
             "command": {"type": "string", "description": "A script for the shell; it may have many lines."},
             "timeout_seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT.as_secs(),
-                "description": "How long it may run; 120 where nothing is said."},
+                "description": "Time limit in seconds; 120 by default."},
         },
         "required": ["command"],
     })
@@ -70,7 +70,7 @@ impl AgentShell {
             return BashOutcome::Completed { text, failed: true };
         }
         if bash.command.contains('\0') {
-            return BashOutcome::Completed { text: "a command cannot hold NUL characters".to_owned(), failed: true };
+            return BashOutcome::Completed { text: "a command cannot contain NUL characters".to_owned(), failed: true };
         }
         let asked = bash.timeout_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let wall = asked.filter(|asked| !asked.is_zero()).unwrap_or(DEFAULT_TIMEOUT).min(MAX_TIMEOUT).min(remaining);

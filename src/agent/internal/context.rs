@@ -10,7 +10,7 @@ const MAX_SHORT: usize = 400;
 const KEPT_BYTES: usize = 160;
 /// Replacement of turns that were left out.
 const OMITTED_TURNS: &str =
-    "[Earlier steps were left out here to save room. `git diff` shows what has been changed so far.]";
+    "[Earlier steps were omitted here to save space. `git diff` shows what has been changed so far.]";
 /// Approximate size of a message without its text, in bytes.
 const MESSAGE_OVERHEAD: usize = 40;
 
@@ -82,7 +82,7 @@ fn shorten(result: &mut ToolResult, keep: usize) {
     }
     let left_out = tail - head;
     result.text = format!(
-        "{}\n[… {left_out} bytes left out here to save room; look again if you need them …]\n{}",
+        "{}\n[… {left_out} bytes omitted here to save space; read it again if you need them …]\n{}",
         &text[..head],
         &text[tail..]
     );
@@ -142,7 +142,7 @@ mod tests {
         assert!(lengths[3] < MAX_SHORT && lengths[4..] == [3_000; 2], "{lengths:?}");
         assert!(size(&messages) <= 10_000);
         let ChatMessage::Results(first) = &messages[2] else { panic!() };
-        assert!(first[0].text.contains("2840 bytes left out"), "{}", first[0].text);
+        assert!(first[0].text.contains("2840 bytes omitted"), "{}", first[0].text);
     }
 
     #[test]
@@ -181,8 +181,8 @@ mod tests {
                     prop_assert_eq!(&results[0].id, &turn.calls[0].id);
                 }
             }
-            let kept = messages.iter().filter(|m| matches!(m, ChatMessage::Model(_))).count();
-            prop_assert!(kept >= results.len().min(2));
+            let turns = messages.iter().filter(|m| matches!(m, ChatMessage::Model(_))).count();
+            prop_assert!(turns >= results.len().min(2));
         }
     }
 }

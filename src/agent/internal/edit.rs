@@ -63,15 +63,15 @@ pub(super) fn parameters() -> Value {
         "type": "object",
         "properties": {
             "command": {"type": "string", "enum": ["view", "create", "str_replace", "insert"]},
-            "path": {"type": "string", "description": "Of the file, from the work tree's top."},
+            "path": {"type": "string", "description": "Path of the file, relative to the root of the work tree."},
             "view_range": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2,
-                "description": "For view: first and last line, from 1; -1 for the last line of all."},
-            "file_text": {"type": "string", "description": "For create: all that is to be in the file."},
+                "description": "For view: first and last line, 1-based; -1 means the end of the file."},
+            "file_text": {"type": "string", "description": "For create: complete content of the file."},
             "old_str": {"type": "string",
-                "description": "For str_replace: the text to replace, exactly as it is, in the file exactly once."},
-            "new_str": {"type": "string", "description": "For str_replace: what is put in its place."},
+                "description": "For str_replace: the exact text to replace; it must occur exactly once in the file."},
+            "new_str": {"type": "string", "description": "For str_replace: the replacement."},
             "insert_line": {"type": "integer", "minimum": 0,
-                "description": "For insert: the line after which the text is put; 0 for the beginning."},
+                "description": "For insert: the line after which the text is inserted; 0 for the beginning."},
             "insert_text": {"type": "string", "description": "For insert: whole lines."},
         },
         "required": ["command", "path"],
@@ -132,11 +132,15 @@ impl Tree<'_> {
             match component {
                 Component::Normal(part) => parts.push(part.to_string_lossy().into_owned()),
                 Component::CurDir => {}
-                _ => return Err(format!("{path:?} is not taken: write the path without `..`, from the tree's top")),
+                _ => {
+                    return Err(format!(
+                        "{path:?} is not valid: write the path without `..`, relative to the root of the tree"
+                    ));
+                }
             }
         }
         if path.contains('\0') || path.is_empty() {
-            return Err("a path is needed, without NUL characters".to_owned());
+            return Err("the path is empty or contains NUL characters".to_owned());
         }
         Ok(parts)
     }
@@ -172,7 +176,7 @@ impl Tree<'_> {
         let parts = self.parts(path)?;
         let (name, above) = parts.split_last().ok_or("the path of a file is needed")?;
         String::from_utf8(contents(&self.folder(above, false)?, path, name)?)
-            .map_err(|_| format!("{path} is no UTF-8 text; change it by a command"))
+            .map_err(|_| format!("{path} is not UTF-8 text; change it by a command"))
     }
 
     /// Replaces or creates a file; returns whether it is new.
@@ -193,7 +197,7 @@ impl Tree<'_> {
             }
             Ok(_) => return Err(format!("{path} is not a regular file (links are not followed)")),
             Err(Errno::NOENT) => None,
-            Err(error) => return Err(format!("{path} cannot be looked at ({error})")),
+            Err(error) => return Err(format!("{path} cannot be inspected ({error})")),
         };
         let beside = format!(".ralph-{}", uuid::Uuid::now_v7().simple());
         let placed = placed(&folder, &beside, name, text, mode);
@@ -205,7 +209,7 @@ impl Tree<'_> {
     }
 }
 
-/// Writes a temporary file beside the target and renames it.
+/// Writes a temporary file beside the target and renames it to the target's name.
 fn placed(folder: &OwnedFd, beside: &str, name: &str, text: &str, mode: Option<Mode>) -> std::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(openat(folder, beside, flags, Mode::from_raw_mode(0o666))?);
@@ -219,7 +223,7 @@ fn placed(folder: &OwnedFd, beside: &str, name: &str, text: &str, mode: Option<M
 fn unopened(part: &str, error: Errno) -> String {
     match error {
         Errno::NOENT => format!("there is no {part:?}"),
-        Errno::LOOP | Errno::NOTDIR => format!("{part:?} is no folder (symbolic links are not followed)"),
+        Errno::LOOP | Errno::NOTDIR => format!("{part:?} is not a folder (symbolic links are not followed)"),
         other => format!("{part:?} cannot be opened ({other})"),
     }
 }
@@ -242,7 +246,7 @@ fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, Strin
         .read_to_end(&mut bytes)
         .map_err(|error| format!("{path} cannot be read ({error})"))?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(format!("{path} is larger than {MAX_FILE} bytes; look at parts of it by a command"));
+        return Err(format!("{path} is larger than {MAX_FILE} bytes; read parts of it by a command"));
     }
     Ok(bytes)
 }
@@ -299,7 +303,7 @@ fn around(text: &str, first: usize, lines: usize) -> String {
 
 fn replaced(path: &str, text: &str, old: &str, new: &str) -> Result<String, String> {
     if old.is_empty() {
-        return Err("old_str is empty: give the text that is to be replaced".to_owned());
+        return Err("old_str is empty: give the text to replace".to_owned());
     }
     match text.matches(old).count() {
         1 => Ok(text.replacen(old, new, 1)),
@@ -311,14 +315,14 @@ fn replaced(path: &str, text: &str, old: &str, new: &str) -> Result<String, Stri
             let hint = if text.contains(old.trim()) { " as it is written; blanks at its ends differ" } else { "" };
             Err(format!("old_str is not in {path}{hint}. View the file and copy the text exactly."))
         }
-        count => Err(format!("old_str is {count} times in {path}; add lines around it, so that it is there once")),
+        count => Err(format!("old_str is {count} times in {path}; add surrounding lines, so that it occurs once")),
     }
 }
 
 fn inserted(path: &str, text: &str, after: usize, new: &str) -> Result<String, String> {
     let count = text.lines().count();
     if after > count {
-        return Err(format!("{path} has {count} lines; nothing can be put after line {after}"));
+        return Err(format!("{path} has {count} lines; nothing can be inserted after line {after}"));
     }
     let at = text.split_inclusive('\n').take(after).map(str::len).sum();
     let (before, rest) = text.split_at(at);

@@ -67,7 +67,7 @@ struct InternalRun<'a> {
     transcript: Transcript,
 }
 
-/// Runs the agent to its end.
+/// Runs the built-in agent until the model is done or a limit is reached.
 pub(super) async fn run(
     agent: &InternalAgent,
     run: &AgentRun,
@@ -115,7 +115,7 @@ pub(super) async fn run(
 }
 
 impl InternalRun<'_> {
-    /// Runs turns until the end. An error is the status of a run that was broken off.
+    /// Runs turns until the model is done. An error is the status of a run that stopped early.
     async fn turns(&mut self) -> Result<AgentStatus, AgentStatus> {
         let turns = self.run.max_turns.unwrap_or(self.agent.internal.bounds.turns);
         let mut nudges = 0;
@@ -131,9 +131,9 @@ impl InternalRun<'_> {
                 (ModelStop::ContextFull, true) => {
                     let half = context::size(&self.messages) / 2;
                     context::trim(&mut self.messages, half);
-                    Some("Your answer was cut, as the conversation was too long; it is shorter now. Go on.")
+                    Some("Your answer was cut, because the conversation was too long; it is shorter now. Continue.")
                 }
-                (ModelStop::MaxTokens, true) => Some("Your answer was cut at the limit of its length. Go on."),
+                (ModelStop::MaxTokens, true) => Some("Your answer was cut at its maximum length. Continue."),
                 (_, true) if answer.turn.text.trim().is_empty() => {
                     Some("Your answer was empty. Call a tool, or say what you did if you are done.")
                 }
@@ -335,16 +335,16 @@ impl InternalRun<'_> {
             results.push(ToolResult { id: call.id.clone(), text, failed });
         }
         if let Some(last) = results.last_mut().filter(|_| turns_left == WARNED_AT) {
-            last.text.push_str(&format!("\n\n[{turns_left} turns are left. Bring the work to a state that holds.]"));
+            last.text.push_str(&format!("\n\n[{turns_left} turns are left. Bring the work to a working state.]"));
         }
         Ok(results)
     }
 
     /// Runs a tool call. Returns the text for the model, as an error if the call failed.
     async fn use_tool(&mut self, call: &ToolCall) -> Result<Result<String, String>, AgentStatus> {
-        let wrong = |error: serde_json::Error| format!("the arguments of {} cannot be taken: {error}", call.name);
+        let wrong = |error: serde_json::Error| format!("the arguments of {} are invalid: {error}", call.name);
         Ok(match call.name.as_str() {
-            "bash" if !self.commands => Err("commands are not run: there is no sandbox here".to_owned()),
+            "bash" if !self.commands => Err("commands cannot run: there is no sandbox here".to_owned()),
             "bash" => match serde_json::from_str::<BashCommand>(&call.arguments).map_err(wrong) {
                 Ok(bash) => match self.shell.run(bash, self.remaining()?, self.cancel).await {
                     BashOutcome::Completed { text, failed: false } => Ok(text),

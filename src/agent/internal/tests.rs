@@ -67,9 +67,9 @@ impl InternalFixture {
     /// Returns the agent with a model that gives these answers and then hangs.
     fn agent(&self, answers: impl IntoIterator<Item = StubAnswer>) -> Box<dyn Backend> {
         let answers = Mutex::new(answers.into_iter().collect::<VecDeque<_>>());
-        let asked = Arc::clone(&self.asked);
+        let requests = Arc::clone(&self.asked);
         self.agent_on(Arc::new(move |request| {
-            asked.lock().unwrap().push(request);
+            requests.lock().unwrap().push(request);
             let answer = answers.lock().unwrap().pop_front();
             Box::pin(async move {
                 match answer {
@@ -204,10 +204,10 @@ async fn small_task_is_solved() {
     assert_eq!(events[2], AgentEvent::ToolCalled { name: "bash".into(), input: "ls; sh test.sh".into() });
     assert_eq!(events[3], AgentEvent::ToolFailed { text: "sum.sh\ntest.sh\nbad\n[it exited with 1]".into() });
 
-    let asked = place.asked.lock().unwrap().clone();
-    assert_eq!((asked.len(), asked[0].model.as_str(), asked[0].tools.len()), (5, "vendor-small-1", 2));
-    assert!(asked.iter().all(|request| request.messages[0] == ChatMessage::User("mend the sum".into())));
-    assert!(asked[0].system.contains(place.at("tree").to_str().unwrap()));
+    let requests = place.asked.lock().unwrap().clone();
+    assert_eq!((requests.len(), requests[0].model.as_str(), requests[0].tools.len()), (5, "vendor-small-1", 2));
+    assert!(requests.iter().all(|request| request.messages[0] == ChatMessage::User("mend the sum".into())));
+    assert!(requests[0].system.contains(place.at("tree").to_str().unwrap()));
     assert_eq!(place.results(1)[0].text, "     1\techo $(($1 - $2))\n");
     assert_eq!(place.results(2)[1].text, "good\nx\n");
 }
@@ -230,13 +230,13 @@ async fn commands_run_in_the_sandbox() {
     let (outcome, _) = place.outcome_of(place.agent(answers).as_ref(), run).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
     assert_eq!(outcome.report.unwrap().completion_percentage, Some(100.0));
-    let told = place.results(4)[0].text.clone();
-    assert_eq!(told.matches("No such file").count(), 2, "{told}");
-    assert!(told.contains("Read-only file system"), "{told}");
+    let result = place.results(4)[0].text.clone();
+    assert_eq!(result.matches("No such file").count(), 2, "{result}");
+    assert!(result.contains("Read-only file system"), "{result}");
     assert!(place.results(5)[0].text.ends_with("x\n"));
     assert!(fs::read_dir(place.at("tree/kept")).unwrap().next().is_none());
-    let asked = place.asked.lock().unwrap();
-    assert!(asked[0].system.contains("There is no network."));
+    let requests = place.asked.lock().unwrap();
+    assert!(requests[0].system.contains("There is no network."));
 }
 
 #[tokio::test]
@@ -247,8 +247,8 @@ async fn commands_without_sandbox_need_permission() {
     assert_eq!((outcome.status, outcome.tool_errors), (AgentStatus::Finished, 1));
     assert!(place.results(0)[0].text.contains("no sandbox here"), "{:?}", place.results(0));
     assert!(place.at("tree/made").is_file() && !place.at("tree/ran").exists());
-    let asked = place.asked.lock().unwrap();
-    assert_eq!((asked[0].tools.len(), asked[0].tools[0].name.as_str()), (1, "edit"));
+    let requests = place.asked.lock().unwrap();
+    assert_eq!((requests[0].tools.len(), requests[0].tools[0].name.as_str()), (1, "edit"));
 }
 
 #[tokio::test]
@@ -275,7 +275,7 @@ async fn invalid_calls_are_answered_and_run_continues() {
     assert_eq!((outcome.status, outcome.tool_calls, outcome.tool_errors), (AgentStatus::Finished, 11, 9));
     let results = place.results(0);
     for (number, words) in [
-        (0, "the arguments of bash cannot be taken: EOF"),
+        (0, "the arguments of bash are invalid: EOF"),
         (1, "missing field `command`"),
         (2, "there is no tool \"python\"; the tools are bash and edit"),
         (3, "without `..`"),
@@ -425,10 +425,10 @@ async fn long_conversation_is_shortened() {
     place.bounds = InternalAgentLimits { context_window: 8_000, answer_tokens: 1_000, ..place.bounds };
     let (outcome, _) = place.outcome((0..7).map(|_| long()).chain([says("done")])).await;
     assert_eq!(outcome.status, AgentStatus::Finished);
-    let asked = place.asked.lock().unwrap();
-    let most = asked.iter().map(|request| context::size(&request.messages)).max().unwrap_or(0);
+    let requests = place.asked.lock().unwrap();
+    let most = requests.iter().map(|request| context::size(&request.messages)).max().unwrap_or(0);
     assert!(most < 45_000, "{most}");
-    assert!(asked.iter().all(|request| request.messages[0] == ChatMessage::User("mend the sum".into())));
+    assert!(requests.iter().all(|request| request.messages[0] == ChatMessage::User("mend the sum".into())));
 }
 
 #[tokio::test]
@@ -437,9 +437,9 @@ async fn cut_empty_and_refused_answers_are_handled() {
     let place = InternalFixture::new();
     let (outcome, _) = place.outcome([cut("I will"), says(""), says("done")]).await;
     assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "done"));
-    let asked = place.asked.lock().unwrap().clone();
-    assert!(matches!(&asked[1].messages[2], ChatMessage::User(text) if text.contains("was cut")));
-    assert!(matches!(&asked[2].messages[4], ChatMessage::User(text) if text.contains("was empty")));
+    let requests = place.asked.lock().unwrap().clone();
+    assert!(matches!(&requests[1].messages[2], ChatMessage::User(text) if text.contains("was cut")));
+    assert!(matches!(&requests[2].messages[4], ChatMessage::User(text) if text.contains("was empty")));
 
     let place = InternalFixture::new();
     let full = answer("I was", &[], ModelStop::ContextFull);
@@ -488,8 +488,8 @@ async fn agent_works_over_a_real_connection() {
     let (outcome, _) = place.outcome_of(agent.as_ref(), place.run()).await;
     assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "Done."));
     assert_eq!(fs::read_to_string(place.at("tree/NOTES")).unwrap(), "mended\n");
-    let seen = stub.seen();
-    let back = &seen[1].body["messages"];
+    let requests = stub.seen();
+    let back = &requests[1].body["messages"];
     assert_eq!(back[1]["content"][0], json!({"type": "thinking", "thinking": "", "signature": "s"}));
     assert_eq!(back[2]["content"][0]["content"], "good\n");
     assert_eq!(back[2]["content"][0]["cache_control"]["type"], "ephemeral");
@@ -520,10 +520,10 @@ async fn invalid_settings_are_refused() {
         bounds,
         commands_outside: false,
     };
-    let said = build_internal("own", settings("/nowhere"), internal(InternalAgentLimits::default())).err().unwrap();
-    assert!(said.contains("neither bash nor sh"), "{said}");
+    let error = build_internal("own", settings("/nowhere"), internal(InternalAgentLimits::default())).err().unwrap();
+    assert!(error.contains("neither bash nor sh"), "{error}");
     let small = InternalAgentLimits { context_window: 20_000, ..InternalAgentLimits::default() };
-    let said = build_internal("own", settings("/bin"), internal(small)).err().unwrap();
-    assert!(said.contains("too small"), "{said}");
+    let error = build_internal("own", settings("/bin"), internal(small)).err().unwrap();
+    assert!(error.contains("too small"), "{error}");
     assert!(crate::agent::build("own", settings("/bin")).err().unwrap().contains("needs a model"));
 }

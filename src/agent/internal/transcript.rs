@@ -32,7 +32,7 @@ impl Transcript {
         }
     }
 
-    /// All of it, with a line where something is missing.
+    /// Returns the transcript, with a line where text was left out.
     pub(super) fn text(self) -> String {
         let mut text = self.head;
         if self.left_out > 0 {

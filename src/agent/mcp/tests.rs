@@ -45,10 +45,10 @@ fn invalid_configuration_is_reported_in_a_sentence() {
         (r#"{"mcpServers": {"a.b": {"command": "x"}}}"#, "letters, digits"),
         (r#"{"mcpServers": {"a": {}}}"#, "neither `command` nor `url`"),
     ] {
-        let said = parse(text).unwrap_err();
-        assert!(said.contains(words), "{text}: {said}");
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(words), "{text}: {error}");
     }
-    let said = read(Path::new("/nowhere/mcp.json")).unwrap_err();
-    assert!(said.contains("/nowhere/mcp.json") && said.contains("cannot be read"), "{said}");
+    let missing = read(Path::new("/nowhere/mcp.json")).unwrap_err();
+    assert!(missing.contains("/nowhere/mcp.json") && missing.contains("cannot be read"), "{missing}");
     assert!(parse(&" ".repeat(MAX_BYTES + 1)).unwrap_err().contains("256 KiB"));
 }

@@ -26,15 +26,15 @@ fn tool_call_is_summarized_by_command_or_path() {
 
 #[test]
 fn last_output_of_failed_text_program_is_searched_for_limits() {
-    let said = "I looked at the tests.\n\nError: Rate limit is exceeded. Please try\nagain in 90s.\n";
+    let text = "I looked at the tests.\n\nError: Rate limit is exceeded. Please try\nagain in 90s.\n";
     for reader in [text_reader, find("claude").expect("a preset").reader] {
         let limit =
             |how: ProcessEnd, stdout: &str| classify(&played(reader(), stdout, "", how).0.signals, Timestamp(1_000));
-        let found = limit(ProcessEnd::Exited(1), said).expect("a limit");
+        let found = limit(ProcessEnd::Exited(1), text).expect("a limit");
         assert_eq!((found.kind, found.until), (LimitKind::Rate, Some(Timestamp(91_000))), "{found:?}");
         // Not the output of a run that succeeded or was stopped, and not a long text.
         for how in [ProcessEnd::Exited(0), ProcessEnd::Signalled(9), ProcessEnd::IdleLimit] {
-            assert_eq!(limit(how, said), None);
+            assert_eq!(limit(how, text), None);
         }
         let prose =
             "The page shows a rate limit of 429 answers; whoever has to try again in 90s is told so.\n1 test failed";

@@ -26,7 +26,7 @@ use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Bytes at the end of the text that are the final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
-/// Announced wait in seconds at which it is stopped. It doubles its waits up to 32 s and has made six requests by then.
+/// Announced wait in seconds at which aider is stopped. It doubles its waits up to 32 s and has made six requests by then.
 const LONGEST_WAIT_S: f64 = 8.0;
 /// Settings that disable the retries of its library; this name stands for all models.
 const MODEL_SETTINGS: &str = "- name: aider/extra_params\n  extra_params:\n    max_retries: 0\n";
@@ -141,9 +141,9 @@ struct AiderText {
     answered: bool,
     error: Option<String>,
     dollars: f64,
-    /// Reason to stop it.
+    /// Reason to stop the run.
     stop_because: Option<String>,
-    /// Action that it needs from a person before it can run.
+    /// What a person has to do before aider can run.
     needed_action: Option<String>,
 }
 
@@ -188,8 +188,7 @@ impl AiderText {
         } else if let Some(wait) = RETRY.captures(line) {
             let reason = self.error.clone().unwrap_or_else(|| line.to_owned());
             if wait[1].parse().is_ok_and(|wait: f64| wait >= LONGEST_WAIT_S) {
-                self.stop_because =
-                    Some(format!("its provider refused it again and again: {}", shortened(&reason, 200)));
+                self.stop_because = Some(format!("its provider refused it repeatedly: {}", shortened(&reason, 200)));
             }
             self.output.record_retry(reason, on_event);
         } else if line.starts_with("No LLM model was specified and no API keys were provided") {

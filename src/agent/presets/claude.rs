@@ -22,7 +22,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::http_error;
 use crate::process::{Finished, Stream};
 
-/// Maximum number of retries of a request; with more it would wait for minutes.
+/// Maximum number of retries of a request; Claude Code's default would wait for minutes.
 const MAX_RETRIES: &str = "3";
 /// Time limit for an answer, in milliseconds.
 const API_TIMEOUT_MS: &str = "300000";

@@ -95,7 +95,7 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
     arguments
 }
 
-/// Reads what `codex exec --json` prints.
+/// Reads the output of `codex exec --json`.
 #[derive(Debug, Default)]
 struct CodexStream {
     output: OutputAccumulator,
@@ -256,7 +256,7 @@ impl OutputReader for CodexStream {
         self.output.waiting
     }
 
-    /// Usage covers the whole thread, so the usage of the run is the difference to the last one.
+    /// Usage covers the whole thread, so the usage of the run is the difference to that of the previous run.
     fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }

@@ -24,7 +24,7 @@ use crate::process::{Finished, ProcessEnd, Stream};
 
 /// File of the settings, relative to the home.
 const SETTINGS: &str = ".gemini/settings.json";
-/// Maximum number of attempts of a request. Between two attempts it waits as long as the provider asks for.
+/// Maximum number of attempts of a request. Between two attempts Gemini CLI waits as long as the provider asks for.
 const MAX_ATTEMPTS: u64 = 2;
 /// Default address of the API. It is always set, because a `.env` in the repository could set another one.
 const BASE_URL: &str = "https://generativelanguage.googleapis.com";

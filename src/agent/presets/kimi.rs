@@ -23,7 +23,7 @@ use crate::process::{Finished, ProcessEnd, Stream};
 const SETTINGS: &str = "[loop_control]\nmax_attempts_per_step = 3\n";
 /// Beginnings of lines in a tool's result that show that a command failed.
 const FAILURES: [&str; 3] = ["Command failed with exit code", "<system>ERROR", "Error:"];
-/// Wait in milliseconds at which it is stopped; it waits as long as the provider asks for.
+/// Announced wait in milliseconds at which Kimi Code is stopped; it waits as long as the provider asks for.
 const LONGEST_DELAY_MS: f64 = 30_000.0;
 
 /// Preset of Kimi Code.
@@ -84,7 +84,7 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
 #[derive(Debug, Default)]
 struct KimiStream {
     output: OutputAccumulator,
-    /// Reason to stop it.
+    /// Reason to stop the run.
     stop_because: Option<String>,
 }
 
@@ -185,7 +185,7 @@ impl OutputReader for KimiStream {
         self.stop_because.clone()
     }
 
-    /// Usage covers the whole session, so the usage of the run is the difference to the last one.
+    /// Usage covers the whole session, so the usage of the run is the difference to that of the previous run.
     fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }

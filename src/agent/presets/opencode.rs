@@ -25,14 +25,14 @@ use crate::process::{Finished, ProcessEnd, Stream};
 
 /// Tools that change a file.
 const EDITORS: [&str; 3] = ["write", "edit", "multiedit"];
-/// Number of consecutive answers without content after which it is stopped; it would retry forever.
+/// Number of consecutive answers without content after which opencode is stopped; it would retry forever.
 const MAX_EMPTY: u32 = 3;
 /// Names of errors of the provider; others can have any source.
 const OF_PROVIDER: [&str; 2] = ["APIError", "ProviderAuthError"];
 /// Maximum number of headers of a refusal.
 const MAX_HEADERS: usize = 50;
 
-/// Variables with the operator's own configuration, which takes precedence over ours.
+/// Variables with the operator's own configuration of opencode, which takes precedence over the preset's.
 const OWN_CONFIG: [&str; 3] = ["OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT", "OPENCODE_CONFIG_DIR"];
 /// Keys of its providers.
 const KEYS: [ModelKey; 2] = [
@@ -126,13 +126,13 @@ fn settings(call: &RunContext<'_>) -> Value {
     })
 }
 
-/// Reads what `opencode run --format json` prints.
+/// Reads the output of `opencode run --format json`.
 #[derive(Debug, Default)]
 struct OpencodeStream {
     output: OutputAccumulator,
     dollars: f64,
     error: Option<String>,
-    /// Whether that error is the provider's.
+    /// Whether the last error is the provider's.
     of_provider: bool,
     /// Whether the last step ended the run.
     stopped: bool,

@@ -117,7 +117,7 @@ struct QwenStream {
     output: OutputAccumulator,
     /// Usage of each message, by its id.
     messages: BTreeMap<String, RunTokens>,
-    /// Reason to stop it.
+    /// Reason to stop the run.
     stop_because: Option<String>,
     result: Option<Value>,
 }
@@ -173,7 +173,7 @@ impl QwenStream {
         }
     }
 
-    /// Parses a line of standard error: a notice that it waits for the provider, with the rest of the wait.
+    /// Parses a line of standard error: a notice of a wait for the provider, with the remaining time.
     fn parse_error_line(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         static WAITING: LazyLock<Regex> = LazyLock::new(|| {
             Regex::new(r"^\[qwen-code\] Waiting for API capacity\.\.\. attempt \d+, retry in (\d+)s$")

@@ -1,5 +1,5 @@
-//! Runs that ended in a crash, of runners that print no first line: what is left of them is a crash report, or a line of
-//! progress at the very end of the output.
+//! Runs that crashed, of runners that print no first line: only a crash report, or a line of progress at the very end of the
+//! output, shows them.
 
 use std::ops::Range;
 

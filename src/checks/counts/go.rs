@@ -54,7 +54,7 @@ fn read(output: &str) -> Vec<TestRun> {
     runs
 }
 
-/// The run that `go test -json` tells of from a place on.
+/// Returns the run that the events of `go test -json` after byte `from` report.
 fn events(output: &str, from: usize) -> Vec<TestRun> {
     let (mut counts, mut failing, mut open) = (TestCounts::default(), Vec::new(), HashSet::<String>::new());
     let (mut span, mut cut, mut at): (Option<Range<usize>>, bool, usize) = (None, false, from);
@@ -100,10 +100,10 @@ fn events(output: &str, from: usize) -> Vec<TestRun> {
     run.map(|run| TestRun { failing, ..run }).into_iter().collect()
 }
 
-/// Facts of one package's lines.
+/// Events of one package.
 #[derive(Default)]
 struct Package {
-    /// Tests that began, each with how often it has no result yet.
+    /// Tests that began, each with its number of missing results.
     open: HashMap<String, u64>,
     /// Number of results that are missing.
     missing: u64,
@@ -113,7 +113,7 @@ struct Package {
 }
 
 impl Package {
-    /// Adds a result. One of a test that did not begin was printed by another test; without `-v` only failures are
+    /// Adds a result. A result of a test that did not begin was printed by another test. Without `-v` only failures are
     /// printed, and none begins.
     fn add(&mut self, word: &str, test: &str) {
         if !self.open.is_empty() {
@@ -132,7 +132,7 @@ impl Package {
     }
 }
 
-/// The run of `go test`: of verbose packages the tests, else the packages.
+/// Returns the run in the text output of `go test` after byte `from`: tests of packages with `-v`, else the packages.
 fn written(output: &str, from: usize) -> Vec<TestRun> {
     let (mut counts, mut failing) = (TestCounts::default(), Vec::new());
     let (mut package, mut cut, mut end) = (Package::default(), false, None);

@@ -30,7 +30,7 @@ fn read(output: &str) -> Vec<TestRun> {
     name_by(runs, output, &FAILED)
 }
 
-/// The run of which Gradle printed each test; only where passing ones are among them.
+/// Returns the run if Gradle printed each test, passing ones included.
 fn events(output: &str) -> Vec<TestRun> {
     let mut counts = TestCounts::default();
     let mut span: Option<std::ops::Range<usize>> = None;

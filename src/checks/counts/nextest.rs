@@ -20,7 +20,7 @@ pattern!(
     r"^ +(?:TRY \d+ )?(?:FAIL|TIMEOUT|TMT|SIG[A-Z]+|ABORT|XFAIL|LEAK-FAIL|FL\+LK) \[ *[>\d.]+s\] (?:\( *\d+/\d+\) )?(\S.*)$"
 );
 
-/// `3 passed (1 slow, 1 flaky), 1 failed, 1 timed out, 2 skipped`
+/// Parses summaries like `3 passed (1 slow, 1 flaky), 1 failed, 1 timed out, 2 skipped`.
 fn read(output: &str) -> Vec<TestRun> {
     let items = |found: &regex::Captures<'_>| {
         let items = DETAILS.replace_all(&found[2], "").into_owned();

@@ -1,6 +1,6 @@
 //! Prefixes with which tools for several packages mark the lines of each: Turborepo, pnpm, Docker Compose.
 //!
-//! A prefix counts only if the tool announced it, so that the output of a test cannot make one up by its lines alone.
+//! A prefix counts only if the tool announced it, so that the output of a test cannot invent one.
 
 use super::pattern;
 

@@ -45,8 +45,8 @@ fn read(output: &str) -> Vec<TestRun> {
     incomplete_by(name_by(runs, output, &NAME), output, &STOPPED)
 }
 
-/// Runs with `-q` in a part of the output: the last closing line after each line that reached 100 %, else the last of
-/// all.
+/// Returns the runs with `-q` between two bytes of the output: the last closing line after each line that reached 100 %, else
+/// the last one of all.
 fn bare(output: &str, from: usize, to: usize) -> Vec<TestRun> {
     let part = &output[from..to];
     let full: Vec<usize> = FULL.find_iter(part).map(|full| full.start()).collect();

@@ -1,4 +1,4 @@
-//! Runs of a runner within an output: where they begin and end, and which closing lines are believed.
+//! Runs of a runner within an output: where they begin and end, and which closing lines are genuine.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use crate::domain::model::task::TestCounts;
 pub(super) struct TestRun {
     /// Bytes from its first known line to the end of its closing line.
     pub span: Range<usize>,
-    /// Counts; `None` if it began and has no closing line.
+    /// Counts; `None` if the run has no closing line.
     pub counts: Option<TestCounts>,
     /// Names of failing tests.
     pub failing: Vec<String>,
-    /// Whether it ended early.
+    /// Whether the run ended early.
     pub incomplete: bool,
 }
 
@@ -24,7 +24,7 @@ impl TestRun {
         Self { span, counts: Some(counts), failing: Vec::new(), incomplete: false }
     }
 
-    /// A run that began and has no closing line; `span` is its first line.
+    /// Creates a run without a closing line; `span` is its first line.
     pub(super) fn cut(span: Range<usize>) -> Self {
         Self { span, counts: None, failing: Vec::new(), incomplete: true }
     }
@@ -36,15 +36,15 @@ impl TestRun {
     }
 }
 
-/// Closing line of a run, to be believed or not.
+/// Candidate for the closing line of a run.
 pub(super) struct Closing {
     pub span: Range<usize>,
     pub counts: TestCounts,
-    /// Number of marks that such a run prints before.
+    /// Number of marks (one per test) that a run with these counts prints.
     pub claimed: u64,
 }
 
-/// Counts of every match of `pattern`, each a run.
+/// Returns a candidate for every match of `pattern`.
 pub(super) fn closings(
     output: &str,
     pattern: &Regex,
@@ -54,9 +54,9 @@ pub(super) fn closings(
     pattern.captures_iter(output).filter_map(run).collect()
 }
 
-/// Runs between lines that begin and lines that end one. Pairs may be nested: the outermost one counts. Of several
-/// closing lines after one beginning, the last counts: those before were printed by a test. A beginning that is never
-/// closed is an incomplete run.
+/// Returns the runs between lines that begin and lines that end one. Pairs may be nested: the outermost one counts. Of
+/// several closing lines after one beginning, the last counts: earlier ones were printed by a test. A beginning without a
+/// closing line is an incomplete run.
 pub(super) fn between(
     output: &str,
     start: &Regex,
@@ -93,10 +93,10 @@ pub(super) fn between(
     runs
 }
 
-/// Runs of a runner that prints no first line. A closing line is believed if at least half of what it claims was seen
-/// to run since the last one that was believed, or if the runner prints no marks at all. Of two that only one run can
-/// have printed, the one with fewer passing tests counts. `marks` and `starts` are sorted; a run reaches back to the first
-/// of `starts`, lines that no other runner prints, else it is its closing line.
+/// Returns the runs of a runner that prints no first line. A closing line is genuine if at least half of the marks that it
+/// claims were printed since the previous genuine one, or if the runner prints no marks at all. Of two closing lines that can
+/// only belong to one run, the one with fewer passing tests counts. `marks` and `starts` are sorted byte positions; a run
+/// begins at the first of `starts` (lines that no other runner prints) since the previous run, else at its closing line.
 pub(super) fn believed(closings: Vec<Closing>, marks: &[usize], starts: &[usize]) -> Vec<TestRun> {
     let mut believed: Vec<(TestRun, u64)> = Vec::new();
     let mut doubtful: Option<TestRun> = None;
@@ -125,7 +125,7 @@ pub(super) fn believed(closings: Vec<Closing>, marks: &[usize], starts: &[usize]
     }
 }
 
-/// Positions of the marks of `pattern`: every character of its first group, or the whole match.
+/// Returns the positions of the marks of `pattern`: every character of its first group, or the whole match.
 pub(super) fn marks(output: &str, pattern: &Regex) -> Vec<usize> {
     let of = |found: Captures<'_>| match (found.get(1), found.get(0)) {
         (Some(group), _) => group.as_str().char_indices().map(|(at, _)| group.start() + at).collect::<Vec<_>>(),
@@ -134,8 +134,8 @@ pub(super) fn marks(output: &str, pattern: &Regex) -> Vec<usize> {
     pattern.captures_iter(output).flat_map(of).collect()
 }
 
-/// Adds names of failing tests, given with their places, each to the run around it, else to the last one before it, else
-/// to the first.
+/// Adds names of failing tests, given with their byte positions, each to the run that contains it, else to the last one
+/// before it, else to the first.
 pub(super) fn add_names(runs: &mut [TestRun], names: impl IntoIterator<Item = (usize, String)>) {
     for (at, name) in names {
         let next = runs.partition_point(|run| run.span.end <= at);
@@ -157,8 +157,7 @@ pub(super) fn name_by(mut runs: Vec<TestRun>, output: &str, pattern: &Regex) -> 
     runs
 }
 
-/// Marks each run as incomplete that has a match of `pattern` between the end of the one before and the start of the
-/// one after it.
+/// Marks each run as incomplete that has a match of `pattern` between the end of the previous run and the start of the next.
 pub(super) fn incomplete_by(mut runs: Vec<TestRun>, output: &str, pattern: &Regex) -> Vec<TestRun> {
     let bounds: Vec<Range<usize>> = (0..runs.len())
         .map(|at| {

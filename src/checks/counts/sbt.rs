@@ -1,4 +1,4 @@
-//! sbt, whatever framework runs in it.
+//! sbt, with any test framework.
 
 use super::runs::{TestRun, closings, name_by};
 use super::{Runner, number, pattern};

@@ -20,7 +20,7 @@ pattern!(
 pattern!(NAME, r"^(?:\[ERROR\] )?(\S+?)(?: --)? +Time elapsed: .+ <<< (?:FAILURE|ERROR)!$");
 pattern!(BROKEN, r"The forked VM terminated|There was a timeout or other error in the fork|COMPILATION ERROR");
 
-/// One module's run, line by line.
+/// Run of one module, parsed line by line.
 #[derive(Default)]
 struct Module {
     span: std::ops::Range<usize>,

@@ -44,7 +44,7 @@ fn read(output: &str) -> Vec<TestRun> {
     runs
 }
 
-/// Names the failing tests of a run and counts them anew.
+/// Names the failing tests of a run and updates its counts.
 fn name(run: &mut TestRun, output: &str, pattern: &regex::Regex) {
     let names: BTreeSet<&str> =
         pattern.captures_iter(&output[run.span.clone()]).filter_map(|found| Some(found.get(1)?.as_str())).collect();

@@ -1,4 +1,4 @@
-//! TAP, versions 12 to 14, of whatever prints it.
+//! TAP, versions 12 to 14, of any program.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pattern!(
 );
 pattern!(NAME, r"^ *(?:- )?(.*?) *$");
 
-/// A document of TAP, as far as it was read.
+/// A partly parsed TAP document.
 #[derive(Default)]
 struct Document {
     span: Range<usize>,
@@ -42,7 +42,7 @@ impl Document {
         self.versioned || self.planned.is_some() || self.seen() > 0
     }
 
-    /// Adds its run: nothing for lines without a plan or a version.
+    /// Adds the document's run; adds nothing for lines without a plan or a version.
     fn finish(self, runs: &mut Vec<TestRun>) {
         let seen = self.seen();
         let Some(planned) = self.planned.or_else(|| self.versioned.then_some(u64::MAX)) else { return };

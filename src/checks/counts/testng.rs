@@ -1,4 +1,4 @@
-//! TestNG by itself.
+//! TestNG without a build tool.
 
 use super::runs::{TestRun, between, name_by};
 use super::{Runner, number, of_total, pattern};

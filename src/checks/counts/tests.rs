@@ -33,12 +33,12 @@ fn recorded() -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// Runner that a fixture belongs to; `None` for outputs of compilers and linters.
+/// Returns the runner that a fixture belongs to; `None` for outputs of compilers and linters.
 fn runner(fixture: &str) -> Option<&'static Runner> {
     RUNNERS.iter().find(|runner| fixture.split('-').next() == Some(runner.fixtures))
 }
 
-/// A result in one line: counts, whether complete, names.
+/// Formats a result in one line: counts, whether complete, names.
 fn line(results: &TestResults) -> String {
     let counts = results.counts.map_or("not counted".to_owned(), |c| {
         format!("{} passing, {} failing, {} skipped", c.passing, c.failing, c.skipped)
@@ -49,7 +49,7 @@ fn line(results: &TestResults) -> String {
 }
 
 #[test]
-fn recorded_outputs_give_what_the_runner_counted() {
+fn recorded_outputs_give_counts_of_the_runner() {
     let expected: BTreeMap<&str, &str> =
         fixture!("expected.tsv").lines().filter_map(|row| row.split_once('\t')).collect();
     let recorded = recorded();
@@ -67,8 +67,9 @@ fn every_runner_has_fixtures_of_passing_failing_and_broken_runs() {
     let recorded = recorded();
     for runner in &RUNNERS {
         let of = |condition: &dyn Fn(&TestResults) -> bool| {
-            let own = recorded.iter().filter(|(name, _)| self::runner(name).is_some_and(|r| r.name == runner.name));
-            own.filter(|(_, output)| condition(&read(output))).count()
+            let fixtures =
+                recorded.iter().filter(|(name, _)| self::runner(name).is_some_and(|r| r.name == runner.name));
+            fixtures.filter(|(_, output)| condition(&read(output))).count()
         };
         let passed = of(&|r| !r.incomplete && r.counts.is_some_and(|c| c.passing > 0 && c.failing == 0));
         let failed = of(&|r| !r.incomplete && r.counts.is_some_and(|c| c.failing > 0));
@@ -111,7 +112,7 @@ fn runs_of_one_runner_are_added() {
 }
 
 #[test]
-fn crash_after_a_whole_run_is_incomplete() {
+fn crash_after_complete_run_is_incomplete() {
     let (whole, recorded) = (fixture!("pytest-mixed.txt"), recorded());
     for name in
         ["pytest-crash", "cargo-crash", "gtest-crash", "minitest-crash", "phpunit-crash", "vitest-crash", "bun-crash"]
@@ -177,7 +178,7 @@ fn prose_and_forged_lines_do_not_count() {
 }
 
 #[test]
-fn less_usual_forms_are_read() {
+fn unusual_forms_are_parsed() {
     let cases = [
         ("==== 2 passed, 3 deselected, 1 warning in 65.20s (0:01:05) ====", "2 passing, 0 failing, 0 skipped"),
         (
@@ -244,14 +245,14 @@ fn junit_files_count_cases_once_and_name_failing_ones() {
 }
 
 #[test]
-fn a_pattern_reads_what_no_runner_printed() {
+fn pattern_reads_counts_of_unknown_runner() {
     let pattern = r"^done: (?P<passed>\d+) ok(?:, (?P<failed>\d+) bad)?$";
     assert_eq!(read_pattern(pattern, "x\n\u{1b}[32mdone: 3 ok, 1 bad\u{1b}[0m\ndone: 2 ok\n"), counts(5, 1, 0));
     assert_eq!(read_pattern(pattern, "nothing"), None);
     assert_eq!(read_pattern("(", "nothing"), None);
 }
 
-/// See docs/runners.md, whose table is made of the rows.
+/// See docs/runners.md, whose table is generated from the rows.
 #[test]
 fn documentation_lists_every_runner() {
     let row = |runner: &Runner| {
@@ -272,13 +273,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn no_order_of_lines_makes_it_panic(picks in prop::collection::vec(any::<prop::sample::Index>(), 0..60)) {
+    fn any_order_of_lines_does_not_panic(picks in prop::collection::vec(any::<prop::sample::Index>(), 0..60)) {
         let text: String = picks.iter().map(|pick| format!("{}\n", pick.get(&LINES))).collect();
         prop_assert!(read(&text).failing.len() <= MAX_TEST_NAMES);
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>()) {
+    fn any_text_does_not_panic(text in any::<String>()) {
         prop_assert!(read(&text).failing.len() <= MAX_TEST_NAMES);
         prop_assert!(read_junit(&text).is_none());
     }

@@ -1,4 +1,4 @@
-//! Python's unittest, and runners that print as it does: Django, nose2.
+//! Python's unittest, and runners with the same output: Django, nose2.
 
 use super::runs::{Closing, TestRun, believed, incomplete_by, marks, name_by};
 use super::{Runner, number, of_total, pattern};

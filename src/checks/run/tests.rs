@@ -42,7 +42,7 @@ fn check(command: &str) -> Check {
 }
 
 #[tokio::test]
-async fn outcomes_come_in_order_and_a_failure_does_not_stop_the_next() {
+async fn outcomes_are_in_order_despite_failures() {
     let place = Place::new();
     let mut cover = check("echo 'TOTAL 79.5%'");
     cover.rule = CheckRule::Coverage { pattern: r"(\S+)%".into(), min: Percent(80.0) };
@@ -72,7 +72,7 @@ async fn outcomes_come_in_order_and_a_failure_does_not_stop_the_next() {
 
 /// S1.
 #[tokio::test]
-async fn a_check_sees_only_the_given_environment() {
+async fn check_sees_only_given_environment() {
     let place = Place::new();
     let outcome = place
         .one("echo $HOME; echo $TMPDIR; echo $CI; test -d \"$TMPDIR\"; env | cut -d= -f1 | sort | tr '\\n' ' '")
@@ -87,7 +87,7 @@ async fn a_check_sees_only_the_given_environment() {
 
 /// A10.
 #[tokio::test]
-async fn a_check_that_hangs_is_ended_with_its_children() {
+async fn hanging_check_is_killed_with_its_children() {
     let place = Place::new();
     let mut hanging = check("sleep 600 & echo started; sleep 600");
     hanging.timeout_s = Some(1);
@@ -97,7 +97,7 @@ async fn a_check_that_hangs_is_ended_with_its_children() {
 }
 
 #[tokio::test]
-async fn a_check_without_a_limit_of_its_own_has_the_operators() {
+async fn check_without_limit_uses_operator_limit() {
     let mut place = Place::new();
     place.runner.timeout = Duration::from_secs(1);
     let outcome = place.run(&[check("sleep 600")]).await.remove(0);
@@ -106,7 +106,7 @@ async fn a_check_without_a_limit_of_its_own_has_the_operators() {
 
 /// A10, S8.
 #[tokio::test]
-async fn floods_secrets_and_escapes_do_not_reach_the_outcome() {
+async fn outcome_omits_floods_secrets_and_escapes() {
     let mut place = Place::new();
     place.runner.masker = Masker::new(["s3cr3t-value-1234"]);
     let flood = place.one("yes 0123456789 | head -c 20000000; echo; echo end").await;
@@ -119,7 +119,7 @@ async fn floods_secrets_and_escapes_do_not_reach_the_outcome() {
 }
 
 #[tokio::test]
-async fn cancelling_ends_at_once_and_gives_no_report() {
+async fn cancelled_run_returns_no_report() {
     let place = Place::new();
     let (tree, scratch) = (place.tree(), place.folder.path().join("scratch"));
     let cancel = CancellationToken::new();
@@ -136,12 +136,12 @@ async fn cancelling_ends_at_once_and_gives_no_report() {
 }
 
 #[tokio::test]
-async fn our_own_failures_are_errors() {
+async fn internal_failures_are_errors() {
     let mut place = Place::new();
     let cancel = CancellationToken::new();
     let scratch = place.folder.path().join("scratch");
-    let gone = place.folder.path().join("gone");
-    let result = place.runner.run_all(&gone, &scratch, &[check("true")], &cancel).await;
+    let missing_tree = place.folder.path().join("gone");
+    let result = place.runner.run_all(&missing_tree, &scratch, &[check("true")], &cancel).await;
     assert!(matches!(result, Err(ChecksError::NoTree(_))), "{result:?}");
     let file = place.folder.path().join("file");
     std::fs::write(&file, "").expect("file");
@@ -153,7 +153,7 @@ async fn our_own_failures_are_errors() {
 }
 
 #[tokio::test]
-async fn junit_files_count_when_the_check_wrote_them() {
+async fn junit_files_count_only_if_check_wrote_them() {
     let place = Place::new();
     let reports = place.tree().join("a/reports");
     std::fs::create_dir_all(&reports).expect("folder");
@@ -178,7 +178,7 @@ async fn junit_files_count_when_the_check_wrote_them() {
 
 /// A10, S5.
 #[tokio::test]
-async fn the_sandbox_hides_the_machine_and_the_network() {
+async fn sandbox_hides_machine_and_network() {
     let mut place = Place::new();
     place.runner.sandboxed = true;
     std::fs::write(place.folder.path().join("service-file"), "private").expect("file");

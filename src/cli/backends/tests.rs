@@ -34,7 +34,7 @@ async fn state(store: &Store) -> BackendState {
 }
 
 #[tokio::test]
-async fn a_backend_is_shown_as_it_is_and_brought_back() {
+async fn backend_is_listed_and_enabled() {
     let store = Store::in_memory().expect("opened");
     list(&store, settings(), false, NOW).await.expect("nothing is known yet");
     see(&store, BackendObservation::CallStarted { call: call(), likely_cost: None }).await;
@@ -70,7 +70,7 @@ async fn a_backend_is_shown_as_it_is_and_brought_back() {
 }
 
 #[tokio::test]
-async fn a_park_that_is_over_is_not_shown() {
+async fn expired_cooldown_is_not_listed() {
     let store = Store::in_memory().expect("opened");
     let limit = Limit { kind: LimitKind::Rate, until: None, evidence: "slow down".into(), source: LimitSource::Text };
     see(&store, BackendObservation::CallStarted { call: call(), likely_cost: None }).await;
@@ -89,7 +89,7 @@ async fn a_park_that_is_over_is_not_shown() {
 }
 
 #[test]
-fn a_disabled_backend_says_why() {
+fn disabled_backend_is_listed_with_reason() {
     let status = r#"{"is": "disabled", "since": 1, "kind": "auth", "reason": "401: invalid x-api-key"}"#;
     let state = BackendState { status: serde_json::from_str(status).unwrap(), ..BackendState::default() };
     let cells = row("claude", &[BackendRole::Agent, BackendRole::Assistant], &state, NOW);

@@ -17,7 +17,7 @@ use crate::domain::providers::backends::{BackendRole, BackendThresholds, Backend
 
 /// Maximum wait for one backend.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(35);
-/// Phrases of programs that only announce their end.
+/// Phrases of discontinued programs that only print a notice.
 const GIVEN_UP: [&str; 6] =
     ["no longer", "deprecated", "discontinued", "has moved", "has been replaced", "end of life"];
 /// Parts of the names of variables with credentials.

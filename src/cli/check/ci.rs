@@ -14,7 +14,7 @@ use super::finding::{CheckFinding, refused};
 use crate::domain::model::ids::ForgeName;
 use crate::forge::{Forge, ForgeResult, Repository, TextFile};
 
-/// Events of branches and pull requests of the same repository that start workflows with secrets.
+/// Events that start workflows with secrets, on branches and pull requests of the same repository.
 const EVENTS: [&str; 4] = ["push", "create", "pull_request", "pull_request_target"];
 /// Names of the token of each run; `permissions` sets its rights.
 const OWN_TOKENS: [&str; 3] = ["GITHUB_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN"];
@@ -30,7 +30,7 @@ static SECRET: LazyLock<Regex> = LazyLock::new(|| {
 struct ExposedSecrets {
     /// Path of the workflow.
     path: String,
-    /// Events of `EVENTS` that start it.
+    /// Events of `EVENTS` that start the workflow.
     events: Vec<&'static str>,
     /// Names of secrets, or descriptions of write access.
     gives: BTreeSet<String>,
@@ -59,7 +59,7 @@ pub(super) async fn look(
     findings
 }
 
-/// Reads the workflows that the forge runs: those in the first of its folders that has any.
+/// Reads the workflows that the forge runs: those in the first of its workflow folders that contains any.
 async fn workflows(adapter: &dyn Forge, repository: &Repository) -> ForgeResult<Vec<TextFile>> {
     let product = adapter.server_info().await?.product;
     let Some(repository_files) = adapter.files() else { return Ok(Vec::new()) };

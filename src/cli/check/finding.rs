@@ -29,7 +29,7 @@ pub struct CheckFinding {
     pub detail: String,
     /// Recommended action; empty if there is no problem.
     pub fix: String,
-    /// Row in the table of backends, if the finding is about one.
+    /// Row in the table of backends, if the finding is about a backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendRow>,
 }
@@ -58,12 +58,12 @@ impl CheckFinding {
         Self::new(FindingStatus::Ok, name.into(), detail.into(), String::new())
     }
 
-    /// Returns a finding that should be improved.
+    /// Returns a finding about a part that should be improved.
     pub fn warn(name: impl Into<String>, detail: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::new(FindingStatus::Warn, name.into(), detail.into(), fix.into())
     }
 
-    /// Returns a finding that does not work.
+    /// Returns a finding about a part that does not work.
     pub fn fail(name: impl Into<String>, detail: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::new(FindingStatus::Fail, name.into(), detail.into(), fix.into())
     }

@@ -155,7 +155,7 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     findings
 }
 
-/// Whether the bot can label, comment and push where it is to work; of `seen` repositories, those that are `watched`.
+/// Checks that the bot can label, comment and push in the repositories among `seen` that are `watched`.
 async fn repositories(
     forge: &ForgeConfig,
     adapter: &dyn Forge,

@@ -258,7 +258,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     }
 
     #[tokio::test]
-    async fn what_stands_in_the_way_is_told() {
+    async fn obstacles_are_reported() {
         let (forge, token) = forge_with_repo().await;
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = taken.local_addr().expect("an address").port();

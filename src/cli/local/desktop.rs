@@ -1,5 +1,5 @@
-//! Desktop notification when a loop of `ralph-bot local` needs a person (feature `desktop`). A failure is only logged; without
-//! a desktop session nothing is shown.
+//! Desktop notification when a loop of `ralph-bot local` needs a person (feature `desktop`). A failure is only logged;
+//! nothing is shown without a desktop session.
 
 use std::path::Path;
 use std::time::Duration;
@@ -98,9 +98,9 @@ mod tests {
         current.escalated = Some(EscalationCause::Failed);
         current.state = LoopState::Paused;
         current.why = format!("The loop is stuck:\n\t{}", "no ".repeat(300));
-        let shown = notification(&current).expect("a person is needed");
-        assert_eq!(shown.summary, "ralph-bot needs you: paused");
-        let (title, why) = shown.body.split_once('\n').expect("two lines");
+        let notice = notification(&current).expect("a person is needed");
+        assert_eq!(notice.summary, "ralph-bot needs you: paused");
+        let (title, why) = notice.body.split_once('\n').expect("two lines");
         assert_eq!(title, "The &lt;b&gt;answer&lt;/b&gt; is wrong &amp; late");
         assert!(why.starts_with("The loop is stuck: no no ") && why.chars().count() == TEXT_MAX, "{why}");
     }

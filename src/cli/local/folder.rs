@@ -1,5 +1,5 @@
-//! Data folders of `local`: that of `--data`, else one per repository below the user's state folder, with another one for each
-//! concurrent run.
+//! Data folders of `local`: the folder of `--data`, else one per repository below the user's state folder, with another one
+//! for each concurrent run.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,12 +11,12 @@ use crate::domain::model::ids::RepoRef;
 
 /// Maximum number of concurrent runs on a repository.
 const MOST_RUNS: usize = 64;
-/// File whose lock says that a run uses the folder.
+/// File that is locked while a run uses the folder.
 const LOCK: &str = "local.lock";
 /// Database in a folder.
 const DATABASE: &str = "ralph.db";
 
-/// Folder that this process has locked. Without a place for lasting data it is deleted at the end.
+/// Folder that this process has locked. A temporary one is deleted at the end.
 pub(super) struct DataFolder {
     /// Path.
     pub path: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct DataFolder {
     _deleted: Option<tempfile::TempDir>,
 }
 
-/// Lock of a folder. A child process that is just being started may hold the file as well, so it is unlocked explicitly.
+/// Lock of a folder. It is released explicitly, because a child process that is being started may have inherited the file.
 struct FolderLock(File);
 
 impl Drop for FolderLock {
@@ -45,7 +45,7 @@ pub(super) struct FolderChoice {
 }
 
 impl FolderChoice {
-    /// Returns the folders of `repo`; `given` is that of `--data`.
+    /// Returns the folders of `repo`; `given` is the value of `--data`.
     pub(super) fn of(given: Option<&Path>, repo: &RepoRef, env: &Env) -> Self {
         let name = format!("{}-{:013x}", repo.name, repo.id.0);
         Self { given: given.map(Path::to_path_buf), base: state_folder(env).map(|folder| folder.join(name)) }
@@ -89,10 +89,10 @@ impl FolderChoice {
     }
 }
 
-/// Locks the folder of a database that exists.
+/// Locks the folder of an existing database.
 ///
 /// # Errors
-/// Another run uses it.
+/// Another run uses the folder.
 pub(super) fn claim_of(database: &Path) -> Result<DataFolder, CliError> {
     let folder = database.parent().unwrap_or(Path::new("."));
     let claimed =
@@ -166,8 +166,8 @@ mod tests {
     fn given_folder_is_the_only_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let choice = FolderChoice::of(Some(folder.path()), &repo(), &Env::of([("HOME", "/home/u")]));
-        let held = choice.claim().expect("claimed");
-        assert_eq!((held.path.as_path(), held.temporary), (folder.path(), false));
+        let locked = choice.claim().expect("claimed");
+        assert_eq!((locked.path.as_path(), locked.temporary), (folder.path(), false));
         assert_eq!(choice.claim().map(drop).expect_err("in use").exit_code(), 2);
     }
 

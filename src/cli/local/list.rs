@@ -13,7 +13,7 @@ use crate::store::Store;
 pub(super) struct StoredLoop {
     /// Database.
     pub database: PathBuf,
-    /// State of the loop.
+    /// The loop.
     pub known: Loop,
 }
 
@@ -78,10 +78,10 @@ pub(super) async fn print_list(choice: &FolderChoice, forge: &Local, json: bool)
     print("\n`--resume LOOP` continues one, `--resume` the last one that is not done\n")
 }
 
-/// Finds the loop `id`, or without one the last that can continue and is not done.
+/// Finds the loop `id`; without an id, the last loop that can continue and is not done.
 ///
 /// # Errors
-/// There is none.
+/// There is no such loop.
 pub(super) async fn find(choice: &FolderChoice, forge: &Local, id: Option<&str>) -> Result<StoredLoop, CliError> {
     let mut found = stored(choice, forge).await.into_iter();
     let unfinished = |known: &Loop| known.state.is_open() && known.state != LoopState::Review;

@@ -33,7 +33,7 @@ impl Invocation {
 /// A suggested command and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(super) struct SuggestedCommand {
-    /// Purpose, without a verb's subject: `see the change`.
+    /// Purpose, as an infinitive: `see the change`.
     pub purpose: String,
     /// Command for a POSIX shell.
     pub command: String,
@@ -43,7 +43,7 @@ fn step(purpose: &str, command: String) -> SuggestedCommand {
     SuggestedCommand { purpose: purpose.to_owned(), command }
 }
 
-/// Returns what a person can do about a loop that stopped; `from` is the branch that it started from.
+/// Returns what a person can do about a loop that stopped; `from` is the branch on which the loop started.
 pub(super) fn next_steps(current: &Loop, invocation: &Invocation, from: &str, now: Timestamp) -> Vec<SuggestedCommand> {
     let mut steps = Vec::new();
     let id = current.id.as_str();
@@ -76,7 +76,7 @@ pub(super) fn next_steps(current: &Loop, invocation: &Invocation, from: &str, no
     steps
 }
 
-/// Returns the options that raise the limit that is used up.
+/// Returns the options that raise the limit that the loop reached.
 fn raised_limit(current: &Loop, now: Timestamp) -> String {
     let limits = &current.limits;
     match current.exhausted_limit(now) {

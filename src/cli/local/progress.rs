@@ -41,7 +41,7 @@ pub(super) enum ProgressEvent {
     },
     /// Change of the state.
     State { state: String, why: String },
-    /// Signal received.
+    /// A signal was received.
     Interrupted { branch: Option<String>, next: Vec<SuggestedCommand> },
     /// End of the loop.
     Ended {
@@ -55,12 +55,12 @@ pub(super) enum ProgressEvent {
         /// Signs of weakened checks on the branch.
         findings: Vec<TestFinding>,
         next: Vec<SuggestedCommand>,
-        /// File with a summary, where data is kept.
+        /// File with a summary, if data is kept.
         summary: Option<PathBuf>,
     },
 }
 
-/// Event with the title of its task, where several run.
+/// Event, with the title of its task if several run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ProgressLine {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,7 +122,7 @@ pub(super) struct TestFinding {
 }
 
 impl TestFinding {
-    /// Returns the findings of the branch, as the pull request has them; accepted ones last.
+    /// Returns the findings of the branch, as shown in the pull request; accepted ones last.
     pub(super) fn of_branch(current: &Loop) -> Vec<Self> {
         let open = current.findings().into_iter().map(|found| Self { found, accepted_by: None });
         let accepted = current.accepted_findings().into_iter();
@@ -155,7 +155,7 @@ pub(super) struct LocalProgress {
 }
 
 impl LocalProgress {
-    /// Skips what an earlier run has printed of the loop.
+    /// Skips the events of the loop that an earlier run printed.
     pub(super) fn skip(&mut self, known: &Loop) {
         self.baseline = known.baseline.is_some();
         let ended = |iteration: &&Iteration| iteration.ended_at.is_some();

@@ -58,7 +58,7 @@ pub(super) async fn loops_of(store: &Store, forge: &Local) -> Result<Vec<Loop>, 
     Ok(all.into_iter().filter(|known| known.place.repo.id == id).collect())
 }
 
-/// Whether an engine works on the loop without being asked.
+/// Whether the engine continues the loop without a command.
 fn is_active(current: &Loop) -> bool {
     matches!(current.state, LoopState::Queued | LoopState::Running | LoopState::Waiting)
 }
@@ -139,7 +139,7 @@ fn loop_task(issue: IssueSnapshot) -> LoopTask {
     }
 }
 
-/// Returns the command that continues a loop in its state.
+/// Returns the command that continues a loop in its current state.
 pub(super) fn resuming(current: &Loop, options: RunOptions, guidance: &str) -> LoopCommand {
     match current.state {
         LoopState::NeedsCriteria => LoopCommand::Run(command::Run { options }),
@@ -179,13 +179,13 @@ impl LocalSession<'_> {
         let (now, origin) = (self.app.engine.clock.now(), format!("local/{id}"));
         let begun = store.write(move |c| loops::begin(c, start, &origin, now));
         if !begun.await.map_err(|e| failed(&e))? {
-            return Err(failed(&"its number is taken; choose another --data"));
+            return Err(failed(&"its issue number is already used; choose another --data"));
         }
         self.app.engine.wake.loop_stepped();
         Ok(id)
     }
 
-    /// Continues a loop. One that was cut off while it ran continues by itself.
+    /// Continues a loop. A loop whose run was killed continues without a command.
     ///
     /// # Errors
     /// The loop cannot continue in its state or with these options.
@@ -208,7 +208,8 @@ impl LocalSession<'_> {
         self.wait_for(&current.id, is_active).await.map(drop)
     }
 
-    /// Accepts the changes to tests that keep a loop from completion. A loop that waits for nothing else continues.
+    /// Accepts the changes to tests that keep a loop from completion. The loop then continues, unless it also waits for
+    /// something else.
     ///
     /// # Errors
     /// No change to tests waits to be accepted.
@@ -241,7 +242,7 @@ impl LocalSession<'_> {
         found.ok_or_else(|| CliError::Failed(format!("loop {id} no longer exists")))
     }
 
-    /// Polls a loop until it is as wanted, or for a few seconds; returns its last state.
+    /// Polls a loop until `wanted` is true, or for a few seconds; returns its last state.
     async fn wait_for(&self, id: &LoopId, wanted: impl Fn(&Loop) -> bool) -> Result<Loop, CliError> {
         let mut waited = Duration::ZERO;
         loop {
@@ -333,7 +334,7 @@ impl LocalSession<'_> {
     }
 }
 
-/// Whether the loop's task is done: verified, merged, or nothing was to be done.
+/// Whether the loop's task is done: verified, merged, or nothing to do.
 pub(super) fn is_done(ended: &Loop) -> bool {
     let nothing_to_do = ended.state == LoopState::Closed && ended.iterations.is_empty();
     matches!(ended.state, LoopState::Review | LoopState::Merged) || nothing_to_do

@@ -11,7 +11,7 @@ use crate::domain::loops::RunOptions;
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::LoopId;
 
-/// Task with the loop that earlier runs of the list left for it.
+/// Task, with its loop from earlier runs of the list.
 pub(super) struct PlannedTask {
     /// Title.
     pub title: String,
@@ -19,7 +19,7 @@ pub(super) struct PlannedTask {
     pub body: String,
     /// Options of its loop.
     pub options: RunOptions,
-    /// Its newest loop of earlier runs.
+    /// Newest loop of earlier runs.
     pub earlier: Option<Loop>,
 }
 
@@ -36,7 +36,7 @@ impl PlannedTask {
         tasks.into_iter().map(planned).collect()
     }
 
-    /// Returns the loop that continues without being asked, if an earlier run was cut off.
+    /// Returns the task's loop if a killed run left it and it continues without a command.
     pub(super) fn cut_off(&self) -> Option<LoopId> {
         let running = |known: &&Loop| matches!(known.state, LoopState::Queued | LoopState::Running);
         self.earlier.as_ref().filter(running).map(|known| known.id.clone())

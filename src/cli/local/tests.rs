@@ -21,7 +21,7 @@ async fn git(dir: &Path, args: &[&str]) -> String {
     finished.stdout.text().trim().to_owned()
 }
 
-/// A repository with one commit, on the branch `trunk`.
+/// Creates a repository with one commit, on the branch `trunk`.
 async fn repository(folder: &Path) -> PathBuf {
     let repo = folder.join("a project");
     std::fs::create_dir(&repo).expect("made");
@@ -43,7 +43,7 @@ async fn setup(script: &str) -> LocalSetup {
     setup_with(script, "").await
 }
 
-/// Repository and configuration with further keys.
+/// Creates a repository and a configuration with further keys.
 async fn setup_with(script: &str, keys: &str) -> LocalSetup {
     let folder = tempfile::tempdir().expect("a folder");
     let repo = repository(folder.path()).await;
@@ -74,7 +74,7 @@ fn args(setup: &LocalSetup, more: &[&str]) -> LocalArgs {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_ends_verified_on_a_branch_of_its_own() {
+async fn task_is_verified_on_its_own_branch() {
     let setup =
         setup("cat > /dev/null; echo right > answer.txt; echo '{\"summary\":\"put it right\"}' > \"$RALPH_REPORT\"")
             .await;
@@ -92,7 +92,7 @@ async fn a_task_ends_verified_on_a_branch_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_run_takes_another_branch_and_a_limit_is_a_failure() {
+async fn second_run_uses_another_branch_and_limit_fails() {
     let setup = setup("cat > /dev/null; date +%N > noise.txt").await;
     git(&setup.repo, &["branch", "ralph/7-earlier"]).await;
     let data = setup.folder.path().join("kept");
@@ -106,7 +106,7 @@ async fn a_second_run_takes_another_branch_and_a_limit_is_a_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_to_do_is_no_failure() {
+async fn solved_task_succeeds_without_changes() {
     let setup = setup("exit 1").await;
     let code = local(&args(&setup, &["--task", "Fix it", "--check", "true"]), &setup.global, &setup.env).await;
     assert_eq!(format!("{:?}", code.expect("it ran")), format!("{:?}", ExitCode::SUCCESS));
@@ -114,7 +114,7 @@ async fn nothing_to_do_is_no_failure() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_worked_on_is_told_before_anything_runs() {
+async fn unusable_input_is_reported_before_anything_runs() {
     let setup = setup("true").await;
     let fails = async |more: &[&str], says: &str| {
         let error = local(&args(&setup, more), &setup.global, &setup.env).await.expect_err(says);
@@ -133,7 +133,7 @@ async fn what_cannot_be_worked_on_is_told_before_anything_runs() {
     fails(&["--task", "x"], "has no branch checked out").await;
 }
 
-/// Returns the only loop of the repository's default folder, after `more` arguments were run with the exit code `code`.
+/// Runs with the arguments `more`, expects the exit code `code`, and returns the loops of the repository's default folder.
 async fn run_to(setup: &LocalSetup, more: &[&str], code: ExitCode) -> Vec<Loop> {
     let ended = local(&args(setup, more), &setup.global, &setup.env).await.expect("it ran");
     assert_eq!(format!("{ended:?}"), format!("{code:?}"), "{more:?}");
@@ -147,7 +147,7 @@ async fn run_to(setup: &LocalSetup, more: &[&str], code: ExitCode) -> Vec<Loop> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loop_at_its_limit_is_resumed_with_guidance() {
+async fn loop_at_limit_is_resumed_with_guidance() {
     let script = "if grep -q 'use the word right'; then echo right > answer.txt; else date +%N > noise.txt; fi";
     let setup = setup(script).await;
     let more = ["--task", "Fix it", "--check", "grep -q right answer.txt", "--max-iterations", "1"];
@@ -185,7 +185,7 @@ async fn a_loop_at_its_limit_is_resumed_with_guidance() {
 
 /// See docs/threats.md#g17.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loop_with_a_deleted_test_is_not_done_until_its_user_accepts_that() {
+async fn deleted_test_blocks_completion_until_accepted() {
     let setup = setup("rm -f test_answer.py; echo right > answer.txt").await;
     std::fs::write(setup.repo.join("test_answer.py"), "def test_answer():\n    assert answer() == 42\n")
         .expect("written");
@@ -209,7 +209,7 @@ async fn a_loop_with_a_deleted_test_is_not_done_until_its_user_accepts_that() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leftovers_of_a_killed_agent_stay_out_of_the_branch() {
+async fn leftovers_of_killed_agent_are_not_committed() {
     let script = "cat > prompt; if grep -q 'was stopped before it ended' prompt; then
             folder=$(sed -n 's/.*Copies are in `\\([^`]*\\)`.*/\\1/p' prompt); rm prompt
             cp \"$folder/module.txt\" . && echo right > answer.txt
@@ -220,12 +220,12 @@ async fn leftovers_of_a_killed_agent_stay_out_of_the_branch() {
     assert_eq!((done.spent.iterations, done.iterations[0].set_aside.len()), (2, 2), "{:?}", done.iterations);
     let files = git(&setup.repo, &["ls-tree", "--name-only", &done.branch]).await;
     assert_eq!(files, "answer.txt\nmodule.txt", "the agent asked for one of the two files back");
-    let kept = git(&setup.repo, &["show", &format!("{}~1:answer.txt", done.branch)]).await;
-    assert_eq!(kept, "wrong again", "changes of known files are judged by the checks");
+    let committed = git(&setup.repo, &["show", &format!("{}~1:answer.txt", done.branch)]).await;
+    assert_eq!(committed, "wrong again", "changes of known files are judged by the checks");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn loops_of_merged_and_deleted_branches_end() {
+async fn merged_or_deleted_branch_ends_loop() {
     let setup = setup("cat > /dev/null; echo right > answer.txt; date +%N > noise.txt").await;
     let more = ["--task", "Fix it", "--check", "grep -q right answer.txt"];
     run_to(&setup, &more, ExitCode::SUCCESS).await;
@@ -241,7 +241,7 @@ async fn loops_of_merged_and_deleted_branches_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_run_on_branches_of_their_own_and_are_not_repeated() {
+async fn finished_tasks_are_not_repeated() {
     let script = "grep -q 'Task one' && echo one > one.txt; date +%N > noise.txt";
     let setup = setup(script).await;
     let file = setup.folder.path().join("tasks.yaml");

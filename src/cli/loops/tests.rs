@@ -1,4 +1,4 @@
-//! `loops` on real databases, with and without a service that takes the steps.
+//! `loops` on real databases, with and without a service that processes the commands.
 
 use super::*;
 use crate::domain::loops::{LoopStart, LoopState, LoopTask};
@@ -41,7 +41,7 @@ struct LoopsSetup {
     own: Store,
 }
 
-/// A service's database with one queued loop, `r-1-aaaaaa`.
+/// Creates a service's database with one queued loop, `r-1-aaaaaa`.
 async fn setup() -> LoopsSetup {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
@@ -66,7 +66,7 @@ async fn run(store: &Store, line: &str, patience: Duration) -> CliResult {
         .await
 }
 
-/// Runs a command while a service takes the steps.
+/// Runs a command while a service processes inputs.
 async fn run_served(setup: &LoopsSetup, beside: &Store, line: &str) -> CliResult {
     let serve = async {
         loop {
@@ -90,7 +90,7 @@ fn code(outcome: CliResult) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn loops_are_paused_resumed_and_ended_beside_the_service() {
+async fn running_service_applies_pause_resume_and_abort() {
     let setup = setup().await;
     let beside = Store::attach(&setup.path).expect("attached");
     let success = format!("{:?}", ExitCode::SUCCESS);
@@ -134,7 +134,7 @@ async fn loops_are_paused_resumed_and_ended_beside_the_service() {
 }
 
 #[tokio::test]
-async fn a_command_waits_for_a_service_that_does_not_run() {
+async fn command_is_queued_without_service() {
     let setup = setup().await;
     let beside = Store::attach(&setup.path).expect("attached");
     run(&beside, "pause r-1-aaaaaa", Duration::from_millis(20)).await.expect("left");
@@ -145,7 +145,7 @@ async fn a_command_waits_for_a_service_that_does_not_run() {
 }
 
 #[tokio::test]
-async fn an_unknown_loop_gets_the_nearest() {
+async fn unknown_loop_suggests_nearest_id() {
     let setup = setup().await;
     for line in ["show r-1-aaaaab", "pause r-1-aaaaab", "abort r-1-aaaaab why"] {
         let error = run(&setup.own, line, REPLY_TIMEOUT).await.expect_err("no such loop");
@@ -156,7 +156,7 @@ async fn an_unknown_loop_gets_the_nearest() {
 }
 
 #[test]
-fn without_configuration_or_database_it_says_what_is_missing() {
+fn missing_configuration_or_database_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("ralph-control.yaml");
     let global = Global { config: Some(file.clone()), json: false, color: crate::cli::Color::Never };
@@ -173,7 +173,7 @@ backends: { mine: { type: script, command: [sh] } }
 }
 
 #[tokio::test]
-async fn what_is_shown_moves_no_cursor() {
+async fn output_contains_no_control_sequences() {
     let setup = setup().await;
     let current = state(&setup).await;
     let now = current.created_at.plus_ms(7_300_000);

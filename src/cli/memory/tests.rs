@@ -23,7 +23,7 @@ async fn run(store: &Store, line: &str) -> CliResult {
     MemoryShell { store, settings: MemorySettings::default(), json: true, now: Timestamp(1_000) }.run(&args(line)).await
 }
 
-/// A database with three rules.
+/// Creates a database with three rules.
 async fn setup() -> (Store, Vec<String>) {
     let store = Store::in_memory().expect("opened");
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
@@ -44,7 +44,7 @@ async fn active(store: &Store) -> u64 {
 }
 
 #[tokio::test]
-async fn learnings_are_shown_found_archived_and_forgotten() {
+async fn learnings_are_listed_searched_archived_and_deleted() {
     let (store, ids) = setup().await;
     for line in ["show", "show --limit 1", "search vendor", "search bash.*failed", "search -- - \" * NOT"] {
         run(&store, line).await.expect(line);
@@ -73,7 +73,7 @@ async fn learnings_are_shown_found_archived_and_forgotten() {
 }
 
 #[tokio::test]
-async fn an_export_is_imported_whole_or_not_at_all() {
+async fn import_is_all_or_nothing() {
     let (store, _) = setup().await;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("learnings.jsonl");
@@ -99,7 +99,7 @@ async fn an_export_is_imported_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_is_shown_moves_no_cursor() {
+async fn output_contains_no_control_sequences() {
     let (store, ids) = setup().await;
     let id = ids[2].clone();
     let learning = store.write(move |c| memory::get(c, &id, Timestamp(1))).await.expect("read").expect("it is there");
@@ -112,7 +112,7 @@ async fn what_is_shown_moves_no_cursor() {
 }
 
 #[test]
-fn arguments_are_read_as_documented() {
+fn arguments_parse_as_documented() {
     assert!(args("").command.is_none());
     assert!(
         matches!(args("search a b").command, Some(MemoryCommand::Search(a)) if a.query == ["a", "b"] && a.limit == 20)

@@ -183,7 +183,7 @@ fn draw_panel<B: DrawingBackend>(
     Ok(())
 }
 
-/// Iterations with a new REDIRECT, PAUSE or ABORT, each with its colour.
+/// Returns the iterations with a new REDIRECT, PAUSE or ABORT, each with its colour.
 fn stops(reviews: &[(Record, SupervisionReview)]) -> Vec<(f64, RGBColor)> {
     let mark = |(_, review): &(Record, SupervisionReview)| {
         let fresh = review.verdict.interventions.iter().filter(|done| done.fresh);

@@ -55,8 +55,8 @@ pub fn settings(explicit: Option<&Path>, env: &Env) -> Result<SupervisionSetting
     Ok(set.unwrap_or_default())
 }
 
-/// Reads the keys `control`, `oversight` and `strategy` of a YAML file on top of its `preset`; `None` if an operator's file has
-/// none of them.
+/// Reads the keys `control`, `oversight` and `strategy` of a YAML file on top of its `preset`; `None` if the file is an
+/// operator's file without any of them.
 pub(super) fn settings_of(path: &Path) -> Result<Option<SupervisionSettings>, CliError> {
     let wrong = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
     let text = text(path)?;

@@ -1,11 +1,11 @@
-//! Replays of small traces, as people see them.
+//! Replays of small traces, with the output that people see.
 
 use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::domain::supervision::SupervisionSettings;
 
-/// Text without colours.
+/// Removes colours from a text.
 fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
@@ -21,7 +21,7 @@ fn reviews(completions: &[f64]) -> Vec<(Record, SupervisionReview)> {
     Trace::parse(&text).unwrap().reviews(&SupervisionSettings::default()).collect()
 }
 
-/// A folder with files.
+/// Creates a folder with files.
 fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, impl Fn(&str) -> PathBuf + use<>) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -37,7 +37,7 @@ fn refused<T>(result: Result<T, CliError>, folder: &Path) -> String {
 }
 
 #[test]
-fn the_table_has_a_row_an_iteration_and_counts() {
+fn table_has_one_row_per_iteration_and_totals() {
     insta::assert_snapshot!(plain(&table::text(&reviews(&[0.2; 5]), true)), @r"
           done     P     I      D     u  trend       profile      left  strategy  detections: action
        1  20 %  0.80  0.80  +0.00  0.52  stable      standard        -  persist
@@ -56,7 +56,7 @@ fn the_table_has_a_row_an_iteration_and_counts() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_file_and_line() {
+fn invalid_traces_are_reported_with_file_and_line() {
     let (folder, file) = folder(&[
         ("broken.jsonl", "{\"iteration\": 1}\n{\"errors\": \"three\"}\n"),
         ("empty.jsonl", "{\"max_iterations\": 3}\n"),
@@ -91,7 +91,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
 }
 
 #[test]
-fn settings_of_a_file_lie_over_the_defaults() {
+fn settings_file_overrides_defaults() {
     let (_folder, file) = folder(&[
         ("a.yaml", "control: {window: 7}\noversight: {stuck: {window: 12}}\nstrategy: {patience: 3}\n"),
         ("empty.yaml", ""),
@@ -105,7 +105,7 @@ fn settings_of_a_file_lie_over_the_defaults() {
 }
 
 #[test]
-fn charts_have_every_series_and_mark() {
+fn charts_contain_every_series_and_mark() {
     let reviews = reviews(&[0.2, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3]);
     let svg = chart::svg("a <loop> & more", &reviews).unwrap();
     for word in ["completion", "control signal u", "kp", "ki", "kd", "I ", "D ", "stuck", "REDIRECT", "PAUSE"] {
@@ -119,14 +119,14 @@ fn charts_have_every_series_and_mark() {
 }
 
 #[test]
-fn a_folder_is_read_by_name() {
+fn traces_of_a_folder_are_sorted_by_name() {
     let (_folder, file) = folder(&[("b.jsonl", &line(1, 0.5)), ("a.jsonl", &line(1, 1.0)), ("notes.txt", "no trace")]);
     let names: Vec<String> = read::traces(&file("")).unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "b"]);
 }
 
 #[test]
-fn what_is_no_file_and_looks_like_an_id_is_a_loop() {
+fn argument_like_an_id_is_a_loop() {
     let (_folder, file) = folder(&[("r-1-aaaaaa", "{}")]);
     assert_eq!(loop_id(Path::new("r-1-aaaaaa")), Some("r-1-aaaaaa"));
     assert_eq!(loop_id(&file("r-1-aaaaaa")), None);

@@ -1,11 +1,11 @@
-//! Backends, what is decided about them, memory and money in the operator's file.
+//! Backends, their rules, memory and money in the operator's file.
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::providers::backends::{BackendRole, OutputFormatName, RotationMode};
 use crate::domain::providers::rules::{ActionName, CompiledCondition, RuleFacts};
 
-/// A file with these backends, in which `rest` stands as well.
+/// Returns a file with these backends and the text `rest`.
 fn file(backends: &str, rest: &str) -> String {
     let forge = "forges: [{ name: work, kind: gitea, url: 'https://g.example', token_env: T, webhook_secret_env: S }]";
     format!("{forge}\nbackends:\n{backends}{rest}")
@@ -176,8 +176,8 @@ fn prices_memory_and_cost_limits_are_range_checked() {
         "memory: { limit: 1000, archive_below: 0.9, enabled: maybe }\n\
          limits: { cost_usd: 10, cost_usd_per_repository_per_day: 5 }\n",
     )), @r"
-    conf/ralph-control.yaml:3:41: `backends.claude.prices.gpt-5.2.input` is -1; 0 to 10000 dollars a million tokens are allowed
-    conf/ralph-control.yaml:3:87: `backends.claude.prices.x[1m].output` is 1000000000; 0 to 10000 dollars a million tokens are allowed
+    conf/ralph-control.yaml:3:41: `backends.claude.prices.gpt-5.2.input` is -1; 0 to 10000 dollars per million tokens are allowed
+    conf/ralph-control.yaml:3:87: `backends.claude.prices.x[1m].output` is 1000000000; 0 to 10000 dollars per million tokens are allowed
     conf/ralph-control.yaml:3:97: `backends.claude.prices.y`: `output` is missing
     conf/ralph-control.yaml:4:18: `memory.limit` is 1000; it must be between 0 and 100
     conf/ralph-control.yaml:4:39: `memory.archive_below` is 0.9; it must be below `memory.min_confidence`, which is 0.7

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::json;
 
-/// The policy of an operator's file with `text` in it.
+/// Returns the policy of an operator's file that contains `text`.
 fn operator(text: &str) -> Policy {
     parse(&format!("{SMALL}{text}")).expect("valid").policy(&ForgeName::new("work"))
 }
@@ -48,8 +48,8 @@ fn invalid_thresholds_of_the_operator_report_their_position() {
     conf/ralph-control.yaml:7:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 1
     conf/ralph-control.yaml:8:10: `control.decay`: expected a number, found text
     conf/ralph-control.yaml:9:17: `control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?
-    conf/ralph-control.yaml:10:21: `control.profiles.mine.ki` is missing; a profile of your own needs kp, ki and kd
-    conf/ralph-control.yaml:10:21: `control.profiles.mine.kd` is missing; a profile of your own needs kp, ki and kd
+    conf/ralph-control.yaml:10:21: `control.profiles.mine.ki` is missing; a custom profile needs kp, ki and kd
+    conf/ralph-control.yaml:10:21: `control.profiles.mine.kd` is missing; a custom profile needs kp, ki and kd
     conf/ralph-control.yaml:10:23: unknown key `kpp` in `control.profiles.mine`; did you mean `kp`?
     conf/ralph-control.yaml:12:3: unknown key `stuk` in `oversight`; did you mean `stuck`?
     conf/ralph-control.yaml:13:21: `oversight.stuck.enabled`: expected true or false, found a number

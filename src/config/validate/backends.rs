@@ -120,7 +120,8 @@ impl Validator<'_> {
         (rules, prices)
     }
 
-    /// Checks the keys of a backend on an HTTP API: those it needs and those it does not read.
+    /// Checks the keys of a backend on an HTTP API: that required ones are set, and that none is set that the backend does
+    /// not read.
     fn http(&mut self, key: &str, kind: BackendType, backend: &BackendSettings, roles: &[BackendRole]) {
         if backend.url.is_none() {
             self.wrong(key, "`url` is missing; set it to the address of the HTTP API");
@@ -173,7 +174,7 @@ impl Validator<'_> {
         }
     }
 
-    /// Checks the keys of a command: those it needs and those it does not read.
+    /// Checks the keys of a command: that required ones are set, and that none is set that the backend does not read.
     fn command(&mut self, key: &str, kind: Option<BackendType>, backend: &BackendSettings, roles: &[BackendRole]) {
         if kind.is_some() && backend.command.is_empty() {
             self.wrong(key, "`command` is missing; set it to a list of the program and its arguments");

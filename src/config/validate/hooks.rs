@@ -8,7 +8,7 @@ use crate::config::operator::{HookSection, HooksSection};
 use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::settings::ConfigSection as _;
 
-/// Returns the hooks as a loop's policy has them.
+/// Returns the names of the hooks, for a loop's policy.
 pub(super) fn names(hooks: &[HookProgram]) -> Vec<HookName> {
     let name = |hook: &HookProgram| HookName { event: hook.event, name: hook.name.clone(), optional: hook.optional };
     hooks.iter().map(name).collect()

@@ -72,7 +72,7 @@ static NEXT_INLINE: LazyLock<Regex> = LazyLock::new(|| {
 static BLOCKERS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^(?:open\s+)?blockers?\s*:?\s*$").expect("a constant pattern"));
 
-/// Share of the complete task that is done; shares of a part, and coverage, do not match.
+/// Percentage of the whole task that is done; percentages of a part, and coverage, do not match.
 static PERCENT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)\b(?:completion|overall\s+progress|progress|completed)\s*(?:is|:|=|at|of|\s)\s*~?(\d{1,3}(?:\.\d+)?)\s*%
@@ -159,7 +159,7 @@ struct ProseLine {
     heading: bool,
 }
 
-/// Returns the message's end without code, quotations and Markdown markup.
+/// Returns the lines of prose at the end of the message, without code, quotations and Markdown markup.
 fn prose(message: &str) -> Vec<ProseLine> {
     let message = text::tail(message, READ_BYTES);
     let mut lines = Vec::new();
@@ -194,7 +194,7 @@ fn prose(message: &str) -> Vec<ProseLine> {
     lines
 }
 
-/// Sentences of a line: they end with a mark and white space.
+/// Returns the sentences of a line: they end with a punctuation mark and white space.
 fn sentences(line: &str) -> impl Iterator<Item = &str> {
     let ends = line.match_indices(['.', '!', '?', ';']).map(|(at, _)| at + 1);
     let ends = ends.filter(|end| line[*end..].starts_with(char::is_whitespace)).chain([line.len()]);
@@ -224,7 +224,7 @@ fn speaks_against(sentence: &str) -> bool {
     AGAINST.is_match(sentence) && !NONE_FAIL.is_match(sentence)
 }
 
-/// Whether a list item states that there is none.
+/// Whether a list item only says "none".
 fn nothing(item: &str) -> bool {
     let word = item.trim_end_matches(['.', '!']).to_ascii_lowercase();
     matches!(word.as_str(), "none" | "n/a" | "nothing" | "no blockers" | "nothing left" | "no next steps" | "-")

@@ -1,9 +1,9 @@
 //! Memory across loops: learnings, their extraction, their confidence, and their selection for prompts.
 //!
-//! All values: the store keeps learnings and finds candidates, this module decides. A learning begins as a candidate,
-//! becomes active once it was seen twice (or a pull request made with it was merged), gains and loses confidence with
-//! the loops whose prompts contained it, and is archived when its confidence is too low. A wrong learning therefore
-//! does limited harm.
+//! The store keeps learnings and finds candidates; this module decides, on values only. A learning begins as a candidate,
+//! becomes active after it was seen twice (or a pull request made with it was merged), gains and loses confidence with the
+//! outcomes of the loops whose prompts contained it, and is archived when its confidence is too low. This limits the harm of
+//! a wrong learning.
 
 mod extract;
 mod learning;

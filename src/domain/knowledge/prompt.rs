@@ -111,9 +111,9 @@ pub struct PromptView {
     pub ci: Vec<PromptCi>,
     /// Facts from the service.
     pub warnings: Vec<String>,
-    /// Tests that are weaker than the base's and have to be put back.
+    /// Weakened tests, which the agent has to restore.
     pub put_back: Vec<PromptFinding>,
-    /// Test files without whose change the checks fail.
+    /// Changed test files without which the checks fail.
     pub changed_tests: Vec<PromptFinding>,
     /// Directives of the overseer, which precede everything else, the most important cause first.
     pub directives: Vec<Directive>,
@@ -144,7 +144,7 @@ pub struct PromptView {
 pub struct Extras {
     /// Enabled parts of the layer; with `off` all other fields are ignored.
     pub intelligence: Intelligence,
-    /// Context block.
+    /// The context block.
     pub context: Option<Block>,
     /// Advice of a model for this iteration.
     pub model_advice: Option<ModelAdvice>,
@@ -164,8 +164,8 @@ pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     view_with(current, nonce, report_path, &Extras::off())
 }
 
-/// Returns the prompt of the current iteration with the additions of the intelligence layer: context, sentences for
-/// the situation, and a model's advice below all that the service and people state.
+/// Returns the prompt of the current iteration with the additions of the intelligence layer: context, sentences for the
+/// situation, and a model's advice after the texts of the service and of people.
 pub fn view_with(current: &Loop, nonce: &str, report_path: &str, extras: &Extras) -> PromptView {
     let mut view = plain(current, nonce, report_path);
     if !extras.intelligence.adapts() {
@@ -198,7 +198,7 @@ fn better_before(current: &Loop) -> Option<String> {
     })
 }
 
-/// Part that every prompt has.
+/// Builds the part that every prompt contains.
 fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     let guidance = current.current().map(|i| i.guidance.as_slice()).unwrap_or_default();
     let words = |source: GuidanceSource| {
@@ -260,7 +260,8 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     }
 }
 
-/// Open findings that the agent has to put back, or that the task may require. What a person pushed is not the agent's.
+/// Open findings that the agent has to fix, or (`may_be_required`) that the task may require. Findings in commits that a
+/// person pushed are left out.
 fn open_findings(current: &Loop, may_be_required: bool) -> Vec<PromptFinding> {
     let open = current.open_findings().into_iter().filter(|finding| !finding.pushed).map(|finding| &finding.found);
     let wanted = open.filter(|found| found.kind.may_be_required() == may_be_required);

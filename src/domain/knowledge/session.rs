@@ -150,7 +150,10 @@ impl FromStr for EventKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name).ok_or_else(|| format!("{name:?} is no kind of event"))
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
+            .ok_or_else(|| format!("{name:?} is not a kind of event"))
     }
 }
 

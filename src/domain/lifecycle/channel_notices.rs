@@ -7,11 +7,12 @@ use crate::domain::report::notice::{Audience, Notice, Occasion};
 use crate::domain::report::view::View;
 use crate::domain::supervision::oversight::EscalationLevel;
 
-/// The notices that an effect of a step brings about, each as an effect of its own. `open` gives the causes that a
-/// channel was told of and that were not ended before this step.
+/// Returns the notices that an effect of a step causes, each as an effect. `open` contains the causes that a channel was
+/// notified of and that had not ended before this step.
 ///
-/// A service that keeps incidents reminds by itself for as long as nobody has seen one, and an event about one that
-/// somebody has resolved by hand opens another. So it gets a reminder only of what it was never told.
+/// Services that keep incidents repeat notifications themselves until somebody acknowledges them, and an event about an
+/// incident that was resolved by hand would open another one. So they get a reminder only about causes that they were never
+/// notified of.
 pub fn notices(
     effect: &Effect,
     current: &Loop,

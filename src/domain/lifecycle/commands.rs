@@ -91,7 +91,7 @@ impl CommandTarget for CommandStep<'_> {
 }
 
 impl CommandStep<'_> {
-    /// Posts a comment of its own where the command was given.
+    /// Posts a separate comment where the command was given.
     fn post(&mut self, name: &str, view: report::view::View) {
         let on = self.comment.map_or(self.turn.next.place.issue, |comment| comment.on);
         let key = format!("{name}/{}", self.turn.next.version);

@@ -19,9 +19,9 @@ use crate::domain::supervision::oversight::{AuditEntry, EscalationLevel};
 pub enum Lane {
     /// Git, agents, checks: long, on the machine that has the tree.
     Work,
-    /// Calls to the forge: short.
+    /// Short calls to the forge.
     Talk,
-    /// News for channels outside of the forge. Each channel has a queue of its own in this lane.
+    /// Notices for channels outside of the forge. Each channel has its own queue in this lane.
     Notify,
 }
 
@@ -40,7 +40,7 @@ impl Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckPurpose {
-    /// Before the first iteration: what regressions are measured from.
+    /// Before the first iteration: the reference for regressions.
     Baseline,
     /// After an iteration, in the loop's tree.
     Iteration,
@@ -56,87 +56,88 @@ pub enum Mark {
     Seen,
     /// Done.
     Done,
-    /// Something is wrong with it.
+    /// The command is invalid.
     Wrong,
     /// Not allowed.
     Refused,
 }
 
-/// One thing to do. Work effects bear the ticket of the step that asked for them: an outcome with another ticket is late
-/// and changes nothing.
+/// One thing to do. Work effects carry the ticket of the step that requested them: an outcome with another ticket is late and
+/// changes nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 pub enum Effect {
-    /// Bring the mirror up to date, make or mend the work tree, read the repository's file, find checks.
+    /// Updates the mirror, creates or repairs the work tree, reads the repository's file, and detects checks.
     Prepare { ticket: u64 },
-    /// Run the checks.
+    /// Runs the checks.
     Check { ticket: u64, purpose: CheckPurpose, commit: Sha },
-    /// Run the agent once.
+    /// Runs the agent once.
     Agent { ticket: u64, iteration: u32, attempt: u32 },
-    /// Record what the tree holds as a commit; `conflict` bears the other side of a merge under way.
+    /// Commits the content of the tree; `conflict` is the other side of a merge in progress.
     Commit { ticket: u64, iteration: u32 },
-    /// Push the loop's head to its branch.
+    /// Pushes the loop's head to its branch.
     Push { ticket: u64, commit: Sha },
-    /// Bring another commit into the tree: the base branch's, or what a person pushed to ours.
+    /// Merges another commit into the tree: that of the base branch, or one that a person pushed to the loop's branch.
     Merge { ticket: u64, other: Option<Sha> },
-    /// Put the files of an earlier commit back, as a commit of its own: the branch keeps all commits.
+    /// Restores the files of an earlier commit in a new commit, so that the branch keeps all commits.
     Restore { ticket: u64, iteration: u32, to: Sha },
-    /// Put the base's version of files back, as a commit of its own; files that the base lacks are removed.
+    /// Restores the base's version of files in a new commit; files that the base lacks are removed.
     PutBackTests { ticket: u64, iteration: u32, paths: Vec<String> },
-    /// Run the hooks of an event, which the loop waits for.
+    /// Runs the hooks of an event, which the loop waits for.
     Hooks { ticket: u64, event: HookEvent },
-    /// Run the hooks after the loop stopped working.
+    /// Runs the hooks after the loop stopped working.
     HooksAfterEnd {
         /// Version of the loop at that time.
         version: u64,
     },
-    /// The loop ended: give its tree back; delete the branch where so configured.
+    /// Releases the tree of a loop that ended; deletes the branch if configured.
     Release { delete_branch: bool },
 
-    /// Write a comment once.
+    /// Writes a comment once.
     Comment { key: String, on: Number, view: Box<View> },
-    /// Bring the status comment up to date; made from the loop as it is when this runs. `fresh` posts a new one.
+    /// Updates the status comment from the loop's current state. `fresh` posts a new one.
     Status { fresh: bool },
-    /// Set the label of a state and take those of the others away; `None` takes all away.
+    /// Sets the label of a state and removes those of other states; `None` removes all.
     StateLabel { state: Option<LoopState> },
-    /// Take the label that started the loop off the issue.
+    /// Removes the label that started the loop from the issue.
     DropRunLabel,
-    /// React to a comment.
+    /// Reacts to a comment.
     React { comment: CommentId, mark: Mark },
-    /// Open the pull request, or bring its text up to date.
+    /// Opens the pull request, or updates its text.
     Pull { ready: bool, reviewers: Vec<String> },
-    /// Open an escalation issue for a cause; while one is open, add a comment to it.
+    /// Opens an escalation issue for a cause; while one is open, adds a comment to it.
     Escalate {
         cause: EscalationCause,
         view: Box<View>,
         /// Urgency; selects the channels.
         #[serde(default = "critical")]
         level: EscalationLevel,
-        /// Whether people were told before and have not answered.
+        /// Whether people were notified before and have not answered.
         #[serde(default)]
         reminder: bool,
     },
-    /// Close the escalation issues of the loop.
+    /// Closes the escalation issues of the loop.
     CloseEscalations { why: String },
-    /// Ask what CI and merging look like for the pull request's head.
+    /// Queries the CI results and mergeability of the pull request's head.
     Inspect { commit: Sha },
 
-    /// Tell the channels that want warnings of a loop that goes on. Nothing but their notices comes of it.
+    /// Notifies the channels that receive warnings about a loop that continues. Has no other effect.
     Warn { notice: Box<Notice> },
-    /// Tell a channel outside of the forge. Made of the others when a step is saved; no step asks for it itself.
+    /// Notifies a channel outside of the forge. Derived from other effects when a step is saved; no step requests it
+    /// directly.
     Notify { channel: String, notice: Box<Notice> },
 
-    /// Set a timer. Done in the store, with the step itself.
+    /// Sets a timer. Applied by the store, together with the step.
     SetTimer { kind: TimerKind, at: Timestamp },
-    /// Take a timer away. Done in the store, with the step itself.
+    /// Removes a timer. Applied by the store, together with the step.
     ClearTimer { kind: TimerKind },
-    /// Drop work that waits and stop work that runs. Done in the store, with the step itself.
+    /// Drops pending work and stops running work. Applied by the store, together with the step.
     CancelWork,
-    /// Add to the trail of what was done and who said so. Done in the store, with the step itself.
+    /// Adds entries to the audit log. Applied by the store, together with the step.
     Audit { entries: Vec<AuditEntry> },
 }
 
-/// Queue of what says that a comment was seen: it goes before all else of its lane, and waits for nothing there.
+/// Queue of reactions that a comment was seen: it precedes everything else in its lane and waits for nothing there.
 pub const SEEN_QUEUE: &str = "talk/seen";
 
 /// Name of a channel's queue in the store.
@@ -150,7 +151,7 @@ fn critical() -> EscalationLevel {
 }
 
 impl Effect {
-    /// An escalation that is as urgent as what people are to see of it.
+    /// Creates an escalation with the urgency of its view.
     pub fn escalate(cause: EscalationCause, view: View) -> Self {
         let level = match &view {
             View::Escalation(inner) if inner.severity == EscalationSeverity::Emergency => EscalationLevel::Emergency,
@@ -159,7 +160,7 @@ impl Effect {
         Self::Escalate { cause, view: Box::new(view), level, reminder: false }
     }
 
-    /// The queue it waits in; `None` where the store does it with the step.
+    /// Returns its lane; `None` if the store applies it together with the step.
     pub fn lane(&self) -> Option<Lane> {
         match self {
             Self::Prepare { .. }
@@ -183,8 +184,8 @@ impl Effect {
         }
     }
 
-    /// Name of its queue in the store: that of its lane, in the lane `notify` that of its channel, and a queue of its own
-    /// for saying that a comment was seen.
+    /// Returns the name of its queue in the store: that of its lane, in the lane `notify` that of its channel, and a separate
+    /// one for reactions that a comment was seen.
     pub fn queue(&self) -> Cow<'static, str> {
         match self {
             Self::React { mark: Mark::Seen, .. } => Cow::Borrowed(SEEN_QUEUE),
@@ -193,7 +194,7 @@ impl Effect {
         }
     }
 
-    /// The ticket of a work effect.
+    /// Returns the ticket of a work effect.
     pub fn ticket(&self) -> Option<u64> {
         match self {
             Self::Prepare { ticket }
@@ -240,7 +241,7 @@ impl Effect {
         }
     }
 
-    /// Whether only the newest one that waits has to be done.
+    /// Whether only the newest pending one has to be executed.
     pub fn replaces_older(&self) -> bool {
         matches!(
             self,

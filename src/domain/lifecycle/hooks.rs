@@ -1,4 +1,4 @@
-//! Hooks of the operator: their run is work of the loop, and what they object to is decided here.
+//! Hooks of the operator: they run as work of the loop, and their objections are handled here.
 
 use super::StepContext;
 use super::waits::give_back;
@@ -17,7 +17,7 @@ fn step_of(event: HookEvent) -> Option<LoopStep> {
     }
 }
 
-/// Runs the hooks of an event; returns `false` if there are none and the loop goes on at once.
+/// Runs the hooks of an event; returns `false` if there are none and the loop continues at once.
 pub(super) fn ask(turn: &mut StepContext, event: HookEvent) -> bool {
     let Some(step) = step_of(event).filter(|_| turn.next.policy.has_hooks(event)) else { return false };
     turn.work(step, |ticket| Effect::Hooks { ticket, event });
@@ -32,19 +32,19 @@ pub(super) fn inform(turn: &mut StepContext, state: LoopState) {
     }
 }
 
-/// Consequence of the answer of hooks.
+/// Consequence of the hooks' answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HookConsequence {
-    /// The loop goes on.
+    /// The loop continues.
     Proceed,
-    /// The next run of the agent is told this.
+    /// The next run of the agent gets this text.
     Iterate(String),
     /// The loop waits for a person, or nothing has changed.
     Stay,
 }
 
-/// The best state was put back for a pause: a question about the next run of an agent is about that state now, so that
-/// resuming the loop answers it.
+/// Updates a question about the next run of an agent after the best state was restored for a pause: it now refers to that
+/// state, so that resuming the loop answers it.
 pub(super) fn put_back(next: &mut Loop, commit: &Sha) {
     let paused = next.halting.as_ref().map(|halting| &halting.then);
     let asks = matches!(paused, Some(LoopStopReason::Paused { cause: Some(EscalationCause::Hook), .. }));
@@ -56,7 +56,7 @@ pub(super) fn put_back(next: &mut Loop, commit: &Sha) {
 /// Judges the answer of the hooks of an event; pauses the loop if a person is needed.
 pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Option<HookObjection>) -> HookConsequence {
     if step_of(event) != Some(turn.next.step) {
-        turn.because("hooks answered that were not asked");
+        turn.because("an answer of hooks that were not running was ignored");
         return HookConsequence::Stay;
     }
     let (why, advice) = match objection {
@@ -64,11 +64,11 @@ pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Opti
         Some(HookObjection::Block { hook, reason }) if event != HookEvent::BeforeAgent => {
             turn.because(format!("the hook `{hook}` blocked: {reason}"));
             turn.next.verified = None;
-            let text = format!("The hook `{hook}` of the operator does not accept the state of the work: {reason}");
+            let text = format!("The hook `{hook}` of the operator rejected the state of the work: {reason}");
             return HookConsequence::Iterate(text);
         }
         Some(HookObjection::Block { hook, reason }) => {
-            let advice = "remove the cause, then `/ralph resume`: the hook is asked again";
+            let advice = "remove the cause, then `/ralph resume`: the hook runs again";
             (format!("the hook `{hook}` does not allow the next run: {reason}"), advice)
         }
         Some(HookObjection::Ask { hook, question }) => {
@@ -82,7 +82,7 @@ pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Opti
             (format!("the hook `{hook}` asks: {question}"), advice)
         }
         Some(HookObjection::Broken { hook, problem }) => {
-            let advice = "the operator has to mend the hook; then `/ralph resume` asks it again";
+            let advice = "the operator has to fix the hook; then `/ralph resume` runs it again";
             (format!("the hook `{hook}` gave no verdict: {problem}"), advice)
         }
     };

@@ -1,6 +1,6 @@
-//! The end of an iteration: its record, what supervision makes of it, and what the loop does about that.
+//! The end of an iteration: its record, the judgement of supervision, and its consequences for the loop.
 //!
-//! The judgement is part of the loop before anything acts on it: a loop that is to pause is paused in the same step, and
+//! The judgement is stored with the loop before anything acts on it: a loop that has to pause is paused in the same step, and
 //! no effect that follows can run an agent.
 
 use super::StepContext;
@@ -28,7 +28,7 @@ use crate::domain::trust::sanitize;
 const LINT_WEIGHT: f64 = 0.5;
 /// Amount that each sign of a weakened check subtracts from quality.
 const TAMPER_WEIGHT: f64 = 0.15;
-/// Programs whose findings are of quality rather than of function.
+/// Programs whose findings concern quality rather than function.
 const LINTERS: [&str; 14] = [
     "lint",
     "clippy",
@@ -45,13 +45,13 @@ const LINTERS: [&str; 14] = [
     "go vet",
     "shellcheck",
 ];
-/// Words in title and labels by which a mistake would open a hole.
+/// Words in titles and labels of tasks in which a mistake would be a vulnerability.
 const SECURITY: [&str; 8] =
     ["security", "vulnerability", "cve", "auth", "authentication", "authorization", "crypto", "secret"];
-/// Words in title and labels by which a change breaks what others rely on.
+/// Words in titles and labels of tasks that break compatibility.
 const BREAKING: [&str; 3] = ["breaking", "breaking-change", "incompatible"];
 
-/// Approaches of earlier loops that a loop keeps in mind.
+/// Maximum number of failed approaches of earlier loops that a loop stores.
 const MAX_FAILED: usize = 20;
 
 impl Loop {
@@ -80,7 +80,7 @@ impl Loop {
         }
     }
 
-    /// The records of the iterations that were measured by the present checks, oldest first.
+    /// Returns the records of the iterations that were measured by the current checks, oldest first.
     pub fn records(&self) -> Vec<Record> {
         self.measured().filter_map(|iteration| iteration.record.clone()).collect()
     }
@@ -91,7 +91,7 @@ impl Loop {
         EarlierLoop::of(&self.records(), self.disturbed_after(), threshold)
     }
 
-    /// After how many of its records the agent or people were first told something.
+    /// Returns the number of records before the first intervention or guidance; `None` if there was none.
     fn disturbed_after(&self) -> Option<usize> {
         let judged = self.measured().filter(|iteration| iteration.record.is_some()).map(|it| it.judged.as_ref());
         let told = |found: &JudgedDetection| found.fresh && found.level >= InterventionLevel::Warn;
@@ -99,7 +99,7 @@ impl Loop {
         judged.position(|told| told).map(|before| before + 1)
     }
 
-    /// The newest outcomes that do not hold, in the order in which they are to be worked on.
+    /// Returns the newest outcomes that fail, in the order in which to work on them.
     pub fn failing(&self) -> Vec<&CheckOutcome> {
         let outcomes = self.latest_checks().map_or(&[][..], |report| &report.outcomes);
         let mut failing: Vec<_> = outcomes.iter().filter(|outcome| !outcome.holds).collect();
@@ -113,7 +113,7 @@ impl Loop {
         self.retained_iterations().rev().find_map(|iteration| iteration.judged.as_ref())
     }
 
-    /// An iteration in figures, and how many of them were out of range.
+    /// Returns the record of an iteration, and the number of its values that were out of range.
     fn record(&self, iteration: &Iteration) -> (Record, u32) {
         let outcomes = &iteration.checks.outcomes;
         let failed = outcomes.iter().filter(|outcome| !outcome.holds).count();
@@ -169,8 +169,8 @@ impl Loop {
         record.cleaned()
     }
 
-    /// Signs of weakened checks that count against an iteration: open ones of the branch that the task cannot require;
-    /// those of its own change where the branch was not measured.
+    /// Signs of weakened checks that count against an iteration: open findings of the branch that the task cannot require; if
+    /// the branch was not measured, the findings of the iteration's own change.
     fn weakened<'a>(&'a self, iteration: &'a Iteration) -> Vec<&'a TamperFinding> {
         let Some(branch) = &iteration.branch_findings else {
             return iteration.findings.iter().filter(|finding| finding.blocks()).collect();
@@ -181,7 +181,7 @@ impl Loop {
         branch.iter().filter(counts).map(|finding| &finding.found).collect()
     }
 
-    /// Keeps in mind what earlier loops failed with.
+    /// Stores approaches that failed in earlier loops.
     pub(super) fn keep_failed(&mut self, approaches: Vec<String>) {
         for approach in approaches {
             if self.failed_elsewhere.len() < MAX_FAILED && !self.failed_elsewhere.contains(&approach) {
@@ -190,8 +190,8 @@ impl Loop {
         }
     }
 
-    /// Approaches that are known to have failed, in the agent's words: those that gained nothing here, and those that
-    /// earlier loops are said to have failed with.
+    /// Returns approaches that failed, in the agent's words: those without a gain in this loop, and those that failed in
+    /// earlier loops.
     fn failed_approaches(&self) -> Vec<String> {
         let mut failed = self.failed_elsewhere.clone();
         let start = self.completion_at_start().get();
@@ -211,7 +211,7 @@ impl Loop {
         failed
     }
 
-    /// The commit after an iteration; 0 is the state before the first.
+    /// Returns the commit after an iteration; 0 is the state before the first.
     fn commit_of(&self, iteration: u32) -> Option<Sha> {
         match self.retained_iterations().find(|known| known.number == iteration) {
             Some(known) => Some(known.commit.clone().unwrap_or_else(|| known.parent.clone())),
@@ -233,7 +233,8 @@ fn is_coverage(rule: &CheckRule) -> bool {
     matches!(rule, CheckRule::Coverage { .. })
 }
 
-/// 1 less half the share of failing lint and type checks, less 0.15 for each sign of a weakened check; 0..1.
+/// Returns the quality, 0..1: 1 minus half the share of failing lint and type checks, minus 0.15 per sign of a weakened
+/// check.
 fn quality(outcomes: &[CheckOutcome], findings: usize) -> f64 {
     let is_lint = |outcome: &&CheckOutcome| {
         let words = format!("{} {}", outcome.name, outcome.command).to_lowercase();
@@ -248,15 +249,15 @@ fn quality(outcomes: &[CheckOutcome], findings: usize) -> f64 {
 /// Next action of the loop after an iteration was judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JudgementOutcome {
-    /// It goes on as the checks say.
+    /// The loop continues as the checks require.
     Proceed,
-    /// Another iteration comes, even where every check holds.
+    /// Another iteration follows, even if every check passes.
     Iterate,
-    /// It was stopped, or is being stopped; nothing else is to be done.
+    /// The loop stopped or is stopping; nothing else is to be done.
     Stopped,
 }
 
-/// Judges the iteration that has just ended. The judgement is part of the loop; obeying it is [`act`].
+/// Judges the iteration that has just ended, and stores the judgement with the loop. [`act`] carries it out.
 pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
     let (record, wrong) = turn.next.current().map(|current| turn.next.record(current))?;
     if let Some(warning) = out_of_range(wrong, u64::from(turn.next.spent.iterations)) {
@@ -316,7 +317,7 @@ fn known(turn: &mut StepContext, facts: &TaskFacts, settings: &SupervisionSettin
         Some(known) if known.is_sound(records.len()) => known,
         None if records.is_empty() => Supervision::default(),
         _ => {
-            turn.because("what supervision remembered does not fit the records; it was made anew from them");
+            turn.because("the stored state of supervision does not fit the records; it was rebuilt from them");
             Supervision::rebuilt(&records, facts, settings)
         }
     }
@@ -357,7 +358,7 @@ fn judged(review: &SupervisionReview) -> IterationJudgement {
     }
 }
 
-/// Obeys the decision. `finished` says whether every check held in a fresh checkout.
+/// Carries out the decision. `finished` states whether every check passed in a fresh checkout.
 pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: bool) -> JudgementOutcome {
     let verdict = &review.verdict;
     let used_up = turn.next.exhausted_limit(turn.now).is_some();
@@ -396,7 +397,8 @@ pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: 
     }
 }
 
-/// Tells channels that want warnings that the agent is to take another approach. On the forge the status comment does.
+/// Notifies channels that receive warnings that the agent has to change its approach. On the forge, the status comment shows
+/// this.
 fn warn_channels(turn: &mut StepContext) {
     if !turn.next.policy.supervision().oversight.auto_escalate {
         return;
@@ -421,7 +423,7 @@ fn reason(review: &SupervisionReview) -> String {
     }
 }
 
-/// Stops the loop for the reason that the last judgement gives, and asks people. `restored` says what was put back.
+/// Pauses the loop for the reason of the last judgement, and asks people. `restored` describes what was restored.
 pub(super) fn pause(turn: &mut StepContext, restored: &str) {
     let found = turn
         .next
@@ -474,7 +476,7 @@ pub(super) fn abort(turn: &mut StepContext, why: &str) {
     turn.effects.push(Effect::escalate(cause, view));
 }
 
-/// The best iteration could not be put back.
+/// Pauses or ends the loop although the best iteration's files could not be restored.
 pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
     if turn.next.halting.as_ref().is_some_and(|halting| halting.then != LoopStopReason::Held) {
         return turn.halt_without(why);
@@ -486,10 +488,10 @@ pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
     turn.next.supervision = Some(supervision);
     turn.next.halting = None;
     turn.audit(verdict.audit.clone());
-    abort(turn, &format!("the best iteration cannot be put back: {why}"));
+    abort(turn, &format!("the best iteration cannot be restored: {why}"));
 }
 
-/// Somebody lets the loop go on: what held it is seen.
+/// Resets supervision after a person resumed the loop, so that the same findings do not pause it again.
 pub(super) fn resumed(turn: &mut StepContext, by: &str) {
     turn.next.halting = None;
     turn.next.guard.begin_anew();
@@ -500,7 +502,8 @@ pub(super) fn resumed(turn: &mut StepContext, by: &str) {
     turn.audit(vec![entry]);
 }
 
-/// An iteration was thrown away: supervision goes by what is left, and what held the loop is seen.
+/// Rebuilds supervision from the remaining iterations after one was discarded, so that the same findings do not pause the
+/// loop again.
 pub(super) fn retried(turn: &mut StepContext, by: &str) {
     let (records, facts) = (turn.next.records(), turn.next.facts());
     turn.next.supervision = Some(Supervision::rebuilt(&records, &facts, &turn.next.policy.supervision()));
@@ -509,7 +512,7 @@ pub(super) fn retried(turn: &mut StepContext, by: &str) {
 }
 
 impl StepContext {
-    /// Adds to the trail of what was done and who said so.
+    /// Adds entries to the audit log.
     pub(super) fn audit(&mut self, entries: Vec<AuditEntry>) {
         self.effects.push(Effect::Audit { entries });
     }

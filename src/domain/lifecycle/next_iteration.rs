@@ -1,4 +1,4 @@
-//! Begins iterations: limits and pauses first, then a merge that is due, then the agent.
+//! Begins iterations: limits and pauses first, then a pending merge, then the agent.
 
 use super::{StepContext, hooks};
 use crate::domain::lifecycle::effect::Effect;
@@ -35,7 +35,7 @@ pub(super) fn next_iteration(turn: &mut StepContext) {
     begin_iteration(turn);
 }
 
-/// Opens an iteration and runs its agent, unless the overseer holds the loop.
+/// Opens an iteration and runs its agent, unless the overseer paused the loop.
 pub(super) fn begin_iteration(turn: &mut StepContext) {
     // The overseer's word holds until a person takes it back, whatever came in between.
     if turn.next.halting.is_some() || turn.next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
@@ -61,7 +61,7 @@ fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32
     Some(number)
 }
 
-/// Opens the next iteration, which is the service's own and runs no agent. Guidance waits for the next one.
+/// Opens the next iteration for work of the service without an agent. Guidance is kept for the next iteration.
 pub(super) fn open_own_iteration(turn: &mut StepContext, kind: IterationKind) -> Option<u32> {
     let number = open_iteration(turn, Vec::new())?;
     let current = turn.next.current_mut()?;

@@ -150,7 +150,7 @@ pub(super) fn reviewed(turn: &mut StepContext, by: User, items: Vec<(String, Gui
 /// Continues the loop if CI failed on the head of the pull request, or if the pull request conflicts with its base.
 pub(super) fn inspected(turn: &mut StepContext, commit: &Sha, failed: Vec<Guidance>, pending: u32, conflict: bool) {
     if turn.next.state != LoopState::Review || turn.next.pushed.as_ref() != Some(commit) {
-        return turn.because("CI reported on another commit than the one in review");
+        return turn.because("CI reported on a commit other than the one in review");
     }
     if conflict && turn.next.merge_wanted.is_none() {
         turn.next.merge_wanted = Some(MergeWith::Base);

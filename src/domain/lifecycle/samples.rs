@@ -1,4 +1,4 @@
-//! Loops in some states, for tests.
+//! Sample loops in several states, for tests.
 
 use crate::domain::lifecycle::start;
 use crate::domain::loops::{
@@ -17,15 +17,15 @@ use crate::domain::supervision::oversight::{Directive, DirectiveLevel, Health};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Policy;
 
-/// The time of all samples.
+/// Time of all samples.
 pub(crate) const NOW: Timestamp = Timestamp(10_000_000);
 
-/// A commit by its number.
+/// Returns a commit by its number.
 pub(crate) fn sha(n: u32) -> Sha {
     Sha::new(format!("{n:040x}"))
 }
 
-/// Two checks, tests and types, of which so many tests fail; types hold unless `types_fail`.
+/// Returns two checks, tests and types. `failing` tests fail; types pass unless `types_fail`.
 pub(crate) fn checks(failing: u64, types_fail: bool) -> CheckReport {
     let outcome = |name: &str, command: &str, holds: bool, output: &str| CheckOutcome {
         name: name.into(),
@@ -44,7 +44,7 @@ pub(crate) fn checks(failing: u64, types_fail: bool) -> CheckReport {
     CheckReport { outcomes: vec![tests, types] }
 }
 
-/// A loop before its first iteration, eight tests failing.
+/// Returns a loop before its first iteration, with eight failing tests.
 pub(crate) fn fresh() -> Loop {
     let user = User { id: UserId(7), login: "maja".into(), kind: AccountKind::User };
     let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
@@ -90,14 +90,14 @@ pub(crate) fn fresh() -> Loop {
     current
 }
 
-/// The next iteration begins.
+/// Begins the next iteration.
 pub(crate) fn begin(current: &mut Loop) {
     current.spent.iterations += 1;
     let number = current.spent.iterations;
     current.iterations.push(Iteration::new(number, NOW, sha(100 + number - 1), Vec::new()));
 }
 
-/// The iteration under way ends with this report and these checks, and the next begins.
+/// Ends the current iteration with this report and these checks, and begins the next.
 pub(crate) fn ended(current: &mut Loop, report: AgentReport, checks: CheckReport) {
     let number = current.spent.iterations;
     let completion = current.completion_by(&checks);
@@ -132,7 +132,7 @@ pub(crate) fn ended(current: &mut Loop, report: AgentReport, checks: CheckReport
     begin(current);
 }
 
-/// A report with an approach and what was in the way.
+/// Returns a report with an approach and a blocker.
 pub(crate) fn agent_report(approach: &str, blocker: &str, done: bool) -> AgentReport {
     AgentReport {
         approach: approach.into(),
@@ -166,7 +166,7 @@ pub(crate) fn judged(current: &mut Loop, approach: Approach, trend: Trend, urgen
     });
 }
 
-/// Three iterations with the same error, then a REDIRECT.
+/// Returns a loop after three iterations with the same error, then a REDIRECT.
 pub(crate) fn stuck() -> Loop {
     let mut current = fresh();
     for (approach, done) in [("guard the index", true), ("catch the error", false), ("catch the error", true)] {
@@ -185,7 +185,7 @@ pub(crate) fn stuck() -> Loop {
                 .into(),
         }],
         advice: vec![
-            "Urgency is critical: 47 % is open, and nothing moves.".into(),
+            "Urgency is critical: 47 % is open, and there is no progress.".into(),
             "1 of 2 checks fail: `tests`.".into(),
             "Before changing anything, read the failing check and the code it calls, and write down the cause.".into(),
         ],
@@ -198,7 +198,7 @@ pub(crate) fn stuck() -> Loop {
     current
 }
 
-/// The last but one iteration, the best state behind it.
+/// Returns a loop in its last but one iteration, whose best state is an earlier one.
 pub(crate) fn late() -> Loop {
     let mut current = fresh();
     current.limits.iterations = 11;
@@ -210,7 +210,7 @@ pub(crate) fn late() -> Loop {
     current
 }
 
-/// A maintainer's word for the iteration under way.
+/// Adds guidance of a maintainer to the current iteration.
 pub(crate) fn guide(current: &mut Loop, text: &str) {
     let guidance = Guidance {
         who: "maja".into(),

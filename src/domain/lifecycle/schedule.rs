@@ -1,5 +1,5 @@
-//! Rules of the operator that act at given moments, looked at after each iteration, and the facts that they and the rules of
-//! models speak of.
+//! Rules of the operator that act on conditions or at times, evaluated after each iteration, and the facts that these rules
+//! and those of `models` can use.
 
 use super::StepContext;
 use super::waits::give_back;
@@ -49,19 +49,19 @@ impl Loop {
         last.served.switched.iter().chain(waits_for).cloned().collect()
     }
 
-    /// The sort of task: as a file names it, else by title, labels and checks.
+    /// Returns the task type: as a file states it, else by title, labels and checks.
     pub fn task_type(&self) -> TaskType {
         let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
         self.policy.task_type.unwrap_or_else(by_words)
     }
 
-    /// Iterations that such a task usually takes, least and most: by its sort, moved by what earlier loops took.
+    /// Returns the usual minimum and maximum number of iterations of such a task, by its type and by earlier loops.
     pub fn usual_iterations(&self) -> (u32, u32) {
         usual(self.task_type(), self.estimate.as_ref())
     }
 }
 
-/// Lets the schedule act after an iteration; whether the loop stops by it.
+/// Applies the schedule after an iteration; returns whether it stopped the loop.
 pub(super) fn acts(turn: &mut StepContext) -> bool {
     if turn.next.policy.schedule.is_empty() {
         return false;
@@ -69,7 +69,7 @@ pub(super) fn acts(turn: &mut StepContext) -> bool {
     let now = turn.now;
     let (look, backend) = look(turn, |schedule, facts, state| schedule.look(facts, now, state));
     for broken in look.broken {
-        turn.because(format!("a rule could not be computed: {broken}"));
+        turn.because(format!("a rule could not be evaluated: {broken}"));
     }
     look.firings.into_iter().any(|firing| act(turn, firing, &backend))
 }
@@ -78,13 +78,13 @@ pub(super) fn acts(turn: &mut StepContext) -> bool {
 pub(super) enum RefusalHandling {
     /// The loop waits.
     Waits,
-    /// Another backend or model is wanted, so it is tried again at once.
+    /// Another backend or model was requested, so the run is tried again at once.
     Retried,
     /// The loop stopped.
     Stopped,
 }
 
-/// Lets the schedule act on a run that no backend took on, once for each wait; the iteration is given back then.
+/// Applies the schedule to a run that no backend accepted, once per wait; the iteration then does not count.
 pub(super) fn act_on_refusal(turn: &mut StepContext) -> RefusalHandling {
     if turn.next.policy.schedule.is_empty() || turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Backend) {
         return RefusalHandling::Waits;
@@ -108,13 +108,13 @@ pub(super) fn act_on_refusal(turn: &mut StepContext) -> RefusalHandling {
     RefusalHandling::Retried
 }
 
-/// Looks at the schedule by what the loop is now; what came of it, and the backend that ran last.
+/// Evaluates the schedule on the loop's current state. Returns the resulting action, and the backend that ran last.
 fn look(turn: &mut StepContext, how: impl FnOnce(&Schedule, &RuleFacts, &mut ScheduleState) -> Look) -> (Look, String) {
     let backend = turn.next.current().map(|i| i.served.backend.clone()).unwrap_or_default();
     // They were checked with the configuration; the names of backends are not known here.
     let names: Vec<&str> = turn.next.policy.schedule.iter().filter_map(|entry| entry.backend.as_deref()).collect();
     let Ok(schedule) = Schedule::compile(&turn.next.policy.schedule, "schedule", &names) else {
-        turn.because("the schedule that the loop began with cannot be read any more");
+        turn.because("the schedule that the loop started with can no longer be read");
         return (Look::default(), backend);
     };
     let facts = turn.next.rule_facts(&backend, turn.now);
@@ -128,7 +128,7 @@ fn act(turn: &mut StepContext, firing: Firing, backend: &str) -> bool {
     let why = format!("{} (by the schedule: {})", firing.reason, firing.trigger);
     match firing.action {
         ScheduledAction::Pause => {
-            let advice = "a rule of the service's schedule paused it; `/ralph resume` goes on";
+            let advice = "a rule of the service's schedule paused it; `/ralph resume` continues";
             turn.pause_and_ask(&why, EscalationCause::Schedule, advice);
             return true;
         }
@@ -138,7 +138,7 @@ fn act(turn: &mut StepContext, firing: Firing, backend: &str) -> bool {
         }
         ScheduledAction::Escalate => {
             turn.next.why.clone_from(&why);
-            turn.escalate(EscalationCause::Schedule, "the loop goes on; `/ralph pause` holds it");
+            turn.escalate(EscalationCause::Schedule, "the loop continues; `/ralph pause` pauses it");
         }
         ScheduledAction::SwitchBackend(to) => {
             turn.next.wanted.other_than = to.is_none().then(|| backend.to_owned());

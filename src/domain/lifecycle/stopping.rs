@@ -1,5 +1,5 @@
-//! Stops a loop at its best state: the files of the best iteration are put back before it pauses, reaches a limit,
-//! fails or ends; later work stays reachable.
+//! Stops a loop at its best state: the files of the best iteration are restored before it pauses, reaches a limit, fails or
+//! ends; the work after it stays reachable.
 
 use super::{StepContext, judge};
 use crate::domain::knowledge::intelligence::{SelectedState, best_state};
@@ -20,7 +20,7 @@ fn better_state(next: &Loop, then: &LoopStopReason) -> Option<SelectedState> {
     (!stays).then_some(best)
 }
 
-/// Rank of a reason: a later one replaces a reason of at most its own rank while the files are put back.
+/// Rank of a reason. While files are restored, a new reason replaces a reason of the same or a lower rank.
 fn rank(reason: &LoopStopReason) -> u8 {
     match reason {
         LoopStopReason::Paused { .. } => 0,
@@ -33,7 +33,7 @@ fn rank(reason: &LoopStopReason) -> u8 {
 }
 
 impl StepContext {
-    /// Stops the loop for `then`, after putting the best iteration's files back if the branch has worse ones.
+    /// Stops the loop for `then`, after restoring the best iteration's files if those of the branch are worse.
     pub(super) fn stop_at_best(&mut self, then: LoopStopReason) {
         if self.is_putting_back() {
             return self.stop_meanwhile(then);
@@ -46,18 +46,19 @@ impl StepContext {
         let why = then.why().to_owned();
         self.close_open_iteration(&why);
         if self.next.state != LoopState::Running {
-            self.go(LoopState::Running, "the best state is put back before the loop stops");
+            self.go(LoopState::Running, "the best state is restored before the loop stops");
         }
         self.put_best_back(iteration, commit, then);
     }
 
-    /// Whether the files of the best iteration are being put back or pushed.
+    /// Whether the files of the best iteration are being restored or pushed.
     fn is_putting_back(&self) -> bool {
         let busy = matches!(self.next.step, LoopStep::Restore | LoopStep::Push);
         self.next.halting.is_some() && self.next.state == LoopState::Running && busy
     }
 
-    /// Another reason to stop came while the files are put back. A person who ends the loop twice does not wait.
+    /// Handles another reason to stop while the files are being restored. If a person ends the loop a second time, it stops
+    /// at once.
     fn stop_meanwhile(&mut self, then: LoopStopReason) {
         let Some(halting) = self.next.halting.as_mut() else { return };
         let ended = |reason: &LoopStopReason| matches!(reason, LoopStopReason::Ended { .. });
@@ -68,34 +69,34 @@ impl StepContext {
         if rank(&then) >= rank(&halting.then) {
             halting.then = then;
         }
-        self.because("the best state is being put back; the loop stops then");
+        self.because("the best state is being restored; the loop stops afterwards");
     }
 
-    /// Puts the files of an iteration back before the loop stops.
+    /// Restores the files of an iteration before the loop stops.
     pub(super) fn put_best_back(&mut self, iteration: u32, to: Sha, then: LoopStopReason) {
-        self.because(format!("the state of iteration {iteration} is put back"));
+        self.because(format!("the state of iteration {iteration} is restored"));
         self.next.halting = Some(StopAfterRestore { iteration, then, restored: false, retained_as: None });
         self.work(LoopStep::Restore, |ticket| Effect::Restore { ticket, iteration, to });
     }
 
-    /// The best iteration is back and pushed, or could not be: the loop stops.
+    /// Stops the loop after the best iteration was restored and pushed, or could not be.
     pub(super) fn halt(&mut self) {
         let Some(halting) = self.next.halting.take() else { return judge::pause(self, "") };
         let later = halting.retained_as.map_or(String::new(), |name| format!("; the later work is kept as `{name}`"));
         let words = match halting.restored {
-            true => format!("; the files of iteration {}, the best one, were put back{later}", halting.iteration),
+            true => format!("; the files of iteration {}, the best one, were restored{later}", halting.iteration),
             false => String::new(),
         };
         self.finish(halting.then, &words);
     }
 
-    /// The files could not be put back or pushed: the loop stops all the same.
+    /// Stops the loop although the files could not be restored or pushed.
     pub(super) fn halt_without(&mut self, why: &str) {
-        self.because(format!("the best iteration could not be put back: {why}"));
+        self.because(format!("the best iteration could not be restored: {why}"));
         self.halt();
     }
 
-    /// Stops the loop at once; `words` say what was put back.
+    /// Stops the loop at once; `words` state what was restored.
     pub(super) fn finish(&mut self, then: LoopStopReason, words: &str) {
         match then {
             LoopStopReason::Held => judge::pause(self, words),
@@ -122,7 +123,7 @@ impl StepContext {
         }
     }
 
-    /// Pauses the loop for a reason that nobody has to be asked about.
+    /// Pauses the loop for a reason that requires no decision.
     pub(super) fn pause_at_best(&mut self, why: &str) {
         self.stop_at_best(LoopStopReason::Paused { why: why.to_owned(), cause: None, advice: String::new() });
     }

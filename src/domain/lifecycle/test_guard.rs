@@ -1,5 +1,5 @@
-//! Findings about tests on the branch: what the agent is told to put back, what the service puts back, and what a
-//! maintainer is asked. While one is open, the loop does not reach `review`.
+//! Findings about tests on the branch: what the agent has to fix, what the service restores, and what a maintainer is asked.
+//! While a finding is open, the loop does not reach `review`.
 
 use super::StepContext;
 use super::next_iteration::{next_iteration, open_own_iteration};
@@ -14,17 +14,17 @@ use crate::domain::trust::tamper;
 /// Consequence of the open findings after an iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum GuardAction {
-    /// None is open.
+    /// No finding is open.
     Pass,
-    /// The next prompt names them.
+    /// The next prompt names the findings.
     TellAgent,
-    /// The service puts these files back.
+    /// The service restores these files.
     PutBack(Vec<String>),
     /// A maintainer decides.
     Ask,
 }
 
-/// Keeps the findings of the branch at the newest commit. A finding that a person pushed stays theirs.
+/// Stores the findings of the branch at the newest commit. A finding that a person pushed remains attributed to them.
 pub(super) fn measured(turn: &mut StepContext, mut findings: Vec<BranchFinding>) {
     let earlier = turn.next.branch_findings().unwrap_or_default();
     for finding in &mut findings {
@@ -37,7 +37,7 @@ pub(super) fn measured(turn: &mut StepContext, mut findings: Vec<BranchFinding>)
     }
 }
 
-/// Keeps what the checks in the fresh checkout say about tests; returns whether a finding is open.
+/// Stores the evidence about tests from the fresh checkout; returns whether a finding is open.
 pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: TestEvidence) -> bool {
     let TestEvidence { mut findings, base_tests } = evidence;
     let mut changes = String::new();
@@ -60,7 +60,7 @@ pub(super) fn verified(turn: &mut StepContext, report: &CheckReport, evidence: T
     open
 }
 
-/// Checks that count fewer tests than the base: before the first iteration, or with the base's test files.
+/// Returns checks that count fewer tests than before the first iteration, or than with the base's test files.
 fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) -> Vec<BranchFinding> {
     // After a merge of the base, the baseline is one of other tests.
     let baseline = next.baseline.as_ref().filter(|_| next.base.is_some() && next.baseline_base == next.base);
@@ -78,7 +78,7 @@ fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) 
     now.outcomes.iter().filter_map(fell).collect()
 }
 
-/// Test files without whose change a check fails.
+/// Returns a finding for each test file without whose change a check fails.
 fn only_with_changed_tests(run: &BaseTestsRun) -> Vec<BranchFinding> {
     let failing: Vec<&CheckOutcome> = run.report.outcomes.iter().filter(|outcome| !outcome.holds).collect();
     let Some(first) = failing.first() else { return Vec::new() };
@@ -91,8 +91,8 @@ fn finding(path: &str, kind: TamperKind, evidence: String, mark: String) -> Bran
     BranchFinding { found: TamperFinding::new(path, kind, evidence), mark, pushed: false }
 }
 
-/// Goes on after an iteration: as the open findings ask, else with the next one. `finished` says whether every check
-/// passed in a fresh checkout.
+/// Continues after an iteration as the open findings require, else with the next iteration. `finished` states whether every
+/// check passed in a fresh checkout.
 pub(super) fn go_on(turn: &mut StepContext, finished: bool) {
     count(&mut turn.next);
     let used_up = turn.next.exhausted_limit(turn.now).is_some();
@@ -149,7 +149,7 @@ fn action(next: &Loop, finished: bool) -> GuardAction {
     }
 }
 
-/// Files of the base that the service can put back without undoing the task: tests, and the configuration of checks.
+/// Returns files of the base that the service can restore without undoing the task: tests, and the configuration of checks.
 fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
     let manifests = next.branch_stat().map(tamper::flagged_manifests).unwrap_or_default();
     let mut files: Vec<String> = Vec::new();
@@ -173,12 +173,12 @@ fn files_to_put_back(next: &Loop, open: &[&BranchFinding]) -> Vec<String> {
     files
 }
 
-/// The service puts the base's version of the files back; its iteration is that commit and its checks.
+/// Opens an iteration in which the service restores the base's version of the files.
 fn put_back(turn: &mut StepContext, paths: Vec<String>) {
     turn.next.guard.put_back += 1;
     turn.next.guard.tries = 0;
     turn.next.session = None;
-    turn.because(format!("the service puts the base's version of {} back", named_paths(&paths)));
+    turn.because(format!("the service restores the base's version of {}", named_paths(&paths)));
     let Some(iteration) = open_own_iteration(turn, IterationKind::TestsPutBack) else { return };
     turn.work(LoopStep::Commit, |ticket| Effect::PutBackTests { ticket, iteration, paths });
 }
@@ -206,8 +206,8 @@ fn question(next: &Loop) -> String {
     } else if open.iter().all(|finding| finding.needs_decision()) {
         format!("every check passes, but only with the changes to {paths}")
     } else if next.guard.put_back > 0 {
-        format!("tests were weakened again after they were put back: {paths}")
+        format!("tests were weakened again after they were restored: {paths}")
     } else {
-        format!("tests are weaker than the base's and cannot be put back without a person: {paths}")
+        format!("tests are weaker than the base's and cannot be restored without a person: {paths}")
     }
 }

@@ -73,7 +73,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
     start
 }
 
-/// A loop under test: keeps its log, the work that is outstanding, and the time.
+/// A loop under test, with its log, its pending work and the time.
 struct LoopRun {
     current: Loop,
     effects: Vec<Effect>,
@@ -175,7 +175,7 @@ impl LoopRun {
         self
     }
 
-    /// One whole iteration whose checks come out as `holds`.
+    /// Runs a whole iteration; its checks pass if `holds`.
     fn iteration(&mut self, holds: bool) -> &mut Self {
         assert_eq!(self.current.step, LoopStep::Agent);
         self.agent(AgentEnd::Finished).committed(|_| {}).pushed().checked(holds)
@@ -328,9 +328,9 @@ fn every_command_is_handled_in_every_state() {
                     (&before.guidance, before.limits),
                     "{name} in {state:?}"
                 );
-                let said =
+                let replied =
                     run.effects.iter().any(|e| matches!(e, Effect::Comment { key, .. } if key.starts_with("reply/")));
-                assert!(said, "{name} in {state:?} is refused without a word");
+                assert!(replied, "{name} in {state:?} is refused without a word");
             }
             assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{name} in {state:?}");
         }
@@ -641,7 +641,7 @@ fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
 }
 
 #[test]
-fn foreign_commits_are_merged_not_overwritten() {
+fn commits_of_others_are_merged_not_overwritten() {
     let mut run = LoopRun::in_state(LoopState::Running);
     rejected(&mut run, Some(sha(77)));
     run.is(LoopState::Paused, LoopStep::Idle);
@@ -682,7 +682,7 @@ fn foreign_commits_are_merged_not_overwritten() {
 }
 
 #[test]
-fn foreign_branch_is_not_adopted() {
+fn branch_of_others_is_not_adopted() {
     let mut run = LoopRun::new();
     run.tell(LoopInput::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
     assert_eq!(run.current.pushed, None);
@@ -829,13 +829,13 @@ fn any_input() -> impl Strategy<Value = u8> {
     0u8..32
 }
 
-/// An input of the kind `which`; outcomes of work mostly carry the ticket that is waited for, and fit the step.
+/// Returns an input of the kind `which`; outcomes of work mostly have the expected ticket and fit the step.
 fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
     let ticket = if flag { run.current.ticket } else { run.current.ticket.saturating_sub(1) };
     let commit = run.current.head.clone().unwrap_or(sha(1));
     let new = sha(1000 + run.current.version);
     let by = user("olaf");
-    let said = |command| LoopInput::Command { by: user("olaf"), command, comment: None };
+    let command_input = |command| LoopInput::Command { by: user("olaf"), command, comment: None };
     let agent = |end| LoopInput::AgentEnded {
         ticket,
         run: Box::new(AgentRunFacts {
@@ -848,18 +848,18 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
     };
     match which {
         0 | 1 => LoopInput::SlotGranted,
-        2 => said(resume_with(|o| o.max_iterations = Some(run.current.spent.iterations + 3))),
-        3 => said(LoopCommand::Pause(command::Pause { now: flag, reason: String::new() })),
-        4 => said(guide("x")),
-        5 => said(LoopCommand::Retry(command::Retry)),
+        2 => command_input(resume_with(|o| o.max_iterations = Some(run.current.spent.iterations + 3))),
+        3 => command_input(LoopCommand::Pause(command::Pause { now: flag, reason: String::new() })),
+        4 => command_input(guide("x")),
+        5 => command_input(LoopCommand::Retry(command::Retry)),
         6 if run.current.version.is_multiple_of(7) => {
-            said(LoopCommand::Abort(command::Abort { reason: String::new() }))
+            command_input(LoopCommand::Abort(command::Abort { reason: String::new() }))
         }
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
         8 => LoopInput::RunLabelAdded { by },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
         10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },
-        11 => said(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
+        11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },
         14 => LoopInput::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
@@ -921,8 +921,8 @@ proptest! {
             }
             if next.state == LoopState::Review && before.state != LoopState::Review {
                 prop_assert_eq!(before.step, LoopStep::Verify);
-                let held = matches!(&input, LoopInput::Checked { ticket, report } if *ticket == before.ticket && report.all_hold());
-                prop_assert!(held, "review by {:?}", input);
+                let checks_passed = matches!(&input, LoopInput::Checked { ticket, report } if *ticket == before.ticket && report.all_hold());
+                prop_assert!(checks_passed, "review by {:?}", input);
                 prop_assert_eq!(&next.verified, &next.head);
                 prop_assert_eq!(&next.pushed, &next.head);
             }

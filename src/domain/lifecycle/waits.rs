@@ -1,4 +1,4 @@
-//! Waits that end by themselves: for a backend, and for the next day's money.
+//! Waits that end by themselves: for a backend, and for the budget of the next day.
 
 use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, StepContext};
 use crate::domain::lifecycle::effect::Effect;
@@ -7,7 +7,7 @@ use crate::domain::loops::{LoopState, LoopWait, WaitReason};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 
-/// An iteration that never ran does not count, and its guidance waits for the next one.
+/// Removes an iteration that never ran from the count; its guidance is kept for the next one.
 pub(super) fn give_back(turn: &mut StepContext) {
     if let Some(current) = turn.next.iterations.pop() {
         turn.next.spent.iterations = turn.next.spent.iterations.saturating_sub(1);
@@ -15,7 +15,7 @@ pub(super) fn give_back(turn: &mut StepContext) {
     }
 }
 
-/// Waits for a backend until the moment that was named, else for longer each time.
+/// Waits for a backend until the time that its provider stated, else for an increasing time.
 pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>, reason: &str) {
     let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.limited_tries.min(16));
     let backoff = turn.now.plus_ms(doubled.min(LONGEST_WAIT_MS));
@@ -25,8 +25,8 @@ pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>,
     wait(turn, WaitReason::Backend, at, &format!("no backend is available: {reason}"));
 }
 
-/// Waits until a moment and goes on by itself then. People are told once a wait, and whoever started the loop once where
-/// it is a long one for a backend, which a person may be able to change.
+/// Waits until a time, after which the loop continues by itself. People are notified once per wait; the person who started
+/// the loop is mentioned once if the wait for a backend is long, because they may be able to change something.
 pub(super) fn wait(turn: &mut StepContext, on: WaitReason, at: Timestamp, why: &str) {
     give_back(turn);
     if let Some(why) = turn.next.pause_wanted.take() {

@@ -21,7 +21,7 @@ use crate::domain::model::task::CheckReport;
 use crate::domain::report;
 use crate::domain::trust::policy::ProgressReport;
 
-/// An outcome of work; a late one is dropped.
+/// Applies an outcome of work; a late one is ignored.
 pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
     book(turn, &input);
     let ticket = match &input {
@@ -39,7 +39,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         | LoopInput::PutOff { ticket, .. }
         | LoopInput::HooksAnswered { ticket, .. }
         | LoopInput::RepositoryFileBroken { ticket, .. } => *ticket,
-        _ => return turn.because("an input that this version does not know"),
+        _ => return turn.because("an input of an unknown kind"),
     };
     // A push is a fact: without it, our own commit would later be taken for somebody else's.
     if let LoopInput::Pushed { commit, .. } = &input {
@@ -53,7 +53,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::Checked { report, .. } => checked(turn, report),
         LoopInput::Verified { report, tests, .. } => match turn.next.step {
             LoopStep::Verify => verified(turn, report, Some(*tests)),
-            _ => turn.because("a verification came where none was asked for"),
+            _ => turn.because("a verification that was not requested was ignored"),
         },
         LoopInput::AgentEnded { run, .. } => agent_ended(turn, *run),
         LoopInput::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
@@ -81,7 +81,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
     }
 }
 
-/// Money that was spent is, whether or not its outcome still counts; gives how much it was.
+/// Books the money that was spent, even if the outcome no longer counts; returns the amount.
 pub(super) fn book(turn: &mut StepContext, input: &LoopInput) -> Money {
     let spent = &mut turn.next.spent;
     let cost = match input {
@@ -138,7 +138,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
         let issue = match issue {
             Ok(checks) => checks,
             Err(problem) => {
-                turn.go(LoopState::NeedsCriteria, "the issue's completion criteria do not hold");
+                turn.go(LoopState::NeedsCriteria, "the issue's completion criteria are invalid");
                 let view = report::needs_criteria(&turn.next, &[problem.to_string()]);
                 return turn.comment(&format!("criteria/{}", turn.next.version), view);
             }
@@ -173,7 +173,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
     }
 }
 
-/// Whether every check held on what the forge has of the newest commit, and nobody has asked for more.
+/// Whether every check passed on the newest commit, which is pushed, and nobody requested further changes.
 fn only_verification_is_left(next: &Loop) -> bool {
     let held = next.retained_iterations().next_back().is_some_and(|last| {
         let at_head = last.commit.as_ref().unwrap_or(&last.parent);
@@ -182,13 +182,13 @@ fn only_verification_is_left(next: &Loop) -> bool {
     nobody_wants_more(next) && held
 }
 
-/// Whether there is work, all of it on the forge, and nobody has asked for anything beyond it.
+/// Whether there are commits, all of them pushed, and nobody requested further changes.
 fn nobody_wants_more(next: &Loop) -> bool {
     let unasked = next.guidance.is_empty() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
     unasked && next.head.is_some() && next.head != next.base && next.head == next.pushed
 }
 
-/// The head, where it is the last iteration's commit and never got to the forge: its push was refused or cut off.
+/// Returns the head if it is the last iteration's commit and was not pushed, because the push was rejected or interrupted.
 fn unpushed(turn: &StepContext) -> Option<Sha> {
     let head = turn.next.head.as_ref().filter(|head| turn.next.pushed.as_ref() != Some(*head))?;
     let counts = turn.next.current().is_some_and(|last| !last.discarded);
@@ -199,7 +199,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     let end = run.end;
     let reads_messages = turn.next.policy.intelligence.adapts();
     if turn.next.iterations.is_empty() {
-        return turn.because("an agent ended where no iteration runs");
+        return turn.because("an agent run ended, but no iteration is running");
     }
     // An iteration that is given back leaves the session as it was; one that a broken run left may break the next as well.
     if !matches!(end, AgentEnd::Unavailable { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }) {
@@ -227,7 +227,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
         }
         AgentEnd::TimedOut { what } => format!("it was stopped: {what}"),
         AgentEnd::Cancelled => "it was stopped".into(),
-        AgentEnd::OverBudget => "it was stopped at the money limit".into(),
+        AgentEnd::OverBudget => "it was stopped at the cost limit".into(),
         AgentEnd::NoMoney { reason, .. } => reason.clone(),
     };
     let number = current.number;
@@ -261,26 +261,26 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     }
 }
 
-/// The process died with the agent: the try is used up, the same iteration is tried again.
+/// Handles the death of the agent's process: the attempt counts, and the same iteration is tried again.
 fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
-    let kept = salvaged.map_or(String::new(), |sha| format!("; what it had done is kept as {}", sha.short()));
+    let kept = salvaged.map_or(String::new(), |sha| format!("; its changes are kept as {}", sha.short()));
     let Some(current) = turn.next.current_mut() else {
-        return turn.because("an agent was lost where no iteration runs");
+        return turn.because("an agent run was lost, but no iteration is running");
     };
     let number = current.number;
     if current.attempt >= MAX_ATTEMPTS {
-        let why = format!("iteration {number} was cut off {MAX_ATTEMPTS} times");
-        return turn.fail(&why, "look at the service's log for what ends it, then `/ralph resume`");
+        let why = format!("iteration {number} was interrupted {MAX_ATTEMPTS} times");
+        return turn.fail(&why, "look for the cause in the service's log, then `/ralph resume`");
     }
     current.attempt += 1;
-    turn.because(format!("the service stopped during iteration {number}; it is run again{kept}"));
+    turn.because(format!("the service stopped during iteration {number}; it runs again{kept}"));
     run_agent(turn);
 }
 
 fn committed(turn: &mut StepContext, change: IterationChange) {
     let merging = turn.next.merging.is_some();
     let Some(current) = turn.next.current_mut() else {
-        return turn.because("a commit came where no iteration runs");
+        return turn.because("a commit was made, but no iteration is running");
     };
     current.commit = change.commit.clone();
     current.tree = Some(change.tree);
@@ -290,7 +290,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         // Nothing of it is kept: the next run begins where this one did, with the same guidance.
         (current.commit, current.tree) = (None, None);
         turn.next.session = None;
-        let text = format!("The last change was not taken: {blocked}. Do the task without that.");
+        let text = format!("The last change was rejected: {blocked}. Do the task without it.");
         tell_next_run(turn, text);
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
         return turn.pause_and_ask(&blocked, EscalationCause::BlockedChange, advice);
@@ -326,12 +326,13 @@ fn finish_merge(turn: &mut StepContext, markers: &[String]) {
     }
     turn.next.merge_wanted = None;
     if !markers.is_empty() {
-        let text = format!("These files still bear conflict markers: {}. Solve them.", markers.join(", "));
+        let text =
+            format!("These files still contain conflict markers: {}. Resolve the conflicts.", markers.join(", "));
         tell_next_run(turn, text);
     }
 }
 
-/// Tells the next run a fact, once.
+/// Adds a fact to the next prompt, once.
 fn tell_next_run(turn: &mut StepContext, text: String) {
     let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
     if !turn.next.guidance.contains(&fact) {
@@ -339,7 +340,7 @@ fn tell_next_run(turn: &mut StepContext, text: String) {
     }
 }
 
-/// The best iteration's files are back: the forge gets them before the loop pauses.
+/// Pushes the restored files of the best iteration before the loop pauses.
 fn restored(turn: &mut StepContext, commit: Option<Sha>, retained_as: Option<String>) {
     turn.next.session = None;
     let Some(halting) = turn.next.halting.as_mut() else { return turn.halt() };
@@ -371,7 +372,8 @@ fn run_checks(turn: &mut StepContext) {
     turn.work(LoopStep::Check, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
 }
 
-/// Somebody else moved our branch: their work is never overwritten; it is merged once a person says so.
+/// Handles a push that was rejected because somebody else pushed to the loop's branch: their commits are never overwritten;
+/// they are merged after a person resumes the loop.
 fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
     turn.close_open_iteration(reason);
     if turn.next.halting.is_some() {
@@ -390,7 +392,7 @@ fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
             turn.next.pushed = Some(remote);
             turn.escalate(
                 EscalationCause::BranchMoved,
-                "`/ralph resume` merges their commits into the work and goes on from there",
+                "`/ralph resume` merges their commits and continues from there",
             );
         }
         None if turn.next.pushed.is_some() => {
@@ -429,7 +431,7 @@ fn merged(turn: &mut StepContext, other: Sha, conflicts: Vec<String>, up_to_date
     }
     if !conflicts.is_empty() {
         let text = format!(
-            "The work tree holds a merge with conflict markers in: {}. Solve every conflict so that both sides' intent stands.",
+            "The work tree contains a merge with conflict markers in: {}. Resolve every conflict so that the intent of both sides is kept.",
             conflicts.join(", ")
         );
         tell_next_run(turn, text);
@@ -462,7 +464,7 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
             turn.next.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
             turn.next.supervision = None;
             if all_hold && turn.next.head == turn.next.base {
-                turn.end(LoopState::Closed, "every check holds already, before any change");
+                turn.end(LoopState::Closed, "every check already passes, before any change");
             } else if all_hold && nobody_wants_more(&turn.next) {
                 verify(turn);
             } else {
@@ -471,7 +473,7 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
         }
         LoopStep::Check => iteration_checked(turn, report),
         LoopStep::Verify => verified(turn, report, None),
-        _ => turn.because("checks came where none were asked for"),
+        _ => turn.because("checks that were not requested were ignored"),
     }
 }
 
@@ -490,7 +492,7 @@ fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
     let all_hold = checks.all_hold();
     let now = turn.now;
     let Some(current) = measured(&mut turn.next, checks) else {
-        return turn.because("checks came where no iteration runs");
+        return turn.because("checks finished, but no iteration is running");
     };
     current.ended_at = Some(now);
     let number = current.number;
@@ -506,7 +508,7 @@ fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
     turn.effects.push(Effect::Status { fresh: false });
     if turn.next.agent_failures >= MAX_AGENT_FAILURES {
         let why = format!("the agent failed {MAX_AGENT_FAILURES} times in a row");
-        return turn.fail(&why, "read its last messages below, mend the cause, then `/ralph resume`");
+        return turn.fail(&why, "read its last messages below, fix the cause, then `/ralph resume`");
     }
     let goes_on = verifies
         || (review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped)
@@ -526,7 +528,8 @@ fn after_iteration(turn: &mut StepContext) {
     }
 }
 
-/// `tests` is `None` where a version without such evidence ran the checks; the findings of the commit stand then.
+/// Handles the outcome of the verification. `tests` is `None` if a version without such evidence ran the checks; the findings
+/// of the commit then remain.
 fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvidence>) {
     let Some(head) = turn.next.head.clone() else { return };
     let found = tests.is_some_and(|tests| test_guard::verified(turn, &report, tests));

@@ -22,9 +22,9 @@ pub enum AgentEnd {
     Unavailable { reason: String },
     /// Rate limited by its provider, until a time if the provider stated one.
     Limited { until: Option<Timestamp>, reason: String },
-    /// Stopped at the limit of money.
+    /// Stopped at its cost limit.
     OverBudget,
-    /// Not started because a limit of money is reached.
+    /// Not started because a cost limit is reached.
     NoMoney {
         reason: String,
         /// Time at which money is available again, if that happens without a person.
@@ -64,19 +64,19 @@ pub struct AgentRunFacts {
     /// Session that the next run can resume.
     #[serde(default)]
     pub session: Option<AgentSession>,
-    /// Approaches that failed in earlier loops, as its prompt stated them.
+    /// Approaches that failed in earlier loops, as the run's prompt stated them.
     #[serde(default)]
     pub failed_elsewhere: Vec<String>,
-    /// Hosts with ports that it requested and that are not on the allow list.
+    /// Hosts with ports that the agent requested and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
-    /// Whether it was ended from outside: at a limit, by the service, or by a signal.
+    /// Whether the agent was ended from outside: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
 }
 
 impl AgentRunFacts {
-    /// Facts of a run of which only the outcome is known.
+    /// Returns the facts of a run whose outcome alone is known.
     pub fn ending(end: AgentEnd) -> Self {
         Self {
             end,

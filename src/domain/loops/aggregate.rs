@@ -328,7 +328,7 @@ pub enum WaitReason {
     Money,
 }
 
-/// Source of a merge into the loop's branch.
+/// Commit that is merged into the loop's branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeWith {

@@ -11,21 +11,21 @@ pub struct BranchFinding {
     /// Finding.
     #[serde(flatten)]
     pub found: TamperFinding,
-    /// Digest of the change of its file, or a count; an acceptance covers only the change that it was given for.
+    /// Digest of the change of its file, or a count; an acceptance covers only this change.
     #[serde(default)]
     pub mark: String,
-    /// Whether a person pushed it to the branch.
+    /// Whether a person pushed the change to the branch.
     #[serde(default)]
     pub pushed: bool,
 }
 
 impl BranchFinding {
-    /// Whether it keeps the loop from review until it is put back or accepted.
+    /// Whether the finding keeps the loop from review until it is fixed or accepted.
     pub fn blocks(&self) -> bool {
         self.found.blocks() && self.found.kind.blocks_review()
     }
 
-    /// Whether only a person can decide about it: the task may require it, or a person made it.
+    /// Whether only a person can decide: the task may require the change, or a person made it.
     pub fn needs_decision(&self) -> bool {
         self.pushed || self.found.kind.may_be_required()
     }
@@ -71,25 +71,25 @@ pub struct AcceptedFindings {
 pub struct TestGuard {
     /// Acceptances, oldest first.
     pub accepted: Vec<AcceptedFindings>,
-    /// Iterations of the agent that ended with an open finding, since the tests were last put back or a person
-    /// continued the loop.
+    /// Iterations of the agent that ended with an open finding, since the tests were last restored or a person continued the
+    /// loop.
     pub tries: u32,
     /// Last iteration that was counted.
     pub counted: u32,
-    /// Number of times that the service put tests back since a person continued the loop.
+    /// Number of times that the service restored tests since a person continued the loop.
     pub put_back: u32,
     /// Whether the agent was told that the checks pass only with its changes to tests.
     pub told: bool,
 }
 
 impl TestGuard {
-    /// Returns the login of the person who accepted the finding as it is.
+    /// Returns the login of the person who accepted the finding in its current form.
     pub fn accepted_by(&self, finding: &BranchFinding) -> Option<&str> {
         let covers = |acceptance: &&AcceptedFindings| acceptance.findings.iter().any(|one| finding.is_covered_by(one));
         self.accepted.iter().rev().find(covers).map(|acceptance| acceptance.by.as_str())
     }
 
-    /// Begins anew after a person continued the loop; what was accepted stays accepted.
+    /// Resets the counts after a person continued the loop; acceptances are kept.
     pub fn begin_anew(&mut self) {
         (self.tries, self.put_back, self.told) = (0, 0, false);
     }

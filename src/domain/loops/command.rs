@@ -52,11 +52,11 @@ pub struct CommandRow {
 /// Records that mention a command after it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommandRecord {
-    /// None, as the command changes nothing.
+    /// No records, as the command changes nothing.
     None,
-    /// The session memory, which agents read. The audit trail has an entry of another kind.
+    /// The session memory, which agents read. The audit log has an entry of another kind.
     Session,
-    /// The session memory and the audit trail.
+    /// The session memory and the audit log.
     SessionAndAudit,
 }
 
@@ -88,13 +88,13 @@ pub trait CommandTarget {
     /// Returns the author of the command.
     fn author(&self) -> &User;
 
-    /// Marks the command's comment as carried out and logs the text. Posts the text if the comment cannot get a reaction.
+    /// Marks the command's comment as executed and logs the text. Posts the text if the comment cannot get a reaction.
     fn accept(&mut self, text: String);
 
     /// Marks the command's comment as rejected and posts the reason.
     fn reject(&mut self, reason: String);
 
-    /// Marks the command's comment as carried out and posts the text. `name` identifies the reply within the step.
+    /// Marks the command's comment as executed and posts the text. `name` identifies the reply within the step.
     fn reply(&mut self, name: &str, text: String);
 
     /// Posts the list of commands.

@@ -27,7 +27,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimate from the dispersion of what finished loops took.
+    /// Estimate from the dispersion of the figures of finished loops.
     pub fn of(iterations: Dispersion, minutes: Dispersion, dollars: Dispersion) -> Self {
         let most = |spread: Dispersion| spread.mean + SPREAD * spread.deviation();
         Self {
@@ -54,7 +54,7 @@ impl Estimate {
         self.usual_use(limit, self.dollars)
     }
 
-    /// Weighted mean of `limit` and `seen`. The limit counts as [`PRIOR_SAMPLES`] loops that used all of it.
+    /// Weighted mean of `limit` and `seen`. The limit has the weight of [`PRIOR_SAMPLES`] loops that reached it.
     fn usual_use(&self, limit: f64, seen: f64) -> f64 {
         if !(seen.is_finite() && seen > 0.0) {
             return limit;

@@ -131,7 +131,7 @@ pub enum LoopInput {
     },
     /// Work failed permanently.
     WorkFailed { ticket: u64, reason: String, advice: String },
-    /// The hooks of an event ran; without an objection the loop goes on.
+    /// The hooks of an event ran; without an objection the loop continues.
     HooksAnswered { ticket: u64, event: HookEvent, objection: Option<HookObjection> },
     /// Work was deferred, usually because the forge does not answer; it is retried at `until`.
     PutOff { ticket: u64, until: Timestamp },
@@ -161,7 +161,7 @@ pub struct LoopStart {
     pub policy: Policy,
     /// Comment with the command, if any.
     pub comment: Option<CommentRef>,
-    /// Number of parts removed from the text because the forge does not show them.
+    /// Number of hidden parts removed from the text.
     pub hidden_removed: u32,
     /// 1-based number of the loop among those of its issue; later loops get a branch of their own.
     pub round: u32,

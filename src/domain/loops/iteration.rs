@@ -89,7 +89,7 @@ pub struct Iteration {
     /// Hosts with ports that the agent's last attempt requested and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
-    /// Whether its agent was ended from outside: at a limit, by the service, or by a signal.
+    /// Whether the agent was ended from outside: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
     /// New files of the killed agent, which are not part of the commit.
@@ -98,7 +98,7 @@ pub struct Iteration {
     /// Iteration whose files were restored afterwards; 0 is the baseline.
     #[serde(default)]
     pub restored_to: Option<u32>,
-    /// Whether it contains a merge; the files of earlier iterations lack what was merged.
+    /// Whether the iteration contains a merge; the files of earlier iterations lack the merged changes.
     #[serde(default)]
     pub merged: bool,
 }
@@ -112,7 +112,7 @@ pub enum IterationKind {
     Agent,
     /// The service merged the base or pushed commits, without conflicts.
     Merge,
-    /// The service put the base's version of weakened tests back.
+    /// The service restored the base's version of weakened tests.
     TestsPutBack,
 }
 

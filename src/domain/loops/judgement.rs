@@ -25,7 +25,7 @@ pub struct IterationJudgement {
     pub urgency: Urgency,
     /// Trend of the loop.
     pub trend: Trend,
-    /// Name of the gain profile that the loop moves to.
+    /// Name of the gain profile that control approaches.
     pub profile: String,
     /// Estimated number of iterations to completion; `None` if it cannot be estimated.
     pub forecast: Option<u64>,

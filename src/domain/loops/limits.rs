@@ -1,10 +1,10 @@
-//! Limits of a loop that are used up.
+//! Limits that a loop has reached.
 
 use super::aggregate::Loop;
 use super::escalation::LoopLimit;
 use crate::domain::model::ids::{Money, Timestamp};
 
-/// Returns a clause about the use of all `count` iterations, in lower case.
+/// Returns a clause in lower case about the use of all `count` iterations.
 pub fn iterations_used(count: u32) -> String {
     match count {
         1 => "the only iteration is used".into(),
@@ -13,7 +13,7 @@ pub fn iterations_used(count: u32) -> String {
 }
 
 impl Loop {
-    /// Returns the limit that is used up; `None` if work can continue.
+    /// Returns the limit that is reached; `None` if work can continue.
     pub fn exhausted_limit(&self, now: Timestamp) -> Option<LoopLimit> {
         let (spent, limits) = (&self.spent, &self.limits);
         if spent.iterations >= limits.iterations {
@@ -27,7 +27,7 @@ impl Loop {
         }
     }
 
-    /// Returns a sentence about the limit that is used up, with the command that raises it.
+    /// Returns a sentence about the limit that is reached, with the command that raises it.
     pub fn exhausted_limit_hint(&self, now: Timestamp) -> Option<String> {
         let limits = &self.limits;
         Some(match self.exhausted_limit(now)? {

@@ -24,7 +24,7 @@ pub struct NextRunPlan {
     pub breadth: Breadth,
     /// Share of the context reserved for memory, 0..1.
     pub memory_share: f64,
-    /// Names of the failing checks, those that block most others first.
+    /// Names of the failing checks, first those that block most others.
     #[serde(default)]
     pub checks: Vec<String>,
 }
@@ -56,12 +56,12 @@ impl NextRunPlan {
         usual.mul_f64(self.sound_effort())
     }
 
-    /// Returns the maximum number of turns of a run that usually has `usual`; at least one.
+    /// Returns the maximum number of turns, at least 1, of a run whose usual maximum is `usual`.
     pub fn turns(&self, usual: u32) -> u32 {
         (f64::from(usual) * self.sound_effort()).round().max(1.0) as u32
     }
 
-    /// `effort`, clamped to the valid range whatever was stored.
+    /// Returns `effort`, clamped to the valid range.
     fn sound_effort(&self) -> f64 {
         if self.effort.is_nan() { 1.0 } else { self.effort.clamp(0.1, 10.0) }
     }

@@ -22,7 +22,7 @@ impl Loop {
         self.standing().find_map(|iteration| iteration.branch_findings.as_deref())
     }
 
-    /// Findings that keep the loop from review: neither put back nor accepted.
+    /// Findings that keep the loop from review: neither fixed nor accepted.
     pub fn open_findings(&self) -> Vec<&BranchFinding> {
         let open = |finding: &&BranchFinding| finding.blocks() && self.guard.accepted_by(finding).is_none();
         self.branch_findings().unwrap_or_default().iter().filter(open).collect()
@@ -36,13 +36,13 @@ impl Loop {
         paths
     }
 
-    /// Findings that were accepted and are still there, with the login of the person who accepted them.
+    /// Accepted findings that still exist, with the login of the person who accepted them.
     pub fn accepted_findings(&self) -> Vec<(&str, &BranchFinding)> {
         let findings = self.branch_findings().unwrap_or_default().iter();
         findings.filter_map(|finding| Some((self.guard.accepted_by(finding)?, finding))).collect()
     }
 
-    /// Signs of weakened checks for those who review, without accepted ones. Without a measurement of the branch: those
+    /// Signs of weakened checks for reviewers, without accepted ones. If the branch was not measured: findings of iterations
     /// in files that the branch still changes, and in files whose names git may quote.
     pub fn findings(&self) -> Vec<TamperFinding> {
         if let Some(measured) = self.branch_findings() {

@@ -25,7 +25,7 @@ pub(in crate::domain) fn is_invisible(c: char) -> bool {
         || is_private(c)
 }
 
-/// Whether a character is for private use or no character; fonts decide its display, usually nothing.
+/// Whether a character is for private use or not assigned; usually it is displayed as nothing.
 fn is_private(c: char) -> bool {
     matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
 }
@@ -53,7 +53,7 @@ pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
     (without_markers(kept), runs)
 }
 
-/// Breaks text that could be taken for a marker of the service.
+/// Breaks up text that could be mistaken for a marker of the service.
 fn without_markers(mut text: String) -> String {
     let mut from = 0;
     while let Some(at) = text.get(from..).and_then(|rest| rest.find("<!--")) {
@@ -71,7 +71,7 @@ fn without_markers(mut text: String) -> String {
     text
 }
 
-/// Decodes character references once: numbers, and names of ASCII punctuation and of the invisible. References to `&`
+/// Decodes character references once: numbers, and names of ASCII punctuation and of invisible characters. References to `&`
 /// that begin another are followed at once.
 pub(in crate::domain) fn decode_once(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());

@@ -1,8 +1,7 @@
-//! Comparison of two reports of checks: what the later one lost.
+//! Comparison of two reports of checks: what got worse.
 //!
-//! Counts are compared where both reports have them. A run that was cut short proves nothing about fewer tests while
-//! its check fails. Where nothing is counted, the failing tests by name stand in, else the error lines, else whether
-//! the check ran to its end.
+//! Counts are compared if both reports have them. An interrupted run of a failing check proves nothing about fewer tests. If
+//! nothing is counted, the names of failing tests are compared, else the error lines, else whether the check ran to its end.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,11 +24,11 @@ pub enum CheckLossKind {
     Fails,
     /// Fewer tests pass.
     FewerPassing { before: u64, now: u64 },
-    /// Passes, but its tests, of which some passed before, are not counted to the end any more.
+    /// Passes, but its tests, some of which passed before, are no longer counted completely.
     Uncounted { before: u64 },
-    /// Every test that failed before fails, and others do as well; names of the others.
+    /// Every test that failed before still fails, and others fail too; names of the others.
     MoreFailing { added: Vec<String> },
-    /// Every error of before is still there, and others are as well; the others.
+    /// Every earlier error is still there, and others are too; the others.
     MoreErrors { added: Vec<String> },
     /// Failed with an exit code before, and was killed or timed out now.
     Killed,
@@ -43,7 +42,7 @@ impl fmt::Display for CheckLoss {
             CheckLossKind::Fails => write!(f, "passed and fails now"),
             CheckLossKind::FewerPassing { before, now } => write!(f, "had {before} passing tests and has {now} now"),
             CheckLossKind::Uncounted { before } => {
-                write!(f, "had {before} passing tests; it passes, but its tests are not counted to the end any more")
+                write!(f, "had {before} passing tests; it passes, but its tests are no longer counted completely")
             }
             CheckLossKind::MoreFailing { added } => {
                 write!(f, "has {} more failing tests, first {}", added.len(), first(added))
@@ -51,13 +50,13 @@ impl fmt::Display for CheckLoss {
             CheckLossKind::MoreErrors { added } => {
                 write!(f, "has {} more errors, first: {}", added.len(), first(added))
             }
-            CheckLossKind::Killed => write!(f, "ended with an exit code and is killed now"),
+            CheckLossKind::Killed => write!(f, "ended with an exit code before and is killed now"),
         }
     }
 }
 
 impl CheckReport {
-    /// Returns what this report lost against an earlier one, check by check. Checks of only one report are ignored.
+    /// Returns what got worse since the report `before`, check by check. Checks of only one report are ignored.
     pub fn losses_since(&self, before: &Self) -> Vec<CheckLoss> {
         let lost = |(before, now): (&CheckOutcome, &CheckOutcome)| {
             Some(CheckLoss { check: now.name.clone(), kind: loss(before, now)? })
@@ -65,15 +64,15 @@ impl CheckReport {
         self.pairs(before).filter_map(lost).collect()
     }
 
-    /// Whether this report is worse than another one: it lost something, and no check passes that failed there. A check
-    /// that passes because its tests are gone is no gain.
+    /// Whether this report is worse than `other`: something got worse, and no check passes that failed there. A check that
+    /// passes because its tests are gone is not an improvement.
     pub fn is_worse_than(&self, other: &Self) -> bool {
         let gained =
             |(before, now): (&CheckOutcome, &CheckOutcome)| now.holds && !before.holds && loss(before, now).is_none();
         !self.losses_since(other).is_empty() && !self.pairs(other).any(gained)
     }
 
-    /// Outcomes of the same check in an earlier report and in this one.
+    /// Pairs the outcomes of each check in both reports: before, now.
     fn pairs<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a CheckOutcome, &'a CheckOutcome)> {
         self.outcomes
             .iter()
@@ -108,7 +107,7 @@ fn loss(before: &CheckOutcome, now: &CheckOutcome) -> Option<CheckLossKind> {
     tests.map(|added| CheckLossKind::MoreFailing { added }).or(errors.map(|added| CheckLossKind::MoreErrors { added }))
 }
 
-/// Returns the names that were added if every earlier one is still there; `None` if there were none, or none was added.
+/// Returns the new names if every earlier one is still there; `None` if there were none before, or none is new.
 pub fn added(before: &[String], now: &[String]) -> Option<Vec<String>> {
     let earlier: BTreeSet<&String> = before.iter().collect();
     let later: BTreeSet<&String> = now.iter().collect();
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_passing_tests_are_a_loss_even_where_the_check_passes() {
+    fn fewer_passing_tests_are_a_loss_in_passing_check() {
         let fewer = Some(CheckLossKind::FewerPassing { before: 40, now: 35 });
         assert_eq!(of(&counted(passing(), 40, 0), &counted(passing(), 35, 0)), fewer);
         assert_eq!(of(&counted(failing(&[], &[]), 40, 2), &counted(failing(&[], &[]), 35, 7)), fewer);
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_run_of_a_failing_check_is_no_fall_of_the_count() {
+    fn incomplete_run_of_failing_check_is_not_fewer_tests() {
         let before = counted(failing(&[], &[]), 40, 2);
         let cut = CheckOutcome { incomplete: true, ..counted(failing(&[], &[]), 3, 1) };
         assert_eq!(of(&before, &cut), None);
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn passing_check_that_counts_no_tests_any_more_is_a_loss() {
+    fn passing_check_without_counts_is_a_loss() {
         let before = counted(passing(), 40, 0);
         let lost = Some(CheckLossKind::Uncounted { before: 40 });
         assert_eq!(of(&before, &passing()), lost);
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_error_lines_stand_in_where_nothing_is_counted() {
+    fn uncounted_checks_compare_names_and_error_lines() {
         let more = |added: &str| Some(CheckLossKind::MoreFailing { added: vec![added.to_owned()] });
         assert_eq!(of(&failing(&["a"], &[]), &failing(&["a", "b"], &[])), more("b"));
         assert_eq!(of(&failing(&["a"], &[]), &failing(&["b", "c"], &[])), None, "one was repaired");
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_stands_in_where_nothing_else_is_known() {
+    fn unknown_errors_compare_exit_codes() {
         let killed = CheckOutcome { exit_code: None, ..failing(&[], &[]) };
         assert_eq!(of(&failing(&[], &[]), &killed), Some(CheckLossKind::Killed));
         assert_eq!(of(&killed, &failing(&[], &[])), None);
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn report_that_gained_a_check_is_not_worse() {
+    fn report_with_newly_passing_check_is_not_worse() {
         let other = |holds| CheckOutcome { name: "build".to_owned(), holds, ..CheckOutcome::default() };
         let report = |outcomes: &[CheckOutcome]| CheckReport { outcomes: outcomes.to_vec() };
         let before = report(&[counted(failing(&[], &[]), 4, 1), other(false)]);

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// Returns an error and its sources in one line; a message that repeats is left out.
+/// Returns an error and its sources in one line, without repeated messages.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut detail = error.to_string();
     let mut cause = error.source();

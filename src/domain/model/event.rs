@@ -1,4 +1,4 @@
-//! Events of forges in neutral terms; the webhooks of both forges are mapped to these.
+//! Events of forges in a neutral form; the webhooks of all forges are mapped to these.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Hooks: programs of the operator that decide whether a loop goes on. Their events, and the verdicts that they print.
+//! Hooks: programs of the operator that decide whether a loop continues. Their events, and the verdicts that they print.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ impl HookEvent {
     }
 }
 
-/// A hook that applies to a loop, or would if the repository's file named it.
+/// A hook that applies to a loop, or that applies if the repository's file names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookName {
     /// Event.
@@ -50,9 +50,9 @@ pub struct HookName {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "verdict", rename_all = "snake_case", deny_unknown_fields)]
 pub enum HookVerdict {
-    /// The loop goes on.
+    /// The loop continues.
     Continue {},
-    /// The loop does not go on; the next run of the agent is told the reason, before an agent the loop pauses.
+    /// The loop does not continue: before an agent it pauses, otherwise the next run of the agent gets the reason.
     Block {
         /// Reason, 1 to 2000 characters.
         reason: String,
@@ -64,19 +64,19 @@ pub enum HookVerdict {
     },
 }
 
-/// Reason that a hook does not let a loop go on.
+/// Reason that a hook does not let a loop continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "objection", rename_all = "snake_case")]
 pub enum HookObjection {
-    /// It blocked.
+    /// The hook blocked.
     Block { hook: String, reason: String },
-    /// It asks people.
+    /// The hook asks people.
     Ask { hook: String, question: String },
-    /// It gave no verdict: it failed, ran too long, or printed something else.
+    /// The hook gave no verdict: it failed, ran too long, or printed something else.
     Broken { hook: String, problem: String },
 }
 
-/// Reads the output of a hook; `None` if the loop may go on. Anything but a valid verdict is an objection.
+/// Reads the output of a hook; `None` if the loop may continue. Anything but a valid verdict is an objection.
 pub fn read_verdict(hook: &str, output: &str) -> Option<HookObjection> {
     let hook = hook.to_owned();
     let broken = |problem: String| Some(HookObjection::Broken { hook: hook.clone(), problem });
@@ -89,8 +89,8 @@ pub fn read_verdict(hook: &str, output: &str) -> Option<HookObjection> {
         Ok(HookVerdict::Continue {}) => None,
         Ok(HookVerdict::Block { reason }) if fits(&reason) => Some(HookObjection::Block { hook, reason }),
         Ok(HookVerdict::Ask { question }) if fits(&question) => Some(HookObjection::Ask { hook, question }),
-        Ok(_) => broken(format!("its text has to have 1 to {TEXT_MAX} characters")),
-        Err(error) => broken(format!("its output is no verdict: {error}")),
+        Ok(_) => broken(format!("its text must have 1 to {TEXT_MAX} characters")),
+        Err(error) => broken(format!("its output is not a verdict: {error}")),
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_yes() {
+    fn invalid_verdicts_are_objections() {
         assert_eq!(problem("  \n"), "it printed no verdict");
         for output in [
             "ok",
@@ -130,7 +130,7 @@ mod tests {
             r#"{"verdict":"block"}"#,
             r#"[{"verdict":"continue"}]"#,
         ] {
-            assert!(problem(output).starts_with("its output is no verdict"), "{output}");
+            assert!(problem(output).starts_with("its output is not a verdict"), "{output}");
         }
         assert!(problem(r#"{"verdict":"block","reason":"  "}"#).contains("1 to 2000 characters"));
         let long = format!(r#"{{"verdict":"ask","question":"{}"}}"#, "x".repeat(2_001));

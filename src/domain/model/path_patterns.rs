@@ -2,10 +2,10 @@
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
-/// Compiles globs of paths from the top of the tree; `*` stays within a folder.
+/// Compiles globs of paths relative to the root of the tree; `*` does not match `/`.
 ///
 /// # Errors
-/// The first that is no pattern.
+/// The first invalid pattern.
 pub fn path_globs<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, globset::Error> {
     let mut set = GlobSetBuilder::new();
     for glob in globs {

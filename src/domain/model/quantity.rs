@@ -1,4 +1,4 @@
-//! Durations and amounts of money as people write them in a configuration.
+//! Durations and amounts of money as written in a configuration.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ const UNITS: [(char, u64); 4] = [('d', 24 * 3600), ('h', 3600), ('m', 60), ('s',
 /// Longest duration that can be configured: a year, in seconds.
 const DURATION_MAX_S: u64 = 366 * 24 * 3600;
 
-/// Most money that can be configured, in dollars.
+/// Maximum amount of money that can be configured, in dollars.
 const MONEY_MAX_USD: f64 = 1e6;
 
 /// A duration in whole seconds, written `90s`, `30m`, `2h`, `1h30m` or as a number of seconds.
@@ -52,7 +52,7 @@ impl Duration {
         self.0
     }
 
-    /// Reads `1h30m`, `90s`, `2d`; `None` for anything else and for more than a year.
+    /// Parses `1h30m`, `90s`, `2d`; `None` for anything else and for more than a year.
     pub fn parse(text: &str) -> Option<Self> {
         let mut total: u64 = 0;
         let mut rest = text.trim();
@@ -103,7 +103,7 @@ pub const DURATION_EXPECTED: &str = "a duration such as 90s, 30m, 2h or 1h30m, a
 /// Description of a valid amount of money, for messages.
 pub const MONEY_EXPECTED: &str = "an amount in US dollars such as 10 or 2.50, from 0 to 1000000";
 
-/// Reads a duration; a bare number is in seconds.
+/// Parses a duration; a bare number is in seconds.
 pub fn duration_of(value: &serde_json::Value) -> Option<Duration> {
     match value {
         serde_json::Value::String(text) => Duration::parse(text),
@@ -111,7 +111,7 @@ pub fn duration_of(value: &serde_json::Value) -> Option<Duration> {
     }
 }
 
-/// Reads an amount in dollars.
+/// Parses an amount in dollars.
 pub fn money_of(value: &serde_json::Value) -> Option<Usd> {
     value.as_f64().filter(|usd| (0.0..=MONEY_MAX_USD).contains(usd)).map(|usd| Usd(Money::from_usd(usd)))
 }
@@ -139,7 +139,7 @@ impl Usd {
     /// One cent.
     pub const CENT: Self = Self(Money(10_000));
 
-    /// Whole dollars.
+    /// Creates an amount of whole dollars.
     pub const fn dollars(dollars: i64) -> Self {
         Self(Money(dollars * 1_000_000))
     }

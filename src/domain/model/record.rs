@@ -52,7 +52,7 @@ pub struct Record {
     pub tests_failing: Option<f64>,
     /// Number of skipped tests, if counted.
     pub tests_skipped: Option<f64>,
-    /// Failing tests and error lines of failing checks whose tests are not counted, each after the name of its check.
+    /// Failing tests, or error lines of failing checks whose tests are not counted, each after the name of its check.
     pub failures: Vec<String>,
     /// Coverage in percent, if measured.
     pub coverage: Option<f64>,
@@ -131,7 +131,7 @@ impl Default for Record {
 /// Maximum number of blockers of an iteration that are considered.
 pub const MAX_BLOCKERS: usize = 256;
 
-/// Largest plausible count; larger values are taken for mistakes.
+/// Largest plausible count; larger values are treated as invalid.
 const LARGEST_COUNT: f64 = 1e12;
 
 impl Record {
@@ -169,8 +169,8 @@ impl Record {
         (self, wrong)
     }
 
-    /// Returns the numbers only, each in its range, and how many were not. Texts and lists are empty, so that the cost
-    /// does not depend on their length.
+    /// Returns the record with only its numbers, each in its range, and how many were not. Texts and lists are empty, so that
+    /// the cost does not depend on their length.
     #[must_use]
     pub fn figures(&self) -> (Self, u32) {
         let figures = Self {
@@ -224,12 +224,12 @@ impl Record {
     }
 }
 
-/// Errors met so far in a history.
+/// Error signatures that occurred so far in a history.
 #[derive(Debug, Default)]
 pub struct SeenErrors<'a>(BTreeSet<&'a str>);
 
 impl<'a> SeenErrors<'a> {
-    /// Whether the record's error (or the lack of one) was not met before.
+    /// Whether the record's error (or the lack of one) has not occurred before.
     pub fn is_new(&mut self, record: &'a Record) -> bool {
         self.0.insert(record.error_signature.as_deref().unwrap_or_default())
     }

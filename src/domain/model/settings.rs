@@ -1,4 +1,4 @@
-//! Configuration keys: a section is declared with `config_section!`, one field a key; sections of two files are merged key
+//! Configuration keys: a section is declared with `config_section!`, one field per key; sections of two files are merged key
 //! by key, and each problem names its key, the value and what is allowed.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::domain::model::quantity::{Duration, Usd};
 /// Maximum length of a value or name in a message, in characters.
 const MAX_SHOWN: usize = 60;
 
-/// Declares a section of the configuration, one field a key:
+/// Declares a section of the configuration, one field per key:
 ///
 /// ```text
 /// config_section! {
@@ -26,7 +26,7 @@ const MAX_SHOWN: usize = 60;
 ///         pub errors: u32 = 5, in 1..=100, at_most window;
 ///         /// Has its type's default.
 ///         pub name: Option<String>;
-///         /// Has keys of its own.
+///         /// Is a nested section.
 ///         pub nested: Nested => section;
 ///     }
 /// }
@@ -144,7 +144,7 @@ impl<S: ConfigSection> ConfigSection for BTreeMap<String, S> {
     }
 }
 
-/// Key of a rule in the place of a name that the operator chooses.
+/// Placeholder in the key of a rule for a name that the operator chooses.
 pub const ANY_NAME: &str = "NAME";
 
 /// Bounds of one number of the configuration.
@@ -163,7 +163,7 @@ pub struct KeyRule {
 }
 
 impl KeyRule {
-    /// Rule of a number of type `T`.
+    /// Creates the rule of a number of type `T`.
     pub fn of<T: ConfigNumber>(
         key: String,
         range: impl RangeBounds<T::Bound>,
@@ -255,7 +255,7 @@ pub fn check_range<T: ConfigNumber>(
     problems.push(KeyProblem::new(key, format!("is {value}; it must be {allowed}")));
 }
 
-/// Adds a problem if a value exceeds another one of its section, or equals it where `strictly` below is required.
+/// Adds a problem if a value exceeds another one of its section, or equals it if `strictly`.
 pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
     section: &str,
     (key, value): (&str, &A),
@@ -276,7 +276,7 @@ pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
     }
 }
 
-/// Something that is wrong with settings.
+/// Problem of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyProblem {
     /// Full key, with dots.
@@ -288,7 +288,7 @@ pub struct KeyProblem {
 }
 
 impl KeyProblem {
-    /// KeyProblem of `key`; `what` is the rest of the sentence that begins with the key.
+    /// Creates a problem of `key`; `what` is the rest of the sentence that begins with the key.
     pub fn new(key: impl Into<String>, what: impl fmt::Display) -> Self {
         let key = key.into();
         let message = format!("`{key}` {what}");
@@ -309,7 +309,7 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
     /// Key of the section.
     const GROUP: &'static str;
 
-    /// Returns the initial value of a new name under `key`; `None` where names are fixed.
+    /// Returns the initial value of a new name under `key`; `None` if names are fixed.
     fn new_name(_key: &str) -> Option<Value> {
         None
     }
@@ -321,7 +321,7 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
     /// replaced.
     ///
     /// # Errors
-    /// Everything that is wrong with the result.
+    /// All problems of the result.
     fn merged(&self, layer: &Value) -> Result<Self, Vec<KeyProblem>> {
         let unreadable =
             |error: serde_json::Error| vec![KeyProblem::new(Self::GROUP, format!("cannot be read: {error}"))];
@@ -401,7 +401,7 @@ impl Merge {
     }
 }
 
-/// Whether a value can stand where `slot` stands. Only numbers can be null.
+/// Whether a value can replace `slot`. Only numbers can be null.
 fn fits(slot: &Value, value: &Value) -> bool {
     match slot {
         Value::Null => value.is_number() || value.is_null(),
@@ -511,9 +511,9 @@ mod tests {
         struct Sample {
             /// A number with a range and an order.
             low: u32 = 2, in 1..=9, below high;
-            /// The upper one.
+            /// Upper bound of `low`.
             high: u32 = 5, in 1..=9;
-            /// A number that may be left out.
+            /// A number that can be omitted.
             most: Option<Usd>, in Usd::dollars(1)..;
             /// Sections by name.
             inner: BTreeMap<String, Inner> => section;
@@ -521,7 +521,7 @@ mod tests {
     }
 
     config_section! {
-        /// Section within.
+        /// Nested section.
         struct Inner {
             /// A duration.
             wait: Duration = Duration::seconds(60), in Duration::seconds(1)..=Duration::minutes(5);
@@ -557,10 +557,10 @@ mod tests {
     fn rules_name_keys_of_every_depth() {
         let mut rules = Vec::new();
         Sample::rules("top", &mut rules);
-        let shown: Vec<_> = rules.iter().map(|rule| (rule.key.as_str(), rule.min, rule.max, rule.below)).collect();
+        let rows: Vec<_> = rules.iter().map(|rule| (rule.key.as_str(), rule.min, rule.max, rule.below)).collect();
         let none: &[&str] = &[];
         assert_eq!(
-            shown,
+            rows,
             [
                 ("top.low", Some(1.0), Some(9.0), &["high"][..]),
                 ("top.high", Some(1.0), Some(9.0), none),

@@ -53,7 +53,7 @@ pub struct Rarity {
 }
 
 impl Rarity {
-    /// Counts over texts.
+    /// Counts the texts that contain each word.
     pub fn among<'a>(texts: impl IntoIterator<Item = &'a WordCounts>) -> Self {
         let mut count = 0.0;
         let mut all = Vec::new();

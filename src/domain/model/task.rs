@@ -10,7 +10,7 @@ use crate::domain::model::ids::{Percent, Ratio};
 pub enum CheckSource {
     /// `/ralph run --check` of a person with permission.
     Command,
-    /// The issue's text, by an author with write access, as it was when labelled.
+    /// The issue's text when it was labelled, by an author with write access.
     Issue,
     /// The repository's file on the default branch.
     RepositoryFile,
@@ -75,7 +75,7 @@ impl TestCounts {
     }
 }
 
-/// Tests of a check as its output or its JUnit files tell them.
+/// Tests of a check, as counted in its output or its JUnit files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TestResults {
     /// Counts; `None` if no runner's closing line was found.
@@ -151,8 +151,8 @@ impl CheckOutcome {
         self.tests.filter(|_| !self.incomplete).map(|tests| tests.passing)
     }
 
-    /// Part of the failure at `start` that is repaired, 0..1, and 1.0 exactly if the check passes: by the tests that
-    /// failed then or were added since, else by the distance between the number then and the required one. 0 if
+    /// Part of the failure at `start` that is repaired, 0..1; exactly 1.0 if the check passes. Computed from the tests that
+    /// failed at `start` or were added since, else from the distance between the measured and the required number. 0 if
     /// nothing was counted.
     fn part(&self, start: Option<&Self>) -> f64 {
         const ALMOST: f64 = 0.99;
@@ -218,8 +218,8 @@ impl CheckReport {
     }
 
     /// Measured completion: mean of the repaired part over the checks that failed at `start` or fail now, each 1 if it
-    /// passes, else by its counts; 1.0 exactly if all checks pass. `claimed` (the agent's figure) counts only if
-    /// nothing was measured.
+    /// passes, else by its counts; exactly 1.0 if all checks pass. `claimed` (the agent's figure) is used only if nothing was
+    /// measured.
     pub fn completion(&self, start: Option<&Self>, claimed: Option<Ratio>) -> Ratio {
         const ALMOST: f64 = 0.99;
         if self.outcomes.is_empty() {
@@ -256,12 +256,12 @@ pub struct TamperFinding {
 }
 
 impl TamperFinding {
-    /// A blocking finding about a file as a whole.
+    /// Creates a blocking finding about a whole file.
     pub fn new(path: impl Into<String>, kind: TamperKind, evidence: impl Into<String>) -> Self {
         Self { path: path.into(), line: None, kind, evidence: evidence.into(), grade: TamperGrade::Blocking }
     }
 
-    /// Whether the work is not done while this finding is open.
+    /// Whether the finding has to be resolved before the work is done.
     pub fn blocks(&self) -> bool {
         self.grade == TamperGrade::Blocking
     }
@@ -296,7 +296,7 @@ pub enum TamperKind {
     RalphFileEdited,
     /// A threshold was lowered.
     ThresholdLowered,
-    /// An assertion was replaced by one that accepts more, or by one that always holds.
+    /// An assertion was replaced by one that accepts more, or by one that is always true.
     AssertionWeakened,
     /// The expected value of an existing assertion was changed.
     ExpectationChanged,
@@ -304,7 +304,7 @@ pub enum TamperKind {
     EarlyExit,
     /// A failure of a test or check is caught and ignored.
     FailureIgnored,
-    /// A mock or a file of the same name stands in for the code under test.
+    /// A mock or a file of the same name replaces the code under test.
     CodeReplaced,
     /// The checks pass only with the branch's changes to tests of the base.
     OnlyChangedTests,
@@ -333,8 +333,8 @@ impl TamperKind {
         }
     }
 
-    /// Whether it keeps a loop from review until it is put back or accepted. Workflows and the bot's own file are
-    /// protected paths, which have a policy of their own.
+    /// Whether the finding keeps a loop from review until it is fixed or accepted. Workflows and the bot's own file are
+    /// protected paths, which have a separate policy.
     pub fn blocks_review(self) -> bool {
         !matches!(self, Self::WorkflowEdited | Self::RalphFileEdited)
     }

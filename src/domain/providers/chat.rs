@@ -1,7 +1,7 @@
-//! A conversation with a model as values, in words that no provider owns.
+//! A conversation with a model as values, independent of any provider.
 //!
-//! Both the providers' clients and our own agent speak in these, so that neither has to know the other: a model is a
-//! function from a [`ChatRequest`] to a [`ChatAnswer`] or a [`CallError`].
+//! Used by the clients of providers and by the built-in agent, so that neither has to know the other: a model is a function
+//! from a [`ChatRequest`] to a [`ChatAnswer`] or a [`CallError`].
 
 use std::fmt;
 use std::time::Duration;
@@ -14,55 +14,55 @@ use crate::domain::providers::prices::TokenUsage;
 /// One call to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatRequest {
-    /// The provider's name of the model.
+    /// Provider's name of the model.
     pub model: String,
-    /// Standing instructions; empty for none.
+    /// System prompt; empty for none.
     pub system: String,
     /// The conversation so far, oldest first; it begins with a user's message.
     pub messages: Vec<ChatMessage>,
     /// Tools that the model can call.
     pub tools: Vec<ToolDefinition>,
-    /// Most tokens that it may write.
+    /// Maximum number of tokens of the answer.
     pub max_tokens: u32,
-    /// The shape that the answer must have; text in any shape where there is none.
+    /// Required shape of the answer; `None` for any text.
     pub schema: Option<AnswerSchema>,
-    /// Whether the same beginning will be sent again soon, so that the provider's cache is worth its price.
+    /// Whether a request with the same beginning will follow soon, so that caching it is worth its price.
     pub cache: bool,
-    /// Longest wait for the whole answer.
+    /// Maximum wait for the whole answer.
     pub timeout: Duration,
 }
 
-/// A part of a conversation.
+/// A message of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChatMessage {
     /// Message of the user.
     User(String),
     /// Answer of the model.
     Model(ModelTurn),
-    /// Results of the tools called in the turn before, one for each call.
+    /// Results of the tools called in the previous turn, one per call.
     Results(Vec<ToolResult>),
 }
 
 /// One turn of the model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelTurn {
-    /// Its words; may be empty where it only calls tools.
+    /// Text; may be empty if it only calls tools.
     pub text: String,
-    /// The tools that it asks for, in order.
+    /// Tool calls, in order.
     pub calls: Vec<ToolCall>,
     /// Turn in the provider's own form, which is sent back unchanged: it may contain encrypted reasoning. `Null` if
     /// not needed.
     pub original: Value,
 }
 
-/// A tool that the model asks for.
+/// A tool call of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
     /// Identifier that the result refers to; unique within a turn.
     pub id: String,
     /// Name of the tool, as the model wrote it.
     pub name: String,
-    /// Its arguments as the model wrote them: JSON, if it made no mistake.
+    /// Arguments as the model wrote them: usually valid JSON.
     pub arguments: String,
 }
 
@@ -73,25 +73,25 @@ pub struct ToolResult {
     pub id: String,
     /// Text for the model.
     pub text: String,
-    /// Whether it failed.
+    /// Whether the call failed.
     pub failed: bool,
 }
 
 /// Definition of a tool for the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
-    /// Its name: letters, digits, `_` and `-`.
+    /// Name: letters, digits, `_` and `-`.
     pub name: String,
     /// Purpose and use, for the model.
     pub description: String,
-    /// JSON Schema of its arguments, an object.
+    /// JSON Schema of the arguments, an object.
     pub parameters: Value,
 }
 
-/// The shape of an answer.
+/// Required shape of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerSchema {
-    /// Its name: letters, digits, `_` and `-`.
+    /// Name: letters, digits, `_` and `-`.
     pub name: String,
     /// JSON Schema, an object.
     pub schema: Value,
@@ -100,30 +100,30 @@ pub struct AnswerSchema {
 /// Answer of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatAnswer {
-    /// Its turn. Where a schema was asked for and given natively, `text` is the JSON.
+    /// The model's turn. If a schema was requested and the provider supports it, `text` is the JSON.
     pub turn: ModelTurn,
     /// Reason for the end of the answer.
     pub stop: ModelStop,
-    /// Tokens used; `None` where the server does not say.
+    /// Tokens used; `None` if the server does not report them.
     pub usage: Option<TokenUsage>,
-    /// The model that answered, by the server's own word; the one asked for where it does not say.
+    /// Model that answered, as the server reports it; the requested one if it does not.
     pub model: String,
 }
 
 /// Reason why a model ended its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelStop {
-    /// It was through.
+    /// The answer is complete.
     End,
-    /// It waits for the results of tools.
+    /// The model waits for the results of tools.
     Tools,
-    /// It wrote as much as it may; what it was writing is cut.
+    /// The maximum number of tokens is reached; the answer is cut.
     MaxTokens,
-    /// It, or a filter of the provider, would not answer.
+    /// The model, or a filter of the provider, refused to answer.
     Refused,
     /// Conversation and answer fill the model's context.
     ContextFull,
-    /// Something new, in the provider's word.
+    /// Another reason, in the provider's words.
     Other(String),
 }
 
@@ -141,12 +141,12 @@ impl ModelStop {
     }
 }
 
-/// A call that brought no answer. Nothing in it holds a secret.
+/// A call without an answer. Contains no secrets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallError {
     /// Evidence of a limit.
     pub signals: LimitSignals,
-    /// Whether the same call may go through in a moment: the server was in trouble, or the connection was.
+    /// Whether the same call may succeed in a moment, because the server or the connection had a problem.
     pub retryable: bool,
     /// Error in one sentence: the request, its recipient and the response.
     pub what: String,
@@ -160,7 +160,7 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// Tokens of a text, about: a token is some four bytes of English or code. For servers that count none themselves.
+/// Estimates the tokens of a text: about four bytes of English or code per token. For servers that do not count tokens.
 pub fn estimated_tokens(bytes: usize) -> u64 {
     bytes.div_ceil(4) as u64
 }

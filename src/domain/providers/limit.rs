@@ -1,8 +1,8 @@
-//! Limits of providers, and how they are recognised from what a call left behind.
+//! Limits of providers, recognised from the results of a call.
 //!
-//! [`classify`] asks in the order of trust: exit code, structured output, headers, and the words of errors, which are
-//! looked at only where a run failed and only at the beginning of a line. A time without a date is the next one after now;
-//! a time that has passed, or is more than [`LONGEST_MS`] away, is none.
+//! [`classify`] reads the most reliable sources first: exit code, structured output, headers, and error messages, which are
+//! read only if a run failed and only at the beginning of a line. A time without a date is the next one after now; a time
+//! that has passed, or is more than [`LONGEST_MS`] away, is ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,28 +23,28 @@ mod tests;
 
 pub use refusal::{http_error, status_in};
 
-/// The longest time that a limit is believed to last: 40 days in milliseconds, a month's plan and some.
+/// Maximum plausible duration of a limit, in milliseconds: 40 days, somewhat more than a monthly plan.
 pub const LONGEST_MS: i64 = 40 * 24 * 3_600 * 1_000;
-/// Longest evidence, in characters.
+/// Maximum length of evidence, in characters.
 const EVIDENCE: usize = 300;
 
 /// Kind of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
-    /// Too many requests or tokens in a short time; passes by itself, mostly within minutes.
+    /// Too many requests or tokens in a short time; ends by itself, usually within minutes.
     Rate,
-    /// A plan's share for hours, days or a month is used up; passes at its reset.
+    /// The plan's share for hours, days or a month is used up; ends at its reset.
     Quota,
-    /// The provider is overloaded or in trouble; passes by itself.
+    /// The provider is overloaded or has an outage; ends by itself.
     Overload,
     /// Not logged in, or a key that is not accepted; a person has to act.
     Auth,
     /// No money on the account; a person has to act.
     Billing,
-    /// The prompt is longer than the model takes; another prompt or model helps, waiting does not.
+    /// The prompt is longer than the model accepts; another prompt or model helps, waiting does not.
     ContextTooLong,
-    /// The provider does not know the model, or does not give it to us; another model helps.
+    /// The provider does not know the model, or the account has no access to it; another model helps.
     ModelMissing,
 }
 
@@ -58,11 +58,11 @@ pub enum LimitSource {
     Stream,
     /// A header of an answer.
     Headers,
-    /// The words of a run that failed.
+    /// Error messages of a failed run.
     Text,
 }
 
-/// A limit that a call ran into.
+/// A limit that a call met.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// Kind.
@@ -71,7 +71,7 @@ pub struct Limit {
     pub until: Option<Timestamp>,
     /// Source.
     pub source: LimitSource,
-    /// The words or the field that say so, at most 300 characters.
+    /// Text or field that shows the limit, at most 300 characters.
     pub evidence: String,
 }
 
@@ -79,36 +79,36 @@ pub struct Limit {
 /// work.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LimitSignals {
-    /// Whether the call reached its end; then there is no limit, whatever the words.
+    /// Whether the call succeeded; then there is no limit, whatever the messages say.
     pub succeeded: bool,
-    /// Exit code of the program, where it had one.
+    /// Exit code of the program, if there was one.
     pub exit_code: Option<i32>,
-    /// Whether the program ends with the status of the answer as its exit code (Gemini CLI: 429 is seen as 173). Of
-    /// other programs an exit code says nothing of limits.
+    /// Whether the program's exit code is the HTTP status of the answer (Gemini CLI: 429 becomes 173). The exit code of other
+    /// programs is ignored.
     pub exit_is_status: bool,
     /// HTTP status of the answer that ended the call.
     pub status: Option<u16>,
-    /// The provider's own word for the error: `overloaded_error`, `usage_limit_reached`, `insufficient_quota`.
+    /// Provider's code of the error: `overloaded_error`, `usage_limit_reached`, `insufficient_quota`.
     pub code: Option<String>,
-    /// The end of a limit, where a field of the structured output names it. It says when, not whether.
+    /// End of a limit, if a field of the structured output states it. Does not prove that the limit is reached.
     pub resets_at: Option<Timestamp>,
     /// Headers of the answer, names in any case.
     pub headers: Vec<(String, String)>,
-    /// Messages of errors: from the structured output first, then the end of standard error. Never a model's prose.
+    /// Error messages: from the structured output first, then the end of standard error. Never text of a model.
     pub messages: Vec<String>,
-    /// IANA name of the time zone of times without one; UTC if missing or unknown.
+    /// IANA name of the time zone that applies to times without a zone; UTC if missing or unknown.
     pub zone: Option<String>,
 }
 
-/// Returns the kind of the limit that a call ran into, as [`classify`] finds it; `None` if there was none.
+/// Returns the kind of the limit that a call met, as [`classify`] finds it; `None` if there was none.
 pub fn kind(signals: &LimitSignals) -> Option<LimitKind> {
     classify(signals, Timestamp(0)).map(|limit| limit.kind)
 }
 
-/// The limit that a call ran into, if it was one. Never for a call that succeeded.
+/// Returns the limit that a call met, if any. Never for a call that succeeded.
 ///
-/// The source is the first place that tells of a limit, the kind the most telling of all places (the words of a 429 say
-/// whether it is a rate or a plan), the time the first that holds: of the structured output, of the headers, of the words.
+/// The source is the first place that shows a limit. The kind is the most specific of all places (the message of a 429 states
+/// whether it is a rate or a plan). The time is the first valid one of the structured output, the headers and the messages.
 /// Reads at most 128 KiB and some 400 lines of messages, from their ends.
 pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     if signals.succeeded {
@@ -154,7 +154,7 @@ fn evidence_without_message(signals: &LimitSignals) -> Option<String> {
     code.or_else(status).or_else(|| signals.exit_code.map(|code| format!("exit code {code}")))
 }
 
-/// The moment, if it is still to come and not too far away.
+/// Returns the time if it is in the future and not too far away.
 fn plausible(at: Timestamp, now: Timestamp) -> Option<Timestamp> {
     (at > now && at.since(now) <= LONGEST_MS).then_some(at)
 }

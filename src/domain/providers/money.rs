@@ -1,9 +1,9 @@
-//! Money of a call: its likely cost is reserved before, its real cost is settled after.
+//! Money of a call: its likely cost is reserved before the call, its real cost is settled after it.
 //!
-//! Several limits apply simultaneously: one of the loop, one of the repository per day, one of the service per day, and
-//! for assistants a share of the loop's. A run begins only if its likely cost fits into all of them, next to the
-//! reservations of others. It is ended when its stream shows that a limit is reached, so that a limit is exceeded by at
-//! most one turn of each concurrent run.
+//! Several limits apply simultaneously: one of the loop, one of the repository per day, one of the service per day, and for
+//! assistants a share of the loop's. A run begins only if its likely cost fits into all of them, next to the reservations of
+//! other runs. It is ended when its stream shows that a limit is reached, so that a limit is exceeded by at most one turn of
+//! each concurrent run.
 
 mod cumulative;
 mod reservation;
@@ -25,13 +25,13 @@ const DAY_MS: i64 = 24 * 3_600_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitScope {
-    /// The loop's, over its whole life.
+    /// Limit of the loop, over its whole life.
     Loop,
     /// Share of the loop's limit for all calls with one purpose.
     Purpose,
-    /// The repository's, a day in UTC.
+    /// Limit of the repository per day, in UTC.
     RepositoryDay,
-    /// The service's, a day in UTC.
+    /// Limit of the service per day, in UTC.
     ServiceDay,
 }
 
@@ -51,15 +51,14 @@ impl fmt::Display for LimitScope {
 pub struct CostAccount {
     /// Settled cost: of the whole loop, or of this day.
     pub spent: Money,
-    /// Sum held by the open reservations of other runs ([`Reservation::held`]), including those from before
-    /// midnight.
+    /// Sum of the open reservations of other runs ([`Reservation::held`]), including those from before midnight.
     pub reserved: Money,
     /// Limit; `None` without one.
     pub limit: Option<Money>,
 }
 
 impl CostAccount {
-    /// Settled and reserved.
+    /// Returns the sum of settled and reserved cost.
     pub fn used(&self) -> Money {
         Money(self.spent.0.max(0)).plus(Money(self.reserved.0.max(0)))
     }
@@ -82,36 +81,36 @@ impl CostAccount {
 /// Accounts that a run is charged to, before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CostAccounts {
-    /// The loop's.
+    /// Account of the loop.
     pub of_loop: CostAccount,
     /// Account of the calls of the loop for the same purpose.
     pub of_purpose: CostAccount,
-    /// The repository's.
+    /// Account of the repository.
     pub of_repository: CostAccount,
-    /// The service's.
+    /// Account of the service.
     pub of_service: CostAccount,
 }
 
 /// Whether a run may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permit {
-    /// It may.
+    /// The run may begin.
     Yes {
         /// Amount to reserve.
         reserve: Money,
         /// Cost at which the run is ended, by the current limits; `None` without a limit.
         at_most: Option<Money>,
     },
-    /// It may not.
+    /// The run may not begin.
     No(CostLimitReached),
 }
 
-/// A limit that is in the way.
+/// A limit that prevents a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostLimitReached {
     /// Scope of the limit.
     pub scope: LimitScope,
-    /// Settled and reserved.
+    /// Sum of settled and reserved cost.
     pub used: Money,
     /// The limit.
     pub limit: Money,
@@ -130,8 +129,8 @@ impl fmt::Display for CostLimitReached {
 }
 
 impl CostAccounts {
-    /// Whether a run of `likely` cost may begin now. If several limits prevent it, one that does not end by itself
-    /// is reported first. A run without cost is always permitted.
+    /// Whether a run of `likely` cost may begin now. If several limits prevent it, one that a person has to raise is reported
+    /// first. A run without cost is always permitted.
     pub fn permit(&self, likely: Money, now: Timestamp) -> Permit {
         let likely = Money(likely.0.max(0));
         let mut reserve = likely;
@@ -149,11 +148,10 @@ impl CostAccounts {
         Permit::Yes { reserve, at_most: self.at_most() }
     }
 
-    /// Whether a run that has cost `shown` up to now goes on; the limit in its way where it does not. The accounts' `spent`
-    /// and `reserved` are without this run.
+    /// Checks whether a run that has cost `shown` so far may continue. The accounts' `spent` and `reserved` exclude this run.
     ///
     /// # Errors
-    /// The limit that is reached; the run is to be ended.
+    /// The limit that is reached; the run has to be ended.
     pub fn goes_on(&self, shown: Money, now: Timestamp) -> Result<(), CostLimitReached> {
         let reached_by = |account: &CostAccount| {
             account.remaining().is_some_and(|left| shown > left || (shown == left && shown.0 > 0))
@@ -164,7 +162,7 @@ impl CostAccounts {
         }
     }
 
-    /// The least that is left in an account; `None` where none has a limit.
+    /// Returns the smallest remaining amount of all accounts; `None` if none has a limit.
     fn at_most(&self) -> Option<Money> {
         self.accounts().into_iter().filter_map(|(_, account)| account.remaining()).min()
     }
@@ -184,12 +182,12 @@ fn reached(scope: LimitScope, account: &CostAccount, wanted: Money, now: Timesta
     CostLimitReached { scope, used: account.used(), limit: account.limit.unwrap_or_default(), wanted, free_at }
 }
 
-/// The day of a moment in UTC, in whole days since 1970-01-01; what limits a day are counted by.
+/// Returns the day of a time in UTC, in whole days since 1970-01-01; daily limits count by it.
 pub fn day_of(moment: Timestamp) -> i64 {
     moment.0.div_euclid(DAY_MS)
 }
 
-/// The first moment of the next day in UTC.
+/// Returns the start of the next day in UTC.
 pub fn next_midnight(moment: Timestamp) -> Timestamp {
     Timestamp(day_of(moment).saturating_add(1).saturating_mul(DAY_MS))
 }

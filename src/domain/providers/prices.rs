@@ -54,18 +54,18 @@ impl TokenUsage {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
     }
 
-    /// All tokens; saturates.
+    /// Returns the sum of all tokens; saturates.
     pub fn total(&self) -> u64 {
         [self.input, self.output, self.cache_read, self.cache_write].into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Each kind of tokens with its name.
+    /// Returns the number of tokens of each kind, with its name.
     pub fn by_kind(&self) -> [(&'static str, u64); 4] {
         let Self { input, output, cache_read, cache_write } = *self;
         [("input", input), ("output", output), ("cache_read", cache_read), ("cache_write", cache_write)]
     }
 
-    /// Sum, field by field; saturates.
+    /// Returns the sum, field by field; saturates.
     pub fn plus(self, other: TokenUsage) -> TokenUsage {
         TokenUsage {
             input: self.input.saturating_add(other.input),
@@ -80,7 +80,7 @@ impl TokenUsage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CostSource {
-    /// The backend said it.
+    /// Reported by the backend.
     Reported,
     /// Tokens times the prices of a table.
     Estimated,
@@ -125,7 +125,7 @@ pub struct TokenPrice {
 }
 
 impl TokenPrice {
-    /// From figures in dollars that are known to be in range.
+    /// Converts figures in dollars, which must be in range.
     fn of(entry: &PriceEntry) -> Self {
         let input = Money::from_usd(entry.input);
         Self {
@@ -156,7 +156,7 @@ pub struct PriceTable {
 }
 
 impl PriceTable {
-    /// The published prices alone.
+    /// Returns the published prices only.
     pub fn published() -> Self {
         Self { own: Vec::new() }
     }
@@ -165,7 +165,7 @@ impl PriceTable {
     /// begin with it. `key` is the path of the section (`backends.codex.prices`).
     ///
     /// # Errors
-    /// Everything that is wrong with the entries, with its path.
+    /// All problems of the entries, each with its path.
     pub fn with_entries(entries: &BTreeMap<String, PriceEntry>, key: &str) -> Result<Self, Vec<KeyProblem>> {
         let mut problems = Vec::new();
         let mut own = Vec::new();
@@ -228,7 +228,7 @@ fn problem_with(key: &str, name: &str, entry: &PriceEntry, problems: &mut Vec<Ke
         if let Some(value) = value.filter(|value| !(0.0..=PRICE_MAX_USD).contains(value)) {
             wrong(
                 format!("{key}.{field}"),
-                format!("is {value}; 0 to {PRICE_MAX_USD} dollars a million tokens are allowed"),
+                format!("is {value}; 0 to {PRICE_MAX_USD} dollars per million tokens are allowed"),
             );
         }
     }

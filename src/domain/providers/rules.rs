@@ -28,7 +28,7 @@ pub use schedule::{ActionName, Firing, Look, Schedule, ScheduleEntry, ScheduleSt
 
 use typing::{ExpressionProblem, Typing};
 
-/// Most characters of an expression.
+/// Maximum length of an expression, in characters.
 pub const EXPRESSION_MAX: usize = 500;
 
 /// Maximum nesting of parentheses, brackets and conditions. The parser takes about 100 KiB of stack for each level
@@ -74,11 +74,11 @@ impl std::error::Error for RuleProblem {}
 /// Result of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleOutcome {
-    /// It holds.
+    /// The condition is true.
     Holds,
-    /// It does not hold.
+    /// The condition is false.
     Fails,
-    /// It could not be evaluated and counts as false; with the reason, for people.
+    /// The condition could not be evaluated and counts as false; with the reason, for people.
     Broken(String),
 }
 
@@ -92,11 +92,11 @@ pub struct CompiledCondition {
 }
 
 impl CompiledCondition {
-    /// Parses an expression. `key` is its place in the configuration, for errors.
+    /// Parses an expression. `key` is its path in the configuration, for errors.
     ///
     /// # Errors
-    /// It is empty, too long or nested too deeply; it is not an expression; it uses a name or a function that there is
-    /// not, or figures, texts and conditions where others are needed; it could never be anything but false.
+    /// The expression is empty, too long or nested too deeply; it has a syntax error; it uses an unknown name or function, or
+    /// a value of the wrong type; or it can never be true.
     pub fn compile(text: &str, key: &str) -> Result<Self, RuleProblem> {
         let problem = |finding: ExpressionProblem| {
             let at = finding.offset.map(|offset| text::line_and_column(text, offset));
@@ -109,7 +109,7 @@ impl CompiledCondition {
         Ok(Self { text: text.to_owned(), expression, names })
     }
 
-    /// The expression as it was written.
+    /// Returns the expression as written.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -1,8 +1,8 @@
-//! Layer 1, control: a PID controller over the iterations of a loop. [`ControlState::step`] takes an iteration's record
-//! and gives a [`ControlDecision`]; the same records give the same decisions.
+//! Layer 1, control: a PID controller over the iterations of a loop. [`ControlState::step`] takes an iteration's record and
+//! returns a [`ControlDecision`]; the same records give the same decisions.
 //!
-//! Invariants: every figure of a decision is finite, whatever a record holds; the state stays below [`MAX_STATE`] however
-//! long the loop and its texts are; a state that cannot be read is rebuilt from the records; control recommends, the
+//! Invariants: every figure of a decision is finite for any record; the state stays below [`MAX_STATE`] regardless of the
+//! length of the loop and its texts; a state that cannot be read is rebuilt from the records; control recommends, the
 //! overseer decides.
 
 mod actuators;
@@ -42,7 +42,7 @@ pub use state::{ControlState, MAX_STATE, out_of_range};
 /// Result of control for one iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlDecision {
-    /// Iteration that it is about, from 1.
+    /// 1-based number of the iteration.
     pub iteration: u64,
     /// Recommended action.
     pub action: ControlAction,
@@ -50,21 +50,21 @@ pub struct ControlDecision {
     pub takes_effect: bool,
     /// u, 0..1.
     pub control_signal: f64,
-    /// The band that u is in.
+    /// Urgency band of u.
     pub urgency: Urgency,
     /// Terms of u, not clamped.
     pub terms: Terms,
-    /// The gains that were used, and the profile that they move to.
+    /// Gains that were used, and the profile that they approach.
     pub gains: ScheduledGains,
-    /// The change of profile in this iteration, if there was one.
+    /// Change of profile in this iteration, if any.
     pub transition: Option<ProfileTransition>,
-    /// The figures, with trend and forecast.
+    /// Figures, with trend and forecast.
     pub metrics: ControlMetrics,
-    /// The alarms that stand, the worst first.
+    /// Active alarms, most severe first.
     pub alarms: Vec<Alarm>,
-    /// Those that this iteration raised.
+    /// Alarms raised in this iteration.
     pub raised: Vec<AlarmKind>,
-    /// Those that it cleared.
+    /// Alarms cleared in this iteration.
     pub cleared: Vec<AlarmKind>,
     /// Recommended measures.
     pub recommendations: Recommendations,

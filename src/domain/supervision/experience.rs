@@ -1,45 +1,45 @@
-//! Experience: what earlier loops of a repository were like. A new loop is judged by it until it has shown itself what it
-//! is like.
+//! Experience: statistics of earlier loops of a repository, used to judge a new loop until it has enough records itself.
 //!
-//! Two things are learnt, both by empirical Bayes: the share of iterations in which loops stand still, which says how long
-//! a standstill has to be before it is unusual, and the paces of loops, which say early whether the rest is likely to fit.
-//! Only records of loops speak, and what was done about a loop counts: a standstill that was cut short says nothing of how
-//! long it would have been. Without earlier loops everything is as the settings say.
+//! Two statistics are estimated by empirical Bayes: the share of iterations without progress, which determines how long a
+//! standstill has to be to be unusual, and the rates of progress, which show early whether the remaining work is likely to
+//! fit the budget. Only records of loops are used, and interventions are considered: a standstill that an intervention ended
+//! does not show how long it would have lasted. Without earlier loops the settings apply.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::record::Record;
 use crate::domain::supervision::progress_rate::{ProgressRate, StepThreshold};
 
-/// Loops that are remembered, the newest.
+/// Maximum number of loops, the newest.
 pub const REMEMBERED: usize = 50;
-/// Iterations that the settings' idle share counts for, beside those of earlier loops.
+/// Weight of the configured idle share against that of earlier loops, in iterations.
 const SETTINGS_WEIGHT: f64 = 10.0;
-/// Iterations that the idle share of many earlier loops counts for more than that of the settings, beside a loop's own.
+/// Maximum increase of the weight of the idle share that earlier loops cause, against a loop's own, in iterations.
 const WEIGHT_GAINED: f64 = 20.0;
-/// Iterations of earlier loops by which half of that weight is gained.
+/// Iterations of earlier loops that give half of that increase.
 const HALF_GAINED: f64 = 50.0;
-/// Iterations that a pace has to be measured over.
+/// Minimum number of iterations to measure a rate of progress.
 const LEAST_PACED: u32 = 3;
 
 /// Statistics of an earlier loop.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EarlierLoop {
-    /// Completion gained an iteration, 0..1.
+    /// Completion gained per iteration, 0..1.
     pub mean: f64,
-    /// Variance of what an iteration gained, from 0.
+    /// Variance of the gain per iteration, 0 or more.
     pub variance: f64,
-    /// Iterations that this was measured over; 0 where the pace is not known.
+    /// Number of iterations over which the rate was measured; 0 if it is unknown.
     pub paced: u32,
-    /// Iterations up to the last step before anything was done about the loop.
+    /// Number of iterations up to the last step before the first intervention.
     pub seen: u32,
-    /// Those of them that made no step.
+    /// Number of those iterations without a step.
     pub idle: u32,
 }
 
 impl EarlierLoop {
-    /// A loop by its records, oldest first; something was done about it after so many of them, where anything was.
+    /// Returns the statistics of a loop from its records, oldest first. The first intervention came after `disturbed_after`
+    /// of them, if there was one.
     pub fn of(records: &[Record], disturbed_after: Option<usize>, threshold: StepThreshold) -> Self {
         let whole = ProgressRate::of(&Record::measured(records), threshold);
         let left_alone = &records[..disturbed_after.map_or(records.len(), |after| after.min(records.len()))];
@@ -49,7 +49,7 @@ impl EarlierLoop {
         Self { mean, variance, paced: if known { whole.paced } else { 0 }, seen: alone.seen, idle: alone.idle }
     }
 
-    /// Whether its pace is known, and can be one.
+    /// Whether the rate of progress is known and valid.
     fn has_pace(&self) -> bool {
         self.paced > 0 && self.mean > 0.0 && self.mean <= 1.0 && self.variance.is_finite() && self.variance >= 0.0
     }
@@ -68,7 +68,7 @@ impl Experience {
         experience
     }
 
-    /// Takes in a loop that has ended.
+    /// Adds a loop that has ended.
     pub fn add(&mut self, earlier: EarlierLoop) {
         if self.0.len() >= REMEMBERED {
             self.0.drain(..=self.0.len() - REMEMBERED);
@@ -76,12 +76,12 @@ impl Experience {
         self.0.push(earlier);
     }
 
-    /// Whether there were no loops before.
+    /// Whether there are no earlier loops.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Loops whose pace is known.
+    /// Returns the loops whose rate of progress is known.
     pub fn paces(&self) -> impl Iterator<Item = &EarlierLoop> {
         self.0.iter().filter(|earlier| earlier.has_pace())
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn without_earlier_loops_the_settings_hold() {
+    fn settings_apply_without_earlier_loops() {
         assert_eq!(Experience::default().step_threshold(THRESHOLD), THRESHOLD);
         // Neither do loops that showed nothing say anything.
         let silent = Experience::of([
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_loops_did_moves_what_is_expected_and_counts_for_more() {
+    fn earlier_loops_shift_and_weight_the_idle_share() {
         let (halting, steady) = (Experience::of([earlier(40, 20)]), Experience::of([earlier(40, 2)]));
         let [halting, steady] = [halting, steady].map(|experience| experience.step_threshold(THRESHOLD));
         assert!((halting.idle - 0.45).abs() < 1e-12 && (steady.idle - 0.09).abs() < 1e-12);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_known_by_its_steps_and_by_what_it_did_when_it_was_left_alone() {
+    fn statistics_exclude_iterations_after_intervention() {
         let whole = records(&[0.1, 0.2, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.6]);
         let known = EarlierLoop::of(&whole, None, THRESHOLD);
         assert_eq!((known.seen, known.idle, known.paced), (9, 4, 8));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_kept_and_what_cannot_be_is_left_out() {
+    fn newest_loops_are_kept_and_invalid_ones_skipped() {
         let many = Experience::of((0..80).map(|n| earlier(n, 0)));
         assert_eq!(many.0.len(), REMEMBERED);
         assert_eq!((many.0[0].seen, many.0[REMEMBERED - 1].seen), (30, 79));

@@ -1,9 +1,9 @@
-//! The overseer: after each iteration it looks for what is wrong with the loop's behaviour and decides what is done.
+//! The overseer: after each iteration it looks for problems in the loop's behaviour and decides on an intervention.
 //!
-//! Detections look at the history, each at its own pattern; the severity of what they find asks for a level of
-//! intervention, persistence makes it climb, and the most severe one decides. Control only advises: its alarms are signals
-//! among others. The result is one [`OversightVerdict`] that the loop obeys. Paused and aborted are part of the state, which is kept
-//! before anything acts on the verdict; only a person leaves them.
+//! Each detection examines the history for one pattern. The severity of a detection determines its level of intervention,
+//! persistence raises the level, and the most severe intervention decides. Control only advises: its alarms are one of the
+//! inputs. The result is one [`OversightVerdict`] that the loop obeys. Paused and aborted are part of the state, which is
+//! stored before anything acts on the verdict; only a person ends them.
 
 mod agent_failure;
 mod audit;
@@ -48,18 +48,18 @@ pub use state::{Health, OverseerState, ProgressCounts};
 detectors! {
     /// Settings of the overseer: detections and levels of intervention.
     pub struct OversightSettings {
-        /// Whether people are told by escalation issue, webhook and notification. Without it a pause is told on the loop's issue
-        /// alone.
+        /// Whether people are notified by escalation issue and channels. Otherwise a pause is only reported on the loop's
+        /// issue.
         pub auto_escalate: bool = true;
         /// Whether a critical regression ends the loop at once, without an attempt to restore its best iteration.
         pub strict_regression: bool = false;
-        /// Iterations that a detection may stand before its intervention climbs one level.
+        /// Number of iterations that a detection may persist before its intervention rises by one level.
         pub climb_after: u32 = 1, in 1..=100;
-        /// REDIRECTs, each to another approach, that a detection is given before it pauses the loop.
+        /// Number of REDIRECTs, each to another approach, that a detection causes before it pauses the loop.
         pub redirects: u32 = 3, in 1..=100;
-        /// Iterations after a person's resume during which what paused the loop only warns.
+        /// Number of iterations after a person resumed the loop in which the detections that paused it only warn.
         pub grace_iterations: u32 = 3, in 0..=100;
-        /// Completion that an iteration gains at least where there is progress.
+        /// Minimum gain of completion of an iteration with progress.
         pub min_progress: f64 = 0.01, in 0.0..=1.0;
     }
     test_tampering: TestTampering(TestTamperingSettings),
@@ -108,18 +108,18 @@ impl fmt::Display for DetectionKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OversightDecision {
-    /// It goes on.
+    /// The loop continues.
     #[default]
     Continue,
-    /// It goes on, and the next prompt says what the directives say.
+    /// The loop continues, and the next prompt contains the directives.
     ContinueWithDirectives,
-    /// It waits for a person.
+    /// The loop waits for a person.
     Pause,
-    /// It ends.
+    /// The loop ends.
     Abort,
 }
 
-/// The overseer's word after an iteration.
+/// Result of oversight after an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OversightVerdict {
     /// Detections, in the order of their rank ([`cause_rank`]).
@@ -130,7 +130,7 @@ pub struct OversightVerdict {
     pub decision: OversightDecision,
     /// Directives at the start of the next prompt, in the order of the detections.
     pub directives: Vec<Directive>,
-    /// The iteration whose state is put back before the pause; 0 is the state before the first.
+    /// Iteration whose state is restored before the pause; 0 is the state before the first.
     pub restore: Option<u32>,
     /// Escalation to people; `None` if there is nothing new.
     pub escalation: Option<Escalation>,
@@ -141,19 +141,19 @@ pub struct OversightVerdict {
 }
 
 impl OversightVerdict {
-    /// The cause that people are told first.
+    /// Returns the first cause to report to people.
     pub fn headline(&self) -> Option<&Intervention> {
         self.interventions.first()
     }
 
-    /// The first REDIRECT that stands, be it new or not.
+    /// Returns the first active REDIRECT, new or not.
     pub fn redirect(&self) -> Option<&Intervention> {
         self.interventions.iter().find(|done| done.level == InterventionLevel::Redirect)
     }
 }
 
 /// Judges the newest iteration. `history` has all iterations, oldest first, with figures in their ranges
-/// ([`Record::cleaned`]); without any there is nothing to judge. The same input gives the same verdict and state.
+/// ([`Record::cleaned`]); if it is empty, there is nothing to judge. The same input gives the same verdict and state.
 pub fn review(
     state: &mut OverseerState,
     history: &[Record],
@@ -185,7 +185,7 @@ pub fn review(
     conclude(state, iteration, settings, verdict)
 }
 
-/// All detections that are switched on, in the order of the table.
+/// Returns the findings of all enabled detections, in the order of the table.
 fn detect(whole: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Detection> {
     let finished = whole.last.is_finished();
     let weakened = !whole.last.tampering.is_empty();
@@ -199,7 +199,7 @@ fn detect(whole: &DetectionInput<'_>, measured: &DetectionInput<'_>) -> Vec<Dete
     DetectionKind::ALL.iter().copied().filter(|kind| applies(*kind)).filter_map(look).collect()
 }
 
-/// Decides what is done about a detection and adds it to the verdict.
+/// Decides on the intervention for a detection and adds it to the verdict.
 fn intervene(
     state: &mut OverseerState,
     input: &DetectionInput<'_>,
@@ -245,7 +245,7 @@ fn intervene(
     verdict.detections.push(detection);
 }
 
-/// The level that a detection asks for by itself.
+/// Returns the level of intervention for a detection without regard to its persistence.
 fn asked_level(state: &OverseerState, input: &DetectionInput<'_>, detection: &Detection) -> InterventionLevel {
     let critical = detection.severity == DetectionSeverity::Critical;
     if critical && input.settings.ends_loop(detection.kind, input, state) {
@@ -254,7 +254,7 @@ fn asked_level(state: &OverseerState, input: &DetectionInput<'_>, detection: &De
     intervention::level_of(detection.kind, detection.severity)
 }
 
-/// Asks for the state of the best iteration.
+/// Requests the restoration of the best iteration's state.
 fn restore(state: &mut OverseerState, input: &DetectionInput<'_>, verdict: &mut OversightVerdict) {
     verdict.restore = regression::best_iteration(input.history);
     if let Some(best) = verdict.restore {
@@ -278,7 +278,7 @@ fn rank(verdict: &mut OversightVerdict) {
     (verdict.detections, verdict.interventions) = causes.into_iter().unzip();
 }
 
-/// Turns the interventions into one decision, kept in the state.
+/// Combines the interventions into one decision, and stores it in the state.
 fn conclude(
     state: &mut OverseerState,
     iteration: u32,
@@ -309,15 +309,15 @@ fn conclude(
     verdict.escalation = fresh.map(|done| Escalation::of(done.level, settings.auto_escalate)).max();
     if let Some(escalation) = verdict.escalation.filter(|escalation| escalation.level >= EscalationLevel::Critical) {
         let reason = match escalation.outside {
-            true => "people are told by an escalation issue",
-            false => "people are told on the loop's issue",
+            true => "people are notified by an escalation issue",
+            false => "people are notified on the loop's issue",
         };
         verdict.audit.push(AuditEntry::new(iteration, AuditEvent::Escalated, reason.to_owned()));
     }
     verdict
 }
 
-/// The best iteration could not be restored: the loop ends.
+/// Ends the loop because the best iteration could not be restored.
 pub fn restore_failed(
     state: &mut OverseerState,
     iteration: u32,

@@ -1,8 +1,8 @@
-//! An iteration through control, oversight and strategy, in this order: the one pipeline that loops, replays and
-//! simulations share.
+//! Passes an iteration through control, oversight and strategy, in this order: one pipeline for loops, replays and
+//! simulations.
 //!
-//! Control turns the record into figures and recommends, the overseer judges the history and decides, strategy plans the
-//! iteration that comes. The state of the three is one value, kept with the loop.
+//! Control turns the record into figures and recommends, the overseer judges the history and decides, strategy plans the next
+//! iteration. The state of the three is one value, stored with the loop.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,8 @@ use crate::domain::supervision::strategy::{
     StrategyState,
 };
 
-/// Newest iterations that are looked back at: many more than any threshold asks for, so that a loop without end costs no more
-/// with each iteration. What was used and reached before them is forgotten.
+/// Maximum number of newest iterations that are considered: far more than any threshold needs, so that the cost of an
+/// iteration is bounded in a long loop. Figures of older iterations are ignored.
 const MAX_HISTORY: usize = 1_000;
 
 /// State of control, oversight and strategy. If a part is missing, all stored state is rebuilt from the records.
@@ -36,7 +36,7 @@ pub struct Supervision {
     pub strategy: StrategyState,
 }
 
-/// Facts beside the records; all are optional.
+/// Optional facts in addition to the records.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReviewContext<'a> {
     /// Outcomes of the last iteration's checks, with their output.
@@ -45,16 +45,16 @@ pub struct ReviewContext<'a> {
     pub change: Option<&'a DiffStat>,
     /// Open review comments, oldest first.
     pub reviews: &'a [String],
-    /// Reflections and antipatterns that say what failed.
+    /// Reflections and antipatterns that describe failures.
     pub failed: &'a [String],
 }
 
 /// Result of supervising an iteration, with the plan of the next one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SupervisionReview {
-    /// Control's figures and recommendation.
+    /// Figures and recommendation of control.
     pub control: control::ControlDecision,
-    /// The overseer's word, which decides.
+    /// Verdict of the overseer, which decides.
     pub verdict: OversightVerdict,
     /// Problems in how the iteration ended.
     pub after: Vec<IterationIssue>,
@@ -86,7 +86,7 @@ impl SupervisionReview {
         self.verdict.decision.max(of_control).max(of_strategy)
     }
 
-    /// Tier of the model for the next run: control's, but never the cheap one after a REDIRECT.
+    /// Returns the model tier for the next run: that of control, but never the cheap one after a REDIRECT.
     pub fn model(&self) -> ModelTier {
         match (self.control.actuation.model, self.verdict.redirect()) {
             (ModelTier::Cheap, Some(_)) => ModelTier::Default,
@@ -94,25 +94,25 @@ impl SupervisionReview {
         }
     }
 
-    /// Whether it tells the agent or people something new: from here on the loop is not what it would be if left alone.
+    /// Whether it tells the agent or people something new, so that the loop no longer runs undisturbed.
     pub fn interferes(&self) -> bool {
         self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::InterventionLevel::Warn)
     }
 
-    /// Whether the next run of the agent starts without what it remembers of the last.
+    /// Whether the next run of the agent starts in a new session instead of resuming the last one.
     pub fn fresh_session(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.fresh)
     }
 
-    /// Whether the next run is for another backend: this one's runs fail.
+    /// Whether the next run should use another backend because runs of the current one fail.
     pub fn leaves_backend(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.kind == DetectionKind::AgentFailure)
     }
 }
 
 impl Supervision {
-    /// Takes the newest iteration in. `history` has all iterations that count, oldest first, cleaned
-    /// ([`Record::cleaned`]); `None` where it is empty.
+    /// Reviews the newest iteration. `history` has all iterations that count, oldest first, cleaned ([`Record::cleaned`]);
+    /// `None` if it is empty.
     pub fn review(
         &mut self,
         history: &[Record],
@@ -153,7 +153,7 @@ impl Supervision {
         Some(review)
     }
 
-    /// Returns the reason for giving up if that is better than the decision.
+    /// Returns the reason for giving up, if giving up is better than the decision.
     fn gives_up(&self, review: &SupervisionReview, rate: &ProgressRate, settings: &OutlookSettings) -> Option<String> {
         let decision = review.decision();
         if !settings.enabled || decision == oversight::OversightDecision::Abort {
@@ -164,7 +164,7 @@ impl Supervision {
             // Who let it go on knew the outlook.
             let still = rate.still.min(iteration.saturating_sub(resumed));
             let in_vain = settings.guided > 0 && still >= settings.guided;
-            return in_vain.then(|| format!("no progress for {still} iterations since a person let it go on"));
+            return in_vain.then(|| format!("no progress for {still} iterations since a person resumed it"));
         }
         let outlook = review.outlook?;
         // In trouble, and until a REDIRECT has shown what it is worth, a loop does not go at its pace. Where earlier loops
@@ -177,7 +177,8 @@ impl Supervision {
         (asks_in_vain || (!troubled || outlook.earlier > 0) && outlook.worth < 0.0).then(|| outlook.text())
     }
 
-    /// A person lets the loop go on after so many iterations: what paused it is seen, and alarms that stand are too.
+    /// Records that a person resumed the loop after `iteration`: the causes of the pause and the active alarms are
+    /// acknowledged.
     pub fn resume(&mut self, iteration: u32, by: &str, settings: &SupervisionSettings) -> AuditEntry {
         let standing: Vec<String> = self.control.alarms().iter().map(|alarm| alarm.id.clone()).collect();
         for id in standing {
@@ -197,7 +198,7 @@ impl Supervision {
         known
     }
 
-    /// Whether it is what so many iterations can lead to.
+    /// Whether this state can result from `iterations` iterations.
     pub fn is_sound(&self, iterations: usize) -> bool {
         self.control.is_sound() && self.control.rounds() == iterations as u64
     }
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_loop_is_redirected_pivots_and_then_waits_for_a_person() {
+    fn stuck_loop_is_redirected_then_paused() {
         let (mut supervision, reviews) = run(&[0.3; 12]);
         let decisions: Vec<_> = reviews.iter().map(SupervisionReview::decision).collect();
         let redirected = reviews.iter().position(|review| review.verdict.redirect().is_some()).unwrap();
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_moves_the_gains_where_nothing_else_does() {
+    fn redirect_moves_gains_of_constant_loop() {
         let gains = |change: fn(u32, &mut Record)| {
             let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
             let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_goes_well_is_not_disturbed() {
+    fn healthy_loop_is_not_disturbed() {
         let (supervision, reviews) = run(&[0.2, 0.35, 0.5, 0.62, 0.8, 0.9, 1.0]);
         assert!(
             reviews.iter().all(|review| review.decision() == oversight::OversightDecision::Continue),
@@ -319,34 +320,34 @@ mod tests {
         let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
         let mut supervision = Supervision::default();
         let mut records = Vec::new();
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         for (completion, n) in completions.iter().zip(1..) {
             records.push(record(n, *completion, &format!("case_{} fails", ["a", "b", "c", "d"][n as usize % 4])));
-            said.push(supervision.review(&records, &facts, ReviewContext::default(), settings).unwrap().gives_up);
+            messages.push(supervision.review(&records, &facts, ReviewContext::default(), settings).unwrap().gives_up);
             if resumed == Some(n) {
                 supervision.resume(n, "maria", settings);
             }
         }
-        said
+        messages
     }
 
     #[test]
-    fn a_loop_whose_rest_does_not_fit_gives_up_once_its_pace_is_known() {
+    fn loop_gives_up_if_rest_does_not_fit() {
         let settings = SupervisionSettings::default();
         let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
-        let said = moving(&slow, None, &settings);
-        assert_eq!(said[..3], [None, None, None], "its pace is not known yet");
-        let text = said[3].clone().unwrap();
-        assert_eq!(text, "at its pace the rest takes 46 iterations, 21 are left, and the chance is 1 %");
+        let messages = moving(&slow, None, &settings);
+        assert_eq!(messages[..3], [None, None, None], "its pace is not known yet");
+        let text = messages[3].clone().unwrap();
+        assert_eq!(text, "at its rate the rest takes 46 iterations, 21 are left, and the chance is 1 %");
         let steady: Vec<f64> = (1..=10).map(|n| 0.07 * f64::from(n)).collect();
         assert_eq!(moving(&steady, None, &settings), vec![None; 10]);
         assert_eq!(moving(&slow, None, &SupervisionSettings::of(SupervisionPreset::Seed)), vec![None; 10]);
     }
 
     #[test]
-    fn a_loop_is_judged_by_those_before_it() {
+    fn earlier_loops_affect_outlook() {
         let earlier = |mean: f64| EarlierLoop { mean, variance: mean * mean / 4.0, paced: 9, seen: 90, idle: 45 };
-        let said = |experience: Experience| {
+        let reviews_with = |experience: Experience| {
             let facts = TaskFacts { max_iterations: 25.0, experience, ..TaskFacts::default() };
             let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
             let records: Vec<Record> =
@@ -357,32 +358,32 @@ mod tests {
             (1..=records.len()).map(review).collect::<Vec<SupervisionReview>>()
         };
         let (first, slow, fast) = (
-            said(Experience::default()),
-            said(Experience::of([earlier(0.01); 50])),
-            said(Experience::of([earlier(0.2); 50])),
+            reviews_with(Experience::default()),
+            reviews_with(Experience::of([earlier(0.01); 50])),
+            reviews_with(Experience::of([earlier(0.2); 50])),
         );
         let gives_up = |reviews: &[SupervisionReview]| reviews.iter().position(|review| review.gives_up.is_some());
         assert_eq!((gives_up(&first), gives_up(&slow), gives_up(&fast)), (None, Some(4), None));
         // Loops that often stand still are left alone for longer.
-        let told = |reviews: &[SupervisionReview]| reviews.iter().position(SupervisionReview::interferes);
-        assert_eq!((told(&first), told(&fast)), (Some(5), None));
+        let first_intervention = |reviews: &[SupervisionReview]| reviews.iter().position(SupervisionReview::interferes);
+        assert_eq!((first_intervention(&first), first_intervention(&fast)), (Some(5), None));
     }
 
     #[test]
-    fn who_lets_a_loop_go_on_is_believed_while_it_moves() {
+    fn resumed_loop_continues_while_it_progresses() {
         let settings = SupervisionSettings::default();
         let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
         assert!(moving(&slow, Some(3), &settings).iter().all(Option::is_none));
         let mut stops = slow[..4].to_vec();
         stops.extend([0.08; 4]);
-        let said = moving(&stops, Some(4), &settings);
-        assert!(said[3].is_some(), "which the person saw");
-        assert_eq!(said[4..6], [None, None]);
-        assert_eq!(said[6].as_deref(), Some("no progress for 3 iterations since a person let it go on"));
+        let messages = moving(&stops, Some(4), &settings);
+        assert!(messages[3].is_some(), "which the person saw");
+        assert_eq!(messages[4..6], [None, None]);
+        assert_eq!(messages[6].as_deref(), Some("no progress for 3 iterations since a person resumed it"));
     }
 
     #[test]
-    fn what_weakened_checks_said_is_not_held_against_honest_work() {
+    fn records_of_weakened_checks_are_ignored() {
         let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
         let settings = SupervisionSettings::default();
         let mut records: Vec<Record> =
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_blockers_are_not_all_looked_at() {
+    fn million_blockers_are_reviewed_in_bounded_time() {
         let name = |mut n: usize| {
             let mut word = String::new();
             while n > 0 {
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_the_same() {
+    fn state_survives_serialization() {
         let (supervision, _) = run(&[0.3; 9]);
         let text = serde_json::to_string(&supervision).unwrap();
         assert_eq!(serde_json::from_str::<Supervision>(&text).unwrap(), supervision);

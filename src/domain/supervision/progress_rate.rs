@@ -1,70 +1,72 @@
-//! The pace of a loop by what was measured: its steps forward, the iterations between them, and how long it stands still.
+//! Measured rate of progress of a loop: its steps forward, the iterations between them, and how long it has made none.
 //!
-//! A loop is compared with itself: how long a run without a step is too long depends on how often it made none before, and
-//! what is a step on how large its steps were. Where nothing is counted, another error is a step.
+//! A loop is compared with itself: how often it made no step determines how long a standstill is unusual, and the size of its
+//! steps determines what counts as a step. If nothing is counted, a different error counts as a step.
 
 use crate::domain::model::record::{Record, SeenErrors};
 
-/// Iterations that what is expected of loops in general counts for, beside the loop's own.
+/// Weight of the general expectation about loops against the loop's own figures, in iterations.
 pub const PRIOR: f64 = 5.0;
-/// Iterations without a step, more of which in a row are trouble and no part of the pace.
+/// Maximum number of consecutive iterations without a step that are part of the rate; a longer run counts as trouble.
 const PAUSE: u32 = 2;
-/// Iterations without a gain, more of which in a row held a loop up, however halting it is, and say nothing of its pace.
+/// Maximum number of consecutive iterations without a gain that are part of the rate; a longer run means that the loop was
+/// blocked.
 const HELD_UP: u32 = 6;
 
 /// Thresholds of a step and of an iteration without progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepThreshold {
-    /// Completion that a step gains at least, 0..1.
+    /// Minimum gain of completion for a step, 0..1.
     pub least: f64,
-    /// Part of the loop's mean step that a step is at least, 0..1.
+    /// Minimum size of a step as a share of the loop's mean step, 0..1.
     pub part: f64,
-    /// Share of iterations without a step that is expected of a loop of which nothing is known, 0..1.
+    /// Expected share of iterations without a step, 0..1, for a loop without records.
     pub idle: f64,
-    /// Iterations that this share counts for, beside the loop's own; above 0.
+    /// Weight of this share against the loop's own, in iterations; above 0.
     pub weight: f64,
-    /// Iterations without a step that a blocker, named during the run, counts for.
+    /// Number of iterations without a step that a blocker, named during the standstill, counts as.
     pub blocker: f64,
 }
 
-/// The pace after some iterations.
+/// Rate of progress after some iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ProgressRate {
-    /// Iterations since the last step.
+    /// Number of iterations since the last step.
     pub still: u32,
-    /// Chance of such a run by the loop's own pace, 0..1; 1 where there is none. Iterations with an error that was not met
-    /// before do not add to it: something moves.
+    /// Probability of such a standstill at the loop's own rate, 0..1; 1 without a standstill. Iterations with a new error do
+    /// not add to the standstill, because something changes.
     pub chance: f64,
-    /// Steps after the first iteration.
+    /// Number of steps after the first iteration.
     pub steps: u32,
-    /// Iterations after the first, without the runs of more than two that brought no step.
+    /// Number of iterations after the first, without standstills of more than two iterations.
     pub moving: u32,
-    /// The higher completion of the last two iterations, 0..1: one test that fails by accident is no loss.
+    /// Higher completion of the last two iterations, 0..1, so that one flaky test is not a loss.
     pub level: f64,
     /// Completion gained after the first iteration, 0..1.
     pub gain: f64,
-    /// Sum of the squares of what each iteration gained.
+    /// Sum of the squared gains of the iterations.
     pub squares: f64,
-    /// Iterations up to the last step.
+    /// Number of iterations up to the last step.
     pub seen: u32,
-    /// Those of them that made no step.
+    /// Number of those iterations without a step.
     pub idle: u32,
-    /// Iterations after the first.
+    /// Number of iterations after the first.
     pub later: u32,
-    /// Those of them up to the last gain, without the runs of more than six that brought none: what comes after the last
-    /// gain may be a standstill, and is no part of the pace yet.
+    /// Number of those iterations up to the last gain, without runs of more than six that gained nothing. Iterations after
+    /// the last gain may be a standstill and are not part of the rate yet.
     pub paced: u32,
 }
 
 impl ProgressRate {
-    /// The pace after all of `history`, oldest first, whose checks were not weakened ([`Record::measured`]).
+    /// Returns the rate after all of `history`, oldest first, without records of weakened checks ([`Record::measured`]).
     pub fn of(history: &[Record], threshold: StepThreshold) -> Self {
         let mut scan = ProgressScan::new(threshold, Record::is_all_or_nothing(history));
         history.iter().for_each(|record| scan.take(record));
         scan.pace
     }
 
-    /// Mean and variance of what an iteration gained, over so many; the deviation is taken to be half the mean at least.
+    /// Returns mean and variance of the gain per iteration over `iterations`; the standard deviation is at least half the
+    /// mean.
     pub fn gained(&self, iterations: u32) -> (f64, f64) {
         let iterations = f64::from(iterations.max(1));
         let mean = self.gain / iterations;
@@ -72,7 +74,7 @@ impl ProgressRate {
     }
 }
 
-/// A way through a history.
+/// Pass over a history.
 struct ProgressScan<'a> {
     threshold: StepThreshold,
     pace: ProgressRate,
@@ -83,13 +85,13 @@ struct ProgressScan<'a> {
     /// Completion of the last two iterations, oldest first.
     last: [f64; 2],
     best: f64,
-    /// Errors that were met.
+    /// Errors that occurred so far.
     seen_errors: SeenErrors<'a>,
     /// Whether completion changes only with whole checks ([`Record::is_all_or_nothing`]).
     all_or_nothing: bool,
-    /// Iterations that the present run counts for, and whether a blocker was named in it.
+    /// Length of the current standstill, with blockers weighted, and whether a blocker was named in it.
     run: (f64, bool),
-    /// Iterations since the last gain.
+    /// Number of iterations since the last gain.
     flat: u32,
 }
 
@@ -133,7 +135,7 @@ impl<'a> ProgressScan<'a> {
         }
     }
 
-    /// Takes in what an iteration after the first gained.
+    /// Records the gain of an iteration after the first.
     fn gains(&mut self, gain: f64) {
         let pace = &mut self.pace;
         (pace.later, pace.gain, pace.squares) = (pace.later + 1, pace.gain + gain, pace.squares + gain * gain);
@@ -145,7 +147,7 @@ impl<'a> ProgressScan<'a> {
         }
     }
 
-    /// Whether completion rose twice in a row, together by a step, be it from below what was reached before.
+    /// Whether completion rose twice in a row, in total by a step, even if it stays below its maximum.
     fn climbs(&self, now: f64) -> bool {
         let [first, second] = self.last;
         first < second && second < now && now <= self.best && now - first > self.completion.least_step()
@@ -174,11 +176,11 @@ impl<'a> ProgressScan<'a> {
     }
 }
 
-/// A figure that should rise, followed from step to step.
+/// Tracks the steps of a figure that should rise.
 struct StepTracker {
-    /// Least step.
+    /// Minimum size of a step.
     least: f64,
-    /// Part of the mean step that is one at least.
+    /// Minimum size of a step as a share of the mean step.
     part: f64,
     /// Value after the last step; NaN before the first value.
     at: f64,
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_the_less_likely_the_less_the_loop_paused_before() {
+    fn standstill_is_less_likely_after_few_pauses() {
         assert_eq!(pace(&[]), ProgressRate { chance: 1.0, ..ProgressRate::default() });
         let steady = pace(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5]);
         let halting = pace(&[0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.3, 0.3]);
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn one_test_more_is_no_step_of_a_loop_that_made_large_ones() {
+    fn small_gain_is_no_step_after_large_steps() {
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.62]).still, 1);
         assert_eq!(pace(&[0.02, 0.04, 0.06, 0.08]).still, 0);
         // It adds up.
@@ -254,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn a_climb_from_below_the_best_is_a_step_and_a_seesaw_is_none() {
+    fn climb_below_best_is_a_step_and_seesaw_is_not() {
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.3, 0.4]).still, 2);
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.3, 0.4, 0.5]).still, 0);
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.4, 0.6, 0.4, 0.6]).still, 4);
     }
 
     #[test]
-    fn new_errors_and_fewer_of_them_are_movement_and_blockers_are_not() {
+    fn new_or_fewer_errors_count_as_progress() {
         let flat = [0.3; 5];
         let same = ProgressRate::of(&records(&flat, |_, _| ()), THRESHOLD);
         let other = |at: usize, record: &mut Record| record.error_signature = Some(format!("error {at}"));
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_counted_another_error_is_a_step() {
+    fn different_error_is_a_step_if_nothing_is_counted() {
         let errors = |errors: &[&str]| {
             let failing = |at: usize, record: &mut Record| {
                 record.checks = vec![CheckFact { name: "all".into(), passed: false, baseline: Some(false) }];
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_are_no_part_of_the_pace() {
+    fn long_standstills_are_excluded_from_rate() {
         let run = pace(&[0.1, 0.2, 0.2, 0.2, 0.3]);
         assert_eq!((run.steps, run.moving), (2, 4));
         let longer = pace(&[0.1, 0.2, 0.2, 0.2, 0.2, 0.3]);

@@ -1,7 +1,7 @@
-//! A recorded loop once more through control, oversight and strategy: a trace of JSON Lines in, one line an iteration out.
+//! Replays a recorded loop through control, oversight and strategy: a trace of JSON Lines in, one line per iteration out.
 //!
-//! The records are what happened and do not answer to what is decided now. So what control says of an iteration follows
-//! from the records alone: gains that a REDIRECT moves in a living loop stay where they are here.
+//! The records do not react to the replayed decisions. Figures of control therefore follow from the records alone: gains that
+//! a REDIRECT changes in a running loop are unchanged here.
 
 mod compare;
 mod line;
@@ -25,7 +25,7 @@ pub use summary::{EndKind, PredictedEnd, ReplaySummary, end};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct TraceError {
-    /// Its number, from 1.
+    /// 1-based number of the line.
     pub line: usize,
     /// Message.
     pub reason: String,
@@ -36,13 +36,13 @@ pub struct TraceError {
 pub struct Trace {
     /// Facts of the task from the first line; defaults if there is no such line.
     pub facts: TaskFacts,
-    /// One record an iteration, in order.
+    /// One record per iteration, in order.
     pub records: Vec<Record>,
 }
 
 impl Trace {
-    /// Reads JSON Lines: one record a line, after an optional first line about the task, which is an object with no key of
-    /// a record. Blank lines are skipped, unknown keys ignored; what is missing or null takes its default.
+    /// Parses JSON Lines: one record per line, after an optional first line about the task, which is an object without any
+    /// key of a record. Blank lines are skipped, unknown keys ignored; missing or null values take their defaults.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut trace = Self::default();
         let text = text.trim_start_matches('\u{feff}');
@@ -75,7 +75,7 @@ impl Trace {
     }
 }
 
-/// The object on a line, without what is null in it.
+/// Returns the object on a line, without null values.
 fn object(line: &str) -> Result<Map<String, Value>, String> {
     let value = serde_json::from_str(line).map_err(|error| {
         let place = format!(" at line {} column {}", error.line(), error.column());
@@ -96,7 +96,7 @@ fn is_header(fields: &Map<String, Value>) -> bool {
     !fields.keys().any(|key| record.get(key).is_some())
 }
 
-/// A record or the facts from an object; the reason names the key that is wrong.
+/// Converts an object to a record or to the facts; the error names the invalid key.
 fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, String> {
     let of = |fields: Map<String, Value>| serde_json::from_value::<T>(Value::Object(fields));
     of(fields.clone()).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The settings of control, oversight and strategy, made from what files set of them.
+//! Settings of control, oversight and strategy, merged from the configuration files.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 
-/// The settings of the three.
+/// Settings of control, oversight and strategy.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SupervisionSettings {
@@ -21,7 +21,7 @@ pub struct SupervisionSettings {
     pub strategy: StrategySettings,
 }
 
-/// Key of the preset, beside those of the groups.
+/// Key of the preset, next to those of the three sections.
 pub const PRESET: &str = "preset";
 
 /// Set of default values for control, oversight and strategy.
@@ -31,15 +31,15 @@ pub enum SupervisionPreset {
     /// Best known values; they can improve with a new version.
     #[default]
     Default,
-    /// The values of the design, which stay.
+    /// Values of the original design, which do not change.
     Seed,
 }
 
-/// Every value of [`SupervisionPreset::Seed`], so that none of them moves with a default.
+/// All values of [`SupervisionPreset::Seed`], so that they do not change with a default.
 const SEED: &str = include_str!("seed.json");
 
 impl SupervisionPreset {
-    /// The preset of that name.
+    /// Returns the preset with that name.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "default" => Some(Self::Default),
@@ -50,7 +50,7 @@ impl SupervisionPreset {
 }
 
 impl SupervisionSettings {
-    /// The settings of a preset.
+    /// Returns the settings of a preset.
     pub fn of(preset: SupervisionPreset) -> Self {
         match preset {
             SupervisionPreset::Default => Self::default(),
@@ -70,7 +70,8 @@ impl SupervisionSettings {
         if problems.is_empty() { Ok(settings) } else { Err(problems) }
     }
 
-    /// The same, where a group that does not hold is as in the preset, and a preset that there is not is the default one.
+    /// Like [`Self::layered`], but an invalid section keeps the values of the preset, and an unknown preset is replaced by
+    /// the default one.
     pub fn tolerant(overlay: &Map<String, Value>) -> Self {
         Self::laid(overlay, &mut Vec::new())
     }
@@ -103,8 +104,8 @@ fn lay<S: Settings>(settings: &mut S, overlay: &Map<String, Value>, problems: &m
     }
 }
 
-/// Keys that only the operator's file may set: each switch of oversight, and whether control acts by itself. Whoever
-/// keeps a repository cannot blind or silence who watches its loops.
+/// Returns the keys that only the operator's file may set: each switch of oversight, and whether control acts by itself.
+/// Maintainers of a repository cannot disable the supervision of its loops.
 pub fn operators_alone() -> Vec<String> {
     let mut keys = vec!["control.auto_intervene".to_owned()];
     let oversight = serde_json::to_value(OversightSettings::default()).unwrap_or_default();
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_has_every_value_of_its_own_and_holds() {
+    fn seed_preset_sets_every_value() {
         let written: Value = serde_json::from_str(SEED).unwrap();
         let seed = SupervisionSettings::of(SupervisionPreset::Seed);
         let mut made = serde_json::to_value(&seed).unwrap();
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_lie_over_the_preset_that_they_name() {
+    fn layers_override_the_named_preset() {
         assert_eq!(SupervisionSettings::layered(&Map::new()), Ok(SupervisionSettings::default()));
         let mut both = map(json!({
             "control": { "window": 7, "profiles": { "standard": { "kp": 0.6 } } },
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_is_told_for_all_groups_at_once() {
+    fn problems_of_all_sections_are_reported_together() {
         let wrong = map(json!({
             "preset": "sed",
             "control": { "windw": 7 },
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_holds_no_more_is_as_in_the_preset_and_the_others_stand() {
+    fn invalid_stored_section_falls_back_to_preset() {
         let old = map(json!({
             "preset": "gone",
             "control": { "window": 9 },
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_switches_of_oversight_are_the_operators() {
+    fn oversight_switches_are_operator_only() {
         // A repository can name a preset, so that must not switch anything.
         let [default, seed] = [SupervisionPreset::Default, SupervisionPreset::Seed]
             .map(|preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap());

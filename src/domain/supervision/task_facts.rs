@@ -1,4 +1,4 @@
-//! Facts about a task that supervision judges a loop by.
+//! Facts about a task that supervision uses to judge a loop.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,27 +9,27 @@ use crate::domain::supervision::experience::Experience;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskFacts {
-    /// The objective, in words.
+    /// Objective, as text.
     pub task: String,
-    /// Iterations that the loop may take.
+    /// Maximum number of iterations.
     pub max_iterations: f64,
-    /// Minutes that it may take.
+    /// Maximum running time, in minutes.
     pub timeout_minutes: Option<f64>,
-    /// Dollars that it may cost.
+    /// Maximum cost, in dollars.
     pub max_cost_usd: Option<f64>,
-    /// 1 (a word in the docs) to 10 (a rewrite); estimated where it is missing.
+    /// Complexity, from 1 (a word in the docs) to 10 (a rewrite); estimated if missing.
     pub complexity: Option<f64>,
-    /// Whether a mistake would open a hole.
+    /// Whether a mistake could be a vulnerability.
     pub security_sensitive: bool,
-    /// Whether it changes what others rely on.
+    /// Whether the task breaks compatibility.
     pub breaking_changes: bool,
-    /// Iterations that a task of this sort usually takes.
+    /// Usual number of iterations of such a task.
     pub estimated_iterations: Option<f64>,
-    /// Dollars that a task of this sort usually costs.
+    /// Usual cost of such a task, in dollars.
     pub estimated_cost_usd: Option<f64>,
-    /// Minutes that a task of this sort usually takes.
+    /// Usual running time of such a task, in minutes.
     pub estimated_minutes: Option<f64>,
-    /// Files and folders that the task is about; where there are none, those that its words name.
+    /// Files and folders that the task concerns; if empty, those that its text names.
     pub scope: Vec<String>,
     /// Statistics of earlier loops of the repository.
     #[serde(skip_serializing_if = "Experience::is_empty")]

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_the_internet_are_public() {
+    fn only_internet_addresses_are_public() {
         let public =
             ["1.1.1.1", "44.237.180.172", "172.15.0.1", "172.32.0.1", "100.63.0.1", "100.128.0.1", "192.0.1.1"];
         let public6 = ["2606:4700:4700::1111", "2a00:1450::1", "64:ff9b::101:101", "2002:101:101::1", "2001:200::1"];

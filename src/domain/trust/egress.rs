@@ -17,9 +17,9 @@ pub struct Hosts(Vec<HostEntry>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HostEntry {
-    /// Name in the form of [`Target::host`].
+    /// Name or address in the form of [`Target::host`].
     name: String,
-    /// Whether only the subdomains of the name match, not the name itself.
+    /// Whether only subdomains of the name match, not the name itself.
     below: bool,
     port: Option<u16>,
 }
@@ -27,11 +27,11 @@ struct HostEntry {
 /// Network access of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Egress {
-    /// All that the machine reaches.
+    /// All destinations that the machine can reach.
     Everything,
     /// Nothing.
     Nothing,
-    /// These hosts.
+    /// The listed hosts.
     Only(Hosts),
 }
 
@@ -40,18 +40,18 @@ pub enum Egress {
 pub struct Target {
     /// Name in lower case without a trailing dot, or address without brackets.
     pub host: String,
-    /// Its port.
+    /// Port.
     pub port: u16,
 }
 
 /// Decision about a target, and the addresses at which it may be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admission {
-    /// It is not listed.
+    /// Not listed.
     Refused,
-    /// At public addresses only.
+    /// Allowed at public addresses only.
     Public,
-    /// At whatever address it has.
+    /// Allowed at any address.
     Anywhere,
 }
 
@@ -63,7 +63,7 @@ impl Target {
         Some(Self { host: normal(host)?, port: port.or(usual)? })
     }
 
-    /// Returns the servers of all `http` and `https` addresses in a text, such as a tool's settings in JSON.
+    /// Returns the servers of all `http` and `https` URLs in a text, such as a tool's settings in JSON.
     pub fn named_in(text: &str) -> Vec<Self> {
         static ADDRESS: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r#"https?://[^\s"'`<>\\,;|]+"#).expect("the pattern is fixed"));
@@ -76,7 +76,7 @@ impl Target {
         Some(Self { host: normal(url.host_str()?)?, port: url.port_or_known_default()? })
     }
 
-    /// Whether its name is that of the loopback interface.
+    /// Whether the target's name is that of the loopback interface.
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
     }
@@ -95,18 +95,18 @@ impl Hosts {
         let entry = |text: S| {
             let text = text.as_ref();
             HostEntry::parse(text).ok_or_else(|| {
-                format!("`{text}` is no host; write `example.org`, `*.example.org` or `models.lan:8080`")
+                format!("`{text}` is not a host; write `example.org`, `*.example.org` or `models.lan:8080`")
             })
         };
         entries.into_iter().map(entry).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Adds a server, which may be reached at any address.
+    /// Adds a server, which is then allowed at any address.
     pub fn add(&mut self, target: Target) {
         self.0.push(HostEntry { name: target.host, below: false, port: Some(target.port) });
     }
 
-    /// Adds all of another list.
+    /// Adds all entries of another list.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
@@ -153,7 +153,7 @@ impl HostEntry {
     }
 }
 
-/// Host and port as they are written.
+/// Splits an authority into host and port.
 fn split(authority: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match authority.rfind(']') {
         Some(end) => authority.split_at(end + 1),
@@ -188,7 +188,7 @@ mod tests {
 
     /// S5, S6.
     #[test]
-    fn only_what_is_listed_is_admitted() {
+    fn only_listed_hosts_are_admitted() {
         let listed = hosts(&["registry.npmjs.org", "*.PyPI.org", "models.lan:8080", "10.0.0.5:9000", "[fd00::1]:80"]);
         for (text, expected) in [
             ("registry.npmjs.org:443", Admission::Public),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused_with_its_name() {
+    fn invalid_host_is_refused_by_name() {
         for text in [
             "",
             "*",
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_servers_are_read() {
+    fn server_addresses_are_parsed() {
         let read = |text: &str| Target::named_in(text).iter().map(Target::to_string).collect::<Vec<_>>().join(" ");
         for (text, servers) in [
             ("https://Api.Example.org/v1", "api.example.org:443"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_this_machine_are_known() {
+    fn loopback_servers_are_recognised() {
         let mut listed = hosts(&["localhost:11434", "127.0.0.1", "example.org:80", "*.localhost:1"]);
         Target::named_in("http://127.0.0.1:8080/v1").into_iter().for_each(|target| listed.add(target));
         listed.extend(hosts(&["[::1]:11434"]));

@@ -87,11 +87,11 @@ impl Limits {
     }
 }
 
-/// Lowers a limit of the operator to that of a repository, or notes that it is lower.
+/// Lowers a limit of the operator to that of a repository; a higher one is added to the notes.
 fn lower<T: PartialOrd + Display>(key: &str, limit: &mut T, wanted: Option<T>, notes: &mut Vec<String>) {
     match wanted {
         Some(wanted) if wanted > *limit => {
-            notes.push(format!("`limits.{key}`: {wanted} is above the operator's limit; {limit} stands"));
+            notes.push(format!("`limits.{key}`: {wanted} is above the operator's limit; {limit} applies"));
         }
         Some(wanted) => *limit = wanted,
         None => {}
@@ -184,9 +184,9 @@ mod tests {
         let expected = Limits { timeout: Duration::minutes(90), cost_usd: Usd(Money(3)), ..operator.clone() };
         assert_eq!(lowered, expected);
         let expected = [
-            "`limits.iterations`: 9 is above the operator's limit; 5 stands",
-            "`limits.cost_usd_per_day`: $60.00 is above the operator's limit; $50.00 stands",
-            "`limits.loops`: 4 is above the operator's limit; 1 stands",
+            "`limits.iterations`: 9 is above the operator's limit; 5 applies",
+            "`limits.cost_usd_per_day`: $60.00 is above the operator's limit; $50.00 applies",
+            "`limits.loops`: 4 is above the operator's limit; 1 applies",
         ];
         assert_eq!(notes, expected);
         assert_eq!(operator.lowered_to(&RepositoryLimits::default()), (operator, Vec::new()));

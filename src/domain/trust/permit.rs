@@ -12,17 +12,17 @@ use crate::domain::model::ids::{AccountKind, User, UserId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessLevel {
-    /// Nothing beyond the public.
+    /// No more than public access.
     None,
-    /// Read.
+    /// Can read.
     Read,
-    /// Label and close, not push.
+    /// Can label and close issues, not push.
     Triage,
-    /// Push.
+    /// Can push.
     Write,
-    /// Push and manage some settings.
+    /// Can push and manage some settings.
     Maintain,
-    /// Everything.
+    /// Can do everything.
     Admin,
 }
 
@@ -31,12 +31,12 @@ pub enum AccessLevel {
 pub struct TeamRef {
     /// Login of the organisation.
     pub org: String,
-    /// Name of the team as in its address.
+    /// Name of the team, as in its URL.
     pub name: String,
 }
 
 impl TeamRef {
-    /// Reads `organisation/team`.
+    /// Parses `organisation/team`.
     pub fn parse(text: &str) -> Option<Self> {
         let sensible = |part: &str| {
             !part.is_empty()
@@ -64,30 +64,30 @@ pub struct PermitFacts<'a> {
     pub allowed: &'a [UserId],
     /// Whether the account is in a team that is permitted at any level, as the forge reports now.
     pub in_allowed_team: bool,
-    /// Bots that may; no other bot does.
+    /// Bots that are permitted; no other bot is.
     pub allowed_bots: &'a [UserId],
-    /// Our own account.
+    /// Account of the service.
     pub own: UserId,
 }
 
-/// Whether it may happen.
+/// Decision whether an account may act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authorization {
-    /// It may.
+    /// The account may act.
     Allow,
-    /// It may not.
+    /// The account may not act.
     Deny {
         /// Reason in one sentence, for the log.
         reason: String,
-        /// Sign shown to the person.
+        /// Reaction shown to the person.
         answer: DenyAnswer,
     },
 }
 
-/// Sign shown to a person without permission; never a reply, which would multiply noise.
+/// Reaction shown to a person without permission; never a comment, because anyone could cause many of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DenyAnswer {
-    /// Nothing.
+    /// No reaction.
     Silent,
     /// A 👎 on the comment.
     ThumbsDown,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_who_may() {
+    fn permission_depends_on_level_floor_and_lists() {
         use AccessLevel::*;
         use AccountKind::{Bot, User};
         let table = [
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_team_lets_people_in_and_no_bots() {
+    fn team_permits_people_but_not_bots() {
         let facts =
             PermitFacts { floor: AccessLevel::Admin, allowed: &[], in_allowed_team: true, allowed_bots: &[], own: OWN };
         let of = |kind| may(&User { id: UserId(5), login: "ann".into(), kind }, AccessLevel::None, &facts);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_team_is_written_with_its_organisation() {
+    fn team_needs_its_organisation() {
         let team = TeamRef::parse("acme/maintainers").expect("a team");
         assert_eq!(
             (team.org.as_str(), team.name.as_str(), team.to_string().as_str()),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_account_may_not_even_when_it_is_allowed() {
+    fn own_account_is_denied_even_if_allowed() {
         let actor = User { id: OWN, login: "ralph".into(), kind: AccountKind::Bot };
         let facts = PermitFacts {
             floor: AccessLevel::None,

@@ -206,7 +206,7 @@ fn off() -> Intelligence {
     Intelligence::Off
 }
 
-/// A day.
+/// Returns one day, in seconds.
 fn remind_after_default() -> u64 {
     24 * 3_600
 }
@@ -262,7 +262,7 @@ pub struct RepositorySettings {
     /// Limits; can be lower than the operator's, never higher.
     #[serde(deserialize_with = "limits::stored")]
     pub limits: RepositoryLimits,
-    /// Whether checks are detected in the tree; cannot be enabled against the operator.
+    /// Whether checks are detected in the tree; cannot be enabled if the operator disabled it.
     pub detect_checks: Option<bool>,
     /// Extent to which its loops use the intelligence layer; can be less than the operator's, never more.
     #[serde(default)]
@@ -330,13 +330,13 @@ impl Policy {
     pub fn overruled(&self, file: &RepositorySettings) -> Vec<String> {
         let (_, mut notes) = self.limits.lowered_to(&file.limits);
         if file.protected.is_some_and(|wanted| wanted < self.protected.policy) {
-            notes.push("`protected.policy`: laxer than the operator's, which stands".to_owned());
+            notes.push("`protected.policy`: less strict than the operator's, which applies".to_owned());
         }
         if file.detect_checks == Some(true) && !self.detect_checks {
-            notes.push("`detect`: the operator has switched detection of checks off".to_owned());
+            notes.push("`detect`: the operator disabled the detection of checks".to_owned());
         }
         if file.intelligence.is_some_and(|wanted| wanted > self.intelligence) {
-            notes.push("`intelligence`: more than the operator's, which stands".to_owned());
+            notes.push("`intelligence`: more than the operator's, which applies".to_owned());
         }
         notes
     }
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_cannot_be_compiled_protect_everything() {
+    fn invalid_patterns_protect_everything() {
         let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false };
         let change = DiffStat { files: vec![file("deploy/run.sh"), file("src/deploy/a.rs")] };
         let touched =
@@ -386,14 +386,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_repository_file_changes_nothing() {
+    fn empty_repository_file_changes_nothing() {
         let policy = Policy { checks: Vec::new(), ..Policy::default() };
         assert_eq!(policy.with_repository(&RepositorySettings::default()), policy);
         assert!(policy.overruled(&RepositorySettings::default()).is_empty());
     }
 
     #[test]
-    fn limits_of_the_repository_apply_and_higher_ones_are_named() {
+    fn repository_limits_apply_and_higher_ones_are_reported() {
         let policy = Policy::default();
         let file = settings(|f| {
             f.limits = RepositoryLimits { iterations: Some(3), comments_per_day: Some(1000), ..Default::default() };
@@ -402,12 +402,12 @@ mod tests {
         assert_eq!(policy.with_repository(&file).limits, expected);
         assert_eq!(
             policy.overruled(&file),
-            ["`limits.comments_per_day`: 1000 is above the operator's limit; 30 stands"]
+            ["`limits.comments_per_day`: 1000 is above the operator's limit; 30 applies"]
         );
     }
 
     #[test]
-    fn protection_goes_up_and_never_down() {
+    fn repository_can_only_raise_protection() {
         for (operator, repository, result) in [
             (ProtectedPolicy::Restore, Some(ProtectedPolicy::Allow), ProtectedPolicy::Restore),
             (ProtectedPolicy::Restore, Some(ProtectedPolicy::Block), ProtectedPolicy::Block),
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn detection_that_the_operator_refuses_stays_refused() {
+    fn check_detection_disabled_by_operator_stays_disabled() {
         let refused = Policy { detect_checks: false, ..Policy::default() };
         let file = settings(|f| f.detect_checks = Some(true));
         assert!(!refused.with_repository(&file).detect_checks);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_can_ask_for_less_intelligence_and_not_for_more() {
+    fn repository_can_only_lower_intelligence() {
         let of = |ours, theirs| {
             let operator = Policy { intelligence: ours, ..Policy::default() };
             let file = settings(|f| f.intelligence = theirs);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_from_before_there_was_a_choice_uses_no_intelligence() {
+    fn policy_stored_without_intelligence_uses_none() {
         let mut stored = serde_json::to_value(Policy::default()).unwrap();
         let fields = stored.as_object_mut().unwrap();
         assert!(fields.remove("intelligence").is_some() && fields.remove("schedule").is_some());
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_of_the_repository_lie_over_those_of_the_operator() {
+    fn repository_thresholds_override_operator_thresholds() {
         let map = |value: Value| value.as_object().cloned().unwrap();
         let operator = Policy {
             thresholds: map(
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_checks_hold_nothing_that_a_shell_reads() {
+    fn check_names_contain_no_shell_characters() {
         for good in ["test", "cargo test --all", "täst", "lint/ui"] {
             assert!(valid_check_name(good), "{good}");
         }
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_made_from_a_command_is_always_valid() {
+    fn name_derived_from_command_is_valid() {
         let long = "a;".repeat(500);
         for (command, name) in [
             ("cargo test", "cargo test"),

@@ -36,7 +36,7 @@ impl Engine {
         let origin = Origin::comment(&repo, &comment, received_at);
         let key = origin.key.clone();
         if self.store.read(move |c| forge_state::is_processed(c, &key)).await? {
-            return ignored("this comment was read already");
+            return ignored("this comment was processed already");
         }
         let outcome = self.commands(account, repo, issue, comment, sender, commands, &origin).await?;
         kill_point("K30");
@@ -45,7 +45,7 @@ impl Engine {
         Ok(outcome)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one comment and all that it came with")]
+    #[expect(clippy::too_many_arguments, reason = "the effects of a comment")]
     pub(super) async fn commands(
         &self,
         account: &ForgeAccount,
@@ -65,7 +65,7 @@ impl Engine {
             if answer == DenyAnswer::ThumbsDown {
                 self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Refused }).await?;
             }
-            return ignored(format!("{} may not command: {reason}", sender.login));
+            return ignored(format!("{} may not give commands: {reason}", sender.login));
         }
         self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Seen }).await?;
         let count = commands.len();
@@ -75,7 +75,7 @@ impl Engine {
         done(format!("{count} command(s) of {}", sender.login))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one command and all that it came with")]
+    #[expect(clippy::too_many_arguments, reason = "the effects of a command")]
     pub(super) async fn command(
         &self,
         account: &ForgeAccount,
@@ -125,7 +125,7 @@ impl Engine {
                 if let Some(typed) =
                     options.confirm.as_deref().filter(|typed| !text_hash(&issue.title, &issue.body).starts_with(*typed))
                 {
-                    let problem = format!("`{typed}` is not the hash of the text as it is now; nothing was started.");
+                    let problem = format!("`{typed}` is not the hash of the current text; nothing was started.");
                     return refuse(problem, None).await;
                 }
                 self.begin(account, place, issue.clone(), by, options, Some(at), origin).await

@@ -34,11 +34,11 @@ struct DeliveryQueue {
     under_way: Vec<i64>,
 }
 
-/// DeliveryQueues with deliveries that were found and not yet handled.
+/// Queues of deliveries that were found and not yet processed.
 #[derive(Default)]
 struct DeliveryQueues {
     queues: HashMap<String, DeliveryQueue>,
-    /// DeliveryQueues with nothing under way; the one that has waited longest comes first.
+    /// Queues without a running batch, longest wait first.
     idle: VecDeque<String>,
     /// Ids of all deliveries in the queues.
     known: HashSet<i64>,
@@ -156,7 +156,7 @@ impl Engine {
     /// Returns the value of a successful task. After a failure of the store the next lookup is delayed.
     fn or_rest<T>(&self, outcome: Result<T, StoreError>, rest: &mut Duration) -> Option<T> {
         *rest = self.settings.wait_after_step(outcome.is_err());
-        outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be handled")).ok()
+        outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be processed")).ok()
     }
 
     /// Starts batches of all queues that are ready.
@@ -214,7 +214,7 @@ impl Engine {
             let Ok((account, event)) = self.parse_delivery(&waiting) else { continue };
             let label = label_event(&event);
             if label.is_some() && label == last_label {
-                let again = "the same as the delivery before it";
+                let again = "a repeat of the previous delivery";
                 self.store.write(move |c| inbox::finish(c, waiting.id, DeliveryOutcome::Ignored, again)).await?;
                 continue;
             }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_under_way_once_and_in_order() {
+    fn queue_runs_one_batch_at_a_time_in_order() {
         let (mut queues, call_limits) = (DeliveryQueues::default(), ConcurrencyLimits::new(9, 9));
         queues.add(vec![found(3, "a", 1), found(1, "a", 1), found(2, "b", 1)]);
         assert_eq!(next(&mut queues, &call_limits), Some(("a".into(), vec![1, 3])));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_delivery_that_was_put_off_is_looked_up_anew() {
+    fn deliveries_after_postponed_one_are_read_again() {
         let (mut queues, call_limits) = (DeliveryQueues::default(), ConcurrencyLimits::new(9, 9));
         queues.add(vec![found(1, "a", 1)]);
         assert!(next(&mut queues, &call_limits).is_some());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_with_its_share_lets_others_pass() {
+    fn saturated_repository_does_not_block_others() {
         let (mut queues, call_limits) = (DeliveryQueues::default(), ConcurrencyLimits::new(9, 1));
         queues.add(vec![found(1, "a", 1), found(2, "b", 1), found(3, "c", 2)]);
         let (place, repo, _) = queues.next(&call_limits).expect("one");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_queue_is_taken_in_parts() {
+    fn long_queue_is_processed_in_batches() {
         let (mut queues, call_limits) = (DeliveryQueues::default(), ConcurrencyLimits::new(9, 9));
         queues.add((0..100).map(|id| found(id, "a", 1)).collect());
         assert_eq!(next(&mut queues, &call_limits).map(|(_, ids)| ids.len()), Some(BATCH));

@@ -100,7 +100,7 @@ impl Engine {
             Err(e) => return Err(e.into()),
             Ok(now) if !now.open => return ignored("stale: the issue is closed"),
             Ok(now) if !now.labels.contains(&self.run_label(&repo)) => {
-                return Ok(IntakeOutcome::Stale("stale: the label is off again".into()));
+                return Ok(IntakeOutcome::Stale("stale: the label was removed again".into()));
             }
             Ok(_) => {}
         }
@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// Starts a loop for an authorised user on the text of the signed payload.
-    #[expect(clippy::too_many_arguments, reason = "a start and all that it came with")]
+    #[expect(clippy::too_many_arguments, reason = "the effects of a start")]
     pub(super) async fn begin(
         &self,
         account: &ForgeAccount,

@@ -46,7 +46,7 @@ impl Engine {
                 asked += 1;
             }
         }
-        if asked == 0 { ignored("no loop is in review there") } else { done(format!("{asked} loop(s) to look at")) }
+        if asked == 0 { ignored("no loop is in review there") } else { done(format!("{asked} loop(s) to inspect")) }
     }
 
     pub(super) async fn review(
@@ -68,7 +68,7 @@ impl Engine {
         let commanded = told > 0;
         let changes = review.verdict == ReviewVerdict::ChangesRequested;
         if !changes && review.verdict != ReviewVerdict::Commented {
-            return if commanded { done("commands of a review") } else { ignored("a review that asks for nothing") };
+            return if commanded { done("commands of a review") } else { ignored("a review without requests") };
         }
         let id = match review.id {
             Some(id) => id,
@@ -175,7 +175,7 @@ impl Engine {
         Ok(same.or(theirs.last()).map_or(0, |known| known.id))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one remark and all that it came with")]
+    #[expect(clippy::too_many_arguments, reason = "the effects of a remark")]
     pub(super) async fn remark(
         &self,
         account: &ForgeAccount,

@@ -276,8 +276,11 @@ async fn hidden_team_is_reported_with_the_remedy() {
             if let Some(status) = then {
                 server.on("GET", members, status, no());
             }
-            let told = forge.team_visibility(&repo(), &leads).await.unwrap();
-            assert!(matches!(&told, TeamVisibility::Hidden { fix, .. } if fix.contains(advice)), "{told:?}");
+            let visibility = forge.team_visibility(&repo(), &leads).await.unwrap();
+            assert!(
+                matches!(&visibility, TeamVisibility::Hidden { fix, .. } if fix.contains(advice)),
+                "{visibility:?}"
+            );
         }
         server.on("GET", search, 500, no());
         forge.team_visibility(&repo(), &leads).await.unwrap_err();
@@ -505,10 +508,10 @@ async fn locked_conversation_is_a_conflict() {
     let all = "/repos/acme/app/issues/1/comments";
     for (server, forge) in servers() {
         for (locked, expected) in [(true, ForgeErrorKind::Conflict), (false, ForgeErrorKind::Denied)] {
-            let mut seen = issue(1, &[]);
-            seen["is_locked"] = locked.into();
+            let mut locked_issue = issue(1, &[]);
+            locked_issue["is_locked"] = locked.into();
             server.on("POST", all, 403, json!({ "message": "Kommentieren nicht erlaubt" }));
-            server.on("GET", "/repos/acme/app/issues/1", 200, seen);
+            server.on("GET", "/repos/acme/app/issues/1", 200, locked_issue);
             assert_eq!(forge.create_comment(&repo(), Number(1), "x").await.unwrap_err().kind, expected);
         }
         server.finish();
@@ -602,8 +605,8 @@ async fn unavailable_reviewers_are_left_out() {
         let refusal = || json!({ "message": "poster of pr can't be reviewer" });
         server.on("POST", target, 422, refusal()).on("POST", target, 422, refusal()).on("POST", target, 201, json!([]));
         forge.request_reviewers(&repo(), Number(5), &["me".into(), "ann".into()]).await.unwrap();
-        let asked: Vec<Value> = server.bodies("POST", target).into_iter().map(|b| b["reviewers"].clone()).collect();
-        assert_eq!(asked, [json!(["me", "ann"]), json!(["me"]), json!(["ann"])]);
+        let requested: Vec<Value> = server.bodies("POST", target).into_iter().map(|b| b["reviewers"].clone()).collect();
+        assert_eq!(requested, [json!(["me", "ann"]), json!(["me"]), json!(["ann"])]);
         server.on("POST", target, 422, refusal());
         forge.request_reviewers(&repo(), Number(5), &["me".into()]).await.unwrap();
         forge.request_reviewers(&repo(), Number(5), &[]).await.unwrap();

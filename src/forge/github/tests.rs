@@ -46,7 +46,7 @@ fn app_auth() -> GitHubAuth {
     GitHubAuth::App { app_id: 12_345, private_key_pem: SecretString::from(pem) }
 }
 
-/// Adapter with a personal token, and its scripted transport.
+/// Creates an adapter with a personal token, and its scripted transport.
 fn with_token() -> (GitHub, Arc<ContractTransport>) {
     let transport = ContractTransport::new(ContractSpec::GitHub);
     (over(token_auth(), Clock::manual(START), transport.clone()), transport)

@@ -208,8 +208,15 @@ async fn pauses_without_a_time_double_until_a_success() {
 #[tokio::test]
 async fn background_requests_do_not_use_the_reserve() {
     let reset = (NOW.0 / 1_000 + 50).to_string();
-    let left = |n: &'static str| answer(200, &[("x-ratelimit-remaining", n), ("x-ratelimit-reset", &reset)], "{}");
-    let script = script([left("100"), left("99"), left("98"), left("5000"), left("50")]);
+    let with_remaining =
+        |n: &'static str| answer(200, &[("x-ratelimit-remaining", n), ("x-ratelimit-reset", &reset)], "{}");
+    let script = script([
+        with_remaining("100"),
+        with_remaining("99"),
+        with_remaining("98"),
+        with_remaining("5000"),
+        with_remaining("50"),
+    ]);
     let clock = Clock::manual(NOW);
     let caller = caller(&script, &clock, UNSPACED);
     let background = || {
@@ -370,9 +377,9 @@ async fn unchanged_response_comes_from_the_cache() {
     }
     assert_eq!(bodies, ["[1]", "[1]", "[2]", "[2]"]);
     caller.call("another page", request(Method::GET, "/a?page=2")).await.unwrap();
-    let asked: Vec<_> =
+    let etags: Vec<_> =
         script.sent.lock().unwrap().iter().map(|(r, _)| r.headers().get(IF_NONE_MATCH).cloned()).collect();
-    let tags: Vec<_> = asked.iter().map(|t| t.as_ref().map(|t| t.to_str().unwrap())).collect();
+    let tags: Vec<_> = etags.iter().map(|t| t.as_ref().map(|t| t.to_str().unwrap())).collect();
     assert_eq!(tags, [None, Some("\"v1\""), Some("\"v1\""), Some("\"v2\""), None]);
 }
 

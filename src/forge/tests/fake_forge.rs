@@ -156,8 +156,8 @@ fn spec(name: &str) -> LabelSpec {
 /// Calls all operations and checks their effects on the fake forge.
 async fn exercise(forge: &dyn Forge, world: &AdapterWorld) {
     let repo = reference(world);
-    let own = forge.own_account().await.unwrap();
-    assert_eq!(own, world.bot);
+    let account = forge.own_account().await.unwrap();
+    assert_eq!(account, world.bot);
     let known = forge.repositories().await.unwrap();
     assert_eq!(known.iter().map(|one| &one.repo).collect::<Vec<_>>(), [&repo]);
     let facts = forge.repository(&repo).await.unwrap();
@@ -179,13 +179,13 @@ async fn exercise(forge: &dyn Forge, world: &AdapterWorld) {
 async fn permissions(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef) {
     let writer = world.forge.add_user("will", AccountKind::User);
     world.forge.grant(world.repo, &writer, Access::Write).unwrap();
-    let gone = User { id: UserId(1), login: "nobody".to_owned(), kind: AccountKind::User };
+    let unknown_user = User { id: UserId(1), login: "nobody".to_owned(), kind: AccountKind::User };
     let renamed = User { id: UserId(1), ..writer.clone() };
     for (user, expected) in [
         (&world.maintainer, Permission::Admin),
         (&writer, Permission::Write),
         (&world.outsider, Permission::Read),
-        (&gone, Permission::None),
+        (&unknown_user, Permission::None),
         (&renamed, Permission::None),
     ] {
         assert_eq!(forge.permission(repo, user).await.unwrap(), expected, "{user:?}");
@@ -274,9 +274,9 @@ async fn comments(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, numbe
     if let Some(minimizing) = forge.minimizing() {
         minimizing.minimize_comment(repo, made.id).await.unwrap();
     }
-    let kept = fake.comments(world.repo, number).pop().unwrap();
-    assert_eq!((kept.body.as_str(), kept.reactions.len()), ("Done", 2));
-    assert_eq!(kept.minimized.is_some(), forge.minimizing().is_some());
+    let remaining = fake.comments(world.repo, number).pop().unwrap();
+    assert_eq!((remaining.body.as_str(), remaining.reactions.len()), ("Done", 2));
+    assert_eq!(remaining.minimized.is_some(), forge.minimizing().is_some());
     forge.delete_comment(repo, made.id).await.unwrap();
     forge.delete_comment(repo, made.id).await.unwrap();
     assert_eq!(fake.comments(world.repo, number).len(), 101);
@@ -314,8 +314,8 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
 
     let names = ["mia", "nobody", "ralph"].map(str::to_owned);
     forge.reviews().unwrap().request_reviewers(repo, number, &names).await.unwrap();
-    let asked = fake.with(|state| state.pull(world.repo, number).unwrap().1.requested.clone());
-    assert!(asked.contains(&world.maintainer.id), "{asked:?}");
+    let reviewers = fake.with(|state| state.pull(world.repo, number).unwrap().1.requested.clone());
+    assert!(reviewers.contains(&world.maintainer.id), "{reviewers:?}");
     let review = ReviewDraft {
         verdict: ReviewVerdict::ChangesRequested,
         body: "Why?".to_owned(),
@@ -512,9 +512,9 @@ async fn failed_job_is_reported_with_its_log() {
     }
     let state = forge.ci().unwrap().ci_results(&reference(&world), &sha).await.unwrap();
     assert_eq!((state.passed, state.pending), (1, 1));
-    let said: Vec<(&str, &str)> = state.failed.iter().map(|one| (one.name.as_str(), one.log.as_str())).collect();
+    let failures: Vec<(&str, &str)> = state.failed.iter().map(|one| (one.name.as_str(), one.log.as_str())).collect();
     let step = "##[group]Run cargo test\n##[error]Process completed with exit code 101.";
-    assert_eq!(said, [("test", step), ("lint", "2 warnings")]);
+    assert_eq!(failures, [("test", step), ("lint", "2 warnings")]);
 }
 
 #[tokio::test]

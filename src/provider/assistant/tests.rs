@@ -89,16 +89,16 @@ async fn json_is_found_anywhere_in_the_answer() {
         assert_eq!(result.value, AnswerPlan { approach: "pivot".into(), steps: vec!["a".into()] });
         assert_eq!((result.spent.calls, result.spent.usage.total(), requests.len()), (1, 15, 1));
         assert_eq!(result.spent.model, "m-full");
-        assert!(requests[0].system.starts_with("You plan.\n\nAnswer with one JSON value"));
+        assert!(requests[0].system.starts_with("You plan.\n\nAnswer only with one JSON value"));
     }
 }
 
 #[tokio::test]
 async fn invalid_answer_is_requested_again_with_the_problem() {
     for (wrong, words) in [
-        ("I would rather not use JSON.", "there is no JSON in it"),
-        ("", "there is no JSON in it"),
-        (r#"{"approach":"pivot","steps":["a"#, "there is no JSON in it (EOF"),
+        ("I would rather not use JSON.", "it contains no JSON"),
+        ("", "it contains no JSON"),
+        (r#"{"approach":"pivot","steps":["a"#, "it contains no JSON (EOF"),
         (r#"{"approach":"flee","steps":[]}"#, "/approach: one of [\"persist\",\"pivot\"]"),
         (r#"{"approach":"pivot"}"#, "/steps is missing"),
         (r#"{"approach":"pivot","steps":["1","2","3","4"]}"#, "at most 3 entries"),

@@ -19,7 +19,7 @@ pub(super) fn to_json(request: &ChatRequest) -> Value {
     if let Some(schema) = &request.schema {
         tools.push(json!({
             "name": schema.name,
-            "description": "Gives the answer. Call it exactly once, with the whole answer.",
+            "description": "Returns the answer. Call it exactly once, with the whole answer.",
             "input_schema": schema.schema,
         }));
         body["tool_choice"] = if request.tools.is_empty() {

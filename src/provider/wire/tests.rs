@@ -151,20 +151,20 @@ fn conversation_is_encoded_for_chat() {
 #[test]
 fn schema_is_encoded_for_each_wire_format() {
     let schema = Some(AnswerSchema { name: "plan".into(), schema: json!({"type": "object"}) });
-    let asked = ChatRequest { schema, ..request() };
-    let messages = Wire::Messages.body(&asked, false);
+    let with_schema = ChatRequest { schema, ..request() };
+    let messages = Wire::Messages.body(&with_schema, false);
     assert_eq!(messages["tool_choice"], json!({"type": "tool", "name": "plan"}));
     assert_eq!(messages["tools"][0]["input_schema"], json!({"type": "object"}));
-    let responses = Wire::Responses.body(&asked, false);
+    let responses = Wire::Responses.body(&with_schema, false);
     assert_eq!(responses["text"]["format"]["schema"], json!({"type": "object"}));
-    let chat = Wire::Chat.body(&asked, false);
+    let chat = Wire::Chat.body(&with_schema, false);
     assert_eq!(chat["response_format"]["json_schema"]["name"], "plan");
 
     let given = json!({"content": [{"type": "tool_use", "id": "x", "name": "plan", "input": {"a": 1}}],
         "stop_reason": "tool_use"});
-    let answer = Wire::Messages.answer(&asked, &given).unwrap();
+    let answer = Wire::Messages.answer(&with_schema, &given).unwrap();
     assert_eq!((answer.turn.text.as_str(), answer.turn.calls.len(), answer.stop), (r#"{"a":1}"#, 0, ModelStop::End));
-    let tools = ChatRequest { tools: with_tools().tools, ..asked };
+    let tools = ChatRequest { tools: with_tools().tools, ..with_schema };
     assert_eq!(Wire::Messages.body(&tools, false)["tool_choice"], json!({"type": "any"}));
 }
 

@@ -59,7 +59,7 @@ pub async fn recall(
     Ok(recalled)
 }
 
-/// A look-up on the caller's connection.
+/// A search for learnings on the caller's connection.
 pub struct Lookup<'a> {
     /// The query.
     pub query: &'a LearningQuery,
@@ -145,7 +145,7 @@ impl Lookup<'_> {
         Ok(statement.query_map(bound, StoredLearning::read)?.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Column that limits the learnings to a repository or its owner.
+    /// Returns the column that limits the learnings to a repository or its owner.
     fn scope(&self) -> &'static str {
         if self.settings.share_within_owner { "owner" } else { "repo_id" }
     }

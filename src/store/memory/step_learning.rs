@@ -39,7 +39,7 @@ pub struct StepMemory {
 }
 
 impl StepMemory {
-    /// Learning is off.
+    /// Returns settings with learning disabled.
     pub fn off() -> Self {
         Self { settings: MemorySettings { enabled: false, ..MemorySettings::default() }, ..Self::default() }
     }
@@ -64,7 +64,7 @@ impl StepMemory {
     }
 
     /// Stores the events of a step in the loop's memory, in the caller's transaction; like [`Self::learn_from`] a failure does not
-    /// affect the step. Also done when learning is off.
+    /// affect the step. Also done if learning is disabled.
     ///
     /// # Errors
     /// The database lost the caller's transaction.

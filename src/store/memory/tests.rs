@@ -1,4 +1,4 @@
-//! Learnings on a real database: what is found, what is set aside, what goes out and in.
+//! Learnings on a real database: search, quarantine, export and import.
 
 mod steps;
 mod vectors;
@@ -31,7 +31,7 @@ fn strategy(approach: &str) -> Content {
     }
 }
 
-/// An active learning that prompts may carry.
+/// Returns an active learning, which prompts may contain.
 fn active(repo: i64, content: Content) -> Learning {
     let learning = Learning::new(&repository(repo), TaskType::TestFix, content, 0.9, source("r-1"), NOW);
     Learning { state: LearningState::Active, evidence: LearningEvidence { successes: 4.0, failures: 0.0 }, ..learning }
@@ -82,9 +82,9 @@ async fn learnings_of_others_take_no_place() {
     for n in 0..70 {
         keep(&store, active(2, strategy(&format!("Wake marmot and walrus x{n}x y{n}y z{n}z")))).await;
     }
-    let asked = query(1, "marmot walrus");
+    let task = query(1, "marmot walrus");
     let (found, _) = store
-        .read(move |c| Lookup { query: &asked, settings: &MemorySettings::default() }.candidates(c))
+        .read(move |c| Lookup { query: &task, settings: &MemorySettings::default() }.candidates(c))
         .await
         .expect("found");
     let found: Vec<_> = found.iter().map(|one| (one.learning.content.gist(), one.by_words.is_some())).collect();
@@ -156,8 +156,8 @@ async fn equal_learnings_are_merged_and_contradictions_lowered() {
     let id = first.id.clone();
     let lowered = store.write(move |c| get(c, &id, NOW)).await.expect("read").expect("it is there");
     assert!((lowered.confidence - 0.7 * 0.8).abs() < 1e-9, "{}", lowered.confidence);
-    let shown = counted(&store).await;
-    assert_eq!((shown.active, shown.candidates, shown.quarantined), (1, 1, 0));
+    let counts = counted(&store).await;
+    assert_eq!((counts.active, counts.candidates, counts.quarantined), (1, 1, 0));
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn export_is_imported_once() {
     let cut = &lines[6][..lines[6].len() / 2];
     let changed = lines[6].replace("alpha", "omega");
     for (line, says) in
-        [(cut, "it is no learning"), ("[]", "it is no learning"), (&changed, "its checksum does not hold")]
+        [(cut, "it is not a learning"), ("[]", "it is not a learning"), (&changed, "its checksum is wrong")]
     {
         let error = with_line_7(line);
         assert!(

@@ -64,9 +64,9 @@ pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
             return Err(wrong(format!("it is longer than {MAX_LINE} bytes")));
         }
         let ExportLine { checksum, learning } =
-            serde_json::from_str(line).map_err(|error| wrong(format!("it is no learning: {error}")))?;
+            serde_json::from_str(line).map_err(|error| wrong(format!("it is not a learning: {error}")))?;
         if learning.checksum() != checksum {
-            return Err(wrong("its checksum does not hold; export it again from where it came from".to_owned()));
+            return Err(wrong("its checksum is wrong; export it again from its source".to_owned()));
         }
         learning.check().map_err(wrong)?;
         learnings.push(learning.map_text(&|text| masker.mask(text).into_owned()));
@@ -74,7 +74,7 @@ pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
     Ok(learnings)
 }
 
-/// Stores parsed learnings. Known learnings gain the new sources, so that a second import changes nothing.
+/// Stores parsed learnings. New sources are added to known learnings, so that a second import changes nothing.
 pub fn import(
     c: &Connection,
     learnings: &[Learning],

@@ -1,16 +1,16 @@
-//! SessionRetention of the memory of loops.
+//! Retention of the memory of loops.
 
 use rusqlite::{Connection, params};
 
 use crate::domain::model::ids::Timestamp;
 use crate::store::StoreResult;
 
-/// Milliseconds of a day.
+/// Milliseconds per day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Maximum rows of a table that one call removes, so that other writes do not wait long.
 const AT_ONCE: usize = 2_000;
 
-/// SessionRetention periods.
+/// Retention periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionRetention {
     /// Days that turns and events are kept; summaries of finished loops are kept for the same time.

@@ -57,7 +57,7 @@ pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<
     let forms = forms(&query.query);
     if forms.is_empty() {
         if !query.query.trim().is_empty() {
-            notes.push("the query has no word in it; these are the newest entries".to_owned());
+            notes.push("the query contains no word; these are the newest entries".to_owned());
         }
         let scans = filter.tiers(c, None).map_err(|failed| failed.into_error("a list"))?;
         return found(c, scans, query, None, notes);
@@ -107,7 +107,7 @@ impl<'a> Filter<'a> {
         let tools = Patterns::of_names(&query.tools, notes);
         let paths = Patterns::of_paths(&query.paths, notes);
         if query.tier.is_some_and(|tier| query.tiers() != [tier]) {
-            notes.push("event_types, tools and paths are about events, so only events were searched".to_owned());
+            notes.push("event_types, tools and paths apply to events, so only events were searched".to_owned());
         }
         Self { id, query, tools, paths }
     }

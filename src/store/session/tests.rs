@@ -68,8 +68,8 @@ fn tools_are_counted_by_name() {
     add_events(&c, &own(), &events.map(NewEvent::pack)).expect("added");
     add_events(&c, &other(), &[NewEvent::pack(tool(EventKind::ToolCall, "Web", false))]).expect("added");
     let found = tools(&c, &own()).expect("read");
-    let told: Vec<_> = found.iter().map(|tool| (tool.name.as_str(), tool.calls, tool.errors)).collect();
-    assert_eq!(told, [("Bash", 2, 1), ("Edit", 1, 0)]);
+    let counts: Vec<_> = found.iter().map(|tool| (tool.name.as_str(), tool.calls, tool.errors)).collect();
+    assert_eq!(counts, [("Bash", 2, 1), ("Edit", 1, 0)]);
 }
 
 fn happened(iteration: u32, kind: EventKind, tool: &str, path: &str, text: &str, failed: bool) -> SessionEvent {
@@ -87,7 +87,7 @@ fn tell(c: &Connection, id: &LoopId, events: &[SessionEvent]) {
     add_events(c, id, &new).expect("added");
 }
 
-/// A loop with something in each tier.
+/// Returns a database with a loop that has entries in each tier.
 fn filled() -> Connection {
     let c = database();
     add(&c, &own(), sample(1, "The importer crashed on empty rows; I gave up on regular expressions."));
@@ -156,9 +156,9 @@ fn long_text_keeps_beginning_and_end() {
     let c = database();
     let endless = format!("begin {} end", "ü".repeat(3 << 20));
     add(&c, &own(), sample(1, &endless));
-    let kept = &turns(&c, &own(), 1..=1).expect("turns")[0].response;
-    assert!(kept.starts_with("begin") && kept.ends_with("end") && kept.contains("bytes omitted"));
-    assert!(kept.len() < MAX_TEXT + 100, "{}", kept.len());
+    let stored = &turns(&c, &own(), 1..=1).expect("turns")[0].response;
+    assert!(stored.starts_with("begin") && stored.ends_with("end") && stored.contains("bytes omitted"));
+    assert!(stored.len() < MAX_TEXT + 100, "{}", stored.len());
     assert_eq!(kinds(&ask(&c, r#"{"query": "begin end"}"#)), ["turn 1"], "both ends are found");
 }
 
@@ -294,8 +294,8 @@ fn expired_rows_are_removed() {
     }
     let few = SessionRetention { max_raw_turns: 3, ..SessionRetention::default() };
     assert_eq!(apply_retention(&c, few, now).expect("applied").turns, 8 + 7);
-    let left: Vec<u32> = turns(&c, &own(), 0..=200).expect("turns").iter().map(|turn| turn.iteration).collect();
-    assert_eq!(left, [107, 108, 109], "the oldest went");
+    let iterations: Vec<u32> = turns(&c, &own(), 0..=200).expect("turns").iter().map(|turn| turn.iteration).collect();
+    assert_eq!(iterations, [107, 108, 109], "the oldest went");
     let none = SessionRetention { days: u32::MAX, max_raw_turns: 0 };
     assert_eq!(apply_retention(&c, none, Timestamp(i64::MIN)).expect("applied").turns, 6);
     let words = "SELECT count(*) FROM session_turns_words WHERE session_turns_words MATCH 'newword'";
@@ -319,7 +319,7 @@ fn removing_much_takes_several_calls() {
 
 static SHARED: LazyLock<std::sync::Mutex<Connection>> = LazyLock::new(|| std::sync::Mutex::new(filled()));
 
-/// Text with signs that mean something to FTS5.
+/// Generates text with special characters of FTS5.
 fn queries() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "\"", "(", ")", "*", "^", ":", "-", "+", "{", "}", ",", "AND", "OR", "NOT", "NEAR", "NEAR(", "text", "scope",
@@ -350,8 +350,8 @@ proptest! {
             paths: globs(narrow.1), has_error, limit };
         let found = search(&c, &own(), &query);
         prop_assert!(found.is_ok(), "{:?}: {:?}", query, found);
-        let told = format!("{:?}", found);
-        prop_assert!(!told.contains("another loop"), "{:?}: {}", query, told);
+        let answer = format!("{:?}", found);
+        prop_assert!(!answer.contains("another loop"), "{:?}: {}", query, answer);
     }
 }
 

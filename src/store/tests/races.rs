@@ -1,5 +1,4 @@
-//! Tests of concurrent writers: each test has two connections to one file, like two processes
-//! have them, and many tasks on both.
+//! Tests of concurrent writers: each test uses two connections to one file, like two processes, and many tasks on both.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +12,15 @@ use crate::domain::trust::policy::Policy;
 use crate::store::loops::Slots;
 use crate::store::memory::StepMemory;
 
-/// Writers at a time, half of them on each connection.
+/// Number of concurrent writers, half of them on each connection.
 const WRITERS: usize = 16;
 
-/// The service's own connection, and another one beside it.
+/// Opens the service's own connection, and a second one to the same file.
 async fn two() -> (tempfile::TempDir, [Store; 2]) {
     let (folder, path) = file();
-    let own = Store::open(&path).expect("opened");
+    let store = Store::open(&path).expect("opened");
     let beside = Store::attach(&path).expect("attached");
-    (folder, [own, beside])
+    (folder, [store, beside])
 }
 
 fn start(repo: i64, issue: u64, variant: usize) -> LoopStart {
@@ -54,7 +53,7 @@ async fn begin(store: &Store, start: LoopStart) -> bool {
     store.write(move |c| loops::begin(c, start, &origin, Timestamp(5))).await.expect("asked")
 }
 
-/// Lets all loops take the steps that wait for them.
+/// Runs the pending steps of all loops.
 async fn step_all(store: &Store) {
     while store.write(|c| loops::step_next(c, &[], &StepMemory::off(), Timestamp(9))).await.expect("stepped").is_some()
     {
@@ -131,7 +130,7 @@ async fn due_timer_is_taken_once() {
     assert_eq!(stores[1].read(timers::next_due).await.expect("read"), None);
 }
 
-/// P15: never more than so many loops at a time, in all, on one forge and in one repository, however many processes give
+/// P15: the limits of concurrent loops (total, per forge, per repository) are never exceeded, however many processes grant
 /// slots.
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_are_never_granted_twice() {
@@ -183,11 +182,11 @@ async fn slots_are_never_granted_twice() {
             }
         }
         let Some(one) = running.into_iter().next() else { break };
-        let told = stores[round % 2].write(move |c| {
+        let told_at = stores[round % 2].write(move |c| {
             let closed = LoopInput::IssueEnded { how: "closed".into() };
             loops::enqueue_input(c, &one.id, &format!("end/{}", one.id), &closed, Timestamp(9))
         });
-        assert!(told.await.expect("told"));
+        assert!(told_at.await.expect("told"));
         step_all(&stores[1]).await;
         ended += 1;
     }

@@ -1,6 +1,6 @@
 //! Disk after power loss, reconstructed from the system calls of a process: synced changes, and a part of the others.
 //!
-//! The model is as strict as POSIX: bytes of a file are durable after `fsync` of that file, names after `fsync` of their
+//! The model follows POSIX strictly: bytes of a file are durable after `fsync` of that file, names after `fsync` of their
 //! folder, and any part of all other changes may be lost, cut at any sector.
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ pub struct Disk {
     files: Vec<DiskFile>,
     names: BTreeMap<PathBuf, NameTarget>,
     synced_names: BTreeMap<PathBuf, NameTarget>,
-    /// Creates a disk that ignores syncs.
+    /// Whether the disk ignores syncs.
     pub lies: bool,
 }
 

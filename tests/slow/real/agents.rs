@@ -14,8 +14,8 @@ use super::provider::{ModelScript, ProviderServer};
 use crate::harness::parts::python_part;
 
 const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
-/// Milliseconds after which a provider that refuses everything must have been given up: a minute of retries, or the seven
-/// attempts of Qwen Code (about 77 s), and the time that the program needs to start and exit on a busy machine.
+/// Maximum time in milliseconds until the agent gives up on a provider that refuses everything: a minute of retries, or the
+/// seven attempts of Qwen Code (about 77 s), and the time that the program needs to start and exit on a busy machine.
 const GIVEN_UP_MS: u64 = 80_000 + 40_000;
 
 const CODEX: InstalledAgent = InstalledAgent {
@@ -85,7 +85,7 @@ const KIMI: InstalledAgent = InstalledAgent {
     keys: &[],
 };
 
-/// Without tools and sessions: the file's content stands in the model's answer.
+/// Without tools and sessions: the model's answer contains the file's content.
 const AIDER: InstalledAgent = InstalledAgent {
     preset: "aider",
     program: || {
@@ -126,10 +126,10 @@ async fn works(agent: InstalledAgent) {
     assert_eq!((outcome.tokens_in, outcome.tokens_out, outcome.cache_read), (246, 100, 6), "{}", outcome.output);
     let session = outcome.session.expect("a session");
     assert!(events.contains(&AgentEvent::Session { id: session }), "{events:?}");
-    let told = |event: &AgentEvent| matches!(event, AgentEvent::ToolCalled { input, .. } if input.contains(COMMAND));
-    assert!(events.iter().any(told), "{events:?}");
-    let asked = provider.messages();
-    assert!(asked.iter().any(|(_, body)| body.to_string().contains(PROMPT.trim())), "the prompt arrives");
+    let is_call = |event: &AgentEvent| matches!(event, AgentEvent::ToolCalled { input, .. } if input.contains(COMMAND));
+    assert!(events.iter().any(is_call), "{events:?}");
+    let model_requests = provider.messages();
+    assert!(model_requests.iter().any(|(_, body)| body.to_string().contains(PROMPT.trim())), "the prompt arrives");
 }
 
 /// Asserts that a session is resumed in a fresh home, and that an unknown session is reported.
@@ -137,32 +137,34 @@ async fn remembers(agent: InstalledAgent) {
     let Some(place) = InstalledAgentFixture::new(agent).await else { return };
     let provider = ProviderServer::start((agent.works)()).await;
     let none = CancellationToken::new();
-    let kept = |n: u32| place.folder.path().join("kept").join(n.to_string());
-    let (first, _) = place.outcome_of(AgentRun { keep: Some(kept(1)), ..place.run(WALL) }, &provider, &none).await;
+    let session_folder = |n: u32| place.folder.path().join("kept").join(n.to_string());
+    let (first, _) =
+        place.outcome_of(AgentRun { keep: Some(session_folder(1)), ..place.run(WALL) }, &provider, &none).await;
     assert!(first.status == AgentStatus::Finished && first.session_kept, "{}", first.output);
     assert_eq!(first.context_tokens, Some(173), "the last turn fills the context: {}", first.output);
-    let asked = provider.messages().len();
-    let session = ResumedSession { id: first.session.expect("a session"), files: kept(1), account: first.account };
+    let request_count = provider.messages().len();
+    let session =
+        ResumedSession { id: first.session.expect("a session"), files: session_folder(1), account: first.account };
     let run = AgentRun {
         prompt: "Go on with it.".into(),
         session: Some(session.clone()),
-        keep: Some(kept(2)),
+        keep: Some(session_folder(2)),
         ..place.run(WALL)
     };
     let (second, _) = place.outcome_of(run, &provider, &none).await;
     assert!(second.status == AgentStatus::Finished && second.session_kept, "{}", second.output);
     assert_eq!(second.session, Some(session.id.clone()));
     assert_eq!((second.tokens_in, second.tokens_out), (123, 50), "one turn: {}", second.output);
-    let told: String = provider.messages()[asked..].iter().map(|(_, body)| body.to_string()).collect();
-    assert!(told.contains(PROMPT.trim()) && told.contains("All done.") && told.contains("Go on with it."), "{told}");
+    let text: String = provider.messages()[request_count..].iter().map(|(_, body)| body.to_string()).collect();
+    assert!(text.contains(PROMPT.trim()) && text.contains("All done.") && text.contains("Go on with it."), "{text}");
     // Its files are gone.
-    std::fs::remove_dir_all(kept(1)).expect("they were there");
-    std::fs::create_dir_all(kept(1)).expect("a folder");
-    let asked = provider.messages().len();
-    let run = AgentRun { session: Some(session), keep: Some(kept(3)), ..place.run(WALL) };
+    std::fs::remove_dir_all(session_folder(1)).expect("they were there");
+    std::fs::create_dir_all(session_folder(1)).expect("a folder");
+    let request_count = provider.messages().len();
+    let run = AgentRun { session: Some(session), keep: Some(session_folder(3)), ..place.run(WALL) };
     let (unknown, _) = place.outcome_of(run, &provider, &none).await;
     assert!(unknown.session_unknown && !unknown.session_kept, "{:?}: {}", unknown.status, unknown.output);
-    assert_eq!(provider.messages().len(), asked, "nobody was asked");
+    assert_eq!(provider.messages().len(), request_count, "nobody was asked");
 }
 
 /// Asserts that a run without tools does its work.
@@ -179,9 +181,9 @@ async fn works_in_words(agent: InstalledAgent) {
     let mut there: Vec<_> = std::fs::read_dir(place.tree()).expect("a tree").flatten().map(|e| e.file_name()).collect();
     there.sort();
     assert_eq!(there, [".git", "made.txt"], "it leaves nothing of its own");
-    let asked = provider.messages();
-    assert_eq!(asked.len(), 1, "one question");
-    assert!(asked[0].1.to_string().contains(PROMPT.trim()), "the prompt arrives");
+    let requests = provider.messages();
+    assert_eq!(requests.len(), 1, "one question");
+    assert!(requests[0].1.to_string().contains(PROMPT.trim()), "the prompt arrives");
 }
 
 /// Asserts that each run starts a new session, and that a `.env` file of the tree does not redirect the key.
@@ -202,8 +204,8 @@ async fn ended(agent: InstalledAgent, model: ModelScript) -> Option<AgentOutcome
     let provider = ProviderServer::start(model).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert!(outcome.duration_ms < GIVEN_UP_MS, "it goes on for {} ms", outcome.duration_ms);
-    let asked = provider.messages().len();
-    assert!((1..=12).contains(&asked), "it asks {asked} times");
+    let request_count = provider.messages().len();
+    assert!((1..=12).contains(&request_count), "it asks {request_count} times");
     assert!(!outcome.signals.succeeded, "{:?}", outcome.signals);
     assert!(!outcome.signals.messages.is_empty(), "{:?}", outcome.signals);
     Some(outcome)
@@ -296,7 +298,7 @@ stories!(kimi, KIMI, works, remembers);
 stories!(aider, AIDER, works_in_words, begins_anew);
 stories!(qwen, QWEN, works, remembers);
 
-/// End of the limit that a run met, as known at this time (milliseconds).
+/// End of the limit that a run met, as known at `now` (milliseconds).
 fn end_of(outcome: &AgentOutcome, now: i64) -> Option<i64> {
     let limit = classify(&outcome.signals, Timestamp(now)).unwrap_or_else(|| panic!("a limit: {:?}", outcome.signals));
     limit.until.map(|until| until.0)
@@ -321,8 +323,8 @@ async fn long_retry_after_is_not_waited_for() {
     let error = json!({ "type": "rate_limit_error", "message": "Rate limit reached for m. Please try again in 20m." });
     // opencode does not report headers; Kimi Code follows them.
     for (agent, until) in [(OPENCODE, 1_200_000), (KIMI, 86_400_000)] {
-        let told = ModelScript::Tells(429, json!({ "error": error }), &[("retry-after", "86400")]);
-        let Some(outcome) = limited(agent, told).await else { return };
+        let refusal = ModelScript::Tells(429, json!({ "error": error }), &[("retry-after", "86400")]);
+        let Some(outcome) = limited(agent, refusal).await else { return };
         assert_eq!(end_of(&outcome, 0), Some(until), "{:?}", outcome.signals);
     }
 }
@@ -332,8 +334,8 @@ async fn wait_written_in_words_is_read() {
     let words =
         "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000. Please try again in 1m12.5s.";
     let error = json!({ "type": "tokens", "code": "rate_limit_exceeded", "message": words });
-    let told = ModelScript::Tells(429, json!({ "error": error }), &[("retry-after", "72")]);
-    let Some(outcome) = limited(AIDER, told).await else { return };
+    let refusal = ModelScript::Tells(429, json!({ "error": error }), &[("retry-after", "72")]);
+    let Some(outcome) = limited(AIDER, refusal).await else { return };
     assert_eq!(end_of(&outcome, 0), Some(72_500), "{:?}", outcome.signals);
     assert!(outcome.duration_ms < 60_000, "it goes on for {} ms", outcome.duration_ms);
 }

@@ -13,7 +13,7 @@ use super::place::{InstalledAgent, InstalledAgentFixture, KEY, PROMPT, RealAgent
 use super::provider::{ModelScript, ProviderServer};
 use crate::harness::session_memory::Served;
 
-/// Milliseconds after which a provider that refuses everything must have been given up, on a busy machine: three
+/// Maximum time in milliseconds until the agent gives up on a provider that refuses everything, on a busy machine: three
 /// retries.
 const GIVEN_UP_MS: u64 = 60_000;
 
@@ -48,9 +48,9 @@ async fn run_completes_and_usage_is_read() {
     let path = made.display().to_string();
     assert!(events.contains(&AgentEvent::ToolCalled { name: "Write".into(), input: path.clone() }), "{events:?}");
     assert!(events.contains(&AgentEvent::FileChanged { path }), "{events:?}");
-    let asked = provider.messages();
-    assert_eq!(asked.len(), 2, "one question a step");
-    let (headers, first) = &asked[0];
+    let requests = provider.messages();
+    assert_eq!(requests.len(), 2, "one question a step");
+    let (headers, first) = &requests[0];
     assert_eq!(headers["x-api-key"], KEY);
     assert_eq!(first["model"], "claude-sonnet-4-5");
     assert!(first["messages"].to_string().contains(PROMPT.trim()), "the prompt arrives: {}", first["messages"]);
@@ -82,10 +82,15 @@ async fn session_resumes_in_new_home() {
     let (second, _) = place.outcome_of(run, &provider, &none).await;
     assert!(second.status == AgentStatus::Finished && second.session_kept, "{}", second.output);
     assert_eq!(second.session, Some(id));
-    let asked = provider.messages();
-    assert_eq!(asked.len(), 3, "two turns, then one");
-    let told = asked[2].1["messages"].to_string();
-    assert!(told.contains(PROMPT.trim()) && told.contains("All done.") && told.contains("Go on with it."), "{told}");
+    let requests = provider.messages();
+    assert_eq!(requests.len(), 3, "two turns, then one");
+    let conversation = requests[2].1["messages"].to_string();
+    assert!(
+        conversation.contains(PROMPT.trim())
+            && conversation.contains("All done.")
+            && conversation.contains("Go on with it."),
+        "{conversation}"
+    );
     // One turn, whatever the session cost before.
     assert_eq!((second.tokens_in, second.tokens_out), (123, 50), "{}", second.output);
     assert_eq!(second.cost.map(|cost| cost.0 * 2), first.cost.map(|cost| cost.0 / 2 * 2), "{}", second.output);
@@ -129,11 +134,12 @@ async fn sandboxed_agent_queries_session_memory() {
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
     assert_eq!((outcome.tool_calls, outcome.tool_errors), (1, 0), "{:?}", outcome.errors);
-    let asked = provider.messages();
-    assert_eq!(asked.len(), 2, "one question a step");
-    let offered = asked[0].1["tools"].to_string();
+    let requests = provider.messages();
+    assert_eq!(requests.len(), 2, "one question a step");
+    let offered = requests[0].1["tools"].to_string();
     assert!(offered.contains("mcp__session_memory__search"), "the tools are offered: {offered}");
-    let answer = asked[1].1["messages"].as_array().and_then(|messages| messages.last()).expect("a message").to_string();
+    let answer =
+        requests[1].1["messages"].as_array().and_then(|messages| messages.last()).expect("a message").to_string();
     assert!(answer.contains("Decided to parse lazily") && answer.contains("iteration 1"), "{answer}");
     assert!(!outcome.output.contains(served.token.as_str()), "the token is not told");
 }
@@ -153,8 +159,8 @@ async fn given_up_by(agent: InstalledAgent, model: ModelScript) -> Option<AgentO
     let provider = ProviderServer::start(model).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert!(outcome.duration_ms < GIVEN_UP_MS, "it goes on for {} ms", outcome.duration_ms);
-    let asked = provider.messages().len();
-    assert!((1..=4).contains(&asked), "it asks {asked} times");
+    let request_count = provider.messages().len();
+    assert!((1..=4).contains(&request_count), "it asks {request_count} times");
     Some(outcome)
 }
 
@@ -173,11 +179,11 @@ async fn plan_limit_end_is_read() {
     ];
     let error =
         json!({ "type": "rate_limit_error", "message": "This request would exceed your account's rate limit." });
-    let told = ModelScript::Tells(429, json!({ "type": "error", "error": error }), HEADERS);
+    let refusal = ModelScript::Tells(429, json!({ "type": "error", "error": error }), HEADERS);
     // Plan limits apply to logins; with an API key they are not reported.
     let environment: fn(&str) -> Vec<(&'static str, String)> =
         |url| vec![("ANTHROPIC_BASE_URL", url.to_owned()), ("CLAUDE_CODE_OAUTH_TOKEN", KEY.to_owned())];
-    let Some(outcome) = given_up_by(InstalledAgent { environment, ..CLAUDE }, told).await else { return };
+    let Some(outcome) = given_up_by(InstalledAgent { environment, ..CLAUDE }, refusal).await else { return };
     let limit = classify(&outcome.signals, Timestamp(1_899_990_000_000)).expect("a limit");
     assert_eq!(limit.until, Some(Timestamp(1_900_000_000_000)), "{:?} {}", outcome.signals, outcome.output);
 }
@@ -214,9 +220,9 @@ async fn agent_is_stopped_on_cancel() {
     let Some(place) = InstalledAgentFixture::new(CLAUDE).await else { return };
     let provider = ProviderServer::start(ModelScript::Hangs).await;
     let cancel = CancellationToken::new();
-    let mut asked = provider.asked.clone();
+    let mut request_count = provider.asked.clone();
     let end = async {
-        asked.wait_for(|asked| *asked > 0).await.expect("the provider runs");
+        request_count.wait_for(|request_count| *request_count > 0).await.expect("the provider runs");
         cancel.cancel();
     };
     let ((outcome, _), ()) = tokio::join!(place.outcome(&provider, WALL, &cancel), end);

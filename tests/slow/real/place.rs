@@ -155,8 +155,8 @@ impl InstalledAgentFixture {
         let backend = build(self.agent.preset, self.settings(&provider.url)).expect("a backend");
         let mut events = Vec::new();
         let outcome = backend.run(run, cancel, &mut |event| events.push(event)).await;
-        let left = survivors(&format!("cli-test-{}", self.mark));
-        assert!(left.is_empty(), "processes are left: {left:?}");
+        let remaining = survivors(&format!("cli-test-{}", self.mark));
+        assert!(remaining.is_empty(), "processes are left: {remaining:?}");
         assert!(!outcome.output.contains(KEY), "the key is in the output");
         // The model is asked with the key, and the agent has none.
         // See docs/threats.md#s4.

@@ -135,7 +135,7 @@ impl RealService {
         format!("{:?}: {}; deliveries {deliveries:?}; {receipts:#?}", newest.state, newest.why)
     }
 
-    /// Stops the service; every delivery must have been processed by then, and none may have been given up.
+    /// Stops the service; by then every delivery must have been processed successfully.
     pub async fn stop(self) {
         let deliveries = self.app.engine.store.read(inbox::counts).await.expect("inbox");
         assert!(deliveries.iter().all(|(state, count)| state != "dead" || *count == 0), "{deliveries:?}");

@@ -1,5 +1,5 @@
-//! The little of GitHub's GraphQL that has no REST: drafts, folding comments away, edit histories. A query is known by
-//! the field that it asks for; all others are refused as GitHub refuses fields that it does not know.
+//! Parts of GitHub's GraphQL API without a REST equivalent: drafts, minimised comments, edit histories. A query is recognised
+//! by the field that it requests; all others are refused like unknown fields on GitHub.
 
 use serde_json::{Value, json};
 

@@ -18,7 +18,7 @@ fn delivery(event: &'static str, body: &Value) -> Payload {
     Payload { event: (event.to_owned(), event.to_owned()), body: body.to_string(), covered_by: vec![event] }
 }
 
-/// Returns the ping that new and tested webhooks receive.
+/// Returns the ping that a new or tested webhook receives.
 pub(crate) fn ping(core: &Core, state: &FakeState, repo: &FakeRepo, sender: UserId, hook: &FakeHook) -> Payload {
     let shape = GitHubShape { core, state };
     let body = json!({

@@ -30,7 +30,7 @@ pub struct FakeToken {
 pub struct FakeTeam {
     /// Id within the forge.
     pub id: i64,
-    /// Login of the organisation.
+    /// Organisation.
     pub org: UserId,
     /// Name, also used in addresses.
     pub name: String,

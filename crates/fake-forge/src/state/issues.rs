@@ -64,7 +64,7 @@ impl FakeState {
         logins.iter().map(find).collect()
     }
 
-    /// Assigns accounts to an issue, in place of those before.
+    /// Replaces the assignees of an issue.
     pub fn assign(&mut self, repo: RepoId, number: Number, users: Vec<UserId>) -> Result<(), FakeRefusal> {
         self.issue_mut(repo, number)?.assignees = users;
         Ok(())

@@ -62,7 +62,7 @@ pub struct FakeReviewComment {
 }
 
 impl FakeState {
-    /// Data of a pull request besides its issue.
+    /// Returns a pull request and its issue.
     pub fn pull(&self, repo: RepoId, number: Number) -> Result<(&FakeIssue, &FakePull), FakeRefusal> {
         let issue = self.issue(repo, number)?;
         let pull = issue.pull.as_ref();

@@ -13,8 +13,8 @@ fn contract(file: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Swagger 2 does not say what may be null; Gitea writes null for what it leaves out. Keys that are not described are
-/// refused, but for `username`, which Gitea writes beside `login` for old clients.
+/// Adapts Swagger 2, which does not state what may be null: Gitea writes null for omitted values. Keys that are not described
+/// are refused, except `username`, which Gitea writes beside `login` for old clients.
 fn strict(schema: &mut Value) {
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         if properties.contains_key("login") {

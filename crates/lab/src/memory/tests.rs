@@ -71,10 +71,10 @@ impl PlainBm25 {
 
     fn find(&self, text: &str) -> Vec<String> {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        let asked = words.map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" OR ");
+        let match_any = words.map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" OR ");
         let sql = "SELECT key FROM t WHERE t MATCH ?1 ORDER BY rank LIMIT ?2";
         let mut statement = self.0.prepare(sql).expect("prepared");
-        let rows = statement.query_map(params![asked, RESULTS as i64], |row| row.get(0)).expect("found");
+        let rows = statement.query_map(params![match_any, RESULTS as i64], |row| row.get(0)).expect("found");
         rows.collect::<Result<_, _>>().expect("read")
     }
 }
@@ -142,7 +142,7 @@ impl LabelledSet {
         cases.map(of).sum::<f64>() / count
     }
 
-    /// The same with BM25.
+    /// Mean nDCG@5 with BM25 over the same queries.
     fn ndcg_plain(&self, half: usize) -> f64 {
         let cases = self.cases.iter().skip(half).step_by(2);
         let count = cases.clone().count() as f64;

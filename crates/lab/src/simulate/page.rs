@@ -304,7 +304,7 @@ fn mix_figures(page: &mut String, mix: &MixFigures) {
 /// Appends the value of each part in each mix.
 fn parts(page: &mut String, mixes: &[MixFigures]) {
     page.push_str(
-        "## Value of each part\n\nIncrease of the value per task by the part, in usual iterations, paired by task. A negative value means that the part costs more than it brings. Parts that are enabled by default are removed, others are added, one at a time. `with the usual iterations`: loops have an estimate of the iterations of such a task (5 here), and twice that counts as resource burn; with a limit of 25 this disturbs slow loops, so real loops use their limit until earlier loops of their repository are known. `the same without forecast` is compared with the row above it.\n\n| ours |",
+        "## Value of each part\n\nIncrease of the value per task by the part, in usual iterations, paired by task. A negative value means that the part costs more than it gains. Parts that are enabled by default are removed, others are added, one at a time. `with the usual iterations`: loops have an estimate of the iterations of such a task (5 here), and twice that counts as resource burn; with a limit of 25 this disturbs slow loops, so real loops use their limit until earlier loops of their repository are known. `the same without forecast` is compared with the row above it.\n\n| ours |",
     );
     page.push_str(&mixes.iter().map(|mix| format!(" {} |", mix.mix)).collect::<String>());
     page.push_str("\n|---|");
@@ -349,7 +349,7 @@ fn assumptions(page: &mut String) {
     let Mix { agent, person, values, kinds, .. } = Mix::default();
     let pace = |pace: ProgressModel| {
         format!(
-            "{:.1} % an iteration, none in {:.0} % of them, spread {}",
+            "{:.1} % per iteration, none in {:.0} % of them, spread {}",
             pace.mean * 100.0,
             pace.idle * 100.0,
             pace.spread
@@ -358,8 +358,8 @@ fn assumptions(page: &mut String) {
     let _ = writeln!(
         page,
         "Assumptions of `everyday`. `--mix FILE` reads a YAML file that sets any of them; its keys are those of `Mix` in \
-         `crates/lab/src/tasks/mix.rs`.\n\n- Pace: {}; of slow tasks: {}.\n- A finished task is worth {}, a falsely accepted one \
-         {}, a question to a person {}.\n- A person answers in {:.0} % of cases and sees a hopeless task in {:.0} %.\n- Kinds of tasks, by weight: {}.\n",
+         `crates/lab/src/tasks/mix.rs`.\n\n- Progress: {}; in slow tasks: {}.\n- A finished task is worth {}, a falsely accepted one \
+         {}, a question to a person {}.\n- A person answers in {:.0} % of cases and recognises a hopeless task in {:.0} %.\n- Kinds of tasks, by weight: {}.\n",
         pace(agent.pace),
         pace(agent.slow),
         values.done,

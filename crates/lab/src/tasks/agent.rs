@@ -158,7 +158,7 @@ impl<'a> SimulatedAgent<'a> {
         self.completion >= 1.0
     }
 
-    /// Current obstacle, which only oracles know.
+    /// Returns the current obstacle, which only oracles know.
     pub fn obstacle(&self) -> Option<Obstacle> {
         if self.weakened { Some(Obstacle::Shortcut) } else { self.obstacle }
     }
@@ -421,7 +421,7 @@ impl<'a> SimulatedAgent<'a> {
     }
 }
 
-/// Checks of a task: build, tests, and lint.
+/// Returns the checks of a task: build, tests, and lint.
 fn checks(passing: u32, failing: u32, tidy: bool, counted: bool) -> CheckReport {
     let check = |name: &str, holds, tests| CheckOutcome { name: name.to_owned(), holds, tests, ..Default::default() };
     let counts = TestCounts { passing: passing.into(), failing: failing.into(), skipped: 0 };
@@ -434,7 +434,7 @@ fn checks(passing: u32, failing: u32, tidy: bool, counted: bool) -> CheckReport 
     }
 }
 
-/// Number in letters, because supervision ignores digits in error messages.
+/// Writes a number in letters, because supervision ignores digits in error messages.
 fn letters(mut number: u64) -> String {
     let mut text = String::new();
     loop {

@@ -21,7 +21,7 @@ pub struct TaskResult {
     pub iterations: u32,
     /// Cost of the iterations, in usual iterations.
     pub cost: f64,
-    /// Questions to people.
+    /// Number of questions to people.
     pub asked: u32,
     /// Whether the agent has no obstacles and would be done within the limit without intervention.
     pub healthy: bool,

@@ -72,12 +72,12 @@ pub(super) struct PolicyRun<'a> {
     supervision: Supervision,
     /// Best completion, and the iteration that reached it.
     best: (f64, u32),
-    /// Interventions of the stall rule so far.
+    /// Number of interventions of the stall rule so far.
     stage: u32,
     /// Iterations until the next fresh session, and 1-based index of the current term of the sequence.
     luby: (u32, u32),
     tampering_detected: bool,
-    /// Consecutive iterations with an obstacle, and interventions of the late oracle against it.
+    /// Number of consecutive iterations with an obstacle, and of the late oracle's interventions against it.
     late: (u32, u32),
     /// Number of iterations before the first intervention.
     first_intervention: Option<usize>,
@@ -151,7 +151,7 @@ impl<'a> PolicyRun<'a> {
         }
     }
 
-    /// Summary of the ended loop for later loops of the repository; `None` if the policy does not use them.
+    /// Returns the statistics of the ended loop for later loops of the repository; `None` if the policy does not use them.
     pub(super) fn earlier_loop(&self, history: &[Record]) -> Option<EarlierLoop> {
         let TaskPolicy::Pipeline(ours) = self.policy else { return None };
         Some(EarlierLoop::of(history, self.first_intervention, ours.settings.oversight.step_threshold()))

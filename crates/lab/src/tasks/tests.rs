@@ -1,4 +1,4 @@
-//! Simulations repeat, their agents behave as documented, and the pipeline beats the simple rules.
+//! Tests that simulations are reproducible, their agents behave as documented, and the pipeline beats the simple rules.
 
 use ralph_bot::config::Env;
 use ralph_bot::domain::model::record::Record;
@@ -8,7 +8,7 @@ use ralph_bot::domain::supervision::{ReviewContext, Supervision, SupervisionPres
 use super::agent::TASK;
 use super::*;
 
-/// Tasks per mix and policy; more in CI by `RALPH_TEST_LAB_TASKS`.
+/// Returns the number of tasks per mix and policy; CI sets more by `RALPH_TEST_LAB_TASKS`.
 fn tasks() -> u64 {
     let set = Env::of_process().get("RALPH_TEST_LAB_TASKS").map(|tasks| tasks.parse().expect("a number of tasks"));
     set.unwrap_or(100)
@@ -18,7 +18,7 @@ fn all_mixes() -> impl Iterator<Item = Mix> {
     TUNED_ON.iter().chain(&HELD_OUT).map(|name| Mix::named(name).unwrap())
 }
 
-/// Mix of one kind of task.
+/// Returns a mix of one kind of task.
 fn only(kind: TaskKind) -> Mix {
     Mix { kinds: [(kind, 1.0)].into(), ..Mix::default() }
 }

@@ -36,9 +36,9 @@ impl EditFixture {
 fn files_are_shown_created_and_changed() {
     let place = EditFixture::new();
     let full = place.top.join("src/a.txt");
-    let shown = "     1\tone\n     2\ttwo\n     3\tthree\n";
-    assert_eq!(place.edit(json!({"command": "view", "path": "src/a.txt"})).unwrap(), shown);
-    assert_eq!(place.edit(json!({"command": "view", "path": full, "view_range": null})).unwrap(), shown);
+    let listing = "     1\tone\n     2\ttwo\n     3\tthree\n";
+    assert_eq!(place.edit(json!({"command": "view", "path": "src/a.txt"})).unwrap(), listing);
+    assert_eq!(place.edit(json!({"command": "view", "path": full, "view_range": null})).unwrap(), listing);
     let part = place.edit(json!({"command": "view", "path": "./src/a.txt", "view_range": [2, 99]})).unwrap();
     assert_eq!(part, "     2\ttwo\n     3\tthree\n");
     assert_eq!(place.edit(json!({"command": "view", "path": "."})).unwrap(), "kept/\nsrc/");
@@ -53,15 +53,15 @@ fn files_are_shown_created_and_changed() {
     );
 
     fs::set_permissions(&full, fs::Permissions::from_mode(0o750)).unwrap();
-    let told = place
+    let answer = place
         .edit(json!({"command": "str_replace", "path": "src/a.txt", "old_str": "two\nth", "new_str": "2\nTH"}))
         .unwrap();
-    assert!(told.starts_with("src/a.txt is changed at line 2:\n     1\tone\n     2\t2\n     3\tTHree\n"), "{told}");
+    assert!(answer.starts_with("src/a.txt is changed at line 2:\n     1\tone\n     2\t2\n     3\tTHree\n"), "{answer}");
     assert_eq!(place.read("src/a.txt"), "one\n2\nTHree\n");
     assert_eq!(fs::metadata(&full).unwrap().permissions().mode() & 0o777, 0o750);
-    let told =
+    let answer =
         place.edit(json!({"command": "insert", "path": "src/a.txt", "insert_line": 1, "insert_text": "1½"})).unwrap();
-    assert!(told.contains("     2\t1½\n"), "{told}");
+    assert!(answer.contains("     2\t1½\n"), "{answer}");
     assert_eq!(place.read("src/a.txt"), "one\n1½\n2\nTHree\n");
     assert_eq!(fs::read_dir(place.top.join("src")).unwrap().count(), 1, "nothing is left beside it");
 }
@@ -87,7 +87,7 @@ fn ambiguous_replacements_are_refused() {
         ("a", 1, "b\n", Ok("a\nb\n")),
         ("a\nb\n", 0, "x", Ok("x\na\nb\n")),
         ("a\nb\n", 2, "x", Ok("a\nb\nx\n")),
-        ("a\n", 2, "x", Err("nothing can be put after line 2")),
+        ("a\n", 2, "x", Err("nothing can be inserted after line 2")),
     ] {
         let made = inserted("f", text, after, new);
         match expected {
@@ -116,9 +116,9 @@ fn paths_outside_of_the_tree_are_refused() {
         ("link.txt", "link"),
         ("up/outside.txt", "links are not followed"),
         ("pipe", "not a regular file"),
-        ("src/a.txt/b", "no folder"),
-        ("", "a path is needed"),
-        ("a\0b", "a path is needed"),
+        ("src/a.txt/b", "not a folder"),
+        ("", "the path is empty"),
+        ("a\0b", "the path is empty"),
     ] {
         for arguments in [
             json!({"command": "view", "path": path}),
@@ -126,13 +126,13 @@ fn paths_outside_of_the_tree_are_refused() {
             json!({"command": "str_replace", "path": path, "old_str": "secret", "new_str": "x"}),
             json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "x"}),
         ] {
-            let said = place.edit(arguments.clone()).unwrap_err();
-            assert!(said.contains(words), "{arguments}: {said}");
+            let error = place.edit(arguments.clone()).unwrap_err();
+            assert!(error.contains(words), "{arguments}: {error}");
         }
     }
     for path in ["kept/new.txt", ".git/hooks/post-commit", "kept"] {
-        let said = place.edit(json!({"command": "create", "path": path, "file_text": "x"})).unwrap_err();
-        assert!(said.contains("may only be read"), "{path}: {said}");
+        let refusal = place.edit(json!({"command": "create", "path": path, "file_text": "x"})).unwrap_err();
+        assert!(refusal.contains("may only be read"), "{path}: {refusal}");
     }
     for path in ["src", "."] {
         let said = place.edit(json!({"command": "create", "path": path, "file_text": "x"})).unwrap_err();
@@ -156,11 +156,11 @@ fn large_and_binary_files_are_refused() {
     assert!(long.len() < 3 * MAX_SHOWN && long.contains("of 9000; ask for a view_range"), "{}", long.len());
     fs::write(place.top.join("binary"), [0xff, 0xfe, b'a']).unwrap();
     assert!(place.edit(json!({"command": "view", "path": "binary"})).is_ok());
-    let said = place.edit(json!({"command": "str_replace", "path": "binary", "old_str": "a", "new_str": "b"}));
-    assert!(said.unwrap_err().contains("no UTF-8 text"));
+    let error = place.edit(json!({"command": "str_replace", "path": "binary", "old_str": "a", "new_str": "b"}));
+    assert!(error.unwrap_err().contains("not UTF-8 text"));
     for range in [json!([5, 9]), json!([3, 2]), json!([-5, 0])] {
-        let said = place.edit(json!({"command": "view", "path": "src/a.txt", "view_range": range}));
-        assert!(said.as_ref().is_err_and(|said| said.contains("there are none")), "{said:?}");
+        let error = place.edit(json!({"command": "view", "path": "src/a.txt", "view_range": range}));
+        assert!(error.as_ref().is_err_and(|error| error.contains("there are none")), "{error:?}");
     }
     let huge = "x".repeat(MAX_FILE as usize + 1);
     assert!(

@@ -265,13 +265,13 @@ fn usage_of_a_message_is_reported_once_with_the_last_model() {
     let other = CALL.replace("\"m1\"", "\"m3\"").replace("\"role\"", "\"model\":\"claude-opus-4-5\",\"role\"");
     let made_up = SAID.replace("\"m2\"", "\"m4\"").replace("\"role\"", "\"model\":\"<synthetic>\",\"role\"");
     let (reading, events) = read(&[INIT, CALL, CALL, &other, &made_up], ProcessEnd::Signalled(15), "");
-    let told = events.into_iter().filter_map(|event| match event {
+    let reported = events.into_iter().filter_map(|event| match event {
         AgentEvent::Used { tokens_in, cache_read, cost: None, model, .. } => Some((tokens_in, cache_read, model?)),
         _ => None,
     });
-    let told: Vec<_> = told.collect();
+    let reported: Vec<_> = reported.collect();
     let expected = [(123, 3, "claude-sonnet-4-5"), (246, 6, "claude-opus-4-5"), (369, 9, "claude-opus-4-5")];
-    assert_eq!(told, expected.map(|(read, cached, model)| (read, cached, model.to_owned())));
+    assert_eq!(reported, expected.map(|(read, cached, model)| (read, cached, model.to_owned())));
     assert_eq!(reading.model.as_deref(), Some("claude-opus-4-5"));
 }
 

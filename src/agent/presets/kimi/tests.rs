@@ -73,9 +73,9 @@ fn usage_is_read_from_session_files() {
 
 #[test]
 fn discontinued_program_is_unavailable() {
-    let said = "kimi-cli is no longer maintained. Please use the new Kimi Code CLI. Install: x\n";
-    let (reading, _) = played((PRESET.reader)(), said, "", ProcessEnd::Exited(0));
-    let reason = format!("it did not run: {}", said.trim());
+    let notice = "kimi-cli is no longer maintained. Please use the new Kimi Code CLI. Install: x\n";
+    let (reading, _) = played((PRESET.reader)(), notice, "", ProcessEnd::Exited(0));
+    let reason = format!("it did not run: {}", notice.trim());
     assert_eq!(reading.status, AgentStatus::Unavailable { reason });
     spoilt(PRESET.reader, "kimi", "success", &mut |what, reading| {
         assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::*;
 use crate::cli::check::FindingStatus;
 
-/// A configuration with a program that prints `said` as its version, as the preset `name`.
+/// Returns a configuration whose preset `name` is a program that prints `said` as its version.
 fn preset(folder: &Path, name: &str, said: &str, rest: &str) -> (Config, Env) {
     let program = folder.join("program");
     std::fs::write(&program, format!("#!/bin/sh\ncat <<'END'\n{said}\nEND\n")).unwrap();
@@ -25,7 +25,7 @@ fn config(folder: &Path, backends: &str) -> (Config, Env) {
 
 /// S15.
 #[tokio::test]
-async fn a_program_is_told_with_its_version_and_how_to_have_the_one_that_was_tried() {
+async fn untested_version_is_reported_with_install_command() {
     let folder = tempfile::tempdir().unwrap();
     for (name, said, pinned) in [
         ("codex", "codex-cli 0.1.0", "`npm install -g @openai/codex@0.169`"),
@@ -41,7 +41,7 @@ async fn a_program_is_told_with_its_version_and_how_to_have_the_one_that_was_tri
 }
 
 #[tokio::test]
-async fn a_program_that_is_there_and_has_a_key_is_as_it_should_be() {
+async fn installed_program_with_key_is_ok() {
     let folder = tempfile::tempdir().unwrap();
     let rest = ", env: [ANTHROPIC_API_KEY], models: { default: sonnet, rules: [{ when: has_error, model: opus }] }, \
                 thresholds: { window: 5h, max_cost_per_hour: 5 }";
@@ -60,7 +60,7 @@ async fn a_program_that_is_there_and_has_a_key_is_as_it_should_be() {
 }
 
 #[tokio::test]
-async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do() {
+async fn unusable_programs_are_reported_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let one = async |name: &str, said: &str| {
         let (config, env) = preset(folder.path(), name, said, ", env: [ANTHROPIC_API_KEY]");
@@ -83,10 +83,10 @@ async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do()
     assert_eq!(silent.status, FindingStatus::Fail, "{silent:?}");
 
     let (config_gone, env) = config(folder.path(), "  claude: { command: [./gone] }\n");
-    let gone = look(&config_gone, &env).await.remove(0);
-    assert!(gone.status == FindingStatus::Fail && gone.fix.contains("npm install"), "{gone:?}");
-    assert!(gone.detail.starts_with("there is no program"), "{gone:?}");
-    assert!(overview(&[gone]).contains("claude   preset  agent  -"));
+    let missing = look(&config_gone, &env).await.remove(0);
+    assert!(missing.status == FindingStatus::Fail && missing.fix.contains("npm install"), "{missing:?}");
+    assert!(missing.detail.starts_with("there is no program"), "{missing:?}");
+    assert!(overview(&[missing]).contains("claude   preset  agent  -"));
 
     let (config_bare, env) = preset(folder.path(), "claude", "2.1.197 (Claude Code)", "");
     let findings = look(&config_bare, &env).await;
@@ -96,12 +96,12 @@ async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do()
 
 /// S4.
 #[tokio::test]
-async fn keys_that_runs_can_read_are_told() {
+async fn keys_readable_by_runs_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let keys = async |name: &str, rest: &str| {
         let (config, env) = preset(folder.path(), name, "0.169.0", rest);
-        let told = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("keys of"));
-        told.map(|finding| (finding.status, finding.detail))
+        let reported = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("keys of"));
+        reported.map(|finding| (finding.status, finding.detail))
     };
     let warned = Some((FindingStatus::Warn, "runs can read ANTHROPIC_API_KEY".to_owned()));
     assert_eq!(keys("codex", ", env: [ANTHROPIC_API_KEY, PATH]").await, warned);
@@ -112,12 +112,12 @@ async fn keys_that_runs_can_read_are_told() {
 }
 
 #[tokio::test]
-async fn a_backend_that_no_limit_of_money_holds_is_told() {
+async fn backend_without_known_cost_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let cost = async |name: &str, said: &str, rest: &str| {
         let (config, env) = preset(folder.path(), name, said, &format!(", env: [ANTHROPIC_API_KEY]{rest}"));
-        let told = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("cost of"));
-        told.map(|finding| (finding.status, finding.detail, finding.fix))
+        let reported = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("cost of"));
+        reported.map(|finding| (finding.status, finding.detail, finding.fix))
     };
     let opencode = "1.18.33";
     for (name, said, rest, told) in [
@@ -152,7 +152,7 @@ async fn a_backend_that_no_limit_of_money_holds_is_told() {
 }
 
 #[tokio::test]
-async fn an_interface_that_is_not_there_is_told() {
+async fn unreachable_api_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (config, env) = config(
         folder.path(),
@@ -164,7 +164,7 @@ async fn an_interface_that_is_not_there_is_told() {
 }
 
 #[test]
-fn versions_are_found_in_what_programs_print() {
+fn versions_are_parsed_from_program_output() {
     for (said, version) in [
         ("2.1.197 (Claude Code)", Some(("2.1.197", (2, 1)))),
         ("codex-cli 0.169.0", Some(("0.169.0", (0, 169)))),

@@ -12,14 +12,14 @@ fn gives(text: &str) -> Option<(Vec<&'static str>, Vec<String>)> {
     found.map(|found| (found.events, found.gives.into_iter().collect()))
 }
 
-/// A workflow with these triggers whose job has a secret.
+/// Returns a workflow with these triggers whose job has a secret.
 fn with_triggers(triggers: &str) -> String {
     format!("on: {triggers}\njobs:\n  one:\n    steps:\n      - run: publish ${{{{ secrets.NPM_TOKEN }}}}\n")
 }
 
 /// S14.
 #[test]
-fn triggers_are_read_as_forges_read_them() {
+fn triggers_match_like_on_forges() {
     for (triggers, events) in [
         ("push", vec!["push"]),
         ("[push, pull_request]", vec!["push", "pull_request"]),
@@ -47,7 +47,7 @@ fn triggers_are_read_as_forges_read_them() {
 
 /// S14.
 #[test]
-fn what_a_workflow_has_is_named() {
+fn exposed_secrets_are_named() {
     let of = |job: &str| gives(&format!("on: push\njobs:\n  one:\n{job}")).map(|found| found.1).unwrap_or_default();
     assert!(of("    steps: [{ run: cargo test }]").is_empty());
     assert!(of("    env: { T: '${{ secrets.GITHUB_TOKEN }}' }").is_empty(), "each run has it");
@@ -66,9 +66,9 @@ fn what_a_workflow_has_is_named() {
 
 /// S14.
 #[test]
-fn what_to_do_is_told_for_each_event() {
-    let told = |triggers: &str| judge("CI of acme/app", &workflow(&with_triggers(triggers)), "ralph/");
-    let both = told("[push, pull_request]").expect("told");
+fn each_event_has_advice() {
+    let judged = |triggers: &str| judge("CI of acme/app", &workflow(&with_triggers(triggers)), "ralph/");
+    let both = judged("[push, pull_request]").expect("told");
     assert_eq!(
         both.detail,
         ".github/workflows/ci.yml runs on push and pull_request of branches `ralph/…` with NPM_TOKEN; code of an agent could \
@@ -80,9 +80,9 @@ fn what_to_do_is_told_for_each_event() {
          !startsWith(github.head_ref || github.ref_name, 'ralph/') }}`; move checks without secrets to a workflow of their \
          own"
     );
-    let push = told("push").expect("told");
+    let push = judged("push").expect("told");
     assert!(push.status == FindingStatus::Warn && !push.fix.contains("head_ref"), "{push:?}");
-    assert_eq!(told("workflow_dispatch"), None);
+    assert_eq!(judged("workflow_dispatch"), None);
     let broken = judge("CI of acme/app", &workflow("on: [push\njobs: {"), "ralph/").expect("told");
     assert!(broken.status == FindingStatus::Warn && broken.detail.contains("could not parse"), "{broken:?}");
 }

@@ -36,7 +36,7 @@ fn of<'a>(findings: &'a [CheckFinding], name: &str) -> &'a CheckFinding {
 }
 
 #[tokio::test]
-async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
+async fn forge_account_and_permissions_are_checked() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
     let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
@@ -75,14 +75,14 @@ async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
 }
 
 #[tokio::test]
-async fn damaged_learnings_are_told() {
+async fn damaged_learnings_are_reported() {
     let store = Store::in_memory().expect("opened");
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     for (damaged, rule) in ["Never touch vendor", "Run the formatter"].iter().enumerate() {
-        let told = learnings(&store).await.expect("told");
+        let finding = learnings(&store).await.expect("told");
         let words = ["no damaged learnings", "1 damaged learning "][damaged];
-        assert!(told.detail.starts_with(words), "{told:?}");
-        assert_eq!(told.status, if damaged == 0 { FindingStatus::Ok } else { FindingStatus::Warn });
+        assert!(finding.detail.starts_with(words), "{finding:?}");
+        assert_eq!(finding.status, if damaged == 0 { FindingStatus::Ok } else { FindingStatus::Warn });
         let learning = remembered(&repo, rule, &LoopId::new("r-1"), Timestamp(1));
         let id = learning.id.clone();
         let harmed = store.write(move |c| {
@@ -90,14 +90,14 @@ async fn damaged_learnings_are_told() {
             c.execute("UPDATE learnings SET data = replace(data, 'r-1', 'r-2') WHERE learning = ?1", [&id])?;
             memory::get(c, &id, Timestamp(2))
         });
-        assert_eq!(harmed.await.expect("read"), None, "its checksum does not hold");
+        assert_eq!(harmed.await.expect("read"), None, "its checksum is wrong");
     }
     let told = learnings(&store).await.expect("told");
     assert!(told.detail.starts_with("2 damaged learnings") && told.fix.contains("memory import"), "{told:?}");
 }
 
 #[tokio::test]
-async fn on_github_write_access_is_enough() {
+async fn write_access_is_sufficient_on_github() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::GitHub, Clock::System).await.expect("a forge");
     let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
@@ -114,7 +114,7 @@ async fn on_github_write_access_is_enough() {
 
 /// S14.
 #[tokio::test]
-async fn ci_that_gives_secrets_to_branches_of_loops_is_told_on_both_forges() {
+async fn exposed_ci_secrets_are_reported_on_both_forges() {
     for (dialect, kind, folder) in
         [(Dialect::Gitea, "gitea", ".gitea/workflows"), (Dialect::GitHub, "github", ".github/workflows")]
     {
@@ -139,17 +139,17 @@ async fn ci_that_gives_secrets_to_branches_of_loops_is_told_on_both_forges() {
         let loud = forge.create_repo(&owner.login, "loud", &files).await.expect("a repository");
         forge.grant(loud, &bot, Access::Admin).expect("granted");
         let findings = look(&config, &env).await;
-        let told = of(&findings, "CI of team/loud");
-        let says = |word: &str| told.detail.contains(word) || told.fix.contains(word);
-        assert_eq!(told.status, FindingStatus::Warn, "{told:?}");
+        let finding = of(&findings, "CI of team/loud");
+        let says = |word: &str| finding.detail.contains(word) || finding.fix.contains(word);
+        assert_eq!(finding.status, FindingStatus::Warn, "{finding:?}");
         let words = [second.as_str(), "REGISTRY_KEY", "push and pull_request", "ralph/**", "startsWith"];
-        assert!(words.iter().all(|word| says(word)) && !says("OTHER"), "{told:?}");
+        assert!(words.iter().all(|word| says(word)) && !says("OTHER"), "{finding:?}");
         assert_eq!(findings.iter().filter(|found| found.name.starts_with("CI of")).count(), 1, "{findings:?}");
     }
 }
 
 #[tokio::test]
-async fn a_team_that_cannot_be_asked_is_told() {
+async fn hidden_team_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
     let (owner, bot) = (forge.add_user("acme", AccountKind::User), forge.add_user("ralph", AccountKind::User));
@@ -164,13 +164,13 @@ async fn a_team_that_cannot_be_asked_is_told() {
     );
     let findings = look(&config, &env).await;
     assert_eq!(of(&findings, "team acme/leads").status, FindingStatus::Ok, "{findings:?}");
-    let gone = of(&findings, "team acme/gone");
-    assert!(gone.status == FindingStatus::Fail && gone.detail.contains("counts as empty"), "{gone:?}");
-    assert!(gone.fix.contains("member of it"), "{gone:?}");
+    let missing = of(&findings, "team acme/gone");
+    assert!(missing.status == FindingStatus::Fail && missing.detail.contains("counts as empty"), "{missing:?}");
+    assert!(missing.fix.contains("member of it"), "{missing:?}");
 }
 
 #[tokio::test]
-async fn a_forge_that_refuses_or_is_not_there_is_told() {
+async fn unreachable_or_refusing_forge_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
     let (config_refused, env) = config(folder.path(), forge.url().as_str(), "no-such-token");
@@ -185,7 +185,7 @@ async fn a_forge_that_refuses_or_is_not_there_is_told() {
 }
 
 #[tokio::test]
-async fn a_damaged_database_is_told() {
+async fn damaged_database_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let (config, _) = config(folder.path(), "http://127.0.0.1:1", "token");
     std::fs::create_dir(&config.data_dir).expect("made");
@@ -196,7 +196,7 @@ async fn a_damaged_database_is_told() {
 }
 
 #[tokio::test]
-async fn a_channel_is_looked_up_and_told_nothing() {
+async fn channel_is_resolved_without_sending() {
     let channel = |url: &str, allow_private| ChannelConfig {
         name: "chat".into(),
         kind: crate::domain::report::notice::ChannelKind::Slack,
@@ -218,7 +218,7 @@ async fn a_channel_is_looked_up_and_told_nothing() {
 }
 
 #[test]
-fn each_attempt_to_get_out_has_its_line() {
+fn each_sandbox_escape_attempt_is_listed() {
     let escape = |name, held| EscapeTest { name, held, detail: "seen".into() };
     let mut found = SandboxProbe {
         tier: SandboxTier::C,
@@ -238,14 +238,14 @@ fn each_attempt_to_get_out_has_its_line() {
 }
 
 #[test]
-fn what_agents_reach_has_its_line() {
-    let told = |hosts: &[&str]| {
+fn agent_network_access_is_listed() {
+    let described = |hosts: &[&str]| {
         let hosts = AgentNetwork::Hosts(hosts.iter().map(|host| (*host).to_owned()).collect());
         network(&hosts).map(|finding| (finding.status, finding.detail))
     };
     let ok = |text: &str| Some((FindingStatus::Ok, text.to_owned()));
-    assert_eq!(told(&[]), ok("their model only"));
-    assert_eq!(told(&["a.example", "*.b.example"]), ok("their model and a.example, *.b.example"));
+    assert_eq!(described(&[]), ok("their model only"));
+    assert_eq!(described(&["a.example", "*.b.example"]), ok("their model and a.example, *.b.example"));
     let all: AgentNetwork = serde_json::from_str("\"all\"").unwrap();
     assert_eq!(network(&all).map(|finding| finding.status), Some(FindingStatus::Warn));
 }

@@ -1,4 +1,4 @@
-//! Final messages: what they claim and what they do not.
+//! Final messages, with and without claims.
 
 use proptest::prelude::*;
 

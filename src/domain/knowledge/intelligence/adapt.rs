@@ -1,7 +1,7 @@
 //! Sentences for the loop's situation: phase, rate of progress, blockers, reliability of the agent's claims, and
 //! suitable tools.
 //!
-//! Adds to the advice of control and strategy and repeats none of it.
+//! Complements the advice of control and strategy without repeating it.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use crate::domain::supervision::strategy::{Approach, Phase, StateAssessment, ass
 const SENTENCES: usize = 6;
 /// Number of iterations with the same blocker before it comes first.
 const BLOCKER_SEEN: u32 = 2;
-/// Decrease of the rate of progress, as a ratio per iteration, from which on steps should be smaller.
+/// Decrease of the rate of progress, as a ratio per iteration, from which on smaller steps are advised.
 const SLOWER: f64 = 0.02;
 /// Minimum number of calls by which a tool is judged.
 const CALLS: u32 = 4;
@@ -48,7 +48,7 @@ pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     sentences
 }
 
-/// Blockers named twice or more come first, unless the plan already states them.
+/// Advice on blockers that were named at least twice, unless the plan already states them.
 fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let said = current.course.as_ref().map_or(&[][..], |course| &course.advice);
     let blocker = assessment.blockers.iter().find(|blocker| blocker.seen >= BLOCKER_SEEN)?;
@@ -56,8 +56,10 @@ fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let bare = |text: &str| normalise(text).to_lowercase();
     let words = bare(what.trim_end_matches(['.', '…']));
     let known = said.iter().any(|sentence| bare(sentence).contains(&words));
-    let sentence =
-        format!("First resolve what was in the way in {} iterations, or find a way round it: {what}", blocker.seen);
+    let sentence = format!(
+        "First resolve the blocker that was named in {} iterations, or find a way around it: {what}",
+        blocker.seen
+    );
     let end = if sentence.ends_with(['.', '!', '?', '…']) { "" } else { "." };
     (!known).then(|| sentence + end)
 }
@@ -73,19 +75,18 @@ fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
     };
     let open = assessment.progress < 1.0;
     match judged.trend {
-        Trend::Regressing if open => sentences.push(
-            "The last iteration made it worse: look at `git show` first, and take back what broke it.".to_owned(),
-        ),
-        Trend::Oscillating if open => sentences.push(
-            "It goes back and forth: write down which change mends what and breaks what before you edit.".to_owned(),
-        ),
+        Trend::Regressing if open => sentences
+            .push("The last iteration made it worse: look at `git show` first, and revert what broke it.".to_owned()),
+        Trend::Oscillating if open => sentences
+            .push("The work oscillates: write down what each change fixes and breaks before you edit.".to_owned()),
         _ if slower && open && assessment.without_progress < 2 => {
             sentences.push("Progress is slowing: take smaller steps, and run the checks after each.".to_owned())
         }
         _ => {}
     }
     if open && judged.urgency >= Urgency::Critical && assessment.phase != Phase::Early {
-        let sentence = "If it cannot be done as asked, say so in the report with the reason, instead of trying on.";
+        let sentence =
+            "If it cannot be done as requested, say so in the report with the reason, instead of trying further.";
         sentences.push(sentence.to_owned());
     }
     sentences
@@ -105,13 +106,13 @@ fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
         }
         Phase::Late if !pivots => {
             let after = if left == 1 { "one more iteration".to_owned() } else { format!("{left} more iterations") };
-            Some(format!("There is room for {after} after this one: only make what fails pass, and refactor nothing."))
+            Some(format!("There is room for {after} after this one: only make failing checks pass, and refactor nothing."))
         }
         _ => None,
     }
 }
 
-/// Reliability of the agent's claims.
+/// Sentence about the reliability of the agent's claims.
 fn claims(claims: &ClaimSums) -> Option<String> {
     let wrong = match claims.false_done {
         0 => return None,
@@ -120,7 +121,7 @@ fn claims(claims: &ClaimSums) -> Option<String> {
         more => format!("{more} times"),
     };
     Some(format!(
-        "The report said {wrong} that the work was done while checks failed: run every check before you say so."
+        "The report said {wrong} that the work was done while checks failed: run every check before you report completion."
     ))
 }
 
@@ -164,7 +165,7 @@ pub(super) fn tool_suggestions(current: &Loop, tools: &[ToolUse]) -> Vec<String>
     if let Some(worst) = tools.iter().filter(failing_tool).max_by_key(|tool| tool.errors) {
         let name = text::line(&worst.name, 60).replace('`', "'");
         sentences.push(format!(
-            "`{name}` failed in {} of {} calls in this loop: read its first error, or go another way.",
+            "`{name}` failed in {} of {} calls in this loop: read its first error, or use another approach.",
             worst.errors, worst.calls
         ));
     }

@@ -1,4 +1,4 @@
-//! Question for advice: a model is told the state of the loop and writes advice for the iteration.
+//! Question for advice: a model gets the state of the loop and writes advice for the iteration.
 
 use super::claims::ClaimSums;
 use super::generated_prompt::GeneratedPrompt;

@@ -1,4 +1,4 @@
-//! Selection of the state that a pull request contains when a limit is reached: the best, not the last.
+//! Selects the state for the pull request when a limit is reached: the best, not the last.
 
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
@@ -27,13 +27,12 @@ pub struct SelectedState {
     pub iteration: u32,
     /// Commit.
     pub commit: Sha,
-    /// Regressions, one sentence each, reported to people. Empty unless every state has some.
+    /// Regressions, one sentence each, reported to people. Empty unless every candidate has regressions.
     pub broke: Vec<String>,
 }
 
-/// Returns the best of the candidates (oldest first): verified in a fresh checkout, then most passing checks, then
-/// highest completion, then latest, except one that is worse than another of these by its checks. A state with regressions is selected only if all have some. `None` without
-/// candidates.
+/// Returns the best of the candidates (oldest first): verified in a fresh checkout, then most passing checks, then highest
+/// completion, then latest. A candidate with regressions is selected only if all have some. `None` without candidates.
 pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     let mut most_passing: f64 = 0.0;
     let mut judged = Vec::with_capacity(candidates.len());
@@ -59,8 +58,8 @@ pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     Some(SelectedState { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
 }
 
-/// Returns the best state of a loop among its iterations that were measured by the current checks and changed
-/// something. Iterations before a merge are left out: their files lack what was merged.
+/// Returns the best state of a loop among its iterations that were measured by the current checks and changed something.
+/// Iterations before a merge are left out, because their files do not contain the merged changes.
 pub fn best_state(current: &Loop) -> Option<SelectedState> {
     let merged = current.measured().rev().find(|iteration| iteration.merged).map_or(0, |last| last.number);
     let candidates: Vec<StateCandidate> = current

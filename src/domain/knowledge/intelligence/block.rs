@@ -6,7 +6,7 @@ use super::Count;
 use super::context::Context;
 use super::facts::{Fact, facts};
 
-/// Number of further facts that are tried once one did not fit, as a short one may.
+/// Number of further facts that are tried after one did not fit, because a shorter one may.
 const TRIED_AFTER_FULL: usize = 12;
 
 /// Context block.
@@ -18,7 +18,7 @@ pub struct Block {
     pub tokens: usize,
     /// Number of facts that did not fit.
     pub left_out: usize,
-    /// Ids of the learnings in it.
+    /// Ids of the learnings in the block.
     pub learnings: Vec<String>,
 }
 

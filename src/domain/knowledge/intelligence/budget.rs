@@ -5,13 +5,13 @@ use crate::domain::loops::Estimate;
 
 /// Weight of the figures for the type, in loops.
 const PRIOR_SAMPLES: f64 = 5.0;
-/// Standard deviations between the mean and either end.
+/// Distance of either end of a range from its mean, in standard deviations.
 const SPREAD: f64 = 2.0;
 /// Maximum plausible number of iterations.
 const MOST: f64 = 1000.0;
 
-/// Usual number of iterations, minimum and maximum. The range of the type counts as five loops with its ends two
-/// standard deviations from its middle; implausible figures are ignored.
+/// Usual number of iterations, minimum and maximum. The type's range counts as five loops whose mean is its middle and whose
+/// ends are two standard deviations away; implausible figures are ignored.
 pub fn usual(kind: TaskType, estimate: Option<&Estimate>) -> (u32, u32) {
     let (low, high) = kind.usual_iterations();
     let known = estimate.filter(|e| e.samples > 0 && e.mean.is_finite() && e.mean > 0.0 && e.deviation >= 0.0);

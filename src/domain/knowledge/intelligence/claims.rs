@@ -7,9 +7,9 @@ use crate::domain::loops::Loop;
 use crate::domain::model::ids::Ratio;
 use crate::domain::model::task::AgentReport;
 
-/// Brier score of always claiming one half.
+/// Brier score of always claiming 0.5.
 const KNOWS_NOTHING: f64 = 0.25;
-/// Number of claims that the prior counts as.
+/// Weight of the prior, in claims.
 const PRIOR: f64 = 2.0;
 
 /// Sums of claims and measurements, which can be added over loops.
@@ -41,8 +41,8 @@ impl ClaimSums {
         self.false_done = self.false_done.saturating_add(u32::from(report.completion_signal && !holds));
     }
 
-    /// Claims in the iterations of a loop that count and whose checks ran; without a report, those of the last
-    /// message.
+    /// Sums over the counted iterations of a loop whose checks ran; without a report, the claims of the last message are
+    /// used.
     pub fn of(current: &Loop) -> Self {
         let mut claims = Self::default();
         for iteration in current.retained_iterations().filter(|i| i.ended_at.is_some() && !i.checks.outcomes.is_empty())
@@ -102,7 +102,7 @@ impl ClaimSums {
         (!parts.is_empty()).then(|| format!("The agent's {}.", parts.join("; ")))
     }
 
-    /// Completion to assume for a claim where nothing was measured: the claim times its weight.
+    /// Completion to assume if nothing was measured: the claim times its weight.
     pub fn believed(&self, claimed: Ratio) -> Ratio {
         Ratio::new(claimed.get() * self.weight())
     }

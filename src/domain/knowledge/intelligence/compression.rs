@@ -11,7 +11,7 @@ use super::job::{AssistantJob, JobKind};
 use super::model_advice::is_out_of_place;
 use crate::domain::knowledge::text;
 
-/// Size of the source that a model gets, as a multiple of the block's size.
+/// Maximum size of the source that a model gets, as a multiple of the block's size.
 const SOURCE: usize = 6;
 
 /// Context block written by a model.
@@ -30,7 +30,7 @@ pub struct Compression<'a> {
 }
 
 impl<'a> Compression<'a> {
-    /// Question to shorten all known facts to `tokens` tokens.
+    /// Question that asks to shorten all known facts to `tokens` tokens.
     pub fn of(context: &'a Context, tokens: usize, count: Count<'a>) -> Self {
         Self { context, tokens, count }
     }
@@ -72,7 +72,7 @@ impl AssistantJob for Compression<'_> {
         let answer = Compressed { context };
         let tokens = self.block(&answer).tokens;
         if tokens > self.tokens {
-            return Err(format!("it comes to {tokens} tokens, at most {} are allowed", self.tokens));
+            return Err(format!("it has {tokens} tokens; at most {} are allowed", self.tokens));
         }
         Ok(answer)
     }

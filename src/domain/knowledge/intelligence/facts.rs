@@ -1,4 +1,4 @@
-//! Facts of a context block, one a line, ranked.
+//! Facts of a context block, one per line, ranked.
 
 use super::context::{Context, LoopProgress, Project};
 use crate::domain::knowledge::memory::LearningKind;
@@ -6,7 +6,7 @@ use crate::domain::knowledge::text;
 
 /// Increase of completion that counts as a breakthrough.
 const BREAKTHROUGH: f64 = 0.2;
-/// Maximum number of facts of one kind, so that one source cannot displace the others.
+/// Maximum number of facts of one kind, so that one source cannot fill the block.
 const FAILED: usize = 6;
 const BREAKTHROUGHS: usize = 3;
 const ERRORS: usize = 4;
@@ -34,7 +34,7 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// Whether it comes from memory instead of the current state.
+    /// Whether the fact comes from memory instead of the current state.
     pub fn is_memory(self) -> bool {
         matches!(self, Self::Reflection | Self::Summary | Self::Learning)
     }
@@ -49,7 +49,7 @@ pub(super) struct Fact {
     pub rank: u32,
     /// Line.
     pub text: String,
-    /// Id of the learning that it states, if any.
+    /// Id of the learning that the fact states, if any.
     pub learning: Option<String>,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn session_line(session: &LoopProgress) -> String {
     line
 }
 
-/// Approaches without a gain, newest first and distinct, and errors by number of occurrences.
+/// Adds approaches without a gain, newest first and distinct, and errors by number of occurrences.
 fn failures(facts: &mut FactList, context: &Context) {
     let newest = context.history.tries.last().map_or(0, |tried| tried.iteration);
     let mut told: Vec<String> = Vec::new();
@@ -147,7 +147,7 @@ fn failures(facts: &mut FactList, context: &Context) {
     }
 }
 
-/// Approaches with a gain, largest first.
+/// Adds approaches with a gain, largest first.
 fn breakthroughs(facts: &mut FactList, context: &Context) {
     let mut best: Vec<_> = context.history.tries.iter().filter(|tried| tried.gain >= BREAKTHROUGH).collect();
     best.sort_by(|a, b| b.gain.total_cmp(&a.gain));
@@ -159,7 +159,7 @@ fn breakthroughs(facts: &mut FactList, context: &Context) {
     }
 }
 
-/// Learnings, most confident first.
+/// Adds learnings, most confident first.
 fn learnings(facts: &mut FactList, context: &Context) {
     let mut known: Vec<_> = context.recall.iter().filter(|learning| learning.confidence.is_finite()).collect();
     known.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
@@ -180,7 +180,7 @@ fn learnings(facts: &mut FactList, context: &Context) {
     }
 }
 
-/// Changed files, most often changed first, on one line.
+/// Adds changed files, most often changed first, on one line.
 fn files(facts: &mut FactList, session: &LoopProgress) {
     let mut files: Vec<_> = session.files.iter().collect();
     files.sort_by_key(|file| std::cmp::Reverse(file.times));

@@ -12,9 +12,9 @@ pub enum PromptUrgency {
     /// Normal.
     #[default]
     Normal,
-    /// Little time or budget is left.
+    /// Little time or budget remains.
     High,
-    /// Last opportunity.
+    /// Last iteration before a limit.
     Critical,
 }
 

@@ -57,7 +57,7 @@ static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
 pub struct ModelAdvice {
     /// Advice, as lines of simple Markdown.
     pub advice: String,
-    /// Focus areas, one a line.
+    /// Focus areas, one per line.
     pub focus: Vec<String>,
     /// Number of removed lines and sentences.
     pub removed: usize,
@@ -90,12 +90,14 @@ impl ModelAdvice {
     }
 }
 
-/// Sentence of the service for the stated urgency; empty if there is no hurry.
+/// Sentence of the service for the stated urgency; empty for a low or normal one.
 fn pressed(urgency: PromptUrgency) -> &'static str {
     match urgency {
         PromptUrgency::Low | PromptUrgency::Normal => "",
-        PromptUrgency::High => "Little is left: leave out what can wait.\n",
-        PromptUrgency::Critical => "It has to hold after this iteration: leave out all that can wait.\n",
+        PromptUrgency::High => "Little time or budget remains: leave out what can wait.\n",
+        PromptUrgency::Critical => {
+            "The work has to be complete after this iteration: leave out everything that can wait.\n"
+        }
     }
 }
 

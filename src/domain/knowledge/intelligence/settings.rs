@@ -1,32 +1,32 @@
-//! Settings of the context block, their defaults, and what each may be.
+//! Settings of the context block, with their defaults and ranges.
 
 use super::job::JobKind;
 use crate::domain::model::settings::{SectionProblems, Settings, config_section};
 use crate::domain::providers::rules::{INVALID_NAME, valid_model_name};
 
-/// Tokens that a model's answer may have for each token of the block: it is JSON, and models count badly.
+/// Allowed tokens of a model's answer per token of the block: the answer is JSON, and models count tokens badly.
 const ANSWER_FACTOR: f64 = 1.6;
 
 config_section! {
-    /// The context block of a prompt, and the models that write it and the summaries. They are asked where `intelligence` is
-    /// `full` alone; without them the most important facts are put together.
+    /// Context block of prompts, and the models that write it and the summaries. Models are used only with `intelligence:
+    /// full`; otherwise the block consists of the most important facts.
     pub struct ContextSettings {
-        /// Whether a model writes the block where not all that is known fits into it.
+        /// Whether a model writes the block if not all known facts fit into it.
         pub enabled: bool = true;
-        /// The model that is asked for the block, of whichever backend has the role `assistant`; where left out, that backend's
-        /// cheap one.
+        /// Model that writes the block, at any backend with the role `assistant`; that backend's cheap model if omitted.
         pub model: Option<String> = None;
-        /// The model that is asked for summaries of iterations, in the same way.
+        /// Model that writes summaries of iterations, at any backend with the role `assistant`; that backend's cheap model if
+        /// omitted.
         pub summary_model: Option<String> = None;
-        /// Most tokens of the block.
+        /// Maximum number of tokens of the block.
         pub max_output_tokens: u32 = 500, in 100..=20_000;
-        /// Most percent of the backend's context window that the block takes, where the window is known.
+        /// Maximum percentage of the backend's context window that the block takes, if the window is known.
         pub budget_pct: f64 = 10.0, in 0.1..=50.0;
     }
 }
 
 impl ContextSettings {
-    /// The model that a question of this kind is put to; `None` for the backend's own choice.
+    /// Model for questions of this kind; `None` for the backend's own choice.
     pub fn model_for(&self, kind: JobKind) -> Option<&str> {
         match kind {
             JobKind::Context => self.model.as_deref(),
@@ -35,7 +35,7 @@ impl ContextSettings {
         }
     }
 
-    /// Tokens that the answer to a question of this kind may have.
+    /// Maximum number of tokens of the answer to a question of this kind.
     pub fn max_answer_tokens(&self, kind: JobKind) -> u32 {
         match kind {
             JobKind::Context => (f64::from(self.max_output_tokens) * ANSWER_FACTOR).ceil() as u32,

@@ -30,7 +30,7 @@ pub struct SummaryAnswer {
 pub struct Summarising {
     first: u32,
     last: u32,
-    /// Iterations, one a line, oldest first.
+    /// Iterations, one per line, oldest first.
     told: String,
 }
 

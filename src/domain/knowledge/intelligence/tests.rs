@@ -27,18 +27,18 @@ fn sentences_match_the_situation() {
     assert_eq!(
         stuck,
         [
-            "First resolve what was in the way in 3 iterations, or find a way round it: The fixture for empty input is not \
+            "First resolve the blocker that was named in 3 iterations, or find a way around it: The fixture for empty input is not \
              in the repository.",
-            "If it cannot be done as asked, say so in the report with the reason, instead of trying on.",
-            "The report said twice that the work was done while checks failed: run every check before you say so.",
+            "If it cannot be done as requested, say so in the report with the reason, instead of trying further.",
+            "The report said twice that the work was done while checks failed: run every check before you report completion.",
             "For `tests`: run one test alone with `pytest -x PATH::NAME`.",
         ]
     );
     let late = adapt(&late(), &[]);
-    assert_eq!(late[0], "The last iteration made it worse: look at `git show` first, and take back what broke it.");
+    assert_eq!(late[0], "The last iteration made it worse: look at `git show` first, and revert what broke it.");
     assert_eq!(
         late[1],
-        "There is room for one more iteration after this one: only make what fails pass, and refactor nothing."
+        "There is room for one more iteration after this one: only make failing checks pass, and refactor nothing."
     );
     assert!(late.iter().any(|sentence| sentence.contains("said once that the work was done")), "{late:?}");
     assert!(late.len() <= 6);
@@ -64,16 +64,18 @@ fn advice_of_the_plan_is_not_repeated() {
     let course = current.course.as_mut().unwrap();
     course
         .advice
-        .push("This was in the way in 3 iterations: `the fixture for empty input is not in the repository`".into());
+        .push("This blocked the work in 3 iterations: `the fixture for empty input is not in the repository`".into());
     assert!(!says(&current));
 }
 
 #[test]
 fn mostly_failing_tool_is_named() {
     let tool = |name: &str, calls, errors| ToolUse { name: name.into(), calls, errors };
-    let said = |tools: &[ToolUse]| tool_suggestions(&fresh(), tools).last().cloned().unwrap();
-    assert!(said(&[tool("WebFetch", 6, 5), tool("Bash", 90, 20)]).starts_with("`WebFetch` failed in 5 of 6 calls"));
-    assert!(said(&[tool("WebFetch", 3, 3), tool("Bash", 4, 2)]).starts_with("For `tests`"));
+    let suggestion = |tools: &[ToolUse]| tool_suggestions(&fresh(), tools).last().cloned().unwrap();
+    assert!(
+        suggestion(&[tool("WebFetch", 6, 5), tool("Bash", 90, 20)]).starts_with("`WebFetch` failed in 5 of 6 calls")
+    );
+    assert!(suggestion(&[tool("WebFetch", 3, 3), tool("Bash", 4, 2)]).starts_with("For `tests`"));
 }
 
 #[test]

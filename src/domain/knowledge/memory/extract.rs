@@ -20,7 +20,7 @@ const VERIFIED: f64 = 0.9;
 const FAILED: f64 = 0.7;
 /// Completion from which on a verified iteration is a success.
 const DONE: f64 = 0.9;
-/// Confidence in a rule: stated with `--remember`, stated in passing.
+/// Confidence in rules: stated with `--remember`, and mentioned in other comments.
 const TOLD: f64 = 0.95;
 const MENTIONED: f64 = 0.7;
 
@@ -88,7 +88,7 @@ pub enum LoopEnding {
     ClosedUnmerged,
     /// The loop failed.
     Failed,
-    /// People ended it for other reasons; nothing is concluded.
+    /// A person ended it for another reason; no learning is extracted.
     Stopped,
 }
 
@@ -204,7 +204,7 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
         LoopEnding::ClosedUnmerged if !approach.is_empty() => {
             let content = Content::Antipattern {
                 pattern: approach,
-                consequence: "the pull request was closed without being merged".to_owned(),
+                consequence: "the pull request was closed without a merge".to_owned(),
                 alternative: facts.comments.first().map(|comment| comment.text.clone()).unwrap_or_default(),
             };
             found.push(learnt(facts.task_type, content, FAILED));

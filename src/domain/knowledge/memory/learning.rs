@@ -13,7 +13,7 @@ use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 
 /// Maximum length of one text field, in characters.
 const MAX_TEXT: usize = 600;
-/// Outcome of a change that a maintainer requested; the pattern is then what the request was about.
+/// Outcome of a change that a maintainer requested to be undone or changed; the pattern is then the subject of the request.
 pub(super) const ASKED_FOR: &str = "a maintainer asked for this to be changed";
 /// Maximum number of sources that are kept; the count continues.
 const MAX_SOURCES: usize = 32;
@@ -174,13 +174,13 @@ pub struct Learning {
     pub state: LearningState,
     /// Confidence, 0..1, when it was last used or changed.
     pub confidence: f64,
-    /// Outcomes of the loops whose prompts contained it.
+    /// Outcomes of the loops whose prompts contained the learning.
     #[serde(default)]
     pub evidence: LearningEvidence,
-    /// Whether a pull request made with it was merged.
+    /// Whether a pull request made with the learning was merged.
     #[serde(default)]
     pub merged: bool,
-    /// Number of iterations and loops in which it was seen.
+    /// Number of iterations and loops in which the learning was seen.
     pub seen: u32,
     /// Newest of its sources.
     #[serde(default)]
@@ -227,7 +227,7 @@ impl Learning {
         learning.map_text(&cut)
     }
 
-    /// Returns it with search words.
+    /// Returns the learning with search words.
     #[must_use]
     pub fn about(mut self, words: &str) -> Self {
         self.about = cut(words);
@@ -284,7 +284,7 @@ impl Learning {
         HEXLOWER.encode(&Sha256::digest(canonical))
     }
 
-    /// Validates that it can have been written by this version: values in range, id derived from its texts.
+    /// Checks that this version can have written the learning: values in range, id derived from its texts.
     ///
     /// # Errors
     /// One sentence that states the problem.

@@ -1,4 +1,4 @@
-//! Confidence of a learning: outcomes of the loops that had it, and decay without use.
+//! Confidence of a learning: outcomes of the loops whose prompts contained it, and decay without use.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,16 +8,16 @@ use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
 
-/// Share of the way to certainty for a success.
+/// Share of the distance to 1 that a success adds to the confidence.
 const GAIN: f64 = 0.15;
-/// Share of the confidence lost by a failure.
+/// Share of the confidence that a failure removes.
 const LOSS: f64 = 0.2;
-/// Similarity of an approach and an iteration's work from which on the iteration followed it.
+/// Similarity of a learning's approach and an iteration's approach from which on the iteration followed the learning.
 const FOLLOWED: f64 = 0.5;
 /// Minimum gain of completion of an iteration that helped.
 pub(super) const MIN_GAIN: f64 = 0.05;
-/// Weight of an iteration that heeded a warning. Nobody tries what is warned of, so only the alternatives can show
-/// that a warning is wrong.
+/// Weight of an iteration that heeded a warning. Because nobody tries what a warning advises against, only the alternatives
+/// can show that the warning is wrong.
 const HEEDED: f64 = 0.25;
 const DAY_MS: i64 = 86_400_000;
 
@@ -40,8 +40,8 @@ pub enum Credit {
 }
 
 impl Credit {
-    /// Whether it counts as a success, and its weight. Loops succeed for many reasons, so that iterations that
-    /// followed a learning weigh as much as the loop's end.
+    /// Whether it counts as a success, and its weight. Iterations that followed a learning have the same weight as the loop's
+    /// end, because loops succeed for many reasons.
     fn weight(self) -> (bool, f64) {
         match self {
             Self::LoopSucceeded => (true, 0.5),
@@ -69,8 +69,8 @@ pub fn credit(learning: &mut Learning, outcome: Credit, settings: &MemorySetting
     }
 }
 
-/// Outcome that an iteration implies for a learning in its prompt, by its approach and its gain; `None` if it implies
-/// none. A warning that was not heeded is confirmed if nothing was gained.
+/// Outcome that an iteration implies for a learning in its prompt, by its approach and whether it gained; `None` if it
+/// implies nothing. A warning that was not heeded is confirmed if nothing was gained.
 pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) -> Option<Credit> {
     let followed = similarity(learning.content.gist(), approach) >= FOLLOWED;
     match (learning.kind(), followed) {
@@ -91,19 +91,19 @@ impl Learning {
         self.confidence * 0.5f64.powi(i32::try_from(halvings).unwrap_or(i32::MAX))
     }
 
-    /// Success rate of loops and iterations with it, 0..1.
+    /// Success rate of loops and iterations with the learning, 0..1.
     pub fn success_rate(&self) -> f64 {
         self.evidence.rate()
     }
 
-    /// Whether a prompt may contain it.
+    /// Whether a prompt may contain the learning.
     pub fn is_worth_telling(&self, settings: &MemorySettings, now: Timestamp) -> bool {
         self.state == LearningState::Active
             && self.confidence_at(now, settings) >= settings.min_confidence
             && (self.kind() == LearningKind::Estimate || self.success_rate() >= settings.min_success_rate)
     }
 
-    /// Whether its confidence is so low that it is archived.
+    /// Whether its confidence is too low to keep it active.
     pub fn is_spent(&self, settings: &MemorySettings, now: Timestamp) -> bool {
         self.state != LearningState::Archived && self.confidence_at(now, settings) < settings.archive_below
     }

@@ -5,11 +5,12 @@ use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
 
-/// Share of its confidence that a learning loses if one that was seen much more often contradicts it; half of it if
-/// both were seen equally often.
+/// Share of its confidence that a learning loses if one that was seen much more often contradicts it; half as much if both
+/// were seen equally often.
 const CONTRADICTED: f64 = 0.6;
 
-/// Share of the way to the confidence of a new sighting: the minimum if that raises confidence, the maximum if not.
+/// Share of the distance to a new sighting's confidence: the minimum if the sighting raises confidence, the maximum if it
+/// lowers it.
 const RENEWED: f64 = 0.2;
 
 /// Whether two learnings are the same: equal repository, kind and task type, and similar texts.
@@ -94,7 +95,7 @@ pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, 
     Taken::New { learning: new, lowered }
 }
 
-/// Activates a candidate that was seen often enough, or that is sure and was part of a merged pull request.
+/// Activates a candidate that was seen often enough, or that has a high confidence and was part of a merged pull request.
 pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     let often = learning.seen >= settings.promote_seen;
     let merged = learning.merged && learning.confidence >= settings.merged_confidence;
@@ -106,7 +107,7 @@ pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     }
 }
 
-/// Lowers the confidence of two learnings that contradict each other, each by the other's share of sightings.
+/// Lowers the confidence of two learnings that contradict each other, each in proportion to the other's share of sightings.
 pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings, now: Timestamp) {
     let (left, right) = (f64::from(a.seen.max(1)), f64::from(b.seen.max(1)));
     for (one, against) in [(a, right), (b, left)] {

@@ -32,7 +32,7 @@ pub enum MemoryObservation {
     Ended {
         /// Facts for extraction.
         facts: Box<LoopFacts>,
-        /// Outcome for crediting the learnings of its prompts; `None` if nothing follows from it.
+        /// Outcome for crediting the learnings of its prompts; `None` if they are not credited.
         succeeded: Option<bool>,
     },
     /// A maintainer stated a rule to remember.
@@ -120,8 +120,8 @@ pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&st
     })
 }
 
-/// Completion and first error at the start of an iteration: those of the iteration whose files were current then, else
-/// of the baseline.
+/// Completion and first error at the start of an iteration: those of the iteration whose files it started from, else of the
+/// baseline.
 fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) {
     let mut earlier =
         current.measured().rev().filter(|known| known.number < iteration.number && known.ended_at.is_some());
@@ -143,7 +143,7 @@ fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) 
     }
 }
 
-/// Approach that the overseer ended, and the approach that it proposes.
+/// Approach that the overseer ended, and the proposed replacement.
 fn redirected(iteration: &Iteration, approach: &str) -> Option<RedirectedApproach> {
     let judged = iteration.judged.as_ref()?;
     let ordered = |found: &JudgedDetection| {
@@ -218,7 +218,7 @@ fn resolution(report: &AgentReport) -> Vec<String> {
     told.map(|text| clean(text)).filter(|text| !text.is_empty()).collect()
 }
 
-/// Search words: the task's if a maintainer wrote it, and changed paths.
+/// Search words: changed paths, and those of the task if a maintainer wrote it.
 fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>) -> String {
     let mut words = String::new();
     if current.task.author_trusted {

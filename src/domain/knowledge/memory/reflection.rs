@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria::TaskType;
 
-/// Number of files from which on a task spans many files.
+/// Number of files from which on more reflections are shown.
 const MANY_FILES: usize = 6;
 /// Maximum length of one field, in characters.
 const MAX_TEXT: usize = 400;
@@ -88,16 +88,18 @@ impl Reflection {
         };
         let why = match facts.blockers.first() {
             Some(_) => facts.blockers.join("; "),
-            None if repeats => "the change did not reach the cause: the error is the same as before".to_owned(),
-            None if outcome == ReflectionOutcome::Worse => "the change broke what held before".to_owned(),
-            None if error.is_some() && facts.error_before.is_some() => "the first error is another one now".to_owned(),
+            None if repeats => "the change did not fix the cause: the error is the same as before".to_owned(),
+            None if outcome == ReflectionOutcome::Worse => "the change broke something that worked before".to_owned(),
+            None if error.is_some() && facts.error_before.is_some() => {
+                "the first error is a different one now".to_owned()
+            }
             None => String::new(),
         };
         let next = match facts.next_steps.first() {
             // The agent planned its next step before the checks showed that nothing changed.
             Some(_) if !repeats => facts.next_steps.join("; "),
             _ if repeats => "another approach: find out where the error comes from before changing more".to_owned(),
-            _ if outcome == ReflectionOutcome::Worse => "undo what broke, then go on in smaller steps".to_owned(),
+            _ if outcome == ReflectionOutcome::Worse => "revert what broke, then continue in smaller steps".to_owned(),
             _ if failed.is_empty() => String::new(),
             _ => format!("deal with: {failed}"),
         };

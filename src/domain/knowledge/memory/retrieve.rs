@@ -36,7 +36,7 @@ pub struct Embedding {
 pub const EMBEDDING_FILES: [&str; 3] = ["model.safetensors", "tokenizer.json", "config.json"];
 /// Reason why a build cannot use an embedding model.
 pub const NO_EMBEDDINGS: &str =
-    "this build has no embeddings; build with `cargo build --release --features embeddings`, or leave the key out";
+    "this build has no embeddings; build with `cargo build --release --features embeddings`, or remove the key";
 
 /// Learning found by a search.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,4 +1,4 @@
-//! Settings of memory, their defaults, and what each may be.
+//! Settings of memory, with their defaults and ranges.
 
 use std::path::PathBuf;
 
@@ -7,51 +7,53 @@ use crate::domain::model::settings::{Settings, config_section};
 config_section! {
     /// Extraction, confidence and retrieval of learnings.
     pub struct MemorySettings {
-        /// Whether loops learn, and prompts carry learnings.
+        /// Whether learnings are extracted from loops and used in prompts.
         pub enabled: bool = true;
-        /// Whether learnings of one repository are told in the other repositories of its owner. What is learnt in a private
+        /// Whether learnings of one repository are used in the other repositories of its owner. What is learnt in a private
         /// repository is then in the prompts of the others.
         pub share_within_owner: bool = false;
-        /// Most learnings in a prompt.
+        /// Maximum number of learnings in a prompt.
         pub limit: u32 = 5, in 0..=100;
-        /// Most strategies among them.
+        /// Maximum number of strategies among them.
         pub strategies: u32 = 3, in 0..=100;
-        /// Most antipatterns among them.
+        /// Maximum number of antipatterns among them.
         pub antipatterns: u32 = 2, in 0..=100;
-        /// Most estimates among them.
+        /// Maximum number of estimates among them.
         pub estimates: u32 = 1, in 0..=100;
-        /// Most conventions among them.
+        /// Maximum number of conventions among them.
         pub conventions: u32 = 3, in 0..=100;
-        /// Confidence, less than which a learning is in no prompt.
+        /// Minimum confidence of a learning in a prompt.
         pub min_confidence: f64 = 0.7, in 0.0..=1.0;
-        /// Success rate, less than which a learning is in no prompt. Estimates are judged by their confidence alone.
+        /// Minimum success rate of a learning in a prompt. Does not apply to estimates.
         pub min_success_rate: f64 = 0.6, in 0.0..=1.0;
-        /// Confidence from which on a candidate that was seen often enough is believed.
+        /// Minimum confidence with which a candidate that was seen often enough becomes active.
         pub promote_confidence: f64 = 0.6, in 0.0..=1.0, at_most merged_confidence;
-        /// Iterations or loops that have to show a candidate before it is believed.
+        /// Number of iterations or loops in which a candidate has to be seen before it becomes active.
         pub promote_seen: u32 = 2, in 1..=100;
-        /// Confidence from which on a merged pull request stands for the second sighting.
+        /// Minimum confidence with which a merged pull request replaces the second sighting.
         pub merged_confidence: f64 = 0.9, in 0.0..=1.0;
-        /// Similarity, above which two learnings are one.
+        /// Similarity above which two learnings are merged.
         pub same_above: f64 = 0.85, in 0.0..=1.0;
-        /// Completion that an iteration gains at least where its approach is remembered as a strategy.
+        /// Minimum increase of completion for an approach to be remembered as a strategy.
         pub strategy_gain: f64 = 0.25, in 0.0..=1.0;
         /// Days without use after which confidence halves.
         pub half_life_days: u32 = 180, in 1..=100_000;
-        /// Confidence, less than which a learning is archived.
+        /// Confidence below which a learning is archived.
         pub archive_below: f64 = 0.2, in 0.0..=1.0, below min_confidence;
-        /// Iterations that one summary of a loop covers.
+        /// Number of iterations per summary of a loop.
         pub summary_interval: u32 = 10, in 1..=1_000;
-        /// Days that prompts, answers and events of loops are kept.
+        /// Days for which prompts, answers and events of loops are kept.
         pub retention_days: u32 = 30, in 1..=100_000;
-        /// Most prompts and answers of a loop that are kept; the oldest go first, summaries stay.
+        /// Maximum number of prompts and answers kept per loop. The oldest are deleted first; summaries are kept.
         pub max_raw_turns: u32 = 1_000, in 1..=1_000_000;
-        /// Rarest terms of a task that learnings are looked up by; its failing checks, their errors and its files count as well.
+        /// Maximum number of rare words of a task that are searched for. Words of its failing checks, their errors and its
+        /// files count too.
         pub query_terms: u32 = 16, in 1..=64;
-        /// Learnings that hold any of these terms, more than which no further term is taken; bounds the time of a look-up.
+        /// Maximum number of learnings that contain the searched words, after which no further word is added; bounds the time
+        /// of a search.
         pub query_postings: u32 = 2_000, in 100..=1_000_000;
         /// Folder of an embedding model in the format of model2vec (`model.safetensors`, `tokenizer.json`, `config.json`);
-        /// learnings are then found by meaning, too. Needs a build with the feature `embeddings`.
+        /// learnings are then also found by meaning. Needs a build with the feature `embeddings`.
         pub embeddings: Option<PathBuf> = None;
     }
 }

@@ -80,8 +80,8 @@ pub fn best_first(mut postings: Vec<TermMatch>) -> Vec<TermMatch> {
     sums
 }
 
-/// Weight of a text's terms normalised by its length, in means of such texts. BM25 for texts that contain a rare word
-/// once, with SQLite's constants.
+/// Weight of a text's terms normalised by its `length`, which is in multiples of the mean length. BM25 for texts that contain
+/// a rare word once, with SQLite's constants.
 pub fn by_length(weight: f64, length: f64) -> f64 {
     const K1: f64 = 1.2;
     const B: f64 = 0.75;

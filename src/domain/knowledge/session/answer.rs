@@ -6,7 +6,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::{EventKind, SessionEvent, SessionSummary, SessionTurn, TurnRole};
 
-/// Bytes of a token: the minimum seen in code and prose of Latin script, so that answers tend to be shorter than their
+/// Bytes per token: the minimum observed in code and prose of Latin script, so that answers tend to be shorter than their
 /// budget.
 const BYTES_A_TOKEN: usize = 3;
 /// Length of an excerpt, in characters.
@@ -52,13 +52,13 @@ pub struct SearchResults {
     pub hits: Vec<Hit>,
     /// Number of further results.
     pub more: u64,
-    /// Whether there are more than `more`, as counting has a limit.
+    /// Whether there may be more than `more` further results, because counting has a limit.
     pub at_least: bool,
     /// Notes for the caller: the query was rewritten, a glob is invalid.
     pub notes: Vec<String>,
 }
 
-/// Pattern that finds one of these words at the beginning of a word, with any case and ending; `None` without words.
+/// Pattern that matches any of these words at the beginning of a word, with any case and ending; `None` without words.
 pub fn word_finder(terms: &[String]) -> Option<Regex> {
     let stems: Vec<String> = terms
         .iter()
@@ -104,8 +104,8 @@ pub fn shortened(text: &str, budget: usize) -> String {
     format!("{}\n[… {left_out} more tokens …]\n{}", text[..head].trim_end(), text[tail..].trim_start())
 }
 
-/// Joins blocks within a budget of tokens, the first one shortened if needed, and appends the number of omitted ones
-/// plus `more` that were not fetched.
+/// Joins blocks within a budget of tokens, the first one shortened if needed, and appends the number of omitted blocks,
+/// including `more` that were not fetched.
 pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> String {
     let room = budget.saturating_sub(MORE_TOKENS);
     let mut text = String::new();
@@ -194,7 +194,7 @@ pub fn summaries_text(summaries: &[SessionSummary], budget: usize) -> String {
 pub fn turns_text(iteration: u32, turns: &[SessionTurn], budget: usize) -> String {
     let mut turns: Vec<&SessionTurn> = turns.iter().collect();
     if turns.is_empty() {
-        return format!("there is no turn of iteration {iteration}; it has not been, or is kept no longer");
+        return format!("there is no turn of iteration {iteration}; it has not run, or its turns were deleted");
     }
     turns.sort_by_key(|turn| (turn.role == TurnRole::Assistant, std::cmp::Reverse((turn.attempt, turn.started))));
     let each = budget.saturating_sub(MORE_TOKENS) / turns.len().clamp(1, 3);

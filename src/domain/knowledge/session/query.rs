@@ -110,10 +110,10 @@ pub fn forms(query: &str) -> Vec<Form> {
     if balanced(&cleaned) {
         forms.push(Form { expression: cleaned, note: None });
     }
-    let note = format!("the query is no search expression; searched for {all} instead");
+    let note = format!("the query is not a valid search expression; searched for {all} instead");
     forms.push(Form { expression: all, note: Some(note) });
     if terms.len() > 1 {
-        let note = format!("nothing has all of it; searched for {any} instead");
+        let note = format!("nothing contains all of it; searched for {any} instead");
         forms.push(Form { expression: any, note: Some(note) });
     }
     forms
@@ -158,7 +158,7 @@ fn balanced(query: &str) -> bool {
     !quoted && depth == 0
 }
 
-/// Globs of which one has to match; no globs match everything.
+/// Globs, one of which has to match; no globs match everything.
 #[derive(Debug, Clone, Default)]
 pub struct Patterns(Vec<(GlobMatcher, bool)>);
 
@@ -188,7 +188,7 @@ impl Patterns {
             let matcher = match build(text) {
                 Ok(matcher) => Some(matcher),
                 Err(error) => {
-                    notes.push(format!("{glob:?} is no glob ({}); taken as it stands", error.kind()));
+                    notes.push(format!("{glob:?} is not a valid glob ({}); used as plain text", error.kind()));
                     literal().ok()
                 }
             };
@@ -197,7 +197,7 @@ impl Patterns {
         Self(matchers)
     }
 
-    /// Whether one of them matches the text.
+    /// Whether one of the globs matches the text.
     pub fn matches(&self, text: Option<&str>) -> bool {
         let Some(text) = text else { return self.0.is_empty() };
         let name = text.rsplit('/').next().unwrap_or(text);

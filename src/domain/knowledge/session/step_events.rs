@@ -12,8 +12,8 @@ use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::trust::sanitize;
 
-/// Events of the step from `before` to `after`, in order. Outcomes that came too late and commands that only ask for a
-/// text are left out. Texts are not masked.
+/// Events of the step from `before` to `after`, in order. Late outcomes and commands that only request information are left
+/// out. Texts are not masked.
 pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -> Vec<SessionEvent> {
     let counts = |ticket: u64| before.state == LoopState::Running && ticket == before.ticket;
     let mut found = CollectedEvents { iteration: before.spent.iterations, at, events: Vec::new() };
@@ -35,7 +35,7 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
         iteration.judged.iter().for_each(|judged| found.judged(judged));
     }
     if let Some(halting) = after.halting.as_ref().filter(|_| before.halting.is_none()) {
-        found.add(EventKind::Intervention, format!("The files of iteration {} are put back", halting.iteration));
+        found.add(EventKind::Intervention, format!("The files of iteration {} are restored", halting.iteration));
     }
     found.events
 }
@@ -69,7 +69,7 @@ impl CollectedEvents {
         }
     }
 
-    /// Records a change of backend or model.
+    /// Records a change of the backend or the model that served the run.
     fn served(&mut self, before: &Loop, run: &AgentRunFacts) {
         let ServedBy { backend, model, switched, .. } = &run.served;
         let earlier = before

@@ -35,8 +35,8 @@ static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[.!?]\s").expect("co
 static LEAD: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\s*(?:[-*+>]+|#{1,6}|\d+[.)])?\s*").expect("constant pattern"));
 
-/// Iterations to summarise now, of a loop whose newest ended one is `done` and whose summaries reach to `summed`: one
-/// interval at a time, and the rest at its end.
+/// Range of iterations to summarise now: one interval at a time, and the rest at the loop's end. `done` is the newest ended
+/// iteration, `summed` the last one with a summary.
 pub fn due(done: u32, summed: u32, interval: u32, ended: bool) -> Option<RangeInclusive<u32>> {
     let open = done.saturating_sub(summed);
     (open >= interval.max(1) || (ended && open > 0)).then(|| summed + 1..=done)
@@ -80,7 +80,7 @@ pub fn extract(
     SessionSummary { from, to, text, decisions, files, errors, extractive: true, made_at }
 }
 
-/// Checks that failed and then passed, by their last change.
+/// Names of checks that failed first and passed last.
 fn breakthroughs(events: &[&SessionEvent]) -> Vec<String> {
     let mut failing: BTreeMap<&str, u32> = BTreeMap::new();
     let mut found: Vec<(u32, String)> = Vec::new();
@@ -90,7 +90,7 @@ fn breakthroughs(events: &[&SessionEvent]) -> Vec<String> {
             failing.entry(name).or_insert(event.iteration);
             found.retain(|(_, line)| !line.starts_with(&format!("{name} ")));
         } else if let Some(since) = failing.remove(name) {
-            let line = format!("{name} holds since iteration {} (failed from {since} on)", event.iteration);
+            let line = format!("{name} passes since iteration {} (failed since {since})", event.iteration);
             found.push((event.iteration, line));
         }
     }

@@ -127,7 +127,7 @@ fn summary_lists_breakthroughs_first() {
     insta::assert_snapshot!(summary.text, @r"
     Iterations 1 to 3.
     Breakthroughs:
-    - test holds since iteration 3 (failed from 1 on)
+    - test passes since iteration 3 (failed since 1)
     Decisions:
     - 2: I decided to use a lock file instead of polling.
     - 3: intervention: Try another approach.
@@ -161,8 +161,11 @@ fn answer_states_number_of_omitted_results() {
     let blocks: Vec<String> = (0..100).map(|nth| format!("block {nth} {}", "word ".repeat(20))).collect();
     let text = fit(&blocks, 7, false, 400);
     assert!(tokens(&text) <= 400, "{}", tokens(&text));
-    let shown = text.matches("block").count();
-    assert!(shown > 5 && text.ends_with(&format!("{} more; narrow the search to see them", 107 - shown)), "{text}");
+    let block_count = text.matches("block").count();
+    assert!(
+        block_count > 5 && text.ends_with(&format!("{} more; narrow the search to see them", 107 - block_count)),
+        "{text}"
+    );
     assert!(fit(&blocks[..1], 5_000, true, 400).contains("at least 5000 more"));
     assert_eq!(fit(&blocks[..1], 0, false, 400), blocks[0].trim_end());
     let long = turns_text(3, &[turn(3, &"x".repeat(1 << 20))], 1_000);

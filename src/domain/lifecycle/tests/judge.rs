@@ -1,4 +1,4 @@
-//! Judged loops: warned, redirected, paused, restored, ended; and healthy loops, left alone.
+//! Judged loops: warned, redirected, paused, restored, ended; healthy loops are not disturbed.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::limits::Limits;
 use crate::domain::trust::policy::Intelligence;
 
-/// The outcome of a check that counts its tests.
+/// Returns the outcome of a check that counts its tests.
 fn counted(passing: u64, failing: u64, output: &str) -> CheckReport {
     let mut report = report(failing == 0);
     report.outcomes[0].tests = Some(TestCounts { passing, failing, skipped: 0 });
@@ -25,7 +25,7 @@ fn counted(passing: u64, failing: u64, output: &str) -> CheckReport {
     report
 }
 
-/// Two checks, of which one held before.
+/// Returns two checks, lint and test, one of which passed before.
 fn two(lint: bool, test: bool) -> CheckReport {
     let mut both = report(test);
     let mut other = report(lint).outcomes.remove(0);
@@ -35,12 +35,12 @@ fn two(lint: bool, test: bool) -> CheckReport {
 }
 
 impl LoopRun {
-    /// One whole iteration that changes a file, leaves a session and ends with these checks.
+    /// Runs a whole iteration that changes a file, leaves a session and ends with these checks.
     fn works(&mut self, checks: CheckReport) -> &mut Self {
         self.works_by(|_| {}, checks)
     }
 
-    /// The same of a run of the agent like this.
+    /// Runs the same iteration with a modified agent run.
     fn works_by(&mut self, change: impl FnOnce(&mut AgentRunFacts), checks: CheckReport) -> &mut Self {
         assert_eq!(self.current.step, LoopStep::Agent, "{:?} {}", self.current.state, self.current.why);
         let mut run = AgentRunFacts {
@@ -59,7 +59,7 @@ impl LoopRun {
         self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
     }
 
-    /// One whole iteration that changes nothing and ends with these checks.
+    /// Runs a whole iteration that changes nothing and ends with these checks.
     fn idles(&mut self, checks: CheckReport) -> &mut Self {
         self.agent(AgentEnd::Finished).committed(|c| (c.commit, c.tree) = (None, sha(1)));
         self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
@@ -117,14 +117,14 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
         if redirected.is_none() && run.levels().contains(&InterventionLevel::Redirect) {
             redirected = Some(n);
             run.is(LoopState::Running, LoopStep::Agent);
-            let told = run.next_prompt();
+            let prompt = run.next_prompt();
             assert!(
-                told.directives[0].text.contains("mismatched types"),
+                prompt.directives[0].text.contains("mismatched types"),
                 "the evidence is told: {:?}",
-                told.directives
+                prompt.directives
             );
             assert_eq!(run.current.judged().map(|judged| judged.approach), Some(Approach::Pivot));
-            assert!(told.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", told.strategy);
+            assert!(prompt.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", prompt.strategy);
             assert!(run.audit().contains(&AuditEvent::Intervened));
             let next = "different approach: find the cause first (reason: the overseer redirected the loop: The loop is stuck: ";
             assert!(run.next_by_comment().starts_with(next), "{}", run.next_by_comment());
@@ -160,7 +160,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
-/// A loop under the design's thresholds and these, run on the same error until it stops.
+/// Runs a loop with the preset `seed` and these thresholds on the same error until it stops.
 fn stopped_under(thresholds: serde_json::Value) -> LoopRun {
     let mut run = LoopRun::with(|s| {
         s.policy.limits.iterations = 10;
@@ -189,14 +189,14 @@ fn pause_without_escalation_is_reported_on_issue() {
         assert!(run.current.why.starts_with(why), "{}", run.current.why);
         assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
         let on = run.current.place.issue;
-        let told = |e: &Effect| match e {
+        let is_notice = |e: &Effect| match e {
             Effect::Comment { key, on: at, view } => {
                 let at_home = matches!(&**view, View::Escalation(inner) if inner.at_home);
                 key.starts_with("paused/") && *at == on && at_home
             }
             _ => false,
         };
-        assert!(run.has(told), "{:?}", run.effects);
+        assert!(run.has(is_notice), "{:?}", run.effects);
     }
 }
 
@@ -245,7 +245,7 @@ fn repeated_reflection_is_a_signal() {
     }
     let records = run.current.records();
     let taught: Vec<&str> = records.iter().filter_map(|record| record.reflection.as_deref()).collect();
-    let again = "error[E0308]: mismatched types --> src/parser.rs:#; the change did not reach the cause: the error is the same as before; \
+    let again = "error[E0308]: mismatched types --> src/parser.rs:#; the change did not fix the cause: the error is the same as before; \
                  another approach: find out where the error comes from before changing more";
     assert_eq!(taught[1..], [again; 3], "{}", taught[0]);
     let found = run.current.judged().and_then(|judged| judged.found.first()).expect("it is stuck");
@@ -285,8 +285,8 @@ fn impossible_figures_are_clamped_and_reported() {
     run.current.checks[0].rule = CheckRule::Coverage { pattern: String::new(), min: Percent(80.0) };
     run.works(checks);
     assert_eq!(run.current.records()[0].coverage, Some(100.0));
-    let said = "One figure of iteration 1 was out of range and was put right.";
-    assert!(run.reasons.iter().any(|reason| reason == said), "{:?}", run.reasons);
+    let warning = "One figure of iteration 1 was out of range and was clamped.";
+    assert!(run.reasons.iter().any(|reason| reason == warning), "{:?}", run.reasons);
 }
 
 #[test]
@@ -333,8 +333,8 @@ fn healthy_loop_is_not_disturbed() {
         let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
         run.works(counted(passing, 10 - passing, &format!("error: {}", errors[passing as usize % 4])));
         run.is(LoopState::Running, LoopStep::Agent);
-        let told = run.next_prompt();
-        assert!(told.directives.is_empty() && told.warnings.is_empty(), "{told:?}");
+        let prompt = run.next_prompt();
+        assert!(prompt.directives.is_empty() && prompt.warnings.is_empty(), "{prompt:?}");
         assert!(run.levels().iter().all(|level| *level == InterventionLevel::Log), "{:?}", run.current.judged());
     }
     run.works(counted(10, 0, "")).is(LoopState::Running, LoopStep::Verify);
@@ -390,7 +390,7 @@ fn limit_publishes_best_iteration() {
     run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)), retained_as: None })
         .is(LoopState::Running, LoopStep::Push);
     run.pushed().is(LoopState::LimitReached, LoopStep::Idle);
-    assert_eq!(run.current.why, "all 2 iterations are used; the files of iteration 1, the best one, were put back");
+    assert_eq!(run.current.why, "all 2 iterations are used; the files of iteration 1, the best one, were restored");
     assert!(run.escalates("limit_iterations"));
     assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1));
     // What cannot be put back is no reason to throw work away.
@@ -510,13 +510,13 @@ fn run_problem_is_recorded_and_told_to_next_run() {
     let mut run = LoopRun::started();
     let failing = |error: &str| counted(3, 7, &format!("error: {error}"));
     run.works_by(|run| run.tool_errors = 6, failing("a"));
-    let told = "Calls of tools that failed in the last iteration: 6. Read why before the next one.";
-    assert!(run.next_prompt().strategy.iter().any(|text| text == told), "{:?}", run.next_prompt().strategy);
+    let warning = "Failed tool calls in the last iteration: 6. Read the errors before you call tools again.";
+    assert!(run.next_prompt().strategy.iter().any(|text| text == warning), "{:?}", run.next_prompt().strategy);
     assert!(run.reasons.iter().any(|reason| reason == "6 errors of the agent's tools"), "{:?}", run.reasons);
     let done = AgentReport { completion_signal: true, ..AgentReport::default() };
     run.works_by(|run| (run.tool_errors, run.report) = (5, Some(done)), failing("b"));
     assert!(run.next_prompt().strategy.iter().all(|text| !text.contains("Calls of tools")));
-    let claim = "the agent says that it is done and checks fail";
+    let claim = "the agent reports completion, but checks fail";
     assert!(run.reasons.iter().any(|reason| reason == claim), "{:?}", run.reasons);
 }
 
@@ -526,12 +526,12 @@ fn memory_share_extends_history() {
     for passing in 3..12 {
         run.works(counted(passing, 30 - passing, &format!("error: {}", "x".repeat(passing as usize))));
     }
-    let told = |run: &mut LoopRun, share: f64| {
+    let history_of = |run: &mut LoopRun, share: f64| {
         run.current.course.as_mut().expect("a course").memory_share = share;
         run.next_prompt().history.iter().map(|past| past.n).collect::<Vec<_>>()
     };
-    assert_eq!(told(&mut run, 0.2), [5, 6, 7, 8, 9]);
-    assert_eq!(told(&mut run, 0.3), [3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(history_of(&mut run, 0.2), [5, 6, 7, 8, 9]);
+    assert_eq!(history_of(&mut run, 0.3), [3, 4, 5, 6, 7, 8, 9]);
 }
 
 #[test]
@@ -587,9 +587,9 @@ fn experience_is_read_and_recorded() {
     for passing in [2, 4, 6, 8] {
         run.works(counted(passing, 20 - passing, &format!("error: {}", "x".repeat(passing as usize))));
     }
-    let left = run.current.as_earlier();
-    assert_eq!((left.seen, left.idle, left.paced), (4, 0, 3), "{left:?}");
-    assert!((left.mean - 0.1).abs() < 1e-9);
+    let statistics = run.current.as_earlier();
+    assert_eq!((statistics.seen, statistics.idle, statistics.paced), (4, 0, 3), "{statistics:?}");
+    assert!((statistics.mean - 0.1).abs() < 1e-9);
     while run.current.judged().is_some_and(|judged| judged.found.is_empty()) {
         run.works(counted(8, 12, "error: the same"));
     }
@@ -626,7 +626,7 @@ fn unreadable_supervision_state_is_rebuilt() {
         run.current = serde_json::from_value(stored).expect("the rest of the loop is whole");
         assert_eq!(run.current.supervision, None);
         run.works(counted(5, 5, "error: c"));
-        assert!(run.reasons.iter().any(|reason| reason.contains("made anew")), "{:?}", run.reasons);
+        assert!(run.reasons.iter().any(|reason| reason.contains("was rebuilt")), "{:?}", run.reasons);
         let again = run.current.supervision.clone().expect("known again");
         assert_eq!(again.control.rounds(), sound.control.rounds() + 1);
     }
@@ -641,7 +641,7 @@ fn discarded_iteration_is_not_judged() {
     assert_eq!(run.current.supervision.as_ref().map(|known| known.control.rounds()), Some(1));
     assert_eq!(run.current.records().len(), 1);
     run.working().works(counted(5, 5, "error: c")).is(LoopState::Running, LoopStep::Agent);
-    assert!(run.reasons.iter().all(|reason| !reason.contains("made anew")));
+    assert!(run.reasons.iter().all(|reason| !reason.contains("was rebuilt")));
 }
 
 #[test]
@@ -793,7 +793,7 @@ fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
     }
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!((4..10).contains(&n), "{n} iterations");
-    assert!(run.current.why.starts_with("at its pace the rest takes "), "{}", run.current.why);
+    assert!(run.current.why.starts_with("at its rate the rest takes "), "{}", run.current.why);
     assert!(run.escalates("limit_outlook") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
     assert_eq!(run.current.judged().and_then(|judged| judged.stops.clone()), Some(run.current.why.clone()));
     let options = RunOptions { max_iterations: Some(30), ..RunOptions::default() };

@@ -1,4 +1,4 @@
-//! Stops of every kind leave the branch at its best state.
+//! Loops that stop for any reason leave the branch at its best state.
 
 use super::*;
 use crate::domain::loops::LoopStopReason;
@@ -12,14 +12,14 @@ fn pause_now() -> LoopCommand {
     LoopCommand::Pause(command::Pause { now: true, reason: String::new() })
 }
 
-/// Two checks, of which so many pass.
+/// Returns two checks, `held` of which pass.
 fn checks(held: usize) -> CheckReport {
     let one = |at: usize| CheckOutcome { name: format!("check {at}"), ..report(at < held).outcomes.remove(0) };
     CheckReport { outcomes: vec![one(0), one(1)] }
 }
 
 impl LoopRun {
-    /// A loop whose second iteration is worse than its first, in its third iteration.
+    /// Returns a loop in its third iteration whose second was worse than its first.
     fn worsened() -> Self {
         let mut run = Self::with(|start| start.policy.limits.iterations = 9);
         run.tell(LoopInput::SlotGranted).prepared(|_| {});
@@ -72,14 +72,14 @@ fn every_stop_puts_best_iteration_back() {
         stop(&mut run);
         run.restored().is(state, LoopStep::Idle);
         assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "{state:?}");
-        let words = "; the files of iteration 1, the best one, were put back; the later work is kept as `refs/ralph/keep/r-42/undone-1`";
+        let words = "; the files of iteration 1, the best one, were restored; the later work is kept as `refs/ralph/keep/r-42/undone-1`";
         assert!(run.current.why.ends_with(words), "{}", run.current.why);
         assert_eq!((run.current.pushed.clone(), run.current.head.clone()), (Some(sha(900)), Some(sha(900))));
         assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{state:?}");
     }
 }
 
-/// Three iterations of which the second is the best, with a hook that objects after the third.
+/// Returns a loop of three iterations, the second of which is the best, with a hook that objects after the third.
 fn objected(event: HookEvent, objection: HookObjection) -> LoopRun {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = 9);
     let hooks = vec![HookName { event, name: "gate".into(), optional: false }];
@@ -115,7 +115,7 @@ fn pause_by_a_hook_puts_best_back() {
         let mut run = objected(event, objection.clone());
         run.restored().is(LoopState::Paused, LoopStep::Idle);
         assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "{event:?} {objection:?}");
-        assert!(run.current.why.contains("the files of iteration 1, the best one, were put back"));
+        assert!(run.current.why.contains("the files of iteration 1, the best one, were restored"));
         assert!(run.escalates("hook") && run.current.why.contains("`gate`"), "{}", run.current.why);
         let hooks = run.current.policy.hooks.clone();
         run.command(resume()).tell(LoopInput::SlotGranted).prepared(|tree| tree.policy.hooks = hooks);
@@ -163,7 +163,7 @@ fn later_stop_wins_while_files_are_put_back() {
 }
 
 #[test]
-fn failed_restoration_stops_all_the_same() {
+fn failed_restoration_does_not_prevent_stop() {
     let failed = |ticket| LoopInput::WorkFailed { ticket, reason: "the disk is full".into(), advice: String::new() };
     let mut run = LoopRun::worsened();
     run.command(abort());
@@ -235,8 +235,8 @@ proptest! {
                 None => Some(one).filter(|one| one.record.is_some() && one.number > now.measured_after),
             });
             if let (Some(best), Some(at)) = (best, at) {
-                let held = at.checks.held();
-                prop_assert!(held >= best, "{:?} with {held} of {best}: {}", now.state, now.why);
+                let passing = at.checks.held();
+                prop_assert!(passing >= best, "{:?} with {passing} of {best}: {}", now.state, now.why);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Findings about tests on the branch: told, put back, asked, accepted; never `review` while one is open.
+//! Findings about tests on the branch: reported, restored, decided, accepted; never `review` while one is open.
 
 use super::*;
 use crate::domain::loops::command::AcceptTests;
@@ -34,7 +34,7 @@ impl LoopRun {
         self.tell(LoopInput::Verified { ticket: self.current.ticket, report, tests })
     }
 
-    /// An iteration of the agent, or of the service, whose commit has these findings.
+    /// Runs an iteration of the agent, or of the service, whose commit has these findings.
     fn commits(&mut self, findings: &[BranchFinding], holds: bool) -> &mut Self {
         if self.current.step == LoopStep::Agent {
             self.agent(AgentEnd::Finished);
@@ -50,7 +50,7 @@ impl LoopRun {
         self.pushed().checked(holds)
     }
 
-    /// The same, with checks that pass, to the end of the verification.
+    /// Runs the same iteration with passing checks, up to the end of the verification.
     fn finishes(&mut self, findings: &[BranchFinding]) -> &mut Self {
         self.commits(findings, true).verified(findings, None)
     }
@@ -76,8 +76,11 @@ fn deletion_in_earlier_iteration_keeps_loop_from_review() {
     let mut run = LoopRun::new();
     let lost = [deleted("tests/a.py")];
     run.working().commits(&lost, false).is(LoopState::Running, LoopStep::Agent);
-    let told = run.prompt().put_back;
-    assert_eq!((told[0].path.as_str(), told[0].evidence.as_str()), ("tests/a.py", "test removed: parses_empty_input"));
+    let to_restore = run.prompt().put_back;
+    assert_eq!(
+        (to_restore[0].path.as_str(), to_restore[0].evidence.as_str()),
+        ("tests/a.py", "test removed: parses_empty_input")
+    );
     // The second iteration deletes nothing, and every check passes.
     run.finishes(&lost).is(LoopState::Running, LoopStep::Commit);
     assert_eq!(run.put_back_paths(), Some(vec!["tests/a.py".to_owned()]));
@@ -310,7 +313,7 @@ fn loops_stored_before_the_guard_are_readable() {
     assert_eq!((read.guard.clone(), read.branch_findings()), (TestGuard::default(), None));
 }
 
-/// One way for the next outcome to come.
+/// Kinds of the next outcome.
 #[derive(Debug, Clone)]
 enum GuardEvent {
     Commit { findings: Vec<u8>, holds: bool },
@@ -368,8 +371,8 @@ proptest! {
                     if run.current.state == LoopState::Review {
                         let open = findings.iter().filter(|one| before.guard.accepted_by(one).is_none()).count();
                         prop_assert!(holds && open == 0, "review with {open} open findings");
-                        let asked = needs_changed_tests && run.current.accepted_findings().iter().all(|(_, one)| one.found.kind != TamperKind::OnlyChangedTests);
-                        prop_assert!(!asked, "review although the checks need the changed tests");
+                        let expects_question = needs_changed_tests && run.current.accepted_findings().iter().all(|(_, one)| one.found.kind != TamperKind::OnlyChangedTests);
+                        prop_assert!(!expects_question, "review although the checks need the changed tests");
                     }
                 }
                 GuardEvent::Accept(all) => { run.command(accept(if all { &[] } else { &["tests/a.py"] })); }

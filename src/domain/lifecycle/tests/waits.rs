@@ -1,4 +1,4 @@
-//! Waits that end by themselves, and the session that a run leaves to the next.
+//! Waits that end by themselves, and sessions that the next run resumes.
 
 use super::*;
 use crate::domain::providers::money::Cumulative;
@@ -7,7 +7,7 @@ use crate::domain::report::view::View;
 const HOUR_MS: i64 = 3_600_000;
 
 impl LoopRun {
-    /// The agent's run cannot be, and the loop waits until then.
+    /// Rate-limits the agent's run, so that the loop waits until `until`.
     fn limited(&mut self, until: Timestamp) -> &mut Self {
         self.agent(AgentEnd::Limited { until: Some(until), reason: "quota".into() });
         self.is(LoopState::Waiting, LoopStep::Idle);
@@ -19,7 +19,7 @@ impl LoopRun {
         self.agent(AgentEnd::NoMoney { reason: "the service's budget for the day is $5.00".into(), until })
     }
 
-    /// Time passes until the wait is over, and the next run begins.
+    /// Advances the time to the end of the wait, so that the next run begins.
     fn awake(&mut self, at: Timestamp) -> &mut Self {
         self.now = at.plus_ms(-1000);
         self.tell(LoopInput::TimerDue { timer: TimerKind::Reactivate }).is(LoopState::Queued, LoopStep::Idle);
@@ -28,15 +28,15 @@ impl LoopRun {
 
     /// Returns the notice about a wait in this step: the person that it mentions, if any.
     fn told(&self) -> Option<Option<&str>> {
-        let mut told = self.effects.iter().filter_map(|effect| match effect {
+        let mut notices = self.effects.iter().filter_map(|effect| match effect {
             Effect::Comment { view, .. } => match &**view {
                 View::Waiting(view) => Some(view.mention.as_deref()),
                 _ => None,
             },
             _ => None,
         });
-        let first = told.next();
-        assert_eq!(told.next(), None, "one comment at most");
+        let first = notices.next();
+        assert_eq!(notices.next(), None, "one comment at most");
         first
     }
 
@@ -129,13 +129,13 @@ pub(super) fn session(id: &str) -> Option<AgentSession> {
 }
 
 impl LoopRun {
-    /// An agent that leaves a session.
+    /// Ends a run of the agent that leaves a session.
     fn agent_with(&mut self, end: AgentEnd, id: &str) -> &mut Self {
         let run = AgentRunFacts { session: session(id), message: "did it".into(), ..AgentRunFacts::ending(end) };
         self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
     }
 
-    /// An iteration that left a session.
+    /// Returns a loop whose iteration left a session.
     fn remembering() -> Self {
         let mut run = Self::in_state(LoopState::Running);
         run.agent_with(AgentEnd::Finished, "s1").committed(|_| {}).pushed().checked(false);
@@ -189,7 +189,7 @@ fn discarded_work_drops_session() {
     assert_eq!(run.current.session, None);
 }
 
-/// A loop with these rules of the schedule, whose agent runs.
+/// Returns a loop with these schedule rules whose agent runs.
 fn scheduled(rules: serde_json::Value) -> LoopRun {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.current.policy.schedule = serde_json::from_value(rules).expect("rules");

@@ -7,7 +7,7 @@ use super::{CommandDefinition, CommandRecord, CommandRow, CommandTarget};
 use crate::domain::loops::{AcceptedFindings, BranchFinding, EscalationCause, LoopState, named_paths};
 use crate::domain::supervision::oversight::DetectionKind;
 
-/// Accepts the open findings about tests as they are.
+/// Accepts the open findings about tests in their current form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptTests {
     /// Paths whose findings are accepted; all if empty.

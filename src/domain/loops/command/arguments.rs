@@ -90,7 +90,7 @@ impl<'a> CommandArguments<'a> {
         parse(&value).map_err(|problem| (problem, Some(usage.to_owned())))
     }
 
-    /// Reads options of which `name` is the only valid one; returns whether it was given.
+    /// Reads options, of which only `name` is valid; returns whether it was given.
     pub fn flag(&mut self, name: &'static str) -> Result<bool, Problem> {
         let mut given = false;
         while let Some(option) = self.option()? {

@@ -12,7 +12,7 @@ const CHECKS: usize = 16;
 const NAMES: [&str; 7] = ["--check", "--max-iterations", "--timeout", "--budget", "--backend", "--base", "--confirm"];
 
 impl RunOptions {
-    /// Parses options up to the first word that is none.
+    /// Parses options up to the first word that is not an option.
     pub(super) fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         let mut options = Self::default();
         while let Some(name) = arguments.option()? {

@@ -1,4 +1,4 @@
-//! Tables of what is a command and what is none.
+//! Tables of lines that are commands and lines that are not.
 
 use proptest::prelude::*;
 
@@ -324,12 +324,12 @@ fn errors_contain_no_markup() {
 
 proptest! {
     #[test]
-    fn any_text_is_read_without_a_panic(text in "\\PC*") {
+    fn any_text_does_not_panic(text in "\\PC*") {
         parse(&text);
     }
 
     #[test]
-    fn texts_that_look_like_commands_are_read_without_a_panic(
+    fn command_like_text_does_not_panic(
         parts in prop::collection::vec(prop::sample::select(vec![
             "/ralph", " ", "\n", "\r\n", "run", "resume", "--check", "=", "\"", "'", "`", "```", ">", "- ", "<!--", "-->",
             "<div>", "\\", "--", "--timeout", "1h", "ä", "\u{202e}", "budget", "$5", "[", "](", ")", "|", "---", "\t", "*",
@@ -339,13 +339,13 @@ proptest! {
     }
 
     #[test]
-    fn quoted_text_holds_no_command(lines in prop::collection::vec("[ -~]{0,30}", 1..8)) {
+    fn quoted_text_contains_no_command(lines in prop::collection::vec("[ -~]{0,30}", 1..8)) {
         let quoted: String = lines.iter().map(|line| format!("> {line}\n> /ralph abort\n")).collect();
         prop_assert_eq!(parse(&quoted), vec![]);
     }
 
     #[test]
-    fn fenced_text_holds_no_command(lines in prop::collection::vec("[ -_a-~]{0,30}", 1..8)) {
+    fn fenced_text_contains_no_command(lines in prop::collection::vec("[ -_a-~]{0,30}", 1..8)) {
         let fenced = format!("```\n{}\n/ralph abort\n```", lines.join("\n/ralph abort\n"));
         prop_assert_eq!(parse(&fenced), vec![]);
     }

@@ -1,4 +1,4 @@
-//! Finds the first error in what a failing check printed: compilers, linters and test runners, each in its own form.
+//! Finds the first error in the output of a failing check: compilers, linters and test runners, each in its own format.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ const MAX_ERRORS: usize = 40;
 /// Role of a line in the search for the first error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineRole {
-    /// Looks like an error but is none: totals, hints, passed tests.
+    /// Looks like an error but is not one: totals, hints, passed tests.
     Noise,
     /// Names the test of the errors that follow.
     TestHeading,
@@ -41,7 +41,7 @@ enum LineRole {
     Suspect,
 }
 
-/// Patterns, most specific first; the first match decides.
+/// Patterns, most specific first; the first match counts.
 const FORMS: [(LineRole, &str); 20] = [
     (LineRole::Noise, r"(?:\.\.\. |: )ok$|^\s*(?:warning|note|help|hint)\b|^(?:test result|running \d+ tests?)\b"),
     (
@@ -115,7 +115,7 @@ fn search(text: &str) -> (Option<String>, Option<String>) {
     (sure, errors.suspect)
 }
 
-/// Certain errors of a text in their order, normalised.
+/// Certain errors of a text in order, normalised.
 struct CertainErrors<'t> {
     rest: &'t str,
     test: Option<String>,

@@ -1,4 +1,4 @@
-//! Outputs of real tools, each twice with what varies varied, and with another failure.
+//! Outputs of real tools, each twice with different varying parts, and with another failure.
 
 use proptest::prelude::*;
 
@@ -122,7 +122,7 @@ fn surefire(run: &SampleRun, message: &str) -> String {
     )
 }
 
-/// A tool's output for a run and a message, two messages, and what the signature of the first must say.
+/// A tool's output for a run and a message, two messages, and texts that the signature of the first must contain.
 type Tool = (&'static str, fn(&SampleRun, &str) -> String, [&'static str; 2], &'static str);
 
 const TOOLS: [Tool; 10] = [

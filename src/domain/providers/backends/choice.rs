@@ -10,14 +10,14 @@ use super::state::{DisabledFor, ParkedFor};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 
-/// A call that is to be made.
+/// A call that needs a backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRequest {
     /// Purpose of the call.
     pub role: BackendRole,
-    /// The sort of task that it works on.
+    /// Type of task that the call works on.
     pub task_type: TaskType,
-    /// Backends that must not be used for it.
+    /// Backends that must not be used for the call.
     pub exclude: Vec<String>,
     /// Backends to use only if no other is available.
     pub avoid: Vec<String>,
@@ -44,7 +44,7 @@ pub struct PreviousSession {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "choice", rename_all = "snake_case")]
 pub enum BackendChoice {
-    /// Make it, with this backend.
+    /// Make the call, with this backend.
     Use {
         /// Name of the backend.
         backend: String,
@@ -72,11 +72,11 @@ pub enum BackendChoice {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChoiceReason {
-    /// It is the first in the order.
+    /// It is the first one in the order.
     InOrder,
-    /// It is its turn in the round.
+    /// It is its turn (`round_robin`).
     Turn,
-    /// It is its slice of time.
+    /// It is its time slice (`time_sliced`).
     Slice,
     /// Most expected progress per cost.
     Adaptive,
@@ -90,9 +90,9 @@ pub enum ChoiceReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionUse {
-    /// Resume it, if the model is the same too.
+    /// Resume the session, if the model is the same too.
     Resume,
-    /// A fresh one is begun.
+    /// Begin a new session.
     Fresh,
 }
 
@@ -121,7 +121,7 @@ pub enum BlockedBy {
     Excluded,
     /// The call would exceed a configured threshold.
     Threshold(Threshold),
-    /// Other calls are trying it after a cooldown.
+    /// The backend is on probation after a cooldown, and other calls are trying it.
     OnTrial,
 }
 

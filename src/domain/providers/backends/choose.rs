@@ -17,8 +17,7 @@ const LOOK_AGAIN_MS: std::ops::Range<i64> = 5_000..15_000;
 
 /// Whether a backend can take a call.
 enum Availability {
-    /// Available; `settled` reports whether its last cooldown is long enough ago to use it although there is
-    /// another backend.
+    /// Available; `settled` states whether its last cooldown is long enough ago to prefer it to other backends again.
     Free {
         trial: bool,
         settled: bool,

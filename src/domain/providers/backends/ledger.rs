@@ -18,7 +18,7 @@ pub struct UsageLedger(Vec<UsageEntry>);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct UsageEntry {
-    /// The last moment of it.
+    /// Last moment of the entry.
     at: Timestamp,
     #[serde(default)]
     requests: u32,
@@ -73,12 +73,12 @@ impl UsageLedger {
         self.0.iter().filter(move |entry| now.since(entry.at) < window_ms)
     }
 
-    /// Calls within the last `window_ms`.
+    /// Returns the number of calls within the last `window_ms`.
     pub fn requests(&self, window_ms: i64, now: Timestamp) -> u32 {
         self.within(window_ms, now).fold(0, |sum, entry| sum.saturating_add(entry.requests))
     }
 
-    /// Money within the last `window_ms`.
+    /// Returns the cost within the last `window_ms`.
     pub fn cost(&self, window_ms: i64, now: Timestamp) -> Money {
         self.within(window_ms, now).fold(Money(0), |sum, entry| sum.plus(entry.cost))
     }
@@ -107,7 +107,7 @@ impl UsageLedger {
         free
     }
 
-    /// Whether there was no call within a day.
+    /// Whether there was no call within the last day.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -22,9 +22,9 @@ pub struct BackendCall {
     pub backend: String,
     /// Requested model, if any.
     pub model: Option<String>,
-    /// The sort of task that it works on.
+    /// Type of task that the call works on.
     pub task_type: TaskType,
-    /// Whether it resumes an earlier session.
+    /// Whether the call resumes an earlier session.
     pub resumed: bool,
     /// Backend of the loop's previous call.
     pub previous: Option<String>,
@@ -50,11 +50,11 @@ pub enum BackendObservation {
     CallAbandoned { call: BackendCall, cost: Option<Money> },
     /// Result of a successful call: the gained completion, 0..1 (negative counts as 0), and its cost again.
     Judged { backend: String, task_type: TaskType, progress: f64, cost: Option<Money> },
-    /// A person wants it used again, now.
+    /// A person enabled the backend.
     Enabled { backend: String },
-    /// A person wants it left alone.
+    /// A person disabled the backend.
     Disabled { backend: String, reason: String },
-    /// The configuration was read: for each backend a text that changes with its settings, program or key.
+    /// The configuration was read: a text per backend that changes with its settings, program or key.
     Configured { fingerprints: BTreeMap<String, String> },
     /// Time passed.
     Elapsed,
@@ -64,9 +64,9 @@ pub enum BackendObservation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum BackendChange {
-    /// The backend cools down until then; also reported if the end of a cooldown changes.
+    /// The backend cools down until `until`; also reported if the end of a cooldown changes.
     Parked { backend: String, kind: ParkedFor, until: Timestamp, reason: String },
-    /// The cooldown is over; `probation` reports whether one call has to try the backend first.
+    /// The cooldown is over; `probation` states whether one call has to try the backend first.
     Reactivated { backend: String, probation: bool },
     /// The backend answered after a cooldown and is used by all loops again.
     Proven { backend: String },

@@ -5,7 +5,7 @@ use super::settings::CooldownSettings;
 use super::state::BackendState;
 use crate::domain::model::ids::Timestamp;
 
-/// Reported ends farther away than this are ignored, in milliseconds: no plan has a longer period.
+/// Maximum distance of a reported end, in milliseconds; ends farther away are ignored, because no plan has a longer period.
 const PLAUSIBLE_MS: i64 = 32 * 24 * 3_600_000;
 /// Maximum time added to the end that the provider reported, in milliseconds.
 const MAX_KNOWN_JITTER_MS: i64 = 30_000;

@@ -14,7 +14,7 @@ use crate::domain::model::quantity::Usd;
 /// to it for a single call.
 const ROOM: f64 = 0.25;
 
-/// One of our thresholds.
+/// A configured threshold of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Threshold {
@@ -59,9 +59,9 @@ pub(super) fn reached(
     [requests, hour, day].into_iter().flatten().filter(|(_, until)| *until > now).max_by_key(|(_, until)| *until)
 }
 
-/// Returns the threshold that one more call of `likely` cost would exceed, and the time at which it would not; of
-/// several, the one that takes longest. Calls in flight count with their likely cost. If nothing was spent, a call of
-/// any cost is allowed; otherwise a call that costs more than the threshold would wait forever.
+/// Returns the threshold that one more call of `likely` cost would exceed, and the time at which it would not; of several,
+/// the one that takes longest. Calls in flight count with their likely cost. If nothing was spent, a call of any cost is
+/// allowed; otherwise a call that costs more than the threshold would wait forever.
 pub(super) fn crossed(
     backend: &BackendState,
     of: &BackendThresholds,

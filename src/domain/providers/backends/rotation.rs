@@ -6,7 +6,7 @@ use super::settings::{BackendsSettings, RotationMode};
 use super::state::Backends;
 use crate::domain::model::ids::Timestamp;
 
-/// Factor by which another backend has to be better than the one whose session can be resumed, if `mode` is `adaptive`.
+/// Factor by which another backend has to be better than the one whose session can be resumed, in mode `adaptive`.
 const STAYING: f64 = 1.25;
 
 /// Returns the backends with the role in order of preference, and the reason for the first.
@@ -51,7 +51,7 @@ pub(super) fn ranking<'s>(
     }
 }
 
-/// Returns `turns` rotated to begin at `first`, followed by those of `all` that are not among them.
+/// Returns `turns` rotated to begin at `first`, followed by the rest of `all`.
 fn turned<'s>(mut turns: Vec<&'s str>, first: usize, all: Vec<&'s str>) -> Vec<&'s str> {
     let count = turns.len().max(1);
     turns.rotate_left(first % count);

@@ -61,9 +61,9 @@ config_section! {
         pub enabled: bool = true;
         /// Program and its first arguments; a list, never a shell string. A program with a slash is relative to this file.
         pub command: Vec<String>;
-        /// Further arguments. `{model}`, `{prompt}`, `{prompt_file}`, `{report}`, `{session}` and `{mcp_config}` are replaced,
-        /// by nothing where a run has no such value; other braces stay. A prompt that is too long for an argument (128 KiB on
-        /// Linux) is replaced by a pointer to its file.
+        /// Further arguments. `{model}`, `{prompt}`, `{prompt_file}`, `{report}`, `{session}` and `{mcp_config}` are
+        /// replaced, by an empty text if a run has no such value; other braces stay. A prompt that is too long for an
+        /// argument (128 KiB on Linux) is replaced by a pointer to its file.
         pub args: Vec<String>;
         /// Whether the prompt is given on standard input; `prompt` by default.
         pub stdin: Option<StdinUse>;
@@ -187,7 +187,7 @@ impl OutputFormatName {
 }
 
 config_section! {
-    /// Models that a backend is asked for.
+    /// Models that are requested from a backend.
     pub struct BackendModels {
         /// Default model; the backend's own default if omitted. Required for `api` and `internal`.
         pub default: Option<String>;
@@ -276,9 +276,9 @@ pub enum RotationMode {
 config_section! {
     /// Time during which a backend is not used after a limit or repeated failures.
     pub struct CooldownSettings {
-        /// First wait if the provider does not say how long; doubles until a call succeeds.
+        /// First wait if the provider does not state one; doubles until a call succeeds.
         pub backoff_first: Duration = Duration::minutes(1), in Duration::seconds(1)..=Duration::days(1), at_most backoff_max;
-        /// Longest wait if the provider does not say how long.
+        /// Longest wait if the provider does not state one.
         pub backoff_max: Duration = Duration::hours(1), in Duration::seconds(1)..=Duration::days(1), at_most longest;
         /// Longest wait in any case; then one call tests whether the provider accepts calls again.
         pub longest: Duration = Duration::days(8), in Duration::hours(1)..=MONTH;

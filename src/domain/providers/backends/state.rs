@@ -10,11 +10,11 @@ use super::settings::BackendRole;
 use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
 
-/// Errors that a backend remembers.
+/// Maximum number of errors stored per backend.
 pub(super) const MAX_ERRORS: usize = 10;
-/// Parks that a backend remembers.
+/// Maximum number of cooldowns stored per backend.
 pub(super) const MAX_PARKS: usize = 10;
-/// Maximum number of missing models remembered for a backend.
+/// Maximum number of missing models stored per backend.
 pub(super) const MAX_MISSING: usize = 16;
 /// Time during which a missing model is not requested again, in milliseconds.
 const MISSING_MS: i64 = 24 * 3_600_000;
@@ -45,15 +45,15 @@ pub struct RotationState {
 pub struct BackendState {
     /// Whether it may be called.
     pub status: BackendStatus,
-    /// Consecutive errors of calls that began since it is active.
+    /// Number of consecutive errors of calls that began since the backend became active.
     pub consecutive_errors: u32,
-    /// Consecutive cooldowns without a successful call; exponent of the next wait of unknown length.
+    /// Number of consecutive cooldowns without a successful call; exponent of the next wait of unknown length.
     pub backoff_step: u32,
     /// Times of the last cooldowns for a limit or for errors.
     pub parks: Vec<Timestamp>,
     /// Calls in flight, by their keys.
     pub in_flight: BTreeMap<String, InFlight>,
-    /// Calls and money of the last day.
+    /// Calls and cost of the last day.
     pub ledger: UsageLedger,
     /// Last error since the last call that succeeded.
     pub last_error: Option<LastError>,
@@ -63,11 +63,11 @@ pub struct BackendState {
     pub missing_models: BTreeMap<String, Timestamp>,
     /// Fingerprint of the configuration when it was last read.
     pub fingerprint: Option<String>,
-    /// Calls that succeeded, in all.
+    /// Total number of calls that succeeded.
     pub succeeded: u64,
     /// Total number of calls that failed or met a limit.
     pub failed: u64,
-    /// Tokens in all.
+    /// Total number of tokens.
     pub tokens: u64,
     /// Total known cost.
     pub cost: Money,
@@ -77,20 +77,20 @@ pub struct BackendState {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum BackendStatus {
-    /// It may.
+    /// It may be called.
     Active {
-        /// Since when; `None` is for ever.
+        /// Start of the state; `None` if it was always active.
         #[serde(default)]
         since: Option<Timestamp>,
         /// Probation after a cooldown.
         #[serde(default)]
         probation: Option<Probation>,
     },
-    /// Not before a moment.
+    /// It may not be called before the end of a cooldown.
     Parked(Park),
     /// Disabled until a person acts or its configuration changes.
     Disabled {
-        /// Since when.
+        /// Start of the state.
         since: Timestamp,
         /// Reason.
         kind: DisabledFor,
@@ -165,7 +165,7 @@ pub enum ParkedFor {
     Quota,
     /// The provider is overloaded.
     Overload,
-    /// Too many errors in a row.
+    /// Too many consecutive errors.
     Errors,
     /// A configured threshold is reached.
     Threshold,
@@ -205,7 +205,7 @@ impl fmt::Display for DisabledFor {
     }
 }
 
-/// A call that is under way.
+/// A call in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InFlight {
     /// Start of the call.
@@ -218,7 +218,7 @@ pub struct InFlight {
     pub answered: bool,
 }
 
-/// Something that went wrong.
+/// An error of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastError {
     /// Time of the error.
@@ -228,12 +228,12 @@ pub struct LastError {
 }
 
 impl BackendState {
-    /// Whether it is active, regardless of thresholds.
+    /// Whether the backend is active, regardless of thresholds.
     pub fn is_active(&self) -> bool {
         matches!(self.status, BackendStatus::Active { .. })
     }
 
-    /// Whether it reported within the last day that it does not have this model.
+    /// Whether the backend reported within the last day that it does not have this model.
     pub fn lacks_model(&self, model: &str, now: Timestamp) -> bool {
         self.missing_models.get(model).is_some_and(|seen| now.since(*seen) < MISSING_MS)
     }

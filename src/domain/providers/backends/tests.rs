@@ -1,4 +1,4 @@
-//! Tests of backends, with three of them: `a` before `b` before `c`.
+//! Tests of backends, with three backends in the order `a`, `b`, `c`.
 
 mod adaptive;
 mod choosing;
@@ -62,7 +62,7 @@ fn limit(kind: LimitKind, until: Option<Timestamp>) -> Limit {
     Limit { kind, until, source: LimitSource::Stream, evidence: "the provider's words".to_owned() }
 }
 
-/// A state with its settings, to which things happen.
+/// A state with its settings, to which tests apply observations.
 struct BackendsFixture {
     state: Backends,
     settings: BackendsSettings,
@@ -109,7 +109,7 @@ impl BackendsFixture {
         self.see(BackendObservation::CallLimited { call, cost: None, limit: of, seed: now.0 as u64 }, now)
     }
 
-    /// A call that begins and meets a limit at once.
+    /// Begins a call that meets a limit at once.
     fn limited(
         &mut self,
         backend: &str,
@@ -125,7 +125,7 @@ impl BackendsFixture {
         choose(&self.state, &self.settings, &request(prefer), 1, now)
     }
 
-    /// The backend that is chosen, or `wait` or `never`.
+    /// Returns the name of the chosen backend, or `wait` or `never`.
     fn chosen(&self, prefer: Option<&str>, now: Timestamp) -> String {
         match self.choose(prefer, now) {
             BackendChoice::Use { backend, .. } => backend,

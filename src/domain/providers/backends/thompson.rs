@@ -1,6 +1,6 @@
 //! Expected progress per cost of each backend, by type of task, with its uncertainty.
 //!
-//! A score is drawn for each backend, and the highest is taken (Thompson sampling): a Beta posterior gives the progress of
+//! A score is drawn for each backend, and the highest wins (Thompson sampling): a Beta posterior gives the progress of
 //! an iteration, and the mean cost divides it, as in "Thompson Sampling for Budgeted Multi-armed Bandits" (Xia, Li, Qin,
 //! Yu, Liu 2015). Progress counts as fractions of a success.
 
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 
-/// Weight of history, in iterations; older ones fade, since models and tasks change.
+/// Weight of history, in iterations; older ones fade, because models and tasks change.
 const MEMORY: f64 = 200.0;
-/// Number of iterations that work on other types of task counts as.
+/// Weight of work on other types of task, in iterations.
 const PRIOR: f64 = 4.0;
 /// Minimum cost of an iteration, in dollars, to avoid a division by 0.
 const LEAST_COST: f64 = 1e-4;
@@ -25,17 +25,17 @@ const LEAST_COST: f64 = 1e-4;
 #[serde(transparent)]
 pub struct Posteriors(BTreeMap<String, BTreeMap<TaskType, Posterior>>);
 
-/// Iterations of one backend on one type of task; older ones have faded.
+/// Iterations of one backend on one type of task; older ones count less.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Posterior {
-    /// Completion gained, summed up.
+    /// Sum of the gained completion.
     pub gained: f64,
-    /// Sum of the completion that was missing in each of them.
+    /// Sum of the completion that each iteration did not gain.
     pub missed: f64,
-    /// Sum of their costs in dollars, of those whose cost is known.
+    /// Sum of the known costs of the iterations, in dollars.
     pub cost: f64,
-    /// Number of those with a known cost.
+    /// Number of iterations with a known cost.
     pub priced: f64,
 }
 

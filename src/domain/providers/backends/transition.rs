@@ -31,11 +31,11 @@ pub fn transition(
     BackendTransition { state: step.state, changes: step.changes, advice: step.advice }
 }
 
-/// A call as it ended.
+/// A call that ended.
 struct EndedCall {
-    /// Whether it began since the backend is active; older calls report what is already known.
+    /// Whether the call began since the backend became active; older calls report what is already known.
     fresh: bool,
-    /// Whether it began before the backend became active again, and therefore used the old key.
+    /// Whether the call began before the backend became active again, and therefore used the old key.
     outdated: bool,
     /// Whether the model had not begun to answer.
     unanswered: bool,
@@ -345,7 +345,7 @@ fn active(now: Timestamp, on_probation: bool) -> BackendStatus {
     BackendStatus::Active { since: Some(now), probation: on_probation.then(Probation::default) }
 }
 
-/// Whether a call that began at `begun` began since the backend is active; true if the start is unknown. Configured
+/// Whether a call that began at `begun` began since the backend became active; true if the start is unknown. Configured
 /// thresholds say nothing about the provider, so outcomes of calls in flight count during their cooldown.
 fn is_fresh(backend: &BackendState, begun: Option<Timestamp>) -> bool {
     match &backend.status {

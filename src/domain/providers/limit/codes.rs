@@ -122,12 +122,12 @@ fn words(pattern: &str) -> Regex {
     Regex::new(&format!("(?i){pattern}")).expect("constant pattern")
 }
 
-/// Returns the limit that a provider's error code means, ignoring case.
+/// Returns the limit that a provider's error code indicates, ignoring case.
 pub(super) fn of_code(code: &str) -> Option<LimitKind> {
     of_distinct(code).or_else(|| find(&GENERAL, code)).or_else(|| code.trim().parse().ok().and_then(of_status))
 }
 
-/// Returns the limit that an error code means which only providers of models use.
+/// Returns the limit that an error code indicates which only providers of models use.
 pub(super) fn of_distinct(code: &str) -> Option<LimitKind> {
     find(&DISTINCT, code)
 }
@@ -137,7 +137,7 @@ fn find(table: &[(&str, LimitKind)], code: &str) -> Option<LimitKind> {
     table.iter().find(|(word, _)| word.eq_ignore_ascii_case(code)).map(|(_, kind)| *kind)
 }
 
-/// Returns the limit that an HTTP status means by itself. 400 to 413 mean none without a message:
+/// Returns the limit that an HTTP status indicates by itself. 400 to 413 indicate none without a message:
 /// [`of_status_with_words`].
 pub(super) fn of_status(status: u16) -> Option<LimitKind> {
     match status {
@@ -147,7 +147,7 @@ pub(super) fn of_status(status: u16) -> Option<LimitKind> {
     }
 }
 
-/// Returns the limit that an HTTP status means together with the message of its error.
+/// Returns the limit that an HTTP status indicates together with the message of its error.
 pub(super) fn of_status_with_words(status: u16, words: &str) -> Option<LimitKind> {
     let (pattern, kind) = match status {
         401 => (&AUTH, LimitKind::Auth),
@@ -160,7 +160,7 @@ pub(super) fn of_status_with_words(status: u16, words: &str) -> Option<LimitKind
     pattern.is_match(words).then_some(kind)
 }
 
-/// Whether an error of this kind comes with this status.
+/// Whether an error of this kind can have this status.
 pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
     use LimitKind::{Auth, Billing, ContextTooLong, ModelMissing, Overload, Quota, Rate};
     match status {
@@ -175,7 +175,7 @@ pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
     }
 }
 
-/// Whether the status means an invalid key, regardless of the error's name.
+/// Whether the status indicates an invalid key, regardless of the error's name.
 pub(super) fn denied(status: Option<u16>, kind: LimitKind) -> bool {
     status == Some(401) && !fits(401, kind)
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// One number with its unit, and what joins it to the next.
+/// One number with its unit, and the separator before the next.
 static PART: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^(\d{1,12}(?:\.\d{1,12})?)\s{0,2}

@@ -10,7 +10,7 @@ use crate::domain::providers::limit::{LimitKind, duration, moment, plausible};
 /// Limit found in headers.
 #[derive(Debug, PartialEq)]
 pub(super) struct HeaderLimit {
-    /// Quota for limits of a plan, otherwise rate; `None` if headers have an end without a limit.
+    /// Quota for limits of a plan, otherwise rate; `None` if headers contain an end without a limit.
     pub(super) kind: Option<LimitKind>,
     /// End of the limit.
     pub(super) until: Option<Timestamp>,
@@ -40,7 +40,7 @@ impl Headers<'_> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    /// A plan's window that is used up.
+    /// Returns the exhausted window of a plan.
     fn plan(&self, now: Timestamp) -> Option<HeaderLimit> {
         if self.get("anthropic-ratelimit-unified-status") == Some("rejected") {
             let until = self.get("anthropic-ratelimit-unified-reset").and_then(|value| reset(value, now));

@@ -1,6 +1,6 @@
 //! Times as providers write them: `3pm (Europe/Rome)`, `Oct 9, 3am`, RFC 3339 and 1123, epochs.
 //!
-//! A moment without a zone is in the zone that the caller names. A clock time without a date is the next one after now.
+//! A time without a zone is in the zone given by the caller. A clock time without a date is the next one after now.
 //! A local time skipped when clocks are set forward is read as one hour later; of a time that occurs twice, the first
 //! that is still in the future counts.
 
@@ -84,13 +84,13 @@ pub(super) fn leading(text: &str, now: Timestamp, default_zone: Option<&TimeZone
     next(&found, &zone, now)
 }
 
-/// An epoch of 10 digits in seconds, or of 13 in milliseconds.
+/// Parses an epoch of 10 digits in seconds, or of 13 in milliseconds.
 pub(super) fn epoch(digits: &str) -> Option<Timestamp> {
     let number: i64 = digits.parse().ok()?;
     Some(Timestamp(if digits.len() > 11 { number } else { number.checked_mul(1_000)? }))
 }
 
-/// A day before its month; with a year or a clock time, so that `3 may fail` is none.
+/// Matches a day before its month; only with a year or a clock time, so that `3 may fail` does not match.
 fn day_month(text: &str) -> Option<Captures<'_>> {
     DAY_MONTH.captures(text).filter(|found| found.name("year").is_some() || found.name("minute").is_some())
 }
@@ -134,7 +134,7 @@ fn month(name: &str) -> Option<i16> {
     STARTS.iter().position(|known| *known == start).and_then(|index| i16::try_from(index + 1).ok())
 }
 
-/// A month and a day; without a year the next one after now.
+/// Returns a month and a day; without a year, the next one after now.
 fn dated(found: &Captures<'_>, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     let (month, time) = (month(found.name("name")?.as_str())?, clock(found)?);
     if let Some(year) = number(found, "year") {
@@ -146,7 +146,7 @@ fn dated(found: &Captures<'_>, zone: &TimeZone, now: Timestamp) -> Option<Timest
         .find(|moment| *moment > now)
 }
 
-/// A clock time, perhaps with a weekday; the next one after now.
+/// Returns a clock time, perhaps with a weekday; the next one after now.
 fn next(found: &Captures<'_>, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     let (time, today) = (clock(found)?, today(zone, now)?);
     let named = found.name("weekday").and_then(|word| word.as_str().get(..3)).map(str::to_ascii_lowercase);
@@ -172,13 +172,13 @@ fn weekday(start: &str) -> Option<Weekday> {
     })
 }
 
-/// The date in `zone` now; `None` for a clock beyond the year 9999.
+/// Returns the current date in `zone`; `None` if the clock is beyond the year 9999.
 fn today(zone: &TimeZone, now: Timestamp) -> Option<Date> {
     let now = jiff::Timestamp::from_millisecond(now.0).ok()?;
     Some(zone.to_datetime(now).date())
 }
 
-/// Returns the time at which clocks in `zone` show this.
+/// Returns the time at which clocks in `zone` show this date and time.
 fn at(date: Date, time: Time, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
     let shown = DateTime::from_parts(date, time);
     let ambiguous = zone.to_ambiguous_timestamp(shown);

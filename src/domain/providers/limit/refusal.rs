@@ -10,15 +10,15 @@ use serde_json::Value;
 use super::{LimitKind, LimitSignals, kind};
 use crate::domain::model::ids::Timestamp;
 
-/// Most messages of a call.
+/// Maximum number of messages of a call.
 const MAX_MESSAGES: usize = 50;
-/// Longest message, in characters.
+/// Maximum length of a message, in characters.
 const MAX_MESSAGE: usize = 500;
-/// Longest code, in characters.
+/// Maximum length of a code, in characters.
 const MAX_CODE: usize = 100;
 
-/// Words of an error on which a provider's call was given up that mean something wherever they stand, as it is certain that
-/// they are that error's: the kinds in the order in which they count.
+/// Words that count anywhere in an error with which a provider's call failed, because they certainly belong to that error;
+/// kinds in order of precedence.
 const ANYWHERE: [(LimitKind, &[&str]); 3] = [
     (
         LimitKind::Auth,
@@ -88,8 +88,8 @@ impl LimitSignals {
         self.messages.extend(delays.take(room));
     }
 
-    /// Returns the limit in an error that ended a run and may come from any program: what
-    /// [`classify`](super::classify) finds, otherwise by its status. `None` for other errors.
+    /// Returns the limit in an error that ended a run and may come from any program: as [`classify`](super::classify) finds
+    /// it, otherwise by its status. `None` for other errors.
     pub fn refusal(&self, said: &str) -> Option<LimitKind> {
         let mut whole = self.clone();
         whole.succeeded = false;
@@ -127,12 +127,12 @@ pub fn status_in(message: &str) -> Option<u16> {
     http_error(status)
 }
 
-/// The number as the status of a refusal.
+/// Returns the number if it is an HTTP status of a refusal.
 pub fn http_error(status: u64) -> Option<u16> {
     u16::try_from(status).ok().filter(|status| (400..=599).contains(status))
 }
 
-/// The first `max` characters.
+/// Returns the first `max` characters.
 fn shortened(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,4 +1,4 @@
-//! The corpus of real messages and of harmless prose, moments of every sort, and input that nobody wrote.
+//! The corpus of real messages and of harmless prose, all formats of times, and random input.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::domain::providers::limit::{LONGEST_MS, Limit, LimitKind, LimitSignals
 
 const REAL: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/limits/real.jsonl"));
 const HARMLESS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/limits/harmless.jsonl"));
-/// The time of lines that name none.
+/// Time of corpus lines that state none.
 const NOW: &str = "2026-01-15T12:00:00Z";
 
 #[derive(Deserialize)]
@@ -47,7 +47,7 @@ fn shown(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).expect("in range").to_string()
 }
 
-/// A failed run that says this.
+/// Returns a failed run with this message.
 fn failed(text: &str) -> LimitSignals {
     LimitSignals { messages: vec![text.to_owned()], ..LimitSignals::default() }
 }
@@ -65,7 +65,7 @@ fn signals(real: &Real) -> LimitSignals {
     }
 }
 
-/// Returns the problem of how a line is read; `None` if there is none.
+/// Returns the difference between the expected and the actual result for a line of the corpus; `None` if there is none.
 fn fault(real: &Real) -> Option<String> {
     let now = moment(real.now.as_deref().unwrap_or(NOW));
     let Some(limit) = classify(&signals(real), now) else {
@@ -331,7 +331,7 @@ fn last_message_counts_after_long_output() {
     assert_eq!(classify(&signals, moment(NOW)).map(|limit| limit.kind), Some(LimitKind::Billing));
 }
 
-/// Text that is near to what is looked for.
+/// Generates text that resembles messages about limits.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("You've hit your limit · resets "),
@@ -356,7 +356,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn whatever_is_said_the_limit_is_sound(
+    fn limit_of_any_message_is_valid(
         words in pieces(),
         value in pieces(),
         status in prop::option::of(any::<u16>()),

@@ -17,12 +17,12 @@ const MESSAGE_BYTES: usize = 16 * 1024;
 const MESSAGES: usize = 4;
 /// Number of lines read of all messages together.
 const LINES: usize = 400;
-/// Length of the text that belongs to an anchor, in bytes: a sentence, and a structured body.
+/// Maximum length of the text examined from the beginning of a match, in bytes: a sentence, and a structured body.
 const SENTENCE: usize = 500;
 const BODY: usize = 6_000;
 /// Maximum number of structured bodies read of one message, from its end.
 const BODIES: usize = 20;
-/// Most prefixes of one line.
+/// Maximum number of prefixes of one line.
 const PREFIXES: usize = 12;
 
 /// Limit found in a message.
@@ -30,7 +30,7 @@ const PREFIXES: usize = 12;
 pub(super) struct MessageLimit {
     /// Kind.
     pub(super) kind: LimitKind,
-    /// The message from the words on, white space folded; where a time is looked for.
+    /// The message from the matched words on, with white space folded; the time is read from it.
     pub(super) message: String,
 }
 
@@ -88,7 +88,7 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         )"#))
     .expect("constant pattern")
 });
-/// A status, as it stands before a message.
+/// A status before a message.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&wording::ascii(
         r"(?ix)^[(\[]?(?:error\ code:\ *|(?:invalid\ |unexpected\ )?status(?:\ code)?:?\ *|http\ error!\ status:\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?[)\]]?(?:[:,.·\x22-]|\ )*"))
@@ -97,7 +97,7 @@ static STATUS: LazyLock<Regex> = LazyLock::new(|| {
 /// Prefix that Codex puts before an unexpected status.
 static UNEXPECTED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^unexpected status [45][0-9]{2} [a-z ]{2,40}: ").expect("constant pattern"));
-/// The standard's words for a status, where a structured body follows them.
+/// Standard reason phrase of a status, before a structured body.
 static REASON: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^(?:too\ many\ requests|unauthorized|forbidden|not\ found|bad\ request|payment\ required
@@ -105,7 +105,7 @@ static REASON: LazyLock<Regex> = LazyLock::new(|| {
     )
     .expect("constant pattern")
 });
-/// A structured body: JSON, or what Python prints for it.
+/// Start of a structured body: JSON, or its representation in Python.
 static BODY_START: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"^(?:b['"])?[\[({][\[({ ]{0,5}["'](?:error|type|message|code|status|detail|name|success)["']\s?:"#)
         .expect("constant pattern")
@@ -115,7 +115,7 @@ static FIELD: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^[A-Za-z0-9_.]{2,64}").expect("constant pattern"));
-/// A line that is nothing but a status.
+/// A line that consists of a status only.
 static BARE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?i)^(?:HTTP |status(?: code)?:? )(429|503|529)(?: too many requests| service unavailable| overloaded)?\.?$",
@@ -133,17 +133,17 @@ pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<MessageLi
         .find_map(|message| Folded::new(last_lines(tail(message, MESSAGE_BYTES), lines)).last_reading(status))
 }
 
-/// All messages' ends as one text for [`codes::of_status_with_words`], which needs but a word.
+/// Returns the ends of all messages as one text, for [`codes::of_status_with_words`].
 pub(super) fn words(messages: &[String]) -> String {
     messages.iter().take(MESSAGES).map(|message| tail(message, SENTENCE)).collect::<Vec<_>>().join(" ")
 }
 
-/// The end of a text, from a character's beginning.
+/// Returns the end of a text, starting at a character.
 fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// Returns this many lines from the end.
+/// Returns the last `lines` lines.
 fn last_lines(text: &str, lines: usize) -> &str {
     let start = text.trim_end().rmatch_indices('\n').nth(lines.saturating_sub(1)).map_or(0, |(at, _)| at + 1);
     &text[start..]
@@ -153,8 +153,8 @@ fn head(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// A text on one line: no colours, no frames, white space folded, quotes of nested JSON plain; with the places where its
-/// lines began, so that a message that was broken over lines is one again.
+/// A text on one line: without colours and frames, with white space folded and quotes of nested JSON unescaped; stores where
+/// its lines began, so that a message that was broken over several lines is read as one.
 struct Folded {
     text: String,
     starts: Vec<usize>,

@@ -39,12 +39,13 @@ static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
     ))
     .expect("constant pattern")
 });
-/// Announcement of a program's own next attempt, which is not the provider's time. (OpenCode's `[retrying in 32m 50s]`
-/// is.)
+/// Announcement of a program's own next attempt, which is not the provider's time. (OpenCode's `[retrying in 32m 50s]` is the
+/// provider's.)
 static OWN_RETRY: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^retrying (?:again )?(?:in|after)").expect("constant pattern"));
 
-/// The end of the limit that `text` (one line, white space folded) tells of; fields before phrases, the first that holds.
+/// Returns the end of the limit that `text` (one line, white space folded) states: fields before phrases, the first valid
+/// one.
 pub(super) fn find(text: &str, now: Timestamp, zone: Option<&TimeZone>) -> Option<Timestamp> {
     let mut best: Option<(usize, Timestamp)> = None;
     for found in FIELD.captures_iter(text) {

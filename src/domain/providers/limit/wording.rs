@@ -1,8 +1,8 @@
 //! The words of providers and their programs for each kind of limit.
 //!
-//! Each pattern stands at the beginning of a line or of an error's message, after what programs put before it; words in
-//! the middle of a sentence are never looked at. [`SPECIFIC`] are the words of one provider, enough by themselves;
-//! [`GENERAL`] are those of any service, which count after a provider's prefix or with a fitting status.
+//! Each pattern matches at the beginning of a line or of an error's message, after prefixes that programs add; words in the
+//! middle of a sentence never count. [`SPECIFIC`] contains the words of single providers, which are sufficient alone;
+//! [`GENERAL`] contains those of any service, which count after a provider's prefix or with a matching status.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use crate::domain::providers::limit::LimitKind;
 
 type Table = &'static [(LimitKind, &'static str)];
 
-/// Words that may stand between "your" and "limit".
+/// Words that can appear between "your" and "limit".
 const WINDOW: &str = r"(?:(?:org(?:anization)?['’]?s?|workspace['’]?s?|team['’]?s?|account['’]?s?|claude|codex|chatgpt|monthly|weekly|daily|hourly|session|usage|opus|sonnet|haiku|fable|api|free|plan|message|spend(?:ing)?|premium|request|requests|token|specified|current|global|included|\d+[ -]hour|five-hour|\d-day|extra|[0-9.]{1,4})\s)*";
 
 const SPECIFIC: Table = &[
@@ -249,7 +249,7 @@ const GENERAL: Table = &[
     ),
 ];
 
-/// Words of any service that a time follows at once; enough where a run's last words are these.
+/// Words of any service directly before a time; sufficient if they are the last words of a run.
 const TIMED: Table = &[
     (
         LimitKind::Rate,
@@ -269,7 +269,7 @@ const TIMED: Table = &[
     ),
 ];
 
-/// A whole day, week or month: not a rate any more.
+/// A whole day, week or month: a quota rather than a rate.
 static LONG: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)per[ _-]?(?:day|week|month)|(?-u:\b)[TR]PD(?-u:\b)|daily|weekly|monthly|quota_exhausted")
         .expect("constant pattern")
@@ -291,18 +291,18 @@ impl Set {
     }
 }
 
-/// The pattern with classes of ASCII only, which are smaller by far; the words are English.
+/// Returns the pattern with ASCII-only character classes, which are much smaller; the words are English.
 pub(super) fn ascii(pattern: &str) -> String {
     let classes =
         [(r"\w", "[0-9A-Za-z_]"), (r"\d", "[0-9]"), (r"\s", r"\ "), (r"\b", r"(?-u:\b)"), (".{", r"[\x20-~]{")];
     classes.iter().fold(pattern.to_owned(), |pattern, (class, narrow)| pattern.replace(class, narrow))
 }
 
-/// Z.ai writes its times in the zone of Beijing, without saying so.
+/// Times of Z.ai, which are in the zone of Beijing but do not state it.
 static BEIJING: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)usage limit reached for \d+ hour|使用上限").expect("constant pattern"));
 
-/// The zone in which a provider is known to write times that name none.
+/// Returns the zone in which a provider writes times without a zone.
 pub(super) fn zone(message: &str) -> Option<&'static str> {
     BEIJING.is_match(message).then_some("Asia/Shanghai")
 }
@@ -317,7 +317,7 @@ static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// The status of a message that is nothing but a status and the standard's words for it.
+/// Returns the status of a message that consists of a status and its standard text.
 pub(super) fn whole(message: &str) -> Option<u16> {
     WHOLE.captures(message)?[1].parse().ok()
 }
@@ -341,8 +341,8 @@ pub(super) fn timed(text: &str) -> Option<LimitKind> {
     TIMED_SET.kind(text)
 }
 
-/// The kind in the light of the rest of a message: a rate by the day is a quota; Gemini's words for a quota are those of
-/// OpenAI for an empty account.
+/// Refines the kind by the rest of a message: a rate per day is a quota; Gemini's words for a quota are the same as OpenAI's
+/// for an empty account.
 pub(super) fn refine(kind: LimitKind, message: &str) -> LimitKind {
     let google = || ["ai.google.dev", "RESOURCE_EXHAUSTED", "googleapis"].iter().any(|word| message.contains(word));
     match kind {

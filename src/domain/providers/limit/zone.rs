@@ -1,6 +1,6 @@
 //! Time zones as providers write them: `(Europe/Rome)`, `UTC`, `PST`, `+02:00`.
 //!
-//! The rules come with the library, not from the machine, so that the same message is the same moment everywhere.
+//! The rules come with the library, not from the machine, so that a message gives the same time everywhere.
 
 use std::sync::LazyLock;
 
@@ -13,8 +13,8 @@ static NAME: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^\s?(\(?)([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,2})").expect("constant pattern")
 });
 
-/// Abbreviations with their offset from UTC in minutes. Those that more than one country uses stand for the one whose
-/// people use these programs most: IST is India's, CST and BST are North America's and Britain's.
+/// Abbreviations with their offset from UTC in minutes. Ambiguous ones mean the country where these programs are used most:
+/// IST is India's, CST and BST are North America's and Britain's.
 const ABBREVIATIONS: [(&str, i32); 37] = [
     ("Z", 0),
     ("WET", 0),
@@ -55,7 +55,7 @@ const ABBREVIATIONS: [(&str, i32); 37] = [
     ("PDT", -420),
 ];
 
-/// Abbreviations that stand for a zone with its summer time, or for one that is missing above.
+/// Abbreviations of zones with summer time, and others missing above.
 const ZONES: [(&str, &str); 6] = [
     ("PST", "Etc/GMT+8"),
     ("PT", "America/Los_Angeles"),
@@ -69,9 +69,9 @@ const ZONES: [(&str, &str); 6] = [
 pub(super) enum Named {
     /// Nothing.
     None,
-    /// A zone, or a name in brackets, that is not known.
+    /// An unknown zone, or an unknown name in brackets.
     Unknown,
-    /// This one.
+    /// A known zone.
     Known(TimeZone),
 }
 

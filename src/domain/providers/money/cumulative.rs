@@ -5,24 +5,22 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::ids::Money;
 use crate::domain::providers::prices::TokenUsage;
 
-/// Tokens and cost of a session, as its CLI counts them.
+/// Tokens and cost of a session, as its CLI reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cumulative {
     /// Tokens.
     pub usage: TokenUsage,
-    /// Cost, where the CLI says one.
+    /// Cost, if the CLI reports one.
     pub cost: Option<Money>,
 }
 
 impl Cumulative {
-    /// Returns the use of one run that resumed a session with the figures `before`; these are the figures after the
-    /// run.
+    /// Returns the usage of one run that resumed a session with the figures `before`; `self` has the figures after the run.
     ///
-    /// Some CLIs (and only some versions of them) start counting again with each run, which the figures have to
-    /// show: they are those of the whole session if they contain the earlier figures and, in addition, the tokens
-    /// that the run itself was `seen` to use. Otherwise they are those of the run. No field is negative or above
-    /// these figures.
+    /// Some CLIs (and only some versions of them) start counting again with each run. The figures are those of the whole
+    /// session if they contain the earlier figures and, in addition, the tokens that the run itself was `seen` to use.
+    /// Otherwise they are those of the run. No field is negative or above these figures.
     pub fn since(self, before: &Self, seen: u64) -> Self {
         let (then, now) = (&before.usage, &self.usage);
         if now.total() < then.total().saturating_add(seen) {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Money, Timestamp};
 
-/// Likely cost of a run if no similar run is known: half a dollar.
+/// Likely cost of a run if no similar run is known: $0.50.
 pub const LIKELY_DEFAULT: Money = Money(500_000);
 
 /// Maximum number of past runs that count, newest first.

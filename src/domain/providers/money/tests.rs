@@ -1,4 +1,4 @@
-//! Limits before and during runs, settled runs, and loops that run side by side.
+//! Limits before and during runs, settled runs, and concurrent loops.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ fn lost_run_costs_reported_or_reserved_amount() {
     assert_eq!(Reservation::new(usd(-3.0), NOON).amount, Money(0));
 }
 
-/// Figures of a session: tokens read and written, and dollars.
+/// Returns figures of a session: input and output tokens, and dollars.
 fn figures(input: u64, output: u64, dollars: Option<f64>) -> Cumulative {
     Cumulative { usage: TokenUsage { input, output, ..TokenUsage::default() }, cost: dollars.map(usd) }
 }
@@ -135,8 +135,8 @@ fn session_totals_are_split_by_run() {
     ] {
         assert_eq!(after.since(&before, seen), used, "{name}");
     }
-    let kept: Cumulative = serde_json::from_value(serde_json::to_value(first).unwrap()).unwrap();
-    assert_eq!(kept, first);
+    let restored: Cumulative = serde_json::from_value(serde_json::to_value(first).unwrap()).unwrap();
+    assert_eq!(restored, first);
     assert_eq!(serde_json::from_str::<Cumulative>("{}").unwrap(), Cumulative::default());
 }
 
@@ -212,7 +212,7 @@ fn sum(money: impl Iterator<Item = Money>) -> Money {
 
 proptest! {
     #[test]
-    fn limits_are_passed_by_one_turn_of_each_run_at_most(steps in steps()) {
+    fn limits_are_exceeded_by_at_most_one_turn_per_run(steps in steps()) {
         let mut books = Books::default();
         for step in steps {
             match step {
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn what_runs_used_adds_up_to_the_last_sum_and_is_never_above_it(
+    fn usage_of_runs_adds_up_to_session_total(
         steps in proptest::collection::vec((0..9_000_u64, 0..9_000_u64, 0..9_000_i64), 1..20),
         seen in any::<u64>(),
     ) {
@@ -269,7 +269,7 @@ proptest! {
     }
 
     #[test]
-    fn no_sums_make_it_panic(figures in any::<[i64; 8]>(), now in any::<i64>()) {
+    fn any_sums_do_not_panic(figures in any::<[i64; 8]>(), now in any::<i64>()) {
         let account = |i: usize| CostAccount {
             spent: Money(figures[i]), reserved: Money(figures[i + 1]), limit: Some(Money(figures[i + 2])),
         };

@@ -1,6 +1,6 @@
-//! Names of models as the several interfaces write them, made comparable.
+//! Normalised names of models, so that the spellings of different providers can be compared.
 
-/// The name without provider, region and route, in lower case, with `-` for `.`: `us.anthropic.claude-opus-4-5-v1:0`,
+/// Returns the name without provider, region and route, in lower case, with `-` for `.`: `us.anthropic.claude-opus-4-5-v1:0`,
 /// `openrouter/anthropic/claude-opus-4.5` and `claude-opus-4-5[1m]` are all `claude-opus-4-5`.
 pub(super) fn canonical(model: &str) -> String {
     let model = model.trim().to_ascii_lowercase();
@@ -17,7 +17,7 @@ pub(super) fn canonical(model: &str) -> String {
     model.replace('.', "-")
 }
 
-/// Whether `model` is `name`, or `name` with nothing behind it but a date, a revision or a word for the same model.
+/// Whether `model` is `name`, or `name` followed only by a date, a revision or a word for the same model.
 pub(super) fn is_version_of(model: &str, name: &str) -> bool {
     if name.is_empty() {
         return false;
@@ -29,7 +29,7 @@ pub(super) fn is_version_of(model: &str, name: &str) -> bool {
     }
 }
 
-/// Whether the parts of `rest`, which stand behind a name, say when the model was made and not which one it is.
+/// Whether `rest`, the text after a name, only contains a date, a revision or a word for the same model.
 fn is_version(rest: &str) -> bool {
     const WORDS: [&str; 6] = ["latest", "preview", "exp", "experimental", "thinking", "customtools"];
     let mut parts = rest.split('-').peekable();
@@ -50,7 +50,7 @@ fn is_version(rest: &str) -> bool {
     true
 }
 
-/// Takes month and day; true where there is neither, as `0905` is a date of its own.
+/// Takes a month and a day; also true if there is no month, as `0905` is a complete date.
 fn is_pair<'a>(parts: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>) -> bool {
     match parts.next_if(|month| is_day(month)) {
         Some(_) => parts.next_if(|day| is_day(day)).is_some(),

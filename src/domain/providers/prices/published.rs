@@ -1,4 +1,4 @@
-//! The published prices that the table begins with.
+//! Built-in prices, as published by the providers.
 //!
 //! Sources, as read in November 2026 (dates are those of the pages):
 //! - Anthropic: platform.claude.com/docs, "Pricing" and the overviews of Opus 5.5, Sonnet 5.5 and Haiku 5.5 (October 2026).
@@ -6,7 +6,7 @@
 //!   which counts of a whole run do not show.
 //! - OpenAI: developers.openai.com/api/docs/pricing as quoted on 2026-11-18 (GPT-6.2), 2026-10-26 (GPT-6.1 Terra),
 //!   2026-10-01 (GPT-6.1 Sol), 2026-09-22 (GPT-6), 2026-07-30 (GPT-5.6) and 2026-06 (older ones). Prompts above 272,000
-//!   tokens cost more. What GPT-6.2 Sol takes for a cached token was not found; it is that of GPT-6.1 Sol. GPT-5.6 and later
+//!   tokens cost more. The price of a cached token of GPT-6.2 Sol was not found; that of GPT-6.1 Sol is used. GPT-5.6 and later
 //!   take 1.25 times the input for writing into a cache, which before cost nothing extra.
 //! - Google: ai.google.dev/gemini-api/docs/pricing as quoted on 2026-10-07 and earlier. The three newest Flash models cost
 //!   twice as much from 2027-01-01 on. Where no price of a cached token was found, it is a tenth, as it is for the others.
@@ -17,10 +17,10 @@
 use super::name::is_version_of;
 use super::{PriceEntry, TokenPrice};
 
-/// The day on which the built-in prices were last looked up.
+/// Date on which the built-in prices were last checked.
 pub const PUBLISHED_ON: &str = "2026-11-22";
 
-/// Model, and dollars a million tokens: read, written, read from a cache, written into a cache.
+/// Model, and dollars per million tokens: input, output, cache read, cache write.
 type PriceRow = (&'static str, [f64; 4]);
 
 const ANTHROPIC: &[PriceRow] = &[
@@ -94,7 +94,7 @@ const MOONSHOT: &[PriceRow] = &[
     ("kimi-k2-7-code", [0.95, 4.0, 0.19, 0.95]),
 ];
 
-/// Short names that the CLIs take, and the models that they stood for on [`PUBLISHED_ON`].
+/// Short names that CLIs accept, and the models that they meant on [`PUBLISHED_ON`].
 const ALIASES: &[(&str, &str)] = &[
     ("fable", "claude-fable-5-1"),
     ("opus", "claude-opus-5-5"),
@@ -102,7 +102,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("haiku", "claude-haiku-5-5"),
 ];
 
-/// The published price of a model by its canonical name.
+/// Returns the published price of a model by its canonical name.
 pub(super) fn price(model: &str) -> Option<TokenPrice> {
     let model = ALIASES.iter().find(|(alias, _)| *alias == model).map_or(model, |(_, name)| name);
     let row = rows().filter(|(name, _)| is_version_of(model, name)).max_by_key(|(name, _)| name.len())?;

@@ -20,9 +20,9 @@ pub struct RuleFacts {
     pub consec_errors: u32,
     /// `error_count`: number of iterations that ended with an error.
     pub error_count: u32,
-    /// Error of the last run if it failed, in the backend's words if there are any; `has_error` reports whether
-    /// there is one. It is the error of the run that the iteration ended with: if a limited backend was replaced
-    /// and the next one did the work, there is no error.
+    /// Error of the last run if it failed, in the backend's words if there are any; `has_error` is true if there is one. It
+    /// is the error of the run that the iteration ended with: if a limited backend was replaced and the next one did the
+    /// work, there is no error.
     pub last_error: Option<String>,
     /// Errors of the backends that refused the last run: those that were replaced, and those that the loop waits
     /// for. Conditions cannot use it; `on_error` of the schedule does.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CompiledCondition, RuleFacts, RuleOutcome, RuleProblem};
 
-/// Longest name of a model, in characters.
+/// Maximum length of a model's name, in characters.
 const NAME_MAX: usize = 120;
 
 /// Rule as written in the configuration.
@@ -18,7 +18,7 @@ pub struct ModelRule {
     pub model: String,
 }
 
-/// The model to run, and why.
+/// The model to run, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelChoice {
     /// Model; `None` for the backend's default.
@@ -31,7 +31,7 @@ pub struct ModelChoice {
     pub broken: Vec<String>,
 }
 
-/// The rules of one backend.
+/// Rules of one backend.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelRules {
     default: Option<String>,
@@ -42,7 +42,7 @@ impl ModelRules {
     /// Compiles rules. `key` is the path of the section that they are in (`backends.claude.models`).
     ///
     /// # Errors
-    /// Everything that is wrong with them, with its path.
+    /// All problems of the rules, each with its path.
     pub fn compile(default: Option<&str>, rules: &[ModelRule], key: &str) -> Result<Self, Vec<RuleProblem>> {
         let mut problems = Vec::new();
         let mut compiled = Vec::new();

@@ -18,23 +18,23 @@ use cron::Cron;
 use state::ElapsedSinceLook;
 pub use state::ScheduleState;
 
-/// Longest reason, in characters.
+/// Maximum length of a reason, in characters.
 const REASON_MAX: usize = 300;
 
 /// Triggers of a rule; any one of them is sufficient.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trigger {
-    /// A condition such as `cost > 10.0`; acts when it becomes true.
+    /// A condition such as `cost > 10.0`; fires when it becomes true.
     pub when: Option<String>,
-    /// After this iteration.
+    /// Number of the iteration after which the rule fires.
     pub at_iteration: Option<u32>,
-    /// After every so many iterations.
+    /// Number of iterations after each of which the rule fires.
     pub every_iterations: Option<u32>,
-    /// Words in the error of a run that failed, or in what a backend said that refused one, such as `rate_limit`; in upper
-    /// or lower case, `_` for a space as well.
+    /// Text in the error of a failed run, or in the message of a backend that refused a run, such as `rate_limit`; ignores
+    /// case, and `_` also matches a space.
     pub on_error: Option<String>,
-    /// Five fields, in UTC: `0 9 * * MON-FRI`.
+    /// Cron pattern with five fields, in UTC: `0 9 * * MON-FRI`.
     pub cron: Option<String>,
 }
 
@@ -42,15 +42,15 @@ pub struct Trigger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionName {
-    /// The loop waits until a person resumes it.
+    /// Pauses the loop until a person resumes it.
     Pause,
-    /// The loop ends.
+    /// Ends the loop.
     Abort,
-    /// Another backend takes over.
+    /// Changes to another backend.
     SwitchBackend,
-    /// Another model is asked for.
+    /// Requests another model.
     SetModel,
-    /// A person is told.
+    /// Notifies people.
     Escalate,
 }
 
@@ -62,10 +62,10 @@ pub struct ScheduleEntry {
     pub trigger: Trigger,
     /// Action.
     pub action: ActionName,
-    /// The backend for `switch_backend`; the next one where left out.
+    /// Backend for `switch_backend`; the next one if omitted.
     #[serde(default)]
     pub backend: Option<String>,
-    /// The model for `set_model`.
+    /// Model for `set_model`.
     #[serde(default)]
     pub model: Option<String>,
     /// Reason, shown to people; the trigger by default.
@@ -77,15 +77,15 @@ pub struct ScheduleEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduledAction {
-    /// Wait until a person resumes.
+    /// Wait until a person resumes the loop.
     Pause,
     /// End the loop.
     Abort,
-    /// Go on with this backend, or with the next one.
+    /// Continue with this backend, or with the next one.
     SwitchBackend(Option<String>),
-    /// Ask for this model.
+    /// Request this model.
     SetModel(String),
-    /// Tell a person.
+    /// Notify people.
     Escalate,
 }
 
@@ -96,7 +96,7 @@ impl ScheduledAction {
     }
 }
 
-/// A rule that acts now.
+/// A rule that fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firing {
     /// 0-based index of the rule.
@@ -112,7 +112,7 @@ pub struct Firing {
 /// Result of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Look {
-    /// Rules that act, in their order.
+    /// Rules that fire, in their order.
     pub firings: Vec<Firing>,
     /// Rules that could not be evaluated, one sentence each; they have no effect.
     pub broken: Vec<String>,
@@ -139,10 +139,10 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Compiles rules. `key` is the path of the section (`schedule`); `backends` are the names of all that are configured.
+    /// Compiles rules. `key` is the path of the section (`schedule`); `backends` are the names of all configured backends.
     ///
     /// # Errors
-    /// Everything that is wrong with them, with its path.
+    /// All problems of the rules, each with its path.
     pub fn compile(entries: &[ScheduleEntry], key: &str, backends: &[&str]) -> Result<Self, Vec<RuleProblem>> {
         let mut compiled = Vec::new();
         let mut problems = Vec::new();
@@ -243,7 +243,7 @@ impl CompiledEntry {
     }
 }
 
-/// A text as words of errors are compared in: backends write `rate_limit_error` and `Rate limit`.
+/// Normalises error texts for comparison: backends write `rate_limit_error` and `Rate limit`.
 fn compared(text: &str) -> String {
     text.to_lowercase().replace('_', " ")
 }
@@ -309,7 +309,7 @@ fn trigger_of(
         }
     }
     if trigger.on_error.as_ref().is_some_and(|words| words.trim().is_empty()) {
-        problems.push(RuleProblem::whole(format!("{key}.on_error"), "is empty; words of an error are needed"));
+        problems.push(RuleProblem::whole(format!("{key}.on_error"), "is empty; it needs a text of the error"));
     }
     if let Some(text) = &trigger.cron {
         match Cron::compile(text) {

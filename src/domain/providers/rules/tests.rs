@@ -1,4 +1,4 @@
-//! Tables of conditions that hold, that fail and that are refused; rules of models.
+//! Tables of conditions that are true, false or rejected; rules of models.
 
 mod schedule;
 
@@ -131,8 +131,8 @@ fn invalid_expressions_are_reported_with_position() {
         ("cost / 0 > 1", Some(8), "divides by 0"),
         ("backend + 'x' == 'y'", Some(9), "`+` cannot take a text and a text"),
         ("backend > 'a'", Some(9), "texts have no order for `>`; name them: `x in [\"a\", \"b\"]`"),
-        ("iteration in 5", Some(14), "a list such as `[1, 2]` is needed behind `in`"),
-        ("iteration in []", Some(14), "the list is empty; nothing is in it"),
+        ("iteration in 5", Some(14), "`in` needs a list such as `[1, 2]`"),
+        ("iteration in []", Some(14), "the list is empty, so this is never true"),
         ("iteration in ['1']", Some(11), "`in` cannot take a whole number and a text"),
         ("completion >= 80", Some(15), "`completion` is 0 to 1, never 80"),
         ("-0.5 > control_signal", Some(2), "`control_signal` is 0 to 1, never -0.5"),
@@ -143,8 +143,8 @@ fn invalid_expressions_are_reported_with_position() {
             "`urgency` is one of normal, elevated, high, critical, never \"hihg\"; did you mean `high`?",
         ),
         ("8u < iteration", Some(1), "numbers are written without `u`"),
-        ("null == 1", Some(1), "there is no null here; every name has a value"),
-        ("[1, 2].exists(x, x > 1)", Some(14), "`all`, `exists`, `map` and the like are not used here"),
+        ("null == 1", Some(1), "null is not supported; every name has a value"),
+        ("[1, 2].exists(x, x > 1)", Some(14), "`all`, `exists`, `map` and similar macros are not supported"),
         ("has(backend.name)", Some(4), "`has()` is not needed; every name has a value"),
         ("", None, "is empty; a condition such as `iteration > 5` is needed"),
         (long.as_str(), None, "has 501 characters; at most 500 are allowed"),
@@ -164,7 +164,7 @@ fn invalid_expressions_are_reported_with_position() {
     );
     assert!(problem("zzz > 1").message.starts_with("there is no `zzz`; there are iteration, max_iterations"));
     assert!(problem("backend.matches('a')").message.contains("there are size, startsWith, endsWith"));
-    assert!(problem("backend[0] == 'c'").message.contains("nothing here that has elements"));
+    assert!(problem("backend[0] == 'c'").message.contains("no values with elements"));
     assert!(problem("divide_decimals(cost, 0.0) > 1.0").message.contains("there is no function"));
 }
 
@@ -252,13 +252,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn no_text_makes_it_panic(text in "[a-z0-9 ()\\[\\]<>=!&|%/*+.,'\"?:{}\\\\-]{0,60}", any in "\\PC{0,40}") {
+    fn any_text_does_not_panic(text in "[a-z0-9 ()\\[\\]<>=!&|%/*+.,'\"?:{}\\\\-]{0,60}", any in "\\PC{0,40}") {
         let _ = CompiledCondition::compile(&text, "when").map(|rule| rule.evaluate(&facts()));
         let _ = CompiledCondition::compile(&any, "when").map(|rule| rule.evaluate(&facts()));
     }
 
     #[test]
-    fn what_was_typed_is_true_or_false_or_says_why(
+    fn typed_condition_gives_result_or_reason(
         text in expression(), iteration in any::<u32>(), cost in any::<i64>(), tokens in any::<u64>(),
         completion in any::<f64>(), percent in any::<f64>(),
     ) {
@@ -271,7 +271,7 @@ proptest! {
     }
 }
 
-/// Conditions that are typed rightly more often than not.
+/// Generates conditions, most of them with correct types.
 fn expression() -> impl Strategy<Value = String> {
     let number = prop_oneof![
         Just("iteration".to_owned()),

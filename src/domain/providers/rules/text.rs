@@ -5,7 +5,7 @@ use cel::ParseErrors;
 use super::typing::ExpressionProblem;
 use super::{EXPRESSION_MAX, NESTING_MAX};
 
-/// Rejects text that the parser must not see: it recurses, and a stack overflow ends the process.
+/// Rejects text that is unsafe to parse: the parser recurses, and a stack overflow ends the process.
 pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
     if text.trim().is_empty() {
         return Err(ExpressionProblem::whole("is empty; a condition such as `iteration > 5` is needed"));
@@ -24,7 +24,7 @@ pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
         if depth > NESTING_MAX {
             return Err(ExpressionProblem::at(
                 offset,
-                format!("more than {NESTING_MAX} brackets are open; write it in fewer"),
+                format!("more than {NESTING_MAX} brackets are open; simplify it"),
             ));
         }
     }
@@ -40,10 +40,7 @@ pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProb
     });
     let said = first.map_or("", |error| error.msg.as_str());
     if said.contains("Recursion limit") {
-        return ExpressionProblem {
-            offset: place,
-            message: format!("has more than {NESTING_MAX} conditions within each other"),
-        };
+        return ExpressionProblem { offset: place, message: format!("has more than {NESTING_MAX} nested conditions") };
     }
     let said = said.strip_prefix("Syntax error: ").unwrap_or(said);
     // What the parser would rather have seen is a list of a dozen signs.

@@ -1,8 +1,8 @@
-//! Types of expressions. The library only finds type errors during evaluation, but a configuration has to be valid
-//! before.
+//! Types of expressions. The library only finds type errors during evaluation, but a configuration has to be valid before
+//! that.
 //!
 //! Whole numbers and decimals can be mixed; CEL allows this only in comparisons. A whole number next to a decimal is
-//! converted, in the tree itself.
+//! converted in the tree.
 
 mod words;
 
@@ -55,7 +55,7 @@ pub(super) struct Typing<'a> {
 }
 
 impl<'a> Typing<'a> {
-    /// `source` knows the places of the nodes.
+    /// Creates a typing; `source` has the positions of the nodes.
     pub(super) fn new(source: &'a SourceInfo) -> Self {
         Self { source, names: Vec::new(), depth: 0 }
     }
@@ -82,7 +82,7 @@ impl<'a> Typing<'a> {
     fn kind(&mut self, expr: &mut IdedExpr) -> Result<ValueKind, ExpressionProblem> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(self.wrong(expr, "is too long a chain; write it in fewer parts"));
+            return Err(self.wrong(expr, "is nested too deeply; simplify it"));
         }
         let kind = self.kind_of_node(expr);
         self.depth -= 1;
@@ -98,16 +98,16 @@ impl<'a> Typing<'a> {
                 LiteralValue::String(_) => return Ok(ValueKind::Text),
                 LiteralValue::UInt(_) => "numbers are written without `u`",
                 LiteralValue::Double(_) => "the number is too large",
-                LiteralValue::Bytes(_) => "bytes are not used here; write a text",
-                LiteralValue::Null => "there is no null here; every name has a value",
+                LiteralValue::Bytes(_) => "bytes are not supported; write a text",
+                LiteralValue::Null => "null is not supported; every name has a value",
             },
             Expr::Ident(_) => return self.variable(expr),
             Expr::Call(_) => return self.call(expr),
-            Expr::List(_) => "a list stands only behind `in`",
+            Expr::List(_) => "a list is only valid after `in`",
             Expr::Select(select) if select.test => "`has()` is not needed; every name has a value",
-            Expr::Select(_) => "names have no parts; there is no `.` but before a function",
-            Expr::Comprehension(_) => "`all`, `exists`, `map` and the like are not used here",
-            Expr::Map(_) | Expr::Struct(_) => "there are no maps and no messages here",
+            Expr::Select(_) => "names have no fields; `.` is only valid before a function",
+            Expr::Comprehension(_) => "`all`, `exists`, `map` and similar macros are not supported",
+            Expr::Map(_) | Expr::Struct(_) => "maps and messages are not supported",
             Expr::Unspecified => "is not an expression",
         };
         Err(self.wrong(expr, refused))
@@ -252,11 +252,11 @@ impl<'a> Typing<'a> {
         let kind = self.kind(element)?;
         let id = list.id;
         let Expr::List(items) = &mut list.expr else {
-            return Err(self.wrong(list, "a list such as `[1, 2]` is needed behind `in`"));
+            return Err(self.wrong(list, "`in` needs a list such as `[1, 2]`"));
         };
         if items.elements.is_empty() {
             let place = IdedExpr { id, expr: Expr::Unspecified };
-            return Err(self.wrong(&place, "the list is empty; nothing is in it"));
+            return Err(self.wrong(&place, "the list is empty, so this is never true"));
         }
         for item in &mut items.elements {
             let other = self.kind(item)?;
@@ -268,7 +268,7 @@ impl<'a> Typing<'a> {
         Ok(ValueKind::Truth)
     }
 
-    /// Makes both numbers of one kind; `None` where they are no numbers and differ.
+    /// Converts both numbers to the same type and returns it; `None` if the types differ and are not both numbers.
     fn level(&self, left: &mut IdedExpr, right: &mut IdedExpr, kinds: (ValueKind, ValueKind)) -> Option<ValueKind> {
         match kinds {
             (ValueKind::Whole, ValueKind::Decimal) => make_decimal(left),

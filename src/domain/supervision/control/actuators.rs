@@ -8,16 +8,16 @@ use super::metrics::ControlMetrics;
 use super::resources::Resources;
 use super::signal::Urgency;
 
-/// Tier of a model; one that is not configured is the default. The repository's model rules win.
+/// Tier of a model; the default one is used for a tier that is not configured. The rules in `models.rules` take precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelTier {
-    /// For the last touches.
+    /// The cheap tier, for the last small changes.
     Cheap,
     /// The configured tier.
     #[default]
     Default,
-    /// The strongest tier, for tasks that others failed.
+    /// The strong tier, for tasks that other models failed.
     Strong,
 }
 
@@ -32,7 +32,7 @@ pub enum Breadth {
     /// The agent decides.
     #[default]
     Usual,
-    /// Everything that is open.
+    /// Everything that is still open.
     Everything,
 }
 
@@ -53,7 +53,7 @@ pub enum Actuator {
 }
 
 impl Actuator {
-    /// Returns the name as people read it.
+    /// Returns the name, for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Effort => "effort",
@@ -65,27 +65,27 @@ impl Actuator {
     }
 }
 
-/// One actuator was moved.
+/// Change of one actuator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Movement {
-    /// Actuator that moved.
+    /// Actuator that changed.
     pub actuator: Actuator,
     /// Previous position.
     pub from: String,
     /// New position.
     pub to: String,
-    /// Cause, in figures.
+    /// Cause, with figures.
     pub cause: String,
 }
 
-/// Actuator positions for the next iteration, with the reasons of movements.
+/// Actuator positions for the next iteration, with the reasons for changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Actuation {
-    /// Factor of the usual time and turns of a run.
+    /// Factor for the usual time and turns of a run.
     pub effort: f64,
-    /// Seconds that the loop's limit leaves; `None` where there is no limit.
+    /// Remaining seconds of the loop's limit; `None` without a limit.
     pub seconds_left: Option<f64>,
-    /// Dollars that the loop's limit leaves; `None` where there is no limit.
+    /// Remaining dollars of the loop's limit; `None` without a limit.
     pub usd_left: Option<f64>,
     /// Tier of the model.
     pub model: ModelTier,
@@ -93,14 +93,14 @@ pub struct Actuation {
     pub breadth: Breadth,
     /// Urgency that the prompt states.
     pub tone: Urgency,
-    /// Part of the context that memory gets.
+    /// Share of the context reserved for memory, 0..1.
     pub memory_share: f64,
-    /// Movements since the last iteration.
+    /// Changes since the last iteration.
     pub movements: Vec<Movement>,
 }
 
 impl Actuation {
-    /// Everything at its neutral place.
+    /// Returns the neutral position of every actuator.
     pub fn neutral(settings: &ActuatorSettings) -> Self {
         Self {
             effort: 1.0,
@@ -115,17 +115,17 @@ impl Actuation {
     }
 }
 
-/// Inputs of the laws.
+/// Inputs of the actuators' laws.
 pub(super) struct ActuatorInput<'a> {
     pub(super) signal: f64,
     pub(super) profile: &'a str,
     pub(super) metrics: &'a ControlMetrics,
-    /// Iterations in a row with a signal above [`ModelLaw::strong_above`].
+    /// Number of consecutive iterations with a signal above [`ModelLaw::strong_above`].
     pub(super) strong_run: u32,
     pub(super) resources: &'a Resources,
 }
 
-/// Moves the actuators from where they were.
+/// Moves the actuators from their previous positions `before`.
 pub(super) fn actuate(before: &Actuation, now: &ActuatorInput<'_>, settings: &ActuatorSettings) -> Actuation {
     let mut next = Actuation::neutral(settings);
     next.seconds_left = now.resources.seconds.remaining();
@@ -195,7 +195,7 @@ impl BreadthLaw {
 }
 
 impl ModelTier {
-    /// Returns the name as people read it.
+    /// Returns the name, for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cheap => "cheap",
@@ -206,7 +206,7 @@ impl ModelTier {
 }
 
 impl Breadth {
-    /// Returns the text as people read it.
+    /// Returns the text, for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::FirstFailure => "only the first failing check",

@@ -9,40 +9,40 @@ use super::metrics::{ControlMetrics, Trend};
 use super::signal::Urgency;
 use crate::domain::model::record::Record;
 
-/// Most names that a sentence lists.
+/// Maximum number of names in a sentence.
 const MAX_NAMES: usize = 5;
-/// Longest name in a sentence, characters.
+/// Maximum length of a name in a sentence, in characters.
 const MAX_NAME: usize = 120;
 
 /// Recommended action. Control only recommends; the overseer decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlAction {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// Go on otherwise.
+    /// Continue with adjustments.
     Adjust,
     /// Wait for a person.
     Pause,
-    /// End it and keep the work.
+    /// End the loop and keep the work.
     Abort,
 }
 
 /// Recommended measures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recommendations {
-    /// More iterations, time or money.
+    /// Whether more iterations, time or money are recommended.
     pub adjust_budget: bool,
-    /// Another approach.
+    /// Whether another approach is recommended.
     pub change_strategy: bool,
-    /// A person.
+    /// Whether notifying a person is recommended.
     pub escalate: bool,
     /// Reason, one sentence.
     pub message: String,
 }
 
-/// `abort` with an emergency, `pause` with a critical alarm, `adjust` with a warning or u > 0.5, else `continue`. An alarm
-/// that was acknowledged asks for no more than `adjust`; finished work asks for nothing.
+/// Returns `abort` for an emergency, `pause` for a critical alarm, `adjust` for a warning or u > 0.5, else `continue`. An
+/// acknowledged alarm causes at most `adjust`; finished work needs no action.
 pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAction {
     if gap <= 0.0 {
         return ControlAction::Continue;
@@ -58,7 +58,7 @@ pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> ControlAct
     alarms.iter().map(asked).max().unwrap_or(ControlAction::Continue).max(of_signal)
 }
 
-/// Returns the measures against the active alarms at this urgency.
+/// Returns measures against the active alarms at this urgency.
 pub(super) fn recommend(metrics: &ControlMetrics, urgency: Urgency, alarms: &[Alarm]) -> Recommendations {
     let open = metrics.gap > 0.0;
     let stands =
@@ -81,17 +81,17 @@ fn standing(metrics: &ControlMetrics) -> String {
     let percent = metrics.gap * 100.0;
     let forecast = metrics.forecast.filter(|more| *more < 1000);
     match (metrics.trend, forecast) {
-        (Trend::Oscillating, _) => format!("{percent:.0} % is open, and it goes back and forth."),
+        (Trend::Oscillating, _) => format!("{percent:.0} % is open, and the work oscillates."),
         (Trend::Regressing, _) => {
-            format!("{percent:.0} % is open, {:.0} points more an iteration.", metrics.d_raw * 100.0)
+            format!("{percent:.0} % is open, growing by {:.0} points per iteration.", metrics.d_raw * 100.0)
         }
-        (_, Some(1)) => format!("{percent:.0} % is open, one iteration at this pace."),
-        (_, Some(more)) => format!("{percent:.0} % is open, {more} iterations at this pace."),
-        (_, None) => format!("{percent:.0} % is open, and nothing moves."),
+        (_, Some(1)) => format!("{percent:.0} % is open, one iteration at this rate."),
+        (_, Some(more)) => format!("{percent:.0} % is open, {more} iterations at this rate."),
+        (_, None) => format!("{percent:.0} % is open, and there is no progress."),
     }
 }
 
-/// Sentences for the next prompt: how urgent it is, what remains, what recurs, how to go about it. None on finished work.
+/// Sentences for the next prompt: urgency, remaining work, recurring blockers, and how to proceed. Empty for finished work.
 pub(super) fn prompt(
     metrics: &ControlMetrics,
     record: &Record,
@@ -108,14 +108,14 @@ pub(super) fn prompt(
     }
     sentences.extend(remains(record));
     for blocker in recurring.iter().take(MAX_NAMES) {
-        sentences.push(format!("This was in the way in {} iterations: {}", blocker.count, quoted(&blocker.name)));
+        sentences.push(format!("This blocked the work in {} iterations: {}", blocker.count, quoted(&blocker.name)));
     }
     let adverse = alarms.iter().filter(|alarm| alarm.severity > AlarmSeverity::Info);
     sentences.extend(adverse.map(|alarm| alarm.kind.advice().to_owned()));
     let breadth = match actuation.breadth {
         Breadth::FirstFailure => "Work on the first failing check only, and leave the rest for later.",
         Breadth::OneChange => "Make one change, and check it before anything else.",
-        Breadth::Everything => "Take on everything that is open at once.",
+        Breadth::Everything => "Work on everything that is open at once.",
         Breadth::Usual => return sentences,
     };
     sentences.push(breadth.to_owned());
@@ -143,7 +143,7 @@ fn remains(record: &Record) -> Vec<String> {
     sentences
 }
 
-/// A name of somebody else's making, on one line and not too long.
+/// Returns an untrusted name on one line, shortened.
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(MAX_NAME).map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!("`{}`", short.trim().replace('`', "'"))

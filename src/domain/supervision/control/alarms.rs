@@ -1,4 +1,4 @@
-//! Alarms: raised when their condition holds, updated while it does, cleared when it no longer does.
+//! Alarms: raised when their condition becomes true, updated while it is true, cleared when it becomes false.
 
 mod conditions;
 
@@ -12,19 +12,19 @@ pub(super) use conditions::{AlarmFacts, check};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlarmKind {
-    /// Nothing changes, and it is not done.
+    /// Nothing changes, and the work is not done.
     StuckLoop,
-    /// It goes back and forth.
+    /// The error rises and falls repeatedly.
     Oscillation,
-    /// It gets worse, at once or slowly.
+    /// The error grows, suddenly or slowly.
     Regression,
     /// The remaining resources will not suffice.
     ResourceBurn,
     /// Quality falls.
     QualityDegradation,
-    /// Trouble adds up without progress.
+    /// Errors accumulate without progress.
     IntegralWindup,
-    /// P jumped.
+    /// P changed abruptly.
     DerivativeSpike,
 }
 
@@ -32,30 +32,30 @@ pub enum AlarmKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlarmSeverity {
-    /// Worth knowing.
+    /// For information.
     Info,
-    /// Something should be done otherwise.
+    /// The approach should change.
     Warning,
-    /// A person should look.
+    /// A person should look at it.
     Critical,
-    /// It should end.
+    /// The loop should end.
     Emergency,
 }
 
-/// A condition that holds now.
+/// A condition that is true in this iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AlarmFinding {
     pub(super) kind: AlarmKind,
     pub(super) severity: AlarmSeverity,
-    /// One sentence, in figures.
+    /// One sentence, with figures.
     pub(super) message: String,
     pub(super) context: BTreeMap<String, f64>,
 }
 
-/// An alarm that stands.
+/// An active alarm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alarm {
-    /// Its type and the iteration that raised it; the same while it stands.
+    /// Kind and the iteration that raised it; constant while the alarm is active.
     pub id: String,
     /// Kind of the alarm.
     #[serde(rename = "type")]
@@ -64,15 +64,15 @@ pub struct Alarm {
     pub severity: AlarmSeverity,
     /// Message of one sentence.
     pub message: String,
-    /// The figures that it was judged by.
+    /// Figures on which it is based.
     pub context: BTreeMap<String, f64>,
     /// Possible interventions, mildest first.
     pub interventions: Vec<String>,
     /// Iteration that raised it.
     pub raised: u64,
-    /// Iteration that last found it.
+    /// Last iteration in which its condition was true.
     pub updated: u64,
-    /// Whether somebody has seen it at this severity; then it no longer asks for a pause or an end.
+    /// Whether a person acknowledged it at this severity; it then causes no pause or end.
     pub acknowledged: bool,
 }
 
@@ -83,7 +83,8 @@ pub(super) struct AlarmChanges {
     pub(super) cleared: Vec<AlarmKind>,
 }
 
-/// Raises, updates and clears the standing alarms by what was found. One that got worse wants to be seen again.
+/// Raises, updates and clears the active alarms according to `findings`. An alarm that became more severe has to be
+/// acknowledged again.
 pub(super) fn settle(standing: &mut Vec<Alarm>, findings: Vec<AlarmFinding>, iteration: u64) -> AlarmChanges {
     let mut settled = AlarmChanges::default();
     standing.retain(|alarm| {
@@ -118,7 +119,7 @@ pub(super) fn settle(standing: &mut Vec<Alarm>, findings: Vec<AlarmFinding>, ite
 }
 
 impl AlarmKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::StuckLoop,
         Self::Oscillation,
@@ -129,7 +130,7 @@ impl AlarmKind {
         Self::DerivativeSpike,
     ];
 
-    /// Its name in traces and configuration.
+    /// Name in traces and in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::StuckLoop => "stuck_loop",
@@ -145,11 +146,11 @@ impl AlarmKind {
     fn interventions(self) -> &'static [&'static str] {
         match self {
             Self::StuckLoop => &["Take another approach", "Split the task", "Ask a person"],
-            Self::Oscillation => &["Take smaller steps", "Settle which of the two states is wanted"],
+            Self::Oscillation => &["Take smaller steps", "Decide which of the two states is wanted"],
             Self::Regression => &["Look at the last change", "Go back to the best iteration"],
             Self::ResourceBurn => &["Raise the limit", "Narrow the task", "End the loop and keep the work"],
-            Self::QualityDegradation => &["Look at the last changes", "Mend lint and type errors first"],
-            Self::IntegralWindup => &["Remove the blockers that recur", "Take another approach"],
+            Self::QualityDegradation => &["Look at the last changes", "Fix lint and type errors first"],
+            Self::IntegralWindup => &["Remove the recurring blockers", "Take another approach"],
             Self::DerivativeSpike => &["Look at what the last iteration changed"],
         }
     }
@@ -157,19 +158,21 @@ impl AlarmKind {
     /// Returns advice for the agent, one sentence.
     pub(super) fn advice(self) -> &'static str {
         match self {
-            Self::StuckLoop => "What was tried in the last iterations changed nothing: try something else.",
+            Self::StuckLoop => "The attempts of the last iterations changed nothing: try something else.",
             Self::Oscillation => "The last iterations undid each other: take a small step and keep what works.",
-            Self::Regression => "The work got worse: find the change that broke it before going on.",
-            Self::ResourceBurn => "Little is left for this task: finish what matters most and leave the rest.",
-            Self::QualityDegradation => "Quality fell: mend the lint and type errors that came in.",
-            Self::IntegralWindup => "The same trouble keeps adding up: remove its cause first.",
-            Self::DerivativeSpike => "The last iteration made much worse at once: look at its change first.",
+            Self::Regression => "The work got worse: find the change that broke it before you continue.",
+            Self::ResourceBurn => {
+                "Little time or budget is left for this task: finish what matters most and leave the rest."
+            }
+            Self::QualityDegradation => "Quality fell: fix the new lint and type errors.",
+            Self::IntegralWindup => "The same problems accumulate: remove their cause first.",
+            Self::DerivativeSpike => "The last iteration made the work much worse: look at its change first.",
         }
     }
 }
 
 impl AlarmSeverity {
-    /// Returns the name as people read it.
+    /// Returns the name, for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Info => "info",

@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::record::MAX_BLOCKERS;
 use crate::domain::model::signature::normalise;
 
-/// Most blockers that are remembered; of more, those that came up least are forgotten.
+/// Maximum number of stored blockers; beyond it, the least frequent are removed.
 const MAX_KEPT: usize = 64;
-/// Characters of a blocker that are looked at.
+/// Maximum number of characters of a blocker that are read.
 const MAX_CHARS: usize = 400;
-/// Longest text that is kept, in bytes.
+/// Maximum length of a stored text, in bytes.
 const MAX_BYTES: usize = 128;
 
-/// A blocker and how often it came up.
+/// A blocker with the number of iterations that named it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
     /// Key for comparison, at most 128 bytes.
     pub key: String,
     /// Latest wording by the agent, one line, at most 128 bytes.
     pub name: String,
-    /// Iterations in which it came up, from 1.
+    /// Number of iterations that named it, at least 1.
     pub count: u32,
-    /// Iteration in which it last came up.
+    /// Last iteration that named it.
     pub last: u64,
 }
 
-/// The blockers of a loop.
+/// Blockers of a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Blockers(Vec<Blocker>);
 
 impl Blockers {
-    /// Counts the distinct blockers of an iteration. Gives the sum of the counts of those that have now come up in more
-    /// than one iteration.
+    /// Counts the distinct blockers of an iteration. Returns the sum of the counts of those that more than one iteration has
+    /// named.
     pub(super) fn count(&mut self, texts: &[String], iteration: u64) -> u32 {
         let mut seen = BTreeSet::new();
         let mut recurrences: u32 = 0;
@@ -61,7 +61,7 @@ impl Blockers {
         recurrences
     }
 
-    /// Those that came up in this iteration and in one before, the most frequent first.
+    /// Returns the blockers that this iteration and an earlier one named, most frequent first.
     pub fn recurring(&self, iteration: u64) -> Vec<&Blocker> {
         let mut found: Vec<_> =
             self.0.iter().filter(|blocker| blocker.count > 1 && blocker.last == iteration).collect();
@@ -69,7 +69,7 @@ impl Blockers {
         found
     }
 
-    /// Whether it is a table that counting can lead to.
+    /// Whether counting can produce this table.
     pub(super) fn is_sound(&self) -> bool {
         let fits = |blocker: &Blocker| {
             blocker.count > 0 && !blocker.key.is_empty() && blocker.key.len().max(blocker.name.len()) <= MAX_BYTES
@@ -83,7 +83,7 @@ fn same_text(text: &str) -> String {
     normalise(&text.to_lowercase())
 }
 
-/// A text on one line, without control characters and needless spaces.
+/// Returns a text on one line, without control characters and superfluous spaces.
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_blocker_in_other_words_of_no_weight_is_recognised() {
+    fn rephrased_blocker_is_recognised() {
         let mut blockers = Blockers::default();
         assert_eq!(blockers.count(&owned(&["Timeout after 30 s", "timeout  after 31 S ", " ", "null check"]), 1), 0);
         assert_eq!(blockers.count(&owned(&["timeout after\n7 s"]), 2), 2);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_blockers_leave_a_small_table_and_the_frequent_ones_in_it() {
+    fn million_blockers_keep_table_small() {
         let mut blockers = Blockers::default();
         blockers.count(&owned(&["no database"]), 1);
         blockers.count(&owned(&["no database"]), 2);

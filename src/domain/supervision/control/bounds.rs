@@ -1,8 +1,8 @@
 //! Bounds of the figures of control.
 
-/// Longest window that is kept, in iterations.
+/// Maximum length of the window, in iterations.
 pub(super) const MAX_WINDOW: u32 = 100;
-/// Least value of I.
+/// Minimum of I.
 pub const MIN_INTEGRAL: f64 = -1.0;
-/// Greatest value of I; what is kept is clamped, so that it cannot wind up further.
+/// Maximum of I; the stored value is clamped to prevent further windup.
 pub const MAX_INTEGRAL: f64 = 5.0;

@@ -8,19 +8,19 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Characters of the task that are looked at.
+/// Maximum number of characters of the task that are read.
 const MAX_CHARS: usize = 20_000;
 
 config_section! {
     /// Estimate of a task's complexity if it is not stated.
     pub struct ComplexitySettings {
-        /// Complexity of a task of no known type.
+        /// Complexity of a task with none of these words.
         pub usual: f64 = 5.0, in 1.0..=10.0;
         /// Complexity of a task with one of `simple_words`.
         pub simple: f64 = 2.0, in 1.0..=10.0;
         /// Complexity of a task with one of `hard_words`.
         pub hard: f64 = 8.0, in 1.0..=10.0;
-        /// Words that tell a simple task, each whole and in any case.
+        /// Words that indicate a simple task; whole words, case-insensitive.
         pub simple_words: Vec<String> = words(&[
         "bump",
         "changelog",
@@ -38,7 +38,7 @@ config_section! {
         "typos",
         "wording",
         ]);
-        /// Words that tell a hard task, each whole and in any case.
+        /// Words that indicate a hard task; whole words, case-insensitive.
         pub hard_words: Vec<String> = words(&[
         "architecture",
         "concurrency",
@@ -52,16 +52,16 @@ config_section! {
         "refactoring",
         "rewrite",
         ]);
-        /// Amount added for each named file.
+        /// Amount added per named file.
         pub per_file: f64 = 0.2, in 0.0..=10.0;
-        /// Amount added for each hundred words.
+        /// Amount added per hundred words.
         pub per_hundred_words: f64 = 0.5, in 0.0..=10.0;
         /// Amount subtracted if there are tests, which give fast feedback.
         pub tests: f64 = 1.0, in 0.0..=10.0;
     }
 }
 
-/// The stated complexity, else the estimate. `first` is the first iteration's record, which knows of tests.
+/// Returns the stated complexity, else the estimate. `first` is the first iteration's record, which has the number of tests.
 pub fn complexity(facts: &TaskFacts, first: &Record, settings: &ComplexitySettings) -> f64 {
     if let Some(stated) = facts.complexity.filter(|stated| !stated.is_nan()) {
         return stated.clamp(1.0, 10.0);
@@ -82,7 +82,7 @@ pub fn complexity(facts: &TaskFacts, first: &Record, settings: &ComplexitySettin
     (kind + settings.per_file * files + settings.per_hundred_words * hundreds - tests).clamp(1.0, 10.0)
 }
 
-/// Whether a word looks like a path: `src/lib.rs`, `setup.py`; no sentence's end, no address.
+/// Whether a word looks like a path (`src/lib.rs`, `setup.py`), and not like the end of a sentence or an address.
 fn names_a_file(word: &str) -> bool {
     let word = word.trim_matches(|c: char| !c.is_alphanumeric());
     let Some((stem, ending)) = word.rsplit_once('.') else { return false };
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn type_files_and_length_count() {
+    fn complexity_depends_on_type_files_and_length() {
         assert_eq!(of(""), 5.0);
         assert!(of("Fix a typo in README.md") < 3.0);
         assert!(of("Rewrite the scheduler in src/a.rs, src/b.rs and src/c.rs.") > 8.5);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stated_wins_and_tests_make_it_easier() {
+    fn stated_complexity_wins_and_tests_lower_estimate() {
         let stated = |complexity| TaskFacts { complexity, ..TaskFacts::default() };
         let settings = ComplexitySettings::default();
         assert_eq!(complexity(&stated(Some(70.0)), &Record::default(), &settings), 10.0);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_told_from_a_sentence() {
+    fn path_is_distinguished_from_sentence() {
         let paths = ["src/lib.rs", "`setup.py`,", "(Cargo.toml)"];
         let others = ["end.", "and", "3.5", "e.g.,", "https://example.com"];
         assert!(paths.into_iter().all(names_a_file));

@@ -1,4 +1,4 @@
-//! Choice of the gain profile that is aimed at, and the smooth way there.
+//! Choice of the target gain profile, and the smooth transition to it.
 
 use std::collections::BTreeMap;
 
@@ -11,48 +11,48 @@ use crate::domain::supervision::TaskFacts;
 
 /// Complexity up to which a task is simple.
 const SIMPLE: f64 = 3.0;
-/// Complexity from which a task begins with exploring.
+/// Complexity from which on a task begins with the early profile.
 const COMPLEX: f64 = 7.0;
-/// Part of the iterations that is its beginning.
+/// Share of the iterations that counts as the beginning.
 const EARLY: f64 = 0.2;
-/// D above it is regressing.
+/// D above which the loop is regressing.
 const REGRESSING: f64 = 0.1;
-/// P below it, with more than half done, is near the end.
+/// P below which the loop is near completion, if more than half is done.
 const NEAR: f64 = 0.15;
-/// Completion that must be passed to be near the end.
+/// Completion above which more than half is done.
 const HALF: f64 = 0.5;
-/// P above it that does not move is stuck.
+/// P above which a loop that does not move is stuck.
 const FAR: f64 = 0.7;
-/// |D| without deadband below it is not moving.
+/// Absolute D, without deadband, below which the loop does not move.
 const UNMOVED: f64 = 0.02;
-/// Iterations that nothing is called stuck in.
+/// Number of first iterations in which a loop is never stuck.
 const GRACE: u64 = 3;
-/// I above it is winding up.
+/// I above which the integral is winding up.
 const WINDUP: f64 = 3.0;
 
-/// The gains in use and the profile that they move to.
+/// Gains in use, and the profile that they approach.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduledGains {
-    /// Name of the profile aimed at.
+    /// Name of the target profile.
     pub profile: String,
-    /// The gains on the way there.
+    /// Current gains.
     #[serde(flatten)]
     pub gains: Gains,
 }
 
-/// Another profile is aimed at.
+/// Change of the target profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileTransition {
-    /// Name of the profile before.
+    /// Name of the previous profile.
     pub from: String,
-    /// Name of the profile now.
+    /// Name of the new profile.
     pub to: String,
-    /// Reason, in figures.
+    /// Reason, with figures.
     pub reason: String,
 }
 
 impl ControlSettings {
-    /// The gains of a profile; `None` where there is none of that name, or where one of your own lacks a gain.
+    /// Returns the gains of a profile; `None` if it does not exist, or if a custom profile lacks a gain.
     pub fn profile(&self, name: &str) -> Option<Gains> {
         let built_in = BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, gains)| *gains);
         let patch = self.profiles.get(name).copied().unwrap_or_default();
@@ -63,13 +63,13 @@ impl ControlSettings {
         })
     }
 
-    /// Every profile with its gains, by name.
+    /// Returns every profile with its gains, by name.
     pub fn all_profiles(&self) -> BTreeMap<&str, Gains> {
         let names = BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
         names.filter_map(|name| Some((name, self.profile(name)?))).collect()
     }
 
-    /// Name of the profile that a task begins with and returns to.
+    /// Returns the name of the profile that a task begins with and returns to.
     pub(super) fn base_profile(&self, facts: &TaskFacts, complexity: f64) -> &str {
         if self.base_profile != AUTO {
             &self.base_profile
@@ -82,30 +82,31 @@ impl ControlSettings {
         }
     }
 
-    /// The profile that the figures call for, and why: the first condition that holds decides.
+    /// Returns the target profile for these figures, and the reason: the first condition that is true decides.
     fn target<'a>(&'a self, task: &ProfileInput<'a>, metrics: &ControlMetrics) -> (&'a str, String) {
         let ControlMetrics { p, i, d, d_raw, gap, trend, .. } = *metrics;
         let early = task.max_iterations.is_some_and(|most| task.iteration as f64 <= EARLY * most);
         if d > REGRESSING {
-            (&self.schedule.regressing, format!("it gets worse: D is {d:.2}"))
+            (&self.schedule.regressing, format!("the loop gets worse: D is {d:.2}"))
         } else if trend == Trend::Oscillating {
             (&self.schedule.oscillating, "it goes back and forth".to_owned())
         } else if p < NEAR && 1.0 - gap > HALF {
             (&self.schedule.near_completion, format!("it is nearly done: P is {p:.2}"))
         } else if p > FAR && d_raw.abs() < UNMOVED && task.iteration > GRACE {
-            (&self.schedule.stuck, format!("it does not move: P is {p:.2} and changes by {d_raw:+.3} an iteration"))
+            (&self.schedule.stuck, format!("no progress: P is {p:.2} and changes by {d_raw:+.3} per iteration"))
         } else if i > WINDUP {
-            (&self.schedule.windup, format!("trouble adds up: I is {i:.2}"))
+            (&self.schedule.windup, format!("errors accumulate: I is {i:.2}"))
         } else if task.complexity >= COMPLEX && early {
             (&self.schedule.early, format!("a task of complexity {:.0} begins", task.complexity))
         } else if let Some(profile) = task.redirected {
             (profile, "the overseer redirected the loop".to_owned())
         } else {
-            (task.base, "nothing is out of the ordinary".to_owned())
+            (task.base, "no special condition applies".to_owned())
         }
     }
 
-    /// One step of the gains from `before` (`None` before the first iteration), and the change of profile if there is one.
+    /// Moves the gains by one step from `before` (`None` before the first iteration); returns them with the change of
+    /// profile, if any.
     pub(super) fn scheduled(
         &self,
         before: Option<&ScheduledGains>,
@@ -130,12 +131,12 @@ impl ControlSettings {
 pub(super) struct ProfileInput<'a> {
     /// Name of the base profile.
     pub(super) base: &'a str,
-    /// Name of the profile that a REDIRECT asks for, while it is fresh.
+    /// Name of the profile that a recent REDIRECT requested.
     pub(super) redirected: Option<&'a str>,
-    /// 1..10.
+    /// Complexity of the task, 1..10.
     pub(super) complexity: f64,
-    /// From 1.
+    /// 1-based number of the iteration.
     pub(super) iteration: u64,
-    /// Iterations that it may take, where that is limited.
+    /// Maximum number of iterations, if limited.
     pub(super) max_iterations: Option<f64>,
 }

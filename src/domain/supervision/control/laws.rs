@@ -1,10 +1,10 @@
-//! Settings of the actuators: the law by which each follows the control signal.
+//! Settings of the actuators: how each follows the control signal.
 
 use super::bounds::MAX_WINDOW;
 use crate::domain::model::settings::config_section;
 
 config_section! {
-    /// The laws of the actuators; each can be switched off, and then stays at its neutral place.
+    /// Laws of the actuators; a disabled actuator stays at its neutral position.
     pub struct ActuatorSettings {
         /// Time and turns of the agent's run.
         pub effort: EffortLaw => section;
@@ -12,25 +12,25 @@ config_section! {
         pub model: ModelLaw => section;
         /// Amount of work of one iteration.
         pub breadth: BreadthLaw;
-        /// Whether the prompt says how urgent it is.
+        /// Whether the prompt states the urgency.
         pub tone: ToneLaw;
-        /// Part of the context that memory gets.
+        /// Share of the context reserved for memory.
         pub memory: MemoryLaw => section;
     }
 }
 
 config_section! {
-    /// `factor = clamp(offset + slope u, min, max)`, of the budget of a run.
+    /// Law of the effort: `factor = clamp(offset + slope u, min, max)`, a factor for the time and turns of a run.
     pub struct EffortLaw {
-        /// Whether it is used.
+        /// Whether the actuator is used.
         pub enabled: bool = false;
         /// Factor at u = 0.
         pub offset: f64 = 0.5, in 0.0..=10.0;
         /// Amount added at u = 1.
         pub slope: f64 = 1.0, in -10.0..=10.0;
-        /// Least factor.
+        /// Minimum factor.
         pub min: f64 = 0.5, in 0.1..=10.0, at_most max;
-        /// Greatest factor.
+        /// Maximum factor.
         pub max: f64 = 1.5, in 0.1..=10.0;
     }
 }
@@ -38,17 +38,17 @@ config_section! {
 config_section! {
     /// Selection of the model tier.
     pub struct ModelLaw {
-        /// Whether it is used.
+        /// Whether the actuator is used.
         pub enabled: bool = false;
-        /// u above it, `strong_iterations` times in a row, is for the strong model.
+        /// Value of u above which, for `strong_iterations` consecutive iterations, the strong model is used.
         pub strong_above: f64 = 0.8, in 0.0..=1.0;
-        /// Iterations in a row.
+        /// Number of consecutive iterations.
         pub strong_iterations: u32 = 2, in 1..=MAX_WINDOW;
-        /// Profiles that are for the strong model.
+        /// Profiles that use the strong model.
         pub strong_profiles: Vec<String> = names(&["recovery"]);
-        /// u below it, in one of `cheap_profiles`, is for the cheap model.
+        /// Value of u below which, in one of `cheap_profiles`, the cheap model is used.
         pub cheap_below: f64 = 0.3, in 0.0..=1.0, at_most strong_above;
-        /// Profiles that are for the cheap model.
+        /// Profiles that can use the cheap model.
         pub cheap_profiles: Vec<String> = names(&["cautious"]);
     }
 }
@@ -56,7 +56,7 @@ config_section! {
 config_section! {
     /// Amount of work of one iteration, by profile; profiles that are in no list use the default.
     pub struct BreadthLaw {
-        /// Whether it is used.
+        /// Whether the actuator is used.
         pub enabled: bool = false;
         /// Profiles with only the first failing check.
         pub first_failure: Vec<String> = names(&["cautious", "damped"]);
@@ -68,21 +68,21 @@ config_section! {
 }
 
 config_section! {
-    /// Whether the prompt says how urgent it is.
+    /// Whether the prompt states the urgency.
     pub struct ToneLaw {
-        /// Whether it is used.
+        /// Whether the actuator is used.
         pub enabled: bool = false;
     }
 }
 
 config_section! {
-    /// `share = base + (max - base) max(I, 0) / 5`.
+    /// Law of the memory share: `share = base + (max - base) max(I, 0) / 5`.
     pub struct MemoryLaw {
-        /// Whether it is used.
+        /// Whether the actuator is used.
         pub enabled: bool = false;
-        /// Share of the context without trouble.
+        /// Share of the context at I = 0.
         pub base: f64 = 0.2, in 0.0..=1.0, at_most max;
-        /// Share with the most trouble.
+        /// Share of the context at the maximum of I.
         pub max: f64 = 0.5, in 0.0..=1.0;
     }
 }

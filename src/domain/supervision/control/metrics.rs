@@ -1,6 +1,6 @@
-//! P, I and D of an iteration, and what follows from them: velocity, trend and forecast.
+//! P, I and D of an iteration, and velocity, trend and forecast, which are derived from them.
 //!
-//! P is the error now, I the error that stays, D the change of the error: **D > 0 is getting worse.**
+//! P is the current error, I the persistent error, D the change of the error: **D > 0 means that the loop gets worse.**
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,14 @@ use super::settings::ControlSettings;
 const QUALITY_WEIGHT: f64 = 0.2;
 /// Amount that each error adds to P.
 const ERROR_WEIGHT: f64 = 0.05;
-/// Most that errors add to P.
+/// Maximum amount that errors add to P.
 const MAX_ERROR_PENALTY: f64 = 0.3;
 /// Amount that each iteration of a recurring blocker adds to I.
 const BLOCKER_WEIGHT: f64 = 0.1;
 /// Amount that each learning subtracts from I.
 const LEARNING_CREDIT: f64 = 0.05;
 
-/// Figures kept of a past iteration.
+/// Stored figures of a past iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ControlSample {
     /// Completion, 0..1.
@@ -29,7 +29,7 @@ pub struct ControlSample {
     pub p: f64,
 }
 
-/// Trend of completion.
+/// Trend of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trend {
@@ -40,12 +40,12 @@ pub enum Trend {
     Stable,
     /// D > 0.
     Regressing,
-    /// P goes up and down.
+    /// P rises and falls.
     Oscillating,
 }
 
 impl Trend {
-    /// Returns the name as people read it.
+    /// Returns the name, for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Improving => "improving",
@@ -56,52 +56,53 @@ impl Trend {
     }
 }
 
-/// The figures of one iteration.
+/// Figures of one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ControlMetrics {
     /// `1 - completion`, 0..1.
     pub gap: f64,
-    /// Error now, 0..1.
+    /// Current error, 0..1.
     pub p: f64,
-    /// Error that stays, -1..5.
+    /// Persistent error, -1..5.
     pub i: f64,
-    /// Change of the error without what is noise, -1..1.
+    /// Change of the error per iteration, 0 within the deadband, -1..1.
     pub d: f64,
-    /// Change of the error an iteration, -1..1.
+    /// Change of the error per iteration, -1..1.
     pub d_raw: f64,
-    /// Gap closed an iteration: `-d_raw`.
+    /// Gap closed per iteration: `-d_raw`.
     pub velocity: f64,
     /// Trend of completion.
     pub trend: Trend,
-    /// Iterations still needed at this velocity: 0 where nothing is open, `None` where it does not get better.
+    /// Number of iterations still needed at this velocity: 0 if the gap is closed, `None` if it does not shrink.
     pub forecast: Option<u64>,
 }
 
-/// 0 where `|x| < band`, else `x`.
+/// Returns 0 if `|x| < band`, else `x`.
 pub(super) fn deadband(x: f64, band: f64) -> f64 {
     if x.abs() < band { 0.0 } else { x }
 }
 
-/// `P = deadband(min(1, gap + 0.2 (1 - quality) + min(0.05 errors, 0.3)))`, 0..1.
+/// Returns `P = deadband(min(1, gap + 0.2 (1 - quality) + min(0.05 errors, 0.3)))`, 0..1.
 pub(super) fn proportional(gap: f64, quality: f64, errors: f64, band: f64) -> f64 {
     let penalty = QUALITY_WEIGHT * (1.0 - quality) + (ERROR_WEIGHT * errors).min(MAX_ERROR_PENALTY);
     deadband((gap + penalty).min(1.0), band)
 }
 
-/// `I = clamp(decay I + P + 0.1 recurrences - 0.05 learnings, -1, 5)`. `recurrences` is the sum, over this iteration's
-/// blockers that came up before, of the iterations in which they did, this one included.
+/// Returns `I = clamp(decay I + P + 0.1 recurrences - 0.05 learnings, -1, 5)`. `recurrences` is the sum, over the recurring
+/// blockers of this iteration, of the number of iterations that named them, this one included.
 pub(super) fn integral(before: f64, decay: f64, p: f64, recurrences: u32, learnings: usize) -> f64 {
     let blockers = BLOCKER_WEIGHT * f64::from(recurrences);
     let credit = LEARNING_CREDIT * learnings as f64;
     (decay * before + p + blockers - credit).clamp(MIN_INTEGRAL, MAX_INTEGRAL)
 }
 
-/// Changes between neighbours, oldest first.
+/// Returns the changes of P between consecutive samples, oldest first.
 pub(super) fn changes(history: &[ControlSample]) -> impl DoubleEndedIterator<Item = f64> {
     history.windows(2).map(|pair| pair[1].p - pair[0].p)
 }
 
-/// Mean of the changes within a window of samples, the i-th weighing i; 0 with fewer than two samples.
+/// Returns the weighted mean of the changes within a window of samples; the i-th change has the weight i. 0 with fewer than
+/// two samples.
 pub(super) fn derivative(window: &[ControlSample]) -> f64 {
     let (sum, weights) = changes(window).zip(1_u32..).fold((0.0, 0.0), |(sum, weights), (change, weight)| {
         let weight = f64::from(weight);
@@ -117,7 +118,7 @@ pub(super) fn sign_changes(history: &[ControlSample], band: f64) -> usize {
     signs.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
 
-/// `ceil(gap / velocity)`; 0 at no gap, `None` where the gap does not close.
+/// Returns `ceil(gap / velocity)`; 0 if the gap is 0, `None` if it does not shrink.
 pub(super) fn forecast(gap: f64, velocity: f64) -> Option<u64> {
     if gap <= 0.0 {
         Some(0)
@@ -128,12 +129,12 @@ pub(super) fn forecast(gap: f64, velocity: f64) -> Option<u64> {
     }
 }
 
-/// The last `len` of a history.
+/// Returns the last `len` samples of a history.
 pub(super) fn last(history: &[ControlSample], len: usize) -> &[ControlSample] {
     &history[history.len().saturating_sub(len)..]
 }
 
-/// The figures after an iteration of which `history` holds the sample as its last.
+/// Returns the figures after an iteration, whose sample is the last of `history`.
 pub(super) fn measure(history: &[ControlSample], integral: f64, settings: &ControlSettings) -> ControlMetrics {
     let (gap, p) = history.last().map_or((0.0, 0.0), |now| (1.0 - now.completion, now.p));
     let window = settings.window_len();
@@ -162,35 +163,35 @@ mod tests {
     }
 
     #[test]
-    fn p_adds_penalties_up_to_one_and_forgets_noise() {
+    fn proportional_adds_penalties_and_ignores_noise() {
         assert_eq!(proportional(0.5, 0.5, 2.0, 0.05), 0.7);
         assert_eq!(proportional(0.9, 1.0, 1e12, 0.05), 1.0);
         assert_eq!(proportional(0.03, 0.95, 0.0, 0.05), 0.0);
     }
 
     #[test]
-    fn i_decays_and_what_is_kept_is_clamped() {
+    fn integral_decays_and_is_clamped() {
         assert_eq!(integral(1.0, 0.9, 0.5, 2, 1), 0.9 + 0.5 + 0.2 - 0.05);
         assert_eq!(integral(5.0, 0.9, 1.0, u32::MAX, 0), MAX_INTEGRAL);
         assert_eq!(integral(0.0, 0.9, 0.0, 0, usize::MAX), MIN_INTEGRAL);
     }
 
     #[test]
-    fn d_weighs_the_latest_change_most() {
+    fn derivative_weighs_latest_change_most() {
         assert_eq!(derivative(&samples(&[0.5])), 0.0);
         let weighed = derivative(&samples(&[0.5, 0.25, 1.0]));
         assert!((weighed - (-0.25 + 2.0 * 0.75) / 3.0).abs() < 1e-12, "{weighed}");
     }
 
     #[test]
-    fn small_changes_are_no_change_of_direction() {
+    fn small_changes_are_not_sign_changes() {
         assert_eq!(sign_changes(&samples(&[0.5, 0.25, 0.5, 0.25]), 0.05), 2);
         assert_eq!(sign_changes(&samples(&[0.5, 0.49, 0.5, 0.49]), 0.05), 0);
         assert_eq!(sign_changes(&samples(&[0.5, 0.25, 0.26, 0.01, 0.25]), 0.05), 1);
     }
 
     #[test]
-    fn a_forecast_needs_progress() {
+    fn forecast_needs_progress() {
         assert_eq!(forecast(0.5, 0.2), Some(3));
         assert_eq!(forecast(0.0, -1.0), Some(0));
         assert_eq!(forecast(0.5, 0.0), None);

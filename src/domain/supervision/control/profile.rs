@@ -1,11 +1,11 @@
-//! Gain profiles: those that are built in, changes of them as configured, and their names by purpose.
+//! Gain profiles: the built-in ones, configured changes to them, and their names by purpose.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::settings::config_section;
 
-/// Largest gain.
+/// Maximum absolute value of a gain.
 pub(super) const MAX_GAIN: f64 = 10.0;
 
 /// Weights of P, I and D.
@@ -24,23 +24,23 @@ impl Gains {
         Self { kp, ki, kd }
     }
 
-    /// Whether each is where settings allow it to be.
+    /// Whether each gain is in the range of the settings.
     pub(super) fn in_range(self) -> bool {
         let range = 0.0..=MAX_GAIN;
         range.contains(&self.kp) && range.contains(&self.ki) && range.contains(&self.kd.abs())
     }
 
-    /// `k + part (target - k)` for each.
+    /// Returns `k + part (target - k)` for each gain `k`.
     pub(super) fn towards(self, target: Self, part: f64) -> Self {
         let step = |from: f64, to: f64| from + part * (to - from);
         Self { kp: step(self.kp, target.kp), ki: step(self.ki, target.ki), kd: step(self.kd, target.kd) }
     }
 }
 
-/// Gains for an unknown profile name; valid settings have none.
+/// Gains for an unknown profile name; valid settings contain none.
 pub(super) const STANDARD: Gains = Gains::new(0.5, 0.15, 0.25);
 
-/// The profiles that are there without configuration.
+/// Built-in profiles.
 pub const BUILT_IN: [(&str, Gains); 7] = [
     ("conservative", Gains::new(0.3, 0.05, 0.4)),
     ("standard", STANDARD),
@@ -68,23 +68,23 @@ config_section! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfileSchedule {
-    /// D > 0.1.
+    /// Used if D > 0.1.
     pub regressing: String,
-    /// The trend is oscillating.
+    /// Used if the trend is oscillating.
     pub oscillating: String,
-    /// P < 0.15 and more than half is done.
+    /// Used if P < 0.15 and more than half is done.
     pub near_completion: String,
-    /// P > 0.7 and |D| < 0.02 after the third iteration.
+    /// Used if P > 0.7 and |D| < 0.02 after the third iteration.
     pub stuck: String,
-    /// I > 3.
+    /// Used if I > 3.
     pub windup: String,
-    /// The first fifth of the iterations of a task of complexity 7 or more.
+    /// Used in the first fifth of the iterations of a task of complexity 7 or more.
     pub early: String,
-    /// Tasks that are about security or break what others rely on.
+    /// Used for tasks that concern security or break compatibility.
     pub sensitive: String,
-    /// Tasks of complexity 3 or less.
+    /// Used for tasks of complexity 3 or less.
     pub simple: String,
-    /// All other tasks.
+    /// Used for all other tasks.
     pub otherwise: String,
 }
 

@@ -2,19 +2,19 @@
 
 use crate::domain::supervision::TaskFacts;
 
-/// Seconds of a minute.
+/// Seconds per minute.
 const MINUTE_S: f64 = 60.0;
-/// Largest limit that is believed.
+/// Largest plausible limit; a larger value counts as no limit.
 const LARGEST_LIMIT: f64 = 1e12;
 
-/// One thing that a loop may use up.
+/// Use and limit of one resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resource {
-    /// Amount used, from 0.
+    /// Amount used, 0 or more.
     pub(super) used: f64,
     /// Limit; `None` if unlimited.
     pub(super) limit: Option<f64>,
-    /// Average use of an iteration.
+    /// Average use per iteration.
     pub(super) each: f64,
 }
 
@@ -27,24 +27,24 @@ pub(super) struct Resources {
 }
 
 impl Resource {
-    /// Returns the remaining amount, from 0; `None` if unlimited.
+    /// Returns the remaining amount, 0 or more; `None` if unlimited.
     pub(super) fn remaining(&self) -> Option<f64> {
         self.limit.map(|limit| (limit - self.used).max(0.0))
     }
 
-    /// Used part of the limit; 0 where there is none.
+    /// Returns the used part of the limit; 0 without a limit.
     pub(super) fn part(&self) -> f64 {
         self.limit.map_or(0.0, |limit| self.used / limit)
     }
 
-    /// Whether that many more iterations fit in what is left.
+    /// Whether `more` iterations fit into the remaining amount.
     pub(super) fn fits(&self, more: f64) -> bool {
         more * self.each <= self.remaining().unwrap_or(f64::INFINITY)
     }
 }
 
 impl Resources {
-    /// `rounds` is how many iterations the seconds and dollars were spent on.
+    /// Returns the resources of a loop; `rounds` is the number of iterations that used `seconds` and `usd`.
     pub(super) fn of(facts: &TaskFacts, iteration: u64, rounds: u64, seconds: f64, usd: f64) -> Self {
         let mean = |sum: f64| sum / rounds.max(1) as f64;
         let minutes = facts.timeout_minutes.and_then(limit);
@@ -56,7 +56,7 @@ impl Resources {
     }
 }
 
-/// A limit that limits; what is not above 0, or beyond belief, is none.
+/// Returns a limit; `None` if it is not above 0 or implausibly large.
 fn limit(value: f64) -> Option<f64> {
     (value > 0.0 && value <= LARGEST_LIMIT).then_some(value)
 }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_compared_with_what_is_needed() {
+    fn remaining_amount_is_compared_with_need() {
         let facts = TaskFacts { max_iterations: 10.0, timeout_minutes: Some(10.0), ..TaskFacts::default() };
         let resources = Resources::of(&facts, 8, 4, 480.0, 3.0);
         assert_eq!(resources.iterations.part(), 0.8);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_are_no_numbers_limit_nothing() {
+    fn implausible_limits_are_ignored() {
         for wrong in [f64::NAN, f64::INFINITY, 1e300, 0.0, -1.0] {
             let facts = TaskFacts { max_iterations: wrong, max_cost_usd: Some(wrong), ..TaskFacts::default() };
             let resources = Resources::of(&facts, 8, 8, 1.0, 1.0);

@@ -1,4 +1,4 @@
-//! The settings of control, with their defaults.
+//! Settings of control, with their defaults.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use super::laws::ActuatorSettings;
 use super::profile::{GainPatch, ProfileSchedule};
 use crate::domain::model::settings::config_section;
 
-/// Value of `base_profile` by which the task decides.
+/// Value of `base_profile` for a choice by the task.
 pub const AUTO: &str = "auto";
 
 config_section! {
     /// Settings of control.
     pub struct ControlSettings {
-        /// Iterations that are looked back on.
+        /// Number of past iterations that are considered.
         pub window: u32 = 5, in 2..=MAX_WINDOW;
         /// Share of the integral that remains after an iteration; smaller values forget faster.
         pub decay: f64 = 0.9, in 0.0..=1.0;
-        /// Changes below it are noise.
+        /// Absolute value below which a figure counts as 0.
         pub deadband: f64 = 0.05, in 0.0..=0.5;
-        /// Whether the gains follow the course of the loop; else those of the beginning stay.
+        /// Whether the gains adapt to the loop; otherwise the initial ones are kept.
         pub adaptive_gains: bool = true;
-        /// Part of the way to the profile aimed at that the gains go in an iteration.
+        /// Share of the distance to the target profile that the gains move per iteration.
         pub transition_smoothing: f64 = 0.3, in 0.0..=1.0;
-        /// Gain profiles by name: changes of those that are built in, and others. A profile of your own needs all three gains.
+        /// Gain profiles by name: changes to the built-in ones, and custom ones. A custom profile needs all three gains.
         pub profiles: BTreeMap<String, GainPatch> => section;
         /// Profile that a loop begins with and returns to; `auto` chooses by the task.
         pub base_profile: String = AUTO.to_owned();
@@ -34,35 +34,36 @@ config_section! {
         pub complexity: ComplexitySettings => section;
         /// Whether `pause` and `abort` take effect without the overseer.
         pub auto_intervene: bool = false;
-        /// stuck_loop: changes of P in a row.
+        /// stuck_loop: number of consecutive changes of P that must be small.
         pub stuck_iterations: u32 = 3, in 1..=MAX_WINDOW, at_most window;
-        /// stuck_loop: a change of P below it is none. No windup is seen while P falls at least as fast.
+        /// stuck_loop: change of P below which there is no progress. integral_windup is not raised while P falls at least
+        /// this fast.
         pub min_progress_rate: f64 = 0.02, in 0.0..=1.0;
-        /// stuck_loop: critical where P is above it.
+        /// stuck_loop: P above which it is critical.
         pub stuck_critical: f64 = 0.5, in 0.0..=1.0;
-        /// oscillation: changes of sign within the window.
+        /// oscillation: number of sign changes within the window.
         pub oscillation_count: u32 = 2, in 1..=MAX_WINDOW, below window;
-        /// regression: raised where D without deadband is above it.
+        /// regression: D, without deadband, above which it is raised.
         pub regression_rate: f64 = 0.1, in 0.0..=1.0, below regression_critical;
-        /// regression: critical where D without deadband, or the loss against the best iteration, is above it.
+        /// regression: D, without deadband, or loss of completion against the best iteration, above which it is critical.
         pub regression_critical: f64 = 0.2, in 0.0..=1.0;
-        /// regression: completion lost against the best iteration that counts as sliding.
+        /// regression: loss of completion against the best iteration that counts as sliding.
         pub slide_drop: f64 = 0.1, in 0.0..=1.0, below regression_critical;
-        /// regression: iterations in a row that it must slide.
+        /// regression: number of consecutive sliding iterations after which it is raised.
         pub slide_iterations: u32 = 3, in 1..=MAX_WINDOW;
-        /// resource_burn: part of the iterations, the time or the money that may be used.
+        /// resource_burn: share of the iterations, the time or the money above which it is raised.
         pub max_iterations_percent: f64 = 0.8, in 0.0..=1.0, below emergency_percent;
-        /// resource_burn: part from which it is an emergency.
+        /// resource_burn: share above which it is an emergency.
         pub emergency_percent: f64 = 0.95, in 0.0..=1.0;
-        /// resource_burn: whether it is raised only where the forecast does not fit in what is left.
+        /// resource_burn: whether it is raised only if the forecast exceeds the remaining budget.
         pub resource_forecast: bool = true;
-        /// quality_degradation: fall of quality within the window.
+        /// quality_degradation: decrease of quality within the window.
         pub quality_drop: f64 = 0.15, in 0.0..=1.0, below quality_critical;
-        /// quality_degradation: critical above it.
+        /// quality_degradation: decrease above which it is critical.
         pub quality_critical: f64 = 0.3, in 0.0..=1.0;
-        /// integral_windup: I above it.
+        /// integral_windup: I above which it is raised.
         pub integral_windup_limit: f64 = 4.0, in 0.0..=MAX_INTEGRAL;
-        /// derivative_spike: change of P in one iteration.
+        /// derivative_spike: change of P in one iteration above which it is raised.
         pub derivative_spike: f64 = 0.2, in 0.0..=1.0;
         /// Effects of the control signal.
         pub actuators: ActuatorSettings => section;
@@ -70,7 +71,7 @@ config_section! {
 }
 
 impl ControlSettings {
-    /// The window as a length, whatever was written.
+    /// Returns the window as a valid length.
     pub(super) fn window_len(&self) -> usize {
         self.window.clamp(2, MAX_WINDOW) as usize
     }

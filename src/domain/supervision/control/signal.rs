@@ -1,28 +1,28 @@
-//! The control signal: what the three terms add up to, and how urgent that is.
+//! The control signal: the sum of the three terms, and its urgency.
 
 use serde::{Deserialize, Serialize};
 
 use super::metrics::ControlMetrics;
 use super::profile::Gains;
 
-/// The parts of the control signal, before it is clamped.
+/// Terms of the control signal, not clamped.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// `kp P`.
+    /// Proportional term: `kp P`.
     pub p: f64,
-    /// `ki I`.
+    /// Integral term: `ki I`.
     pub i: f64,
-    /// `kd D`.
+    /// Derivative term: `kd D`.
     pub d: f64,
 }
 
 impl Terms {
-    /// Each figure times its gain.
+    /// Multiplies each figure by its gain.
     pub fn of(gains: Gains, metrics: &ControlMetrics) -> Self {
         Self { p: gains.kp * metrics.p, i: gains.ki * metrics.i, d: gains.kd * metrics.d }
     }
 
-    /// `u = clamp(kp P + ki I + kd D, 0, 1)`.
+    /// Returns `u = clamp(kp P + ki I + kd D, 0, 1)`.
     pub fn signal(self) -> f64 {
         (self.p + self.i + self.d).clamp(0.0, 1.0)
     }
@@ -43,7 +43,7 @@ pub enum Urgency {
 }
 
 impl Urgency {
-    /// The band that a control signal, 0..1, is in.
+    /// Returns the band of a control signal, 0..1.
     pub fn of(signal: f64) -> Self {
         if signal > 0.8 {
             Self::Critical
@@ -56,7 +56,7 @@ impl Urgency {
         }
     }
 
-    /// Returns the name as people read it.
+    /// Returns the name, for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -72,13 +72,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_band_ends_with_its_bound() {
+    fn band_includes_its_upper_bound() {
         let words: Vec<_> = [0.3, 0.31, 0.5, 0.51, 0.8, 0.81].map(|u| Urgency::of(u).word()).to_vec();
         assert_eq!(words, ["normal", "elevated", "elevated", "high", "high", "critical"]);
     }
 
     #[test]
-    fn the_sum_of_the_terms_counts() {
+    fn signal_is_clamped_sum_of_terms() {
         let terms = Terms { p: 0.225, i: 0.18, d: -0.02 };
         assert!((terms.signal() - 0.385).abs() < 1e-12);
         assert_eq!(Terms { p: 1.0, i: 2.0, d: 0.0 }.signal(), 1.0);

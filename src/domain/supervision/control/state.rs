@@ -17,30 +17,30 @@ use super::signal::{Terms, Urgency};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
 
-/// Largest exported state, bytes.
+/// Maximum size of an exported state, in bytes.
 pub const MAX_STATE: usize = 64 * 1024;
 
 /// State of control of a loop. The default is the state before the first iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ControlState {
-    /// Iterations seen.
+    /// Number of iterations so far.
     rounds: u64,
-    /// Number of the last one.
+    /// Number of the last iteration.
     iteration: u64,
     /// The last window + 1 iterations, oldest first.
     history: Vec<ControlSample>,
     /// I, -1..5.
     integral: f64,
     blockers: Blockers,
-    /// Complexity of the task as judged in the first iteration, 1..10.
+    /// Complexity of the task as estimated in the first iteration, 1..10.
     complexity: Option<f64>,
     scheduled: Option<ScheduledGains>,
     alarms: Vec<Alarm>,
     /// Best completion, 0..1.
     best: f64,
-    /// Iterations in a row far below the best.
+    /// Number of consecutive iterations far below the best.
     slide: u32,
-    /// Iterations in a row with a signal for the strong model.
+    /// Number of consecutive iterations whose signal selects the strong model.
     strong_run: u32,
     /// Seconds spent.
     seconds: f64,
@@ -51,19 +51,20 @@ pub struct ControlState {
     redirected: Option<RedirectedProfile>,
 }
 
-/// The profile that a REDIRECT asks for.
+/// Profile that a REDIRECT requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RedirectedProfile {
     profile: String,
-    /// Last iteration in which it is asked for.
+    /// Last iteration in which it applies.
     until: u64,
 }
 
-/// Iterations that a REDIRECT has a say in the gains.
+/// Number of iterations for which a REDIRECT affects the gains.
 const REDIRECT_LASTS: u64 = 3;
 
 impl ControlState {
-    /// Takes an iteration in and decides. `settings` must be valid ([`validate`](crate::domain::model::settings::Settings::validate)).
+    /// Updates the state with an iteration and returns the decision. `settings` must be valid
+    /// ([`validate`](crate::domain::model::settings::Settings::validate)).
     pub fn step(&mut self, record: &Record, facts: &TaskFacts, settings: &ControlSettings) -> ControlDecision {
         let (figures, wrong) = record.figures();
         self.take(record, &figures, settings);
@@ -109,7 +110,8 @@ impl ControlState {
         }
     }
 
-    /// The state after all records, for one that cannot be read. Acknowledgements are not in the records and are lost.
+    /// Computes the state from all records, to replace one that cannot be read. Acknowledgements are not in the records and
+    /// are lost.
     pub fn rebuild(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Self {
         let mut state = Self::default();
         for record in records {
@@ -118,45 +120,45 @@ impl ControlState {
         state
     }
 
-    /// The state as text, for storing with the loop.
+    /// Returns the state as text, for storing with the loop.
     pub fn export(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The state that was exported; `None` for a text that no export has made.
+    /// Parses an exported state; `None` for any other text.
     pub fn import(text: &str) -> Option<Self> {
         let state = (text.len() <= MAX_STATE).then(|| serde_json::from_str::<Self>(text).ok())??;
         state.is_sound().then_some(state)
     }
 
-    /// The overseer redirected the loop: for some iterations the gains move to this profile rather than to the base.
+    /// Makes this profile the target for some iterations instead of the base profile, after a REDIRECT.
     pub fn redirect(&mut self, profile: &str) {
         let until = self.iteration.saturating_add(REDIRECT_LASTS);
         self.redirected = Some(RedirectedProfile { profile: profile.to_owned(), until });
     }
 
-    /// Takes [`ControlState::redirect`] back, so that the next iteration's figures follow from the records alone.
+    /// Undoes [`ControlState::redirect`], so that the next iteration's figures follow from the records alone.
     pub fn forget_redirect(&mut self) {
         self.redirected = None;
     }
 
-    /// Marks the alarm of this id as seen. Whether it stands.
+    /// Acknowledges the alarm with this id; returns whether it is active.
     pub fn acknowledge(&mut self, id: &str) -> bool {
         let alarm = self.alarms.iter_mut().find(|alarm| alarm.id == id);
         alarm.map(|alarm| alarm.acknowledged = true).is_some()
     }
 
-    /// The alarms that stand, the worst first.
+    /// Returns the active alarms, most severe first.
     pub fn alarms(&self) -> &[Alarm] {
         &self.alarms
     }
 
-    /// Iterations seen.
+    /// Returns the number of iterations so far.
     pub fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    /// Takes the figures of an iteration into what is remembered.
+    /// Adds the figures of an iteration to the state.
     fn take(&mut self, record: &Record, figures: &Record, settings: &ControlSettings) {
         self.rounds = self.rounds.saturating_add(1);
         let counted = self.iteration.saturating_add(1);
@@ -201,7 +203,7 @@ impl ControlState {
         next
     }
 
-    /// Whether it is a state that steps can lead to, as far as figures show it.
+    /// Whether steps can produce this state, as far as its figures show.
     pub fn is_sound(&self) -> bool {
         let part = |x: f64| (0.0..=1.0).contains(&x);
         let sample = |s: &ControlSample| part(s.completion) && part(s.quality) && part(s.p);
@@ -226,7 +228,7 @@ impl ControlState {
 pub fn out_of_range(wrong: u32, iteration: u64) -> Option<String> {
     match wrong {
         0 => None,
-        1 => Some(format!("One figure of iteration {iteration} was out of range and was put right.")),
-        _ => Some(format!("{wrong} figures of iteration {iteration} were out of range and were put right.")),
+        1 => Some(format!("One figure of iteration {iteration} was out of range and was clamped.")),
+        _ => Some(format!("{wrong} figures of iteration {iteration} were out of range and were clamped.")),
     }
 }

@@ -1,4 +1,4 @@
-//! Control as a whole.
+//! Tests of control as a whole.
 
 mod healthy;
 mod properties;
@@ -10,13 +10,13 @@ use crate::domain::model::ids::Ratio;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
 
-/// The decisions over a whole loop.
+/// Returns the decisions for each iteration of a loop.
 pub(super) fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Vec<ControlDecision> {
     let mut state = ControlState::default();
     records.iter().map(|record| state.step(record, facts, settings)).collect()
 }
 
-/// Records of nothing but completions.
+/// Returns records in which only completion is set.
 pub(super) fn completions(values: &[f64]) -> Vec<Record> {
     let record = |(iteration, completion): (u32, &f64)| Record {
         iteration: f64::from(iteration),
@@ -26,7 +26,7 @@ pub(super) fn completions(values: &[f64]) -> Vec<Record> {
     (1..).zip(values).map(record).collect()
 }
 
-/// A task with iterations enough.
+/// Returns a task with many iterations.
 pub(super) fn long() -> TaskFacts {
     TaskFacts { max_iterations: 1000.0, ..TaskFacts::default() }
 }

@@ -7,9 +7,9 @@ use super::profile::{BUILT_IN, GainPatch};
 use super::settings::{AUTO, ControlSettings};
 use crate::domain::model::settings::{SectionProblems, Settings, did_you_mean, shortened};
 
-/// Longest name of a profile, bytes.
+/// Maximum length of a profile's name, in bytes.
 const MAX_NAME: usize = 64;
-/// Most profiles; they are kept with every loop.
+/// Maximum number of profiles; they are stored with every loop.
 const MAX_PROFILES: usize = 32;
 
 impl Settings for ControlSettings {
@@ -26,7 +26,7 @@ impl Settings for ControlSettings {
 }
 
 impl ControlSettings {
-    /// Thresholds that no figure can pass.
+    /// Adds a problem for each threshold that no figure can reach.
     fn check_reachable(&self, problems: &mut SectionProblems) {
         for (key, value, most) in [
             ("stuck_critical", self.stuck_critical, 1.0),
@@ -36,11 +36,11 @@ impl ControlSettings {
             ("integral_windup_limit", self.integral_windup_limit, MAX_INTEGRAL),
         ] {
             if value == most {
-                problems.add(key, format!("is {value}; nothing can be above that, so give less"));
+                problems.add(key, format!("is {value}; no figure can be above that, so set a lower value"));
             }
         }
         if self.min_progress_rate == 0.0 {
-            problems.add("min_progress_rate", "is 0; no change can be below that, so give more");
+            problems.add("min_progress_rate", "is 0; no change can be below that, so set a higher value");
         }
     }
 
@@ -52,13 +52,13 @@ impl ControlSettings {
             let built_in = BUILT_IN.iter().any(|(known, _)| known == name);
             let shown = shortened(name);
             if name.is_empty() || name.len() > MAX_NAME || name == AUTO {
-                let rule = format!("a name of 1 to {MAX_NAME} bytes but `{AUTO}` is allowed");
+                let rule = format!("a name must have 1 to {MAX_NAME} bytes and not be `{AUTO}`");
                 problems.add("profiles", format!("has `{shown}`; {rule}"));
             }
             for (key, value) in [("kp", patch.kp), ("ki", patch.ki), ("kd", patch.kd)] {
                 if value.is_none() && !built_in {
                     let key = format!("profiles.{shown}.{key}");
-                    problems.add(&key, "is missing; a profile of your own needs kp, ki and kd");
+                    problems.add(&key, "is missing; a custom profile needs kp, ki and kd");
                 }
             }
         }
@@ -93,7 +93,7 @@ impl ControlSettings {
         }
     }
 
-    /// Looks whether there is a profile of that name.
+    /// Adds a problem if there is no profile with that name.
     fn check_profile_name(&self, problems: &mut SectionProblems, key: &str, name: &str) {
         let known = || BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
         if !known().any(|known| known == name) {
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_hold_together_and_every_number_has_a_range() {
+    fn defaults_are_valid_and_numbers_have_ranges() {
         assert_eq!(ControlSettings::default().validate(), []);
         assert_eq!(without_range::<ControlSettings>(), [""; 0]);
     }
 
     #[test]
-    fn one_key_leaves_its_neighbours() {
+    fn setting_one_key_keeps_others() {
         let operator = ControlSettings::default().merged(&json!({
             "window": 7,
             "profiles": { "standard": { "kp": 0.6 }, "mine": { "kp": 1, "ki": 0.2, "kd": 0.3 } },
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_key() {
+    fn problems_name_their_key() {
         insta::assert_snapshot!(with(json!({
             "windov": 7,
             "window": 2.5,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges() {
+    fn out_of_range_values_are_rejected() {
         insta::assert_snapshot!(with(json!({
             "decay": 1.5,
             "slide_drop": -0.1,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions() {
+    fn contradicting_values_are_rejected() {
         insta::assert_snapshot!(with(json!({
             "regression_rate": 0.3,
             "stuck_iterations": 8,
@@ -192,22 +192,22 @@ mod tests {
         `control.oscillation_count` is 5; it must be below `control.window`, which is 5
         `control.regression_rate` is 0.3; it must be below `control.regression_critical`, which is 0.2
         `control.actuators.memory.base` is 0.6; it must be at most `control.actuators.memory.max`, which is 0.5
-        `control.integral_windup_limit` is 5; nothing can be above that, so give less
-        `control.min_progress_rate` is 0; no change can be below that, so give more
+        `control.integral_windup_limit` is 5; no figure can be above that, so set a lower value
+        `control.min_progress_rate` is 0; no change can be below that, so set a higher value
         ");
     }
 
     #[test]
-    fn profiles() {
+    fn invalid_profiles_are_rejected() {
         insta::assert_snapshot!(with(json!({ "base_profile": "agressive" })), @r"`control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?");
         insta::assert_snapshot!(with(json!({ "actuators": { "breadth": { "one_change": ["zzz"] } } })), @r"`control.actuators.breadth.one_change` is `zzz`; there is no such profile");
         insta::assert_snapshot!(with(json!({ "profiles": { "mine": { "kp": -1, "ki": 0.1 }, "auto": {} } })), @r"
         `control.profiles.mine.kp` is -1; it must be between 0 and 10
-        `control.profiles` has `auto`; a name of 1 to 64 bytes but `auto` is allowed
-        `control.profiles.auto.kp` is missing; a profile of your own needs kp, ki and kd
-        `control.profiles.auto.ki` is missing; a profile of your own needs kp, ki and kd
-        `control.profiles.auto.kd` is missing; a profile of your own needs kp, ki and kd
-        `control.profiles.mine.kd` is missing; a profile of your own needs kp, ki and kd
+        `control.profiles` has `auto`; a name must have 1 to 64 bytes and not be `auto`
+        `control.profiles.auto.kp` is missing; a custom profile needs kp, ki and kd
+        `control.profiles.auto.ki` is missing; a custom profile needs kp, ki and kd
+        `control.profiles.auto.kd` is missing; a custom profile needs kp, ki and kd
+        `control.profiles.mine.kd` is missing; a custom profile needs kp, ki and kd
         ");
         let mine = json!({ "profiles": { "mine": { "kp": 1, "ki": 0.1, "kd": -1 } }, "schedule": { "stuck": "mine" } });
         assert_eq!(with(mine), "");

@@ -1,4 +1,4 @@
-//! Two settings over the same traces: what each would have saved, and what it would have disturbed.
+//! Comparison of settings over traces: iterations saved, and healthy loops disturbed.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,32 +11,32 @@ use crate::domain::supervision::oversight::InterventionLevel;
 pub struct TraceOutcome {
     /// End of the loop; `None` if it does not end.
     pub ended: Option<PredictedEnd>,
-    /// Iterations of the trace that would not have been taken: those after a pause or an end, where it never finished.
+    /// Number of iterations of the trace that would not have run: those after a pause or an end, if the loop never finished.
     pub saved: u64,
-    /// Interventions above LOG, each counted once, until it ended.
+    /// Number of interventions above LOG, each counted once until it ended.
     pub interventions: u64,
-    /// Whether it is a loop that finished and was interfered with before it did.
+    /// Whether the loop finished, and there was an intervention before that.
     pub disturbed: bool,
-    /// Whether it is a loop that finished and would have been stopped before it did.
+    /// Whether the loop finished, and would have been stopped before that.
     pub stopped: bool,
 }
 
-/// Settings over traces.
+/// Results of settings over all traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Traces.
+    /// Number of traces.
     pub loops: u64,
-    /// Those that finished.
+    /// Number of loops that finished.
     pub healthy: u64,
-    /// Iterations of all.
+    /// Number of iterations of all loops.
     pub iterations: u64,
-    /// Iterations saved on those that never finished.
+    /// Number of iterations saved on loops that never finished.
     pub saved: u64,
-    /// Interventions above LOG.
+    /// Number of interventions above LOG.
     pub interventions: u64,
-    /// Healthy ones that were interfered with.
+    /// Number of healthy loops with an intervention.
     pub disturbed: u64,
-    /// Healthy ones that would have been stopped.
+    /// Number of healthy loops that would have been stopped.
     pub stopped: u64,
 }
 

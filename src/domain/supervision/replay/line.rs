@@ -7,24 +7,24 @@ use crate::domain::supervision::control::{AlarmKind, AlarmSeverity, ControlActio
 use crate::domain::supervision::oversight::{self, DetectionKind, Health, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 
-/// Output of the replay for one iteration. The keys are the format; their order is not.
+/// Output of the replay for one iteration. The keys are part of the format; their order is not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayLine {
-    /// From 1.
+    /// 1-based number.
     pub iteration: u64,
     /// P, 0..1.
     pub p: f64,
     /// I, -1..5.
     pub i: f64,
-    /// D, -1..1; above 0 is getting worse.
+    /// D, -1..1; positive if the loop gets worse.
     pub d: f64,
     /// D without deadband, -1..1.
     pub d_raw: f64,
-    /// Gap closed an iteration, -1..1.
+    /// Gap closed per iteration, -1..1.
     pub velocity: f64,
     /// Trend of the gap.
     pub trend: Trend,
-    /// Profile that the gains move to.
+    /// Profile that the gains approach.
     pub profile: String,
     /// Gain of P that was used.
     pub kp: f64,
@@ -34,13 +34,13 @@ pub struct ReplayLine {
     pub kd: f64,
     /// u, 0..1.
     pub control_signal: f64,
-    /// Band of u.
+    /// Urgency band of u.
     pub urgency: Urgency,
     /// Action that control recommends.
     pub action: ControlAction,
-    /// Iterations still needed; null where it does not get better.
+    /// Number of iterations still needed; null if the gap does not shrink.
     pub forecast: Option<u64>,
-    /// The alarms that stand.
+    /// Active alarms.
     pub alarms: Vec<AlarmMark>,
     /// Detections, most severe first.
     pub detections: Vec<DetectionMark>,
@@ -52,7 +52,7 @@ pub struct ReplayLine {
     pub status: Health,
 }
 
-/// A standing alarm in a line.
+/// An active alarm in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlarmMark {
     /// Kind of the alarm.
@@ -77,7 +77,7 @@ pub struct DetectionMark {
 pub struct InterventionMark {
     /// Level of the intervention.
     pub level: InterventionLevel,
-    /// Because of what.
+    /// Kind of the detection that caused it.
     #[serde(rename = "type")]
     pub kind: DetectionKind,
 }

@@ -1,4 +1,4 @@
-//! A whole replay in counts, and where the loop would have ended.
+//! Totals of a replay, and the point at which the loop would have ended.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use crate::domain::supervision::oversight::{DetectionKind, InterventionLevel, Ov
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndKind {
-    /// Everything holds, and no check was weakened for it.
+    /// Every check passes, and no check was weakened.
     Finished,
-    /// It would wait for a person.
+    /// The loop would wait for a person.
     Pause,
-    /// It would end with what it has.
+    /// The loop would end at its current state.
     Abort,
 }
 
 /// End of a replayed loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictedEnd {
-    /// After which iteration.
+    /// Last iteration.
     pub iteration: u64,
     /// Cause.
     pub by: EndKind,
 }
 
-/// Whether and how a loop ends with an iteration: work that is finished needs no decision, unless checks were weakened.
+/// Returns how a loop ends with an iteration, if it does: finished work needs no decision, unless checks were weakened.
 pub fn end(record: &Record, review: &SupervisionReview) -> Option<EndKind> {
     let weakened = review.verdict.detections.iter().any(|found| found.kind == DetectionKind::TestTampering);
     match review.decision() {
@@ -42,22 +42,22 @@ pub fn end(record: &Record, review: &SupervisionReview) -> Option<EndKind> {
     }
 }
 
-/// A whole replay in counts.
+/// Totals of a replay.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReplaySummary {
     /// Number of iterations.
     pub iterations: u64,
-    /// Alarms raised, by type.
+    /// Number of raised alarms, by kind.
     pub alarms: BTreeMap<AlarmKind, u64>,
-    /// The same alarms, by the worst severity that each came to.
+    /// Number of raised alarms, by the highest severity that each reached.
     pub severities: BTreeMap<AlarmSeverity, u64>,
-    /// Iterations, by what control recommended.
+    /// Number of iterations, by the action that control recommended.
     pub actions: BTreeMap<ControlAction, u64>,
-    /// Iterations in which a detection was found, by type.
+    /// Number of iterations with a detection, by kind.
     pub detections: BTreeMap<DetectionKind, u64>,
-    /// Interventions by level, each counted once, when it was new.
+    /// Number of interventions by level, each counted once, when it was new.
     pub interventions: BTreeMap<InterventionLevel, u64>,
-    /// The first end that there would have been; `None` where it would go on.
+    /// First end that there would have been; `None` if the loop would continue.
     pub ended: Option<PredictedEnd>,
 }
 

@@ -1,4 +1,4 @@
-//! Traces read, replayed, counted and compared.
+//! Traces that are parsed, replayed, counted and compared.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn the_first_line_may_be_about_the_task() {
+fn first_line_may_contain_task_facts() {
     let with =
         Trace::parse("\u{feff}{\"task\": \"x\", \"complexity\": null, \"of_tomorrow\": 1}\r\n\n {\"iteration\": 1}\n");
     let with = with.unwrap();
@@ -31,7 +31,7 @@ fn the_first_line_may_be_about_the_task() {
 }
 
 #[test]
-fn a_line_that_cannot_be_used_is_named_with_its_reason() {
+fn invalid_line_is_reported_with_reason() {
     let refusals = [
         refused("{}\n\n{\"errors\": \"three\"}"),
         refused("{\"iteration\": 1}\n{\"iteration\": 2"),
@@ -51,7 +51,7 @@ fn a_line_that_cannot_be_used_is_named_with_its_reason() {
 }
 
 #[test]
-fn a_line_has_the_keys_of_the_format() {
+fn output_line_has_keys_of_the_format() {
     let reviews = replay("{\"iteration\": 1, \"completion\": 0.4}\n{\"iteration\": 2, \"completion\": 0.1}");
     insta::assert_snapshot!(serde_json::to_string(&line(&reviews[1])).unwrap(), @r#"{"iteration":2,"p":0.9,"i":1.44,"d":0.30000000000000004,"d_raw":0.30000000000000004,"velocity":-0.30000000000000004,"trend":"regressing","profile":"conservative","kp":0.44,"ki":0.12,"kd":0.295,"control_signal":0.6573,"urgency":"high","action":"pause","forecast":null,"alarms":[{"type":"regression","severity":"critical"},{"type":"derivative_spike","severity":"warning"}],"detections":[{"type":"regression","severity":"high"}],"interventions":[{"level":"warn","type":"regression"}],"strategy":"persist","status":"warning"}"#);
     let text = serde_json::to_string(&line(&reviews[0])).unwrap();
@@ -59,7 +59,7 @@ fn a_line_has_the_keys_of_the_format() {
 }
 
 #[test]
-fn a_summary_counts_what_was_raised_and_knows_the_first_end() {
+fn summary_has_counts_and_first_end() {
     let stuck = "{\"completion\": 0.3}\n".repeat(8);
     let summary = ReplaySummary::of(&replay(&stuck));
     insta::assert_snapshot!(serde_json::to_string(&summary).unwrap(), @r#"{"iterations":8,"alarms":{"stuck_loop":1},"severities":{"critical":1},"actions":{"continue":1,"adjust":2,"pause":5},"detections":{"no_change":6,"stuck":4},"interventions":{"warn":1,"redirect":6,"pause":2},"ended":{"iteration":7,"by":"pause"}}"#);
@@ -68,19 +68,19 @@ fn a_summary_counts_what_was_raised_and_knows_the_first_end() {
     assert_eq!(ReplaySummary::of(&[]), ReplaySummary::default());
 }
 
-/// Eight iterations that go nowhere, with the same error.
+/// Returns a trace of eight iterations without progress, with the same error.
 fn stuck() -> String {
     let line = |n: u32| format!("{{\"iteration\": {n}, \"completion\": 0.3, \"error_signature\": \"E0308\"}}\n");
     (1..=8).map(line).collect()
 }
 
-/// Five iterations that get there.
+/// Returns a trace of five iterations that finish.
 fn healthy() -> String {
     [0.2, 0.45, 0.6, 0.85, 1.0].iter().map(|completion| format!("{{\"completion\": {completion}}}\n")).collect()
 }
 
 #[test]
-fn a_loop_that_is_stuck_is_redirected_and_then_held_in_its_replay() {
+fn replay_redirects_and_pauses_stuck_loop() {
     let reviews = replay(&stuck());
     let text: Vec<String> = reviews
         .iter()
@@ -105,7 +105,7 @@ fn a_loop_that_is_stuck_is_redirected_and_then_held_in_its_replay() {
 }
 
 #[test]
-fn settings_are_compared_by_what_they_save_and_disturb() {
+fn comparison_counts_saved_and_disturbed_loops() {
     let traces = [Trace::parse(&stuck()).unwrap(), Trace::parse(&healthy()).unwrap()];
     let (outcomes, all) = compare(&traces, &SupervisionSettings::default());
     insta::assert_snapshot!(serde_json::to_string(&(outcomes, all)).unwrap(), @r#"[[{"ended":{"iteration":7,"by":"pause"},"saved":1,"interventions":8,"disturbed":false,"stopped":false},{"ended":{"iteration":5,"by":"finished"},"saved":0,"interventions":0,"disturbed":false,"stopped":false}],{"loops":2,"healthy":1,"iterations":13,"saved":1,"interventions":8,"disturbed":0,"stopped":0}]"#);
@@ -121,7 +121,7 @@ fn settings_are_compared_by_what_they_save_and_disturb() {
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/contracts/control-vectors");
 
 #[test]
-fn what_control_says_in_a_replay_agrees_with_the_vectors() {
+fn replayed_control_matches_recorded_vectors() {
     let files = std::fs::read_dir(VECTORS).unwrap().map(|entry| entry.unwrap().path());
     let expected: Vec<_> = files.filter(|file| file.to_string_lossy().ends_with(".expected.jsonl")).collect();
     assert!(!expected.is_empty(), "no vectors");
@@ -148,7 +148,7 @@ fn what_control_says_in_a_replay_agrees_with_the_vectors() {
 }
 
 #[test]
-fn two_thousand_iterations_are_judged_like_a_short_loop() {
+fn long_loop_is_reviewed_in_bounded_time() {
     const ITERATIONS: u32 = 2_000;
     let record = |n: u32| Record {
         iteration: f64::from(n),

@@ -10,10 +10,10 @@ use crate::domain::model::signature::{first_error, normalise};
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::supervision::TaskFacts;
 
-/// Iterations in which blockers are counted.
+/// Number of iterations in which blockers are counted.
 const BLOCKER_WINDOW: usize = 10;
 
-/// Longest text of a blocker, in characters.
+/// Maximum length of a blocker's text, in characters.
 const MAX_BLOCKER: usize = 300;
 
 /// Phase of the loop by completion.
@@ -22,13 +22,13 @@ const MAX_BLOCKER: usize = 300;
 pub enum Phase {
     /// Little of the budget is used.
     Early,
-    /// Between the two.
+    /// Between early and late.
     Mid,
-    /// Little of the budget is left, or little of the work.
+    /// Little of the budget or little of the work remains.
     Late,
 }
 
-/// Something in the way, in the agent's words.
+/// A blocker, in the agent's words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenBlocker {
     /// Text of the blocker.
@@ -37,52 +37,52 @@ pub struct OpenBlocker {
     pub seen: u32,
 }
 
-/// A check that does not hold.
+/// A failing check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailingCheck {
-    /// Its name.
+    /// Name of the check.
     pub name: String,
-    /// The first error of its output, normalised.
+    /// First error of its output, normalised.
     pub error: Option<String>,
     /// Number of other failing checks that probably depend on it.
     pub waiting: usize,
 }
 
-/// The size of the last iteration's change.
+/// Size of the last iteration's change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastChange {
-    /// Files changed.
+    /// Number of changed files.
     pub files: usize,
-    /// Lines added.
+    /// Number of added lines.
     pub added: u64,
-    /// Lines removed.
+    /// Number of removed lines.
     pub removed: u64,
 }
 
 /// State of the loop before an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateAssessment {
-    /// The iteration that comes, from 1.
+    /// 1-based number of the next iteration.
     pub iteration: u32,
     /// Completion reached, 0..1.
     pub progress: f64,
     /// Phase by completion.
     pub phase: Phase,
-    /// Share of the budget that is used (iterations, time or money, whichever is most), from 0; may exceed 1.
+    /// Used share of the budget (the highest of iterations, time and money), from 0; may exceed 1.
     pub budget_used: f64,
-    /// Iterations that the rest of the budget allows, by what they took until now.
+    /// Number of iterations that the remaining budget allows, at their average cost so far.
     pub iterations_left: f64,
-    /// Iterations since the last progress.
+    /// Number of iterations since the last progress.
     pub without_progress: u32,
     /// Open blockers, most frequent first.
     pub blockers: Vec<OpenBlocker>,
-    /// Failing checks, those that most others wait for first.
+    /// Failing checks, first those that most others depend on.
     pub failing: Vec<FailingCheck>,
-    /// The last change; `None` before the first iteration.
+    /// Last change; `None` before the first iteration.
     pub last_change: Option<LastChange>,
 }
 
-/// Says where the loop stands after `history`; `checks` and `change` are the last iteration's, where they are at hand.
+/// Assesses the loop after `history`; `checks` and `change` are those of the last iteration, if available.
 pub fn assess(
     history: &[Record],
     facts: &TaskFacts,
@@ -116,7 +116,7 @@ pub fn assess(
     }
 }
 
-/// Iterations taken, by the newest record's number where it has one.
+/// Returns the number of iterations so far, by the newest record's number if it has one.
 fn taken(history: &[Record]) -> f64 {
     history.last().map_or(0.0, |last| last.iteration.max(history.len() as f64))
 }
@@ -131,8 +131,8 @@ fn budget_used(history: &[Record], facts: &TaskFacts) -> f64 {
     uses.into_iter().filter_map(share).fold(0.0, f64::max)
 }
 
-/// Newest iterations in which completion did not rise by as much as counts, nor, where nothing is counted, another error
-/// was met.
+/// Returns the number of newest iterations in which completion did not rise enough and, if nothing is counted, no new error
+/// occurred.
 fn without_progress(history: &[Record], min_progress: f64) -> u32 {
     let (mut reached, mut without) = (0.0, 0);
     let (all_or_nothing, mut seen_errors) = (Record::is_all_or_nothing(history), SeenErrors::default());

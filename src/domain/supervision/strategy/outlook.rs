@@ -1,5 +1,5 @@
-//! Outlook: whether the rest of the work is worth what it is likely to cost, by the pace that was measured and by those of
-//! earlier loops.
+//! Outlook: whether the remaining work is worth its likely cost, by the loop's measured rate of progress and those of earlier
+//! loops.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,29 +7,30 @@ use super::OutlookSettings;
 use crate::domain::supervision::experience::{EarlierLoop, Experience};
 use crate::domain::supervision::progress_rate::ProgressRate;
 
-/// Loops that what is not known yet counts for, beside those that came before.
+/// Weight of the assumption that the loop resembles no earlier one, in loops.
 const UNKNOWN_LOOPS: f64 = 3.0;
-/// Pace that a loop of which nothing is known has at most, completion an iteration: any below is as likely.
+/// Maximum rate of progress of a loop that resembles no earlier one, in completion per iteration; all lower rates are equally
+/// likely.
 const UNKNOWN_PACE: f64 = 0.3;
-/// Pace that such a loop is taken to have where it has shown none.
+/// Assumed rate of such a loop if it has shown none, in completion per iteration.
 const USUAL_PACE: f64 = 0.1;
-/// Least deviation of what some iterations gained: what a flaky test makes of it, 0..1.
+/// Minimum standard deviation of a gain of completion, 0..1: the effect of a flaky test.
 const LEAST_DEVIATION: f64 = 0.005;
-/// Iterations that the rest is believed to take at most.
+/// Maximum number of iterations that the remaining work is estimated to take.
 const MOST_NEEDED: f64 = 1000.0;
 
 /// Expected outcome of continuing a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Outlook {
-    /// Chance that it is done within the iterations that are left, 0..1.
+    /// Probability that the work is done within the remaining iterations, 0..1.
     pub chance: f64,
-    /// Iterations that the rest takes at its pace.
+    /// Number of iterations that the remaining work takes at this rate.
     pub needs: f64,
-    /// Iterations that are left.
+    /// Number of remaining iterations.
     pub left: f64,
     /// Expected value of continuing, in typical iterations; negative if it costs more than it yields.
     pub worth: f64,
-    /// Earlier loops of the repository that it goes by as well.
+    /// Number of earlier loops of the repository that were considered.
     #[serde(default)]
     pub earlier: u32,
 }
@@ -85,18 +86,18 @@ impl Outlook {
         Self { chance: chance / weight, needs: needs / weight, left, worth: worth / weight, earlier }
     }
 
-    /// Whether the rest fits into what is left, at its pace.
+    /// Whether the remaining work fits into the remaining iterations at this rate.
     pub fn fits(&self) -> bool {
         self.needs <= self.left
     }
 
-    /// It in words, without a full stop.
+    /// Describes the outlook, without a full stop.
     pub fn text(&self) -> String {
         let Self { chance, needs, left, earlier, .. } = self;
         let pace = match earlier {
-            0 => "at its pace".to_owned(),
-            1 => "at its pace and that of an earlier loop".to_owned(),
-            earlier => format!("at its pace and those of {earlier} earlier loops"),
+            0 => "at its rate".to_owned(),
+            1 => "at its rate and that of an earlier loop".to_owned(),
+            earlier => format!("at its rate and those of {earlier} earlier loops"),
         };
         format!(
             "{pace} the rest takes {needs:.0} iterations, {left:.0} are left, and the chance is {:.0} %",
@@ -127,20 +128,21 @@ impl Mixture<'_> {
     }
 }
 
-/// Density of a normal distribution of this variance, so far from its mean, but for a constant factor.
+/// Returns the density of a normal distribution with this variance at this distance from its mean, except for a constant
+/// factor.
 fn likelihood(distance: f64, variance: f64) -> f64 {
     let deviation = variance.sqrt().max(LEAST_DEVIATION);
     (-(distance / deviation).powi(2) / 2.0).exp() / deviation
 }
 
-/// Chance that the rest is done in what is left, at a pace of this mean and variance that is known from so many iterations:
-/// what chance does to the iterations that come, and how little is known of the pace.
+/// Probability that the remaining work is done in `left` iterations at a rate of this mean and variance, measured over
+/// `known` iterations. Includes the variance of future iterations and the uncertainty of the rate.
 fn chance(rest: f64, left: f64, (mean, variance): (f64, f64), known: f64, benefit: f64) -> f64 {
     let deviation = (left * variance + left * left * variance / known).sqrt().max(f64::MIN_POSITIVE);
     share_below((left * mean - rest) / deviation + benefit)
 }
 
-/// Share of a normal distribution below `z`, by the logistic function that comes nearest to it.
+/// Returns the share of a normal distribution below `z`, approximated by a logistic function.
 fn share_below(z: f64) -> f64 {
     1.0 / (1.0 + (-1.702 * z).exp())
 }
@@ -169,22 +171,22 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_has_to_be_known_first() {
+    fn unknown_rate_gives_no_outlook() {
         assert_eq!(outlook(1, 0.1, 0.2, 20.0), None);
         let idle = ProgressRate { steps: 9, moving: 9, ..ProgressRate::default() };
         assert_eq!(Outlook::of(&idle, 20.0, &Experience::default(), &OutlookSettings::default()), None);
     }
 
     #[test]
-    fn what_fits_is_worth_going_on_with_and_what_does_not_is_not() {
+    fn worth_depends_on_whether_rest_fits() {
         let good = outlook(5, 0.5, 0.6, 15.0).unwrap();
         assert!(good.chance > 0.95 && good.worth > 30.0 && good.fits() && (good.needs - 4.0).abs() < 1e-9, "{good:?}");
         let bad = outlook(5, 0.05, 0.15, 15.0).unwrap();
         assert!(bad.chance < 0.05 && bad.worth < -10.0 && !bad.fits(), "{bad:?}");
-        assert_eq!(bad.text(), "at its pace the rest takes 85 iterations, 15 are left, and the chance is 0 %");
+        assert_eq!(bad.text(), "at its rate the rest takes 85 iterations, 15 are left, and the chance is 0 %");
     }
 
-    /// Loops that gained so much in each of eight iterations.
+    /// Returns earlier loops that gained this much in each of eight iterations.
     fn loops(paces: &[f64]) -> Experience {
         let each =
             |mean: &f64| EarlierLoop { mean: *mean, variance: mean * mean / 4.0, paced: 8, ..EarlierLoop::default() };
@@ -192,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn earlier_loops_say_what_a_loop_has_not_shown_yet() {
+    fn earlier_loops_give_outlook_without_own_rate() {
         let settings = OutlookSettings::default();
         let among = |paces: &[f64], of: ProgressRate| Outlook::of(&of, 18.0, &loops(paces), &settings);
         let standing = ProgressRate { later: 5, still: 5, level: 0.05, ..ProgressRate::default() };
         assert_eq!(among(&[], standing), None);
         let (slow, fast) = (among(&[0.01; 50], standing).unwrap(), among(&[0.2; 50], standing).unwrap());
         assert!(slow.worth < 0.0 && fast.worth > 30.0 && slow.earlier == 50, "{slow:?} {fast:?}");
-        assert!(slow.text().starts_with("at its pace and those of 50 earlier loops the rest takes "));
+        assert!(slow.text().starts_with("at its rate and those of 50 earlier loops the rest takes "));
         // A few slow ones are no rule, and one that could be like a good one is worth some iterations more.
         assert!(among(&[0.01; 5], standing).unwrap().worth > 0.0);
         assert!(among(&[0.01, 0.2, 0.01, 0.2], standing).unwrap().worth > 0.0);
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_loops_have_no_say_too_soon_or_where_that_is_switched_off() {
+    fn earlier_loops_are_ignored_early_or_if_disabled() {
         let (young, old) = (
             ProgressRate { later: 3, ..ProgressRate::default() },
             ProgressRate { later: 4, ..ProgressRate::default() },
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worth_of_a_task_and_the_benefit_of_doubt_decide_what_is_in_between() {
+    fn task_value_and_benefit_decide_borderline_cases() {
         let with = |task_worth, benefit| {
             let settings = OutlookSettings { task_worth, benefit, ..OutlookSettings::default() };
             Outlook::of(&pace(5, 0.25, 0.3), 12.0, &Experience::default(), &settings).unwrap()

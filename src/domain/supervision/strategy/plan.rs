@@ -1,4 +1,4 @@
-//! The plan for the next iteration: the first rule that holds decides.
+//! Plan of the next iteration: the first rule that applies decides.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,17 +6,20 @@ use super::{StateAssessment, StrategySettings, StrategyState};
 use crate::domain::model::signature::normalise;
 use crate::domain::supervision::oversight::{Basis, Intervention};
 
-/// Ways to go at a problem anew: a name to remember it by, and what the agent is told.
+/// Alternative approaches: a name, and the instruction for the agent.
 const PIVOTS: [(&str, &str); 7] = [
     (
         "find the cause first",
         "Before changing anything, read the failing check and the code it calls, and write down the cause.",
     ),
     ("smallest reproduction", "Write the smallest input that shows the first failure, and work with that alone."),
-    ("take back and redo", "Take back the last changes to the files concerned, and do them anew in another way."),
-    ("observe at run time", "Print the values where they go wrong, run, read, mend; then remove the printing."),
-    ("follow an example", "Find the place in this repository that does the like and works, and do it the same way."),
-    ("another layer", "Solve it in the caller, the data or the interface, not where it was tried until now."),
+    ("take back and redo", "Revert the last changes to the files concerned, and redo them in a different way."),
+    ("observe at run time", "Print the values where they go wrong, run, read, fix; then remove the printing."),
+    (
+        "follow an example",
+        "Find a place in this repository that does something similar and works, and do it the same way.",
+    ),
+    ("another layer", "Solve it in the caller, the data or the interface, not where it was tried so far."),
     ("smallest step", "Make one failing test pass with the least code, however plain; then the next."),
 ];
 
@@ -24,13 +27,13 @@ const PIVOTS: [(&str, &str); 7] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approach {
-    /// On as before.
+    /// Continue as before.
     Persist,
     /// A different approach.
     Pivot,
     /// Smaller steps.
     Simplify,
-    /// Not without a person.
+    /// Wait for a person.
     Escalate,
 }
 
@@ -39,15 +42,16 @@ pub enum Approach {
 pub struct PlanInput<'a> {
     /// Assessment of the loop's current state.
     pub assessment: &'a StateAssessment,
-    /// The REDIRECT that stands, if one does ([`OversightVerdict::redirect`](crate::domain::supervision::oversight::OversightVerdict::redirect)).
+    /// The active REDIRECT, if any
+    /// ([`OversightVerdict::redirect`](crate::domain::supervision::oversight::OversightVerdict::redirect)).
     pub redirect: Option<&'a Intervention>,
     /// Whether the loop is stuck.
     pub stuck: bool,
-    /// Whether it goes to and fro.
+    /// Whether the loop oscillates.
     pub oscillating: bool,
     /// Open review comments, oldest first.
     pub reviews: &'a [String],
-    /// Reflections and antipatterns that say what failed; an approach whose name is in one is not proposed.
+    /// Reflections and antipatterns that describe failures; an approach that one of them names is not proposed.
     pub failed: &'a [String],
 }
 
@@ -57,7 +61,7 @@ pub struct PlanInput<'a> {
 pub enum WorkPriority {
     /// A failing check, by name.
     Check(String),
-    /// Something in the way.
+    /// A blocker, in the agent's words.
     Blocker(String),
     /// A review comment.
     Review(String),
@@ -68,7 +72,7 @@ pub enum WorkPriority {
 pub struct StrategyPlan {
     /// Approach.
     pub approach: Approach,
-    /// Name of the way chosen, to remember it by; empty where it goes on as before.
+    /// Name of the chosen approach; empty if the loop continues as before.
     pub name: String,
     /// Reason.
     pub reasoning: String,
@@ -85,7 +89,7 @@ impl StrategyPlan {
     }
 }
 
-/// Plans the next iteration, and remembers the approach it proposes.
+/// Plans the next iteration, and stores the proposed approach in the state.
 pub fn plan(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> StrategyPlan {
     let rules = [no_progress, redirected, blocked, stuck, oscillating, nearly_done];
     let first = rules.iter().find_map(|rule| rule(state, situation, settings));
@@ -115,7 +119,7 @@ fn redirected(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &S
     (plan.approach != Approach::Escalate || redirect.basis != Basis::Words).then_some(plan)
 }
 
-/// Turns to blockers that were named repeatedly, to each once.
+/// Plans to resolve a blocker that was named repeatedly, each blocker once.
 fn blocked(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &StrategySettings) -> RuleResult {
     let iteration = situation.assessment.iteration;
     let repeated = situation.assessment.blockers.iter().filter(|blocker| blocker.seen >= settings.blocker_count);
@@ -128,8 +132,8 @@ fn blocked(state: &mut StrategyState, situation: &PlanInput<'_>, settings: &Stra
     };
     let (name, blocker) = named.find(|(name, _)| !state.has_tried(name) || current(state, name))?;
     state.remember(&name, "blocker", iteration);
-    let reasoning = format!("this was in the way in {} iterations: {}", blocker.seen, blocker.text);
-    let step = format!("First resolve what is in the way: {}", blocker.text);
+    let reasoning = format!("this blocked the work in {} iterations: {}", blocker.seen, blocker.text);
+    let step = format!("First resolve this blocker: {}", blocker.text);
     Some(StrategyPlan::new(Approach::Pivot, &name, reasoning, &[&step]))
 }
 
@@ -150,9 +154,9 @@ fn nearly_done(_: &mut StrategyState, situation: &PlanInput<'_>, settings: &Stra
     (progress > settings.near_completion).then(|| StrategyPlan::new(Approach::Persist, "", reasoning, &[step]))
 }
 
-/// The present way for this cause while it has its time and no new REDIRECT asks for another, else the first that was
-/// neither tried nor said to have failed; where none is left, a person. The prompt has its name too, by which it can be
-/// reported.
+/// Returns the current approach for this cause until its iterations are used up or a new REDIRECT requests another one; then
+/// the first approach that was neither tried nor named as failed; if there is none, a plan to ask a person. The prompt
+/// contains the name, so that the agent can report it.
 fn pivot(
     state: &mut StrategyState,
     situation: &PlanInput<'_>,

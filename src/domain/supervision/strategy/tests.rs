@@ -10,7 +10,7 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::oversight::{Basis, DetectionKind, DetectionSeverity, Intervention, InterventionLevel};
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// The thresholds of the design, which stay where they are when defaults move.
+/// Returns the thresholds of the preset `seed`, which do not change with the defaults.
 fn design() -> StrategySettings {
     SupervisionSettings::of(SupervisionPreset::Seed).strategy
 }
@@ -67,7 +67,7 @@ fn outcome(name: &str, holds: bool, output: &str) -> CheckOutcome {
 }
 
 #[test]
-fn phases() {
+fn phase_follows_budget_and_completion() {
     let phase = |completions: &[f64]| assessed(&history(completions)).phase;
     assert_eq!(phase(&[]), Phase::Early);
     assert_eq!(phase(&[0.1, 0.2, 0.3]), Phase::Early);
@@ -82,7 +82,7 @@ fn phases() {
 }
 
 #[test]
-fn what_fails_with_its_first_error_and_what_waits_for_it() {
+fn failing_checks_have_first_error_and_dependents() {
     let report = CheckReport {
         outcomes: vec![
             outcome("npm test", false, "  ● sum › adds\n\n    expect(received).toBe(expected)\n"),
@@ -108,7 +108,7 @@ fn what_fails_with_its_first_error_and_what_waits_for_it() {
 }
 
 #[test]
-fn blockers_are_counted_whatever_their_numbers() {
+fn blockers_are_counted_ignoring_digits() {
     let mut records = history(&[0.1, 0.2, 0.3]);
     records[0].blockers = vec!["port 8080 is taken".to_owned()];
     records[2].blockers =
@@ -119,7 +119,7 @@ fn blockers_are_counted_whatever_their_numbers() {
 }
 
 #[test]
-fn the_first_rule_that_holds_decides() {
+fn first_matching_rule_decides() {
     // Everything holds at once; from the top, each rule is taken away in turn.
     let redirect = redirected("The loop oscillates between approaches: 2 returns");
     let mut all = history(&[0.85; 8]);
@@ -182,7 +182,7 @@ fn no_approach_is_proposed_twice() {
 }
 
 #[test]
-fn a_blocker_is_turned_to_once() {
+fn blocker_is_addressed_once() {
     let mut state = StrategyState::default();
     let mut records = history(&[0.1, 0.2]);
     blocked(&mut records, 2, "no database");
@@ -198,7 +198,7 @@ fn a_blocker_is_turned_to_once() {
 }
 
 #[test]
-fn priorities_in_order() {
+fn priorities_are_ordered() {
     let mut records = history(&[0.4]);
     let check = |name: &str| CheckFact { name: name.to_owned(), passed: false, baseline: None };
     records[0].checks = vec![check("test"), check("build")];
@@ -216,7 +216,7 @@ fn priorities_in_order() {
 }
 
 #[test]
-fn before_an_iteration() {
+fn validation_before_iteration_finds_issues() {
     let settings = design();
     let mut records = history(&[0.5; 4]);
     blocked(&mut records, 1, "no key");
@@ -235,12 +235,12 @@ fn before_an_iteration() {
     let mut several = assessment;
     several.blockers.extend([several.blockers[0].clone(), several.blockers[0].clone()]);
     let found = validate_before(&forgetful, &several, None, &settings);
-    let issue = ("nothing is planned about what is in the way: no key and 2 more", DetectionSeverity::Medium);
+    let issue = ("the plan does not address a blocker: no key and 2 more", DetectionSeverity::Medium);
     assert_eq!(found.issues.iter().map(|i| (i.text.as_str(), i.severity)).collect::<Vec<_>>(), [issue]);
 }
 
 #[test]
-fn after_an_iteration() {
+fn validation_after_iteration_finds_issues() {
     let check = |record: Record| {
         let found = validate_after(&record, &design());
         found.into_iter().map(|issue| (issue.text, issue.advice.is_some())).collect::<Vec<_>>()
@@ -248,7 +248,7 @@ fn after_an_iteration() {
     let record = Record { completion: Ratio::new(0.9), ..Record::default() };
     assert_eq!(check(record.clone()), []);
     let claims = Record { completion_signal: true, ..record.clone() };
-    assert_eq!(check(claims), [("the agent says that it is done and checks fail".to_owned(), false)]);
+    assert_eq!(check(claims), [("the agent reports completion, but checks fail".to_owned(), false)]);
     assert_eq!(check(Record { completion: Ratio::new(1.0), completion_signal: true, ..record.clone() }), []);
     let failed = CheckFact { name: "test".to_owned(), passed: false, baseline: None };
     let tools = |errors| Record { errors, checks: vec![failed.clone()], ..record.clone() };
@@ -260,7 +260,7 @@ fn after_an_iteration() {
 
 proptest! {
     #[test]
-    fn any_history_is_planned(
+    fn any_history_gives_a_plan(
         completions in prop::collection::vec(prop_oneof![any::<f64>(), 0.0..=1.0], 0..12),
         texts in prop::collection::vec(any::<String>(), 0..4),
         flags in any::<[bool; 3]>(),
@@ -292,7 +292,7 @@ proptest! {
 }
 
 #[test]
-fn settings_have_ranges_and_do_not_contradict_each_other() {
+fn invalid_settings_are_rejected() {
     use crate::domain::model::settings::{Settings, lines, without_range};
     let settings = design();
     assert_eq!(settings.validate(), []);

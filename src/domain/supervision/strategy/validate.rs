@@ -1,4 +1,4 @@
-//! Whether an iteration may start, and what to make of how it ended.
+//! Validation before and after an iteration: whether it may start, and problems in how it ended.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{StateAssessment, StrategyPlan, StrategySettings, WorkPriority};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::oversight::DetectionSeverity;
 
-/// Something that is not as it should be.
+/// Problem of an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IterationIssue {
     /// Severity.
@@ -39,8 +39,8 @@ impl PreValidation {
     }
 }
 
-/// Looks whether the next iteration may start. `forecast` is how many iterations are still needed, by control; `None` where
-/// there is no telling.
+/// Checks whether the next iteration may start. `forecast` is the number of iterations still needed, as estimated by control;
+/// `None` if unknown.
 pub fn validate_before(
     plan: &StrategyPlan,
     assessment: &StateAssessment,
@@ -54,10 +54,10 @@ pub fn validate_before(
         let severity = if fits { DetectionSeverity::Low } else { DetectionSeverity::Critical };
         let forecast = match forecast {
             Some(forecast) => format!("{forecast} more iterations are needed"),
-            None => "there is no telling how many more iterations are needed".to_owned(),
+            None => "the number of further iterations is unknown".to_owned(),
         };
         let used = assessment.budget_used * 100.0;
-        found.issues.push(IterationIssue::new(severity, format!("{used:.0} % of the budget are used, and {forecast}")));
+        found.issues.push(IterationIssue::new(severity, format!("{used:.0} % of the budget is used, and {forecast}")));
     }
     found
 }
@@ -78,28 +78,26 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Iter
         0 => String::new(),
         others => format!(" and {others} more"),
     };
-    Some(IterationIssue::new(
-        DetectionSeverity::Medium,
-        format!("nothing is planned about what is in the way: {first}{more}"),
-    ))
+    Some(IterationIssue::new(DetectionSeverity::Medium, format!("the plan does not address a blocker: {first}{more}")))
 }
 
-/// Looks at how an iteration ended.
+/// Examines how an iteration ended.
 pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<IterationIssue> {
     let mut found = Vec::new();
     // The agent is told of that by how often it was so, and its claims are scored (`intelligence::ClaimSums`).
     if record.completion_signal && !record.is_finished() {
         found.push(IterationIssue::new(
             DetectionSeverity::Medium,
-            "the agent says that it is done and checks fail".to_owned(),
+            "the agent reports completion, but checks fail".to_owned(),
         ));
     }
     let failed_checks = record.checks.iter().filter(|check| !check.passed).count();
     let tool_errors = record.errors - failed_checks as f64;
     if tool_errors > f64::from(settings.tool_errors) {
         let text = format!("{tool_errors} errors of the agent's tools");
-        let advice =
-            format!("Calls of tools that failed in the last iteration: {tool_errors}. Read why before the next one.");
+        let advice = format!(
+            "Failed tool calls in the last iteration: {tool_errors}. Read the errors before you call tools again."
+        );
         found.push(IterationIssue { advice: Some(advice), ..IterationIssue::new(DetectionSeverity::Medium, text) });
     }
     if record.quality < settings.min_quality {

@@ -79,8 +79,8 @@ async fn tokens_are_scoped_and_renewed_before_expiry() {
     }
     assert_eq!(bearers(&transport, ISSUE), ["ghs_first", "ghs_first", "ghs_second", "ghs_second"]);
     let permissions: Value = PERMISSIONS.iter().map(|(name, access)| (*name, *access)).collect();
-    let asked = json!({ "repository_ids": [7], "permissions": permissions });
-    assert_eq!(transport.bodies("POST", TOKENS), [asked.clone(), asked]);
+    let requested = json!({ "repository_ids": [7], "permissions": permissions });
+    assert_eq!(transport.bodies("POST", TOKENS), [requested.clone(), requested]);
 
     let signed = claims(&bearers(&transport, TOKENS)[0]);
     assert_eq!((signed.iss.as_str(), signed.iat), ("12345", START.0 / 1000 - 60));
@@ -102,9 +102,10 @@ async fn git_tokens_have_minimal_permissions() {
         assert_eq!((name.as_str(), secret.expose_secret()), ("x-access-token", token));
         assert!(!format!("{access:?}").contains(token));
     }
-    let asked: Vec<Value> = transport.bodies("POST", TOKENS).iter().map(|body| body["permissions"].clone()).collect();
+    let requested: Vec<Value> =
+        transport.bodies("POST", TOKENS).iter().map(|body| body["permissions"].clone()).collect();
     let expected = |contents: &str| json!({ "contents": contents, "metadata": "read" });
-    assert_eq!(asked, [expected("write"), expected("read")]);
+    assert_eq!(requested, [expected("write"), expected("read")]);
     transport.finish();
 }
 
@@ -116,8 +117,8 @@ async fn team_membership_uses_a_token_for_members() {
     transport.on("GET", "/orgs/acme/teams/leads/memberships/ann", 404, json!({ "message": "Not Found" }));
     let leads = TeamRef::parse("acme/leads").unwrap();
     assert!(!github.is_team_member(&repo(), &leads, &user(5, "ann")).await.unwrap());
-    let asked = json!({ "repository_ids": [7], "permissions": { "members": "read", "metadata": "read" } });
-    assert_eq!(transport.bodies("POST", TOKENS), [asked]);
+    let requested = json!({ "repository_ids": [7], "permissions": { "members": "read", "metadata": "read" } });
+    assert_eq!(transport.bodies("POST", TOKENS), [requested]);
     transport.finish();
 }
 
@@ -299,8 +300,11 @@ async fn account_of_an_app_is_its_bot() {
     let bot = json!({ "id": 4711, "login": "ralph-bot[bot]", "type": "Bot" });
     transport.on("GET", "/users/ralph-bot%5Bbot%5D", 200, answer("GET", "/users/{username}", 200, bot));
     for _ in 0..2 {
-        let own = github.own_account().await.unwrap();
-        assert_eq!((own.id, own.login.as_str(), own.kind), (UserId(4711), "ralph-bot[bot]", AccountKind::Bot));
+        let account = github.own_account().await.unwrap();
+        assert_eq!(
+            (account.id, account.login.as_str(), account.kind),
+            (UserId(4711), "ralph-bot[bot]", AccountKind::Bot)
+        );
     }
     assert_eq!(transport.bodies("POST", TOKENS), [json!({ "permissions": { "metadata": "read" } })]);
     transport.finish();

@@ -78,11 +78,11 @@ async fn hidden_team_is_distinguished_from_missing_permission() {
     for (status, body, expected) in
         [(404, not_found(), "does not report"), (403, json!({ "message": "Forbidden" }), "Members: read")]
     {
-        let own = answer("GET", "/user", 200, json!({ "id": 12, "login": "ralph", "type": "User" }));
-        transport.on("GET", "/user", 200, own);
+        let own_account = answer("GET", "/user", 200, json!({ "id": 12, "login": "ralph", "type": "User" }));
+        transport.on("GET", "/user", 200, own_account);
         transport.on("GET", target, status, body);
-        let told = format!("{:?}", github.team_visibility(&repo(), &leads).await.unwrap());
-        assert!(told.contains(expected), "{told}");
+        let visibility = format!("{:?}", github.team_visibility(&repo(), &leads).await.unwrap());
+        assert!(visibility.contains(expected), "{visibility}");
     }
     transport.finish();
 }
@@ -205,8 +205,8 @@ async fn comments_are_created_edited_deleted_and_reacted_to() {
     github.edit_comment(&repo(), CommentId(3), "new").await.unwrap();
     assert_eq!(transport.bodies("PATCH", one), [json!({ "body": "new" })]);
     transport.on("PATCH", one, 404, not_found());
-    let gone = github.edit_comment(&repo(), CommentId(3), "new").await.unwrap_err();
-    assert_eq!(gone.kind, ForgeErrorKind::NotFound);
+    let missing = github.edit_comment(&repo(), CommentId(3), "new").await.unwrap_err();
+    assert_eq!(missing.kind, ForgeErrorKind::NotFound);
     for (status, body) in [(204, Value::Null), (404, not_found())] {
         transport.on("DELETE", one, status, body);
         github.delete_comment(&repo(), CommentId(3)).await.unwrap();
@@ -264,8 +264,8 @@ async fn issues_are_opened_and_closed() {
         assert_eq!(transport.seen().last().unwrap().body, json!({ "state": state }));
     }
     transport.on("PATCH", "/repos/acme/app/issues/50", 410, json!({ "message": "This issue was deleted" }));
-    let gone = github.set_issue_open(&repo(), Number(50), true).await.unwrap_err();
-    assert_eq!(gone.kind, ForgeErrorKind::NotFound);
+    let missing = github.set_issue_open(&repo(), Number(50), true).await.unwrap_err();
+    assert_eq!(missing.kind, ForgeErrorKind::NotFound);
 }
 
 /// P14, F12.
@@ -290,7 +290,7 @@ async fn transferred_issue_is_not_found_and_renamed_repository_is() {
     }
 }
 
-/// P14: whoever set a label before an issue was moved here, set it elsewhere.
+/// P14: a label that was set before the issue was transferred here was set elsewhere.
 #[tokio::test]
 async fn transferred_label_has_no_assignment() {
     let labeled = json!({ "event": "labeled", "label": { "name": "ralph:run" }, "actor": { "id": 9, "login": "ann" },
@@ -440,8 +440,8 @@ async fn edits_are_listed_oldest_first_without_the_creation() {
     let hours: Vec<i64> = edits.iter().map(|edit| edit.at.since(START) / 3_600_000).collect();
     assert_eq!(hours, [2, 3]);
     assert_eq!((edits[0].editor.clone(), edits[1].editor.clone()), (None, Some(user(5, "ann"))));
-    let asked: Vec<Value> = transport.seen().iter().map(|seen| seen.body["variables"]["after"].clone()).collect();
-    assert_eq!(asked, [Value::Null, json!("c")]);
+    let cursors: Vec<Value> = transport.seen().iter().map(|seen| seen.body["variables"]["after"].clone()).collect();
+    assert_eq!(cursors, [Value::Null, json!("c")]);
 }
 
 #[tokio::test]
@@ -465,9 +465,9 @@ async fn unavailable_reviewers_are_left_out() {
     let target = "/repos/acme/app/pulls/43/requested_reviewers";
     let refusal = json!({ "message": "Reviews may only be requested from collaborators." });
     let template = "/repos/{owner}/{repo}/pulls/{pull_number}/requested_reviewers";
-    let asked = answer("POST", template, 201, pull(43, "h", json!({ "id": 7 })));
+    let response = answer("POST", template, 201, pull(43, "h", json!({ "id": 7 })));
     transport.on("POST", target, 422, refusal.clone());
-    transport.on("POST", target, 201, asked);
+    transport.on("POST", target, 201, response);
     transport.on("POST", target, 422, refusal.clone());
     github.request_reviewers(&repo(), Number(43), &["ann".into(), "gone".into()]).await.unwrap();
     let sent: Vec<Value> =

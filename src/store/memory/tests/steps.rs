@@ -14,7 +14,7 @@ use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::Policy;
 use crate::store::loops;
 
-/// A loop in a store, and what learns from it.
+/// A loop in a store, with the settings of learning.
 struct LearningRun {
     store: Store,
     memory: StepMemory,
@@ -72,7 +72,7 @@ impl LearningRun {
         Self { store: store.clone(), memory, id, told: 0 }
     }
 
-    /// Tells the loop an input and lets it take the step: the loop before and after it.
+    /// Passes an input to the loop and runs the step; returns the loop before and after it.
     async fn tell(&mut self, input: LoopInput) -> (Loop, Loop) {
         self.told += 1;
         let (id, at, memory) = (self.id.clone(), NOW.plus_ms(self.told * 1_000), self.memory.clone());
@@ -99,7 +99,7 @@ impl LearningRun {
         self.now().await.ticket
     }
 
-    /// To the agent's first turn.
+    /// Advances the loop to the agent's first run.
     async fn begin(&mut self) {
         self.tell(LoopInput::SlotGranted).await;
         let tree = PreparedTree {
@@ -121,12 +121,12 @@ impl LearningRun {
         self.tell(LoopInput::Checked { ticket, report: report(8) }).await;
     }
 
-    /// One iteration, up to the step that judges it.
+    /// Runs one iteration, up to the step that judges it.
     async fn iterate(&mut self, approach: &str, failing: u64) -> (Loop, Loop) {
         assert_eq!(self.now().await.step, LoopStep::Agent);
-        let said = AgentReport { approach: approach.into(), ..AgentReport::default() };
+        let agent_report = AgentReport { approach: approach.into(), ..AgentReport::default() };
         let run = AgentRunFacts {
-            report: Some(said),
+            report: Some(agent_report),
             cost: Some(Money(100)),
             tokens_in: 1,
             tokens_out: 1,
@@ -320,7 +320,7 @@ async fn result_after_a_raised_limit_replaces_the_first() {
     keep(&store, learning.clone()).await;
     let id = learning.id.clone();
     store.write(move |c| carried(c, &LoopId::new("r-1"), 1, &[id], NOW)).await.expect("noted");
-    let mut seen = Vec::new();
+    let mut rates = Vec::new();
     for succeeded in [false, false, true, true] {
         let (outcome, wanted) = (outcome(succeeded), learning.clone());
         let now = store.write(move |c| {
@@ -328,10 +328,10 @@ async fn result_after_a_raised_limit_replaces_the_first() {
             let known = get(c, &wanted.id, NOW)?.expect("there");
             Ok((known.evidence.successes, known.evidence.failures, uplift(c, &known)?.with.succeeded))
         });
-        seen.push(now.await.expect("credited"));
+        rates.push(now.await.expect("credited"));
     }
     let (s, f) = (learning.evidence.successes + 0.0, 0.5);
-    assert_eq!(seen, [(s, f, 0), (s, f, 0), (s + 0.5, f, 1), (s + 0.5, f, 1)]);
+    assert_eq!(rates, [(s, f, 0), (s, f, 0), (s + 0.5, f, 1), (s + 0.5, f, 1)]);
 }
 
 #[tokio::test]

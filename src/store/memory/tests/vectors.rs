@@ -1,10 +1,10 @@
-//! Vectors of learnings: made once, anew where words or the model change, and a way to be found.
+//! Vectors of learnings: computed once, again after a change of words or model, and used by searches.
 
 use super::*;
 use crate::domain::knowledge::memory::Embedding;
 use crate::store::memory::vectors::{MissingVector, keep, missing};
 
-/// A model that knows one word a direction.
+/// Embeds a text with a model that has one dimension per known word.
 fn embed(model: &str, text: &str) -> Embedding {
     let sorts: [&[&str]; 3] = [&["marmot", "groundhog"], &["parser", "grammar"], &["socket", "connection"]];
     let knows = |words: &&[&str]| f32::from(u8::from(words.iter().any(|word| text.to_lowercase().contains(word))));
@@ -14,7 +14,7 @@ fn embed(model: &str, text: &str) -> Embedding {
     Embedding { model: model.to_owned(), vector }
 }
 
-/// Makes what is missing; the texts that it was made of.
+/// Computes missing vectors; returns their texts.
 async fn fill(store: &Store, model: &'static str) -> Vec<String> {
     let found = store.read(move |c| missing(c, model, 100)).await.expect("read");
     let texts = found.iter().map(|one| one.text.clone()).collect();

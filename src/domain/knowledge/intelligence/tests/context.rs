@@ -1,4 +1,4 @@
-//! The context block: what comes first, what fits, and that nothing in it acts.
+//! The context block: order of facts, token budget, and harmless rendering of untrusted texts.
 
 use crate::domain::knowledge::agent_message::reported;
 use crate::domain::knowledge::memory::LearningKind;
@@ -8,7 +8,7 @@ use crate::domain::knowledge::intelligence::*;
 use crate::domain::lifecycle::samples::*;
 use crate::domain::model::task::AgentReport;
 
-/// Words, for what suits quick tests.
+/// Counts words instead of tokens, which is faster.
 fn words(text: &str) -> usize {
     text.split_whitespace().count()
 }
@@ -129,8 +129,8 @@ fn tokens_match_vocabulary() {
 fn model_context_fits_budget_or_is_rejected() {
     let context = rich();
     let job = Compression::of(&context, 120, &count);
-    let asked = ask(&job, "c0ffee");
-    assert!(asked.prompt.contains("At most 7") && asked.prompt.contains("END c0ffee\n"), "{}", asked.prompt);
+    let question = ask(&job, "c0ffee");
+    assert!(question.prompt.contains("At most 7") && question.prompt.contains("END c0ffee\n"), "{}", question.prompt);
     let long = "x ".repeat(400);
     let refused = job.checked(Compressed { context: long }).unwrap_err();
     assert!(refused.contains("at most 120 are allowed"), "{refused}");

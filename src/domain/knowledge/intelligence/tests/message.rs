@@ -1,4 +1,4 @@
-//! Model's report of a final message.
+//! Report that a model extracts from a final message.
 
 use crate::domain::knowledge::intelligence::*;
 

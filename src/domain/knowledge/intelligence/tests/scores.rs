@@ -1,4 +1,4 @@
-//! ClaimSums, the best state, and usual budgets.
+//! Claims, the best state, and usual budgets.
 
 use crate::domain::loops::Estimate;
 use proptest::prelude::*;

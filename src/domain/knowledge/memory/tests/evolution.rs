@@ -1,4 +1,4 @@
-//! From a sighting to a prompt, and from there to the archive.
+//! Learnings from the first sighting to a prompt, and on to the archive.
 
 use crate::domain::model::dispersion::Dispersion;
 use proptest::prelude::*;
@@ -118,8 +118,8 @@ fn loop_end_yields_learnings_by_outcome() {
     facts.guidelines = vec!["Run cargo fmt first".into(), "Keep the API as it is".into()];
     let learnt = from_loop(&facts, &settings, Timestamp(5));
     assert_eq!(kinds(&learnt), [LearningKind::Antipattern, LearningKind::Convention, LearningKind::Convention]);
-    let told = remembered(&repository(), "Never touch vendor/", &LoopId::new("r-9"), Timestamp(5));
-    assert!(told.is_worth_telling(&settings, Timestamp(5)), "what a maintainer told to remember is told at once");
+    let rule = remembered(&repository(), "Never touch vendor/", &LoopId::new("r-9"), Timestamp(5));
+    assert!(rule.is_worth_telling(&settings, Timestamp(5)), "what a maintainer told to remember is told at once");
 }
 
 #[test]
@@ -202,8 +202,8 @@ fn wrong_learning_is_archived_despite_history() {
     let mut loops = 0;
     while wrong.is_worth_telling(&settings, Timestamp(loops)) {
         loops += 1;
-        let said = credit_of_iteration(&wrong, "I will delete the lock file", false).expect("it was followed");
-        credit(&mut wrong, said, &settings, Timestamp(loops));
+        let outcome = credit_of_iteration(&wrong, "I will delete the lock file", false).expect("it was followed");
+        credit(&mut wrong, outcome, &settings, Timestamp(loops));
         credit(&mut wrong, Credit::LoopFailed, &settings, Timestamp(loops));
     }
     assert!((1..=2).contains(&loops), "{loops}");
@@ -243,14 +243,14 @@ fn verified_iteration_counts_as_gain() {
 }
 
 #[test]
-fn warning_heeded_in_vain_loses_confidence() {
+fn warning_heeded_without_gain_loses_confidence() {
     let settings = MemorySettings::default();
     let mut wrong = active(antipattern("pin the clock"), 0.95);
     let mut iterations = 0;
     while wrong.is_worth_telling(&settings, Timestamp(0)) {
         iterations += 1;
-        let said = credit_of_iteration(&wrong, "rewrote the scheduler", false).expect("it was heeded");
-        credit(&mut wrong, said, &settings, Timestamp(0));
+        let outcome = credit_of_iteration(&wrong, "rewrote the scheduler", false).expect("it was heeded");
+        credit(&mut wrong, outcome, &settings, Timestamp(0));
     }
     assert!((3..=10).contains(&iterations), "{iterations}");
 }
@@ -331,12 +331,12 @@ fn reflection_is_made_without_model() {
     assert_eq!((done.outcome, done.failed.as_str()), (ReflectionOutcome::Done, ""));
     let failed = Reflection::of(&ReflectionFacts { agent_failure: Some("killed".into()), ..facts });
     assert_eq!(failed.failed, "the agent's run failed: killed");
-    let why = "the change did not reach the cause: the error is the same as before";
+    let why = "the change did not fix the cause: the error is the same as before";
     let next = "another approach: find out where the error comes from before changing more";
     assert_eq!(same.insight(), format!("pool timed out; {why}; {next}"));
     assert_eq!(
         (better.insight().as_str(), done.insight().as_str()),
-        ("other; the first error is another one now; raise it more", "raise it more")
+        ("other; the first error is a different one now; raise it more", "raise it more")
     );
     assert_eq!(latest(&vec![same; 3], 2).len(), 2);
     let windows = [(TaskType::TestFix, 1), (TaskType::Migration, 1), (TaskType::TestFix, 9)].map(|(t, n)| window(t, n));

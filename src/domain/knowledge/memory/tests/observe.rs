@@ -11,7 +11,8 @@ use crate::domain::supervision::control::{Trend, Urgency};
 use crate::domain::supervision::oversight::{DetectionKind as Detected, DetectionSeverity, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 
-/// The loop before and after its last iteration was judged, which left so many tests failing.
+/// Returns the loop before and after its last iteration was judged; `failing` has the number of failing tests of each
+/// iteration.
 fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
     let mut current = fresh();
     for failing in failing {
@@ -24,22 +25,22 @@ fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
     (before, current)
 }
 
-/// Observations of a step whose input does not matter.
+/// Returns the observations of a step whose input does not matter.
 fn observed_step(before: &Loop, after: &Loop) -> Vec<MemoryObservation> {
     observed(before, after, &LoopInput::SlotGranted)
 }
 
 fn facts(before: &Loop, after: &Loop) -> (IterationFacts, Reflection) {
-    let mut seen = observed_step(before, after);
-    match (seen.pop(), seen.pop()) {
+    let mut observations = observed_step(before, after);
+    match (observations.pop(), observations.pop()) {
         (Some(MemoryObservation::Iteration { facts, reflection }), None) => (*facts, reflection),
         other => panic!("one iteration: {other:?}"),
     }
 }
 
 fn end(before: &Loop, after: &Loop, input: &LoopInput) -> Option<(LoopFacts, Option<bool>)> {
-    let mut seen = observed(before, after, input);
-    match (seen.pop(), seen.pop()) {
+    let mut observations = observed(before, after, input);
+    match (observations.pop(), observations.pop()) {
         (Some(MemoryObservation::Ended { facts, succeeded }), None) => Some((*facts, succeeded)),
         (None, None) => None,
         other => panic!("one end: {other:?}"),
@@ -87,8 +88,8 @@ fn iteration_starts_from_restored_state() {
                 previous.restored_to = Some(best);
             }
         });
-        let seen = facts(&before, &now).0;
-        (seen.completion_before * 1000.0).round()
+        let iteration_facts = facts(&before, &now).0;
+        (iteration_facts.completion_before * 1000.0).round()
     };
     let of = |failing: u64| (checks(failing, false).completion(Some(&checks(8, false)), None).get() * 1000.0).round();
     assert_eq!(gain(&[4], None), of(8), "the baseline");
@@ -190,11 +191,11 @@ fn each_outcome_is_classified() {
     // The overseer gives up in the same step in which it judges.
     let (mut before, mut now) = after(&[8], |_| {});
     (before.state, now.state) = (Stage::Running, Stage::Aborted);
-    let seen = observed_step(&before, &now);
+    let observations = observed_step(&before, &now);
     assert!(
-        matches!(&seen[..], [MemoryObservation::Iteration { .. }, MemoryObservation::Ended { facts, succeeded: Some(false) }]
+        matches!(&observations[..], [MemoryObservation::Iteration { .. }, MemoryObservation::Ended { facts, succeeded: Some(false) }]
             if facts.ended == LoopEnding::Failed),
-        "{seen:?}"
+        "{observations:?}"
     );
 }
 
@@ -219,8 +220,8 @@ fn only_permitted_people_contribute_rules() {
     let comments: Vec<&str> = facts.comments.iter().map(|comment| comment.text.as_str()).collect();
     assert_eq!((guidelines, comments), (vec!["use the helper"], vec!["return early"]));
     assert_eq!(facts.about, "src/parse.py", "the task is an outsider's");
-    let told = from_loop(&facts, &MemorySettings::default(), Timestamp(1));
-    let review = told.iter().map(Learning::line).find(|line| line.contains("return early"));
+    let learnings = from_loop(&facts, &MemorySettings::default(), Timestamp(1));
+    let review = learnings.iter().map(Learning::line).find(|line| line.contains("return early"));
     assert_eq!(review.as_deref(), Some("a maintainer had this changed in a review: return early"));
 }
 
@@ -234,13 +235,13 @@ fn returning_guidance_is_not_learnt_twice() {
         remember: true,
     };
     let before = fresh();
-    let mut told = before.clone();
-    told.guidance.extend([rule("Run  the linter"), rule("<!-- nothing -->")]);
-    assert_eq!(observed_step(&before, &told), [MemoryObservation::Rule { text: "Run the linter".into() }]);
+    let mut with_rules = before.clone();
+    with_rules.guidance.extend([rule("Run  the linter"), rule("<!-- nothing -->")]);
+    assert_eq!(observed_step(&before, &with_rules), [MemoryObservation::Rule { text: "Run the linter".into() }]);
     // The next iteration takes it along, is cut off, and gives it back.
-    let mut taken = told.clone();
+    let mut taken = with_rules.clone();
     last(&mut taken).guidance = std::mem::take(&mut taken.guidance);
-    assert_eq!(observed_step(&told, &taken), []);
+    assert_eq!(observed_step(&with_rules, &taken), []);
     let mut back = taken.clone();
     back.guidance = vec![rule("Run  the linter")];
     assert_eq!(observed_step(&taken, &back), []);

@@ -57,21 +57,21 @@ fn short_text_ranks_before_long_one() {
     let settings = MemorySettings::default();
     let short = active(strategy("restart the parser"), 0.9);
     let long = active(strategy("restart the parser, then look at what the lexer left in its buffer of tokens"), 0.9);
-    let told = |short_weight: f64, long_weight: f64| {
+    let best_id = |short_weight: f64, long_weight: f64| {
         let found = [(&long, long_weight), (&short, short_weight)].map(|(learning, weight)| LearningCandidate {
             learning: learning.clone(),
             by_words: Some(weight),
             by_vector: None,
         });
-        let told = rank_by(&weights, &query("parser"), found.to_vec(), &settings, Timestamp(0));
-        (told[0].learning.id == short.id, told[0].score - told[1].score)
+        let best_id = rank_by(&weights, &query("parser"), found.to_vec(), &settings, Timestamp(0));
+        (best_id[0].learning.id == short.id, best_id[0].score - best_id[1].score)
     };
-    assert!(told(1.0, 1.0).0 && told(1.0, 1.0).1 > 0.0);
-    assert!(!told(1.0, 9.0).0, "what shares much more comes first all the same");
+    assert!(best_id(1.0, 1.0).0 && best_id(1.0, 1.0).1 > 0.0);
+    assert!(!best_id(1.0, 9.0).0, "what shares much more comes first all the same");
     let twins = [active(strategy("restart the parser"), 0.9), active(strategy("restart the lexer"), 0.9)]
         .map(|learning| LearningCandidate { learning, by_words: Some(1.0), by_vector: None });
-    let told = rank_by(&weights, &query("restart"), twins.to_vec(), &settings, Timestamp(0));
-    assert_eq!(told[0].score, told[1].score, "what is worth the same shares its place");
+    let best_id = rank_by(&weights, &query("restart"), twins.to_vec(), &settings, Timestamp(0));
+    assert_eq!(best_id[0].score, best_id[1].score, "what is worth the same shares its place");
 }
 
 #[test]
@@ -82,10 +82,10 @@ fn ranking_respects_limits_per_kind_and_total() {
         learnings.push(active(strategy(&format!("parser strategy {n}")), 0.9));
         learnings.push(active(antipattern(&format!("parser antipattern {n}")), 0.9));
     }
-    let told = rank(&query("the parser"), candidates(learnings.clone()), &settings, Timestamp(0));
-    let of = |kind: LearningKind| told.iter().filter(|one| one.learning.kind() == kind).count();
-    assert_eq!((told.len(), of(LearningKind::Strategy), of(LearningKind::Antipattern)), (5, 3, 2));
-    assert!(told.windows(2).all(|pair| pair[0].score >= pair[1].score));
+    let ranked = rank(&query("the parser"), candidates(learnings.clone()), &settings, Timestamp(0));
+    let of = |kind: LearningKind| ranked.iter().filter(|one| one.learning.kind() == kind).count();
+    assert_eq!((ranked.len(), of(LearningKind::Strategy), of(LearningKind::Antipattern)), (5, 3, 2));
+    assert!(ranked.windows(2).all(|pair| pair[0].score >= pair[1].score));
     let none = MemorySettings { limit: 0, ..settings.clone() };
     assert!(rank(&query("the parser"), candidates(learnings.clone()), &none, Timestamp(0)).is_empty());
     let unsure = learnings.into_iter().map(|one| Learning { confidence: 0.69, ..one }).collect();
@@ -103,8 +103,8 @@ fn confident_learning_of_same_type_ranks_first() {
         by_words: Some(1.0),
         by_vector: None,
     });
-    let told = rank(&query("parser"), found.to_vec(), &settings, Timestamp(0));
-    let ids: Vec<&str> = told.iter().map(|one| one.learning.id.as_str()).collect();
+    let ranked = rank(&query("parser"), found.to_vec(), &settings, Timestamp(0));
+    let ids: Vec<&str> = ranked.iter().map(|one| one.learning.id.as_str()).collect();
     assert_eq!(ids[0], surer.id);
     assert!(rank(&query(""), Vec::new(), &settings, Timestamp(0)).is_empty());
 }
@@ -137,8 +137,8 @@ fn query_of_any_syntax_is_accepted() {
 proptest! {
     #[test]
     fn query_correction_is_idempotent(text in any::<String>()) {
-        let asked = correct(&text);
-        for phrase in asked.phrases.iter().chain(&asked.without) {
+        let corrected = correct(&text);
+        for phrase in corrected.phrases.iter().chain(&corrected.without) {
             prop_assert!(!phrase.contains('"') && !phrase.trim().is_empty());
         }
     }

@@ -1,9 +1,9 @@
-//! Progress for money.
+//! Mode `adaptive`: progress per cost.
 
 use super::super::thompson::beta;
 use super::*;
 
-/// Shares of choices of `a`, `b`, `c` over seeds.
+/// Returns the shares of choices of `a`, `b`, `c` over seeds.
 fn shares(scene: &BackendsFixture, request: &CallRequest) -> [f64; 3] {
     let mut counts = [0.0; 3];
     for seed in 0..400 {

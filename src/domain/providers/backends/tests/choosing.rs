@@ -1,4 +1,4 @@
-//! BackendPriority, rotation, return to the better backend.
+//! Priority, rotation, return to the better backend.
 
 use super::*;
 

@@ -7,7 +7,7 @@ use crate::domain::model::quantity::Usd;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Something that happens some time, maybe negative, after what was before.
+/// An observation, some time after the previous one; the time may be negative.
 #[derive(Debug, Clone)]
 struct Happening {
     after_ms: i64,
@@ -164,14 +164,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn whatever_happens(settings in modes(), happenings in happenings(), restart in 0_usize..60, seed: u64) {
+    fn invariants_hold_for_any_observations(settings in modes(), happenings in happenings(), restart in 0_usize..60, seed: u64) {
         let mut scene = BackendsFixture::new(settings);
         let mut now = START;
         for (index, of) in happenings.iter().enumerate() {
             now = now.plus_ms(of.after_ms);
-            let seen = observation(of, now);
-            let again = transition(scene.state.clone(), &seen, &scene.settings, now);
-            let changes = scene.see(seen, now);
+            let observed = observation(of, now);
+            let again = transition(scene.state.clone(), &observed, &scene.settings, now);
+            let changes = scene.see(observed, now);
             prop_assert_eq!((&again.state, &again.changes), (&scene.state, &changes), "the same again");
             let stored = serde_json::to_string(&scene.state).unwrap();
             prop_assert!(stored.len() < 100_000);
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn who_waits_as_told_does_not_spin(settings in modes(), happenings in happenings()) {
+    fn waiting_until_stated_time_avoids_busy_loop(settings in modes(), happenings in happenings()) {
         let mut scene = BackendsFixture::new(settings);
         let mut now = START;
         for of in &happenings {
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn a_state_may_lack_anything(happenings in happenings(), lacks in prop::collection::vec(0_usize..20, 1..4)) {
+    fn incomplete_state_is_readable(happenings in happenings(), lacks in prop::collection::vec(0_usize..20, 1..4)) {
         let mut scene = BackendsFixture::new(settings());
         let mut now = START;
         for of in &happenings {

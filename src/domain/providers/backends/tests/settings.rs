@@ -1,4 +1,4 @@
-//! Settings as they are written, and what is said about those that are wrong.
+//! Settings as they are written, and the messages for wrong ones.
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};

@@ -1,4 +1,4 @@
-//! Fifty loops in a storm of limits over three backends, in simulated hours, against loops that know the truth.
+//! Simulation in hours: fifty loops on three backends with many limits, compared with loops that know the real state.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,11 +12,11 @@ const ITERATIONS: u32 = 30;
 const REFUSES_MS: i64 = 3_000;
 const ANSWERS_MS: i64 = 8_000;
 
-/// A provider as it really is.
+/// Actual behaviour of a provider.
 struct Provider {
-    /// Calls that it takes within a minute; then it says when the minute is over.
+    /// Maximum number of calls within a minute; a refusal states the end of the minute.
     rate: usize,
-    /// Calls that it takes in five hours; then it says when they are over.
+    /// Maximum number of calls within five hours; a refusal states their end.
     quota: usize,
     /// Periods of overload (without a known end) and of outage (calls fail after a while).
     overloads: Vec<(Timestamp, Timestamp)>,
@@ -83,12 +83,12 @@ enum StormEvent {
 struct StormFigures {
     finished: usize,
     calls: u32,
-    /// Calls that were refused or broke.
+    /// Number of calls that were refused or failed.
     wasted: u32,
-    /// Calls that began while the state knew that the backend is parked.
+    /// Number of calls that began while the state had the backend in a cooldown.
     into_parks: u32,
     parks: u32,
-    /// Minutes between the wish for a call and the call that was served, of all loops.
+    /// Total minutes between a request for a call and the start of the call that was served.
     waited: f64,
     /// Total number of requests for a backend.
     asked: u32,
@@ -97,7 +97,8 @@ struct StormFigures {
     /// Number of changes of backend: of all loops, and the maximum of one loop.
     switches: u32,
     most_switches: u32,
-    /// Minutes for which `a` would have served but was not called, at most, and on average of the times it came back.
+    /// Minutes for which `a` was available but not called: the maximum, and the average over the times at which it became
+    /// available.
     idle: f64,
     idle_mean: f64,
 }
@@ -113,9 +114,9 @@ struct Storm {
     knows_truth: bool,
     rng: fastrand::Rng,
     figures: StormFigures,
-    /// Since when `a` would serve although nobody called it.
+    /// Time since which `a` has been available without being called.
     idle_since: Option<Timestamp>,
-    /// Length of each cooldown, in minutes.
+    /// Length of each such period, in minutes.
     idles: Vec<f64>,
 }
 
@@ -157,7 +158,7 @@ impl Storm {
         storm.figures
     }
 
-    /// Notes how long `a` would serve while it is left alone.
+    /// Records for how long `a` is available without being called.
     fn watch(&mut self, now: Timestamp) {
         let serves = matches!(self.providers["a"].answer(now), ProviderReply::Serves);
         self.idle_since = if serves { self.idle_since.or(Some(now)) } else { None };
@@ -273,22 +274,22 @@ impl Storm {
     }
 }
 
-/// Severity of the storm.
+/// Severity of the limits.
 #[derive(Debug, Clone, Copy)]
 struct Weather {
-    /// Calls that `a`, `b` and `c` take within five hours; 1,500 are needed.
+    /// Maximum number of calls of `a`, `b` and `c` within five hours; 1,500 are needed.
     quotas: [usize; 3],
-    /// Spells of overload of each provider within twelve hours, up to 25 minutes each; nobody says how long.
+    /// Number of overloads of each provider within twelve hours, up to 25 minutes each; refusals do not state their end.
     overloads: usize,
-    /// Spells in which calls of a provider fail, up to 40 minutes each.
+    /// Number of outages in which calls of a provider fail, up to 40 minutes each.
     outages: usize,
 }
 
-/// All quotas run out before the work is done.
+/// All quotas are exhausted before the work is done.
 const TIGHT: Weather = Weather { quotas: [350, 260, 400], overloads: 6, outages: 2 };
-/// The last one does not.
+/// The quota of `c` is sufficient.
 const AMPLE: Weather = Weather { quotas: [350, 260, 2_000], overloads: 6, outages: 2 };
-/// All limits are told with their end.
+/// Every refusal states the end of its limit.
 const TOLD: Weather = Weather { quotas: [350, 260, 2_000], overloads: 0, outages: 0 };
 
 #[test]

@@ -1,4 +1,4 @@
-//! Parks, back-off, probation, clocks that jump, thresholds.
+//! Cooldowns, back-off, probation, clock changes, thresholds.
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};
@@ -63,11 +63,11 @@ fn concurrent_calls_count_one_limit() {
     for key in 0..50 {
         scene.start(&key.to_string(), "a", at(0));
     }
-    let mut told = 0;
+    let mut reported = 0;
     for key in 0..50 {
-        told += scene.hit(&key.to_string(), "a", limit(LimitKind::Overload, None), at(1)).len();
+        reported += scene.hit(&key.to_string(), "a", limit(LimitKind::Overload, None), at(1)).len();
     }
-    assert_eq!((told, scene.state.backends["a"].backoff_step), (1, 1));
+    assert_eq!((reported, scene.state.backends["a"].backoff_step), (1, 1));
     assert!(scene.until("a") <= at(2));
     // A told end takes the place of a guessed one, and the later of two told ones stands.
     let mut scene = BackendsFixture::new(settings());
@@ -143,10 +143,10 @@ fn disabled_by_person_until_enabled_by_person() {
 #[test]
 fn missing_model_is_remembered_for_a_day() {
     let mut scene = BackendsFixture::new(settings());
-    let mut asked = call("x", "a");
-    asked.model = Some("m-9".to_owned());
+    let mut with_model = call("x", "a");
+    with_model.model = Some("m-9".to_owned());
     let limit = limit(LimitKind::ModelMissing, None);
-    scene.see(BackendObservation::CallLimited { call: asked, cost: None, limit, seed: 1 }, at(0));
+    scene.see(BackendObservation::CallLimited { call: with_model, cost: None, limit, seed: 1 }, at(0));
     assert_eq!(scene.advice, Some(CallAdvice::OtherModel { backend: "a".to_owned(), model: Some("m-9".to_owned()) }));
     let backend = &scene.state.backends["a"];
     assert!(backend.is_active() && backend.lacks_model("m-9", at(60)) && !backend.lacks_model("m-8", at(60)));

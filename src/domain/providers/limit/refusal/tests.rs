@@ -1,4 +1,4 @@
-//! Errors as they are worded.
+//! Real error messages.
 
 use serde_json::json;
 
@@ -60,7 +60,7 @@ fn final_error_names_its_origin() {
     assert_eq!(ends.refusal("x"), Some(LimitKind::Quota), "an end is told of what ends");
 }
 
-/// The corpus as errors that a program gave up on, which need not be its provider's.
+/// The corpus as errors of programs that may not come from their provider.
 #[test]
 fn error_of_any_program_counts_at_its_beginning() {
     let corpus = |name: &str| -> Vec<Value> {

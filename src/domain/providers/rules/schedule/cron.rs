@@ -8,10 +8,10 @@ use jiff::tz::TimeZone;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::settings::shortened;
 
-/// Longest pattern, in characters.
+/// Maximum length of a pattern, in characters.
 const PATTERN_MAX: usize = 100;
 
-/// A pattern of five fields.
+/// A cron pattern with five fields.
 #[derive(Debug, Clone)]
 pub(super) struct Cron {
     text: String,
@@ -25,7 +25,7 @@ impl PartialEq for Cron {
 }
 
 impl Cron {
-    /// Reads a pattern; what is wrong with it where it is none, or where no day fits it.
+    /// Parses a pattern. The error states the problem of an invalid pattern, or that no day matches it.
     pub(super) fn compile(text: &str) -> Result<Self, String> {
         if text.chars().count() > PATTERN_MAX {
             return Err(format!("is longer than {PATTERN_MAX} characters"));
@@ -38,11 +38,11 @@ impl Cron {
         let comes = cron.find_next_occurrence(&DateTime::constant(2024, 1, 1, 0, 0, 0, 0), true);
         match comes {
             Ok(next) if next.year() <= 2032 => Ok(Self { text: text.trim().to_owned(), cron }),
-            _ => Err("names a moment that never comes".to_owned()),
+            _ => Err("matches no time".to_owned()),
         }
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern as written.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -57,7 +57,7 @@ impl Cron {
     }
 }
 
-/// A moment in UTC; `None` before the year -9999 and after 9999.
+/// Converts a time to UTC; `None` before the year -9999 and after 9999.
 fn civil(moment: Timestamp) -> Option<DateTime> {
     Some(TimeZone::UTC.to_datetime(jiff::Timestamp::from_millisecond(moment.0).ok()?))
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::super::RuleFacts;
 use crate::domain::model::ids::Timestamp;
 
-/// Maximum step back of the clock; after a larger one, the state is discarded, as the clock was wrong before.
+/// Maximum step back of the clock, in milliseconds; after a larger one the state is discarded, as the clock was wrong before.
 const CLOCK_SLACK_MS: i64 = 24 * 3_600_000;
 
 /// Maximum length of a stored error, in characters.
@@ -19,11 +19,11 @@ const ERROR_MAX: usize = 200;
 pub struct ScheduleState {
     /// Time of the evaluation.
     looked_at: Option<Timestamp>,
-    /// The iteration that had ended.
+    /// Last iteration that had ended.
     iteration: Option<u32>,
-    /// Error of that iteration, or of a run that was refused since, shortened.
+    /// Error of that iteration, or of a run that was refused later, shortened.
     error: Option<String>,
-    /// Conditions that held.
+    /// Keys of the conditions that were true.
     held: BTreeSet<String>,
 }
 
@@ -32,16 +32,16 @@ pub struct ScheduleState {
 pub(super) struct ElapsedSinceLook {
     /// Time of the last evaluation; times of patterns must be later.
     pub(super) moment: Timestamp,
-    /// This moment.
+    /// Current time.
     pub(super) now: Timestamp,
-    /// The iteration that had ended then.
+    /// Last iteration that had ended at the last evaluation.
     pub(super) iteration: u32,
     /// Whether the last error differs from that of the last evaluation.
     pub(super) new_error: bool,
 }
 
 impl ScheduleState {
-    /// The state of a loop that begins: moments of patterns count from here on.
+    /// Creates the state of a loop that begins: cron patterns match later times only.
     pub fn begun(at: Timestamp) -> Self {
         Self { looked_at: Some(at), iteration: Some(0), ..Self::default() }
     }
@@ -62,7 +62,7 @@ impl ScheduleState {
         ElapsedSinceLook { moment, now, iteration, new_error }
     }
 
-    /// Whether there is an error, and not the one that was seen last; from now on it is.
+    /// Whether there is an error that differs from the stored one, which it replaces.
     pub(super) fn meets(&mut self, error: Option<&str>) -> bool {
         let error = error.map(|error| error.chars().take(ERROR_MAX).collect::<String>());
         let before = std::mem::replace(&mut self.error, error);

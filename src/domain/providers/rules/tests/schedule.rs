@@ -1,4 +1,4 @@
-//! Schedules played over iterations, errors and moments.
+//! Schedules evaluated over iterations, errors and times.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn schedule(value: Value) -> Schedule {
     Schedule::compile(&entries(value), "schedule", &["claude", "codex"]).unwrap()
 }
 
-/// The rules that act when `schedule` is looked at with each of `facts`, a minute apart.
+/// Returns the rules that fire when `schedule` is evaluated with each of `facts`, at intervals of a minute.
 fn played(schedule: &Schedule, facts: impl IntoIterator<Item = RuleFacts>) -> Vec<Vec<usize>> {
     let mut state = ScheduleState::begun(START);
     let look = |(minute, facts): (i64, RuleFacts)| {
@@ -118,8 +118,8 @@ fn refusals_fire_only_on_error_rules() {
         { "trigger": { "on_error": "boom" }, "action": "pause" },
     ]));
     let refused = |n: u32, words: &str| RuleFacts { refused: vec![words.to_owned()], ..iteration(n) };
-    let left = refused(1, "claude was left for its rate limit: try again in 5m");
-    assert_eq!(played(&schedule, [left.clone(), left]), [&[0][..], &[]]);
+    let refusal = refused(1, "claude was left for its rate limit: try again in 5m");
+    assert_eq!(played(&schedule, [refusal.clone(), refusal]), [&[0][..], &[]]);
     // No iteration has ended where all refuse, and what the one before ended with was seen.
     let mut state = ScheduleState::begun(START);
     let failed = RuleFacts { last_error: Some("boom".to_owned()), ..iteration(1) };
@@ -220,7 +220,7 @@ fn invalid_schedules_are_reported_with_path() {
     );
     let message = |key: &str| problems.iter().find(|p| p.key.ends_with(key)).unwrap().to_string();
     assert_eq!(message("[4].backend"), "`schedule[4].backend`: there is no backend `codx`; did you mean `codex`?");
-    assert_eq!(message("[4].trigger.cron"), "`schedule[4].trigger.cron`: names a moment that never comes");
+    assert_eq!(message("[4].trigger.cron"), "`schedule[4].trigger.cron`: matches no time");
     assert!(message("[3].trigger.cron").contains("is not a cron pattern of five fields"));
     assert!(serde_json::from_value::<ScheduleEntry>(json!({ "trigger": { "wen": "x" }, "action": "pause" })).is_err());
     assert!(serde_json::from_value::<ScheduleEntry>(json!({ "trigger": {}, "action": "resume" })).is_err());
@@ -238,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn each_moment_acts_once_whenever_it_is_looked_at(steps in proptest::collection::vec(0..5_400_i64, 1..30)) {
+    fn each_cron_time_fires_once_for_any_evaluations(steps in proptest::collection::vec(0..5_400_i64, 1..30)) {
         let schedule = schedule(json!([{ "trigger": { "cron": "0 * * * *" }, "action": "escalate" }]));
         let mut state = ScheduleState::begun(START);
         let mut now = START;
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn no_moment_and_no_pattern_make_it_panic(at in any::<i64>(), now in any::<i64>(), cron in "[0-9*/,LW# A-Z-]{0,20}") {
+    fn any_time_and_pattern_do_not_panic(at in any::<i64>(), now in any::<i64>(), cron in "[0-9*/,LW# A-Z-]{0,20}") {
         let entry = json!([{ "trigger": { "cron": cron }, "action": "escalate" }]);
         if let Ok(schedule) = Schedule::compile(&entries(entry), "schedule", &[]) {
             let mut state = ScheduleState::begun(Timestamp(at));

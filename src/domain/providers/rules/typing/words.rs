@@ -5,7 +5,7 @@ use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 use crate::domain::model::settings::{did_you_mean, shortened};
 use crate::domain::providers::rules::facts::{ALIASES, VARIABLES, Variable};
 
-/// Functions, in the order in which they are offered.
+/// Functions, in the order in which errors suggest them.
 const FUNCTIONS: [&str; 6] = ["size", "startsWith", "endsWith", "contains", "int", "double"];
 
 /// Returns the reason why `variable` can never equal `value`, if that is certain.
@@ -41,7 +41,7 @@ pub(super) fn unknown(name: &str) -> String {
 /// Returns the error for an unknown function.
 pub(super) fn refused_call(name: &str) -> String {
     if matches!(name, operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT) {
-        return "there is nothing here that has elements".to_owned();
+        return "there are no values with elements".to_owned();
     }
     if FUNCTIONS.contains(&name) {
         return format!(
@@ -52,7 +52,7 @@ pub(super) fn refused_call(name: &str) -> String {
     format!("there is no function `{}`{near}; there are {}", shortened(name), FUNCTIONS.join(", "))
 }
 
-/// A number as it is written, with its sign.
+/// Returns a literal number, with its sign.
 pub(super) fn number(expr: &IdedExpr) -> Option<f64> {
     match &expr.expr {
         Expr::Literal(LiteralValue::Int(number)) => Some(*number.inner() as f64),
@@ -64,7 +64,7 @@ pub(super) fn number(expr: &IdedExpr) -> Option<f64> {
     }
 }
 
-/// An operator as it is written.
+/// Returns an operator as written in an expression.
 pub(super) fn sign(name: &str) -> &str {
     match name {
         operators::CONDITIONAL => "? :",

@@ -5,22 +5,22 @@ use crate::domain::supervision::control::metrics::{ControlMetrics, ControlSample
 use crate::domain::supervision::control::resources::{Resource, Resources};
 use crate::domain::supervision::control::settings::ControlSettings;
 
-/// Tolerance of a forecast for rounding; a loop that ends exactly in time is in time.
+/// Tolerance of a forecast for rounding errors; a loop that is forecast to end exactly at its limit is within it.
 const ROUNDING: f64 = 1e-9;
 
 /// Inputs of the conditions.
 pub(in crate::domain::supervision::control) struct AlarmFacts<'a> {
     pub(in crate::domain::supervision::control) metrics: &'a ControlMetrics,
-    /// The last window + 1 samples, this iteration's last.
+    /// Last window + 1 samples, the newest last.
     pub(in crate::domain::supervision::control) history: &'a [ControlSample],
     pub(in crate::domain::supervision::control) resources: &'a Resources,
     /// Best completion so far, 0..1.
     pub(in crate::domain::supervision::control) best: f64,
-    /// Iterations in a row that were a slide's drop below the best.
+    /// Number of consecutive iterations with a completion at least `slide_drop` below the best.
     pub(in crate::domain::supervision::control) slide: u32,
 }
 
-/// Every condition that holds; none does once the work is finished.
+/// Returns every condition that is true; none for finished work.
 pub(in crate::domain::supervision::control) fn check(
     facts: &AlarmFacts<'_>,
     settings: &ControlSettings,
@@ -42,7 +42,7 @@ fn warning_or_critical(critical: bool) -> AlarmSeverity {
     if critical { AlarmSeverity::Critical } else { AlarmSeverity::Warning }
 }
 
-/// Each of the last changes of P is smaller than the least progress.
+/// Each of the last changes of P is smaller than the minimum progress.
 fn stuck_loop(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let needed = settings.stuck_iterations.max(1) as usize;
     let mut latest = changes(facts.history).rev().take(needed);
@@ -66,14 +66,14 @@ fn oscillation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<Ala
     finding(AlarmKind::Oscillation, AlarmSeverity::Warning, message, &[("turns", turns as f64)])
 }
 
-/// It gets worse fast, or has for long been worse than its best.
+/// D is above its threshold, or completion has been below its best for several iterations.
 fn regression(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let rate = facts.metrics.d_raw;
     let lost = facts.best - (1.0 - facts.metrics.gap);
     let fast = rate > settings.regression_rate;
     let slow = lost > settings.slide_drop && facts.slide >= settings.slide_iterations;
     let message = if fast {
-        format!("P rises by {:.0} points an iteration.", rate * 100.0)
+        format!("P rises by {:.0} points per iteration.", rate * 100.0)
     } else if slow {
         let (points, best, slide) = (lost * 100.0, facts.best * 100.0, facts.slide);
         format!("Completion is {points:.0} points below its best, {best:.0} %, for {slide} iterations.")
@@ -85,7 +85,7 @@ fn regression(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<Alar
     finding(AlarmKind::Regression, severity, message, &[("d_raw", rate), ("best", facts.best), ("lost", lost)])
 }
 
-/// Too much of something is used, and the forecast does not fit in what is left of it.
+/// Too much of a resource is used, and the forecast exceeds what remains.
 fn resource_burn(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let Resources { iterations, seconds, usd } = facts.resources;
     let ControlMetrics { gap, velocity, forecast, .. } = *facts.metrics;
@@ -109,7 +109,7 @@ fn resource_burn(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<A
     finding(AlarmKind::ResourceBurn, severity, message, &[("used", used), ("limit", limit)])
 }
 
-/// Quality is far below what it was within the window.
+/// Quality is far below its maximum within the window.
 fn quality_degradation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let window = last(facts.history, settings.window_len());
     let now = window.last()?.quality;
@@ -123,17 +123,17 @@ fn quality_degradation(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Op
     finding(AlarmKind::QualityDegradation, severity, message, &[("from", best), ("to", now)])
 }
 
-/// I is high and P does not fall. On the way up from nothing I is high as well; while the gap closes that is no trouble.
+/// I is high and P does not fall. I is also high at the beginning of a task; while P falls, that is normal.
 fn integral_windup(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let ControlMetrics { i, velocity, .. } = *facts.metrics;
     if i <= settings.integral_windup_limit || velocity >= settings.min_progress_rate {
         return None;
     }
-    let message = format!("Trouble adds up without progress: I is {i:.2}.");
+    let message = format!("Errors accumulate without progress: I is {i:.2}.");
     finding(AlarmKind::IntegralWindup, AlarmSeverity::Warning, message, &[("i", i), ("velocity", velocity)])
 }
 
-/// P jumped, for better or worse.
+/// P changed abruptly, in either direction.
 fn derivative_spike(facts: &AlarmFacts<'_>, settings: &ControlSettings) -> Option<AlarmFinding> {
     let change = changes(facts.history).next_back()?;
     if change.abs() <= settings.derivative_spike {

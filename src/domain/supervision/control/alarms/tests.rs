@@ -10,7 +10,7 @@ use AlarmKind::{
 };
 use AlarmSeverity::{Critical, Emergency, Info, Warning};
 
-/// The severity of one kind of alarm after each iteration.
+/// Returns the severity of one kind of alarm after each iteration.
 fn course(kind: AlarmKind, decisions: &[ControlDecision]) -> Vec<Option<AlarmSeverity>> {
     let find = |decision: &ControlDecision| {
         decision.alarms.iter().find(|alarm| alarm.kind == kind).map(|alarm| alarm.severity)
@@ -23,7 +23,7 @@ fn of(kind: AlarmKind, values: &[f64]) -> Vec<Option<AlarmSeverity>> {
 }
 
 #[test]
-fn stuck_loop() {
+fn stuck_loop_is_raised_and_cleared() {
     let far = of(StuckLoop, &[0.2, 0.2, 0.21, 0.2, 0.2, 0.4]);
     assert_eq!(far, [None, None, None, Some(Critical), Some(Critical), None]);
     let near = of(StuckLoop, &[0.6, 0.6, 0.6, 0.6, 1.0]);
@@ -32,20 +32,20 @@ fn stuck_loop() {
 }
 
 #[test]
-fn oscillation() {
+fn oscillation_is_raised_and_cleared() {
     let swings = of(Oscillation, &[0.3, 0.5, 0.3, 0.5, 0.55, 0.6, 0.65, 0.7]);
     assert_eq!(swings, [None, None, None, Some(Warning), Some(Warning), Some(Warning), None, None]);
     assert_eq!(of(Oscillation, &[0.3, 0.33, 0.3, 0.33, 0.3, 0.33]), [None; 6]);
 }
 
 #[test]
-fn regression_at_once() {
+fn sudden_regression_raises_alarm() {
     let fall = of(Regression, &[0.8, 0.65, 0.35, 0.75, 0.85]);
     assert_eq!(fall, [None, Some(Warning), Some(Critical), None, None]);
 }
 
 #[test]
-fn regression_by_a_slow_slide() {
+fn slow_slide_raises_regression() {
     let slide: Vec<f64> = (0..20).map(|n| 0.8 - 0.02 * f64::from(n)).collect();
     let course = of(Regression, &slide);
     assert_eq!(course[..8], [None; 8]);
@@ -54,7 +54,7 @@ fn regression_by_a_slow_slide() {
 }
 
 #[test]
-fn resource_burn() {
+fn resource_burn_is_raised_if_forecast_exceeds_rest() {
     let ten = TaskFacts::default();
     let steady: Vec<f64> = (1..=10).map(|n| 0.1 * f64::from(n)).collect();
     let settings = ControlSettings::default();
@@ -71,7 +71,7 @@ fn resource_burn() {
 }
 
 #[test]
-fn time_and_money_burn_as_iterations_do() {
+fn time_and_money_raise_resource_burn() {
     let limited = TaskFacts { timeout_minutes: Some(10.0), max_cost_usd: Some(1.0), ..long() };
     let spend = |seconds, usd| {
         let mut records = completions(&[0.1, 0.15, 0.2, 0.25, 0.3]);
@@ -91,7 +91,7 @@ fn time_and_money_burn_as_iterations_do() {
 }
 
 #[test]
-fn quality_degradation() {
+fn quality_degradation_is_raised_and_cleared() {
     let mut records = completions(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]);
     for (record, quality) in records.iter_mut().zip([1.0, 0.9, 0.8, 0.65, 0.8, 0.8, 0.8, 0.8]) {
         record.quality = quality;
@@ -101,7 +101,7 @@ fn quality_degradation() {
 }
 
 #[test]
-fn integral_windup() {
+fn integral_windup_is_raised_and_cleared() {
     let stuck = of(IntegralWindup, &[0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.3]);
     assert_eq!(stuck, [None, None, None, None, None, Some(Warning), Some(Warning), None]);
     let rising: Vec<f64> = (1..=20).map(|n| 0.05 * f64::from(n)).collect();
@@ -111,13 +111,13 @@ fn integral_windup() {
 }
 
 #[test]
-fn derivative_spike() {
+fn derivative_spike_is_raised_and_cleared() {
     let jumps = of(DerivativeSpike, &[0.1, 0.4, 0.45, 0.2, 0.25]);
     assert_eq!(jumps, [None, Some(Info), None, Some(Warning), None]);
 }
 
 #[test]
-fn an_alarm_keeps_its_id_while_it_stands_and_gets_another_afterwards() {
+fn active_alarm_keeps_its_id() {
     let records = completions(&[0.2, 0.2, 0.2, 0.2, 0.2, 0.4, 0.4, 0.4, 0.4]);
     let decisions = run(&records, &long(), &ControlSettings::default());
     let alarm = |n: usize| decisions[n].alarms.iter().find(|alarm| alarm.kind == StuckLoop).unwrap();
@@ -130,7 +130,7 @@ fn an_alarm_keeps_its_id_while_it_stands_and_gets_another_afterwards() {
 }
 
 #[test]
-fn what_was_seen_asks_again_only_when_it_gets_worse() {
+fn acknowledged_alarm_returns_only_if_worse() {
     let found =
         |severity| AlarmFinding { kind: Regression, severity, message: String::new(), context: BTreeMap::new() };
     let mut standing = Vec::new();

@@ -1,11 +1,11 @@
-//! Loops that go well are left alone.
+//! Healthy loops get no interventions.
 
 use super::{completions, long, run};
 use crate::domain::model::record::Record;
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{AlarmSeverity, ControlAction, ControlSettings};
 
-/// Numbers in -1..1 from a linear congruential generator.
+/// Pseudo-random numbers in -1..1 from a linear congruential generator.
 struct SignalNoise(u64);
 
 impl SignalNoise {
@@ -15,7 +15,7 @@ impl SignalNoise {
     }
 }
 
-/// 5 % an iteration from nothing, with noise of 2 points, until it is done.
+/// Returns records that gain 5 % per iteration from 0, with noise of 2 points, until the work is done.
 fn healthy(seed: u64) -> Vec<Record> {
     let mut noise = SignalNoise(seed);
     let mut values: Vec<f64> = (1..20).map(|n| 0.05 * f64::from(n) + 0.02 * noise.next()).collect();
@@ -24,7 +24,7 @@ fn healthy(seed: u64) -> Vec<Record> {
 }
 
 #[test]
-fn a_healthy_noisy_loop_raises_nothing_above_info() {
+fn healthy_noisy_loop_raises_only_info() {
     let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
     for seed in 0..2000 {
         for decision in run(&healthy(seed), &facts, &ControlSettings::default()) {
@@ -36,7 +36,7 @@ fn a_healthy_noisy_loop_raises_nothing_above_info() {
 }
 
 #[test]
-fn finished_work_raises_nothing_and_asks_for_nothing() {
+fn finished_work_raises_no_alarm() {
     let mut records = completions(&[0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, 1.0, 1.0]);
     for record in &mut records {
         (record.errors, record.quality) = (9.0, record.completion.get() - 1.0);
@@ -47,8 +47,8 @@ fn finished_work_raises_nothing_and_asks_for_nothing() {
         assert!(decision.alarms.is_empty() && decision.prompt_adjustments.is_empty());
         assert_eq!(decision.action, ControlAction::Continue);
         assert_eq!(decision.recommendations.message, "The work is finished.");
-        let asked = &decision.recommendations;
-        assert!(!asked.adjust_budget && !asked.change_strategy && !asked.escalate);
+        let recommended = &decision.recommendations;
+        assert!(!recommended.adjust_budget && !recommended.change_strategy && !recommended.escalate);
     }
     assert_eq!(decisions[9].cleared.len(), decisions[8].alarms.len());
     let again = run(&completions(&[1.0, 0.9, 1.0]), &long(), &ControlSettings::default());

@@ -8,7 +8,7 @@ use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{ControlSettings, ControlState, MAX_STATE};
 
-/// Any number at all, and more often one that a record could have.
+/// Generates any number, more often a plausible one.
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![3 => 0.0..1.0, 1 => -10.0..100.0, 1 => proptest::num::f64::ANY]
 }
@@ -49,7 +49,7 @@ prop_compose! {
     }
 }
 
-/// Whether no figure within is null but those that may be missing; JSON has no other way to say NaN or infinite.
+/// Whether no figure within is null except optional ones; JSON represents NaN and infinity as null.
 fn finite(value: &serde_json::Value, key: &str) -> bool {
     const MAY_BE_MISSING: [&str; 4] = ["forecast", "transition", "seconds_left", "usd_left"];
     match value {
@@ -74,13 +74,13 @@ proptest! {
     }
 
     #[test]
-    fn the_same_history_gives_the_same_decisions(records in prop::collection::vec(record(), 1..20), facts in task()) {
+    fn same_history_gives_same_decisions(records in prop::collection::vec(record(), 1..20), facts in task()) {
         let settings = ControlSettings::default();
         prop_assert_eq!(run(&records, &facts, &settings), run(&records, &facts, &settings));
     }
 
     #[test]
-    fn export_then_import_changes_nothing(records in prop::collection::vec(record(), 2..20), facts in task()) {
+    fn state_survives_export_and_import(records in prop::collection::vec(record(), 2..20), facts in task()) {
         let settings = ControlSettings::default();
         let (last, before) = records.split_last().unwrap();
         let mut state = ControlState::rebuild(before, &facts, &settings);
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn a_broken_text_is_no_state_and_no_panic(cut in 0_usize..2000, text in ".{0,200}") {
+    fn broken_text_is_rejected_without_panic(cut in 0_usize..2000, text in ".{0,200}") {
         let whole = ControlState::rebuild(&completions(&[0.1; 6]), &long(), &ControlSettings::default()).export();
         let part = &whole[..cut.min(whole.len() - 1)];
         prop_assert_eq!(ControlState::import(part), None);
@@ -102,7 +102,7 @@ proptest! {
 }
 
 #[test]
-fn a_state_with_impossible_figures_is_corrupt_and_can_be_rebuilt() {
+fn state_with_impossible_figures_is_rebuilt() {
     let (facts, settings) = (long(), ControlSettings::default());
     let records = completions(&[0.1, 0.3, 0.2, 0.5]);
     let state = ControlState::rebuild(&records, &facts, &settings);
@@ -114,7 +114,7 @@ fn a_state_with_impossible_figures_is_corrupt_and_can_be_rebuilt() {
 }
 
 #[test]
-fn bad_figures_are_put_right_and_counted() {
+fn out_of_range_figures_are_clamped_and_counted() {
     let bad = Record {
         completion: serde_json::from_value((-7).into()).unwrap(),
         quality: f64::NEG_INFINITY,
@@ -124,14 +124,14 @@ fn bad_figures_are_put_right_and_counted() {
     };
     let good = Record { quality: f64::INFINITY, ..Record::default() };
     let decisions = run(&[bad, good, Record::default()], &long(), &ControlSettings::default());
-    assert_eq!(decisions[0].warnings, ["4 figures of iteration 1 were out of range and were put right."]);
-    assert_eq!(decisions[1].warnings, ["One figure of iteration 2 was out of range and was put right."]);
+    assert_eq!(decisions[0].warnings, ["4 figures of iteration 1 were out of range and were clamped."]);
+    assert_eq!(decisions[1].warnings, ["One figure of iteration 2 was out of range and was clamped."]);
     assert!(decisions[2].warnings.is_empty());
     assert_eq!(decisions[0].metrics.p, 1.0);
 }
 
 #[test]
-fn ten_thousand_iterations_leave_a_small_state() {
+fn long_loop_keeps_state_small() {
     let mut state = ControlState::default();
     let settings = ControlSettings { window: 100, ..ControlSettings::default() };
     let mut record = Record { learnings: vec!["x".repeat(10_000); 10], ..Record::default() };
@@ -148,7 +148,7 @@ fn ten_thousand_iterations_leave_a_small_state() {
 }
 
 #[test]
-fn a_million_blockers_are_only_counted() {
+fn million_blockers_are_counted_in_bounded_time() {
     let blockers: Vec<String> =
         (0..1_000_000).map(|n| format!("blocker {}", char::from(b'a' + (n % 26) as u8))).collect();
     let learnings = blockers.clone();

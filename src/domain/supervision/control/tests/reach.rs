@@ -1,4 +1,4 @@
-//! Every alarm, severity, profile, action, trend, urgency and place of an actuator can be reached, each by a trace.
+//! Traces that reach every alarm, severity, profile, action, trend, urgency and actuator position.
 
 use super::{completions, long, run};
 use crate::domain::model::ids::Ratio;
@@ -10,7 +10,7 @@ use crate::domain::supervision::control::{
 };
 use crate::domain::supervision::{SupervisionPreset, SupervisionSettings};
 
-/// The thresholds of the design, with every actuator on.
+/// Returns the thresholds of the preset `seed`, with every actuator enabled.
 fn design() -> ControlSettings {
     SupervisionSettings::of(SupervisionPreset::Seed).control
 }
@@ -31,7 +31,7 @@ fn alarmed(decisions: &[ControlDecision], kind: AlarmKind, severity: AlarmSeveri
     has(decisions, |decision| decision.alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity == severity))
 }
 
-/// Completions of 0.5 throughout, with these qualities.
+/// Returns the decisions for a constant completion of 0.5 with these qualities.
 fn qualities(values: &[f64]) -> Vec<ControlDecision> {
     let mut records = completions(&vec![0.5; values.len()]);
     for (record, quality) in records.iter_mut().zip(values) {
@@ -41,7 +41,7 @@ fn qualities(values: &[f64]) -> Vec<ControlDecision> {
 }
 
 #[test]
-fn every_alarm_at_every_severity_of_the_table() {
+fn every_alarm_and_severity_is_reachable() {
     use AlarmKind::*;
     use AlarmSeverity::*;
     let ten = TaskFacts::default();
@@ -66,7 +66,7 @@ fn every_alarm_at_every_severity_of_the_table() {
 }
 
 #[test]
-fn every_profile() {
+fn every_profile_is_reachable() {
     let task = |complexity, security_sensitive, breaking_changes| TaskFacts {
         complexity: Some(complexity),
         security_sensitive,
@@ -96,7 +96,7 @@ fn every_profile() {
 }
 
 #[test]
-fn every_action_trend_and_urgency() {
+fn every_action_trend_and_urgency_is_reachable() {
     let last = |values: &[f64]| course(values).pop().unwrap();
     assert_eq!(last(&[0.8]).action, ControlAction::Continue);
     assert_eq!(last(&[0.8, 0.65]).action, ControlAction::Adjust);
@@ -110,7 +110,7 @@ fn every_action_trend_and_urgency() {
 }
 
 #[test]
-fn every_place_of_the_actuators() {
+fn every_actuator_position_is_reachable() {
     let simple = TaskFacts { complexity: Some(1.0), ..long() };
     let first = |values: &[f64]| course(values).pop().unwrap().actuation;
     assert_eq!(first(&[0.9]).model, ModelTier::Cheap);
@@ -130,18 +130,18 @@ fn every_place_of_the_actuators() {
 }
 
 #[test]
-fn the_prompt_says_how_much_to_take_on() {
-    let said =
+fn prompt_states_breadth_of_work() {
+    let last_adjustment =
         |mut decisions: Vec<ControlDecision>| decisions.pop().unwrap().prompt_adjustments.pop().unwrap_or_default();
     let simple = TaskFacts { complexity: Some(1.0), ..long() };
-    assert_eq!(said(course(&[0.9])), "Work on the first failing check only, and leave the rest for later.");
-    assert_eq!(said(course(&[0.8, 0.65])), "Make one change, and check it before anything else.");
-    assert_eq!(said(of_task(&[0.5], &simple)), "Take on everything that is open at once.");
-    assert!(said(course(&[0.5])).starts_with("Urgency is "));
+    assert_eq!(last_adjustment(course(&[0.9])), "Work on the first failing check only, and leave the rest for later.");
+    assert_eq!(last_adjustment(course(&[0.8, 0.65])), "Make one change, and check it before anything else.");
+    assert_eq!(last_adjustment(of_task(&[0.5], &simple)), "Work on everything that is open at once.");
+    assert!(last_adjustment(course(&[0.5])).starts_with("Urgency is "));
 }
 
 #[test]
-fn what_moves_an_actuator_is_said_and_what_is_off_does_not_move() {
+fn movements_have_a_cause_and_disabled_actuators_stay() {
     let records = completions(&[0.1; 4]);
     let decisions = run(&records, &long(), &design());
     let said: Vec<_> =
@@ -161,7 +161,7 @@ fn what_moves_an_actuator_is_said_and_what_is_off_does_not_move() {
 }
 
 #[test]
-fn what_is_left_is_told() {
+fn remaining_time_and_money_are_reported() {
     let facts = TaskFacts { timeout_minutes: Some(10.0), max_cost_usd: Some(2.0), ..long() };
     let record = Record { duration_s: 540.0, cost_usd: 0.5, ..Record::default() };
     let actuation = run(&[record], &facts, &design()).remove(0).actuation;
@@ -169,7 +169,7 @@ fn what_is_left_is_told() {
 }
 
 #[test]
-fn the_prompt_names_what_is_wrong() {
+fn prompt_names_problems() {
     let check = |name: &str, passed| CheckFact { name: name.to_owned(), passed, baseline: None };
     let record = |iteration| Record {
         iteration,
@@ -184,12 +184,12 @@ fn the_prompt_names_what_is_wrong() {
     let records: Vec<_> = (1..=4).map(|n| record(f64::from(n))).collect();
     let last = run(&records, &long(), &design()).pop().unwrap();
     insta::assert_snapshot!(last.prompt_adjustments.join("\n"), @"
-    Urgency is critical: 75 % is open, and nothing moves.
+    Urgency is critical: 75 % is open, and there is no progress.
     2 of 3 checks fail: `clippy`, `test`.
     2 of 32 tests fail.
     The first error is `cannot find 'Foo' in this scope`
-    This was in the way in 4 iterations: `no database on port 5432`
-    What was tried in the last iterations changed nothing: try something else.
+    This blocked the work in 4 iterations: `no database on port 5432`
+    The attempts of the last iterations changed nothing: try something else.
     ");
     insta::assert_snapshot!(last.recommendations.message, @"No progress in 3 iterations: P stays at 0.75.");
     assert!(
@@ -198,7 +198,7 @@ fn the_prompt_names_what_is_wrong() {
 }
 
 #[test]
-fn gains_stay_where_they_are_not_adaptive_and_an_explicit_profile_wins() {
+fn fixed_gains_stay_and_explicit_profile_wins() {
     let fixed = ControlSettings { adaptive_gains: false, base_profile: "cautious".to_owned(), ..design() };
     for decision in run(&completions(&[0.1; 6]), &long(), &fixed) {
         assert_eq!((decision.gains.profile.as_str(), decision.gains.gains.kp), ("cautious", 0.2));
@@ -207,7 +207,7 @@ fn gains_stay_where_they_are_not_adaptive_and_an_explicit_profile_wins() {
 }
 
 #[test]
-fn pause_and_abort_take_effect_only_where_that_is_set() {
+fn pause_and_abort_need_auto_intervene() {
     let records = completions(&[0.3; 4]);
     let alone = ControlSettings { auto_intervene: true, ..design() };
     let effects: Vec<_> = run(&records, &long(), &alone).iter().map(|decision| decision.takes_effect).collect();
@@ -216,7 +216,7 @@ fn pause_and_abort_take_effect_only_where_that_is_set() {
 }
 
 #[test]
-fn an_acknowledged_alarm_pauses_no_more() {
+fn acknowledged_alarm_does_not_pause() {
     let (facts, settings) = (long(), design());
     let mut state = ControlState::rebuild(&completions(&[0.3; 4]), &facts, &settings);
     assert!(!state.acknowledge("stuck_loop-1") && state.acknowledge("stuck_loop-4"));

@@ -1,4 +1,4 @@
-//! Control figures against recorded vectors.
+//! Figures of control compared with recorded vectors.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ fn agree(found: &Value, expected: &Value) -> bool {
 }
 
 #[test]
-fn every_figure_agrees_with_the_vectors() {
+fn figures_match_recorded_vectors() {
     let names = names();
     assert!(!names.is_empty(), "no vectors");
     for name in names {
