@@ -498,6 +498,10 @@ fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
     let number = current.number;
     // What holds in the tree is judged by what it comes to in a fresh checkout.
     let verifies = all_hold && nobody_wants_more(&turn.next);
+    if let Some(current) = turn.next.current_mut().filter(|_| verifies) {
+        // The same iteration may have been measured before, with another result.
+        current.record = None;
+    }
     let review = if verifies { None } else { judge::judge(turn) };
     if turn.next.policy.progress == ProgressReport::Comments
         && let Some(view) = report::iteration(&turn.next)

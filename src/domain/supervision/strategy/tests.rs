@@ -53,6 +53,20 @@ fn redirected(reason: &str) -> Intervention {
     }
 }
 
+#[test]
+fn redirect_by_words_alone_never_escalates_for_lack_of_an_approach() {
+    let begun = assessed(&history(&[0.3]));
+    let mut state = StrategyState::default();
+    let mut plan_by = |basis| {
+        let redirect = Intervention { basis, ..redirected("the work does not match the task") };
+        plan(&mut state, &PlanInput { redirect: Some(&redirect), ..situation(&begun) }, &design()).approach
+    };
+    let pivots = (0..40).take_while(|_| plan_by(Basis::Measured) == Approach::Pivot).count();
+    assert!((1..40).contains(&pivots), "{pivots}");
+    assert_eq!(plan_by(Basis::Measured), Approach::Escalate);
+    assert_eq!(plan_by(Basis::Words), Approach::Persist);
+}
+
 fn outcome(name: &str, holds: bool, output: &str) -> CheckOutcome {
     CheckOutcome {
         name: name.to_owned(),
