@@ -37,7 +37,7 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{SandboxView, tool_environment};
-use crate::process::{Masker, SandboxProbe, SandboxTier, probe_sandbox};
+use crate::process::{Masker, SandboxProbe, SandboxTier, SandboxUser, probe_sandbox};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -206,7 +206,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         };
         forges.insert(forge.name().clone(), ForgeAccount { forge, user_id: own });
     }
-    let sandbox = sandbox(config, options).await;
+    let sandbox = sandbox(config, &data, options).await;
     let (path, tools) = programs(env);
     let (instance, key) = identity(&store).await?;
     let built = backends::build(config, env, &options.clock, &key);
@@ -228,6 +228,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     check_env.push(("LANG".into(), "C.UTF-8".into()));
     let checks = CheckRunner {
         sandboxed: sandbox.on,
+        sandbox_user: sandbox.user,
         read_only,
         timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
         network: config.checks.network,
@@ -369,18 +370,25 @@ pub fn channel(channel: &ChannelConfig) -> Result<Channel, String> {
 /// Result of the sandbox probe.
 struct SandboxFound {
     on: bool,
+    user: SandboxUser,
     words: String,
     refusal: Option<String>,
 }
 
-async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
+/// Returns the configured user of programs in the sandbox.
+pub fn sandbox_user(config: &Config) -> SandboxUser {
+    SandboxUser::new(config.sandbox.user).unwrap_or_default()
+}
+
+async fn sandbox(config: &Config, data: &Path, options: &Options) -> SandboxFound {
+    let user = sandbox_user(config);
     if config.sandbox.required == SandboxRequired::None {
         let words = "none (disabled by the operator)".to_owned();
-        return SandboxFound { on: false, words, refusal: None };
+        return SandboxFound { on: false, user, words, refusal: None };
     }
     let found = match &options.sandbox {
         Some(found) => found.clone(),
-        None => probe_sandbox().await,
+        None => probe_sandbox(user, data).await,
     };
     match (found.tier, &found.bubblewrap) {
         (SandboxTier::A, Ok(version)) => {
@@ -389,7 +397,8 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
                 Egress::Nothing => ", without network",
                 Egress::Only(_) => ", with listed hosts only",
             };
-            SandboxFound { on: true, words: format!("bubblewrap {version} (tier A){network}"), refusal: None }
+            let words = format!("bubblewrap {version} (tier A){network}");
+            SandboxFound { on: true, user, words, refusal: None }
         }
         (_, found_version) => {
             let why = match found_version {
@@ -403,6 +412,7 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
             tracing::error!(why, fix, "there is no sandbox; no loop will run");
             SandboxFound {
                 on: true,
+                user,
                 words: "none".into(),
                 refusal: Some(format!("there is no sandbox ({why}); {fix}")),
             }
@@ -503,6 +513,7 @@ fn settings(
         reconcile_idle: Duration::from_secs(15 * 60),
         missed_event_after_ms: 60_000,
         sandboxed: sandbox.on,
+        sandbox_user: sandbox.user,
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
         agent_egress: egress(config),

@@ -16,6 +16,7 @@ pub mod sandbox;
 mod sandbox_probe;
 mod spawn;
 mod survivors;
+mod syscalls;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +28,7 @@ pub use capture::Captured;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use mask::Masker;
 pub use running::run;
-pub use sandbox::Sandbox;
+pub use sandbox::{Sandbox, SandboxUser};
 use sandbox::{Network, SandboxView};
 pub use sandbox_probe::{EscapeTest, SandboxProbe, SandboxTier, probe_sandbox};
 pub use spawn::{executable, harden};

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::running::installed_bubblewrap;
-use super::sandbox::{Network, Sandbox, SandboxView, ScratchHome};
+use super::sandbox::{Network, Sandbox, SandboxUser, SandboxView, ScratchHome};
 use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
 
 /// Time limit of one attempt.
@@ -61,9 +61,11 @@ pub struct SandboxProbe {
 }
 
 /// Builds a sandbox like that of an agent and tries to escape from it. Takes about a second.
-pub async fn probe_sandbox() -> SandboxProbe {
+/// Programs have the user `user` where the service is root. `folder` is that of the service's data, or will be; the
+/// probe works in it, or in the nearest folder above that exists.
+pub async fn probe_sandbox(user: SandboxUser, folder: &Path) -> SandboxProbe {
     let tried = match installed_bubblewrap().await {
-        Ok(bubblewrap) => attempts().await.map(|escapes| (bubblewrap.version.clone(), escapes)),
+        Ok(bubblewrap) => attempts(user, folder).await.map(|escapes| (bubblewrap.version.clone(), escapes)),
         Err(reason) => Err(reason),
     };
     match tried {
@@ -75,9 +77,10 @@ pub async fn probe_sandbox() -> SandboxProbe {
     }
 }
 
-async fn attempts() -> Result<Vec<EscapeTest>, String> {
-    let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder for the test: {e}"))?;
-    let place = EscapeSetup::new(&folder.path().canonicalize().map_err(|e| e.to_string())?)
+async fn attempts(user: SandboxUser, folder: &Path) -> Result<Vec<EscapeTest>, String> {
+    let existing = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(folder);
+    let folder = tempfile::tempdir_in(existing).map_err(|e| format!("no temporary folder for the test: {e}"))?;
+    let place = EscapeSetup::new(user, &folder.path().canonicalize().map_err(|e| e.to_string())?)
         .await
         .map_err(|e| format!("preparing the test of the sandbox failed: {e}"))?;
     let mut escapes = place.inside().await?;
@@ -95,7 +98,7 @@ struct EscapeSetup {
 }
 
 impl EscapeSetup {
-    async fn new(folder: &Path) -> std::io::Result<Self> {
+    async fn new(user: SandboxUser, folder: &Path) -> std::io::Result<Self> {
         let (tree, outside) = (folder.join("tree"), folder.join("outside"));
         fs::create_dir(&tree)?;
         fs::create_dir(&outside)?;
@@ -106,6 +109,7 @@ impl EscapeSetup {
             read_only: Vec::new(),
             home: ScratchHome::Memory,
             network: Network::None,
+            user,
         };
         Ok(Self { view, tree, outside, listener: TcpListener::bind("127.0.0.1:0").await?, canary })
     }

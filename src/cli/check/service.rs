@@ -45,7 +45,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         let detail = "disabled; agents can read and write everything that this account can";
         findings.push(CheckFinding::warn("sandbox", detail, "set `sandbox.required` to `auto`"));
     } else {
-        findings.extend(sandbox(&probe_sandbox().await));
+        findings.extend(sandbox(&probe_sandbox(app::sandbox_user(config), &config.data_dir).await));
         findings.extend(network(&config.sandbox.network));
     }
     findings.extend(super::backends::look(config, env).await);

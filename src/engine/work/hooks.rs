@@ -230,6 +230,7 @@ impl Engine {
                 read_only,
                 home: ScratchHome::Folder(scratch.to_owned()),
                 network: Network::None,
+                user: self.settings.sandbox_user,
             });
         }
         spec.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));
