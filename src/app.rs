@@ -37,7 +37,7 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{SandboxView, tool_environment};
-use crate::process::{Masker, SandboxProbe, SandboxTier, SandboxUser, probe_sandbox};
+use crate::process::{Masker, ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, probe_sandbox};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -206,7 +206,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         };
         forges.insert(forge.name().clone(), ForgeAccount { forge, user_id: own });
     }
-    let sandbox = sandbox(config, &data, options).await;
+    let sandbox = sandbox(config, options).await;
     let (path, tools) = programs(env);
     let (instance, key) = identity(&store).await?;
     let built = backends::build(config, env, &options.clock, &key);
@@ -375,20 +375,23 @@ struct SandboxFound {
     refusal: Option<String>,
 }
 
-/// Returns the configured user of programs in the sandbox.
-pub fn sandbox_user(config: &Config) -> SandboxUser {
-    SandboxUser::new(config.sandbox.user).unwrap_or_default()
+/// Returns what the probe of the sandbox depends on.
+pub fn probe_settings(config: &Config) -> ProbeSettings {
+    let user = SandboxUser::new(config.sandbox.user).unwrap_or_default();
+    let folder = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
+    ProbeSettings { user, folder, program: std::env::current_exe().ok() }
 }
 
-async fn sandbox(config: &Config, data: &Path, options: &Options) -> SandboxFound {
-    let user = sandbox_user(config);
+async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
+    let probe = probe_settings(config);
+    let user = probe.user;
     if config.sandbox.required == SandboxRequired::None {
         let words = "none (disabled by the operator)".to_owned();
         return SandboxFound { on: false, user, words, refusal: None };
     }
     let found = match &options.sandbox {
         Some(found) => found.clone(),
-        None => probe_sandbox(user, data).await,
+        None => probe_sandbox(&probe).await,
     };
     match (found.tier, &found.bubblewrap) {
         (SandboxTier::A, Ok(version)) => {
@@ -408,7 +411,7 @@ async fn sandbox(config: &Config, data: &Path, options: &Options) -> SandboxFoun
                 }
                 Err(why) => why.clone(),
             };
-            let fix = "install bubblewrap and allow user namespaces, or set `sandbox: { required: none }`";
+            let fix = "`ralph-bot check` tests it again; without one, set `sandbox: { required: none }`";
             tracing::error!(why, fix, "there is no sandbox; no loop will run");
             SandboxFound {
                 on: true,

@@ -28,9 +28,9 @@ pub use capture::Captured;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use mask::Masker;
 pub use running::run;
-pub use sandbox::{Sandbox, SandboxUser};
 use sandbox::{Network, SandboxView};
-pub use sandbox_probe::{EscapeTest, SandboxProbe, SandboxTier, probe_sandbox};
+pub use sandbox::{Sandbox, SandboxUser, attempts};
+pub use sandbox_probe::{EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, probe_sandbox};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 

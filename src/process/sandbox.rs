@@ -10,6 +10,8 @@
 //! keep the service's user. Where the service is root, programs have a user of their own, which reaches the view's folders
 //! through mounts with mapped owners ([`mounts`]); no owner or permission of a file is ever changed.
 
+mod attempts;
+mod kernel_files;
 mod mounts;
 mod seccomp;
 mod user;
@@ -26,10 +28,12 @@ use rustix::fs::MemfdFlags;
 
 use super::Captured;
 use super::egress_proxy::{EgressSettings, PROXY_FD};
+use crate::domain::trust::egress::Target;
+pub use attempts::attempts;
+pub(super) use attempts::{BEGIN, CALLED, CONNECTED, END};
 pub(super) use mounts::Mounts;
 pub use user::SandboxUser;
 pub(super) use user::pipe_of;
-use crate::domain::trust::egress::Target;
 
 /// First version that can forbid nested user namespaces.
 const FORBIDS_NESTING: (u32, u32) = (0, 8);
@@ -266,7 +270,9 @@ impl SandboxView {
             }
         }
         arguments.system();
-        arguments.flags(&["--proc", "/proc", "--dev", "/dev"]);
+        arguments.flags(&["--proc", "/proc"]);
+        arguments.flags(&kernel_files::arguments()?);
+        arguments.flags(&["--dev", "/dev"]);
         arguments.empty("/tmp");
         if user.is_some() {
             arguments.empty("/dev/shm");
@@ -470,7 +476,7 @@ fn remedy(message: &str) -> &'static str {
         "this machine does not let it make user namespaces: on Ubuntu give bwrap an AppArmor profile that allows \
          `userns`, in a container allow them in its seccomp profile (or run it with its own user namespaces)"
     } else if message.contains("proc") {
-        "inside a container /proc is partly hidden; start it with `--security-opt systempaths=unconfined`"
+        kernel_files::fix_of_hidden_proc()
     } else {
         "run `ralph-bot check` for a full test of the sandbox"
     }

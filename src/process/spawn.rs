@@ -117,9 +117,8 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let mounts = prepared.as_mut().and_then(|prepared| prepared.mounts.take());
     let mounted = mounts.is_some();
     let mut command = command(spec, &program, sandbox.zip(prepared));
-    let ((out, stdout), (err, stderr)) = pipe_of(user)
-        .and_then(|out| Ok((out, pipe_of(user)?)))
-        .map_err(input("the pipes of its output"))?;
+    let ((out, stdout), (err, stderr)) =
+        pipe_of(user).and_then(|out| Ok((out, pipe_of(user)?))).map_err(input("the pipes of its output"))?;
     command.stdout(stdout).stderr(stderr).kill_on_drop(true);
     prepare_child(&mut command, given, mounts, sandbox.is_some());
     for attempt in 1.. {

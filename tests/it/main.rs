@@ -23,6 +23,7 @@ mod permission;
 mod promptness;
 mod providers;
 mod replay;
+mod sandbox;
 mod settings;
 mod story;
 mod supervised;

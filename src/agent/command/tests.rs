@@ -7,7 +7,7 @@ use super::*;
 use crate::agent::{BackendKind, ResumedSession, build};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::classify;
-use crate::process::{Cookie, SandboxUser, probe_sandbox, survivors};
+use crate::process::{Cookie, ProbeSettings, SandboxUser, probe_sandbox, survivors};
 
 /// An operator's folder with a script in it, a tree and a scratch folder.
 struct CommandFixture {
@@ -140,7 +140,7 @@ async fn placeholders_in_args_are_replaced_and_stdin_can_be_empty() {
 
 #[tokio::test]
 async fn script_works_in_the_sandbox() {
-    let probe = probe_sandbox(SandboxUser::default(), &std::env::temp_dir()).await;
+    let probe = probe_sandbox(&ProbeSettings { folder: std::env::temp_dir(), ..ProbeSettings::default() }).await;
     if let Err(reason) = &probe.bubblewrap {
         skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
         return;

@@ -45,7 +45,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         let detail = "disabled; agents can read and write everything that this account can";
         findings.push(CheckFinding::warn("sandbox", detail, "set `sandbox.required` to `auto`"));
     } else {
-        findings.extend(sandbox(&probe_sandbox(app::sandbox_user(config), &config.data_dir).await));
+        findings.extend(sandbox(&probe_sandbox(&app::probe_settings(config)).await));
         findings.extend(network(&config.sandbox.network));
     }
     findings.extend(super::backends::look(config, env).await);
@@ -248,7 +248,7 @@ fn sandbox(found: &SandboxProbe) -> Vec<CheckFinding> {
     let version = match &found.bubblewrap {
         Ok(version) => version,
         Err(why) => {
-            let fix = "install bubblewrap and allow user namespaces, or set `sandbox: { required: none }`";
+            let fix = "do that, or set `sandbox: { required: none }`";
             return vec![CheckFinding::fail(NAME, why, fix)];
         }
     };
@@ -260,7 +260,11 @@ fn sandbox(found: &SandboxProbe) -> Vec<CheckFinding> {
     };
     let attempts = found.escapes.iter().map(|escape| {
         let name = format!("sandbox: {}", escape.name);
-        if escape.held { CheckFinding::ok(name, "blocked") } else { CheckFinding::fail(name, &escape.detail, "") }
+        if escape.held {
+            CheckFinding::ok(name, "blocked")
+        } else {
+            CheckFinding::fail(name, &escape.detail, escape.fix)
+        }
     });
     std::iter::once(whole).chain(attempts).collect()
 }

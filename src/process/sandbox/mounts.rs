@@ -15,9 +15,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::CWD;
-use rustix::mount::{
-    MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree,
-};
+use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree};
 use rustix::thread::UnshareFlags;
 
 use super::user::SandboxUser;

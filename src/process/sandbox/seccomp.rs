@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-    sock_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, sock_filter,
 };
 
 /// Last known call, `futex_requeue`. Higher numbers are newer calls, and on x86_64 also the calls of x32 programs.
@@ -143,9 +143,8 @@ const WITH_FLAGS: &[(libc::c_long, u8)] = &[
 /// There is none for this architecture.
 pub(super) fn filters() -> Result<&'static [Vec<u8>; 2], String> {
     static FILTERS: LazyLock<Result<[Vec<u8>; 2], String>> = LazyLock::new(|| {
-        let refused = refused().map_err(|error| {
-            format!("there is no filter of system calls for {}: {error}", std::env::consts::ARCH)
-        })?;
+        let refused = refused()
+            .map_err(|error| format!("there is no filter of system calls for {}: {error}", std::env::consts::ARCH))?;
         Ok([bytes(&refused), bytes(&missing())])
     });
     FILTERS.as_ref().map_err(Clone::clone)

@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::process::running::installed_bubblewrap;
 use crate::process::{
-    Cookie, Finished, Flow, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, SandboxTier, probe_sandbox, survivors,
+    Cookie, Finished, Flow, ProbeSettings, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, SandboxTier,
+    probe_sandbox, survivors,
 };
 
 /// Whether sandbox tests can run; if not, the calling test is recorded as skipped.
@@ -70,8 +71,8 @@ async fn probe_finds_no_escape() {
     if !usable().await {
         return;
     }
-    let found = probe_sandbox(SandboxUser::default(), &std::env::temp_dir()).await;
-    assert_eq!(found.escapes.len(), 5, "{found:?}");
+    let found = probe_sandbox(&ProbeSettings { folder: std::env::temp_dir(), ..ProbeSettings::default() }).await;
+    assert_eq!(found.escapes.len(), 11, "{found:?}");
     assert_eq!(found.tier, SandboxTier::A, "{found:?}");
     assert!(found.bubblewrap.is_ok());
 }

@@ -61,11 +61,8 @@ impl SandboxUser {
     pub(super) fn accounts(self, home: &Path) -> [(&'static str, String); 2] {
         let id = self.id();
         let home = home.to_str().filter(|home| !home.contains([':', '\n'])).unwrap_or("/");
-        [
-            ("/etc/passwd", format!("{NAME}:x:{id}:{id}::{home}:/bin/sh\n")),
-            ("/etc/group", format!("{NAME}:x:{id}:\n")),
-        ]
-        .map(|(file, line)| (file, with_line(&fs::read_to_string(file).unwrap_or_default(), &line)))
+        [("/etc/passwd", format!("{NAME}:x:{id}:{id}::{home}:/bin/sh\n")), ("/etc/group", format!("{NAME}:x:{id}:\n"))]
+            .map(|(file, line)| (file, with_line(&fs::read_to_string(file).unwrap_or_default(), &line)))
     }
 }
 

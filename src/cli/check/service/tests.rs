@@ -219,7 +219,7 @@ async fn a_channel_is_looked_up_and_told_nothing() {
 
 #[test]
 fn each_attempt_to_get_out_has_its_line() {
-    let escape = |name, held| EscapeTest { name, held, detail: "seen".into() };
+    let escape = |name, held| EscapeTest { name, held, detail: "seen".into(), fix: "update" };
     let mut found = SandboxProbe {
         tier: SandboxTier::C,
         bubblewrap: Ok("0.11".into()),
