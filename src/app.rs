@@ -37,7 +37,7 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{SandboxView, tool_environment};
-use crate::process::{Masker, ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, probe_sandbox};
+use crate::process::{Masker, ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, private, probe_sandbox};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -266,7 +266,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
 /// Creates a folder durably: syncs the parents of all created folders, so that they survive a power loss.
 fn make_lasting(folder: &Path) -> std::io::Result<()> {
     let missing = folder.ancestors().take_while(|above| !above.exists()).count().max(1);
-    std::fs::create_dir_all(folder)?;
+    private::create_folder(folder)?;
     for parent in folder.ancestors().skip(1).take(missing) {
         // The parent may belong to another user and be inaccessible.
         if let Err(error) = std::fs::File::open(parent).and_then(|parent| parent.sync_all()) {

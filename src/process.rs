@@ -11,6 +11,7 @@ mod capture;
 mod egress_proxy;
 mod mask;
 mod memory;
+pub mod private;
 mod running;
 pub mod sandbox;
 mod sandbox_probe;

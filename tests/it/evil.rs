@@ -1,5 +1,7 @@
 //! Agents that obey injected instructions: the secrets and files that they can reach, and where these can leak.
 
+use std::os::unix::fs::PermissionsExt;
+
 use fake_forge::{Dialect, OpKind};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::Sha;
@@ -116,6 +118,13 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
         world.git(&["for-each-ref", "--format=%(refname:short)", "refs/heads"]).lines().map(str::to_owned).collect();
     branches.sort();
     assert_eq!(branches, ["main".to_owned(), done.branch.clone()]);
+    // Other users of the machine can read nothing of the service's data.
+    let mode = |path: &std::path::Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
+    assert_eq!((mode(&folder.join("data")), mode(&folder.join("data/ralph.db"))), (0o700, 0o600));
+    let logs = folder.join("data/logs").join(done.id.as_str());
+    for log in std::fs::read_dir(&logs).expect("its logs").map(|entry| entry.expect("an entry").path()) {
+        assert_eq!(mode(&log), 0o600, "{}", log.display());
+    }
     // Every action on the forge was requested by a person, and no text contains what the agent wanted to publish.
     let others = world.forge.ops().into_iter().filter(|op| op.detail.contains("pwned")).collect::<Vec<_>>();
     assert!(others.is_empty(), "{others:?}");

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use super::finding::{CheckFinding, refused};
@@ -41,6 +43,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         }
         findings.push(webhook(forge, store.as_ref()).await);
     }
+    findings.extend(open_folder(&config.data_dir));
     if config.sandbox.required == SandboxRequired::None {
         let detail = "disabled; agents can read and write everything that this account can";
         findings.push(CheckFinding::warn("sandbox", detail, "set `sandbox.required` to `auto`"));
@@ -225,6 +228,14 @@ async fn webhook(forge: &ForgeConfig, store: Option<&Store>) -> CheckFinding {
             CheckFinding::warn(name, format!("no delivery to /webhooks/{} yet", forge.name), fix)
         }
     }
+}
+
+/// Reports a data folder that other users of the machine can read.
+fn open_folder(folder: &Path) -> Option<CheckFinding> {
+    let mode = std::fs::metadata(folder).ok()?.permissions().mode() & 0o777;
+    let detail = format!("{} has mode {mode:o}: other users of this machine can read it", folder.display());
+    let fix = format!("chmod 700 {}", folder.display());
+    (mode & 0o077 != 0).then(|| CheckFinding::warn("data folder", detail, &fix))
 }
 
 /// Describes the hosts that agents can reach.

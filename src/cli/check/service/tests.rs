@@ -238,6 +238,20 @@ fn each_attempt_to_get_out_has_its_line() {
 }
 
 #[test]
+fn data_folder_open_to_others_is_reported() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    assert_eq!(open_folder(&data), None);
+    crate::process::private::create_folder(&data).unwrap();
+    assert_eq!(open_folder(&data), None);
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let found = open_folder(&data).unwrap();
+    assert_eq!(found.status, FindingStatus::Warn);
+    assert!(found.detail.contains("mode 750"), "{found:?}");
+}
+
+#[test]
 fn what_agents_reach_has_its_line() {
     let told = |hosts: &[&str]| {
         let hosts = AgentNetwork::Hosts(hosts.iter().map(|host| (*host).to_owned()).collect());
