@@ -1,8 +1,9 @@
 //! What a program in a sandbox must not be able to do, and what it must.
 //!
-//! Each promise was seen to fail without its defence: `Mounts` without mapped owners and `before_program` left out (uid,
-//! settings of the kernel), `kernel_files::arguments` empty (settings, data of the kernel), `--add-seccomp-fd` left out (modes
-//! with set-user-ID, namespaces, system calls), `pipe_of(None)` (standard output by name).
+//! Each test was seen to fail without its defence. `where_root` returns `None`, or `before_program` nothing: "the uid of root"
+//! and `written_files_belong_to_the_service`. `kernel_files::arguments` returns nothing: "settings of the kernel"; the probe also
+//! names the kernel's data. `--add-seccomp-fd` left out: "chmod with set-user-ID", and nearly every system call. `pipe_of(None)`:
+//! "standard output by name".
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
