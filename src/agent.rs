@@ -37,8 +37,8 @@ use crate::domain::model::task::AgentReport;
 use crate::domain::providers::backends::BackendSettings;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::money::Cumulative;
-use crate::process::Cookie;
 use crate::process::sandbox::Network;
+use crate::process::{Cookie, SandboxUser};
 
 pub use internal::{InternalAgentLimits, InternalSettings, ModelFunction, PriceFunction, build_internal};
 pub use preset::{AgentPackage, AgentProgram, UsageReport};
@@ -80,6 +80,8 @@ pub struct AgentRun {
     pub cookie: Cookie,
     /// Whether it runs in a bubblewrap sandbox.
     pub sandboxed: bool,
+    /// User of its programs in the sandbox where the service is root.
+    pub sandbox_user: SandboxUser,
     /// Network access in the sandbox, in addition to the servers of its model.
     pub network: Network,
 }

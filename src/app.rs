@@ -37,7 +37,7 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{SandboxView, tool_environment};
-use crate::process::{Masker, SandboxProbe, SandboxTier, probe_sandbox};
+use crate::process::{Masker, ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, private, probe_sandbox};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -228,6 +228,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     check_env.push(("LANG".into(), "C.UTF-8".into()));
     let checks = CheckRunner {
         sandboxed: sandbox.on,
+        sandbox_user: sandbox.user,
         read_only,
         timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
         network: config.checks.network,
@@ -265,7 +266,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
 /// Creates a folder durably: syncs the parents of all created folders, so that they survive a power loss.
 fn make_lasting(folder: &Path) -> std::io::Result<()> {
     let missing = folder.ancestors().take_while(|above| !above.exists()).count().max(1);
-    std::fs::create_dir_all(folder)?;
+    private::create_folder(folder)?;
     for parent in folder.ancestors().skip(1).take(missing) {
         // The parent may belong to another user and be inaccessible.
         if let Err(error) = std::fs::File::open(parent).and_then(|parent| parent.sync_all()) {
@@ -371,18 +372,28 @@ pub fn channel(channel: &ChannelConfig) -> Result<Channel, String> {
 /// Result of the sandbox probe.
 struct SandboxFound {
     on: bool,
+    user: SandboxUser,
     words: String,
     refusal: Option<String>,
 }
 
+/// Returns what the probe of the sandbox depends on.
+pub fn probe_settings(config: &Config) -> ProbeSettings {
+    let user = SandboxUser::new(config.sandbox.user).unwrap_or_default();
+    let folder = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
+    ProbeSettings { user, folder, program: std::env::current_exe().ok() }
+}
+
 async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
+    let probe = probe_settings(config);
+    let user = probe.user;
     if config.sandbox.required == SandboxRequired::None {
         let words = "none (disabled by the operator)".to_owned();
-        return SandboxFound { on: false, words, refusal: None };
+        return SandboxFound { on: false, user, words, refusal: None };
     }
     let found = match &options.sandbox {
         Some(found) => found.clone(),
-        None => probe_sandbox().await,
+        None => probe_sandbox(&probe).await,
     };
     match (found.tier, &found.bubblewrap) {
         (SandboxTier::A, Ok(version)) => {
@@ -391,7 +402,8 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
                 Egress::Nothing => ", without network",
                 Egress::Only(_) => ", with listed hosts only",
             };
-            SandboxFound { on: true, words: format!("bubblewrap {version} (tier A){network}"), refusal: None }
+            let words = format!("bubblewrap {version} (tier A){network}");
+            SandboxFound { on: true, user, words, refusal: None }
         }
         (_, found_version) => {
             let why = match found_version {
@@ -401,10 +413,11 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
                 }
                 Err(why) => why.clone(),
             };
-            let fix = "install bubblewrap and allow user namespaces, or set `sandbox: { required: none }`";
+            let fix = "`ralph-bot check` tests it again; without one, set `sandbox: { required: none }`";
             tracing::error!(why, fix, "there is no sandbox; no loop will run");
             SandboxFound {
                 on: true,
+                user,
                 words: "none".into(),
                 refusal: Some(format!("there is no sandbox ({why}); {fix}")),
             }
@@ -505,6 +518,7 @@ fn settings(
         reconcile_idle: Duration::from_secs(15 * 60),
         missed_event_after_ms: 60_000,
         sandboxed: sandbox.on,
+        sandbox_user: sandbox.user,
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
         agent_egress: egress(config),

@@ -12,6 +12,7 @@ pub mod loops;
 pub mod mcp;
 pub mod memory;
 pub mod replay;
+pub mod sandbox_attempts;
 pub mod sandbox_exec;
 pub mod schema;
 pub mod serve;
@@ -82,6 +83,9 @@ pub enum CliCommand {
     /// Start a program inside a sandbox with access to selected hosts; used by the service
     #[command(hide = true)]
     SandboxExec(sandbox_exec::SandboxExecArgs),
+    /// Try to leave a sandbox; used by the service inside of one
+    #[command(hide = true)]
+    SandboxAttempts(sandbox_attempts::SandboxAttemptsArgs),
     /// Copy the database while the service runs
     Backup(backup::BackupArgs),
     /// Write a configuration file
@@ -153,6 +157,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         CliCommand::Replay(args) => replay::run(&args, &cli.global, env),
         CliCommand::Mcp(args) => mcp::run(&args, env),
         CliCommand::SandboxExec(args) => sandbox_exec::run(&args),
+        CliCommand::SandboxAttempts(args) => sandbox_attempts::run(&args),
         CliCommand::Backup(args) => backup::run(&args, &cli.global, env),
         CliCommand::Init(args) => init::run(&args, &cli.global, env),
         #[cfg(feature = "demo")]

@@ -11,11 +11,13 @@ mod capture;
 mod egress_proxy;
 mod mask;
 mod memory;
+pub mod private;
 mod running;
 pub mod sandbox;
 mod sandbox_probe;
 mod spawn;
 mod survivors;
+mod syscalls;
 #[cfg(test)]
 mod tests;
 
@@ -27,9 +29,9 @@ pub use capture::Captured;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use mask::Masker;
 pub use running::run;
-pub use sandbox::Sandbox;
 use sandbox::{Network, SandboxView};
-pub use sandbox_probe::{EscapeTest, SandboxProbe, SandboxTier, probe_sandbox};
+pub use sandbox::{Sandbox, SandboxUser, attempts};
+pub use sandbox_probe::{EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, probe_sandbox};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 

@@ -29,6 +29,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Stopwatch;
+use crate::process::private;
 
 /// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -205,6 +206,10 @@ impl Store {
         }
         if mode != Mode::Memory {
             writable(path).map_err(failed)?;
+        }
+        if mode == Mode::Own {
+            // The log and the other files beside it get the mode of the database.
+            private::create_file(path).map_err(|e| failed(e.to_string()))?;
         }
         let existing = OpenFlags::SQLITE_OPEN_READ_WRITE;
         let mut connection = match mode {

@@ -13,7 +13,7 @@ use ralph_bot::domain::loops::Loop;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
 use ralph_bot::forge::http::RateSettings;
-use ralph_bot::process::{SandboxTier, probe_sandbox};
+use ralph_bot::process::{ProbeSettings, SandboxTier, probe_sandbox};
 use ralph_bot::store::loops;
 
 use crate::service::SECRET;
@@ -53,7 +53,7 @@ impl BenchWorld {
         forge.grant(repo, &bot, Access::Admin).map_err(refused)?;
         let script = folder.join("agent.sh");
         std::fs::write(&script, agent)?;
-        let sandbox = probe_sandbox().await;
+        let sandbox = probe_sandbox(&ProbeSettings { folder: folder.clone(), ..ProbeSettings::default() }).await;
         let sandboxed = sandbox.tier == SandboxTier::A;
         let text = format!(
             "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: \"{data}\"\nforges:\n  - {{ name: forge, kind: gitea, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{script}\"] }}\nbackends:\n  mine: {{ type: script, command: [/bin/sh, \"{script}\"], roles: [agent] }}\n{more}limits: {{ loops: 50, loops_per_repository: 50, comments_per_hour: 1000, comments_per_day: 1000 }}\n",

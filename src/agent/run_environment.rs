@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{AgentRun, BackendSetup};
 use crate::domain::trust::egress::Target;
 use crate::process::sandbox::{SandboxView, ScratchHome, tool_environment};
-use crate::process::{Masker, Sandbox};
+use crate::process::{Masker, Sandbox, private};
 
 /// `PATH` if none is configured.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -51,19 +51,18 @@ impl RunFolders {
             report: run.scratch.join("report"),
             prompt: run.scratch.join("prompt.md"),
         };
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&run.scratch)?;
+        private::create_folder(&run.scratch)?;
         for folder in [&folders.home, &folders.temporary, &folders.report] {
             match fs::symlink_metadata(folder) {
                 Ok(found) if found.is_dir() => fs::remove_dir_all(folder)?,
                 Ok(_) => fs::remove_file(folder)?,
                 Err(_) => {}
             }
-            builder.create(folder)?;
+            private::create_folder(folder)?;
         }
         match fs::remove_file(&folders.prompt) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => fs::write(&folders.prompt, &run.prompt)?,
+            _ => private::write(&folders.prompt, &run.prompt)?,
         }
         Ok(folders)
     }
@@ -73,7 +72,7 @@ impl RunFolders {
         for (path, text) in files {
             let file = self.home.join(path);
             let folder = file.parent().unwrap_or(&self.home);
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            private::create_folder(folder)?;
             fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?.write_all(text.as_bytes())?;
         }
         Ok(())
@@ -93,6 +92,7 @@ impl RunFolders {
             read_only,
             home: ScratchHome::Folder(self.home.clone()),
             network: run.network.clone().with(servers),
+            user: run.sandbox_user,
         })
     }
 

@@ -12,7 +12,9 @@ use crate::domain::checks::criteria::{CheckVerdict, judge};
 use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
 use crate::process::sandbox::{Network, SandboxView, ScratchHome};
-use crate::process::{self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox};
+use crate::process::{
+    self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox, SandboxUser,
+};
 
 /// Maximum number of output bytes that are judged, half from each end.
 const JUDGED_BYTES: usize = 4 << 20;
@@ -28,6 +30,8 @@ pub struct CheckRunner {
     pub shell: PathBuf,
     /// Whether checks run in a sandbox; off only if the operator disables it.
     pub sandboxed: bool,
+    /// User of checks in the sandbox where the service is root.
+    pub sandbox_user: SandboxUser,
     /// Tool folders readable in the sandbox.
     pub read_only: Vec<PathBuf>,
     /// Default time limit of a check.
@@ -65,6 +69,7 @@ impl CheckRunner {
         Self {
             shell: PathBuf::from("/bin/sh"),
             sandboxed: true,
+            sandbox_user: SandboxUser::default(),
             read_only: Vec::new(),
             timeout: Duration::from_secs(600),
             network: false,
@@ -143,6 +148,7 @@ impl CheckRunner {
                 read_only: self.read_only.clone(),
                 home: ScratchHome::Folder(scratch.to_owned()),
                 network: Network::all_or_nothing(self.network),
+                user: self.sandbox_user,
             });
         }
         spec.cookie = self.cookie.clone();

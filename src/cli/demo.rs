@@ -19,7 +19,7 @@ use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{AccountKind, Number, RepoId, User};
 use crate::engine::EngineSettings;
 use crate::forge::http::RateSettings;
-use crate::process::{SandboxTier, probe_sandbox};
+use crate::process::{ProbeSettings, SandboxTier, probe_sandbox};
 use crate::store::loops;
 use fake_forge::{Access, Dialect, FakeForge};
 
@@ -131,7 +131,12 @@ async fn start(
 ) -> anyhow::Result<Application> {
     let agent = folder.join("agent.sh");
     std::fs::write(&agent, AGENT).context("could not write the demo's agent")?;
-    let sandbox = probe_sandbox().await;
+    let sandbox = probe_sandbox(&ProbeSettings {
+        folder: folder.to_owned(),
+        program: std::env::current_exe().ok(),
+        ..ProbeSettings::default()
+    })
+    .await;
     // The demo also runs without a sandbox, because it only runs its own script.
     let required = if sandbox.tier == SandboxTier::A { "auto" } else { "none" };
     let pause = if args.fast { "0" } else { "3" };

@@ -18,6 +18,7 @@ use crate::domain::providers::rules::ModelRules;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
+use crate::process::SandboxUser;
 
 /// Wait after a failed step, so that a failing store is not called in a tight loop.
 const WAIT_AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -94,6 +95,8 @@ pub struct EngineSettings {
     pub missed_event_after_ms: i64,
     /// Whether agents and checks run in bubblewrap.
     pub sandboxed: bool,
+    /// User of their programs where the service is root.
+    pub sandbox_user: SandboxUser,
     /// Description of the sandbox for people.
     pub sandbox_words: String,
     /// Reason no loop may run if the required sandbox is missing.

@@ -1,14 +1,16 @@
 //! Probes the sandbox: tries to escape from it with real processes.
 
 use std::fs;
-use std::path::Path;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::running::installed_bubblewrap;
-use super::sandbox::{Network, Sandbox, SandboxView, ScratchHome};
+use super::sandbox::{BEGIN, CALLED, CONNECTED, END, Network, Sandbox, SandboxUser, SandboxView, ScratchHome};
 use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
 
 /// Time limit of one attempt.
@@ -16,6 +18,35 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time within which processes must end with their sandbox. The kernel ends them at once, but on a busy machine seconds
 /// pass until they are gone; survivors would sleep for minutes.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Script that tries to escape. It opens files of the kernel for writing, and writes nothing to them.
+const SCRIPT: &str = r#"
+echo ran >ran || echo no-tree
+cat "$OUTSIDE/secret" 2>/dev/null
+(echo x >"$OUTSIDE/written") 2>/dev/null
+(echo x >/usr/ralph-escape-test) 2>/dev/null && echo wrote-system && rm -f /usr/ralph-escape-test
+for f in /proc/[0-9]*/environ; do tr '\0' '\n' <$f; done 2>/dev/null
+[ -e /etc/shadow ] && echo sees-shadow
+grep -v -e lo: -e '|' /proc/net/dev | sed 's/^/interface /'
+bash -c ": >/dev/tcp/127.0.0.1/$PORT" 2>/dev/null && echo connected-by-tcp
+for f in sys/kernel/core_pattern sys/kernel/ns_last_pid sys/vm/overcommit_memory sysrq-trigger irq/default_smp_affinity; do
+  [ -e /proc/$f ] && (: >>/proc/$f) 2>/dev/null && echo "opened /proc/$f"
+done
+for f in keys timer_list sched_debug kcore; do
+  [ -n "$(head -c 1 /proc/$f 2>/dev/null | tr '\0' 0)" ] && echo "read /proc/$f"
+done
+: >program; chmod u+s program 2>/dev/null; [ -u program ] && echo set-user-id
+chmod g+s program 2>/dev/null; [ -g program ] && echo set-group-id
+grep -q '^Seccomp:.*2' /proc/self/status || echo "called anything (there is no filter)"
+grep -q '^NoNewPrivs:.*1' /proc/self/status || echo "called anything (privileges can be gained)"
+grep -Eq '^Cap(Prm|Eff|Inh):.*[1-9a-f]' /proc/self/status && echo "called anything (it has capabilities)"
+[ -z "$PROGRAM" ] || "$PROGRAM" sandbox-attempts --socket "$OUTSIDE/socket" --name "$NAME"
+echo end
+"#;
+/// What to do where the view or the namespaces do not hold, which no setting of the service influences.
+const UPDATE: &str = "update bubblewrap and the kernel";
+/// What to do where programs keep rights of root.
+const NOT_AS_ROOT: &str = "run the service as a user other than root";
 
 /// Level of isolation of agents and checks on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +78,8 @@ pub struct EscapeTest {
     pub held: bool,
     /// Output of the attempt if it succeeded.
     pub detail: String,
+    /// What to do if it succeeded.
+    pub fix: &'static str,
 }
 
 /// Result of the probe.
@@ -54,16 +87,28 @@ pub struct EscapeTest {
 pub struct SandboxProbe {
     /// Level of isolation.
     pub tier: SandboxTier,
-    /// Version of bubblewrap, or the reason why it cannot be used and what to do.
+    /// Version of bubblewrap, or the reason why the sandbox cannot be used and what to do.
     pub bubblewrap: Result<String, String>,
     /// Attempts; empty if bubblewrap does not run.
     pub escapes: Vec<EscapeTest>,
 }
 
+/// What the probe depends on.
+#[derive(Debug, Clone, Default)]
+pub struct ProbeSettings {
+    /// User of programs where the service is root.
+    pub user: SandboxUser,
+    /// Folder of the service's data. The probe works in it, or in the nearest folder above that exists, because sandboxes
+    /// depend on the file system.
+    pub folder: PathBuf,
+    /// This program, which makes attempts that shells cannot make; `None` leaves them out.
+    pub program: Option<PathBuf>,
+}
+
 /// Builds a sandbox like that of an agent and tries to escape from it. Takes about a second.
-pub async fn probe_sandbox() -> SandboxProbe {
+pub async fn probe_sandbox(settings: &ProbeSettings) -> SandboxProbe {
     let tried = match installed_bubblewrap().await {
-        Ok(bubblewrap) => attempts().await.map(|escapes| (bubblewrap.version.clone(), escapes)),
+        Ok(bubblewrap) => attempts(settings).await.map(|escapes| (bubblewrap.version.clone(), escapes)),
         Err(reason) => Err(reason),
     };
     match tried {
@@ -75,39 +120,57 @@ pub async fn probe_sandbox() -> SandboxProbe {
     }
 }
 
-async fn attempts() -> Result<Vec<EscapeTest>, String> {
-    let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder for the test: {e}"))?;
-    let place = EscapeSetup::new(&folder.path().canonicalize().map_err(|e| e.to_string())?)
+async fn attempts(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, String> {
+    let existing = settings.folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    let folder = tempfile::tempdir_in(existing).map_err(|e| format!("no temporary folder for the test: {e}"))?;
+    let folder_path = folder.path().canonicalize().map_err(|e| e.to_string())?;
+    let place = EscapeSetup::new(settings, &folder_path)
         .await
         .map_err(|e| format!("preparing the test of the sandbox failed: {e}"))?;
     let mut escapes = place.inside().await?;
-    escapes.push(place.survival().await?);
+    escapes.extend(place.survival().await?);
     Ok(escapes)
 }
 
 /// A view, and things outside of it that must not be reached.
 struct EscapeSetup {
     view: SandboxView,
-    tree: std::path::PathBuf,
-    outside: std::path::PathBuf,
+    tree: PathBuf,
+    outside: PathBuf,
+    program: Option<PathBuf>,
     listener: TcpListener,
     canary: String,
+    /// Sockets of the file system and of the abstract namespace, whose name is the reversed canary.
+    _sockets: Vec<UnixListener>,
 }
 
 impl EscapeSetup {
-    async fn new(folder: &Path) -> std::io::Result<Self> {
+    async fn new(settings: &ProbeSettings, folder: &Path) -> std::io::Result<Self> {
         let (tree, outside) = (folder.join("tree"), folder.join("outside"));
         fs::create_dir(&tree)?;
         fs::create_dir(&outside)?;
         let canary = format!("canary-{}", uuid::Uuid::now_v7().simple());
         fs::write(outside.join("secret"), &canary)?;
+        // Paths of sockets are short; one that is too long for the service is too long for the program as well.
+        let by_path = UnixListener::bind(outside.join("socket")).ok();
+        let by_name =
+            SocketAddr::from_abstract_name(reversed(&canary)).and_then(|name| UnixListener::bind_addr(&name))?;
         let view = SandboxView {
             writable: vec![tree.clone()],
-            read_only: Vec::new(),
+            read_only: settings.program.iter().cloned().collect(),
             home: ScratchHome::Memory,
             network: Network::None,
+            user: settings.user,
         };
-        Ok(Self { view, tree, outside, listener: TcpListener::bind("127.0.0.1:0").await?, canary })
+        Ok(Self {
+            view,
+            tree,
+            outside,
+            program: settings.program.clone(),
+            listener: TcpListener::bind("127.0.0.1:0").await?,
+            canary,
+            _sockets: by_path.into_iter().chain([by_name]).collect(),
+        })
     }
 
     fn spec(&self, script: &str, sandbox: Sandbox) -> ProcessSpec {
@@ -117,21 +180,9 @@ impl EscapeSetup {
         spec
     }
 
-    /// Runs a script in the sandbox that tries to escape, while a process outside has the canary in its environment.
+    /// Runs a script in the sandbox that tries to escape, while a process outside has a canary in its environment.
     async fn inside(&self) -> Result<Vec<EscapeTest>, String> {
         let port = self.listener.local_addr().map_err(|e| e.to_string())?.port();
-        let outside = self.outside.display();
-        let script = format!(
-            "echo ran >ran || echo no-tree\n\
-             cat '{outside}/secret' 2>/dev/null\n\
-             (echo x >'{outside}/written') 2>/dev/null\n\
-             (echo x >/usr/ralph-escape-test) 2>/dev/null && echo wrote-system && rm -f /usr/ralph-escape-test\n\
-             for f in /proc/[0-9]*/environ; do tr '\\0' '\\n' <$f; done 2>/dev/null\n\
-             [ -e /etc/shadow ] && echo sees-shadow\n\
-             grep -v -e lo: -e '|' /proc/net/dev | sed 's/^/interface /'\n\
-             bash -c ': >/dev/tcp/127.0.0.1/{port}' 2>/dev/null && echo connected\n\
-             echo end"
-        );
         let in_environment = format!("environment-{}", self.canary);
         let holder = self.spec("echo up; exec sleep 60", Sandbox::None).env("PROBE_CANARY", &in_environment);
         let (stop, cancel) = (CancellationToken::new(), CancellationToken::new());
@@ -146,37 +197,63 @@ impl EscapeSetup {
             ended = &mut holder => return Err(format!("the test of the sandbox ended early: {ended:?}")),
             () = up.cancelled() => {}
         }
-        let spec = self.spec(&script, Sandbox::Bubblewrap(self.view.clone()));
+        let program = self.program.clone().unwrap_or_default();
+        let spec = self
+            .spec(SCRIPT, Sandbox::Bubblewrap(self.view.clone()))
+            .env("OUTSIDE", &self.outside)
+            .env("PORT", port.to_string())
+            .env("PROGRAM", &program)
+            // Reversed, so that the script's own environment is no leak.
+            .env("NAME", reversed(&self.canary));
         let tried = super::run(spec, &cancel, None).await.map_err(|e| e.to_string())?;
         drop(holder);
         let seen = tried.stdout.text();
         let ran = self.tree.join("ran").is_file() && seen.trim_end().ends_with("end");
-        if !ran {
+        let called = program.as_os_str().is_empty() || (seen.contains(BEGIN) && seen.contains(END));
+        if !ran || !called {
             return Err(format!("a script in the sandbox did not run: {:?}, {}", tried.ended, tried.stderr.text()));
         }
-        let sees_environment = seen.contains(&in_environment);
-        let sees_files = seen.replace(&in_environment, "").contains(&self.canary) || seen.contains("sees-shadow");
-        let test = |name, broken: bool| EscapeTest {
+        let reached = tokio::time::timeout(Duration::from_millis(50), self.listener.accept()).await.is_ok();
+        Ok(self.results(&seen, &in_environment, reached))
+    }
+
+    /// Reads the script's output.
+    fn results(&self, seen: &str, in_environment: &str, reached: bool) -> Vec<EscapeTest> {
+        let test = |name, fix, broken: bool| EscapeTest {
             name,
             held: !broken,
             detail: if broken { seen.replace(&self.canary, "(canary)") } else { String::new() },
+            fix,
         };
-        let reached = tokio::time::timeout(Duration::from_millis(50), self.listener.accept()).await.is_ok();
-        let written = self.outside.join("written").exists() || seen.contains("wrote-system");
-        Ok(vec![
-            test("read files outside the view", sees_files),
-            test("write outside the tree", written),
-            test("see processes outside and their environment", sees_environment),
-            test("reach the network", reached || seen.contains("connected") || seen.contains("interface ")),
-        ])
+        let line = |start: &str| seen.lines().any(|line| line.starts_with(start));
+        let sees_environment = seen.contains(in_environment);
+        let sees_files = seen.replace(in_environment, "").contains(&self.canary) || line("sees-shadow");
+        let written = self.outside.join("written").exists() || line("wrote-system");
+        vec![
+            test("read files outside the view", UPDATE, sees_files),
+            test("write outside the tree", UPDATE, written),
+            test("see processes outside and their environment", UPDATE, sees_environment),
+            test("reach the network", UPDATE, reached || line("connected-by-tcp") || line("interface ")),
+            test("connect to sockets of the host", UPDATE, line(CONNECTED)),
+            test("open settings of the kernel for writing", NOT_AS_ROOT, line("opened ")),
+            test("read data of the kernel", UPDATE, line("read ")),
+            test("create programs with the rights of their owner", UPDATE, line("set-")),
+            test("make system calls that are refused", UPDATE, line(CALLED)),
+        ]
     }
 
-    /// Starts a daemon inside and kills bubblewrap only; all processes must end.
-    async fn survival(&self) -> Result<EscapeTest, String> {
+    /// Starts a daemon inside and kills bubblewrap only; all processes must end. Beforehand, no program may have the uid of the
+    /// host's root.
+    async fn survival(&self) -> Result<Vec<EscapeTest>, String> {
         let script = "setsid sh -c 'sleep 300 & sleep 300' & echo up; sleep 300";
         let mut spec = self.spec(script, Sandbox::Bubblewrap(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
         spec.limits.grace = Duration::ZERO;
-        let mut lines = |_, _: &str| Flow::Stop("it is up".to_owned());
+        let mut as_root = Vec::new();
+        let mut lines = |_, _: &str| {
+            let running = survivors(&self.canary).into_iter().map(|program| program.pid().as_raw_pid());
+            as_root = running.filter_map(program_of_root).collect();
+            Flow::Stop("it is up".to_owned())
+        };
         super::run(spec, &CancellationToken::new(), Some(&mut lines)).await.map_err(|e| e.to_string())?;
         let ended = tokio::time::timeout(END_TIMEOUT, async {
             while !survivors(&self.canary).is_empty() {
@@ -185,6 +262,23 @@ impl EscapeSetup {
         });
         let held = ended.await.is_ok();
         let detail = if held { String::new() } else { "processes survived their sandbox".to_owned() };
-        Ok(EscapeTest { name: "outlive the sandbox", held, detail })
+        let survival = EscapeTest { name: "outlive the sandbox", held, detail, fix: UPDATE };
+        let kept_root = self.view.user.where_root().is_some() && !as_root.is_empty();
+        let detail = if kept_root { format!("uid 0: {}", as_root.join(", ")) } else { String::new() };
+        let name = "have the uid of the host's root";
+        Ok(vec![survival, EscapeTest { name, held: !kept_root, detail, fix: NOT_AS_ROOT }])
     }
+}
+
+/// Returns the name of a process other than bubblewrap if one of its uids is that of root.
+fn program_of_root(pid: i32) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let name = field("Name:").filter(|name| *name != "bwrap")?;
+    let root = field("Uid:")?.split_whitespace().any(|uid| uid == "0");
+    root.then(|| name.to_owned())
+}
+
+fn reversed(text: &str) -> String {
+    text.chars().rev().collect()
 }

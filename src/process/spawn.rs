@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -11,16 +11,16 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use failpoint::kill_point;
-use rustix::fs::{Access, MemfdFlags, Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::egress_proxy::{self, PROXY_FD};
-use super::sandbox::{Bubblewrap, Network, SandboxView};
+use super::sandbox::{Bubblewrap, Mounts, Network, Prepared, SandboxUser, SandboxView, pipe_of, readable};
 use super::survivors::COOKIE_VARIABLE;
-use super::{ProcessError, ProcessSpec, Stdin, memory};
+use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
 
 /// Allowed numbers of further descriptors in the child.
 const FD_NUMBERS: std::ops::RangeInclusive<i32> = 3..=63;
@@ -97,24 +97,43 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
         let program = program.clone();
         move |source| ProcessError::Input { program, what, source }
     };
-    let mut given = descriptors(&spec.fds).map_err(input("further descriptors"))?;
+    let mut prepared = match sandbox {
+        None => None,
+        Some((view, bubblewrap)) => {
+            let failed = |reason| ProcessError::Sandbox { program: program.clone(), reason };
+            Some(view.prepare(bubblewrap, &program, &spec.cwd).map_err(failed)?)
+        }
+    };
+    let user = prepared.as_ref().and_then(|prepared| prepared.user);
+    let mut given = descriptors(&spec.fds, user).map_err(input("further descriptors"))?;
     let mut proxy_socket = None;
+    // Descriptors are sorted by number: the proxy's is above those of the run, and those of bubblewrap are above the proxy's.
     if spec.egress().is_some() {
         let (ours, theirs) = egress_proxy::pair().map_err(input("the socket of its egress proxy"))?;
-        // Descriptors are sorted by number, and this one is the highest.
         given.push((PROXY_FD, theirs));
         proxy_socket = Some(ours);
     }
-    let mut command = command(spec, &program, sandbox)?;
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    prepare_child(&mut command, given);
+    given.extend(prepared.iter_mut().flat_map(|prepared| std::mem::take(&mut prepared.files)));
+    let mounts = prepared.as_mut().and_then(|prepared| prepared.mounts.take());
+    let mounted = mounts.is_some();
+    let mut command = command(spec, &program, sandbox.zip(prepared));
+    let ((out, stdout), (err, stderr)) =
+        pipe_of(user).and_then(|out| Ok((out, pipe_of(user)?))).map_err(input("the pipes of its output"))?;
+    command.stdout(stdout).stderr(stderr).kill_on_drop(true);
+    prepare_child(&mut command, given, mounts, sandbox.is_some());
     for attempt in 1.. {
         command.stdin(match &spec.stdin {
             Stdin::Null => Stdio::null(),
             Stdin::Bytes(bytes) => readable(bytes).map_err(input("standard input"))?.into(),
         });
         match command.spawn() {
-            Ok(child) => {
+            Ok(mut child) => {
+                let outputs = || {
+                    let stdout = ChildStdout::from_std(std::process::ChildStdout::from(out))?;
+                    Ok((stdout, ChildStderr::from_std(std::process::ChildStderr::from(err))?))
+                };
+                let (stdout, stderr) = outputs().map_err(input("the pipes of its output"))?;
+                (child.stdout, child.stderr) = (Some(stdout), Some(stderr));
                 if let Some(pid) = child.id() {
                     memory::raise_oom_score(pid);
                 }
@@ -126,6 +145,9 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
+            Err(source) if mounted && source.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(ProcessError::Sandbox { program, reason: mounts_refused(&source) });
+            }
             Err(source) => {
                 let advice = advice(&source);
                 return Err(ProcessError::Spawn { program, advice, source });
@@ -136,7 +158,8 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
 }
 
 /// Returns the command with arguments and environment: the program, or bubblewrap around it.
-fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<BuiltSandbox<'_>>) -> Result<Command, ProcessError> {
+fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<(BuiltSandbox<'_>, Prepared)>) -> Command {
+    let view = sandbox.as_ref().map(|((view, _), _)| *view);
     #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
     let mut command = match sandbox {
         None => {
@@ -144,11 +167,9 @@ fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<BuiltSandbox<'_>>
             command.args(&spec.args).current_dir(&spec.cwd);
             command
         }
-        Some((view, bubblewrap)) => {
-            let failed = |reason| ProcessError::Sandbox { program: program.to_owned(), reason };
+        Some(((view, bubblewrap), prepared)) => {
             let mut command = Command::new(&bubblewrap.program);
-            command.args(view.arguments(bubblewrap, program, &spec.cwd).map_err(failed)?);
-            command.arg("--");
+            command.args(prepared.arguments);
             if let Network::Only(egress) = &view.network {
                 command.args(egress_proxy::before_program(egress));
             }
@@ -157,7 +178,7 @@ fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<BuiltSandbox<'_>>
         }
     };
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    if let Some((view, _)) = sandbox {
+    if let Some(view) = view {
         // In the environment, not by --setenv: every user of the machine can read arguments.
         command.env("HOME", view.home.folder()).env("TMPDIR", "/tmp");
         if matches!(view.network, Network::Only(_)) {
@@ -167,7 +188,14 @@ fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<BuiltSandbox<'_>>
     if let Some(cookie) = &spec.cookie {
         command.env(COOKIE_VARIABLE, cookie.as_str());
     }
-    Ok(command)
+    command
+}
+
+fn mounts_refused(error: &io::Error) -> String {
+    format!(
+        "the service is root and may not create mounts for it: {error}; run the service as a user other than root, or give it \
+         the capability CAP_SYS_ADMIN"
+    )
 }
 
 fn advice(error: &io::Error) -> &'static str {
@@ -182,16 +210,8 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns an anonymous file with these bytes. Unlike a pipe it never blocks and needs no writer.
-fn readable(bytes: &[u8]) -> io::Result<File> {
-    let mut file = File::from(rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC)?);
-    file.write_all(bytes)?;
-    file.rewind()?;
-    Ok(file)
-}
-
-/// Returns a pipe for each further descriptor, filled, with its writing end closed; sorted by number in the child.
-fn descriptors(given: &[(i32, Vec<u8>)]) -> io::Result<Vec<(RawFd, OwnedFd)>> {
+/// Returns a pipe of `user` for each further descriptor, filled, with its writing end closed; sorted by number in the child.
+fn descriptors(given: &[(i32, Vec<u8>)], user: Option<SandboxUser>) -> io::Result<Vec<(RawFd, OwnedFd)>> {
     let mut sorted: Vec<&(i32, Vec<u8>)> = given.iter().collect();
     sorted.sort_by_key(|(number, _)| *number);
     if sorted.windows(2).any(|pair| pair[0].0 == pair[1].0)
@@ -205,19 +225,26 @@ fn descriptors(given: &[(i32, Vec<u8>)]) -> io::Result<Vec<(RawFd, OwnedFd)>> {
     sorted
         .into_iter()
         .map(|(number, bytes)| {
-            let (reader, mut writer) = io::pipe()?;
-            writer.write_all(bytes)?;
+            let (reader, writer) = pipe_of(user)?;
+            File::from(writer).write_all(bytes)?;
             // At its number or above, so that `dup2` in ascending order overwrites none that is still needed.
             Ok((*number, rustix::io::fcntl_dupfd_cloexec(&reader, *number)?))
         })
         .collect()
 }
 
-/// Prepares the child between fork and exec: own session, no core dumps, only the given descriptors.
+/// Prepares the child between fork and exec: own session, no core dumps, only the given descriptors; for a sandbox also its
+/// mounts and a keyring of its own.
 #[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
-fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>) {
+fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>, mounts: Option<Mounts>, sandboxed: bool) {
     let act = move || -> io::Result<()> {
         rustix::process::setsid()?;
+        if sandboxed {
+            // Without one, keys are out of reach all the same: the filter of system calls refuses access to them.
+            let _ = syscalls::join_new_keyring();
+        }
+        // First, because the numbers of the given descriptors may be those of the mounts.
+        mounts.as_ref().map_or(Ok(()), Mounts::attach)?;
         rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
         for (number, source) in &given {
             if source.as_raw_fd() != *number {

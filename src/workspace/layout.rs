@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::WorkspaceError;
 use crate::domain::model::ids::{LoopId, RepoRef};
+use crate::process::private;
 
 /// Folders below the root.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub(super) struct TreePaths {
 
 impl Layout {
     pub fn open(root: &Path) -> Result<Self, WorkspaceError> {
-        std::fs::create_dir_all(root).map_err(WorkspaceError::io("create", root))?;
+        private::create_folder(root).map_err(WorkspaceError::io("create", root))?;
         let root = root.canonicalize().map_err(WorkspaceError::io("find", root))?;
         let tmp = root.join("tmp");
         std::fs::create_dir_all(&tmp).map_err(WorkspaceError::io("create", &tmp))?;

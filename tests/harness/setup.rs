@@ -2,7 +2,7 @@
 
 use fake_forge::Dialect;
 use ralph_bot::forge::http::Timeouts;
-use ralph_bot::process::{SandboxProbe, SandboxTier, probe_sandbox};
+use ralph_bot::process::{ProbeSettings, SandboxProbe, SandboxTier, probe_sandbox};
 use tokio::sync::OnceCell;
 
 /// Secret of every webhook.
@@ -109,7 +109,13 @@ impl Setup {
 /// Sandbox of this machine, probed once per process. If there is none, the calling test is recorded as skipped.
 pub async fn sandbox() -> SandboxProbe {
     static PROBE: OnceCell<SandboxProbe> = OnceCell::const_new();
-    let found = PROBE.get_or_init(probe_sandbox).await.clone();
+    let found = PROBE
+        .get_or_init(async || {
+            let program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
+            probe_sandbox(&ProbeSettings { folder: std::env::temp_dir(), program, ..ProbeSettings::default() }).await
+        })
+        .await
+        .clone();
     if found.tier != SandboxTier::A {
         let why = format!("bubblewrap does not work here: {:?}", found.bubblewrap);
         skipped_tests::skip(&format!("no sandbox, because {why}; install bubblewrap and allow user namespaces"));

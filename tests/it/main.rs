@@ -24,6 +24,7 @@ mod processes;
 mod promptness;
 mod providers;
 mod replay;
+mod sandbox;
 mod settings;
 mod story;
 mod supervised;

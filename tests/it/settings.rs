@@ -223,7 +223,7 @@ async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
         world.write_agent(&format!("touch '{}'\necho 42 >answer.txt\n", mark.display()));
         let failed = world.run().await;
         assert_eq!((failed.state, failed.step), (LoopState::Failed, LoopStep::Idle), "{}", failed.why);
-        assert!(failed.why.contains(&format!("there is no sandbox ({why}); install bubblewrap")), "{}", failed.why);
+        assert!(failed.why.contains(&format!("there is no sandbox ({why}); `ralph-bot check`")), "{}", failed.why);
         assert_eq!(world.state_labels(), ["failed"]);
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.issue_of(escalation).body.contains(&why), "{}", world.issue_of(escalation).body);

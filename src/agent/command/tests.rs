@@ -7,7 +7,7 @@ use super::*;
 use crate::agent::{BackendKind, ResumedSession, build};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::classify;
-use crate::process::{Cookie, probe_sandbox, survivors};
+use crate::process::{Cookie, ProbeSettings, SandboxUser, probe_sandbox, survivors};
 
 /// An operator's folder with a script in it, a tree and a scratch folder.
 struct CommandFixture {
@@ -55,6 +55,7 @@ impl CommandFixture {
             mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
+            sandbox_user: SandboxUser::default(),
             network: crate::process::sandbox::Network::None,
         }
     }
@@ -139,7 +140,7 @@ async fn placeholders_in_args_are_replaced_and_stdin_can_be_empty() {
 
 #[tokio::test]
 async fn script_works_in_the_sandbox() {
-    let probe = probe_sandbox().await;
+    let probe = probe_sandbox(&ProbeSettings { folder: std::env::temp_dir(), ..ProbeSettings::default() }).await;
     if let Err(reason) = &probe.bubblewrap {
         skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
         return;

@@ -11,7 +11,7 @@ use crate::agent::{AgentStatus, BackendKind};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
-use crate::process::{Cookie, probe_sandbox, survivors};
+use crate::process::{Cookie, ProbeSettings, SandboxUser, probe_sandbox, survivors};
 use crate::provider::tests::stub::{Stub, StubReply};
 use crate::provider::{ApiClient, ApiSettings, Wire};
 
@@ -60,6 +60,7 @@ impl InternalFixture {
             mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
+            sandbox_user: SandboxUser::default(),
             network: crate::process::sandbox::Network::None,
         }
     }
@@ -214,7 +215,7 @@ async fn small_task_is_solved() {
 
 #[tokio::test]
 async fn commands_run_in_the_sandbox() {
-    let probe = probe_sandbox().await;
+    let probe = probe_sandbox(&ProbeSettings { folder: std::env::temp_dir(), ..ProbeSettings::default() }).await;
     if let Err(reason) = &probe.bubblewrap {
         skipped_tests::skip(&format!("bubblewrap does not work here: {reason}"));
         return;

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use super::finding::{CheckFinding, refused};
@@ -41,11 +43,12 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         }
         findings.push(webhook(forge, store.as_ref()).await);
     }
+    findings.extend(open_folder(&config.data_dir));
     if config.sandbox.required == SandboxRequired::None {
         let detail = "disabled; agents can read and write everything that this account can";
         findings.push(CheckFinding::warn("sandbox", detail, "set `sandbox.required` to `auto`"));
     } else {
-        findings.extend(sandbox(&probe_sandbox().await));
+        findings.extend(sandbox(&probe_sandbox(&app::probe_settings(config)).await));
         findings.extend(network(&config.sandbox.network));
     }
     findings.extend(super::backends::look(config, env).await);
@@ -227,6 +230,14 @@ async fn webhook(forge: &ForgeConfig, store: Option<&Store>) -> CheckFinding {
     }
 }
 
+/// Reports a data folder that other users of the machine can read.
+fn open_folder(folder: &Path) -> Option<CheckFinding> {
+    let mode = std::fs::metadata(folder).ok()?.permissions().mode() & 0o777;
+    let detail = format!("{} has mode {mode:o}: other users of this machine can read it", folder.display());
+    let fix = format!("chmod 700 {}", folder.display());
+    (mode & 0o077 != 0).then(|| CheckFinding::warn("data folder", detail, &fix))
+}
+
 /// Describes the hosts that agents can reach.
 fn network(network: &AgentNetwork) -> Option<CheckFinding> {
     const NAME: &str = "network of agents";
@@ -248,7 +259,7 @@ fn sandbox(found: &SandboxProbe) -> Vec<CheckFinding> {
     let version = match &found.bubblewrap {
         Ok(version) => version,
         Err(why) => {
-            let fix = "install bubblewrap and allow user namespaces, or set `sandbox: { required: none }`";
+            let fix = "do that, or set `sandbox: { required: none }`";
             return vec![CheckFinding::fail(NAME, why, fix)];
         }
     };
@@ -260,7 +271,11 @@ fn sandbox(found: &SandboxProbe) -> Vec<CheckFinding> {
     };
     let attempts = found.escapes.iter().map(|escape| {
         let name = format!("sandbox: {}", escape.name);
-        if escape.held { CheckFinding::ok(name, "blocked") } else { CheckFinding::fail(name, &escape.detail, "") }
+        if escape.held {
+            CheckFinding::ok(name, "blocked")
+        } else {
+            CheckFinding::fail(name, &escape.detail, escape.fix)
+        }
     });
     std::iter::once(whole).chain(attempts).collect()
 }

@@ -27,7 +27,7 @@ use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::providers::{CallEnd, CallUsage, PlannedCall, reasons_words};
 use crate::mcp;
 use crate::process::sandbox::Network;
-use crate::process::{Cookie, EgressSettings, RefusedHosts};
+use crate::process::{Cookie, EgressSettings, RefusedHosts, private};
 use crate::store::StoreError;
 use crate::store::calls::{self, CallDecision};
 use crate::store::outbox::ClaimedEffect;
@@ -256,7 +256,7 @@ impl Engine {
         };
         let scratch = self.settings.scratch.join(current.id.as_str()).join(format!("run-{iteration}-{attempt}"));
         remove_folder(&scratch);
-        std::fs::create_dir_all(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
+        private::create_folder(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
         let mut seen = self.workspaces.agent_view(&current.id, task.repo);
         let left = self.set_aside_files(task, &scratch).await?;
         seen.read_only.extend(left.as_ref().map(|(folder, _)| folder.clone()));
@@ -390,6 +390,7 @@ impl Engine {
             mcp_config: server.map(|server| server.config.clone()),
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
+            sandbox_user: self.settings.sandbox_user,
             network: self.network(&task.refused),
         }
     }
@@ -515,9 +516,9 @@ impl Engine {
         let again = if chosen.number == 0 { String::new() } else { format!("-{}", chosen.number + 1) };
         let name = format!("{:03}-{}{again}", task.iteration, task.attempt);
         let write = || -> std::io::Result<()> {
-            std::fs::create_dir_all(&folder)?;
-            std::fs::write(folder.join(format!("{name}.prompt.md")), prompt)?;
-            std::fs::write(folder.join(format!("{name}.log")), &outcome.output)
+            private::create_folder(&folder)?;
+            private::write(&folder.join(format!("{name}.prompt.md")), prompt)?;
+            private::write(&folder.join(format!("{name}.log")), &outcome.output)
         };
         if let Err(error) = write() {
             tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");

@@ -16,7 +16,7 @@ use crate::domain::model::ids::RepoRef;
 use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::process::sandbox::{Network, SandboxView, ScratchHome};
-use crate::process::{self, Cookie, ProcessEnd, ProcessLimits, ProcessSpec, Sandbox, Stdin};
+use crate::process::{self, Cookie, ProcessEnd, ProcessLimits, ProcessSpec, Sandbox, Stdin, private};
 
 /// Maximum number of output bytes that are read.
 const OUTPUT_BYTES: usize = 64 * 1024;
@@ -181,7 +181,7 @@ impl Engine {
         };
         let scratch = self.settings.scratch.join(current.id.as_str()).join("hook");
         remove_folder(&scratch);
-        if let Err(error) = std::fs::create_dir_all(scratch.join("tmp")) {
+        if let Err(error) = private::create_folder(&scratch.join("tmp")) {
             return broken(format!("its folder {} could not be created: {error}", scratch.display()));
         }
         let view = self.workspaces.agent_view(&current.id, repo);
@@ -230,6 +230,7 @@ impl Engine {
                 read_only,
                 home: ScratchHome::Folder(scratch.to_owned()),
                 network: Network::None,
+                user: self.settings.sandbox_user,
             });
         }
         spec.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));

@@ -19,6 +19,7 @@ use crate::domain::providers::prices::TokenUsage;
 use crate::embed::StaticModel;
 use crate::engine::Engine;
 use crate::mcp;
+use crate::process::private;
 use crate::store::calls::{self, CallContext};
 use crate::store::{Store, memory};
 
@@ -191,7 +192,7 @@ impl Engine {
         let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);
         let made = mcp::listen(scratch).and_then(|(listener, socket)| {
             let config = scratch.join("mcp.json");
-            std::fs::write(&config, mcp::config(&socket, &token, program).to_string())?;
+            private::write(&config, mcp::config(&socket, &token, program).to_string())?;
             Ok((listener, socket, config))
         });
         let (listener, socket, config) = match made {

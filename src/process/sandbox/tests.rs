@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::process::running::installed_bubblewrap;
 use crate::process::{
-    Cookie, Finished, Flow, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, SandboxTier, probe_sandbox, survivors,
+    Cookie, Finished, Flow, ProbeSettings, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, SandboxTier,
+    probe_sandbox, survivors,
 };
 
 /// Whether sandbox tests can run; if not, the calling test is recorded as skipped.
@@ -48,6 +49,7 @@ impl ViewFolders {
             read_only: vec![self.at("tools"), self.at("tree/fixed")],
             home: ScratchHome::Folder(self.at("home")),
             network: Network::None,
+            user: SandboxUser::default(),
         }
     }
 
@@ -69,8 +71,8 @@ async fn probe_finds_no_escape() {
     if !usable().await {
         return;
     }
-    let found = probe_sandbox().await;
-    assert_eq!(found.escapes.len(), 5, "{found:?}");
+    let found = probe_sandbox(&ProbeSettings { folder: std::env::temp_dir(), ..ProbeSettings::default() }).await;
+    assert_eq!(found.escapes.len(), 11, "{found:?}");
     assert_eq!(found.tier, SandboxTier::A, "{found:?}");
     assert!(found.bubblewrap.is_ok());
 }
@@ -179,10 +181,12 @@ async fn bubblewrap_failures_are_reported_with_reason() {
 fn arguments_follow_from_the_view() {
     let bubblewrap = |version: &str| Bubblewrap { program: "/usr/bin/bwrap".into(), version: version.into() };
     let folders = ViewFolders::new();
-    let list = |view: &SandboxView, version: &str| -> Vec<String> {
-        let list = view.arguments(&bubblewrap(version), &folders.at("tools/bin/tool"), &folders.at("tree")).unwrap();
-        list.into_iter().map(|a| a.into_string().unwrap()).collect()
+    let of_user = |view: &SandboxView, user: Option<SandboxUser>, version: &str| -> Vec<String> {
+        let program = folders.at("tools/bin/tool");
+        let arguments = view.arguments(&bubblewrap(version), user, &program, &folders.at("tree")).unwrap();
+        arguments.list.into_iter().map(|a| a.into_string().unwrap()).collect()
     };
+    let list = |view: &SandboxView, version: &str| of_user(view, None, version);
     let closed = list(&folders.view(), "0.8.0");
     let has = |list: &[String], flag: &str| list.iter().any(|a| a == flag);
     for flag in ["--unshare-user", "--unshare-pid", "--unshare-net", "--die-with-parent", "--new-session"] {
@@ -193,6 +197,10 @@ fn arguments_follow_from_the_view() {
     let open = list(&SandboxView { network: Network::Host, ..folders.view() }, "0.8.0");
     assert!(!has(&open, "--unshare-net"));
     assert!(!has(&closed, "--setenv") && !has(&closed, "/etc") && !has(&closed, "/etc/shadow"));
+    let of_root = of_user(&folders.view(), Some(SandboxUser::default()), "0.8.0");
+    assert!(!has(&of_root, "--unshare-user") && !has(&of_root, "--disable-userns"), "root needs no user namespace");
+    let added = of_root.iter().filter(|a| *a == "--cap-add").count();
+    assert!(has(&of_root, "--cap-drop") && added == 3 && !has(&closed, "--cap-add"), "{of_root:?}");
     let place = |path: PathBuf| closed.iter().position(|a| *a == path.to_str().unwrap()).unwrap();
     assert!(place(folders.at("tree")) < place(folders.at("tree/fixed")), "the deeper one comes on top");
 }

@@ -219,7 +219,7 @@ async fn channel_is_resolved_without_sending() {
 
 #[test]
 fn each_sandbox_escape_attempt_is_listed() {
-    let escape = |name, held| EscapeTest { name, held, detail: "seen".into() };
+    let escape = |name, held| EscapeTest { name, held, detail: "seen".into(), fix: "update" };
     let mut found = SandboxProbe {
         tier: SandboxTier::C,
         bubblewrap: Ok("0.11".into()),
@@ -235,6 +235,20 @@ fn each_sandbox_escape_attempt_is_listed() {
     assert_eq!(outcomes, expected);
     found.bubblewrap = Err("not installed".into());
     assert_eq!(sandbox(&found).len(), 1);
+}
+
+#[test]
+fn data_folder_open_to_others_is_reported() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    assert_eq!(open_folder(&data), None);
+    crate::process::private::create_folder(&data).unwrap();
+    assert_eq!(open_folder(&data), None);
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let found = open_folder(&data).unwrap();
+    assert_eq!(found.status, FindingStatus::Warn);
+    assert!(found.detail.contains("mode 750"), "{found:?}");
 }
 
 #[test]

@@ -1,0 +1,121 @@
+//! Files of the kernel in a sandbox's `/proc`: settings are read-only, and what tells about the machine is hidden, as in
+//! containers (OCI runtime specification). A sandbox has no `/sys`.
+
+use std::path::Path;
+
+/// Folders and files with settings.
+const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger"];
+/// Folders and files that appear empty or cannot be read.
+const HIDDEN: [&str; 9] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/scsi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+];
+/// File that exists in containers of Docker, and one in those of podman.
+const IN_CONTAINER: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
+/// Folder that exists in containers of Kubernetes.
+const IN_KUBERNETES: &str = "/var/run/secrets/kubernetes.io";
+
+/// What hides parts of `/proc` from the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hiding {
+    Container,
+    Kubernetes,
+    Unit,
+}
+
+impl Hiding {
+    fn here() -> Self {
+        let exists = |path: &str| Path::new(path).exists();
+        if exists(IN_KUBERNETES) {
+            Self::Kubernetes
+        } else if IN_CONTAINER.into_iter().any(exists) {
+            Self::Container
+        } else {
+            Self::Unit
+        }
+    }
+
+    fn fix(self) -> &'static str {
+        match self {
+            Self::Container => {
+                "the container's /proc is partly hidden: start it with `--security-opt systempaths=unconfined`"
+            }
+            Self::Kubernetes => {
+                "the container's /proc is partly hidden: set `procMount: Unmasked` in its security context"
+            }
+            Self::Unit => {
+                "the unit's /proc is partly hidden: remove `ProtectKernelTunables=`, `ProtectKernelLogs=`, `ProtectProc=` and \
+                 `ProcSubset=` from the systemd unit of the service"
+            }
+        }
+    }
+}
+
+/// Returns what to do where the kernel refuses a new `/proc`, which it does if parts of the service's own are hidden.
+pub(super) fn fix_of_hidden_proc() -> &'static str {
+    Hiding::here().fix()
+}
+
+/// Returns bubblewrap's arguments that follow a new `/proc`.
+///
+/// # Errors
+/// The service does not see the settings and cannot make them read-only, with what to do.
+pub(super) fn arguments() -> Result<Vec<&'static str>, String> {
+    arguments_on(&|path| Path::new(path).exists(), &|path| Path::new(path).is_dir())
+}
+
+fn arguments_on(exists: &dyn Fn(&str) -> bool, is_dir: &dyn Fn(&str) -> bool) -> Result<Vec<&'static str>, String> {
+    let [settings, ..] = READ_ONLY;
+    if !exists(settings) {
+        return Err(format!(
+            "{settings} cannot be made read-only, because the service does not see it; {}",
+            fix_of_hidden_proc()
+        ));
+    }
+    let mut arguments = Vec::new();
+    for path in READ_ONLY.into_iter().filter(|path| exists(path)) {
+        arguments.extend(["--ro-bind", path, path]);
+    }
+    for path in HIDDEN.into_iter().filter(|path| exists(path)) {
+        if is_dir(path) {
+            arguments.extend(["--tmpfs", path, "--remount-ro", path]);
+        } else {
+            arguments.extend(["--ro-bind", "/dev/null", path]);
+        }
+    }
+    Ok(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_only_and_data_is_hidden() {
+        let is_dir = |path: &str| ["/proc/sys", "/proc/scsi"].contains(&path);
+        let exists = |path: &str| is_dir(path) || ["/proc/kcore", "/proc/sysrq-trigger"].contains(&path);
+        let arguments = arguments_on(&exists, &is_dir).unwrap().join(" ");
+        let expected = "--ro-bind /proc/sys /proc/sys --ro-bind /proc/sysrq-trigger /proc/sysrq-trigger \
+                        --tmpfs /proc/scsi --remount-ro /proc/scsi --ro-bind /dev/null /proc/kcore";
+        assert_eq!(arguments, expected);
+    }
+
+    #[test]
+    fn unseen_settings_are_an_error_with_a_fix() {
+        let error = arguments_on(&|_| false, &|_| false).unwrap_err();
+        assert!(
+            error.contains("/proc/sys cannot be made read-only") && error.ends_with(fix_of_hidden_proc()),
+            "{error}"
+        );
+        for hiding in [Hiding::Container, Hiding::Kubernetes, Hiding::Unit] {
+            assert!(hiding.fix().contains("partly hidden: "), "{hiding:?}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Filter of the system calls of programs in a sandbox.
+//!
+//! Refused are the calls that Docker's default profile refuses to a container without capabilities, and further ones that
+//! programs do not need and that had many vulnerabilities, or that reach out of the sandbox. `ptrace` is allowed, so debuggers
+//! work on processes of the same sandbox. Calls by another architecture's numbers (32-bit programs) end the process.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, sock_filter,
+};
+
+/// Last known call, `futex_requeue`. Higher numbers are newer calls, and on x86_64 also the calls of x32 programs.
+const LAST_KNOWN: u32 = 456;
+
+/// Calls that fail with `EPERM`.
+const REFUSED: &[libc::c_long] = &[
+    // Mounts, namespaces, other roots.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    // The kernel itself.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_syslog,
+    libc::SYS_acct,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_fanotify_init,
+    libc::SYS_nfsservctl,
+    libc::SYS_vhangup,
+    // Keys.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // The clock.
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    // Other processes and their memory.
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_process_madvise,
+    libc::SYS_get_mempolicy,
+    libc::SYS_set_mempolicy,
+    libc::SYS_set_mempolicy_home_node,
+    libc::SYS_mbind,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+];
+
+/// Calls that only x86_64 has.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[libc::c_long] = &[
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_uselib,
+    libc::SYS_ustat,
+    libc::SYS_sysfs,
+    libc::SYS__sysctl,
+    libc::SYS_afs_syscall,
+    libc::SYS_getpmsg,
+    libc::SYS_putpmsg,
+    libc::SYS_security,
+    libc::SYS_tuxcall,
+    libc::SYS_vserver,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[libc::c_long] = &[];
+
+/// Flags of `clone` that create namespaces.
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+/// Execution domains that are allowed: Linux, Linux on 32 bits, both reporting version 2.6, and the question.
+const PERSONALITIES: [u32; 5] = [0, 8, 0x2_0000, 0x2_0008, u32::MAX];
+/// `ioctl` requests that type into a terminal.
+const TYPING: [u32; 2] = [libc::TIOCSTI as u32, libc::TIOCLINUX as u32];
+/// Bits of modes that give a program its owner's or its group's rights.
+const SET_ID: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
+/// Flags of `open` with which a file is created.
+const CREATING: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+
+/// Calls with a mode, and the position of the mode among their arguments.
+const WITH_MODE: &[(libc::c_long, u8)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_mkdirat, 2),
+    (libc::SYS_mknodat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mkdir, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+];
+/// Calls that create a file if their flags say so, and the position of the flags; the mode follows them.
+const WITH_FLAGS: &[(libc::c_long, u8)] = &[
+    (libc::SYS_openat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1),
+];
+
+/// Returns the filters as bubblewrap reads them: one program of classic BPF each, in the machine's byte order.
+///
+/// # Errors
+/// There is none for this architecture.
+pub(super) fn filters() -> Result<&'static [Vec<u8>; 2], String> {
+    static FILTERS: LazyLock<Result<[Vec<u8>; 2], String>> = LazyLock::new(|| {
+        let refused = refused()
+            .map_err(|error| format!("there is no filter of system calls for {}: {error}", std::env::consts::ARCH))?;
+        Ok([bytes(&refused), bytes(&missing())])
+    });
+    FILTERS.as_ref().map_err(Clone::clone)
+}
+
+/// Returns the filter that refuses calls with `EPERM`.
+fn refused() -> Result<BpfProgram, seccompiler::BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
+    let mut refuse = |call: libc::c_long, conditions: Vec<SeccompCondition>| {
+        let rule = SeccompRule::new(conditions)?;
+        rules.entry(call).or_default().push(rule);
+        Ok(())
+    };
+    for flag in NAMESPACES {
+        refuse(libc::SYS_clone, vec![has(0, flag as u32)?])?;
+    }
+    let other_domain = PERSONALITIES.map(|domain| argument(0, SeccompCmpOp::Ne, domain));
+    refuse(libc::SYS_personality, other_domain.into_iter().collect::<Result<_, _>>()?)?;
+    for request in TYPING {
+        refuse(libc::SYS_ioctl, vec![is(1, request)?])?;
+    }
+    for family in [libc::AF_VSOCK, libc::AF_ALG] {
+        refuse(libc::SYS_socket, vec![is(0, family as u32)?])?;
+    }
+    let other_netlink = argument(2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE as u32)?;
+    refuse(libc::SYS_socket, vec![is(0, libc::AF_NETLINK as u32)?, other_netlink])?;
+    for bit in SET_ID {
+        for (call, mode) in WITH_MODE {
+            refuse(*call, vec![has(*mode, bit)?])?;
+        }
+        for (call, flags) in WITH_FLAGS {
+            for creating in CREATING {
+                refuse(*call, vec![has(*flags, creating as u32)?, has(*flags + 1, bit)?])?;
+            }
+        }
+    }
+    let (allow, refuse) = (SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32));
+    SeccompFilter::new(rules, allow, refuse, TargetArch::try_from(std::env::consts::ARCH)?)?.try_into()
+}
+
+/// Condition that an argument is this number. The kernel reads 32 bits of these arguments.
+fn is(position: u8, value: u32) -> Result<SeccompCondition, seccompiler::BackendError> {
+    argument(position, SeccompCmpOp::Eq, value)
+}
+
+/// Condition that an argument has this bit.
+fn has(position: u8, bit: u32) -> Result<SeccompCondition, seccompiler::BackendError> {
+    argument(position, SeccompCmpOp::MaskedEq(u64::from(bit)), bit)
+}
+
+fn argument(position: u8, op: SeccompCmpOp, value: u32) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(position, SeccompCmpArgLen::Dword, op, u64::from(value))
+}
+
+/// Returns the filter for which calls do not exist, so that libraries use older ones: those whose arguments are in memory, which
+/// no filter can read, and those newer than [`LAST_KNOWN`].
+fn missing() -> BpfProgram {
+    const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const JUMP_IF_GREATER: u16 = 0x25;
+    const RETURN: u16 = 0x06;
+    const NO_SUCH_CALL: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+    let instruction = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    vec![
+        instruction(LOAD_NUMBER, 0, 0, 0),
+        instruction(JUMP_IF_EQUAL, 3, 0, libc::SYS_clone3 as u32),
+        instruction(JUMP_IF_EQUAL, 2, 0, libc::SYS_openat2 as u32),
+        instruction(JUMP_IF_GREATER, 1, 0, LAST_KNOWN),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+        instruction(RETURN, 0, 0, NO_SUCH_CALL),
+    ]
+}
+
+fn bytes(program: &BpfProgram) -> Vec<u8> {
+    let instruction = |i: &sock_filter| {
+        let [c0, c1] = i.code.to_ne_bytes();
+        let [k0, k1, k2, k3] = i.k.to_ne_bytes();
+        [c0, c1, i.jt, i.jf, k0, k1, k2, k3]
+    };
+    program.iter().flat_map(instruction).collect()
+}
