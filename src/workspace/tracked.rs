@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn added_files_are_tracked() {
-        let listed = b"100644 01 0\ta-b\0100644 01 0\ta/b\0160000 01 0\tsub\0";
+        let listed = b"100644 01 0\ta-b\x00100644 01 0\ta/b\x00160000 01 0\tsub\0";
         let tracked =
             Tracked::of(listed.to_vec()).with_files(&["a/b".into(), "a/a".into(), "a.txt".into(), "z".into()]);
         let paths: Vec<_> =
