@@ -219,8 +219,8 @@ config_section! {
     pub struct SandboxSection {
         /// Required sandbox: `auto` for the tier that the repository needs, `bubblewrap` always, or `none`.
         pub required: SandboxRequired;
-        /// Where the service runs as root: number of the user and group that agents and checks have in the sandbox. Nothing else
-        /// on the machine may have it. Where the service has another user, agents and checks have that one.
+        /// Number of the user and group of agents and checks in the sandbox where the service runs as root. Nothing else on the
+        /// machine may have it. Where the service has another user, agents and checks have that one.
         pub user: u32 = 65_525, in 1..=4_294_967_293;
         /// Network access of agents: a list of hosts, reached through a proxy that cannot be bypassed, `all` for the host's network,
         /// or `none`. In a list, `example.org` allows ports 443 and 80 at public addresses, `*.example.org` all names below it, and

@@ -93,8 +93,8 @@ const LOGINS: [&str; 10] = [
 const TOOL_HOMES: [(&str, &str); 2] = [(".rustup", "RUSTUP_HOME"), (".pyenv", "PYENV_ROOT")];
 /// Numbers of the descriptors from which bubblewrap reads the filters of system calls, `/etc/passwd` and `/etc/group`.
 const DATA_FDS: std::ops::Range<RawFd> = PROXY_FD + 1..PROXY_FD + 5;
-/// Capabilities with which a program's user is set; the program does not have them.
-const USER_CAPABILITIES: [&str; 3] = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"];
+/// Capabilities with which the working directory is entered and a program's user is set; the program does not have them.
+const USER_CAPABILITIES: [&str; 4] = ["CAP_DAC_READ_SEARCH", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"];
 /// Exit codes of setpriv if it cannot execute the program.
 const SETPRIV_FAILED: std::ops::RangeInclusive<i32> = 126..=127;
 /// Home in a sandbox if it is in memory.
@@ -338,7 +338,7 @@ fn package(program: &Path) -> &Path {
     program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
 }
 
-/// What starting a program in a sandbox needs.
+/// Arguments, descriptors and mounts that starting a program in a sandbox needs.
 pub(super) struct Prepared {
     /// Arguments of bubblewrap, up to the program.
     pub(super) arguments: Vec<OsString>,
@@ -476,6 +476,8 @@ fn remedy(message: &str) -> &'static str {
     {
         "this machine does not let it make user namespaces: on Ubuntu give bwrap an AppArmor profile that allows \
          `userns`, in a container allow them in its seccomp profile (or run it with its own user namespaces)"
+    } else if message.contains("Unknown option") {
+        "update bubblewrap to 0.6 or newer"
     } else if message.contains("proc") {
         kernel_files::fix_of_hidden_proc()
     } else {

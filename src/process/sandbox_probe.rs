@@ -43,9 +43,9 @@ grep -Eq '^Cap(Prm|Eff|Inh):.*[1-9a-f]' /proc/self/status && echo "called anythi
 [ -z "$PROGRAM" ] || "$PROGRAM" sandbox-attempts --socket "$OUTSIDE/socket" --name "$NAME"
 echo end
 "#;
-/// What to do where the view or the namespaces do not hold, which no setting of the service influences.
+/// Advice where the view or the namespaces do not hold, which no setting of the service influences.
 const UPDATE: &str = "update bubblewrap and the kernel";
-/// What to do where programs keep rights of root.
+/// Advice where programs keep rights of root.
 const NOT_AS_ROOT: &str = "run the service as a user other than root";
 
 /// Level of isolation of agents and checks on this machine.
@@ -78,7 +78,7 @@ pub struct EscapeTest {
     pub held: bool,
     /// Output of the attempt if it succeeded.
     pub detail: String,
-    /// What to do if it succeeded.
+    /// Advice if it succeeded.
     pub fix: &'static str,
 }
 
@@ -93,7 +93,7 @@ pub struct SandboxProbe {
     pub escapes: Vec<EscapeTest>,
 }
 
-/// What the probe depends on.
+/// User, place and program of the probe.
 #[derive(Debug, Clone, Default)]
 pub struct ProbeSettings {
     /// User of programs where the service is root.

@@ -1,4 +1,4 @@
-//! What a program in a sandbox must not be able to do, and what it must.
+//! Attacks by programs in a sandbox, which fail, and ordinary work of programs, which succeeds.
 //!
 //! Each test was seen to fail without its defence. `where_root` returns `None`, or `before_program` nothing: "the uid of root"
 //! and `written_files_belong_to_the_service`. `kernel_files::arguments` returns nothing: "settings of the kernel"; the probe also
@@ -48,7 +48,7 @@ const ATTACKS: [(&str, &str); 14] = [
     ),
 ];
 
-/// What programs need: a script that fails, or prints something else than `fine`, if it is broken.
+/// Ordinary work: a script that fails, or prints something else than `fine`, if it is broken.
 const WORKS: [(&str, &str); 8] = [
     ("standard output by name", "echo fine >/dev/stdout; echo more >/dev/stderr"),
     ("standard input by name", "cat /dev/stdin && echo fine"),
@@ -69,7 +69,8 @@ async fn run(folder: &Path, script: &str, more: &[(&str, &str)]) -> Option<Finis
         return None;
     }
     for name in ["tree", "home"] {
-        std::fs::create_dir_all(folder.join(name)).expect("a folder");
+        // Nobody else can enter them, not even root without its capabilities.
+        process::private::create_folder(&folder.join(name)).expect("a folder");
     }
     let mut spec = ProcessSpec::new("/bin/bash", folder.join("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
     for (name, value) in more {
@@ -144,11 +145,11 @@ async fn debuggers_work_on_own_processes() {
     assert_eq!(finished.stdout.text(), "fine\n", "{}", finished.stderr.text());
 }
 
-/// What programs write belongs to the service, whoever they are inside; owners on disk are never changed.
+/// Files that programs write belong to the service, whoever they are inside; owners on disk are never changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn written_files_belong_to_the_service() {
     let folder = tempfile::tempdir().expect("a folder");
-    std::fs::create_dir_all(folder.path().join("tree/private")).expect("a folder");
+    process::private::create_folder(&folder.path().join("tree/private")).expect("a folder");
     let private = folder.path().join("tree/private/file");
     std::fs::write(&private, "of the service").expect("written");
     std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o600)).expect("private");

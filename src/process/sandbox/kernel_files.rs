@@ -22,7 +22,7 @@ const IN_CONTAINER: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 /// Folder that exists in containers of Kubernetes.
 const IN_KUBERNETES: &str = "/var/run/secrets/kubernetes.io";
 
-/// What hides parts of `/proc` from the service.
+/// Cause that hides parts of `/proc` from the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hiding {
     Container,

@@ -21,7 +21,7 @@ use rustix::thread::UnshareFlags;
 use super::user::SandboxUser;
 use crate::process::syscalls;
 
-/// What to do where the service is root and cannot give up its rights in a sandbox.
+/// Advice where the service is root and cannot give up its rights in a sandbox.
 pub(super) const NOT_AS_ROOT: &str = "run the service as a user other than root";
 
 /// Detached mounts with the paths that they are for.
