@@ -22,9 +22,11 @@ pub(super) struct TestLine<'a> {
     pub owner_is_new: bool,
 }
 
-/// A test on one side of a change.
+/// A test, or another function of a test file, on one side of a change.
 pub(super) struct TestBlock {
     pub name: String,
+    /// Whether runners do not call it by itself: a helper, a fixture, a hook.
+    pub helper: bool,
     /// Number of its first line.
     pub number: u32,
     /// Index of the line that begins it; `None` if only the heading of a hunk names it.
@@ -70,8 +72,14 @@ impl<'a> TestFile<'a> {
         if let Some(name) = self.language.test_name(&hunk.heading, false) {
             let number = hunk.lines.first().map_or(1, |line| line.number);
             let indent = indent(&hunk.heading);
-            old.begin(&mut self.old, name.clone(), number, None, indent);
-            new.begin(&mut self.new, name, number, None, indent);
+            let block = |name| TestBlock::new(name, false, number, None, indent);
+            old.begin(&mut self.old, block(name.clone()));
+            new.begin(&mut self.new, block(name));
+        } else if let Some(name) = self.helper_name(&hunk.heading) {
+            let number = hunk.lines.first().map_or(1, |line| line.number);
+            let block = |name| TestBlock::new(name, true, number, None, indent(&hunk.heading));
+            old.begin(&mut self.old, block(name.clone()));
+            new.begin(&mut self.new, block(name));
         }
         for line in &hunk.lines {
             *in_module |= module(&line.text);
@@ -87,30 +95,36 @@ impl<'a> TestFile<'a> {
                 owner_is_new: false,
             });
             if line.change != LineChange::Added {
-                old.take(&mut self.lines, index, self.language, &mut self.old, false);
+                old.take(&mut self.lines, index, (self.language, self.is_test), &mut self.old, false);
             }
             if line.change != LineChange::Removed {
-                new.take(&mut self.lines, index, self.language, &mut self.new, true);
+                new.take(&mut self.lines, index, (self.language, self.is_test), &mut self.new, true);
             }
         }
+    }
+
+    fn helper_name(&self, text: &str) -> Option<String> {
+        if self.is_test { self.language.helper_name(text) } else { None }
     }
 
     /// Finds each test of one side on the other: by its line, else by its name.
     fn pair(&mut self) {
         let mut by_header: HashMap<usize, usize> = HashMap::new();
-        let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut by_name: HashMap<(bool, &str), Vec<usize>> = HashMap::new();
         for (at, block) in self.new.iter().enumerate().rev() {
             match block.header {
                 Some(header) if self.lines[header].change == LineChange::Context => {
                     by_header.insert(header, at);
                 }
-                _ => by_name.entry(&block.name).or_default().push(at),
+                _ => by_name.entry((block.helper, &block.name)).or_default().push(at),
             }
         }
         let mut pairs = Vec::new();
         for (at, block) in self.old.iter().enumerate() {
             let same = block.header.and_then(|header| by_header.get(&header).copied());
-            if let Some(new) = same.or_else(|| by_name.get_mut(block.name.as_str()).and_then(Vec::pop)) {
+            let same = same.filter(|new| self.new[*new].helper == block.helper);
+            let named = || by_name.get_mut(&(block.helper, block.name.as_str())).and_then(Vec::pop);
+            if let Some(new) = same.or_else(named) {
                 pairs.push((at, new));
             }
         }
@@ -156,12 +170,19 @@ struct BlockReader {
     owner_is_new: bool,
 }
 
+impl TestBlock {
+    fn new(name: String, helper: bool, number: u32, header: Option<usize>, indent: usize) -> Self {
+        Self { name, helper, number, header, indent, lines: Vec::new(), assertions: 0, other: None }
+    }
+}
+
 impl BlockReader {
-    fn begin(&mut self, blocks: &mut Vec<TestBlock>, name: String, number: u32, header: Option<usize>, indent: usize) {
+    fn begin(&mut self, blocks: &mut Vec<TestBlock>, block: TestBlock) {
         // Hunks of one test have the same heading.
-        let continues = header.is_none() && blocks.last().is_some_and(|last| last.name == name);
+        let continues = block.header.is_none() && blocks.last().is_some_and(|last| last.name == block.name);
+        let indent = block.indent;
         if !continues {
-            blocks.push(TestBlock { name, number, header, indent, lines: Vec::new(), assertions: 0, other: None });
+            blocks.push(block);
         }
         self.current = Some((blocks.len() - 1, indent));
     }
@@ -170,7 +191,7 @@ impl BlockReader {
         &mut self,
         lines: &mut [TestLine<'_>],
         at: usize,
-        language: Language,
+        (language, is_test): (Language, bool),
         blocks: &mut Vec<TestBlock>,
         is_new: bool,
     ) {
@@ -182,7 +203,7 @@ impl BlockReader {
         let nested = language != Language::JavaScript && self.current.is_some_and(|(_, outer)| indent(text) > outer);
         let begins_test = if comment || nested { None } else { language.test_name(text, self.marked) };
         if let Some(name) = begins_test {
-            self.begin(blocks, name, number, Some(at), indent(text));
+            self.begin(blocks, TestBlock::new(name, false, number, Some(at), indent(text)));
             self.marked = false;
             self.owner_is_new = change == LineChange::Added;
             for waiting in std::mem::take(&mut self.waiting) {
@@ -193,12 +214,15 @@ impl BlockReader {
         }
         if language.begins_function(text) && !comment && self.current.is_none_or(|(_, block)| indent(text) <= block) {
             self.current = None;
+            if let Some(name) = is_test.then(|| language.helper_name(text)).flatten() {
+                self.begin(blocks, TestBlock::new(name, true, number, Some(at), indent(text)));
+            }
             self.marked = false;
             self.owner_is_new = change == LineChange::Added;
             for waiting in std::mem::take(&mut self.waiting) {
-                place(lines, blocks, waiting, None, is_new, self.owner_is_new);
+                place(lines, blocks, waiting, self.current, is_new, self.owner_is_new);
             }
-            place(lines, blocks, at, None, is_new, self.owner_is_new);
+            place(lines, blocks, at, self.current, is_new, self.owner_is_new);
             return;
         }
         let attribute = trimmed.starts_with(['@', '#']) && !(comment && language != Language::Php)

@@ -279,8 +279,8 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
                 let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
                 findings.add(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence);
             }
-            let plain = shell && old.old.is_none()
-                || tests.language == Language::Cpp && old.old.is_none() && old.text.contains("();");
+            let in_test = old.old.is_some_and(|at| !tests.old[at].helper);
+            let plain = !in_test && (shell || tests.language == Language::Cpp && old.text.contains("();"));
             let replaced = of(LineChange::Added).next().is_some();
             if plain && !replaced && !tests.language.asserts(old.text) && TEST_CALL.is_match(old.text) {
                 let kind = if shell { TamperKind::CheckConfigEdited } else { TamperKind::TestDeleted };

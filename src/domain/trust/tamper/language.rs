@@ -188,6 +188,18 @@ impl Language {
         first_group(self.syntax().function.as_ref(), line)
     }
 
+    /// The name of the function that a line begins, if it is no class or suite.
+    pub fn helper_name(self, line: &str) -> Option<String> {
+        pattern!(
+            SUITE,
+            r"^\s*(?:(?:export|default|public|protected|private|internal|abstract|final|open|static|data|sealed|pub(?:\([^)]*\))?|RSpec\.)\s*)*(?:class|interface|object|module|namespace|mod|impl|struct|enum|trait|[xf]?describe|[xf]?context|suite)\b"
+        );
+        if self.is_comment(line) || SUITE.is_match(line) || !self.begins_function(line) {
+            return None;
+        }
+        self.function_name(line)
+    }
+
     /// Whether a line disables a test, or all others.
     pub fn skips(self, line: &str) -> bool {
         let comment = self.is_comment(line) && !matches!(self, Self::Go | Self::Php);

@@ -96,7 +96,7 @@ fn functions<'a>(file: &'a TestFile<'_>, change: LineChange) -> impl Iterator<It
 
 /// Tests that are only on one side of a change.
 fn alone(blocks: &[TestBlock]) -> impl Iterator<Item = &TestBlock> {
-    blocks.iter().filter(|block| block.other.is_none() && block.header.is_some())
+    blocks.iter().filter(|block| block.other.is_none() && block.header.is_some() && !block.helper)
 }
 
 /// Reports a test file that is renamed so that no runner finds it.
@@ -126,12 +126,13 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
 
 /// Reports removed tests; returns the index of the new test that replaces a removed one.
 fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -> HashMap<usize, usize> {
-    let mut free: Vec<usize> = (0..tests.new.len()).filter(|at| tests.new[*at].other.is_none()).collect();
+    let free = |at: &usize| tests.new[*at].other.is_none() && !tests.new[*at].helper;
+    let mut free: Vec<usize> = (0..tests.new.len()).filter(free).collect();
     let free_names: HashSet<&str> = free.iter().map(|at| tests.new[*at].name.as_str()).collect();
     let mut renamed = HashMap::new();
     let mut lost = Vec::new();
     for (at, block) in tests.old.iter().enumerate() {
-        if block.other.is_some() || block.header.is_none() {
+        if block.other.is_some() || block.header.is_none() || block.helper {
             continue;
         }
         let elsewhere = whole.added_tests.contains(&block.name) && !free_names.contains(block.name.as_str());
@@ -201,7 +202,7 @@ fn shadowed(tests: &TestFile<'_>, findings: &mut Findings) {
     }
     let mut seen: HashMap<(usize, &str), usize> = HashMap::new();
     let mut last_class = 0;
-    let mut blocks = tests.new.iter().filter(|block| block.header.is_some() || !block.lines.is_empty()).peekable();
+    let mut blocks = tests.new.iter().filter(|block| !block.helper && (block.header.is_some() || !block.lines.is_empty())).peekable();
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change != LineChange::Removed) {
         let text = line.text.trim_start();
         if text.starts_with("class ") || text.starts_with("describe") || text.starts_with("context") {
@@ -227,6 +228,7 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     let is_old = |line: &TestLine<'_>| language.function_name(line.text).is_some_and(|name| owners.contains(&name));
     for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.skips(line.text)) {
         let fine = match line.new.map(|at| &tests.new[at]) {
+            Some(block) if block.helper => whole.had(line.text) || tests.file.is_new() || block.other.is_none(),
             Some(block) => {
                 let new = whole.added_tests.contains(&block.name) && !whole.removed_tests.contains(&block.name);
                 // A test that is new takes nothing away, unless it takes the place of all others.
@@ -358,7 +360,7 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &Dif
         if added == 0 || (removed >= MANY_ASSERTIONS && added * 3 < removed && !group.table) {
             let first = group.removed[0];
             let evidence = format!("{removed} removed, {added} added: {}", first.text.trim());
-            let helper = key.is_none() && !matches!(language, Language::Shell);
+            let helper = key.is_none_or(|at| tests.new[at].helper) && !matches!(language, Language::Shell);
             let small = |line: &&&TestLine<'_>| {
                 whole.names_removed_code(line.text) || language.demand(line.text) == Demand::Little
             };
