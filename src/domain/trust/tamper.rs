@@ -7,9 +7,13 @@ mod blocks;
 mod bypassed;
 mod config;
 mod diff;
+mod flow;
 mod language;
+mod lexis;
 mod loosened;
 mod marks;
+mod matcher;
+mod statements;
 mod tests_lost;
 mod weakened;
 
@@ -128,6 +132,7 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
         if let Some(tests) = tests.as_ref().filter(|_| !out_of_reach) {
             tests_lost::scan(tests, &whole, &mut findings);
             weakened::scan(tests, &whole, &mut findings);
+            flow::scan(tests, &whole, &mut findings);
             bypassed::scan(tests, &whole, &mut findings);
         }
         loosened::scan(file, &whole, &mut findings);
@@ -206,6 +211,12 @@ impl Findings {
     /// Adds evidence that is weak or strong; `line` counts from 1.
     fn add_graded(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str, weak: bool) {
         if weak { self.notice(path, line, kind, evidence) } else { self.add(path, line, kind, evidence) }
+    }
+
+    /// Whether a line has a finding of a kind.
+    fn has(&self, path: &str, line: u32, kind: TamperKind) -> bool {
+        let is = |found: &&TamperFinding| found.path == path && found.line == Some(line) && found.kind == kind;
+        self.blocking.iter().rev().chain(self.notices.iter().rev()).take(MAX_FINDINGS).any(|found| is(&found))
     }
 
     fn insert(&mut self, finding: TamperFinding) {

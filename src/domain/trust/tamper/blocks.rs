@@ -1,6 +1,6 @@
 //! The tests that the hunks of a file show, before and after the change, and which is which.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::diff::{FileDiff, Hunk, LineChange};
 use super::language::{Language, is_test_path};
@@ -128,6 +128,7 @@ impl<'a> TestFile<'a> {
                 pairs.push((at, new));
             }
         }
+        self.renamed(&mut pairs);
         for (old, new) in pairs {
             self.old[old].other = Some(new);
             self.new[new].other = Some(old);
@@ -135,6 +136,20 @@ impl<'a> TestFile<'a> {
         let language = self.language;
         for block in self.old.iter_mut().chain(&mut self.new) {
             block.assertions = block.lines.iter().filter(|line| language.asserts(self.lines[**line].text)).count();
+        }
+    }
+
+    /// Adds the pairs of tests that have another name now: they share lines of their bodies.
+    fn renamed(&self, pairs: &mut Vec<(usize, usize)>) {
+        let mut paired: (HashSet<usize>, HashSet<usize>) = pairs.iter().copied().unzip();
+        for line in self.lines.iter().filter(|line| line.change == LineChange::Context && !line.text.trim().is_empty()) {
+            let (Some(old), Some(new)) = (line.old, line.new) else { continue };
+            let alike = self.old[old].helper == self.new[new].helper && indent(line.text) > self.old[old].indent;
+            if alike && !paired.0.contains(&old) && !paired.1.contains(&new) {
+                paired.0.insert(old);
+                paired.1.insert(new);
+                pairs.push((old, new));
+            }
         }
     }
 
@@ -179,12 +194,14 @@ impl TestBlock {
 impl BlockReader {
     fn begin(&mut self, blocks: &mut Vec<TestBlock>, block: TestBlock) {
         // Hunks of one test have the same heading.
-        let continues = block.header.is_none() && blocks.last().is_some_and(|last| last.name == block.name);
+        let known = || blocks.iter().rposition(|known| known.name == block.name);
         let indent = block.indent;
-        if !continues {
+        let at = if block.header.is_none() { known() } else { None };
+        let at = at.unwrap_or_else(|| {
             blocks.push(block);
-        }
-        self.current = Some((blocks.len() - 1, indent));
+            blocks.len() - 1
+        });
+        self.current = Some((at, indent));
     }
 
     fn take(

@@ -8,6 +8,7 @@ use regex::Regex;
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::config::is_check_script;
 use super::diff::LineChange;
+use super::flow;
 use super::language::Language;
 use super::tests_lost::{DiffSummary, is_guarded};
 use super::{Findings, TamperKind};
@@ -18,18 +19,6 @@ macro_rules! pattern {
     };
 }
 
-pattern!(
-    RETURN,
-    r"^\s*(?:if\s*\(?\s*(?:true|True|1)\s*\)?\s*[:{]?\s*)?(?:return|next)\b(?:\s*\(?(?:0|None|nil|null|true|True|Ok\(\(\)\)|undefined)\)?)?\s*;?\s*\}?\s*(?:(?:#|//).*)?$"
-);
-pattern!(
-    EMPTY_BODY,
-    r"^\s*(?:pass|continue|return|nil|next|true|:|\.\.\.)?\s*;?\s*$|^\s*(?:print|console\.|puts|System\.out|std::c|echo|printf|fmt\.Print|log\w*[.(])"
-);
-pattern!(
-    CLOSED_AT_ONCE,
-    r"\{\s*\}\s*[;)]*\s*$|\{\s*/\*.*\*/\s*\}\s*$|:\s*pass\s*$|\b(?:catch_unwind|recover|suppress)\(|\brescue\s+nil|\|\||=>\s*(?:undefined|null)|set\s+\+e|;\s*true\s*$"
-);
 pattern!(
     MODULE_MOCK,
     r#"\b(?:jest|vi)\.(?:mock|doMock|unstable_mockModule)\(\s*['"`]([^'"`]+)['"`]|\bmock\.module\(\s*['"`]([^'"`]+)['"`]|\bproxyquire\(\s*['"`]([^'"`]+)['"`]"#
@@ -45,7 +34,6 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     if tests.file.is_deleted() {
         return;
     }
-    returns(tests, whole, findings);
     let script = tests.language == Language::Shell && tests.file.paths().any(is_check_script);
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let path = tests.file.path();
@@ -55,8 +43,8 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
                 let weak = tests.language != Language::Shell && is_guarded(tests, line);
                 findings.add_graded(path, Some(line.number), TamperKind::EarlyExit, line.text, weak);
             }
-            if fresh && ignores_failure(tests, at, script) {
-                findings.add(path, Some(line.number), TamperKind::FailureIgnored, line.text);
+            if fresh && let Some(weak) = ignores_failure(tests, at, script, whole) {
+                findings.add_graded(path, Some(line.number), TamperKind::FailureIgnored, line.text, weak);
             }
             if fresh && !tests.file.is_new() {
                 replaced(tests, line, findings);
@@ -65,50 +53,8 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
             findings.add(path, Some(line.number), TamperKind::CodeReplaced, line.text);
         }
     }
-    dead_branches(tests, whole, findings);
     if tests.is_test || script {
         harmless(tests, whole, findings);
-    }
-}
-
-/// Reports a `return` before all assertions of a test.
-fn returns(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
-    for block in tests.new.iter().filter(|block| block.other.is_some()) {
-        let Some(header) = block.header else { continue };
-        let body = || block.lines.iter().filter(|at| **at > header).map(|at| &tests.lines[*at]);
-        let real = |line: &&TestLine<'_>| {
-            let text = line.text.trim();
-            !text.is_empty() && text != "{" && !text.starts_with(')') && !tests.language.is_comment(text)
-        };
-        let level = body().find(real).map_or(0, |line| indent(line.text));
-        let before = |line: &&TestLine<'_>| !tests.language.asserts(line.text);
-        let found = body().filter(real).take_while(before).find(|line| {
-            // Under a condition it is a weak sign.
-            let at_level = indent(line.text) <= level || (indent(line.text) <= level + 4 && is_guarded(tests, line));
-            line.change == LineChange::Added && RETURN.is_match(line.text) && at_level
-        });
-        let Some(line) = found.filter(|line| !whole.had(line.text)) else { continue };
-        let weak = indent(line.text) > level;
-        if body().filter(real).any(|after| after.number > line.number && indent(after.text) > block.indent) {
-            let evidence = format!("returns before the assertions of {}", block.name);
-            findings.add_graded(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence, weak);
-        }
-    }
-}
-
-/// Reports a branch that never runs in a test that was there before.
-fn dead_branches(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
-    pattern!(
-        NEVER,
-        r"\b(?:if|while|unless\s+not)\s*\(?\s*(?:false|False|0|nil|None|!true|not\s+True)\s*\)?\s*(?:[:{;]|&&|then\b|$)|\[0?:0\]|\.slice\(0,\s*0\)|\.take\(0\)"
-    );
-    let never = |line: &&TestLine<'_>| {
-        line.change == LineChange::Added && NEVER.is_match(line.text) && !tests.language.is_comment(line.text)
-    };
-    for line in tests.lines.iter().filter(never).filter(|line| tests.existing(line).is_some() && !whole.had(line.text))
-    {
-        let evidence = format!("never runs: {}", line.text.trim());
-        findings.add(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence);
     }
 }
 
@@ -128,31 +74,18 @@ fn is_hook(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     tests.file.path().ends_with("conftest.py") && line.text.contains("_exit")
 }
 
-/// Whether a line catches failures of a test that was there before, and drops them.
-fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool) -> bool {
+/// Grade of a line that catches failures and drops them: whether it is a weak sign; `None` for other lines.
+fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, whole: &DiffSummary) -> Option<bool> {
     let line = &tests.lines[at];
     if !tests.language.swallows(line.text) || tests.file.is_new() {
-        return false;
+        return None;
     }
     if tests.language == Language::Shell {
         let text = line.text.trim_start();
         let counts = text.contains("|| echo");
-        return !script && !counts && !prepares(text) && !tests.is_in_new_test(line);
+        return (!script && !counts && !prepares(text) && !tests.is_in_new_test(line)).then_some(false);
     }
-    let Some(block) = tests.existing(line) else { return false };
-    let follows = || tests.lines[at + 1..].iter().filter(|line| line.change != LineChange::Removed);
-    let body = follows().find(|line| !line.text.trim().is_empty() && !tests.language.is_comment(line.text));
-    let is_empty = |line: &TestLine<'_>| {
-        let text = line.text.trim();
-        EMPTY_BODY.is_match(text) || text.starts_with('}') || text == "end"
-    };
-    // What is caught holds an assertion, or held one before.
-    let guards = block.lines.iter().any(|index| {
-        let line = &tests.lines[*index];
-        line.change != LineChange::Removed && *index < at + 4 && tests.language.asserts(line.text)
-    });
-    let held = block.other.is_some_and(|old| tests.old[old].assertions > 0);
-    (CLOSED_AT_ONCE.is_match(line.text) || body.is_none_or(is_empty)) && (guards || held || block.assertions == 0)
+    flow::drops_failure(tests, at, whole)
 }
 
 /// Whether a shell command prepares or cleans up, so that its failure says nothing about the program.

@@ -140,3 +140,12 @@ fn shape(line: &str) -> String {
 fn numbers(line: &str) -> Vec<f64> {
     NUMBER.find_iter(line).filter_map(|found| found.as_str().parse().ok()).collect()
 }
+
+/// Whether a line says how many cases a test generates.
+pub(super) fn bounds_generated_input(line: &str) -> bool {
+    static GENERATED: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\b(?:max_examples|with_cases|numRuns|maxExamples|minSuccessful|MaxCount|tries)\b")
+            .expect("constant pattern")
+    });
+    GENERATED.is_match(line)
+}
