@@ -5,6 +5,7 @@
 
 mod blocks;
 mod bypassed;
+mod commands;
 mod config;
 mod diff;
 mod flow;
@@ -13,6 +14,8 @@ mod lexis;
 mod loosened;
 mod marks;
 mod matcher;
+mod recorded;
+mod replaced;
 mod statements;
 mod tests_lost;
 mod weakened;
@@ -134,8 +137,12 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
             weakened::scan(tests, &whole, &mut findings);
             flow::scan(tests, &whole, &mut findings);
             bypassed::scan(tests, &whole, &mut findings);
+            replaced::scan(tests, &whole, &mut findings);
         }
-        loosened::scan(file, &whole, &mut findings);
+        replaced::shadows(file, &files, &mut findings);
+        recorded::scan(file, &whole, &mut findings);
+        loosened::scan(file, &mut findings);
+        commands::scan(file, &whole, &mut findings);
         if place.is_none() {
             config::scan(file, &mut findings);
         }

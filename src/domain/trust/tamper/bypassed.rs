@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::commands::prepares;
 use super::config::is_check_script;
 use super::diff::LineChange;
 use super::flow;
@@ -18,16 +19,6 @@ macro_rules! pattern {
         static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
     };
 }
-
-pattern!(
-    MODULE_MOCK,
-    r#"\b(?:jest|vi)\.(?:mock|doMock|unstable_mockModule)\(\s*['"`]([^'"`]+)['"`]|\bmock\.module\(\s*['"`]([^'"`]+)['"`]|\bproxyquire\(\s*['"`]([^'"`]+)['"`]"#
-);
-pattern!(
-    CLASS_MOCK,
-    r"\b(?:mock|spy)\(\s*(\w+)(?:\.class|::class)|\bcreate(?:Mock|Stub)\(\s*\\?(?:\w+\\)*(\w+)::class|\bMockery::mock\(\s*\\?(?:\w+\\)*(\w+)::class|\b(?:instance_double|class_double|double)\(\s*['\x22]?(\w+)|\bmockk<(\w+)>|\b(?:MagicMock|Mock|create_autospec)\(\s*(?:spec\s*=\s*)?([A-Z]\w+)"
-);
-pattern!(SYS_MODULES, r#"\bsys\.modules\[\s*["'](\w+)"#);
 
 /// Looks for bypassed tests in one file.
 pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
@@ -46,11 +37,6 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
             if fresh && let Some(weak) = ignores_failure(tests, at, script, whole) {
                 findings.add_graded(path, Some(line.number), TamperKind::FailureIgnored, line.text, weak);
             }
-            if fresh && !tests.file.is_new() {
-                replaced(tests, line, findings);
-            }
-        } else if tests.language.asks_for_tests(line.text) && fresh {
-            findings.add(path, Some(line.number), TamperKind::CodeReplaced, line.text);
         }
     }
     if tests.is_test || script {
@@ -86,71 +72,6 @@ fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, whole: &DiffSu
         return (!script && !counts && !prepares(text) && !tests.is_in_new_test(line)).then_some(false);
     }
     flow::drops_failure(tests, at, whole)
-}
-
-/// Whether a shell command prepares or cleans up, so that its failure says nothing about the program.
-pub(super) fn prepares(command: &str) -> bool {
-    pattern!(
-        PREPARES,
-        r#"^\s*[({]?\s*(?:sudo|rm|kill\w*|mkdir|umount|mount|wait|docker|git|apt\S*|brew|cp|mv|gpgconf|popd|pushd|cd|test_when_finished|trap\s+["']rm)\b|=["']?\$\(|^\s*test\s+-[nz]\s.*\|\|\s*(?:return|exit)"#
-    );
-    PREPARES.is_match(command)
-}
-
-/// Reports a mock of the code that the test is about.
-fn replaced(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
-    let path = tests.file.path();
-    let text = line.text;
-    let file = path.rsplit('/').next().unwrap_or(path);
-    let subject = file.split('.').next().unwrap_or(file).to_lowercase();
-    let subject = ["test_", "_test", "test", "_spec", "spec"]
-        .iter()
-        .find_map(|part| subject.strip_prefix(part).or_else(|| subject.strip_suffix(part)))
-        .unwrap_or(&subject)
-        .to_owned();
-    let group = |pattern: &Regex| {
-        let found = pattern.captures(text)?;
-        found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned())
-    };
-    let module = group(&MODULE_MOCK).filter(|module| module.starts_with('.')).is_some_and(|module| {
-        let name = module.rsplit('/').next().unwrap_or_default().to_lowercase();
-        name.split('.').next() == Some(subject.as_str())
-    });
-    let existing = tests.existing(line);
-    let class =
-        existing.is_some() && group(&CLASS_MOCK).is_some_and(|name| name.to_lowercase() == subject.replace('_', ""));
-    let function = existing
-        .zip(tests.language.mocked(text))
-        .is_some_and(|(block, name)| asserts_result_of(tests, block, &name) && !was_mocked(tests, block, &name));
-    let shim = file == "conftest.py" && SYS_MODULES.is_match(text);
-    let shell = tests.language == Language::Shell
-        && line.text.contains("() {")
-        && line.text.trim_end().ends_with('}')
-        && indent(text) > 0;
-    if module || class || function || shim || shell {
-        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
-    }
-}
-
-/// Whether an assertion that was there before is about what `function` returns.
-fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
-    let call = format!("{function}(");
-    let old = |line: &TestLine<'_>| line.change == LineChange::Context && tests.language.asserts(line.text);
-    let calls = |text: &str| {
-        let is_name = |at: usize| text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-        text.match_indices(&call).any(|(at, _)| !is_name(at))
-    };
-    block.lines.iter().map(|at| &tests.lines[*at]).any(|line| old(line) && calls(line.text))
-}
-
-/// Whether a removed line of a test replaced the same function.
-fn was_mocked(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
-    let before = block.other.map(|old| &tests.old[old].lines);
-    before
-        .into_iter()
-        .flatten()
-        .map(|at| &tests.lines[*at])
-        .any(|line| line.change == LineChange::Removed && tests.language.mocked(line.text).as_deref() == Some(function))
 }
 
 /// Reports parts of runners that no longer fail: exit codes and settings that went, calls of tests that are left out.

@@ -1,21 +1,19 @@
-//! Thresholds that a diff lowers, and scripts that it makes succeed always.
+//! Thresholds that a diff lowers.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::bypassed::prepares;
 use super::config::{is_check_config, is_check_script};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
-use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d+(?:\.\d+)?").expect("constant pattern"));
 
 /// Words next to a number that must not decrease, outside of program code.
 static AT_LEAST: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?i)fail[_-]?under|(?:cov|coverage)[\w-]*|mutation[_-]?score|break_?at").expect("constant pattern")
+    Regex::new(r"(?i)fail[_-]?under|\bcov(?:erage)?[\w-]*|mutation[_-]?score|break_?at").expect("constant pattern")
 });
 
 /// Settings of coverage in helpers of tests.
@@ -34,26 +32,11 @@ static AT_MOST: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
-/// Ends of a command line that ignore its failure.
-static SWALLOWED: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^\s*(?:exit\s+0|true|:|set\s+\+e)\s*(?:#.*)?$|^\s*true\s*(?:#|&&)|\|\|\s*(?:true|:|exit\s+0|echo\b)|;\s*(?:true|exit\s+0)\s*$|--(?:passWithNoTests|exit-zero|allow-failure|deselect|no-fail)\b|^\s*-?\s*continue-on-error:\s*true|^\s*return\s+0\s*$")
-        .expect("constant pattern")
-});
-
-/// Searches one file for loosened thresholds and ignored failures.
-pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+/// Searches one file for loosened thresholds.
+pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
     let config = file.paths().any(|path| is_check_config(path) || carries_checks(path));
     for hunk in &file.hunks {
         thresholds(file, &hunk.lines, config, findings);
-    }
-    if !file.is_new() && file.paths().any(is_check_script) {
-        for line in file
-            .numbered(LineChange::Added)
-            .filter(|line| SWALLOWED.is_match(&line.text) && !prepares(&line.text) && !whole.had(&line.text))
-        {
-            let evidence = format!("hides a failure: {}", line.text.trim());
-            findings.add(file.path(), Some(line.number), TamperKind::FailureIgnored, &evidence);
-        }
     }
 }
 

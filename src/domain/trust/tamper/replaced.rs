@@ -1,0 +1,241 @@
+//! Things that a diff puts in the place of others: doubles of the code under test, files that shadow a module or a runner,
+//! assertions of another meaning, program code that behaves differently when it is tested.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::diff::{FileDiff, LineChange};
+use super::language::{Language, is_test_path};
+use super::tests_lost::DiffSummary;
+use super::{Findings, TamperKind};
+
+macro_rules! pattern {
+    ($name:ident, $text:literal) => {
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
+    };
+}
+
+pattern!(
+    MODULE_MOCK,
+    r#"\b(?:jest|vi)\.(?:mock|doMock|unstable_mockModule|setMock)\(\s*(?:import\(\s*)?['"`]([^'"`]+)['"`]|\bmock\.module\(\s*['"`]([^'"`]+)['"`]|\bproxyquire\(\s*['"`]([^'"`]+)['"`]|\btd\.replace(?:Esm)?\(\s*['"`]([^'"`]+)['"`]|\brequire\.cache\[.*['"`]([^'"`]+)['"`]|\brewiremock\(\s*['"`]([^'"`]+)['"`]|\bmockery\.registerMock\(\s*['"`]([^'"`]+)['"`]"#
+);
+pattern!(
+    CLASS_MOCK,
+    r"\b(?:mock|spy|mockStatic|mockConstruction|spyk|mockkObject|mockkStatic|mockkClass)\(\s*(\w+)(?:\.class|::class)?|\b(?:create(?:Mock|Stub|PartialMock|ConfiguredMock|ConfiguredStub|TestProxy)|getMockBuilder|prophesize)\(\s*\\?(?:\w+\\)*(\w+)::class|\bMockery::mock\(\s*['\x22]?(?:overload:|alias:)?\\?(?:\w+\\)*(\w+)|\b(?:instance_double|class_double|object_double|double)\(\s*['\x22:]?(\w+)|\bmockk<(\w+)>|\b(?:MagicMock|Mock|AsyncMock|create_autospec|NonCallableMock)\(\s*(?:spec\w*\s*=\s*)?([A-Z]\w+)|\bpatch\(\s*[\x22'][\w.]*\.([A-Z]\w+)[\x22']|@(?:Mock|MockBean|Spy|MockK)\s+(?:private\s+)?(\w+)|\bclass\s+(?:Fake|Mock|Stub|Dummy)(\w+)|\bnew\s+(?:Fake|Mock|Stub)(\w+)|\bstub_const\(\s*[\x22'](\w+)|\bany_instance\b.*?(\w+)|\ballow_any_instance_of\(\s*(\w+)|\bsinon\.createStubInstance\(\s*(\w+)"
+);
+pattern!(SYS_MODULES, r#"\bsys\.modules(?:\[\s*["'](\w+)|\.(?:update|setdefault|pop)\()|\bsys\.path\.insert\(\s*0|\bsys\.meta_path|\bimportlib\.reload|\bbuiltins\.\w+\s*=|\brequire\.extensions\[|\bModule\._load\s*="#);
+// Gives an assertion of a framework, or the report of a failure, another meaning.
+pattern!(
+    REDEFINES,
+    r#"^\s*#\s*define\s+(?:ASSERT|EXPECT|CHECK|REQUIRE|TEST|assert|ck_assert|FAIL|CU_ASSERT|BOOST_\w+|cr_assert|TEST_ASSERT|GTEST_\w+)\w*\s*\(|^\s*#\s*undef\s+(?:assert|EXPECT|ASSERT|CHECK|REQUIRE)\w*|^\s*macro_rules!\s+(?:assert|panic|debug_assert|prop_assert)\w*|^\s*(?:pub\s+)?use\s+\S*(?:noop|fake|stub|lenient|soft|quiet)\S*assert\S*|\b(?:unittest\.)?TestCase\.\w*(?:assert|fail)\w*\s*=|\bsetattr\([^)]*[\x22'](?:assert|fail)\w*[\x22']|^\s*(?:pytest|self|cls|assert|expect|chai|t|console|global|globalThis|window|Assert|unittest|builtins)\.(?:\w+\.)*(?:assert\w*|fail\w*|raises|expect\w*|equal\w*|deepEqual|strictEqual|ok|throws|error)\s*=\s*[^=]|^\s*(?:global(?:This)?\.)?(?:expect|assert|should|fail)\s*=\s*[^=>]|^\s*(?:const|let|var|function|async\s+function)\s+(?:expect|assert|should|fail|it|test|describe)\b\s*[=(]|\bexpect\.extend\(|\bprocess\.(?:exit|exitCode|on)\s*=|\bprocess\.on\(\s*['\x22](?:exit|uncaughtException|unhandledRejection)|^\s*alias\s+(?:fail|assert|test|diff|cmp|grep|exit)\w*=|^\s*(?:function\s+)?(?:assert\w*|fail|run|exit|test|diff|cmp|die|skip|refute\w*|ok|is|not_ok|grep|\[)\s*\(\s*\)\s*\{|^\s*def\s+(?:assert(?:_\w+)?|refute\w*|expect|flunk|raise|fail)\b|^\s*(?:(?:public|private|protected|static|final)\s+)+\w+\s+(?:assert(?:Equals|True|False|That|Same|Null|NotNull|Throws)|fail)\s*\(|^\s*(?:(?:public|protected|static|final)\s+)*function\s+(?:assert(?:Same|Equals|True|False|Count|Null|That|Contains|Instance\w*)|fail|expectException\w*)\s*\(|^\s*func\s+(?:assert|require|check|must|expect)\w*\(|^\s*(?:alias|alias_method|define_method)\s*\(?\s*:?(?:assert|expect|refute)|\bAssertionError\s*=|\b(?:prepend|include)\s+\w*(?:Assert|Expect|Lenient|Quiet)\w*|^\s*from\s+\S+\s+import\s+.*\bas\s+(?:raises|approx|assert\w+)"#
+);
+// Says that everything equals everything.
+pattern!(EQUALS_ALL, r"\bdef\s+__(?:eq|ne|lt|gt|le|ge|contains|bool)__\(|\bdef\s+(?:==|eql\?|===)\s*\(?|\bbool(?:ean)?\s+(?:operator\s*==|equals\s*\()|\bfn\s+eq\s*\(|\bfun\s+equals\s*\(|\bfunc\s+\([^)]*\)\s+Equal\(|\bpublic\s+function\s+equals\(");
+pattern!(TRUE_ONLY, r"(?:return\s+(?:true|True|1)\b|\{\s*true\s*\}|=\s*true\s*$|^\s*true\s*$|->\s*true|=>\s*true)");
+// Asks the environment, the arguments, the stack, loaded modules or the build about something.
+pattern!(
+    ASKS,
+    r#"(?i)\b(?:os\.environ\w*|getenv|std::env|env::var\w*|env!\(|option_env!|process\.env|import\.meta\.env|process\.argv|Deno\.env|os\.Getenv|os\.LookupEnv|os\.Args|flag\.Lookup|System\.getenv|System\.getProperty|Class\.forName|StackTraceElement|getStackTrace\w*|StackWalker|sys\.modules|sys\.argv|sys\.gettrace|inspect\.(?:stack|currentframe|getouterframes)|traceback\.|sys\._getframe|ENV\[|ENV\.(?:fetch|key|include|has)\w*|\$PROGRAM_NAME|\$0|caller\b|caller_locations|defined\?|Object\.const_defined|\$_(?:ENV|SERVER)|debug_backtrace|PHP_SAPI|class_exists|defined\(|function_exists|new\s+Error\(\)\.stack|\.stack\b|runtime\.Callers?|debug\.Stack|Rails\.env|app\(\)->|App::|getppid|/proc/|program_invocation\w*|__progname|argv\[|BASH_SOURCE|FUNCNAME|\$\{?\w*(?:TEST|BATS|CI)\w*|\$\{#?BASH|typeof\s+(?:jest|describe|it|vi|expect|global\w*)|globalThis\.|global\.|NODE_ENV|dlsym|RUSTC\w*|current_exe|std::env::args|thread::current\(\)\.name|backtrace|cfg!\(|#\[cfg|^\s*#\s*(?:if|ifdef|ifndef|elif)\b|__FILE__|__name__|\$\{?\w+:-)"#
+);
+pattern!(
+    TESTED,
+    r#"(?i)pytest|py\.test|unittest|nose|_pytest|jest|vitest|mocha|jasmine|karma|cypress|playwright|rspec|minitest|test[_-]?unit|phpunit|pest\b|junit|testng|surefire|gradle[. ]test|mockito|\.test\b|test2?\.v|_test\b|testing|\b(?:is_?|in_?|under_?|run_?|unit_?|for_?)tests?(?:ing|s)?\b|\btest(?:_?mode|_?env|_?run\w*)\b|["']tests?["']|=\s*tests?\b|\btest\b|gtest|catch2|catch_config|doctest|boost_test|bats|shunit|sharness|TEST_\w+|\w+_TEST\b|UNIT_?TEST\w*|\bCI\b|GITHUB_ACTIONS|HARNESS|prove\b|cargo[_-]test|nextest|benchmark|coverage|RAILS_ENV|RACK_ENV|APP_ENV|/deps/|describe|\bit\b|\bvi\b|fakeTimers"#
+);
+// Compiles another version of a function for tests.
+pattern!(OTHER_BUILD, r"^\s*#\[cfg\((?:test|not\(test\)|any\([^)]*\btest\b)[^\]]*\)\]|^\s*#\[cfg_attr\(\s*(?:not\()?test\b|^//go:build\s.*\b(?:test\w*|ci)\b");
+
+/// Looks for things that stand in for others in one file with a language.
+pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    if tests.file.is_deleted() {
+        return;
+    }
+    let path = tests.file.path();
+    for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
+        if whole.had(line.text) || tests.language.is_comment(line.text) && !OTHER_BUILD.is_match(line.text) {
+            continue;
+        }
+        if tests.is_about_tests(line) {
+            if !tests.file.is_new() {
+                doubles(tests, line, findings);
+            }
+            redefined(tests, at, whole, findings);
+        } else {
+            asks(tests, at, findings);
+        }
+        if EQUALS_ALL.is_match(line.text) || tests.existing(line).is_none() && EQUALS_ALL.is_match(heading(tests, at)) {
+            let within = |other: &&TestLine<'_>| other.change == LineChange::Added && TRUE_ONLY.is_match(other.text);
+            let body = &tests.lines[at..tests.lines.len().min(at + 3)];
+            if body.iter().any(|other| within(&other)) {
+                let evidence = format!("equals everything: {}", line.text.trim());
+                findings.add(path, Some(line.number), TamperKind::CodeReplaced, &evidence);
+            }
+        }
+    }
+}
+
+/// The line before, or the enclosing function that git names.
+fn heading<'a>(tests: &'a TestFile<'_>, at: usize) -> &'a str {
+    match at.checked_sub(1) {
+        Some(before) if tests.lines[before].hunk == tests.lines[at].hunk => tests.lines[before].text,
+        _ => &tests.file.hunks[tests.lines[at].hunk].heading,
+    }
+}
+
+/// Reports program code that asks whether it is tested.
+fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
+    let line = &tests.lines[at];
+    let text = line.text;
+    let path = tests.file.path();
+    let sure = tests.language.asks_for_tests(text);
+    let other_build = OTHER_BUILD.is_match(text) && !line.in_test_module && {
+        let next = tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed);
+        next.is_some_and(|next| !next.text.contains("mod ") && !next.text.trim_start().starts_with("use "))
+            || tests.language == Language::Go
+    };
+    // Names of tests in the file's own path are of its module, and what follows a quote says nothing.
+    let asked = ASKS.is_match(text) && {
+        let rest = ASKS.replace_all(text, |found: &regex::Captures<'_>| found[0].to_owned()).into_owned();
+        TESTED.is_match(&rest)
+    };
+    if sure || other_build {
+        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+    } else if asked && !tests.file.is_new() && !text.contains("mod ") {
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, !decides(text));
+    }
+}
+
+/// Whether a line decides something: it is a condition.
+fn decides(text: &str) -> bool {
+    pattern!(DECIDES, r"\b(?:if|unless|elif|when|while|case|switch|return|match)\b|&&|\|\||\?|\[\[?\s");
+    DECIDES.is_match(text)
+}
+
+/// Reports an assertion of a framework, or a helper that asserts, that means less now.
+fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mut Findings) {
+    let line = &tests.lines[at];
+    let path = tests.file.path();
+    if !REDEFINES.is_match(line.text) {
+        return;
+    }
+    let body: Vec<&TestLine<'_>> = tests.lines[at + 1..]
+        .iter()
+        .filter(|other| other.change != LineChange::Removed && !other.text.trim().is_empty())
+        .take(12)
+        .take_while(|other| other.hunk == line.hunk && indent(other.text) > indent(line.text))
+        .collect();
+    // What does nothing, or says that all is well.
+    pattern!(
+        NOTHING,
+        r"(?i)^\s*[{(]*\s*(?:pass|return(?:\s+(?:0|true|nil|null|none|self|\$this|this|\w+))?|true|nil|:|\.\.\.|0|yield|unit|ok\(\(\)\)|\(\)|\(\(void\)\s*0\)|do\s*\{?\s*\}?\s*while.*|print\w*\b.*|puts\b.*|echo\b.*|console\..*|log\w*[.(!].*|eprintln!.*|println!.*|warn\w*\b.*|std::c.*|fmt\.print.*|system\.out.*|error_log.*|t\.log.*|expect\(true.*|\}|end|fi|\)|\};?|\{)?\s*[;})]*\s*$"
+    );
+    pattern!(INLINE, r"(?i)(?:=>|->|lambda[^:]*:|=)\s*(?:\(\)|\{\s*\}|none|null|undefined|true|void 0|nil|0|jest\.fn\(\)|vi\.fn\(\)|sinon\.stub\(\)|(?:magic)?mock\(.*\)|\(?[^()]*\)?\s*=>\s*(?:\{[^{}]*\}|\w+)|lambda[^:]*:\s*(?:none|true)|noop|function\s*\(.*\)\s*\{\s*\})\s*;?\s*$|\{\s*(?::|true|return(?:\s+0)?|echo[^;]*)?\s*;?\s*\}\s*$|\)\s*(?:\(\(void\)\s*\(?0?.*|do\s*\{\s*\}\s*while\s*\(0\)|)\s*$|^\s*#\s*undef|^\s*alias|\bexpect\.extend\(|process\.on\(");
+    let trivial = match body.is_empty() {
+        true => INLINE.is_match(line.text),
+        false => body.iter().all(|other| NOTHING.is_match(other.text)),
+    };
+    let script = tests.language != Language::JavaScript && line.text.trim_start().starts_with("let it ");
+    if trivial && !script {
+        let evidence = format!("an assertion means less: {}", line.text.trim());
+        let weak = tests.file.is_new() && whole.changes_code;
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
+    }
+}
+
+/// Reports a double of the code that the test is about.
+fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
+    let path = tests.file.path();
+    let text = line.text;
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let subject = subject(file);
+    let group = |pattern: &Regex| {
+        let found = pattern.captures(text)?;
+        found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned())
+    };
+    let plain = |name: &str| name.to_lowercase().replace(['_', '-'], "");
+    let module = group(&MODULE_MOCK).is_some_and(|module| {
+        let name = module.rsplit('/').next().unwrap_or_default().split('.').next().unwrap_or_default().to_owned();
+        plain(&name) == subject
+    });
+    let existing = tests.existing(line);
+    let class = group(&CLASS_MOCK).is_some_and(|name| plain(&name) == subject)
+        && (existing.is_some() || line.new.is_none());
+    let function = existing
+        .zip(tests.language.mocked(text))
+        .is_some_and(|(block, name)| asserts_result_of(tests, block, &name) && !was_mocked(tests, block, &name));
+    let shim = (file == "conftest.py" || file.contains("setup") || file.contains("helper")) && SYS_MODULES.is_match(text);
+    let shell = tests.language == Language::Shell
+        && line.text.contains("() {")
+        && line.text.trim_end().ends_with('}')
+        && indent(text) > 0;
+    let named = tests.language.mocked(text).is_some_and(|name| plain(&name) == subject);
+    if module || class || function || shim || shell || named {
+        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+    }
+}
+
+/// Name of what a file of tests is about, in lower case.
+fn subject(file: &str) -> String {
+    let stem = file.split('.').next().unwrap_or(file).to_lowercase();
+    let parts = ["tests_", "test_", "_tests", "_test", "_spec", "tests", "test", "spec", "it", "-test", "-spec"];
+    let subject = parts.iter().find_map(|part| stem.strip_prefix(part).or_else(|| stem.strip_suffix(part)));
+    subject.unwrap_or(&stem).replace(['_', '-'], "")
+}
+
+/// Whether an assertion that was there before is about what `function` returns.
+fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
+    let call = format!("{function}(");
+    let old = |line: &TestLine<'_>| line.change == LineChange::Context;
+    let calls = |text: &str| {
+        let is_name = |at: usize| text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        text.match_indices(&call).any(|(at, _)| !is_name(at))
+    };
+    block.lines.iter().map(|at| &tests.lines[*at]).any(|line| old(line) && calls(line.text))
+}
+
+/// Whether a removed line of a test replaced the same function.
+fn was_mocked(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
+    let before = block.other.map(|old| &tests.old[old].lines);
+    before
+        .into_iter()
+        .flatten()
+        .map(|at| &tests.lines[*at])
+        .any(|line| line.change == LineChange::Removed && tests.language.mocked(line.text).as_deref() == Some(function))
+}
+
+/// Reports a new file that takes the place of a runner, of a library, or of a module under test.
+pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findings) {
+    // Files that runners load by themselves, and names of runners and libraries of tests.
+    pattern!(
+        LOADED,
+        r"(?i)^(?:sitecustomize|usercustomize|conftest|pytest|unittest|nose|_pytest|doctest|hypothesis|mock|tox|coverage)\.py$|\.pth$|^(?:jest|vitest|mocha|chai|expect|assert|sinon|ava|tap|supertest)\.(?:[cm]?[jt]s|json)$|^(?:gtest|gmock|catch|catch2|doctest|unity|check|cmocka|assert|munit|criterion|greatest|minunit|acutest|cutest)\.(?:h|hpp)$|^(?:minitest|rspec|test_unit|test-unit)\.rb$|^(?:GNUmakefile|makefile)$|^(?:pytest|jest|vitest|mocha|phpunit|pest|rspec|rake|bats|cargo|go|mvn|gradle|npm|npx|yarn|pnpm|node|python3?|make|ctest|ruby|php|bundle|composer|prove|tox|diff|cmp|grep|test)$"
+    );
+    pattern!(MOCK_FOLDER, r"(?:^|/)(?:__mocks__|node_modules|vendor/bin|site-packages|\.venv|third_party)/");
+    pattern!(HOOKS, r"(?i)pytest_runtest|makereport|collection_modifyitems|ignore_collect|_exit|autouse|monkeypatch|sys\.modules|setattr|exitstatus|outcome|sys\.path|skip|xfail|patch");
+    let path = file.path();
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if !file.is_new() {
+        return;
+    }
+    let beside = || path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let conftest = name == "conftest.py" && !file.lines(LineChange::Added).any(|line| HOOKS.is_match(line));
+    if (LOADED.is_match(name) || MOCK_FOLDER.is_match(path)) && !conftest {
+        let kind = if MOCK_FOLDER.is_match(path) { TamperKind::CodeReplaced } else { TamperKind::CheckConfigEdited };
+        findings.add(path, None, kind, &format!("takes the place of another file: {name}"));
+        return;
+    }
+    // A program's module in a folder of tests: it has no tests, and the name of what tests import.
+    let in_tests = is_test_path(path) && Language::of(path).is_some_and(|language| !language.collects(path));
+    let stem = name.split('.').next().unwrap_or(name);
+    let helper = ["helper", "util", "fixture", "common", "setup", "support", "init", "factory", "mock", "test", "spec", "data", "mod", "main"];
+    let plain = helper.iter().all(|word| !stem.to_lowercase().contains(word));
+    let tested = files.iter().any(|other| {
+        let other = other.path().rsplit('/').next().unwrap_or_default();
+        other != name && subject(other) == stem.to_lowercase().replace(['_', '-'], "")
+    });
+    if in_tests && plain && Language::of(path) != Some(Language::Rust) {
+        let evidence = format!("a module of the program's name in {}: {name}", beside());
+        findings.add_graded(path, None, TamperKind::CodeReplaced, &evidence, !tested);
+    }
+}
