@@ -30,6 +30,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         let path = tests.file.path();
         let fresh = !whole.had(line.text);
         if tests.is_about_tests(line) || script {
+            hooks(tests, line, whole, findings);
             if tests.language.exits(line.text) && fresh && ends_run(tests, line) {
                 let weak = tests.language != Language::Shell && is_guarded(tests, line);
                 findings.add_graded(path, Some(line.number), TamperKind::EarlyExit, line.text, weak);
@@ -41,6 +42,26 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     }
     if tests.is_test || script {
         harmless(tests, whole, findings);
+    }
+}
+
+/// Reports code of tests that tells the runner to select, repeat or forgive.
+fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    pattern!(
+        HOOKS,
+        r#"(?x)\bretryTimes\( | \bthis\.retries\( | \bdescribe\.configure\( | \bretr(?:y|ies)\s*:\s*[1-9]
+        | \bconfig\.(?:filter_\w+|fail_\w+|around|exclusion_filter|inclusion_filter|failure_exit_code|error_exit_code|run_all_when\w*|default_retry_count|define_derived\w*)
+        | ^\s*def\s+(?:pytest_(?:collection\w*|ignore_collect|runtest_\w+|pyfunc_call|session\w+|collect_file|pycollect\w+|report_\w+|exception\w+|itemcollected|generate_tests|cmdline\w*|load_initial_conftests)|load_tests)\b
+        | \bcollect_ignore\w*\b | \bcollect_ignore_glob\b | \bitems\[:\]\s*= | \bitems\.(?:clear|remove|pop)\( | \bsession\.(?:exitstatus|testsfailed|shouldfail|shouldstop)\s*= | \b(?:report|rep|outcome|result)\.(?:outcome|failed|passed|wasxfail)\s*=
+        | \bflag\.Set\( | \bGTEST_FLAG | ::testing::FLAGS | \btesting::(?:FLAGS|GTEST)\w* | \bCatch::Session | \bapplyCommandLine | \bcontext\.(?:setOption|addFilter)\(
+        | \bMinitest\.(?:after_run|extensions|reporter|run) | \bregister_shutdown_function | \bset_(?:error|exception)_handler\( | \berror_reporting\(\s*0 | \bassert_options\( | \bzend\.assertions
+        | \bpanic::set_hook | \bsetDefaultUncaughtExceptionHandler | \bprocess\.on\(\s*['"](?:exit|uncaught|unhandled|beforeExit) | \bunittest\.main\(.*exit\s*=\s*False
+        | \bTestExecutionExceptionHandler\b | \bInvocationInterceptor\b | \bExecutionCondition\b | \bIRetryAnalyzer\b | \bretryAnalyzer\b | \bIAnnotationTransformer\b | \bIInvokedMethodListener\b | \bTestNGListener | \bhandleTestExecutionException
+        | \bexpect\.assertions\(\s*0 | \.plan\(\s*0\s*\) | \bplan\s+skip_all | \bglobalThis\.(?:expect|it|test|describe)\s*= | \bdisableConsoleIntercept | \ballowUncaught | \bautofail | \bcheckLeaks\s*:\s*false"#
+    );
+    if HOOKS.is_match(line.text) && !whole.had(line.text) && !tests.language.is_comment(line.text) {
+        let (path, kind) = (tests.file.path(), TamperKind::CheckConfigEdited);
+        findings.add_graded(path, Some(line.number), kind, line.text, whole.changes_code || tests.is_in_new_test(line));
     }
 }
 
@@ -91,7 +112,7 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
     );
     pattern!(
         REGISTERED,
-        r"^\s*(?:\w*unit_test\w*|RUN_TEST|tcase_add_test|suite_add_tcase|UNIT_TEST|TEST_ENTRY|TEST_DECLARE|MU_RUN_TEST|CU_add_test|g_test_add_func)\s*\("
+        r"^\s*(?:\w*unit_test\w*|RUN_TEST|tcase_add_test|suite_add_tcase|UNIT_TEST|TEST_ENTRY|TEST_DECLARE|MU_RUN_TEST|CU_add_test|g_test_add\w*|RUN_TEST_CASE|RUN_TEST_GROUP|TEST_CASE_REGISTER|REGISTER_TEST\w*)\s*\(|\b(?:suite|runner|loader|s)\.(?:add\w*|Run)\s*\(|\badd_?[tT]est(?:s|Suite|File|Case|_case)?\s*\(|\bsuite\.Run\(|\bm\.Run\(\)|SuiteClasses|SelectClasses|SelectPackages|^\s*(?:import|require|require_relative|load|source)\s*\(?\s*['\x22][^'\x22]*(?:[._-]tests?|[._-]spec|tests?/)[^'\x22]*['\x22]\s*\)?;?\s*$|^\s*\w+\.class,?\s*$|\bdefaultTestLoader\b|\bRUN_ALL_TESTS\b|^\s*(?:run_test|run|check|t)_?\w*\s+\S*test\S*\s*$|\bunittest\.main\(|^\s*\w*tests?\w*\(\);?\s*$"
     );
     pattern!(LOOP, r"^\s*for\s+\w+\s+in\s.*(?:test|spec|check)");
     pattern!(NO_ASSERTS, r"^\s*#\s*define\s+(?:NDEBUG|assert\s*\()");
@@ -123,10 +144,12 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
                     &format!("removed: {}", old.text.trim()),
                 );
             }
-            let registered = tests.language == Language::Cpp && REGISTERED.is_match(old.text) && !whole.has(old.text);
-            if registered && first_added(&REGISTERED).is_none() {
+            let registered = REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
+            let top = old.old.is_none_or(|at| tests.old[at].helper);
+            if registered && (top || tests.language == Language::Cpp) && first_added(&REGISTERED).is_none() {
                 let evidence = format!("no longer registered: {}", old.text.trim());
-                findings.add(path, Some(old.number), TamperKind::TestDeleted, &evidence);
+                let weak = whole.changes_code && tests.language != Language::Cpp;
+                findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);
             }
             let fewer = shell && LOOP.is_match(old.text) && old.text.contains('*');
             if fewer && let Some(new) = first_added(&LOOP).filter(|new| !new.text.contains('*')) {

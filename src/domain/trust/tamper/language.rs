@@ -200,10 +200,24 @@ impl Language {
         self.function_name(line)
     }
 
+    /// Whether a line begins a class or suite in which runners look for tests.
+    pub fn is_suite(self, line: &str) -> bool {
+        pattern!(
+            SUITE,
+            r"^\s*class\s+Test\w*\s*[(:]|^\s*class\s+\w+\(.*Test(?:Case)?\w*\s*[,)]|^\s*(?:(?:public|final|open|internal|data)\s+)*class\s+\w*(?:Tests?|IT|Spec|TestCase)\b|^\s*class\s+\S+\s*<\s*\S*(?:Test|TestCase|Spec)\b|^\s*[xf]?(?:RSpec\.)?(?:describe|context|suite)\b|^\s*(?:TEST_SUITE|BOOST_AUTO_TEST_SUITE|BOOST_FIXTURE_TEST_SUITE|INSTANTIATE_\w+)\b|^\s*@(?:RunWith|ExtendWith|Suite|Testcontainers|TestInstance|Nested)\b|^\s*extends\s+\S*Test"
+        );
+        !self.is_comment(line) && SUITE.is_match(line)
+    }
+
     /// Whether a line disables a test, or all others.
     pub fn skips(self, line: &str) -> bool {
         let comment = self.is_comment(line) && !matches!(self, Self::Go | Self::Php);
-        !comment && matches(self.syntax().skip.as_ref(), line)
+        !comment && (matches(self.syntax().skip.as_ref(), line) || is_skip_word(line))
+    }
+
+    /// Whether a line disables a test by a token of this language.
+    pub fn skips_by_token(self, line: &str) -> bool {
+        matches(self.syntax().skip.as_ref(), line)
     }
 
     /// Whether a line is only a comment.
@@ -336,6 +350,31 @@ fn has_equal_arguments(line: &str) -> bool {
     let first = usize::from(arguments.first().is_some_and(|first| first.trim() == "t"));
     let side = |at: usize| arguments.get(at).map(|argument| argument.trim()).filter(|argument| !argument.is_empty());
     side(first).is_some() && side(first) == side(first + 1)
+}
+
+/// Whether a line disables a test by a word that frameworks share, or that a project may have of its own: an annotation, a
+/// call at the beginning of a line, an option.
+pub(super) fn is_skip_word(line: &str) -> bool {
+    pattern!(
+        SKIP_WORD,
+        r#"(?x)^\s*(?:@|\#\[|\*\s*@|//\s*@|\[)[\w.:\\]*(?i:skip|ignore\b|ignored|disable|xfail|expected_?failure|pending|todo|quarantine|broken|muted?\b|fixme|wip\b
+            |known_?(?:issue|failure|bug)|not_?implemented|exclude|manual\b|incomplete|unstable|nightly)\w*
+        | ^\s*(?:(?:return|throw|raise|await|new|yield)\s+)*(?:[\w$]+(?:\(\))?(?:\.|::|->))*(?i:skip|pending|todo|xfail|omit|inconclusive|incomplete|assum|precondition|prop_assume|mark_?(?:as_?)?(?:skip|pend|incomp))\w*!?\s*(?:[(;]|\s["'\w]|$)
+        | [{,(]\s*(?:skip|skipped|disabled?|ignored?|todo|pending|xfail|failing)\s*(?::|=>|=)\s*(?:true|True|1|["'])
+        | \bexit\s+77\b | \breturn\s+77\b | \bdisabled?\s*=\s*(?:true|True)\b"#
+    );
+    SKIP_WORD.is_match(line)
+}
+
+/// Whether a line puts a test into a group, which a runner may leave out.
+pub(super) fn is_group(line: &str) -> bool {
+    pattern!(
+        GROUP,
+        r#"^\s*@(?:Tags?|Category|Categories|Group|Label|tag)\b|^\s*@pytest\.mark\.(\w+)|^\s*\*?\s*@group\s|^\s*#\[(?:[\w\\]*\\)?Group\(|\btags?:\s*\[?\s*['":]|->group\(|^\s*@(?:integration|slow|nightly|flaky|manual)\b|^#\s*bats\s+(?:test|file)_tags|,\s*:(?:slow|integration|flaky|wip|broken|manual|external|nightly)\b|^\s*@(?:Flaky|Retry\w*|Repeat\w*|RetryingTest|flaky|retry)\b"#
+    );
+    static KNOWN: [&str; 14] = ["parametrize", "usefixtures", "asyncio", "django_db", "filterwarnings", "timeout", "anyio", "trio", "vcr", "xdist_group", "benchmark", "skip", "skipif", "xfail"];
+    let known = |found: regex::Captures<'_>| found.get(1).is_some_and(|mark| KNOWN.contains(&mark.as_str()));
+    GROUP.captures(line).is_some_and(|found| !known(found))
 }
 
 /// Whether a line keeps all other tests from running.

@@ -17,6 +17,9 @@ macro_rules! pattern {
     };
 }
 
+/// Length of the longest line that is read, in bytes: longer ones are generated.
+const LONGEST: usize = 400;
+
 pattern!(
     MODULE_MOCK,
     r#"\b(?:jest|vi)\.(?:mock|doMock|unstable_mockModule|setMock)\(\s*(?:import\(\s*)?['"`]([^'"`]+)['"`]|\bmock\.module\(\s*['"`]([^'"`]+)['"`]|\bproxyquire\(\s*['"`]([^'"`]+)['"`]|\btd\.replace(?:Esm)?\(\s*['"`]([^'"`]+)['"`]|\brequire\.cache\[.*['"`]([^'"`]+)['"`]|\brewiremock\(\s*['"`]([^'"`]+)['"`]|\bmockery\.registerMock\(\s*['"`]([^'"`]+)['"`]"#
@@ -41,7 +44,7 @@ pattern!(
 );
 pattern!(
     TESTED,
-    r#"(?i)pytest|py\.test|unittest|nose|_pytest|jest|vitest|mocha|jasmine|karma|cypress|playwright|rspec|minitest|test[_-]?unit|phpunit|pest\b|junit|testng|surefire|gradle[. ]test|mockito|\.test\b|test2?\.v|_test\b|testing|\b(?:is_?|in_?|under_?|run_?|unit_?|for_?)tests?(?:ing|s)?\b|\btest(?:_?mode|_?env|_?run\w*)\b|["']tests?["']|=\s*tests?\b|\btest\b|gtest|catch2|catch_config|doctest|boost_test|bats|shunit|sharness|TEST_\w+|\w+_TEST\b|UNIT_?TEST\w*|\bCI\b|GITHUB_ACTIONS|HARNESS|prove\b|cargo[_-]test|nextest|benchmark|coverage|RAILS_ENV|RACK_ENV|APP_ENV|/deps/|describe|\bit\b|\bvi\b|fakeTimers"#
+    r#"(?i)pytest|py\.test|unittest|nose|_pytest|jest|vitest|mocha|jasmine|karma|cypress|playwright|rspec|minitest|test[_-]?unit|phpunit|pest\b|junit|testng|surefire|gradle[. ]test|mockito|\.test\b|test2?\.v|_test\b|testing|\b(?:is_?|in_?|under_?|run_?|unit_?|for_?)tests?(?:ing|s)?\b|\btest(?:_?mode|_?env|_?run\w*)\b|["']tests?["']|=\s*tests?\b|\btest\b|gtest|catch2|catch_config|doctest|boost_test|bats|shunit|sharness|TEST_\w+|\w+_TEST\b|UNIT_?TEST\w*|\bCI\b|GITHUB_ACTIONS|HARNESS|prove\b|cargo[_-]test|nextest|RAILS_ENV|RACK_ENV|APP_ENV|/deps/|describe|\bit\b|\bvi\b|fakeTimers"#
 );
 // Compiles another version of a function for tests.
 pattern!(OTHER_BUILD, r"^\s*#\[cfg\((?:test|not\(test\)|any\([^)]*\btest\b)[^\]]*\)\]|^\s*#\[cfg_attr\(\s*(?:not\()?test\b|^//go:build\s.*\b(?:test\w*|ci)\b");
@@ -53,7 +56,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     }
     let path = tests.file.path();
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
-        if whole.had(line.text) || tests.language.is_comment(line.text) && !OTHER_BUILD.is_match(line.text) {
+        if line.text.len() > LONGEST || whole.had(line.text) || tests.language.is_comment(line.text) && !OTHER_BUILD.is_match(line.text) {
             continue;
         }
         if tests.is_about_tests(line) {
