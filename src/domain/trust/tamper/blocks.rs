@@ -1,6 +1,9 @@
 //! The tests that the hunks of a file show, before and after the change, and which is which.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use super::diff::{FileDiff, Hunk, LineChange};
 use super::language::{Language, is_test_path};
@@ -18,6 +21,8 @@ pub(super) struct TestLine<'a> {
     pub new: Option<usize>,
     /// Whether what git or an earlier hunk shows around it is a module of unit tests.
     pub in_test_module: bool,
+    /// Whether it is inside of a text of several lines, by what the hunk shows.
+    pub in_text: bool,
     /// Whether the function or class around it, or after an attribute, came with the change.
     pub owner_is_new: bool,
 }
@@ -66,9 +71,10 @@ impl<'a> TestFile<'a> {
     }
 
     fn add_hunk(&mut self, at: usize, hunk: &'a Hunk, in_module: &mut bool) {
-        let module = |text: &str| text.contains("mod test") || text.contains("cfg(test)");
-        *in_module |= module(&hunk.heading);
+        let module = |text: &str| text.contains("mod test") || text.contains("mod spec");
+        *in_module |= module(&hunk.heading) || hunk.heading.contains("cfg(test)");
         let (mut old, mut new) = (BlockReader::default(), BlockReader::default());
+        let (mut old_text, mut new_text) = (TextReader::default(), TextReader::default());
         if let Some(name) = self.language.test_name(&hunk.heading, false) {
             let number = hunk.lines.first().map_or(1, |line| line.number);
             let indent = indent(&hunk.heading);
@@ -77,12 +83,16 @@ impl<'a> TestFile<'a> {
             new.begin(&mut self.new, block(name));
         } else if let Some(name) = self.helper_name(&hunk.heading) {
             let number = hunk.lines.first().map_or(1, |line| line.number);
-            let block = |name| TestBlock::new(name, true, number, None, indent(&hunk.heading));
+            // Where a mark makes a function a test, the mark is out of sight.
+            let helper = !self.language.has_marks();
+            let block = |name| TestBlock::new(name, helper, number, None, indent(&hunk.heading));
             old.begin(&mut self.old, block(name.clone()));
             new.begin(&mut self.new, block(name));
         }
-        for line in &hunk.lines {
-            *in_module |= module(&line.text);
+        for (place, line) in hunk.lines.iter().enumerate() {
+            let next = || hunk.lines.get(place + 1).map_or("", |next| next.text.trim_start());
+            *in_module |= module(&line.text)
+                || line.text.contains("cfg(test)") && ["mod ", "pub mod ", "#[", "impl "].iter().any(|word| next().starts_with(word));
             let index = self.lines.len();
             self.lines.push(TestLine {
                 change: line.change,
@@ -92,8 +102,15 @@ impl<'a> TestFile<'a> {
                 old: None,
                 new: None,
                 in_test_module: *in_module,
+                in_text: false,
                 owner_is_new: false,
             });
+            let text = match line.change {
+                LineChange::Removed => old_text.take(&line.text),
+                LineChange::Added => new_text.take(&line.text),
+                LineChange::Context => old_text.take(&line.text) | new_text.take(&line.text),
+            };
+            self.lines[index].in_text = text;
             if line.change != LineChange::Added {
                 old.take(&mut self.lines, index, (self.language, self.is_test), &mut self.old, false);
             }
@@ -163,6 +180,11 @@ impl<'a> TestFile<'a> {
         line.new.map(|at| &self.new[at]).filter(|block| block.other.is_some())
     }
 
+    /// Whether a removed line belongs to a test that is still there.
+    pub fn existing_before(&self, line: &TestLine<'_>) -> bool {
+        line.old.is_some_and(|at| self.old[at].other.is_some())
+    }
+
     /// Whether a line belongs to a test that came with the change.
     pub fn is_in_new_test(&self, line: &TestLine<'_>) -> bool {
         line.new.is_some_and(|at| self.new[at].other.is_none())
@@ -172,6 +194,38 @@ impl<'a> TestFile<'a> {
 /// Number of leading blanks; a tab counts four.
 pub(super) fn indent(text: &str) -> usize {
     text.chars().take_while(|c| c.is_whitespace()).map(|c| if c == '\t' { 4 } else { 1 }).sum()
+}
+
+/// Texts of several lines on one side of a hunk: between triple quotes or backticks, or up to the word of a here-document.
+#[derive(Default)]
+struct TextReader {
+    end: Option<String>,
+}
+
+impl TextReader {
+    /// Whether a line is inside of such a text.
+    fn take(&mut self, line: &str) -> bool {
+        static HERE: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r#"<<[-~]?\s*\\?["']?([A-Za-z_]\w*)["']?"#).expect("constant pattern"));
+        if let Some(end) = &self.end {
+            let word = end.chars().all(|c| c.is_alphanumeric() || c == '_');
+            let ends = if word { line.trim().trim_end_matches([';', ')', ',']) == end } else { line.contains(end.as_str()) };
+            if ends {
+                self.end = None;
+            }
+            return !ends;
+        }
+        let quotes = [("\"\"\"", "\"\"\""), ("'''", "'''"), ("r#\"", "\"#"), ("R\"(", ")\""), ("`", "`")];
+        let opened = quotes.iter().find(|(open, close)| match line.find(open) {
+            Some(at) => line[at + open.len()..].matches(close).count() % 2 == 0,
+            None => false,
+        });
+        self.end = match opened {
+            Some((_, close)) => Some((*close).to_owned()),
+            None => HERE.captures(line).map(|found| found[1].to_owned()),
+        };
+        false
+    }
 }
 
 /// One side of a hunk while it is read.

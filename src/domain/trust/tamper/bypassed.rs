@@ -99,11 +99,11 @@ fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, whole: &DiffSu
 fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     pattern!(
         FAILS,
-        r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\breturn\s+(?:RUN_ALL_TESTS\(\)|\w*(?i:fail|err|status|result)\w*)"
+        r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\breturn\s+(?:RUN_ALL_TESTS\(\)|!?\(?\w*(?i:fail|err|status|result|rc|ret)\w*)|^\s*\w*(?i:fail|err)\w*\s*(?:\+\+|\+=|=\$\(\()|\bEXIT_FAILURE\b|^\s*\(\(\s*\w*(?i:fail|err)\w*\s*\+"
     );
     pattern!(
         SUCCEEDS,
-        r"^\s*(?:exit|return)\s+0\s*;?$|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*0\s*\)|^\s*(?:exit|return)\s*$"
+        r"^\s*(?:exit|return)\s+(?:0|EXIT_SUCCESS|true)\s*;?$|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*0\s*\)|^\s*(?:exit|return)\s*$"
     );
     pattern!(STRICT, r"^\s*set\s+-\w*e\w*\b|^\s*set\s+-o\s+(?:errexit|pipefail)");
     pattern!(
@@ -128,12 +128,17 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
             let lost_exit =
                 FAILS.is_match(old.text) && (shell || tests.language == Language::Cpp || old.text.contains("os.Exit"));
             if lost_exit && let Some(new) = first_added(&SUCCEEDS) {
-                let kind = if new.text.contains("return 0") && shell {
+                let kind = if (new.text.contains("return") || old.old.is_some()) && shell {
                     TamperKind::FailureIgnored
                 } else {
                     TamperKind::EarlyExit
                 };
                 findings.add(path, Some(new.number), kind, &format!("{} -> {}", old.text.trim(), new.text.trim()));
+            }
+            let helper = old.old.is_some_and(|at| tests.old[at].helper) && !tests.file.is_deleted();
+            if shell && helper && FAILS.is_match(old.text) && first_added(&FAILS).is_none() && first_added(&SUCCEEDS).is_none() {
+                let evidence = format!("no longer fails: {}", old.text.trim());
+                findings.add(path, Some(old.number), TamperKind::FailureIgnored, &evidence);
             }
             let strict = shell && STRICT.is_match(old.text) && first_added(&STRICT).is_none();
             if strict {

@@ -53,6 +53,11 @@ pattern!(
     r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|\|\|\s*(?:exit|return)\s+(?:[1-9]|\$)|\|\|\s*(?:fail|die|err|abort|ret(?:val)?=|rc=|status=|failed=|failures=|errors=)\S*"
 );
 
+/// Whether a name is of a command that runs checks.
+pub(super) fn is_runner(name: &str) -> bool {
+    RUNNER.is_match(name)
+}
+
 /// Looks for commands that check less in one file.
 pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
     if file.is_new() || file.is_deleted() || !has_commands(file) {
@@ -139,6 +144,8 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
         let conditional = CONDITION.is_match(&new.text) && !CONDITION.is_match(&old.text)
             && !of(LineChange::Added).any(|line| FAILS.is_match(&line.text));
         if piped || conditional {
+            findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
+        } else if new.text.contains("||") && !old.text.contains("||") && !FAILS.is_match(&new.text) {
             findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
         } else if !SWALLOWED.is_match(&new.text) || SWALLOWED.is_match(&old.text) {
             let narrows = count(&NARROWS, &new.text) > count(&NARROWS, &old.text) || !runs(&new.text);

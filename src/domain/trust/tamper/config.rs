@@ -76,7 +76,7 @@ pattern!(
 );
 pattern!(
     CTEST_ADDED,
-    r"(?i)^\s*(?:add_test|gtest_discover_tests|gtest_add_tests|catch_discover_tests|doctest_discover_tests|enable_testing|include\s*\(\s*CTest|test|add_subdirectory\s*\(\s*\S*test\S*|target_sources|add_executable\s*\(\s*\w*test\w*|add_\w*test\w*)\s*[()]|^\s*[\w./-]*(?:test|spec)[\w./-]*\.(?:c|cc|cpp|cxx)\b"
+    r"(?i)^\s*(?:add_test|gtest_discover_tests|gtest_add_tests|catch_discover_tests|doctest_discover_tests|enable_testing|include\s*\(\s*CTest|test|add_subdirectory\s*\(\s*\S*test\S*|target_sources|add_executable\s*\(\s*\w*test\w*|add_\w*test\w*)\s*[()]|^\s*[\w./-]*(?:test|spec)[\w./-]*\.(?:c|cc|cpp|cxx)\b|^\s*\w*(?:test|spec)\w*\s*$"
 );
 pattern!(
     RAKE_TEST,

@@ -35,6 +35,8 @@ pattern!(
     NEVER,
     r"\b(?:if|elif|while|until|unless\s+not|when)\s*\(?\s*(?:false|False|FALSE|0|nil|None|null|!true|!1|not\s+True|1\s*==\s*0|1\s*>\s*2|0\s*==\s*1|cfg!\(any\(\)\))\s*\)?\s*(?:[:{;]|&&|and\b|then\b|do\b|$)|\b(?:if|while)\b.*(?:&&|\band)\s*(?:false|False|0)\b|\bunless\s+(?:true|1)\b|^\s*(?:false|False)\s*(?:&&|and)\s|\[0?:0\]|\[:0\]|\[\.\.0\]|\.slice\(0,\s*0\)|\.take\(0\)|\.limit\(0\)|\.first\(0\)|\b(?:in|of)\s*\(?\s*(?:\[\]|\(\)|\{\}|range\(0\)|list\(\)|set\(\))\s*\)?\s*[:){]|\.each\(\s*\[\s*\]\s*\)|\bseq\s+0\b|\b(?:List|Stream|Set)\.(?:of|empty)\(\)|\bdo\s+break\b|array_slice\([^,]+,\s*0,\s*0\)|\[\s*0,\s*0\s*\]\.each|\[\[?\s+1\s+-eq\s+0\s+\]"
 );
+// Calls tests.
+pattern!(RUNS_TESTS, r"\b(?:t|b|s|suite)\.Run\(|^\s*(?:test|run|check|it|spec)_?\w*\s*\(|\bRUN_\w+\(|^\s*run_test\b|^\s*\.{0,2}/\S*test");
 // Begins a part that runs under a condition only.
 pattern!(
     CONDITION,
@@ -80,8 +82,10 @@ fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         let found = added.filter(|(_, line)| LEAVES.is_match(line.text) || LEAVES_IF.is_match(line.text)).find(|(at, line)| {
             let level = indent(line.text);
             let mut after = body(tests, block).filter(|(later, _)| later > at);
-            let reached = |line: &TestLine<'_>| language.asserts(line.text) && line.change != LineChange::Added
-                || language.asserts(line.text) && whole.had(line.text);
+            let reached = |line: &TestLine<'_>| {
+                let checks = language.asserts(line.text) || RUNS_TESTS.is_match(line.text);
+                checks && (line.change != LineChange::Added || whole.had(line.text))
+            };
             let ends_loop = level > block.indent && after.any(|(_, after)| reached(after));
             ends_loop || block.helper && level > block.indent && is_assertion_name(&block.name)
         });
@@ -100,17 +104,25 @@ fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
 
 /// Reports a return that stands first in a test, of which no assertion is in sight.
 fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, whole: &DiffSummary, findings: &mut Findings) {
-    let Some(header) = block.header else { return };
     let real = |line: &TestLine<'_>| {
         let text = line.text.trim();
         !text.is_empty() && text != "{" && !text.starts_with(')') && !tests.language.is_comment(text)
     };
-    let mut lines = body(tests, block).filter(|(at, line)| *at > header && real(line));
-    let Some((_, first)) = lines.next() else { return };
-    let follows = lines.any(|(_, line)| indent(line.text) > block.indent);
-    if first.change == LineChange::Added && LEAVES.is_match(first.text) && follows && !whole.had(first.text) && !block.helper {
-        let evidence = format!("returns before the assertions of {}", block.name);
-        findings.add(tests.file.path(), Some(first.number), TamperKind::EarlyExit, &evidence);
+    let lines = || body(tests, block).filter(|(at, line)| block.header.is_none_or(|header| *at > header) && real(line));
+    let leaves = |line: &TestLine<'_>| {
+        let text = LEAVES.is_match(line.text) || LEAVES_IF.is_match(line.text);
+        text && line.change == LineChange::Added && !whole.had(line.text)
+    };
+    let Some((at, found)) = lines().find(|(_, line)| leaves(line)) else { return };
+    // Nothing asserts before it, and something follows.
+    let asserted = lines().take_while(|(before, _)| *before < at).any(|(_, line)| tests.language.asserts(line.text));
+    let old = |line: &TestLine<'_>| line.change == LineChange::Context || whole.had(line.text);
+    let follows = lines().any(|(later, line)| later > at && old(line) && indent(line.text) > block.indent && line.text.trim() != "}");
+    if !asserted && follows && !block.helper {
+        let first = block.header.is_some() && lines().next().is_some_and(|(first, _)| first == at);
+        let evidence = format!("returns before the assertions of {}: {}", block.name, found.text.trim());
+        let sure = first && LEAVES.is_match(found.text);
+        findings.add_graded(tests.file.path(), Some(found.number), TamperKind::EarlyExit, &evidence, !sure);
     }
 }
 

@@ -167,6 +167,11 @@ impl Language {
         matches(self.syntax().mark.as_ref(), line)
     }
 
+    /// Whether a mark before a function makes it a test.
+    pub fn has_marks(self) -> bool {
+        !self.tokens().mark.is_empty()
+    }
+
     /// The name of the test that a line begins; `marked` says that a mark stands before it.
     pub fn test_name(self, line: &str, marked: bool) -> Option<String> {
         let syntax = self.syntax();
@@ -329,8 +334,16 @@ fn has_equal_sides(line: &str) -> bool {
 fn has_equal_arguments(line: &str) -> bool {
     pattern!(EQUALITY, r"(?i)\b(?:\w*assert|\w*expect|require|check)\w*!?(?:\.|::)?\w*eq\w*!?(?:::\w+)?\(");
     let Some(call) = EQUALITY.find(line) else { return false };
+    let arguments = arguments(&line[call.end()..]);
+    let first = usize::from(arguments.first().is_some_and(|first| first == "t"));
+    let side = |at: usize| arguments.get(at).filter(|argument| !argument.is_empty());
+    side(first).is_some() && side(first) == side(first + 1)
+}
+
+/// The arguments of a call of which the text after the bracket is given.
+pub(super) fn arguments(text: &str) -> Vec<String> {
     let (mut depth, mut arguments, mut quoted) = (0_usize, vec![String::new()], None);
-    for c in line[call.end()..].chars() {
+    for c in text.chars() {
         match (quoted, c) {
             (Some(quote), _) if quote == c => quoted = None,
             (None, '"' | '\'' | '`') => quoted = Some(c),
@@ -347,9 +360,7 @@ fn has_equal_arguments(line: &str) -> bool {
             argument.push(c);
         }
     }
-    let first = usize::from(arguments.first().is_some_and(|first| first.trim() == "t"));
-    let side = |at: usize| arguments.get(at).map(|argument| argument.trim()).filter(|argument| !argument.is_empty());
-    side(first).is_some() && side(first) == side(first + 1)
+    arguments.iter().map(|argument| argument.trim().to_owned()).collect()
 }
 
 /// Whether a line disables a test by a word that frameworks share, or that a project may have of its own: an annotation, a

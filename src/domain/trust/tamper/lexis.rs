@@ -8,7 +8,7 @@ use regex::Regex;
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"(?x)
-        (?P<literal> "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` | \b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*
+        (?P<literal> """(?s:.*?)""" | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` | \b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*
             | \b(?i:true|false|none|null|nil|nullptr|undefined)\b )
         | (?P<name> [A-Za-z_$@][\w$]*[!?]? )
         | (?P<sign> ={2,3} | !={1,2} | <= | >= | => | -> | && | \|\| | =~ | !~ | -(?:eq|ne|lt|le|gt|ge)\b | [<>=!?|&*+/%~^-] )"#,

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::language::{Demand, Language};
+use super::language::{Demand, Language, arguments};
 use super::lexis::{Difference, Lexis};
 
 macro_rules! pattern {
@@ -17,7 +17,7 @@ macro_rules! pattern {
 pattern!(NUMBER, r"\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?");
 pattern!(
     LITERAL,
-    r#""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*|\b(?i:true|false|none|null|nil)\b"#
+    r#""""(?s:.*?)"""|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*|\b(?i:true|false|none|null|nil)\b"#
 );
 // What stands before a tolerance.
 pattern!(
@@ -32,6 +32,10 @@ pattern!(
     r"(?i)\b\w*(?:near|InDelta|InEpsilon|WithDelta|in_delta|in_epsilon|closeTo|approximately|assertEquals|float_within|double_within|int_within|approx_eq|relative_eq|abs_diff_eq|allclose|isclose|within_abs|within_rel|withinRel|withinAbs|ulps_eq|almost_eq\w*|close_enough|float_eq\w*|double_eq\w*|close|approx)\w*f?!?\b"
 );
 pattern!(ENDS_WITH_DIGITS, r"\btoBeCloseTo\(|\bassertAlmostEquals?\(|\bassert_(?:array_)?almost_equal\(");
+
+pattern!(TOLERANCE_NAME, r"(?i)^\s*(?:rel|abs|[ar]tol|delta|eps\w*|margin|tol\w*)\w*\s*[=:]");
+// Patterns that match every text.
+pattern!(ANY_TEXT, r#"^["'`/]?\^?(?:\.?[*+]?|\.|\[\\s\\S\][*+]|%|\\w[*+]|\\S[*+]|[a-z]?)\$?["'`/]?$"#);
 
 /// Words of matchers that demand one value.
 const EXACT: [&str; 18] = [
@@ -88,6 +92,9 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
             return verdict;
         }
     }
+    if has_wider_tolerance(old, new) {
+        return Verdict::Wider;
+    }
     let difference = Difference::between(old, new);
     let fails_if = fails_under_condition(old);
     let (lost, gained) = (&difference.lost, &difference.gained);
@@ -115,6 +122,19 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
     let partial = gained.has_word(&PARTIAL) || (loose_sign(gained) && exact_lost);
     if partial && (exact_lost || demanded) && !exact_gained {
         return Verdict::Looser;
+    }
+    // A text that must be found is shorter now, or any text is.
+    pattern!(FINDS, r"(?i)contain|includ|match|grep|regex|like|=~|\bin\b|prefix|suffix|starts?with|ends?with|partial|substr");
+    if FINDS.is_match(new)
+        && let ([old], [new]) = (&lost.literals[..], &gained.literals[..])
+    {
+        let inner = |text: &str| text.trim_matches(['"', '\'', '`', '/']).to_owned();
+        if ANY_TEXT.is_match(new) {
+            return Verdict::Wider;
+        }
+        if inner(new).len() < inner(old).len() && inner(old).contains(&inner(new)) {
+            return Verdict::Looser;
+        }
     }
     values(&difference, turned, exact_lost, exact_gained)
 }
@@ -191,6 +211,20 @@ fn is_listed(difference: &Difference, fails_if: bool) -> bool {
         && (lost.has_word(&EXACT) || lost.has_sign(exact_signs(fails_if)))
         && lost.literals.is_empty()
         && !gained.literals.is_empty()
+}
+
+/// Whether two versions of a comparison of near values are the same but for the last argument, which is greater now.
+fn has_wider_tolerance(old: &str, new: &str) -> bool {
+    let last = |text: &str| {
+        let call = ENDS_WITH_TOLERANCE.find_iter(text).filter(|call| text[call.end()..].starts_with('(')).last()?;
+        let mut arguments = arguments(&text[call.end() + 1..]);
+        let last = arguments.pop()?;
+        let named = TOLERANCE_NAME.is_match(&last);
+        (arguments.len() >= 2 || named).then_some((text[..call.start()].to_owned(), arguments, last))
+    };
+    let (Some(old), Some(new)) = (last(old), last(new)) else { return false };
+    let greatest = |text: &str| numbers(text).into_iter().fold(f64::NEG_INFINITY, f64::max);
+    (&old.0, &old.1) == (&new.0, &new.1) && old.2 != new.2 && greatest(&new.2) > greatest(&old.2)
 }
 
 /// Whether any exception is accepted in place of one.

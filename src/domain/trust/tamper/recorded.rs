@@ -36,8 +36,8 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
         }
         return;
     }
-    let mut removed = file.numbered(LineChange::Removed).filter(|line| !line.text.trim().is_empty());
-    let Some(old) = removed.find(|line| !whole.has(&line.text)) else { return };
+    let mut removed = file.numbered(LineChange::Removed);
+    let Some(old) = removed.find(|line| !line.text.trim().is_empty()) else { return };
     let new = file.lines(LineChange::Added).find(|line| !line.trim().is_empty()).unwrap_or("removed");
     let evidence = format!("{} -> {}", old.text.trim(), new.trim());
     findings.add_graded(path, Some(old.number), kind, &evidence, whole.changes_code);

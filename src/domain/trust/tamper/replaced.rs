@@ -46,6 +46,11 @@ pattern!(
     TESTED,
     r#"(?i)pytest|py\.test|unittest|nose|_pytest|jest|vitest|mocha|jasmine|karma|cypress|playwright|rspec|minitest|test[_-]?unit|phpunit|pest\b|junit|testng|surefire|gradle[. ]test|mockito|\.test\b|test2?\.v|_test\b|testing|\b(?:is_?|in_?|under_?|run_?|unit_?|for_?)tests?(?:ing|s)?\b|\btest(?:_?mode|_?env|_?run\w*)\b|["']tests?["']|=\s*tests?\b|\btest\b|gtest|catch2|catch_config|doctest|boost_test|bats|shunit|sharness|TEST_\w+|\w+_TEST\b|UNIT_?TEST\w*|\bCI\b|GITHUB_ACTIONS|HARNESS|prove\b|cargo[_-]test|nextest|RAILS_ENV|RACK_ENV|APP_ENV|/deps/|describe|\bit\b|\bvi\b|fakeTimers"#
 );
+// Names a framework of tests, or a function that says whether it is tested.
+pattern!(
+    NAMES_TESTS,
+    r#"["'][^"']*(?:org\.junit|org/junit|pytest|PYTEST_|JEST_WORKER|VITEST\b|\brspec\b|phpunit|\bmocha\b|gtest|testing\.tRunner|_test\.go|\.test\.[jt]s|test_\*|/tests?/|\bbats\b)[^"']*["']|\b(?:\w*_)?(?:is|in|running|run|am|are|we)_?(?:being_?|running_?|under_?|in_?|a_?|unit_?)*tests?(?:ed|ing|s|_?mode|_?env\w*|_?run\w*|_?context)?\w{0,4}\s*\(|(?i:\b(?:is|in|running|run)(?:running|being)?(?:under|in|a|unit)*test(?:s|ed|ing|mode|env|environment)?\s*\()|\bunder_?[tT]ests?\b"#
+);
 // Compiles another version of a function for tests.
 pattern!(OTHER_BUILD, r"^\s*#\[cfg\((?:test|not\(test\)|any\([^)]*\btest\b)[^\]]*\)\]|^\s*#\[cfg_attr\(\s*(?:not\()?test\b|^//go:build\s.*\b(?:test\w*|ci)\b");
 
@@ -103,6 +108,8 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
         TESTED.is_match(&rest)
     };
     if sure || other_build {
+        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+    } else if NAMES_TESTS.is_match(text) && !tests.file.is_new() {
         findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
     } else if asked && !tests.file.is_new() && !text.contains("mod ") {
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, !decides(text));
@@ -162,7 +169,7 @@ fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
         plain(&name) == subject
     });
     let existing = tests.existing(line);
-    let class = group(&CLASS_MOCK).is_some_and(|name| plain(&name) == subject)
+    let class = group(&CLASS_MOCK).is_some_and(|name| plain(&name) == subject || ["described_class", "subject", "sut"].contains(&name.as_str()))
         && (existing.is_some() || line.new.is_none());
     let function = existing
         .zip(tests.language.mocked(text))
@@ -219,6 +226,14 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
     let path = file.path();
     let name = path.rsplit('/').next().unwrap_or(path);
     if !file.is_new() {
+        return;
+    }
+    // A wrapper of the name of a command that runs checks.
+    let folder = ["bin/", "tools/", "scripts/", "shims/", ".bin/"].iter().any(|folder| path.contains(folder));
+    if folder && Language::of(path).is_none_or(|language| language == Language::Shell)
+        && super::commands::is_runner(name.trim_end_matches(".sh"))
+    {
+        findings.add(path, None, TamperKind::CodeReplaced, &format!("takes the place of a command: {name}"));
         return;
     }
     let beside = || path.rsplit_once('/').map_or("", |(folder, _)| folder);

@@ -119,6 +119,9 @@ fn without_comment(text: &str) -> &str {
 }
 
 fn normal(text: &str) -> String {
+    if text.contains("\"\"\"") || text.contains('`') {
+        return text.to_owned();
+    }
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     text.replace(",)", ")").replace(",]", "]").replace(",}", "}").replace('\'', "\"").trim_end_matches([',', ';']).to_owned()
 }

@@ -43,7 +43,7 @@ pattern!(PATIENCE, r"(?i)timeout|\bretr(?:y|ies)\w*|attempts|reruns?|\bmax_?wait
 pattern!(TEXT_ROW, r#"^\s*"[^"]*",?\s*$"#);
 pattern!(
     ROW,
-    r#"^\s*(?:\{.*\}|\(.*\)|\[.*\]|(?:["']?[\w -]+["']?\s*(?::|=>)\s*)[\{\[(].*[\}\])]|#\[(?:case|test_case)(?:::\w+)?\(.*\)\]|@(?:CsvSource|ValueSource|TestCase|Row).*|#\[(?:TestWith|DataProvider)\(.*\)\]|@testWith.*|(?:\w+\.)?(?:of|arguments|param|row|case)\(.*\)|\|.*\||'[^']*'|-?\d[\d.]*|%w\[.*\])\s*,?\s*\\?\s*$|^\s*[\w:.]+[({].*[)}],\s*$"#
+    r#"^\s*(?:\{.*\}|\(.*\)|\[.*\]|(?:["']?[\w -]+["']?\s*(?::|=>)\s*)[\{\[(].*[\}\])]|#\[(?:case|test_case)(?:::\w+)?\(.*\)\]|@(?:CsvSource|ValueSource|TestCase|Row).*|#\[(?:TestWith|DataProvider)\(.*\)\]|@testWith.*|(?:\w+\.)?(?:of|arguments|param|row|case)\(.*\)|\|.*\||'[^']*'|-?\d[\d.]*|%w\[.*\]|yield\s.*)\s*[,;]?\s*\\?\s*$|^\s*[\w:.]+[({].*[)}],\s*$"#
 );
 // A value that is expected: by its name, or because nothing but the value stands there.
 pattern!(
@@ -140,7 +140,14 @@ impl<'a> ChangeGroup<'a> {
                 findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
             }
         }
-        unpaired.retain(|line| !language.is_comment(line.text));
+        if let Some(old) = unpaired.iter().find(|line| line.in_text && !whole.has(line.text) && !self.is_assertion(line))
+            && (old.old.is_none() || tests.existing_before(old))
+        {
+            let new = self.added.iter().find(|line| line.in_text).map_or("removed", |line| line.text.trim());
+            let evidence = format!("{} -> {new}", old.text.trim());
+            findings.add_graded(path, Some(old.number), TamperKind::ExpectationChanged, &evidence, whole.changes_code);
+        }
+        unpaired.retain(|line| !language.is_comment(line.text) && !line.in_text);
         self.looser(tests, whole, &unpaired, findings);
         self.weaker_matchers(tests, &unpaired, findings);
         self.fewer_rows(tests, whole, &unpaired, findings);
@@ -174,7 +181,7 @@ impl<'a> ChangeGroup<'a> {
             // Compared as a whole statement.
         } else {
             let verdict = compare_values(tests.language, old.text, new.text);
-            let expected = EXPECTED.is_match(old.text) || is_row(old.text);
+            let expected = EXPECTED.is_match(old.text) || is_row(old.text) || old.in_text;
             match verdict {
                 Verdict::Wider if !tests.language.is_comment(old.text) => {
                     findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
@@ -212,7 +219,7 @@ impl<'a> ChangeGroup<'a> {
             if complete && after.len() < before.len() && after.iter().all(|value| before.contains(value)) {
                 let evidence = format!("fewer cases: {} -> {}", old.text.trim(), new.text.trim());
                 let sure = super::language::is_table(old.text) || !whole.changes_code;
-                findings.add_graded(path, Some(new.number), TamperKind::AssertionRemoved, &evidence, !sure);
+                findings.add_graded(path, Some(new.number), TamperKind::TestDeleted, &evidence, !sure);
             }
         }
     }
@@ -266,14 +273,15 @@ impl<'a> ChangeGroup<'a> {
             tests.is_about_tests(line)
                 && (line.old.is_none() || line.old.is_some_and(|at| tests.old[at].other.is_some()))
         };
-        let rows = self.added.iter().filter(|line| is_row(line.text)).count();
+        let code = || self.added.iter().filter(|line| !tests.language.is_comment(line.text));
+        let rows = code().filter(|line| is_row(line.text) || tests.is_in_new_test(line)).count();
         if gone.len() > rows && gone.iter().all(|line| in_test(line)) {
             let lost = gone.len() - rows;
             let evidence = format!("{lost} cases removed from a table: {}", gone[0].text.trim());
             let text = gone.iter().all(|line| TEXT_ROW.is_match(line.text));
-            let only = self.added.is_empty() && unpaired.len() == gone.len() && lost >= 2 && !text;
-            let weak = !only && (whole.changes_code || text || !self.added.is_empty());
-            findings.add_graded(tests.file.path(), Some(gone[0].number), TamperKind::AssertionRemoved, &evidence, weak);
+            let only = code().count() == 0 && unpaired.len() == gone.len() && lost >= 2 && !text;
+            let weak = !only && (whole.changes_code || text || code().count() > 0);
+            findings.add_graded(tests.file.path(), Some(gone[0].number), TamperKind::TestDeleted, &evidence, weak);
         }
     }
 }
