@@ -6,6 +6,7 @@
 mod blocks;
 mod bypassed;
 mod commands;
+mod computed;
 mod config;
 mod diff;
 mod flow;
@@ -138,10 +139,12 @@ pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<Tam
             flow::scan(tests, &whole, &mut findings);
             bypassed::scan(tests, &whole, &mut findings);
             replaced::scan(tests, &whole, &mut findings);
+            computed::scan(tests, &whole, &mut findings);
         }
         replaced::shadows(file, &files, &mut findings);
         recorded::scan(file, &whole, &mut findings);
         loosened::scan(file, &mut findings);
+        loosened::exits(file, &whole, &mut findings);
         commands::scan(file, &whole, &mut findings);
         if place.is_none() {
             config::scan(file, &mut findings);

@@ -32,7 +32,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         if tests.is_about_tests(line) || script {
             hooks(tests, line, whole, findings);
             if tests.language.exits(line.text) && fresh && ends_run(tests, line) {
-                let weak = tests.language != Language::Shell && is_guarded(tests, line);
+                let weak = is_guarded(tests, line);
                 findings.add_graded(path, Some(line.number), TamperKind::EarlyExit, line.text, weak);
             }
             if fresh && let Some(weak) = ignores_failure(tests, at, script, whole) {
@@ -40,7 +40,9 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
             }
         }
     }
-    if tests.is_test || script {
+    pattern!(MAIN, r"\bRUN_ALL_TESTS\b|\bm\.Run\(\)|\bunittest\.main\(|\bUNITY_END\(|\bCatch::Session|\bdoctest::Context|\bMinitest\.run|\bRSpec::Core::Runner|\brun_tests\b|\bsrunner_\w+");
+    let runs = tests.lines.iter().any(|line| line.change == LineChange::Removed && MAIN.is_match(line.text));
+    if tests.is_test || script || runs {
         harmless(tests, whole, findings);
     }
 }
@@ -59,8 +61,27 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, finding
         | \bTestExecutionExceptionHandler\b | \bInvocationInterceptor\b | \bExecutionCondition\b | \bIRetryAnalyzer\b | \bretryAnalyzer\b | \bIAnnotationTransformer\b | \bIInvokedMethodListener\b | \bTestNGListener | \bhandleTestExecutionException
         | \bexpect\.assertions\(\s*0 | \.plan\(\s*0\s*\) | \bplan\s+skip_all | \bglobalThis\.(?:expect|it|test|describe)\s*= | \bdisableConsoleIntercept | \ballowUncaught | \bautofail | \bcheckLeaks\s*:\s*false"#
     );
-    if HOOKS.is_match(line.text) && !whole.had(line.text) && !tests.language.is_comment(line.text) {
-        let (path, kind) = (tests.file.path(), TamperKind::CheckConfigEdited);
+    // Leaves tests out.
+    pattern!(
+        SELECTS,
+        r#"\bflag\.(?:Set|Lookup)\(\s*"test\.|\.Value\.Set\(|\bGTEST_FLAG|::testing::FLAGS|\btesting::(?:FLAGS|GTEST)\w*|\bcontext\.(?:setOption|addFilter)\(|\bapplyCommandLine|\bitems\.(?:clear|remove|pop)\(|\bitems\[:\]\s*=|\bcollect_ignore|\bfilter_run|exclusion_filter|inclusion_filter|\bload_tests\b|\brunnable_methods\b|\btest_methods\b|\bgetTestMethods\b"#
+    );
+    // Takes a failure back.
+    pattern!(
+        FORGIVES,
+        r"(?x)\binstance_variable_set\(\s*:@(?:exception|failures?|error|status) | \b(?:exception|failures?|errors)\s*=\s*(?:nil|\[\])\s*$ | \bfailures\.(?:clear|pop|delete) | \b(?:report|rep|outcome|result)\.(?:outcome|failed|passed|wasxfail)\s*= | \bsession\.(?:exitstatus|testsfailed)\s*=
+        | ^\s*(?:(?:public|protected|private|static|final|override|virtual|async)\s+)*(?:function|def|void|fun|func|\w+)\s+(?:runTest|runBare|onNotSuccessfulTest|run_one_method|capture_exceptions|invokeTestMethod|handleTestExecutionException|_callTestMethod|runTestMethod|with_info_handler|run_test|TestBody|interceptTestMethod|pytest_runtest_\w+|addFailure|addError)\s*\(
+        | \bexit_?[cC]ode\s*=\s*0\b | \bprocess\.exitCode\s*=\s*0 | \bfailure_exit_code\s*=\s*0 | \berror_exit_code\s*=\s*0 | \bset_terminate\( | \bsignal\(\s*SIG(?:ABRT|SEGV) | \bexample\.exception\b | \bpanic::set_hook | \bsetDefaultUncaughtExceptionHandler"
+    );
+    let selects = SELECTS.is_match(line.text);
+    let forgives = FORGIVES.is_match(line.text);
+    if (selects || forgives || HOOKS.is_match(line.text)) && !whole.had(line.text) && !tests.language.is_comment(line.text) {
+        let kind = match (selects, forgives) {
+            (_, true) => TamperKind::FailureIgnored,
+            (true, _) => TamperKind::TestSkipped,
+            (false, false) => TamperKind::CheckConfigEdited,
+        };
+        let path = tests.file.path();
         findings.add_graded(path, Some(line.number), kind, line.text, whole.changes_code || tests.is_in_new_test(line));
     }
 }
@@ -70,7 +91,8 @@ fn ends_run(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     let at_top = indent(line.text) == 0;
     let quoted = matches!(line.text.trim_start().as_bytes().first(), Some(b'"' | b'\'' | b'`'));
     if tests.language == Language::Shell {
-        return !tests.file.is_new() && (at_top || line.text.contains("trap")) && !tests.is_in_new_test(line);
+        let own = tests.is_in_new_test(line);
+        return !tests.file.is_new() && !own && (at_top || line.text.contains("trap") || is_guarded(tests, line));
     }
     let moved_in = tests.is_in_new_test(line) || line.owner_is_new;
     !quoted && (!tests.file.is_new() || at_top) && !moved_in || is_hook(tests, line)
@@ -78,7 +100,9 @@ fn ends_run(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
 
 /// Whether a line belongs to a function that the runner calls by its name.
 fn is_hook(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
-    tests.file.path().ends_with("conftest.py") && line.text.contains("_exit")
+    let ends = ["_exit(", "exit!", "halt(", "at_exit", "atexit"].iter().any(|word| line.text.contains(word));
+    let helper = line.new.is_none_or(|at| tests.new[at].helper);
+    ends && (tests.file.path().ends_with("conftest.py") || (helper && !tests.file.is_new()))
 }
 
 /// Grade of a line that catches failures and drops them: whether it is a weak sign; `None` for other lines.
@@ -101,6 +125,9 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
         FAILS,
         r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\breturn\s+(?:RUN_ALL_TESTS\(\)|!?\(?\w*(?i:fail|err|status|result|rc|ret)\w*)|^\s*\w*(?i:fail|err)\w*\s*(?:\+\+|\+=|=\$\(\()|\bEXIT_FAILURE\b|^\s*\(\(\s*\w*(?i:fail|err)\w*\s*\+"
     );
+    pattern!(COUNTS, r"^\s*[\w.>-]*(?i:fail|err|bad|broken)\w*\s*(?:\+\+|\+=)|^\s*\+\+\w*(?i:fail|err)\w*");
+    // The status of the command is that of the declaration.
+    pattern!(HIDES_STATUS, r#"^\s*(?:local|declare|typeset|export|readonly)\s+\w+=["']?\$\("#);
     pattern!(
         SUCCEEDS,
         r"^\s*(?:exit|return)\s+(?:0|EXIT_SUCCESS|true)\s*;?$|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*0\s*\)|^\s*(?:exit|return)\s*$"
@@ -128,17 +155,17 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
             let lost_exit =
                 FAILS.is_match(old.text) && (shell || tests.language == Language::Cpp || old.text.contains("os.Exit"));
             if lost_exit && let Some(new) = first_added(&SUCCEEDS) {
-                let kind = if (new.text.contains("return") || old.old.is_some()) && shell {
-                    TamperKind::FailureIgnored
-                } else {
-                    TamperKind::EarlyExit
-                };
-                findings.add(path, Some(new.number), kind, &format!("{} -> {}", old.text.trim(), new.text.trim()));
+                findings.add(path, Some(new.number), TamperKind::FailureIgnored, &format!("{} -> {}", old.text.trim(), new.text.trim()));
             }
-            let helper = old.old.is_some_and(|at| tests.old[at].helper) && !tests.file.is_deleted();
-            if shell && helper && FAILS.is_match(old.text) && first_added(&FAILS).is_none() && first_added(&SUCCEEDS).is_none() {
+            let helper = old.old.is_none_or(|at| tests.old[at].helper && tests.old[at].other.is_some());
+            let counts = shell || COUNTS.is_match(old.text);
+            if counts && helper && FAILS.is_match(old.text) && first_added(&FAILS).is_none() && first_added(&SUCCEEDS).is_none() {
                 let evidence = format!("no longer fails: {}", old.text.trim());
                 findings.add(path, Some(old.number), TamperKind::FailureIgnored, &evidence);
+            }
+            if shell && old.text.contains("=$(") && !HIDES_STATUS.is_match(old.text) && let Some(new) = first_added(&HIDES_STATUS) {
+                let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+                findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
             }
             let strict = shell && STRICT.is_match(old.text) && first_added(&STRICT).is_none();
             if strict {
@@ -157,7 +184,7 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
                 findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);
             }
             let fewer = shell && LOOP.is_match(old.text) && old.text.contains('*');
-            if fewer && let Some(new) = first_added(&LOOP).filter(|new| !new.text.contains('*')) {
+            if fewer && let Some(new) = first_added(&LOOP) {
                 let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
                 findings.add(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence);
             }

@@ -41,7 +41,7 @@ pattern!(NOTHING, r#"^[\s@"'\w:-]*?(?:echo|printf|true|:|exit\s+0|exec\s+true|/b
 // Ends of a command line that ignore its failure.
 pattern!(
     SWALLOWED,
-    r"^\s*(?:exit\s+0|true|:|set\s+\+e|set\s+\+o\s+(?:errexit|pipefail)|set\s+\+eu?o?\s*\w*)\s*(?:#.*)?$|^\s*true\s*(?:#|&&)|\|\|\s*(?:/bin/)?(?:true|:|exit\s+0|return\s+0|echo\b|printf\b|continue\b|cat\b|test\s+1|ret(?:val)?=0|rc=0|status=0)|;\s*(?:true|:|exit\s+0|return\s+0)\s*[\x22']?[,)}]?\s*$|--(?:passWithNoTests|exit-zero|allow-failure|deselect|no-fail)\b|^\s*-?\s*(?:continue-on-error|continueOnError|allow_failure|ignore_errors|soft_fail):\s*(?:true|yes)|^\s*return\s+0\s*$|^\s*trap\s+.*(?:exit\s+0|true|:)|^\s*(?:rc|ret|retval|status|failed|failures|errors|result|code|exit_code|exitcode)=0\s*$|^\t[@+]*-\s*\w|^\s*\.IGNORE\b|^\s*MAKEFLAGS\s*\+?=.*-\w*[ik]|^\s*exit\s+\$\(\(\s*0|(?:^|\s)check\s*=\s*False|\$\?\s*;?\s*true|\bexit\s+\$\{\w+:-0\}"
+    r"^\s*(?:exit\s+0|true|:|set\s+\+e|set\s+\+o\s+(?:errexit|pipefail)|set\s+\+eu?o?\s*\w*)\s*(?:#.*)?$|^\s*true\s*(?:#|&&)|\|\|\s*(?:/bin/)?(?:true|:|exit\s+0|return\s+0|echo\b|printf\b|continue\b|cat\b|test\s+1|ret(?:val)?=0|rc=0|status=0)|;\s*(?:true|:|exit\s+0|return\s+0)\s*[\x22']?[,)}]?\s*$|--(?:passWithNoTests|exit-zero|allow-failure|deselect|no-fail)\b|^\s*-?\s*(?:continue-on-error|continueOnError|allow_failure|ignore_errors|soft_fail):\s*(?:true|yes)|^\s*return\s+0\s*$|^\s*trap\s+.*(?:exit\s+0|true|:)|^\s*(?:rc|ret|retval|status|failed|failures|errors|result|code|exit_code|exitcode)=0\s*$|^\t[@+]*-\s*\w|^\s*\.IGNORE\b|^\s*MAKEFLAGS\s*\+?=.*-\w*[ik]|^\s*exit\s+\$\(\(\s*0|(?:^|\s)check\s*=\s*False|\$\?\s*;?\s*true|\bexit\s+\$\{\w+:-0\}|\bcatchError\b|\bunstable\(|returnStatus:\s*true|\ballow_failures?:|\bsoft_fail\b|\bfailure:\s*ignore|propagate:\s*false|currentBuild\.\w+\s*=\s*['\x22]SUCCESS"
 );
 // The exit code is that of the last command of a pipe, of a condition, or of nothing.
 pattern!(PIPED, r"[^|]\|\s*(?:tee|cat|head|tail|grep|sed|awk|sort|less|tr|wc|xargs|jq|ts|column|while)\b|[^&]&\s*$|&\s*\\?$|>\s*/dev/null\s+2>&1\s*&");
@@ -63,7 +63,8 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
     if file.is_new() || file.is_deleted() || !has_commands(file) {
         return;
     }
-    let check = is_check(file);
+    let check = is_check(file) || file.paths().any(super::config::is_check_config);
+    flags(file, findings);
     // In these formats, names of runners are names of sections and dependencies, too.
     let commands = ![".json", ".toml", ".cfg", ".ini"].iter().any(|end| file.path().ends_with(end));
     for hunk in &file.hunks {
@@ -83,6 +84,20 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
             let evidence = format!("hides a failure: {}", line.text.trim());
             findings.add(file.path(), Some(line.number), TamperKind::FailureIgnored, &evidence);
         }
+    }
+}
+
+/// Reports options of compilers and interpreters that check, which went, and those that switch checks off, which came.
+fn flags(file: &FileDiff, findings: &mut Findings) {
+    pattern!(CHECKS, r"-fsanitize=\S+|-Werror\S*|-Wall\b|-Wextra\b|-race\b|--strict\b|-ea\b|-enableassertions|-fstack-protector\S*|-D_FORTIFY_SOURCE\S*|-D_GLIBCXX_ASSERTIONS|--leak-check\S*|--error-exitcode\S*|-Xlint\S*|-D\s?warnings|--deny-warnings|-vet=\S+|-Wpedantic|-pedantic\S*|-W\s?error\S*");
+    pattern!(SKIPS, r"-DNDEBUG\b|-da\b|-disableassertions|-Wno-error\S*|-fno-sanitize\S*|PYTHONOPTIMIZE=\S+|python3?\s+-O\b|-vet=off|--no-strict\S*|zend\.assertions=-?[01]|-A\s?warnings|-W\s?ignore");
+    let count = |pattern: &Regex, change| file.lines(change).map(|line| pattern.find_iter(line).count()).sum::<usize>();
+    let lost = count(&CHECKS, LineChange::Removed) > count(&CHECKS, LineChange::Added);
+    let gained = count(&SKIPS, LineChange::Added) > count(&SKIPS, LineChange::Removed);
+    let (pattern, change) = if gained { (&SKIPS, LineChange::Added) } else { (&CHECKS, LineChange::Removed) };
+    if (lost || gained) && let Some(line) = file.numbered(change).find(|line| pattern.is_match(&line.text)) {
+        let evidence = format!("options of checks changed: {}", line.text.trim());
+        findings.add_graded(file.path(), Some(line.number), TamperKind::CheckConfigEdited, &evidence, !gained);
     }
 }
 

@@ -35,6 +35,8 @@ pattern!(
     NEVER,
     r"\b(?:if|elif|while|until|unless\s+not|when)\s*\(?\s*(?:false|False|FALSE|0|nil|None|null|!true|!1|not\s+True|1\s*==\s*0|1\s*>\s*2|0\s*==\s*1|cfg!\(any\(\)\))\s*\)?\s*(?:[:{;]|&&|and\b|then\b|do\b|$)|\b(?:if|while)\b.*(?:&&|\band)\s*(?:false|False|0)\b|\bunless\s+(?:true|1)\b|^\s*(?:false|False)\s*(?:&&|and)\s|\[0?:0\]|\[:0\]|\[\.\.0\]|\.slice\(0,\s*0\)|\.take\(0\)|\.limit\(0\)|\.first\(0\)|\b(?:in|of)\s*\(?\s*(?:\[\]|\(\)|\{\}|range\(0\)|list\(\)|set\(\))\s*\)?\s*[:){]|\.each\(\s*\[\s*\]\s*\)|\bseq\s+0\b|\b(?:List|Stream|Set)\.(?:of|empty)\(\)|\bdo\s+break\b|array_slice\([^,]+,\s*0,\s*0\)|\[\s*0,\s*0\s*\]\.each|\[\[?\s+1\s+-eq\s+0\s+\]"
 );
+// Goes on only after success.
+pattern!(SUCCEEDED, r"\bif\s+let\s+(?:Ok|Some)\b|\bif\s+(?:\w+,\s*)?err\w*\s*:?=.*;\s*err\w*\s*==\s*nil|\bif\s+err\w*\s*==\s*nil|\.ifPresent\(|\bif\s*\(?\s*\$?(?:result|res|response|ok|success)\w*\s*\)?\s*[{:]?$");
 // Calls tests.
 pattern!(RUNS_TESTS, r"\b(?:t|b|s|suite)\.Run\(|^\s*(?:test|run|check|it|spec)_?\w*\s*\(|\bRUN_\w+\(|^\s*run_test\b|^\s*\.{0,2}/\S*test");
 // Begins a part that runs under a condition only.
@@ -64,6 +66,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         return;
     }
     leaves(tests, whole, findings);
+    moved(tests, findings);
     dead_branches(tests, whole, findings);
     guards(tests, whole, findings);
 }
@@ -99,6 +102,21 @@ fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         let sure = LEAVES.is_match(line.text) && next >= level && !is_guarded(tests, line);
         let evidence = format!("ends before the assertions of {}: {}", block.name, line.text.trim());
         findings.add_graded(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence, !sure);
+    }
+}
+
+/// Reports the end of an asynchronous test that no longer waits for the function with its assertions.
+fn moved(tests: &TestFile<'_>, findings: &mut Findings) {
+    pattern!(ENDS, r"^\s*(?:done|cb|callback|next|resolve|t\.end|assert\.end|done_testing|wg\.Done|latch\.countDown|async\.complete|testContext\.completeNow)\(\)\s*;?\s*$");
+    for new in tests.lines.iter().filter(|line| line.change == LineChange::Added && ENDS.is_match(line.text)) {
+        let earlier = |old: &&TestLine<'_>| {
+            old.change == LineChange::Removed && old.hunk == new.hunk && old.text.trim() == new.text.trim()
+        };
+        let old = tests.lines.iter().find(earlier);
+        if tests.existing(new).is_some() && old.is_some_and(|old| indent(old.text) > indent(new.text)) {
+            let evidence = format!("no longer waits for its assertions: {}", new.text.trim());
+            findings.add(tests.file.path(), Some(new.number), TamperKind::EarlyExit, &evidence);
+        }
     }
 }
 
@@ -178,7 +196,10 @@ fn guards(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
             tests.lines.iter().filter(|other| call(other)).count() > 1
         });
         let evidence = format!("{} now stands in: {}", first.text.trim(), line.text.trim());
-        findings.add_graded(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence, condition || called);
+        // The failure of what runs elsewhere, or only after success, reaches nobody.
+        let ignored = SUCCEEDED.is_match(line.text) || name.is_none() && !condition;
+        let kind = if ignored { TamperKind::FailureIgnored } else { TamperKind::EarlyExit };
+        findings.add_graded(tests.file.path(), Some(line.number), kind, &evidence, condition || called);
     }
 }
 

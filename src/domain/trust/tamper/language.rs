@@ -150,7 +150,13 @@ impl Language {
     /// Returns the language of a path; `None` for files that contain no tests.
     pub fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let extension = name.rsplit_once('.')?.1;
+        let Some((_, extension)) = name.rsplit_once('.') else {
+            // Programs without an extension are scripts mostly.
+            let capital = name.starts_with(|c: char| c.is_uppercase());
+            let folder = path.rsplit('/').nth(1).unwrap_or_default();
+            let script = ["bin", "sbin", "libexec", "script", "scripts", "ci", "hack", "tools", "test", "tests", "t"];
+            return (!capital && script.contains(&folder)).then_some(Self::Shell);
+        };
         LANGUAGES.iter().find(|(_, tokens)| tokens.extensions.contains(&extension)).map(|(language, _)| *language)
     }
 
@@ -405,7 +411,11 @@ pub(super) fn is_test_path(path: &str) -> bool {
     let name = lower.rsplit('/').next().unwrap_or(&lower);
     let stem = name.split('.').next().unwrap_or(name);
     let folders = ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "t"];
-    let in_folder = lower.rsplit('/').skip(1).any(|folder| folders.contains(&folder));
+    let top = ["integration/", "acceptance/", "integration-tests/", "integration_tests/", "e2e-tests/", "testsuite/"];
+    let steps = ["features/bootstrap/", "features/step_definitions/", "features/steps/", "features/support/"];
+    let in_folder = lower.rsplit('/').skip(1).any(|folder| folders.contains(&folder))
+        || top.iter().any(|folder| lower.starts_with(folder))
+        || steps.iter().any(|folder| lower.contains(folder));
     match language {
         Language::Go => stem.ends_with("_test"),
         Language::Rust => {

@@ -7,6 +7,7 @@ use regex::Regex;
 use super::config::{is_check_config, is_check_script};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
+use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d+(?:\.\d+)?").expect("constant pattern"));
@@ -34,9 +35,34 @@ static AT_MOST: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Searches one file for loosened thresholds.
 pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
-    let config = file.paths().any(|path| is_check_config(path) || carries_checks(path));
+    let config = file.paths().any(|path| is_check_config(path) || carries_checks(path) || is_check_script(path));
     for hunk in &file.hunks {
         thresholds(file, &hunk.lines, config, findings);
+    }
+}
+
+/// Reports a comparison that decides how a script ends, and that holds in more cases now.
+pub(super) fn exits(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+    static DECIDES: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?:\bexit|\breturn|\braise|\bthrow|\bSystem\.exit|\bsys\.exit|\bos\.Exit)\b.*(?:[<>]=?|[=!]=)|^\s*(?:\[\[?|test)\s.*(?:-(?:eq|ne|lt|le|gt|ge)|[=<>])|^\s*(?:if|unless)\b.*(?:[<>]=?|[=!]=|-(?:eq|ne|lt|le|gt|ge))|^\s*\(\(.*[<>=]")
+            .expect("constant pattern")
+    });
+    static PLACE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?:^|/)(?:scripts?|tools?|ci|\.ci|hack|bin|build|tests?|checks?)/").expect("constant pattern"));
+    if file.is_new() || !PLACE.is_match(file.path()) || Language::of(file.path()).is_none() || is_test_path(file.path()) {
+        return;
+    }
+    for hunk in &file.hunks {
+        let of = |change| hunk.lines.iter().filter(move |line| line.change == change && DECIDES.is_match(&line.text));
+        for old in of(LineChange::Removed).filter(|old| !whole.has(&old.text)) {
+            let alike = |new: &&DiffLine| super::lexis::Difference::between(&old.text, &new.text).similarity;
+            let Some(new) = of(LineChange::Added).max_by(|a, b| alike(a).total_cmp(&alike(b))) else { continue };
+            if alike(&new) >= 0.5 && alike(&new) < 1.0 {
+                let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+                let tuned = shape(&old.text) == shape(&new.text);
+                findings.add_graded(file.path(), Some(new.number), TamperKind::ThresholdLowered, &evidence, !tuned);
+            }
+        }
     }
 }
 

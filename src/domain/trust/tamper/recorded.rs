@@ -38,6 +38,8 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
     }
     let mut removed = file.numbered(LineChange::Removed);
     let Some(old) = removed.find(|line| !line.text.trim().is_empty()) else { return };
+    let shrinks = data && !expectation && !file.lines(LineChange::Added).any(|line| !line.trim().is_empty());
+    let kind = if shrinks { TamperKind::TestDeleted } else { kind };
     let new = file.lines(LineChange::Added).find(|line| !line.trim().is_empty()).unwrap_or("removed");
     let evidence = format!("{} -> {}", old.text.trim(), new.trim());
     findings.add_graded(path, Some(old.number), kind, &evidence, whole.changes_code);

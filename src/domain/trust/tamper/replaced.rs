@@ -35,12 +35,12 @@ pattern!(
     r#"^\s*#\s*define\s+(?:ASSERT|EXPECT|CHECK|REQUIRE|TEST|assert|ck_assert|FAIL|CU_ASSERT|BOOST_\w+|cr_assert|TEST_ASSERT|GTEST_\w+)\w*\s*\(|^\s*#\s*undef\s+(?:assert|EXPECT|ASSERT|CHECK|REQUIRE)\w*|^\s*macro_rules!\s+(?:assert|panic|debug_assert|prop_assert)\w*|^\s*(?:pub\s+)?use\s+\S*(?:noop|fake|stub|lenient|soft|quiet)\S*assert\S*|\b(?:unittest\.)?TestCase\.\w*(?:assert|fail)\w*\s*=|\bsetattr\([^)]*[\x22'](?:assert|fail)\w*[\x22']|^\s*(?:pytest|self|cls|assert|expect|chai|t|console|global|globalThis|window|Assert|unittest|builtins)\.(?:\w+\.)*(?:assert\w*|fail\w*|raises|expect\w*|equal\w*|deepEqual|strictEqual|ok|throws|error)\s*=\s*[^=]|^\s*(?:global(?:This)?\.)?(?:expect|assert|should|fail)\s*=\s*[^=>]|^\s*(?:const|let|var|function|async\s+function)\s+(?:expect|assert|should|fail|it|test|describe)\b\s*[=(]|\bexpect\.extend\(|\bprocess\.(?:exit|exitCode|on)\s*=|\bprocess\.on\(\s*['\x22](?:exit|uncaughtException|unhandledRejection)|^\s*alias\s+(?:fail|assert|test|diff|cmp|grep|exit)\w*=|^\s*(?:function\s+)?(?:assert\w*|fail|run|exit|test|diff|cmp|die|skip|refute\w*|ok|is|not_ok|grep|\[)\s*\(\s*\)\s*\{|^\s*def\s+(?:assert(?:_\w+)?|refute\w*|expect|flunk|raise|fail)\b|^\s*(?:(?:public|private|protected|static|final)\s+)+\w+\s+(?:assert(?:Equals|True|False|That|Same|Null|NotNull|Throws)|fail)\s*\(|^\s*(?:(?:public|protected|static|final)\s+)*function\s+(?:assert(?:Same|Equals|True|False|Count|Null|That|Contains|Instance\w*)|fail|expectException\w*)\s*\(|^\s*func\s+(?:assert|require|check|must|expect)\w*\(|^\s*(?:alias|alias_method|define_method)\s*\(?\s*:?(?:assert|expect|refute)|\bAssertionError\s*=|\b(?:prepend|include)\s+\w*(?:Assert|Expect|Lenient|Quiet)\w*|^\s*from\s+\S+\s+import\s+.*\bas\s+(?:raises|approx|assert\w+)"#
 );
 // Says that everything equals everything.
-pattern!(EQUALS_ALL, r"\bdef\s+__(?:eq|ne|lt|gt|le|ge|contains|bool)__\(|\bdef\s+(?:==|eql\?|===)\s*\(?|\bbool(?:ean)?\s+(?:operator\s*==|equals\s*\()|\bfn\s+eq\s*\(|\bfun\s+equals\s*\(|\bfunc\s+\([^)]*\)\s+Equal\(|\bpublic\s+function\s+equals\(");
-pattern!(TRUE_ONLY, r"(?:return\s+(?:true|True|1)\b|\{\s*true\s*\}|=\s*true\s*$|^\s*true\s*$|->\s*true|=>\s*true)");
+pattern!(EQUALS_ALL, r"\bdef\s+__(?:eq|ne|lt|gt|le|ge|contains|bool)__\(|\bdef\s+(?:==|eql\?|===)\s*\(?|\bbool(?:ean)?\s+(?:operator\s*==|equals\s*\()|\bfn\s+eq\s*\(|\bfun\s+equals\s*\(|\bfunc\s+\([^)]*\)\s+Equal\(|\bpublic\s+function\s+equals\(|\bequals\(Object\b");
+pattern!(TRUE_ONLY, r"(?:return\s+(?:true|True|1)\b\s*;?\s*\}?\s*$|\{\s*true\s*\}|=\s*true\s*;?\s*$|^\s*true\s*$|->\s*true|=>\s*true|^\s*return\s+(?:\w+\s+instanceof\s+\w+|isinstance\(\w+,\s*\w+\)|\w+\s+is\s+\w+|type\(\w+\).*|\w+\.getClass\(\)\s*==\s*\w+\.getClass\(\))\s*;?\s*$)");
 // Asks the environment, the arguments, the stack, loaded modules or the build about something.
 pattern!(
     ASKS,
-    r#"(?i)\b(?:os\.environ\w*|getenv|std::env|env::var\w*|env!\(|option_env!|process\.env|import\.meta\.env|process\.argv|Deno\.env|os\.Getenv|os\.LookupEnv|os\.Args|flag\.Lookup|System\.getenv|System\.getProperty|Class\.forName|StackTraceElement|getStackTrace\w*|StackWalker|sys\.modules|sys\.argv|sys\.gettrace|inspect\.(?:stack|currentframe|getouterframes)|traceback\.|sys\._getframe|ENV\[|ENV\.(?:fetch|key|include|has)\w*|\$PROGRAM_NAME|\$0|caller\b|caller_locations|defined\?|Object\.const_defined|\$_(?:ENV|SERVER)|debug_backtrace|PHP_SAPI|class_exists|defined\(|function_exists|new\s+Error\(\)\.stack|\.stack\b|runtime\.Callers?|debug\.Stack|Rails\.env|app\(\)->|App::|getppid|/proc/|program_invocation\w*|__progname|argv\[|BASH_SOURCE|FUNCNAME|\$\{?\w*(?:TEST|BATS|CI)\w*|\$\{#?BASH|typeof\s+(?:jest|describe|it|vi|expect|global\w*)|globalThis\.|global\.|NODE_ENV|dlsym|RUSTC\w*|current_exe|std::env::args|thread::current\(\)\.name|backtrace|cfg!\(|#\[cfg|^\s*#\s*(?:if|ifdef|ifndef|elif)\b|__FILE__|__name__|\$\{?\w+:-)"#
+    r#"(?i)\b(?:os\.environ\w*|getenv|std::env|env::var\w*|env!\(|option_env!|process\.env|import\.meta\.env|process\.argv|Deno\.env|os\.Getenv|os\.LookupEnv|os\.Args|flag\.Lookup|System\.getenv|System\.getProperty|Class\.forName|StackTraceElement|getStackTrace\w*|StackWalker|sys\.modules|sys\.argv|sys\.gettrace|inspect\.(?:stack|currentframe|getouterframes)|traceback\.|sys\._getframe|ENV\[|ENV\.(?:fetch|key|include|has)\w*|\$PROGRAM_NAME|\$0|caller\b|caller_locations|defined\?|Object\.const_defined|\$_(?:ENV|SERVER)|debug_backtrace|PHP_SAPI|class_exists|defined\(|function_exists|new\s+Error\(\)\.stack|\.stack\b|runtime\.Callers?|debug\.Stack|Rails\.env|app\(\)->|App::|getppid|/proc/|program_invocation\w*|__progname|argv\[|BASH_SOURCE|FUNCNAME|\$\{?\w*(?:TEST|BATS|CI)\w*|\$\{#?BASH|typeof\s+(?:jest|describe|it|vi|expect|global\w*)|globalThis\.|global\.|NODE_ENV|dlsym|\benv\(|\bconfig\(|\benvironment\(|RUSTC\w*|current_exe|std::env::args|thread::current\(\)\.name|backtrace|cfg!\(|#\[cfg|^\s*#\s*(?:if|ifdef|ifndef|elif)\b|__FILE__|__name__|\$\{?\w+:-)"#
 );
 pattern!(
     TESTED,
@@ -49,8 +49,11 @@ pattern!(
 // Names a framework of tests, or a function that says whether it is tested.
 pattern!(
     NAMES_TESTS,
-    r#"["'][^"']*(?:org\.junit|org/junit|pytest|PYTEST_|JEST_WORKER|VITEST\b|\brspec\b|phpunit|\bmocha\b|gtest|testing\.tRunner|_test\.go|\.test\.[jt]s|test_\*|/tests?/|\bbats\b)[^"']*["']|\b(?:\w*_)?(?:is|in|running|run|am|are|we)_?(?:being_?|running_?|under_?|in_?|a_?|unit_?)*tests?(?:ed|ing|s|_?mode|_?env\w*|_?run\w*|_?context)?\w{0,4}\s*\(|(?i:\b(?:is|in|running|run)(?:running|being)?(?:under|in|a|unit)*test(?:s|ed|ing|mode|env|environment)?\s*\()|\bunder_?[tT]ests?\b"#
+    r#"["'][^"']*(?:org\.junit|org/junit|pytest|PYTEST_|JEST_WORKER|VITEST\b|\brspec\b|phpunit|\bmocha\b|gtest|testing\.tRunner|_test\.go|\.test\.[jt]s|test_\*|/tests?/|\bbats\b)[^"']*["']|\b(?:\w*_)?(?:is|in|running)_?(?:being_?|running_?|under_?|in_?|a_?|unit_?)*tests?(?:ed|ing|s|_?mode|_?env\w*|_?run\w*|_?context)?\w{0,4}\s*\(|(?i:\b(?:is|in|running)(?:running|being)?(?:under|in|a|unit)*test(?:s|ed|ing|mode|env|environment)?\s*\()|\bunder_?[tT]ests?\b"#
 );
+// Names a framework of tests at all.
+pattern!(FRAMEWORK, r"(?:^|[^a-z])(?:pytest|vitest|phpunit|PHPUnit|rspec|RSpec|junit|gtest|minitest|Minitest|testng|bats|shellspec|jest|mocha|jasmine)(?:$|[^a-z])");
+pattern!(IMPORTS, r"^\s*(?:import|from|use|require|#\s*include|using|package|@import|export)\b|^\s*[\x22'][\w@/.-]+[\x22']\s*[:,]");
 // Compiles another version of a function for tests.
 pattern!(OTHER_BUILD, r"^\s*#\[cfg\((?:test|not\(test\)|any\([^)]*\btest\b)[^\]]*\)\]|^\s*#\[cfg_attr\(\s*(?:not\()?test\b|^//go:build\s.*\b(?:test\w*|ci)\b");
 
@@ -67,28 +70,32 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         if tests.is_about_tests(line) {
             if !tests.file.is_new() {
                 doubles(tests, line, findings);
+                prepared(tests, line, whole, findings);
             }
             redefined(tests, at, whole, findings);
         } else {
             asks(tests, at, findings);
         }
-        if EQUALS_ALL.is_match(line.text) || tests.existing(line).is_none() && EQUALS_ALL.is_match(heading(tests, at)) {
-            let within = |other: &&TestLine<'_>| other.change == LineChange::Added && TRUE_ONLY.is_match(other.text);
-            let body = &tests.lines[at..tests.lines.len().min(at + 3)];
-            if body.iter().any(|other| within(&other)) {
-                let evidence = format!("equals everything: {}", line.text.trim());
-                findings.add(path, Some(line.number), TamperKind::CodeReplaced, &evidence);
-            }
+        if TRUE_ONLY.is_match(line.text) && is_equality(tests, at) {
+            let evidence = format!("equals everything: {}", line.text.trim());
+            findings.add(path, Some(line.number), TamperKind::CodeReplaced, &evidence);
         }
     }
 }
 
-/// The line before, or the enclosing function that git names.
-fn heading<'a>(tests: &'a TestFile<'_>, at: usize) -> &'a str {
-    match at.checked_sub(1) {
-        Some(before) if tests.lines[before].hunk == tests.lines[at].hunk => tests.lines[before].text,
-        _ => &tests.file.hunks[tests.lines[at].hunk].heading,
-    }
+/// Whether the last statement of a function that compares two values is replaced by the added line.
+fn is_equality(tests: &TestFile<'_>, at: usize) -> bool {
+    let line = &tests.lines[at];
+    let around = tests.lines[..=at].iter().rev().take(10).take_while(|other| other.hunk == line.hunk);
+    let mut outer = around.filter(|other| other.change != LineChange::Removed && indent(other.text) <= indent(line.text));
+    let named = outer.find(|other| EQUALS_ALL.is_match(other.text)).is_some()
+        || EQUALS_ALL.is_match(&tests.file.hunks[line.hunk].heading);
+    let last = tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
+    let ends = last.is_none_or(|next| indent(next.text) < indent(line.text));
+    // A first check of identity stays honest: something compares after it.
+    let near = &tests.lines[at.saturating_sub(4)..tests.lines.len().min(at + 5)];
+    let replaces = near.iter().any(|other| other.hunk == line.hunk && other.change == LineChange::Removed);
+    named && ends && replaces
 }
 
 /// Reports program code that asks whether it is tested.
@@ -101,6 +108,7 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
         let next = tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed);
         next.is_some_and(|next| !next.text.contains("mod ") && !next.text.trim_start().starts_with("use "))
             || tests.language == Language::Go
+            || text.contains("path")
     };
     // Names of tests in the file's own path are of its module, and what follows a quote says nothing.
     let asked = ASKS.is_match(text) && {
@@ -109,16 +117,37 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     };
     if sure || other_build {
         findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+    } else if path.ends_with("setup.py") {
+        // It names the frameworks as dependencies.
     } else if NAMES_TESTS.is_match(text) && !tests.file.is_new() {
-        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+        let weak = !decides(text) && !ASKS.is_match(text);
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, weak);
+    } else if FRAMEWORK.is_match(text) && !tests.file.is_new() && !IMPORTS.is_match(text) {
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, !decides(text));
     } else if asked && !tests.file.is_new() && !text.contains("mod ") {
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, !decides(text));
     }
 }
 
+/// Reports code that replaces functions or classes of the program in a file that runs before the tests.
+fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    pattern!(
+        REPLACES,
+        r"^\s*\*?(?:[\w$@]+(?:\.|::|->))*[\w$]+\s*=\s*(?:async\s+)?(?:func\s*\(|function\b|lambda\b|\(?[\w\s,:]*\)?\s*=>|->\s*[({]|proc\b|&?fake\w*|(?:Magic)?Mock\(|stub\w*\(|jest\.fn|vi\.fn|sinon\.)|\beval\(|\bclass_alias\(|\b(?:runkit7?|uopz)_\w+|\boverride_function\(|\bObject\.define(?:Property|Properties)\(|\bReflect\.set|\btypes\.ModuleType\(|\bspec_from_file|\bclass_eval\b|\binstance_eval\b|\bmodule_eval\b|\bdefine_method\b|\bremove_method\b|\bundef_method\b|\.prepend\b|\brefine\s|\bClass\.new\b.*=|\bstub_const\b|\bset_fake|__attribute__\(\(\s*(?:weak|alias)|\b(?:dlsym|LD_PRELOAD|--wrap)\b|\bPatchwork\b|\bAspectMock\b|\bPowerMock\w*|\bmockStatic\(|\bexport\s+-f\b|\bPATH=\S*:|^\s*#\s*define\s+[a-z]\w*\s*\(?\w*\)?\s+\w*(?:fake|stub|mock)\w*"
+    );
+    pattern!(BEFORE, r"(?i)setup|helper|bootstrap|support|conftest|common|init|global|export_test|main|base|env|hooks?|TestCase");
+    pattern!(HOOK, r"(?i)^(?:init|main|testmain|setup\w*|before\w*|set_up\w*)$");
+    let file = tests.file.path().rsplit('/').next().unwrap_or_default();
+    let in_hook = line.new.is_some_and(|at| HOOK.is_match(&tests.new[at].name));
+    let own = tests.is_in_new_test(line) && !in_hook;
+    if REPLACES.is_match(line.text) && (BEFORE.is_match(file) || in_hook) && !own {
+        findings.add_graded(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, line.text, whole.changes_code);
+    }
+}
+
 /// Whether a line decides something: it is a condition.
 fn decides(text: &str) -> bool {
-    pattern!(DECIDES, r"\b(?:if|unless|elif|when|while|case|switch|return|match)\b|&&|\|\||\?|\[\[?\s");
+    pattern!(DECIDES, r"\b(?:if|unless|elif|when|while|case|switch|return|match)\b|&&|\|\||\?|\[\[?\s|[!=]==?|\*\)");
     DECIDES.is_match(text)
 }
 
@@ -146,7 +175,17 @@ fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mu
         false => body.iter().all(|other| NOTHING.is_match(other.text)),
     };
     let script = tests.language != Language::JavaScript && line.text.trim_start().starts_with("let it ");
-    if trivial && !script {
+    // A name that a framework has: it takes the place of the framework's own.
+    pattern!(
+        OWN,
+        r"^\s*macro_rules!\s+(?:assert|assert_eq|assert_ne|panic|assert_matches)\b|^\s*#\s*define\s+(?:assert|(?:ASSERT|EXPECT|REQUIRE|CHECK|TEST_ASSERT|ck_assert|BOOST_(?:CHECK|REQUIRE))\w*)\s*\(|^\s*(?:function\s+)?(?:assert_(?:output|success|failure|line|equal|regex|file_\w+)|refute\w*|assert(?:Equals|True|False|Null|NotNull|Same|NotSame|Contains)|diff|cmp|grep|exit|test)\s*\(\s*\)\s*\{|^\s*(?:(?:public|protected|static|final)\s+)*function\s+assert(?:Same|Equals|True|False|Count|Null|That)\s*\(|^\s*def\s+(?:assert_equal|assert|refute|assert_raises|expect|assertEqual|assertTrue|assertRaises)\b"
+    );
+    pattern!(
+        CAN_FAIL,
+        r"(?i)\b(?:fail\w*|raise|throws?|panic\w*|exit\s*\(?[1-9]|return\s+[1-9$]|die|abort|fatal\w*|flunk|super|longjmp|parent::|assert_failed|command\s+\w+\s*;?\s*$|batslib\w*)"
+    );
+    let own = OWN.is_match(line.text) && !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
+    if (trivial && !script) || own {
         let evidence = format!("an assertion means less: {}", line.text.trim());
         let weak = tests.file.is_new() && whole.changes_code;
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
@@ -238,6 +277,16 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
     }
     let beside = || path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let conftest = name == "conftest.py" && !file.lines(LineChange::Added).any(|line| HOOKS.is_match(line));
+    // A package of the name of a library of tests.
+    pattern!(
+        PACKAGE,
+        r"(?:^|/)(?:hypothesis|pytest|_pytest|unittest|mock|nose|numpy|requests|testify|gtest|gmock|catch2|minitest|rspec|mocha|chai|jest|vitest|sinon|junit|mockito|PHPUnit|phpunit|bats-assert|bats-support)/[^/]+(?:/[^/]+)?$"
+    );
+    let package = PACKAGE.is_match(path) && is_test_path(path) && Language::of(path).is_some_and(|language| !language.collects(path));
+    if package {
+        findings.add(path, None, TamperKind::CodeReplaced, &format!("takes the place of a library: {path}"));
+        return;
+    }
     if (LOADED.is_match(name) || MOCK_FOLDER.is_match(path)) && !conftest {
         let kind = if MOCK_FOLDER.is_match(path) { TamperKind::CodeReplaced } else { TamperKind::CheckConfigEdited };
         findings.add(path, None, kind, &format!("takes the place of another file: {name}"));

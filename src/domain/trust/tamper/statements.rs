@@ -161,7 +161,8 @@ fn end_of(tests: &TestFile<'_>, visible: &[usize], place: usize) -> usize {
         depth += balance(text);
         last = at;
         // A block that opens here holds statements of its own.
-        if depth > 0 && (text.ends_with('{') || text.ends_with(" do") || text.ends_with('|') || text.ends_with("=>")) {
+        let object = ["({", "[{", ", {", ": {", "= {", "{{"].iter().any(|end| text.ends_with(end)) || text == "{";
+        if depth > 0 && (text.ends_with('{') && !object || text.ends_with(" do") || text.ends_with('|') || text.ends_with("=>")) {
             break;
         }
     }

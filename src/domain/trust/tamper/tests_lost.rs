@@ -99,13 +99,20 @@ fn alone(blocks: &[TestBlock]) -> impl Iterator<Item = &TestBlock> {
     blocks.iter().filter(|block| block.other.is_none() && block.header.is_some() && !block.helper)
 }
 
+/// Names of files that Go compiles on one platform only.
+static PLATFORM_FILE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"_(?:aix|android|darwin|dragonfly|freebsd|illumos|ios|js|wasip1|netbsd|openbsd|plan9|solaris|windows|386|arm|arm64|loong64|mips\w*|ppc64\w*|riscv64|s390x|wasm)_test\.go$")
+        .expect("constant pattern")
+});
+
 /// Reports a test file that is renamed so that no runner finds it.
 pub(super) fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bool {
     let (Some(old), Some(new)) = (&file.old, &file.new) else { return false };
     let collected = |path: &str| Language::of(path).is_some_and(|language| language.collects(path));
     let lost = old != new
         && is_test_path(old)
-        && (Language::of(old) != Language::of(new) && !is_test_path(new) || collected(old) && !collected(new));
+        && (Language::of(old) != Language::of(new) && !is_test_path(new) || collected(old) && !collected(new)
+            || PLATFORM_FILE.is_match(new) && !PLATFORM_FILE.is_match(old));
     if lost {
         findings.add(old, None, TamperKind::TestDeleted, &format!("renamed to {new}, where no runner looks for tests"));
     }
@@ -235,6 +242,14 @@ fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
         if let Some(line) = gone.filter(|_| stays && of(LineChange::Removed).count() > of(LineChange::Added).count()) {
             let evidence = format!("no suite any more: {}", line.text.trim());
             findings.add_graded(path, Some(line.number), TamperKind::TestDeleted, &evidence, whole.changes_code && group.len() > 6);
+        }
+    }
+    let private = |line: &&TestLine<'_>| line.change == LineChange::Added && line.text.trim() == "private";
+    if language == Language::Ruby && let Some(line) = tests.lines.iter().find(private) {
+        let after = |block: &&TestBlock| !block.helper && block.other.is_some() && block.number > line.number && !block.name.contains(' ');
+        if let Some(block) = tests.new.iter().find(after).filter(|block| block.header.is_some()) {
+            let evidence = format!("private now: {}", block.name);
+            findings.add(path, Some(line.number), TamperKind::TestDeleted, &evidence);
         }
     }
     static HIDES: LazyLock<Regex> =
@@ -420,12 +435,14 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &Dif
 
 /// Reports tests that lost steps and got nothing in their place; what they did may have been the check.
 fn steps(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
-    static STEP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[(\w]\S*[(=]|\w+ \S").expect("constant pattern"));
+    static STEP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[(\w]\S*[(=]|^\s*\w+ \S").expect("constant pattern"));
     for block in tests.old.iter().filter(|block| block.other.is_some()) {
         let lines = || block.lines.iter().map(|at| &tests.lines[*at]);
         let step = |line: &&TestLine<'_>| {
             line.change == LineChange::Removed
                 && STEP.is_match(line.text)
+                && !line.text.trim_start().starts_with("use ")
+                && !line.text.trim_start().starts_with("import ")
                 && !tests.language.is_comment(line.text)
                 && !tests.language.asserts(line.text)
                 && !whole.has(line.text)

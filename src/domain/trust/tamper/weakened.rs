@@ -31,7 +31,7 @@ pattern!(EQUAL, r"\s(?:===?|!==?|=|-eq|-ne)\s");
 pattern!(LOOSE, r"\s(?:[<>]=?|-(?:lt|le|gt|ge))\s");
 pattern!(
     FEW_CASES,
-    r"(?i)parametrize|@(?:ValueSource|EnumSource|CsvSource)|->with\(|\.each\(|\bValues(?:In)?\(|#\[values\(|\b(?:cases|inputs?|examples|samples|vectors|scenarios|params|table|data|tests|values|seeds|fixtures)\w*\s*(?::[^=]*)?:?=|\bfor\b.*\b(?:in|of|:)|\bforEach\b|->|\bGENERATE\(|testWith|TestWith|@Rows|%w\["
+    r"(?i)parametrize|@(?:ValueSource|EnumSource|CsvSource)|->with\(|\.each\(|\bValues(?:In)?\(|#\[values\(|\b(?:cases|inputs?|examples|samples|vectors|scenarios|params|table|data|tests|values|seeds|fixtures)\w*\s*(?::[^=]*)?:?=|\bfor\b.*\b(?:in|of|:)|\bforEach\b|\bGENERATE\(|testWith|TestWith|@Rows|%w\["
 );
 // Numbers of generated cases and of repetitions, which must not sink.
 pattern!(
@@ -148,6 +148,7 @@ impl<'a> ChangeGroup<'a> {
             findings.add_graded(path, Some(old.number), TamperKind::ExpectationChanged, &evidence, whole.changes_code);
         }
         unpaired.retain(|line| !language.is_comment(line.text) && !line.in_text);
+        self.alike(tests, whole, &unpaired, findings);
         self.looser(tests, whole, &unpaired, findings);
         self.weaker_matchers(tests, &unpaired, findings);
         self.fewer_rows(tests, whole, &unpaired, findings);
@@ -191,6 +192,31 @@ impl<'a> ChangeGroup<'a> {
                     findings.add_graded(path, Some(new.number), TamperKind::ExpectationChanged, &evidence, weak);
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Reports conditions of helpers that hold in more cases, and smaller numbers of generated cases that are written otherwise.
+    fn alike(&self, tests: &TestFile<'a>, whole: &DiffSummary, unpaired: &[&TestLine<'a>], findings: &mut Findings) {
+        pattern!(COMPARES, r"[=!<>]=|[<>]|&&|\|\||\b(?:and|or|not|in|is)\b|-(?:eq|ne|lt|le|gt|ge)\b");
+        let path = tests.file.path();
+        let candidates = || self.added.iter().filter(|line| tests.is_about_tests(line) && !tests.is_in_new_test(line)).take(20);
+        for old in unpaired.iter().filter(|old| tests.is_about_tests(old) && !self.is_assertion(old)).take(20) {
+            let evidence = |new: &TestLine<'_>| format!("{} -> {}", old.text.trim(), new.text.trim());
+            let least = |text: &str| numbers(text).into_iter().fold(f64::INFINITY, f64::min);
+            let fewer = |new: &&&TestLine<'_>| RUNS.is_match(new.text) && least(new.text) < least(old.text);
+            if super::loosened::bounds_generated_input(old.text) && let Some(new) = candidates().find(fewer) {
+                findings.add(path, Some(new.number), TamperKind::ThresholdLowered, &evidence(new));
+                continue;
+            }
+            if !COMPARES.is_match(old.text) {
+                continue;
+            }
+            let alike = |new: &&&TestLine<'a>| !self.is_assertion(new) && super::lexis::Difference::between(old.text, new.text).similarity > 0.5;
+            if let Some(new) = candidates().find(alike)
+                && compare(tests.language, old.text, new.text) == Verdict::Wider
+            {
+                findings.add_graded(path, Some(new.number), TamperKind::AssertionWeakened, &evidence(new), whole.changes_code);
             }
         }
     }
