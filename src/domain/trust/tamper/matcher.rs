@@ -80,6 +80,8 @@ pub(super) enum Verdict {
     Looser,
     /// It expects another value.
     Expectation,
+    /// It names no value any more: the value stands elsewhere, or comes from the code under test.
+    Unnamed,
     /// It demands as much.
     Other,
 }
@@ -173,8 +175,7 @@ fn values(difference: &Difference, turned: bool, exact_lost: bool, exact_gained:
         };
     }
     if !lost.literals.is_empty() && lost.literals.iter().any(|literal| !prose(literal) && !is_trivial(literal)) {
-        // The value stands in a variable now, or comes from the code under test.
-        return Verdict::Expectation;
+        return Verdict::Unnamed;
     }
     Verdict::Other
 }

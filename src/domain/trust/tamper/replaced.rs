@@ -73,7 +73,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
                 prepared(tests, line, whole, findings);
             }
             redefined(tests, at, whole, findings);
-        } else {
+        } else if !(tests.language == Language::Shell && super::commands::is_runner(line.text)) {
             asks(tests, at, findings);
         }
         if TRUE_ONLY.is_match(line.text) && is_equality(tests, at) {
@@ -95,7 +95,12 @@ fn is_equality(tests: &TestFile<'_>, at: usize) -> bool {
     // A first check of identity stays honest: something compares after it.
     let near = &tests.lines[at.saturating_sub(4)..tests.lines.len().min(at + 5)];
     let replaces = near.iter().any(|other| other.hunk == line.hunk && other.change == LineChange::Removed);
-    named && ends && replaces
+    let code = |other: &&TestLine<'_>| {
+        other.change != LineChange::Removed && !other.text.trim().is_empty() && !tests.language.is_comment(other.text)
+    };
+    let before = tests.lines[..at].iter().rev().find(code);
+    let first = before.is_some_and(|before| EQUALS_ALL.is_match(before.text));
+    named && ends && (replaces || first)
 }
 
 /// Reports program code that asks whether it is tested.

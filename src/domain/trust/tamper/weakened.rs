@@ -11,7 +11,8 @@ use super::diff::LineChange;
 use super::flow;
 use super::language::{Demand, Language};
 use super::matcher::{Verdict, compare, compare_values, literals, numbers, shape};
-use super::statements::{Statements, balance};
+use super::lexis::Difference;
+use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
@@ -76,6 +77,9 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, whole: &DiffSum
         if tests.language.holds_always(&new.text) || whole.has(&old.text) {
             continue;
         }
+        if values_stand_beside(tests, old, new) {
+            continue;
+        }
         let evidence = format!("{} -> {}", old.text, new.text);
         if let Some(kind) = flow::wrapped(tests.language, &old.text, &new.text) {
             let weak = kind == TamperKind::EarlyExit;
@@ -86,12 +90,29 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, whole: &DiffSum
             Verdict::Wider => (TamperKind::AssertionWeakened, false),
             Verdict::Looser => (TamperKind::AssertionWeakened, whole.changes_code),
             Verdict::Expectation => (TamperKind::ExpectationChanged, whole.changes_code),
+            Verdict::Unnamed => (TamperKind::ExpectationChanged, true),
             // Without a change of the program, nothing explains why an assertion changes.
             Verdict::Other if !whole.changes_code && !tests.file.is_new() => (TamperKind::AssertionWeakened, true),
             Verdict::Other => continue,
         };
         findings.add_graded(path, Some(new.number), kind, &evidence, weak);
     }
+}
+
+/// Whether the values that an assertion lost stand in other added lines near it: in a variable, or in a table of cases.
+fn values_stand_beside(tests: &TestFile<'_>, old: &Statement<'_>, new: &Statement<'_>) -> bool {
+    let lost = Difference::between(&old.text, &new.text);
+    if lost.lost.literals.is_empty() || !lost.gained.literals.is_empty() || lost.gained.calls.len() > lost.lost.calls.len() {
+        return false;
+    }
+    let near = &tests.lines[new.at.saturating_sub(20)..tests.lines.len().min(new.end + 20)];
+    let text: String = near
+        .iter()
+        .filter(|line| line.change == LineChange::Added && line.hunk == new.first.hunk && !new.text.contains(line.text.trim()))
+        .flat_map(|line| [line.text, "\n"])
+        .collect();
+    let beside = literals(&text);
+    lost.lost.literals.iter().all(|literal| beside.contains(&literal.as_str()))
 }
 
 /// A run of removed and added lines; those that are on both sides are left out.
@@ -187,6 +208,7 @@ impl<'a> ChangeGroup<'a> {
                 Verdict::Wider if !tests.language.is_comment(old.text) => {
                     findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
                 }
+                Verdict::Expectation if tests.language.test_name(old.text, false).is_some() => {}
                 Verdict::Expectation if expected || !whole.changes_code => {
                     let weak = whole.changes_code || !expected;
                     findings.add_graded(path, Some(new.number), TamperKind::ExpectationChanged, &evidence, weak);
@@ -212,7 +234,7 @@ impl<'a> ChangeGroup<'a> {
             if !COMPARES.is_match(old.text) {
                 continue;
             }
-            let alike = |new: &&&TestLine<'a>| !self.is_assertion(new) && super::lexis::Difference::between(old.text, new.text).similarity > 0.5;
+            let alike = |new: &&&TestLine<'a>| !self.is_assertion(new) && Difference::between(old.text, new.text).similarity > 0.5;
             if let Some(new) = candidates().find(alike)
                 && compare(tests.language, old.text, new.text) == Verdict::Wider
             {
