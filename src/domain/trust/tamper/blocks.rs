@@ -92,7 +92,8 @@ impl<'a> TestFile<'a> {
         for (place, line) in hunk.lines.iter().enumerate() {
             let next = || hunk.lines.get(place + 1).map_or("", |next| next.text.trim_start());
             *in_module |= module(&line.text)
-                || line.text.contains("cfg(test)") && ["mod ", "pub mod ", "#[", "impl "].iter().any(|word| next().starts_with(word));
+                || line.text.contains("cfg(test)")
+                    && ["mod ", "pub mod ", "#[", "impl "].iter().any(|word| next().starts_with(word));
             let index = self.lines.len();
             self.lines.push(TestLine {
                 change: line.change,
@@ -159,7 +160,8 @@ impl<'a> TestFile<'a> {
     /// Adds the pairs of tests that have another name now: they share lines of their bodies.
     fn renamed(&self, pairs: &mut Vec<(usize, usize)>) {
         let mut paired: (HashSet<usize>, HashSet<usize>) = pairs.iter().copied().unzip();
-        for line in self.lines.iter().filter(|line| line.change == LineChange::Context && !line.text.trim().is_empty()) {
+        for line in self.lines.iter().filter(|line| line.change == LineChange::Context && !line.text.trim().is_empty())
+        {
             let (Some(old), Some(new)) = (line.old, line.new) else { continue };
             let alike = self.old[old].helper == self.new[new].helper && indent(line.text) > self.old[old].indent;
             if alike && !paired.0.contains(&old) && !paired.1.contains(&new) {
@@ -209,7 +211,8 @@ impl TextReader {
             LazyLock::new(|| Regex::new(r#"<<[-~]?\s*\\?["']?([A-Za-z_]\w*)["']?"#).expect("constant pattern"));
         if let Some(end) = &self.end {
             let word = end.chars().all(|c| c.is_alphanumeric() || c == '_');
-            let ends = if word { line.trim().trim_end_matches([';', ')', ',']) == end } else { line.contains(end.as_str()) };
+            let ends =
+                if word { line.trim().trim_end_matches([';', ')', ',']) == end } else { line.contains(end.as_str()) };
             if ends {
                 self.end = None;
             }

@@ -40,7 +40,10 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
             }
         }
     }
-    pattern!(MAIN, r"\bRUN_ALL_TESTS\b|\bm\.Run\(\)|\bunittest\.main\(|\bUNITY_END\(|\bCatch::Session|\bdoctest::Context|\bMinitest\.run|\bRSpec::Core::Runner|\brun_tests\b|\bsrunner_\w+");
+    pattern!(
+        MAIN,
+        r"\bRUN_ALL_TESTS\b|\bm\.Run\(\)|\bunittest\.main\(|\bUNITY_END\(|\bCatch::Session|\bdoctest::Context|\bMinitest\.run|\bRSpec::Core::Runner|\brun_tests\b|\bsrunner_\w+"
+    );
     let runs = tests.lines.iter().any(|line| line.change == LineChange::Removed && MAIN.is_match(line.text));
     if tests.is_test || script || runs {
         harmless(tests, whole, findings);
@@ -52,7 +55,7 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, finding
     pattern!(
         HOOKS,
         r#"(?x)\bretryTimes\( | \bthis\.retries\( | \bdescribe\.configure\( | \bretr(?:y|ies)\s*:\s*[1-9]
-        | \bconfig\.(?:filter_\w+|fail_\w+|around|exclusion_filter|inclusion_filter|failure_exit_code|error_exit_code|run_all_when\w*|default_retry_count|define_derived\w*)
+        | \b\w{1,12}\.around\b | \bconfig\.(?:filter_\w+|fail_\w+|exclusion_filter|inclusion_filter|failure_exit_code|error_exit_code|run_all_when\w*|default_retry_count|define_derived\w*)
         | ^\s*def\s+(?:pytest_(?:collection\w*|ignore_collect|runtest_\w+|pyfunc_call|session\w+|collect_file|pycollect\w+|report_\w+|exception\w+|itemcollected|generate_tests|cmdline\w*|load_initial_conftests)|load_tests)\b
         | \bcollect_ignore\w*\b | \bcollect_ignore_glob\b | \bitems\[:\]\s*= | \bitems\.(?:clear|remove|pop)\( | \bsession\.(?:exitstatus|testsfailed|shouldfail|shouldstop)\s*= | \b(?:report|rep|outcome|result)\.(?:outcome|failed|passed|wasxfail)\s*=
         | \bflag\.Set\( | \bGTEST_FLAG | ::testing::FLAGS | \btesting::(?:FLAGS|GTEST)\w* | \bCatch::Session | \bapplyCommandLine | \bcontext\.(?:setOption|addFilter)\(
@@ -75,7 +78,10 @@ fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, finding
     );
     let selects = SELECTS.is_match(line.text);
     let forgives = FORGIVES.is_match(line.text);
-    if (selects || forgives || HOOKS.is_match(line.text)) && !whole.had(line.text) && !tests.language.is_comment(line.text) {
+    if (selects || forgives || HOOKS.is_match(line.text))
+        && !whole.had(line.text)
+        && !tests.language.is_comment(line.text)
+    {
         let kind = match (selects, forgives) {
             (_, true) => TamperKind::FailureIgnored,
             (true, _) => TamperKind::TestSkipped,
@@ -139,7 +145,7 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
     );
     pattern!(
         REGISTERED,
-        r"^\s*(?:\w*unit_test\w*|RUN_TEST|tcase_add_test|suite_add_tcase|UNIT_TEST|TEST_ENTRY|TEST_DECLARE|MU_RUN_TEST|CU_add_test|g_test_add\w*|RUN_TEST_CASE|RUN_TEST_GROUP|TEST_CASE_REGISTER|REGISTER_TEST\w*)\s*\(|\b(?:suite|runner|loader|s)\.(?:add\w*|Run)\s*\(|\badd_?[tT]est(?:s|Suite|File|Case|_case)?\s*\(|\bsuite\.Run\(|\bm\.Run\(\)|SuiteClasses|SelectClasses|SelectPackages|^\s*(?:import|require|require_relative|load|source)\s*\(?\s*['\x22][^'\x22]*(?:[._-]tests?|[._-]spec|tests?/)[^'\x22]*['\x22]\s*\)?;?\s*$|^\s*\w+\.class,?\s*$|\bdefaultTestLoader\b|\bRUN_ALL_TESTS\b|^\s*(?:run_test|run|check|t)_?\w*\s+\S*test\S*\s*$|\bunittest\.main\(|^\s*\w*tests?\w*\(\);?\s*$"
+        r"^\s*(?:\w*unit_test\w*|RUN_TEST|tcase_add_test|suite_add_tcase|UNIT_TEST|TEST_ENTRY|TEST_DECLARE|MU_RUN_TEST|CU_add_test|g_test_add\w*|RUN_TEST_CASE|RUN_TEST_GROUP|TEST_CASE_REGISTER|REGISTER_TEST\w*)\s*\(|\b(?:suite|runner|loader|s)\.(?:add\w*|Run)\s*\(|\badd_?[tT]est(?:s|Suite|File|Case|_case)?\s*\(|\bsuite\.Run\(|\bm\.Run\(\)|SuiteClasses|SelectClasses|SelectPackages|^\s*(?:import|require|require_relative|load|source)\s*\(?\s*['\x22][^'\x22]*(?:[._-]tests?|[._-]spec|tests?/)[^'\x22]*['\x22]\s*\)?;?\s*$|^\s*\w+\.class,?\s*$|^\s*(?:it_behaves_like|it_should_behave_like|include_examples)\b|\bdefaultTestLoader\b|\bRUN_ALL_TESTS\b|^\s*(?:run_test|run|check|t)_?\w*\s+\S*test\S*\s*$|\bunittest\.main\(|^\s*\w*tests?\w*\(\);?\s*$"
     );
     pattern!(LOOP, r"^\s*for\s+\w+\s+in\s.*(?:test|spec|check)");
     pattern!(NO_ASSERTS, r"^\s*#\s*define\s+(?:NDEBUG|assert\s*\()");
@@ -155,15 +161,29 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
             let lost_exit =
                 FAILS.is_match(old.text) && (shell || tests.language == Language::Cpp || old.text.contains("os.Exit"));
             if lost_exit && let Some(new) = first_added(&SUCCEEDS) {
-                findings.add(path, Some(new.number), TamperKind::FailureIgnored, &format!("{} -> {}", old.text.trim(), new.text.trim()));
+                findings.add(
+                    path,
+                    Some(new.number),
+                    TamperKind::FailureIgnored,
+                    &format!("{} -> {}", old.text.trim(), new.text.trim()),
+                );
             }
             let helper = old.old.is_none_or(|at| tests.old[at].helper && tests.old[at].other.is_some());
             let counts = shell || COUNTS.is_match(old.text);
-            if counts && helper && FAILS.is_match(old.text) && first_added(&FAILS).is_none() && first_added(&SUCCEEDS).is_none() {
+            if counts
+                && helper
+                && FAILS.is_match(old.text)
+                && first_added(&FAILS).is_none()
+                && first_added(&SUCCEEDS).is_none()
+            {
                 let evidence = format!("no longer fails: {}", old.text.trim());
                 findings.add(path, Some(old.number), TamperKind::FailureIgnored, &evidence);
             }
-            if shell && old.text.contains("=$(") && !HIDES_STATUS.is_match(old.text) && let Some(new) = first_added(&HIDES_STATUS) {
+            if shell
+                && old.text.contains("=$(")
+                && !HIDES_STATUS.is_match(old.text)
+                && let Some(new) = first_added(&HIDES_STATUS)
+            {
                 let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
                 findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
             }
@@ -176,7 +196,8 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
                     &format!("removed: {}", old.text.trim()),
                 );
             }
-            let registered = REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
+            let registered =
+                REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
             let top = old.old.is_none_or(|at| tests.old[at].helper);
             if registered && (top || tests.language == Language::Cpp) && first_added(&REGISTERED).is_none() {
                 let evidence = format!("no longer registered: {}", old.text.trim());

@@ -37,16 +37,25 @@ pattern!(
         | \w*(?:ADDOPTS|GOFLAGS|NODE_OPTIONS|RUSTFLAGS|GTEST_\w+|TESTOPTS|SPEC_OPTS|MAVEN_OPTS|SKIP\w*|UPDATE\w*|CI)= )"#
 );
 // Nothing runs: the line prints, or succeeds.
-pattern!(NOTHING, r#"^[\s@"'\w:-]*?(?:echo|printf|true|:|exit\s+0|exec\s+true|/bin/true|cat|ls|sleep|which|command\s+-v|type)\b"#);
+pattern!(
+    NOTHING,
+    r#"^[\s@"'\w:-]*?(?:echo|printf|true|:|exit\s+0|exec\s+true|/bin/true|cat|ls|sleep|which|command\s+-v|type)\b"#
+);
 // Ends of a command line that ignore its failure.
 pattern!(
     SWALLOWED,
     r"^\s*(?:exit\s+0|true|:|set\s+\+e|set\s+\+o\s+(?:errexit|pipefail)|set\s+\+eu?o?\s*\w*)\s*(?:#.*)?$|^\s*true\s*(?:#|&&)|\|\|\s*(?:/bin/)?(?:true|:|exit\s+0|return\s+0|echo\b|printf\b|continue\b|cat\b|test\s+1|ret(?:val)?=0|rc=0|status=0)|;\s*(?:true|:|exit\s+0|return\s+0)\s*[\x22']?[,)}]?\s*$|--(?:passWithNoTests|exit-zero|allow-failure|deselect|no-fail)\b|^\s*-?\s*(?:continue-on-error|continueOnError|allow_failure|ignore_errors|soft_fail):\s*(?:true|yes)|^\s*return\s+0\s*$|^\s*trap\s+.*(?:exit\s+0|true|:)|^\s*(?:rc|ret|retval|status|failed|failures|errors|result|code|exit_code|exitcode)=0\s*$|^\t[@+]*-\s*\w|^\s*\.IGNORE\b|^\s*MAKEFLAGS\s*\+?=.*-\w*[ik]|^\s*exit\s+\$\(\(\s*0|(?:^|\s)check\s*=\s*False|\$\?\s*;?\s*true|\bexit\s+\$\{\w+:-0\}|\bcatchError\b|\bunstable\(|returnStatus:\s*true|\ballow_failures?:|\bsoft_fail\b|\bfailure:\s*ignore|propagate:\s*false|currentBuild\.\w+\s*=\s*['\x22]SUCCESS"
 );
 // The exit code is that of the last command of a pipe, of a condition, or of nothing.
-pattern!(PIPED, r"[^|]\|\s*(?:tee|cat|head|tail|grep|sed|awk|sort|less|tr|wc|xargs|jq|ts|column|while)\b|[^&]&\s*$|&\s*\\?$|>\s*/dev/null\s+2>&1\s*&");
+pattern!(
+    PIPED,
+    r"[^|]\|\s*(?:tee|cat|head|tail|grep|sed|awk|sort|less|tr|wc|xargs|jq|ts|column|while)\b|[^&]&\s*$|&\s*\\?$|>\s*/dev/null\s+2>&1\s*&"
+);
 pattern!(CONDITION, r"^\s*(?:if|while|until|elif)\s+(?:!\s*)?|^\s*!\s");
-pattern!(RUNS_SOMETHING, r"(?i)^[a-z][\w-]*(?:test|check|lint|run|ci|verify)[\w-]*$|^(?:test|check|lint|run|ci|verify)[\w-]*$");
+pattern!(
+    RUNS_SOMETHING,
+    r"(?i)^[a-z][\w-]*(?:test|check|lint|run|ci|verify)[\w-]*$|^(?:test|check|lint|run|ci|verify)[\w-]*$"
+);
 pattern!(PIPEFAIL, r"pipefail");
 pattern!(
     FAILS,
@@ -60,7 +69,11 @@ pub(super) fn is_runner(name: &str) -> bool {
 
 /// Looks for commands that check less in one file.
 pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
-    if file.is_new() || file.is_deleted() || !has_commands(file) {
+    if file.is_new() || file.is_deleted() {
+        return;
+    }
+    quiet(file, findings);
+    if !has_commands(file) {
         return;
     }
     let check = is_check(file) || file.paths().any(super::config::is_check_config);
@@ -68,7 +81,8 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
     // In these formats, names of runners are names of sections and dependencies, too.
     let commands = ![".json", ".toml", ".cfg", ".ini"].iter().any(|end| file.path().ends_with(end));
     for hunk in &file.hunks {
-        let pipefail = hunk.lines.iter().any(|line| line.change != LineChange::Removed && PIPEFAIL.is_match(&line.text));
+        let pipefail =
+            hunk.lines.iter().any(|line| line.change != LineChange::Removed && PIPEFAIL.is_match(&line.text));
         if !commands {
             continue;
         }
@@ -78,7 +92,8 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
             }
         }
     }
-    for line in file.numbered(LineChange::Added).filter(|line| SWALLOWED.is_match(&line.text) && !whole.had(&line.text)) {
+    for line in file.numbered(LineChange::Added).filter(|line| SWALLOWED.is_match(&line.text) && !whole.had(&line.text))
+    {
         let runs = RUNNER.is_match(&line.text);
         if (check || runs) && !(prepares(&line.text) && !runs) && !is_comment(&line.text) {
             let evidence = format!("hides a failure: {}", line.text.trim());
@@ -87,15 +102,51 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
     }
 }
 
+/// Reports scripts that no longer fail with the commands that they run.
+fn quiet(file: &FileDiff, findings: &mut Findings) {
+    pattern!(
+        PLACE,
+        r"(?:^|/)(?:scripts?|tools?|ci|\.ci|hack|bin|tests?)/|(?:^|/)(?:noxfile|tasks|dodo|runtests|run_tests|gulpfile|Gruntfile|magefile)\.\w+$"
+    );
+    pattern!(
+        LOUD,
+        r"\bcheck\s*=\s*True|\bcheck_(?:call|output|returncode)\b|\bexception:\s*true|\b(?:execFileSync|execSync)\b|\bPIPESTATUS\[0\]|\bsys\.exit\(.*(?:code|rc|ret|status)|\bprocess\.exit\(\s*\w*(?:code|rc|status|fail)\w*"
+    );
+    if !file.paths().any(|path| PLACE.is_match(path)) {
+        return;
+    }
+    let count = |change| file.lines(change).filter(|line| LOUD.is_match(line)).count();
+    if count(LineChange::Removed) > count(LineChange::Added)
+        && let Some(line) = file.numbered(LineChange::Removed).find(|line| LOUD.is_match(&line.text))
+    {
+        let evidence = format!("no longer fails with its commands: {}", line.text.trim());
+        findings.add_graded(
+            file.path(),
+            Some(line.number),
+            TamperKind::FailureIgnored,
+            &evidence,
+            !RUNNER.is_match(&line.text),
+        );
+    }
+}
+
 /// Reports options of compilers and interpreters that check, which went, and those that switch checks off, which came.
 fn flags(file: &FileDiff, findings: &mut Findings) {
-    pattern!(CHECKS, r"-fsanitize=\S+|-Werror\S*|-Wall\b|-Wextra\b|-race\b|--strict\b|-ea\b|-enableassertions|-fstack-protector\S*|-D_FORTIFY_SOURCE\S*|-D_GLIBCXX_ASSERTIONS|--leak-check\S*|--error-exitcode\S*|-Xlint\S*|-D\s?warnings|--deny-warnings|-vet=\S+|-Wpedantic|-pedantic\S*|-W\s?error\S*");
-    pattern!(SKIPS, r"-DNDEBUG\b|-da\b|-disableassertions|-Wno-error\S*|-fno-sanitize\S*|PYTHONOPTIMIZE=\S+|python3?\s+-O\b|-vet=off|--no-strict\S*|zend\.assertions=-?[01]|-A\s?warnings|-W\s?ignore");
+    pattern!(
+        CHECKS,
+        r"-fsanitize=\S+|-Werror\S*|-Wall\b|-Wextra\b|-race\b|--strict\b|-ea\b|-enableassertions|-fstack-protector\S*|-D_FORTIFY_SOURCE\S*|-D_GLIBCXX_ASSERTIONS|--leak-check\S*|--error-exitcode\S*|-Xlint\S*|-D\s?warnings|--deny-warnings|-vet=\S+|-Wpedantic|-pedantic\S*|-W\s?error\S*"
+    );
+    pattern!(
+        SKIPS,
+        r"-DNDEBUG\b|-da\b|-disableassertions|-Wno-error\S*|-fno-sanitize\S*|PYTHONOPTIMIZE=\S+|python3?\s+-O\b|-vet=off|--no-strict\S*|zend\.assertions=-?[01]|-A\s?warnings|-W\s?ignore"
+    );
     let count = |pattern: &Regex, change| file.lines(change).map(|line| pattern.find_iter(line).count()).sum::<usize>();
     let lost = count(&CHECKS, LineChange::Removed) > count(&CHECKS, LineChange::Added);
     let gained = count(&SKIPS, LineChange::Added) > count(&SKIPS, LineChange::Removed);
     let (pattern, change) = if gained { (&SKIPS, LineChange::Added) } else { (&CHECKS, LineChange::Removed) };
-    if (lost || gained) && let Some(line) = file.numbered(change).find(|line| pattern.is_match(&line.text)) {
+    if (lost || gained)
+        && let Some(line) = file.numbered(change).find(|line| pattern.is_match(&line.text))
+    {
         let evidence = format!("options of checks changed: {}", line.text.trim());
         findings.add_graded(file.path(), Some(line.number), TamperKind::CheckConfigEdited, &evidence, !gained);
     }
@@ -109,7 +160,16 @@ fn has_commands(file: &FileDiff) -> bool {
     let known = ["sh", "bash", "zsh", "mk", "yml", "yaml", "toml", "ini", "cfg", "json", "bat", "ps1", "cmd", "rake"];
     let code = Language::of(path).is_some_and(|language| language != Language::Shell);
     let named = is_makefile(path) || name.starts_with("Dockerfile") || name.starts_with("Jenkinsfile");
-    let tasks = ["noxfile.py", "tasks.py", "dodo.py", "fabfile.py", "gulpfile.js", "Gruntfile.js", "magefile.go", "runtests.py"];
+    let tasks = [
+        "noxfile.py",
+        "tasks.py",
+        "dodo.py",
+        "fabfile.py",
+        "gulpfile.js",
+        "Gruntfile.js",
+        "magefile.go",
+        "runtests.py",
+    ];
     let test = Language::of(path) == Some(Language::Shell) && is_shell_test(path);
     let bare = extension.is_empty() && (is_check_script(path) || RUNS_SOMETHING.is_match(name));
     !test && (named || bare || tasks.contains(&name) || (!code && known.contains(&extension)))
@@ -119,14 +179,16 @@ fn has_commands(file: &FileDiff) -> bool {
 fn is_shell_test(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     pattern!(SCRIPTS, r"(?:^|/)(?:scripts?|ci|\.ci|bin|hack|tools|build|\.husky)/");
-    let runs = ["run", "all", "main", "check", "runner"].iter().any(|word| name.contains(word)) || SCRIPTS.is_match(path);
+    let runs =
+        ["run", "all", "main", "check", "runner"].iter().any(|word| name.contains(word)) || SCRIPTS.is_match(path);
     name.ends_with(".bats") || (is_test_path(path) && !runs)
 }
 
 /// Whether checks run the file, by its name or by what it runs.
 fn is_check(file: &FileDiff) -> bool {
     let runs = file.hunks.iter().flat_map(|hunk| &hunk.lines).any(|line| RUNNER.is_match(&line.text));
-    let script = Language::of(file.path()) == Some(Language::Shell) || !file.path().rsplit('/').next().is_some_and(|name| name.contains('.'));
+    let script = Language::of(file.path()) == Some(Language::Shell)
+        || !file.path().rsplit('/').next().is_some_and(|name| name.contains('.'));
     file.paths().any(is_check_script) || (script && runs)
 }
 
@@ -140,7 +202,8 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
     let runs = |text: &str| RUNNER.is_match(text) || (check && TEST_SCRIPT.is_match(text));
     let of = |change| group.iter().filter(move |line| line.change == change && !line.text.trim().is_empty());
     let path = file.path();
-    for old in of(LineChange::Removed).filter(|old| runs(&old.text) && !whole.has(&old.text) && !is_comment(&old.text)) {
+    for old in of(LineChange::Removed).filter(|old| runs(&old.text) && !whole.has(&old.text) && !is_comment(&old.text))
+    {
         let alike = |new: &&DiffLine| Difference::between(&old.text, &new.text).similarity;
         let new = of(LineChange::Added)
             .filter(|new| !is_comment(&new.text))
@@ -156,7 +219,8 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
         };
         let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
         let piped = PIPED.is_match(&new.text) && !PIPED.is_match(&old.text) && !pipefail;
-        let conditional = CONDITION.is_match(&new.text) && !CONDITION.is_match(&old.text)
+        let conditional = CONDITION.is_match(&new.text)
+            && !CONDITION.is_match(&old.text)
             && !of(LineChange::Added).any(|line| FAILS.is_match(&line.text));
         if piped || conditional {
             findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
@@ -164,7 +228,9 @@ fn lost(file: &FileDiff, group: &[DiffLine], whole: &DiffSummary, pipefail: bool
             findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
         } else if !SWALLOWED.is_match(&new.text) || SWALLOWED.is_match(&old.text) {
             // Bounds are compared as numbers.
-            if Difference::between(&old.text, &new.text).gained.words.is_empty() && super::matcher::shape(&old.text) == super::matcher::shape(&new.text) {
+            if Difference::between(&old.text, &new.text).gained.words.is_empty()
+                && super::matcher::shape(&old.text) == super::matcher::shape(&new.text)
+            {
                 continue;
             }
             let narrows = count(&NARROWS, &new.text) > count(&NARROWS, &old.text) || !runs(&new.text);

@@ -77,7 +77,10 @@ fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, f
     let path = tests.file.path();
     let of = |change| group.iter().filter(move |line| line.change == change && tests.is_about_tests(line));
     for old in of(LineChange::Removed) {
-        if OUTPUT_COMMENT.is_match(old.text) && !whole.has(old.text) && !of(LineChange::Added).any(|new| OUTPUT_COMMENT.is_match(new.text)) {
+        if OUTPUT_COMMENT.is_match(old.text)
+            && !whole.has(old.text)
+            && !of(LineChange::Added).any(|new| OUTPUT_COMMENT.is_match(new.text))
+        {
             let evidence = format!("expected output removed: {}", old.text.trim());
             findings.add_graded(path, Some(old.number), TamperKind::AssertionRemoved, &evidence, whole.changes_code);
         }
@@ -104,8 +107,11 @@ fn known_value(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     if !ONE_VALUE.is_match(text) || text.len() > 200 || line.owner_is_new {
         return;
     }
-    let next = tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
-    let within = next.is_some_and(|next| next.change == LineChange::Added && GIVES_VALUE.is_match(next.text) && next.text.contains("return"));
+    let next =
+        tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
+    let within = next.is_some_and(|next| {
+        next.change == LineChange::Added && GIVES_VALUE.is_match(next.text) && next.text.contains("return")
+    });
     let inline = text.contains("return") && GIVES_VALUE.is_match(text);
     if within || inline {
         let evidence = format!("a constant for one input: {}", text.trim());

@@ -55,7 +55,10 @@ pattern!(
     STRICT_KEY,
     r#"^\s*"(strict\w*|noImplicit\w+|noUnused\w+|noUnchecked\w+|noFallthrough\w+|noEmitOnError|exactOptional\w+|alwaysStrict|useUnknownInCatchVariables|checkJs)"\s*:\s*(true|false)"#
 );
-pattern!(LOOSE_KEY, r#"^\s*"(?:skipLibCheck|noCheck|suppress\w+|allowJs|allowUnreachableCode|allowUnusedLabels)"\s*:\s*true|^\s*"(?:exclude|paths)"\s*:"#);
+pattern!(
+    LOOSE_KEY,
+    r#"^\s*"(?:skipLibCheck|noCheck|suppress\w+|allowJs|allowUnreachableCode|allowUnusedLabels)"\s*:\s*true|^\s*"(?:exclude|paths)"\s*:"#
+);
 pattern!(
     CARGO_OFF,
     r#"^\s*(?:test|doctest|autotests|harness|bench|debug-assertions|overflow-checks)\s*=\s*false|^\s*required-features\s*=|^\s*(?:default-members|exclude)\s*=|^\s*\[patch\b|^\s*\[replace|^\s*\[profile\.(?:test|dev)\]|^\s*[\w:-]+\s*=\s*(?:"allow"|\{.*level\s*=\s*"allow")"#
@@ -72,7 +75,7 @@ pattern!(
 // CMake and Meson: tests that must fail, and tests that are left out.
 pattern!(
     CTEST_OFF,
-    r"(?i)\bWILL_FAIL\b|\bDISABLED\s+(?:TRUE|ON|1|YES)|\bEXCLUDE_FROM_ALL\b|\bCTEST_CUSTOM_\w+|\bSKIP_\w+|\bTEST_(?:FILTER|EXCLUDE)\w*|\bEXCLUDE\s+REGEX|list\(\s*(?:REMOVE_ITEM|FILTER)\b.*|\bCOMMAND\s+(?:true|echo|\$\{CMAKE_COMMAND\}\s+-E\s+(?:true|echo)|sh\s+-c)|-DNDEBUG|\bNDEBUG\b|BUILD_TESTING\b.*\bOFF|if\s*\(\s*(?:FALSE|0|OFF)\s*\)|option\(\s*\w*(?:build|enable|with|run)\w*test\w*.*\bOFF|\bFAIL_REGULAR_EXPRESSION\b|\|\|\s*true|--no-suite|\btimeout\s*:\s*0|\bLABELS\b|TIMEOUT\s+\d|--repeat|^\s*return\s*\(\s*\)|\bSKIP_RE(?:TURN_CODE|GULAR_EXPRESSION)\b|\bPASS_REGULAR_EXPRESSION\b|--gtest_filter|\bshould_fail\s*:|(?:ctest|CMAKE_CTEST_ARGUMENTS).*\s-E\s"
+    r"(?i)\bWILL_FAIL\b|\bDISABLED\s+(?:TRUE|ON|1|YES)|\bEXCLUDE_FROM_ALL\b|\bCTEST_CUSTOM_\w+|\bSKIP_\w+|\bTEST_(?:FILTER|EXCLUDE)\w*|\bEXCLUDE\s+REGEX|list\(\s*(?:REMOVE_ITEM|FILTER)\b.*|\bCOMMAND\s+(?:true|echo|\$\{CMAKE_COMMAND\}\s+-E\s+(?:true|echo)|sh\s+-c)|-DNDEBUG|\bNDEBUG\b|BUILD_TESTING\b.*\bOFF|if\s*\(\s*(?:FALSE|0|OFF)\s*\)|option\(\s*\w*(?:build|enable|with|run)\w*test\w*.*\bOFF|\bFAIL_REGULAR_EXPRESSION\b|\|\|\s*true|--no-suite|\btimeout\s*:\s*0|\bLABELS\b|TIMEOUT\s+\d|--repeat|^\s*return\s*\(\s*\)|^\s*if\s*\(\s*\w*TEST\w*|\bSKIP_RE(?:TURN_CODE|GULAR_EXPRESSION)\b|\bPASS_REGULAR_EXPRESSION\b|--gtest_filter|\bshould_fail\s*:|(?:ctest|CMAKE_CTEST_ARGUMENTS).*\s-E\s"
 );
 pattern!(
     CTEST_ADDED,
@@ -83,11 +86,25 @@ pattern!(
     r"\b(?:pattern|test_files|exclude_pattern|rspec_opts|TestTask|RakeTask|fail_on_error|exclude|abort|failure_message)\b|\btask\s+(?::default|default:|:test|test:|:spec|spec:|:check|:ci)|\bsh\b.*(?:test|spec)|\bruby_opts\b|\brescue\s+nil|\|\|\s*true|\bTESTOPTS\b|\bSPEC_OPTS\b"
 );
 // Settings of runners, coverage and linters in makefiles of autotools, gems and other files of the build.
-pattern!(AUTOMAKE, r"^\s*(?:XFAIL_TESTS|TESTS|check_PROGRAMS|check_SCRIPTS|AM_TESTS_ENVIRONMENT|TESTS_ENVIRONMENT|LOG_COMPILER|SUBDIRS|DISABLE_HARD_ERRORS)\b|^\s*[\w./-]*test[\w./-]*\s*\\$");
+pattern!(
+    AUTOMAKE,
+    r"^\s*(?:XFAIL_TESTS|TESTS|check_PROGRAMS|check_SCRIPTS|AM_TESTS_ENVIRONMENT|TESTS_ENVIRONMENT|LOG_COMPILER|SUBDIRS|DISABLE_HARD_ERRORS)\b|^\s*[\w./-]*test[\w./-]*\s*\\$"
+);
 // Whole files that a linter or type checker is told to leave alone.
 pattern!(
     SILENCED,
-    r"^\s*(?:#!\[allow\((?:clippy::all|warnings|unused|clippy::pedantic)|//\s*@ts-nocheck|/\*\s*eslint-disable\s*\*/|#\s*(?:mypy:\s*ignore-errors|flake8:\s*noqa|ruff:\s*noqa|pylint:\s*skip-file|type:\s*ignore\s*$)|//\s*nolint\s*$)"
+    r"^\s*(?:#!\[allow\((?:clippy::all|warnings|unused|clippy::pedantic)|//\s*@ts-nocheck|/\*\s*eslint-disable\s*\*/|#\s*(?:mypy:\s*ignore-errors|flake8:\s*noqa|ruff:\s*noqa|pylint:\s*skip-file|type:\s*ignore\s*$)|//\s*nolint\s*$|#\s*shellcheck\s+disable=all|#\s*rubocop:disable\s+all|//\s*phpcs:ignoreFile|//\s*@codingStandardsIgnoreFile)"
+);
+
+// Lines that coverage is told to leave out.
+pattern!(
+    NOT_COVERED,
+    r"pragma:\s*no\s*cover|\b(?:istanbul|c8|v8)\s+ignore\b|:nocov:|\bLCOV_EXCL\w*|\bGCOVR?_EXCL\w*|@codeCoverageIgnore|\bcoverage:\s*(?:off|ignore)|#\[coverage\(off|@Generated\b|@ExcludeFromJacoco\w*|cfg\(not\(tarpaulin"
+);
+// Keys of the part of a build tool's configuration that is about tests.
+pattern!(
+    TEST_KEY,
+    r#"^\s*["']?(?:include|exclude|passWithNoTests|retry|bail|coverage|thresholds?|setupFiles|globalSetup|testTimeout|lines|branches|functions|statements)["']?\s*:|["']\^?(?:test|lint|check|verify|typecheck|type-check)(?::[\w-]+)?["']"#
 );
 
 /// Whether every change of this file affects the checks.
@@ -138,26 +155,37 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
         "pom.xml" | "build.gradle" | "build.gradle.kts" | "build.xml" | "build.sbt" | "gradle.properties"
         | "maven.config" | "jvm.config" | "project.clj" => jvm(file),
         "Makefile.am" | "configure.ac" => changed(file, |line| AUTOMAKE.is_match(line)),
-        "CMakeLists.txt" | "meson.build" | "CMakePresets.json" | "meson_options.txt" => added(file, |line| CTEST_OFF.is_match(line))
-            .or_else(|| removed(file, |line| CTEST_ADDED.is_match(line)).filter(|_| !file.is_deleted())),
+        "CMakeLists.txt" | "meson.build" | "CMakePresets.json" | "meson_options.txt" => {
+            added(file, |line| CTEST_OFF.is_match(line))
+                .or_else(|| removed(file, |line| CTEST_ADDED.is_match(line)).filter(|_| !file.is_deleted()))
+        }
         "Rakefile" => changed(file, |line| RAKE_TEST.is_match(line)),
         _ if name.ends_with(".rake") => changed(file, |line| RAKE_TEST.is_match(line)),
         "pyproject.toml" | "setup.cfg" => ini(file),
-        "Cargo.toml" => added(file, |line| CARGO_OFF.is_match(line)),
+        "Cargo.toml" => added(file, |line| CARGO_OFF.is_match(line)).or_else(|| fewer_members(file)),
+        "turbo.json" | "nx.json" | "lerna.json" | "angular.json" | "project.json" | "moon.yml" => {
+            changed(file, |line| TEST_KEY.is_match(line))
+        }
+        _ if name.starts_with("vite.config") || name.starts_with("webpack.config") => {
+            changed(file, |line| TEST_KEY.is_match(line))
+        }
         "conftest.py" => added(file, |line| HOOK.is_match(line)),
         _ if is_makefile(file.path()) => file.hunks.iter().find_map(make),
         _ if name.starts_with("tsconfig") && name.ends_with(".json") => typescript(file),
-        _ => added(file, |line| SILENCED.is_match(line)).filter(|_| !file.is_new()),
+        _ => {
+            let uncovered = || added(file, |line| NOT_COVERED.is_match(line));
+            added(file, |line| SILENCED.is_match(line)).or_else(uncovered).filter(|_| !file.is_new())
+        }
     };
     if let Some(text) = line {
         // Settings that honest work changes as often.
         pattern!(
             WEAK,
-            r"required-features|default-members|^\s*exclude\s*=|\[patch|\[profile|\bLABELS\b|TIMEOUT\s+\d|\blist\(|<phase>|<test>|<groups>|testOptions|sourceSets|unmanagedSources|\bSUBDIRS\b|target_sources|add_executable"
+            r"required-features|default-members|^\s*exclude\s*=|\[patch|\[profile|\bLABELS\b|TIMEOUT\s+\d|\blist\(|<phase>|<test>|<groups>|testOptions|sourceSets|unmanagedSources|\bSUBDIRS\b|target_sources|add_executable|\bmembers\b|^\s*if\s*\("
         );
         let changed = file.hunks.iter().flat_map(|hunk| &hunk.lines).filter(|line| line.change != LineChange::Context);
         let number = changed.clone().find(|line| text.contains(line.text.trim()) && !line.text.trim().is_empty());
-        let (kind, weak) = (TamperKind::CheckConfigEdited, WEAK.is_match(&text));
+        let (kind, weak) = (TamperKind::CheckConfigEdited, WEAK.is_match(&text) || NOT_COVERED.is_match(&text));
         findings.add_graded(file.path(), number.map(|line| line.number), kind, &text, weak);
     }
 }
@@ -265,6 +293,13 @@ fn make(hunk: &Hunk) -> Option<String> {
 
 fn hunk_has_removed_target(hunk: &Hunk) -> bool {
     hunk.lines.iter().any(|line| line.change == LineChange::Removed && MAKE_TARGET.is_match(&line.text))
+}
+
+/// Fewer packages of a workspace.
+fn fewer_members(file: &FileDiff) -> Option<String> {
+    let members = |change| file.lines(change).find(|line| line.trim_start().starts_with("members"));
+    let (old, new) = (members(LineChange::Removed)?, members(LineChange::Added)?);
+    (old.matches('"').count() > new.matches('"').count()).then(|| format!("{} -> {}", old.trim(), new.trim()))
 }
 
 /// Strictness that was switched off or went, and files that are left out now.

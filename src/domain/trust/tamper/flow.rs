@@ -36,9 +36,15 @@ pattern!(
     r"\b(?:if|elif|while|until|unless\s+not|when)\s*\(?\s*(?:false|False|FALSE|0|nil|None|null|!true|!1|not\s+True|1\s*==\s*0|1\s*>\s*2|0\s*==\s*1|cfg!\(any\(\)\))\s*\)?\s*(?:[:{;]|&&|and\b|then\b|do\b|$)|\b(?:if|while)\b.*(?:&&|\band)\s*(?:false|False|0)\b|\bunless\s+(?:true|1)\b|^\s*(?:false|False)\s*(?:&&|and)\s|\[0?:0\]|\[:0\]|\[\.\.0\]|\.slice\(0,\s*0\)|\.take\(0\)|\.limit\(0\)|\.first\(0\)|\b(?:in|of)\s*\(?\s*(?:\[\]|\(\)|\{\}|range\(0\)|list\(\)|set\(\))\s*\)?\s*[:){]|\.each\(\s*\[\s*\]\s*\)|\bseq\s+0\b|\b(?:List|Stream|Set)\.(?:of|empty)\(\)|\bdo\s+break\b|array_slice\([^,]+,\s*0,\s*0\)|\[\s*0,\s*0\s*\]\.each|\[\[?\s+1\s+-eq\s+0\s+\]"
 );
 // Goes on only after success.
-pattern!(SUCCEEDED, r"\bif\s+let\s+(?:Ok|Some)\b|\bif\s+(?:\w+,\s*)?err\w*\s*:?=.*;\s*err\w*\s*==\s*nil|\bif\s+err\w*\s*==\s*nil|\.ifPresent\(|\bif\s*\(?\s*\$?(?:result|res|response|ok|success)\w*\s*\)?\s*[{:]?$");
+pattern!(
+    SUCCEEDED,
+    r"\bif\s+let\s+(?:Ok|Some)\b|\bif\s+(?:\w+,\s*)?err\w*\s*:?=.*;\s*err\w*\s*==\s*nil|\bif\s+err\w*\s*==\s*nil|\.ifPresent\(|\bif\s*\(?\s*\$?(?:result|res|response|ok|success)\w*\s*\)?\s*[{:]?$"
+);
 // Calls tests.
-pattern!(RUNS_TESTS, r"\b(?:t|b|s|suite)\.Run\(|^\s*(?:test|run|check|it|spec)_?\w*\s*\(|\bRUN_\w+\(|^\s*run_test\b|^\s*\.{0,2}/\S*test");
+pattern!(
+    RUNS_TESTS,
+    r"\b(?:t|b|s|suite)\.Run\(|^\s*(?:test|run|check|it|spec)_?\w*\s*\(|\bRUN_\w+\(|^\s*run_test\b|^\s*\.{0,2}/\S*test"
+);
 // Begins a part that runs under a condition only.
 pattern!(
     CONDITION,
@@ -82,16 +88,17 @@ fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     let language = tests.language;
     for block in tests.new.iter().filter(|block| block.other.is_some()) {
         let added = body(tests, block).filter(|(_, line)| line.change == LineChange::Added && !whole.had(line.text));
-        let found = added.filter(|(_, line)| LEAVES.is_match(line.text) || LEAVES_IF.is_match(line.text)).find(|(at, line)| {
-            let level = indent(line.text);
-            let mut after = body(tests, block).filter(|(later, _)| later > at);
-            let reached = |line: &TestLine<'_>| {
-                let checks = language.asserts(line.text) || RUNS_TESTS.is_match(line.text);
-                checks && (line.change != LineChange::Added || whole.had(line.text))
-            };
-            let ends_loop = level > block.indent && after.any(|(_, after)| reached(after));
-            ends_loop || block.helper && level > block.indent && is_assertion_name(&block.name)
-        });
+        let found =
+            added.filter(|(_, line)| LEAVES.is_match(line.text) || LEAVES_IF.is_match(line.text)).find(|(at, line)| {
+                let level = indent(line.text);
+                let mut after = body(tests, block).filter(|(later, _)| later > at);
+                let reached = |line: &TestLine<'_>| {
+                    let checks = language.asserts(line.text) || RUNS_TESTS.is_match(line.text);
+                    checks && (line.change != LineChange::Added || whole.had(line.text))
+                };
+                let ends_loop = level > block.indent && after.any(|(_, after)| reached(after));
+                ends_loop || block.helper && level > block.indent && is_assertion_name(&block.name)
+            });
         let Some((at, line)) = found else {
             returns_at_start(tests, block, whole, findings);
             continue;
@@ -107,7 +114,10 @@ fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
 
 /// Reports the end of an asynchronous test that no longer waits for the function with its assertions.
 fn moved(tests: &TestFile<'_>, findings: &mut Findings) {
-    pattern!(ENDS, r"^\s*(?:done|cb|callback|next|resolve|t\.end|assert\.end|done_testing|wg\.Done|latch\.countDown|async\.complete|testContext\.completeNow)\(\)\s*;?\s*$");
+    pattern!(
+        ENDS,
+        r"^\s*(?:done|cb|callback|next|resolve|t\.end|assert\.end|done_testing|wg\.Done|latch\.countDown|async\.complete|testContext\.completeNow)\(\)\s*;?\s*$"
+    );
     for new in tests.lines.iter().filter(|line| line.change == LineChange::Added && ENDS.is_match(line.text)) {
         let earlier = |old: &&TestLine<'_>| {
             old.change == LineChange::Removed && old.hunk == new.hunk && old.text.trim() == new.text.trim()
@@ -135,7 +145,8 @@ fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, whole: &DiffSummary
     // Nothing asserts before it, and something follows.
     let asserted = lines().take_while(|(before, _)| *before < at).any(|(_, line)| tests.language.asserts(line.text));
     let old = |line: &TestLine<'_>| line.change == LineChange::Context || whole.had(line.text);
-    let follows = lines().any(|(later, line)| later > at && old(line) && indent(line.text) > block.indent && line.text.trim() != "}");
+    let follows = lines()
+        .any(|(later, line)| later > at && old(line) && indent(line.text) > block.indent && line.text.trim() != "}");
     if !asserted && follows && !block.helper {
         let first = block.header.is_some() && lines().next().is_some_and(|(first, _)| first == at);
         let evidence = format!("returns before the assertions of {}: {}", block.name, found.text.trim());
@@ -184,13 +195,22 @@ fn guards(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
             .take(REACH)
             .take_while(|other| other.hunk == line.hunk && indent(other.text) > level);
         let kept = |other: &&TestLine<'_>| {
-            tests.language.asserts(other.text) && (other.change == LineChange::Context || whole.had(other.text))
+            let was = || {
+                let near = tests.lines[at.saturating_sub(10)..tests.lines.len().min(at + 20)].iter();
+                near.filter(|old| {
+                    old.change == LineChange::Removed && old.hunk == other.hunk && tests.language.asserts(old.text)
+                })
+                .any(|old| Difference::between(old.text, other.text).similarity > 0.4)
+            };
+            tests.language.asserts(other.text)
+                && (other.change == LineChange::Context || whole.had(other.text) || was())
         };
         let Some(first) = inside.clone().find(kept) else { continue };
         if NEVER.is_match(line.text) || tests.language.asserts(line.text) {
             continue;
         }
-        let name = function.and_then(|found| found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned()));
+        let name =
+            function.and_then(|found| found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned()));
         let called = name.as_ref().is_none_or(|name| {
             let call = |other: &TestLine<'_>| other.change != LineChange::Removed && other.text.contains(name.as_str());
             tests.lines.iter().filter(|other| call(other)).count() > 1
@@ -213,7 +233,8 @@ pub(super) fn wrapped(language: Language, old: &str, new: &str) -> Option<Tamper
     }
     let swallows = gained.has_word(&["rescue", "catch", "suppress", "try", "except", "recover", "trap"])
         || (language == Language::Rust && gained.has_word(&["ok", "unwrap_or_default", "is_ok"]));
-    let guard = gained.has_word(&["if", "unless", "when", "while", "lambda", "defer", "timeout", "nexttick", "void", "spawn"])
+    let guard = gained
+        .has_word(&["if", "unless", "when", "while", "lambda", "defer", "timeout", "nexttick", "void", "spawn"])
         || (language != Language::Shell && gained.has_sign(&["=>", "->"]))
         || (gained.has_sign(&["&&"]) && !language.asserts(&new[..new.find("&&").unwrap_or(0)]))
         || (language == Language::Ruby && gained.has_word(&["and"]));

@@ -213,11 +213,21 @@ impl Language {
 
     /// Whether a line begins a class or suite in which runners look for tests.
     pub fn is_suite(self, line: &str) -> bool {
+        pattern!(PYTHON, r"^\s*class\s+Test\w*\s*[(:]|^\s*class\s+\w+\(.*Test(?:Case)?\w*\s*[,)]");
         pattern!(
-            SUITE,
-            r"^\s*class\s+Test\w*\s*[(:]|^\s*class\s+\w+\(.*Test(?:Case)?\w*\s*[,)]|^\s*(?:(?:public|final|open|internal|data)\s+)*class\s+\w*(?:Tests?|IT|Spec|TestCase)\b|^\s*class\s+\S+\s*<\s*\S*(?:Test|TestCase|Spec)\b|^\s*[xf]?(?:RSpec\.)?(?:describe|context|suite)\b|^\s*(?:TEST_SUITE|BOOST_AUTO_TEST_SUITE|BOOST_FIXTURE_TEST_SUITE|INSTANTIATE_\w+)\b|^\s*@(?:RunWith|ExtendWith|Suite|Testcontainers|TestInstance|Nested)\b|^\s*extends\s+\S*Test"
+            JVM,
+            r"^\s*(?:(?:public|final|open|internal|data)\s+)*class\s+\w*(?:Tests?|IT|Spec|TestCase)\b|^\s*@(?:RunWith|ExtendWith|Suite|Testcontainers|TestInstance|Nested)\b"
         );
-        !self.is_comment(line) && SUITE.is_match(line)
+        pattern!(
+            OTHER,
+            r"^\s*(?:final\s+)?class\s+\S+\s*(?:<|extends)\s*\S*(?:Test|TestCase|Spec)\b|^\s*[xf]?(?:RSpec\.)?(?:describe|context|suite)\b|^\s*(?:TEST_SUITE|BOOST_AUTO_TEST_SUITE|BOOST_FIXTURE_TEST_SUITE|INSTANTIATE_\w+)\b"
+        );
+        let suite: &Regex = match self {
+            Self::Python => &PYTHON,
+            Self::Jvm => &JVM,
+            _ => &OTHER,
+        };
+        !self.is_comment(line) && suite.is_match(line)
     }
 
     /// Whether a line disables a test, or all others.
@@ -387,9 +397,24 @@ pub(super) fn is_skip_word(line: &str) -> bool {
 pub(super) fn is_group(line: &str) -> bool {
     pattern!(
         GROUP,
-        r#"^\s*@(?:Tags?|Category|Categories|Group|Label|tag)\b|^\s*@pytest\.mark\.(\w+)|^\s*\*?\s*@group\s|^\s*#\[(?:[\w\\]*\\)?Group\(|\btags?:\s*\[?\s*['":]|->group\(|^\s*@(?:integration|slow|nightly|flaky|manual)\b|^#\s*bats\s+(?:test|file)_tags|,\s*:(?:slow|integration|flaky|wip|broken|manual|external|nightly)\b|^\s*@(?:Flaky|Retry\w*|Repeat\w*|RetryingTest|flaky|retry)\b"#
+        r#"^\s*#\[cfg\((?:not|all|any|target|feature|unix|windows|debug|miri)|^\s*@(?:Tags?|Category|Categories|Group|Label|tag)\b|^\s*@pytest\.mark\.(\w+)|^\s*\*?\s*@group\s|^\s*#\[(?:[\w\\]*\\)?Group\(|\btags?:\s*\[?\s*['":]|->group\(|^\s*@(?:integration|slow|nightly|flaky|manual)\b|^#\s*bats\s+(?:test|file)_tags|,\s*:(?:slow|integration|flaky|wip|broken|manual|external|nightly)\b|^\s*@(?:Flaky|Retry\w*|Repeat\w*|RetryingTest|flaky|retry)\b"#
     );
-    static KNOWN: [&str; 14] = ["parametrize", "usefixtures", "asyncio", "django_db", "filterwarnings", "timeout", "anyio", "trio", "vcr", "xdist_group", "benchmark", "skip", "skipif", "xfail"];
+    static KNOWN: [&str; 14] = [
+        "parametrize",
+        "usefixtures",
+        "asyncio",
+        "django_db",
+        "filterwarnings",
+        "timeout",
+        "anyio",
+        "trio",
+        "vcr",
+        "xdist_group",
+        "benchmark",
+        "skip",
+        "skipif",
+        "xfail",
+    ];
     let known = |found: regex::Captures<'_>| found.get(1).is_some_and(|mark| KNOWN.contains(&mark.as_str()));
     GROUP.captures(line).is_some_and(|found| !known(found))
 }
@@ -413,7 +438,13 @@ pub(super) fn is_test_path(path: &str) -> bool {
     let folders = ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "t"];
     let top = ["integration/", "acceptance/", "integration-tests/", "integration_tests/", "e2e-tests/", "testsuite/"];
     let steps = ["features/bootstrap/", "features/step_definitions/", "features/steps/", "features/support/"];
+    // Files that runners load before the tests.
+    pattern!(
+        SUPPORT,
+        r"^(?:jest|vitest|mocha|karma|tests?)[._-]?(?:setup|globals?|init|bootstrap|helpers?|support|main)|^set_?up[._-]?tests?\b|^setuptests|^global-?(?:setup|teardown)|^(?:g?test|spec|rails)_(?:helper|support|main)"
+    );
     let in_folder = lower.rsplit('/').skip(1).any(|folder| folders.contains(&folder))
+        || (language != Language::Go && SUPPORT.is_match(name))
         || top.iter().any(|folder| lower.starts_with(folder))
         || steps.iter().any(|folder| lower.contains(folder));
     match language {

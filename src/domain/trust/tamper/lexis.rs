@@ -118,7 +118,8 @@ pub(super) fn words(name: &str) -> Vec<String> {
     let mut letters = name.chars().peekable();
     while let Some(c) = letters.next() {
         let begins = c.is_uppercase()
-            && (before.is_lowercase() || (before.is_uppercase() && letters.peek().is_some_and(|next| next.is_lowercase())));
+            && (before.is_lowercase()
+                || (before.is_uppercase() && letters.peek().is_some_and(|next| next.is_lowercase())));
         if (begins || !c.is_alphanumeric()) && !word.is_empty() {
             words.push(std::mem::take(&mut word));
         }

@@ -47,9 +47,11 @@ pub(super) fn exits(file: &FileDiff, whole: &DiffSummary, findings: &mut Finding
         Regex::new(r"(?:\bexit|\breturn|\braise|\bthrow|\bSystem\.exit|\bsys\.exit|\bos\.Exit)\b.*(?:[<>]=?|[=!]=)|^\s*(?:\[\[?|test)\s.*(?:-(?:eq|ne|lt|le|gt|ge)|[=<>])|^\s*(?:if|unless)\b.*(?:[<>]=?|[=!]=|-(?:eq|ne|lt|le|gt|ge))|^\s*\(\(.*[<>=]")
             .expect("constant pattern")
     });
-    static PLACE: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"(?:^|/)(?:scripts?|tools?|ci|\.ci|hack|bin|build|tests?|checks?)/").expect("constant pattern"));
-    if file.is_new() || !PLACE.is_match(file.path()) || Language::of(file.path()).is_none() || is_test_path(file.path()) {
+    static PLACE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?:^|/)(?:scripts?|tools?|ci|\.ci|hack|bin|build|tests?|checks?)/").expect("constant pattern")
+    });
+    if file.is_new() || !PLACE.is_match(file.path()) || Language::of(file.path()).is_none() || is_test_path(file.path())
+    {
         return;
     }
     for hunk in &file.hunks {
@@ -97,7 +99,9 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
         if program && !AT_LEAST_IN_TESTS.is_match(old) {
             continue;
         }
-        let sinks = program || AT_LEAST.is_match(old) || (config && AT_LEAST_IN_CONFIG.is_match(old));
+        let sinks = program
+            || AT_LEAST.is_match(old)
+            || (config && (AT_LEAST_IN_CONFIG.is_match(old) || about_coverage(file.path())));
         let rises = AT_MOST.is_match(old);
         if !(sinks || rises) || !NUMBER.is_match(old) {
             continue;
@@ -114,6 +118,12 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
             None => removed_bound(file, line, &added, findings),
         }
     }
+}
+
+/// Whether a file has bounds of coverage and little else.
+fn about_coverage(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
+    ["cov", "stryker", "mutation", "infection"].iter().any(|word| name.contains(word))
 }
 
 /// A bound that is not there any more, or stands in a line that changed otherwise too.

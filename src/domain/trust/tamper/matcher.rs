@@ -39,36 +39,186 @@ pattern!(ANY_TEXT, r#"^["'`/]?\^?(?:\.?[*+]?|\.|\[\\s\\S\][*+]|%|\\w[*+]|\\S[*+]
 
 /// Words of matchers that demand one value.
 const EXACT: [&str; 18] = [
-    "equal", "equals", "eq", "eql", "same", "identical", "exactly", "strict", "strictly", "streq", "strcmp", "is",
-    "with", "times", "once", "exact", "equivalent", "cmp",
+    "equal",
+    "equals",
+    "eq",
+    "eql",
+    "same",
+    "identical",
+    "exactly",
+    "strict",
+    "strictly",
+    "streq",
+    "strcmp",
+    "is",
+    "with",
+    "times",
+    "once",
+    "exact",
+    "equivalent",
+    "cmp",
 ];
 /// Words of matchers that demand a part of a value, or a range.
 const PARTIAL: [&str; 67] = [
-    "contain", "contains", "containing", "include", "includes", "including", "in", "match", "matches", "matching",
-    "regex", "regexp", "like", "start", "starts", "end", "ends", "prefix", "suffix", "substring", "subset", "superset",
-    "within", "between", "near", "close", "approx", "almost", "approximately", "delta", "isclose", "allclose", "greater",
-    "less", "ge", "gt", "le", "lt", "gte", "lte", "least", "most", "above", "below", "partial", "partially", "ignoring",
-    "ignore", "unordered", "order", "insensitive", "case", "lower", "upper", "lowercase", "uppercase", "trim", "strip",
-    "sorted", "round", "rounded", "floor", "abs", "set", "any", "grep", "has",
+    "contain",
+    "contains",
+    "containing",
+    "include",
+    "includes",
+    "including",
+    "in",
+    "match",
+    "matches",
+    "matching",
+    "regex",
+    "regexp",
+    "like",
+    "start",
+    "starts",
+    "end",
+    "ends",
+    "prefix",
+    "suffix",
+    "substring",
+    "subset",
+    "superset",
+    "within",
+    "between",
+    "near",
+    "close",
+    "approx",
+    "almost",
+    "approximately",
+    "delta",
+    "isclose",
+    "allclose",
+    "greater",
+    "less",
+    "ge",
+    "gt",
+    "le",
+    "lt",
+    "gte",
+    "lte",
+    "least",
+    "most",
+    "above",
+    "below",
+    "partial",
+    "partially",
+    "ignoring",
+    "ignore",
+    "unordered",
+    "order",
+    "insensitive",
+    "case",
+    "lower",
+    "upper",
+    "lowercase",
+    "uppercase",
+    "trim",
+    "strip",
+    "sorted",
+    "round",
+    "rounded",
+    "floor",
+    "abs",
+    "set",
+    "any",
+    "grep",
+    "has",
 ];
 /// Words of matchers that nearly every value satisfies.
 const KIND: [&str; 50] = [
-    "instance", "isinstance", "type", "typeof", "kind", "nil", "null", "none", "undefined", "defined", "exist", "exists",
-    "present", "truthy", "falsy", "blank", "some", "string", "number", "array", "object", "int", "integer", "float", "bool",
-    "boolean", "callable", "numeric", "anything", "respond", "hasattr", "ok", "err", "called", "len", "length", "size",
-    "count", "empty", "nonempty", "positive", "iterable", "isset", "value", "any", "valid", "runs",
-    "nonzero", "zero", "success",
+    "instance",
+    "isinstance",
+    "type",
+    "typeof",
+    "kind",
+    "nil",
+    "null",
+    "none",
+    "undefined",
+    "defined",
+    "exist",
+    "exists",
+    "present",
+    "truthy",
+    "falsy",
+    "blank",
+    "some",
+    "string",
+    "number",
+    "array",
+    "object",
+    "int",
+    "integer",
+    "float",
+    "bool",
+    "boolean",
+    "callable",
+    "numeric",
+    "anything",
+    "respond",
+    "hasattr",
+    "ok",
+    "err",
+    "called",
+    "len",
+    "length",
+    "size",
+    "count",
+    "empty",
+    "nonempty",
+    "positive",
+    "iterable",
+    "isset",
+    "value",
+    "any",
+    "valid",
+    "runs",
+    "nonzero",
+    "zero",
+    "success",
 ];
 /// Parts of the names of exceptions of which all others are.
 const BROAD: [&str; 12] = [
-    "exception", "throwable", "error", "base", "runtime", "standard", "std", "object", "any", "baseexception", "js", "lang",
+    "exception",
+    "throwable",
+    "error",
+    "base",
+    "runtime",
+    "standard",
+    "std",
+    "object",
+    "any",
+    "baseexception",
+    "js",
+    "lang",
 ];
 /// Words that turn a matcher around.
 const NEGATION: [&str; 9] = ["not", "ne", "neq", "refute", "never", "unless", "differ", "no", "without"];
 /// Words whose loss drops a demand of its own.
 const DEMANDS: [&str; 19] = [
-    "with", "once", "times", "match", "message", "exactly", "strict", "deep", "and", "msg", "code", "args", "await",
-    "resolves", "rejects", "ordered", "all", "every", "containing",
+    "with",
+    "once",
+    "times",
+    "match",
+    "message",
+    "exactly",
+    "strict",
+    "deep",
+    "and",
+    "msg",
+    "code",
+    "args",
+    "await",
+    "resolves",
+    "rejects",
+    "ordered",
+    "all",
+    "every",
+    "containing",
 ];
 
 /// Difference of two versions of an assertion.
@@ -98,9 +248,14 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
         return Verdict::Wider;
     }
     // Fewer bytes or characters are compared, or nothing stands for what is expected.
-    pattern!(LENGTH, r"(?i)\b(?:memcmp|\w*ncmp|strncasecmp|bcmp|HEX\d*_ARRAY|MEMORY|hasPrefix|startswith|slice|substr\w*|take|limit|first|head)\b|_ARRAY|_MEMORY|\bn?cmp\b");
+    pattern!(
+        LENGTH,
+        r"(?i)\b(?:memcmp|\w*ncmp|strncasecmp|bcmp|HEX\d*_ARRAY|MEMORY|hasPrefix|startswith|slice|substr\w*|take|limit|first|head)\b|_ARRAY|_MEMORY|\bn?cmp\b"
+    );
     let least = |text: &str| numbers(text).last().copied().unwrap_or(f64::INFINITY);
-    if LENGTH.is_match(new) && LENGTH.is_match(old) && least(new) < least(old) || new.contains(":-$") && !old.contains(":-$") {
+    if LENGTH.is_match(new) && LENGTH.is_match(old) && least(new) < least(old)
+        || new.contains(":-$") && !old.contains(":-$")
+    {
         return Verdict::Wider;
     }
     if new.contains("cmp(") && least(new) == 0.0 && least(old) > 0.0 {
@@ -121,9 +276,11 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
     let trivial = |literals: &[String]| literals.iter().all(|literal| is_trivial(literal));
     let exact_lost = lost.has_word(&EXACT) || lost.has_sign(exact_signs(fails_if));
     let exact_gained = gained.has_word(&EXACT) || gained.has_sign(exact_signs(fails_if));
-    let turned = gained.has_word(&NEGATION) || gained.has_sign(&["!"]) || lost.has_word(&NEGATION) || lost.has_sign(&["!"]);
+    let turned =
+        gained.has_word(&NEGATION) || gained.has_sign(&["!"]) || lost.has_word(&NEGATION) || lost.has_sign(&["!"]);
     let demanded = !lost.literals.is_empty() && !trivial(&lost.literals);
-    let kind = gained.calls_word(&KIND) || (!gained.literals.is_empty() && trivial(&gained.literals) && loose_sign(gained));
+    let kind =
+        gained.calls_word(&KIND) || (!gained.literals.is_empty() && trivial(&gained.literals) && loose_sign(gained));
     if kind && demanded && lost.literals.len() > gained.literals.len() {
         return Verdict::Wider;
     }
@@ -135,7 +292,10 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
         return Verdict::Looser;
     }
     // A text that must be found is shorter now, or any text is.
-    pattern!(FINDS, r"(?i)contain|includ|match|grep|regex|like|=~|\bin\b|prefix|suffix|starts?with|ends?with|partial|substr");
+    pattern!(
+        FINDS,
+        r"(?i)contain|includ|match|grep|regex|like|=~|\bin\b|prefix|suffix|starts?with|ends?with|partial|substr|death|throw|raise|message|what|panic|error"
+    );
     if FINDS.is_match(new)
         && let ([old], [new]) = (&lost.literals[..], &gained.literals[..])
     {
@@ -185,7 +345,19 @@ fn is_trivial(literal: &str) -> bool {
     let inner = literal.trim_matches(['"', '\'', '`']).to_lowercase();
     matches!(
         inner.as_str(),
-        "none" | "null" | "nil" | "nullptr" | "undefined" | "true" | "false" | "0" | "0.0" | "" | "0u" | "0l" | "$status"
+        "none"
+            | "null"
+            | "nil"
+            | "nullptr"
+            | "undefined"
+            | "true"
+            | "false"
+            | "0"
+            | "0.0"
+            | ""
+            | "0u"
+            | "0l"
+            | "$status"
     )
 }
 
@@ -282,7 +454,18 @@ pub(super) fn compare_values(language: Language, old: &str, new: &str) -> Verdic
         let fails = language == Language::Go || language == Language::Shell || fails_under_condition(old);
         let near = lead.to_lowercase().contains("abs");
         let named = |words: &[&str]| words.iter().any(|word| lead.to_lowercase().contains(word));
-        let at_most = named(&["lessthan", "less_than", "_lt(", "_le(", "at_most", "atmost", "tobelessthan", "below", "-lt", "-le"]);
+        let at_most = named(&[
+            "lessthan",
+            "less_than",
+            "_lt(",
+            "_le(",
+            "at_most",
+            "atmost",
+            "tobelessthan",
+            "below",
+            "-lt",
+            "-le",
+        ]);
         let at_least =
             named(&["greaterthan", "greater_than", "_gt(", "_ge(", "at_least", "atleast", "above", "-gt", "-ge"]);
         let wider = (digits && is < was)

@@ -17,8 +17,9 @@ static EXPECTATION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Files in folders of tests that are neither data nor read by tests.
-static PROSE: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(?i)\.(?:md|rst|adoc|lock|sum|gitignore|mod)$|(?:^|/)(?:README|LICENSE|\.git\w+|CMakeLists\.txt|package(?:-lock)?\.json|tsconfig\w*\.json|requirements\S*\.txt|Cargo\.toml|go\.mod|Makefile\S*|meson\.build|BUILD\S*)$").expect("constant pattern"));
+static PROSE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)\.(?:md|rst|adoc|lock|sum|gitignore|mod)$|(?:^|/)(?:README|LICENSE|\.git\w+|CMakeLists\.txt|package(?:-lock)?\.json|tsconfig\w*\.json|requirements\S*\.txt|Cargo\.toml|go\.mod|Makefile\S*|meson\.build|BUILD\S*)$").expect("constant pattern")
+});
 
 /// Looks for a change of recorded expectations or of data of tests in one file.
 pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {

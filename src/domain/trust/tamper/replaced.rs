@@ -28,15 +28,24 @@ pattern!(
     CLASS_MOCK,
     r"\b(?:mock|spy|mockStatic|mockConstruction|spyk|mockkObject|mockkStatic|mockkClass)\(\s*(\w+)(?:\.class|::class)?|\b(?:create(?:Mock|Stub|PartialMock|ConfiguredMock|ConfiguredStub|TestProxy)|getMockBuilder|prophesize)\(\s*\\?(?:\w+\\)*(\w+)::class|\bMockery::mock\(\s*['\x22]?(?:overload:|alias:)?\\?(?:\w+\\)*(\w+)|\b(?:instance_double|class_double|object_double|double)\(\s*['\x22:]?(\w+)|\bmockk<(\w+)>|\b(?:MagicMock|Mock|AsyncMock|create_autospec|NonCallableMock)\(\s*(?:spec\w*\s*=\s*)?([A-Z]\w+)|\bpatch\(\s*[\x22'][\w.]*\.([A-Z]\w+)[\x22']|@(?:Mock|MockBean|Spy|MockK)\s+(?:private\s+)?(\w+)|\bclass\s+(?:Fake|Mock|Stub|Dummy)(\w+)|\bnew\s+(?:Fake|Mock|Stub)(\w+)|\bstub_const\(\s*[\x22'](\w+)|\bany_instance\b.*?(\w+)|\ballow_any_instance_of\(\s*(\w+)|\bsinon\.createStubInstance\(\s*(\w+)"
 );
-pattern!(SYS_MODULES, r#"\bsys\.modules(?:\[\s*["'](\w+)|\.(?:update|setdefault|pop)\()|\bsys\.path\.insert\(\s*0|\bsys\.meta_path|\bimportlib\.reload|\bbuiltins\.\w+\s*=|\brequire\.extensions\[|\bModule\._load\s*="#);
+pattern!(
+    SYS_MODULES,
+    r#"\bsys\.modules(?:\[\s*["'](\w+)|\.(?:update|setdefault|pop)\()|\bsys\.path\.insert\(\s*0|\bsys\.meta_path|\bimportlib\.reload|\bbuiltins\.\w+\s*=|\brequire\.extensions\[|\bModule\._load\s*="#
+);
 // Gives an assertion of a framework, or the report of a failure, another meaning.
 pattern!(
     REDEFINES,
     r#"^\s*#\s*define\s+(?:ASSERT|EXPECT|CHECK|REQUIRE|TEST|assert|ck_assert|FAIL|CU_ASSERT|BOOST_\w+|cr_assert|TEST_ASSERT|GTEST_\w+)\w*\s*\(|^\s*#\s*undef\s+(?:assert|EXPECT|ASSERT|CHECK|REQUIRE)\w*|^\s*macro_rules!\s+(?:assert|panic|debug_assert|prop_assert)\w*|^\s*(?:pub\s+)?use\s+\S*(?:noop|fake|stub|lenient|soft|quiet)\S*assert\S*|\b(?:unittest\.)?TestCase\.\w*(?:assert|fail)\w*\s*=|\bsetattr\([^)]*[\x22'](?:assert|fail)\w*[\x22']|^\s*(?:pytest|self|cls|assert|expect|chai|t|console|global|globalThis|window|Assert|unittest|builtins)\.(?:\w+\.)*(?:assert\w*|fail\w*|raises|expect\w*|equal\w*|deepEqual|strictEqual|ok|throws|error)\s*=\s*[^=]|^\s*(?:global(?:This)?\.)?(?:expect|assert|should|fail)\s*=\s*[^=>]|^\s*(?:const|let|var|function|async\s+function)\s+(?:expect|assert|should|fail|it|test|describe)\b\s*[=(]|\bexpect\.extend\(|\bprocess\.(?:exit|exitCode|on)\s*=|\bprocess\.on\(\s*['\x22](?:exit|uncaughtException|unhandledRejection)|^\s*alias\s+(?:fail|assert|test|diff|cmp|grep|exit)\w*=|^\s*(?:function\s+)?(?:assert\w*|fail|run|exit|test|diff|cmp|die|skip|refute\w*|ok|is|not_ok|grep|\[)\s*\(\s*\)\s*\{|^\s*def\s+(?:assert(?:_\w+)?|refute\w*|expect|flunk|raise|fail)\b|^\s*(?:(?:public|private|protected|static|final)\s+)+\w+\s+(?:assert(?:Equals|True|False|That|Same|Null|NotNull|Throws)|fail)\s*\(|^\s*(?:(?:public|protected|static|final)\s+)*function\s+(?:assert(?:Same|Equals|True|False|Count|Null|That|Contains|Instance\w*)|fail|expectException\w*)\s*\(|^\s*func\s+(?:assert|require|check|must|expect)\w*\(|^\s*(?:alias|alias_method|define_method)\s*\(?\s*:?(?:assert|expect|refute)|\bAssertionError\s*=|\b(?:prepend|include)\s+\w*(?:Assert|Expect|Lenient|Quiet)\w*|^\s*from\s+\S+\s+import\s+.*\bas\s+(?:raises|approx|assert\w+)"#
 );
 // Says that everything equals everything.
-pattern!(EQUALS_ALL, r"\bdef\s+__(?:eq|ne|lt|gt|le|ge|contains|bool)__\(|\bdef\s+(?:==|eql\?|===)\s*\(?|\bbool(?:ean)?\s+(?:operator\s*==|equals\s*\()|\bfn\s+eq\s*\(|\bfun\s+equals\s*\(|\bfunc\s+\([^)]*\)\s+Equal\(|\bpublic\s+function\s+equals\(|\bequals\(Object\b");
-pattern!(TRUE_ONLY, r"(?:return\s+(?:true|True|1)\b\s*;?\s*\}?\s*$|\{\s*true\s*\}|=\s*true\s*;?\s*$|^\s*true\s*$|->\s*true|=>\s*true|^\s*return\s+(?:\w+\s+instanceof\s+\w+|isinstance\(\w+,\s*\w+\)|\w+\s+is\s+\w+|type\(\w+\).*|\w+\.getClass\(\)\s*==\s*\w+\.getClass\(\))\s*;?\s*$)");
+pattern!(
+    EQUALS_ALL,
+    r"\bdef\s+__(?:eq|ne|lt|gt|le|ge|contains|bool)__\(|\bdef\s+(?:==|eql\?|===)\s*\(?|\bbool(?:ean)?\s+(?:operator\s*==|equals\s*\()|\bfn\s+eq\s*\(|\bfun\s+equals\s*\(|\bfunc\s+\([^)]*\)\s+Equal\(|\bpublic\s+function\s+equals\(|\bequals\(Object\b"
+);
+pattern!(
+    TRUE_ONLY,
+    r"(?:return\s+(?:true|True|1)\b\s*;?\s*\}?\s*$|\{\s*true\s*\}|=\s*true\s*;?\s*$|^\s*true\s*$|->\s*true|=>\s*true|^\s*return\s+(?:\w+\s+instanceof\s+\w+|isinstance\(\w+,\s*\w+\)|\w+\s+is\s+\w+|type\(\w+\).*|\w+\.getClass\(\)\s*==\s*\w+\.getClass\(\))\s*;?\s*$)"
+);
 // Asks the environment, the arguments, the stack, loaded modules or the build about something.
 pattern!(
     ASKS,
@@ -52,10 +61,19 @@ pattern!(
     r#"["'][^"']*(?:org\.junit|org/junit|pytest|PYTEST_|JEST_WORKER|VITEST\b|\brspec\b|phpunit|\bmocha\b|gtest|testing\.tRunner|_test\.go|\.test\.[jt]s|test_\*|/tests?/|\bbats\b)[^"']*["']|\b(?:\w*_)?(?:is|in|running)_?(?:being_?|running_?|under_?|in_?|a_?|unit_?)*tests?(?:ed|ing|s|_?mode|_?env\w*|_?run\w*|_?context)?\w{0,4}\s*\(|(?i:\b(?:is|in|running)(?:running|being)?(?:under|in|a|unit)*test(?:s|ed|ing|mode|env|environment)?\s*\()|\bunder_?[tT]ests?\b"#
 );
 // Names a framework of tests at all.
-pattern!(FRAMEWORK, r"(?:^|[^a-z])(?:pytest|vitest|phpunit|PHPUnit|rspec|RSpec|junit|gtest|minitest|Minitest|testng|bats|shellspec|jest|mocha|jasmine)(?:$|[^a-z])");
-pattern!(IMPORTS, r"^\s*(?:import|from|use|require|#\s*include|using|package|@import|export)\b|^\s*[\x22'][\w@/.-]+[\x22']\s*[:,]");
+pattern!(
+    FRAMEWORK,
+    r"(?:^|[^a-z])(?:pytest|vitest|phpunit|PHPUnit|rspec|RSpec|junit|gtest|minitest|Minitest|testng|bats|shellspec|jest|mocha|jasmine)(?:$|[^a-z])"
+);
+pattern!(
+    IMPORTS,
+    r"^\s*(?:import|from|use|require|#\s*include|using|package|@import|export)\b|^\s*[\x22'][\w@/.-]+[\x22']\s*[:,]"
+);
 // Compiles another version of a function for tests.
-pattern!(OTHER_BUILD, r"^\s*#\[cfg\((?:test|not\(test\)|any\([^)]*\btest\b)[^\]]*\)\]|^\s*#\[cfg_attr\(\s*(?:not\()?test\b|^//go:build\s.*\b(?:test\w*|ci)\b");
+pattern!(
+    OTHER_BUILD,
+    r"^\s*#\[cfg\((?:test|not\(test\)|any\([^)]*\btest\b)[^\]]*\)\]|^\s*#\[cfg_attr\(\s*(?:not\()?test\b|^//go:build\s.*\b(?:test\w*|ci)\b"
+);
 
 /// Looks for things that stand in for others in one file with a language.
 pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
@@ -64,7 +82,10 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
     }
     let path = tests.file.path();
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
-        if line.text.len() > LONGEST || whole.had(line.text) || tests.language.is_comment(line.text) && !OTHER_BUILD.is_match(line.text) {
+        if line.text.len() > LONGEST
+            || whole.had(line.text)
+            || tests.language.is_comment(line.text) && !OTHER_BUILD.is_match(line.text)
+        {
             continue;
         }
         if tests.is_about_tests(line) {
@@ -87,10 +108,12 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
 fn is_equality(tests: &TestFile<'_>, at: usize) -> bool {
     let line = &tests.lines[at];
     let around = tests.lines[..=at].iter().rev().take(10).take_while(|other| other.hunk == line.hunk);
-    let mut outer = around.filter(|other| other.change != LineChange::Removed && indent(other.text) <= indent(line.text));
+    let mut outer =
+        around.filter(|other| other.change != LineChange::Removed && indent(other.text) <= indent(line.text));
     let named = outer.find(|other| EQUALS_ALL.is_match(other.text)).is_some()
         || EQUALS_ALL.is_match(&tests.file.hunks[line.hunk].heading);
-    let last = tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
+    let last =
+        tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
     let ends = last.is_none_or(|next| indent(next.text) < indent(line.text));
     // A first check of identity stays honest: something compares after it.
     let near = &tests.lines[at.saturating_sub(4)..tests.lines.len().min(at + 5)];
@@ -122,7 +145,7 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     };
     if sure || other_build {
         findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
-    } else if path.ends_with("setup.py") {
+    } else if path.ends_with("setup.py") || path.contains(".config.") {
         // It names the frameworks as dependencies.
     } else if NAMES_TESTS.is_match(text) && !tests.file.is_new() {
         let weak = !decides(text) && !ASKS.is_match(text);
@@ -140,13 +163,26 @@ fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, find
         REPLACES,
         r"^\s*\*?(?:[\w$@]+(?:\.|::|->))*[\w$]+\s*=\s*(?:async\s+)?(?:func\s*\(|function\b|lambda\b|\(?[\w\s,:]*\)?\s*=>|->\s*[({]|proc\b|&?fake\w*|(?:Magic)?Mock\(|stub\w*\(|jest\.fn|vi\.fn|sinon\.)|\beval\(|\bclass_alias\(|\b(?:runkit7?|uopz)_\w+|\boverride_function\(|\bObject\.define(?:Property|Properties)\(|\bReflect\.set|\btypes\.ModuleType\(|\bspec_from_file|\bclass_eval\b|\binstance_eval\b|\bmodule_eval\b|\bdefine_method\b|\bremove_method\b|\bundef_method\b|\.prepend\b|\brefine\s|\bClass\.new\b.*=|\bstub_const\b|\bset_fake|__attribute__\(\(\s*(?:weak|alias)|\b(?:dlsym|LD_PRELOAD|--wrap)\b|\bPatchwork\b|\bAspectMock\b|\bPowerMock\w*|\bmockStatic\(|\bexport\s+-f\b|\bPATH=\S*:|^\s*#\s*define\s+[a-z]\w*\s*\(?\w*\)?\s+\w*(?:fake|stub|mock)\w*"
     );
-    pattern!(BEFORE, r"(?i)setup|helper|bootstrap|support|conftest|common|init|global|export_test|main|base|env|hooks?|TestCase");
+    pattern!(
+        BEFORE,
+        r"(?i)setup|helper|bootstrap|support|conftest|common|init|global|export_test|main|base|env|hooks?|TestCase"
+    );
     pattern!(HOOK, r"(?i)^(?:init|main|testmain|setup\w*|before\w*|set_up\w*)$");
     let file = tests.file.path().rsplit('/').next().unwrap_or_default();
     let in_hook = line.new.is_some_and(|at| HOOK.is_match(&tests.new[at].name));
     let own = tests.is_in_new_test(line) && !in_hook;
-    if REPLACES.is_match(line.text) && (BEFORE.is_match(file) || in_hook) && !own {
-        findings.add_graded(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, line.text, whole.changes_code);
+    let mocks = tests.language.mocked(line.text).is_some() && BEFORE.is_match(file);
+    // A function of the program's, defined again beside the tests.
+    pattern!(DOUBLES, r"(?i)stub|mock|fake|double|shim|dummy");
+    let defines = DOUBLES.is_match(file) && tests.language.begins_function(line.text) && indent(line.text) == 0;
+    if REPLACES.is_match(line.text) && (BEFORE.is_match(file) || in_hook) && !own || mocks || defines {
+        findings.add_graded(
+            tests.file.path(),
+            Some(line.number),
+            TamperKind::CodeReplaced,
+            line.text,
+            whole.changes_code,
+        );
     }
 }
 
@@ -174,7 +210,10 @@ fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mu
         NOTHING,
         r"(?i)^\s*[{(]*\s*(?:pass|return(?:\s+(?:0|true|nil|null|none|self|\$this|this|\w+))?|true|nil|:|\.\.\.|0|yield|unit|ok\(\(\)\)|\(\)|\(\(void\)\s*0\)|do\s*\{?\s*\}?\s*while.*|print\w*\b.*|puts\b.*|echo\b.*|console\..*|log\w*[.(!].*|eprintln!.*|println!.*|warn\w*\b.*|std::c.*|fmt\.print.*|system\.out.*|error_log.*|t\.log.*|expect\(true.*|\}|end|fi|\)|\};?|\{)?\s*[;})]*\s*$"
     );
-    pattern!(INLINE, r"(?i)(?:=>|->|lambda[^:]*:|=)\s*(?:\(\)|\{\s*\}|none|null|undefined|true|void 0|nil|0|jest\.fn\(\)|vi\.fn\(\)|sinon\.stub\(\)|(?:magic)?mock\(.*\)|\(?[^()]*\)?\s*=>\s*(?:\{[^{}]*\}|\w+)|lambda[^:]*:\s*(?:none|true)|noop|function\s*\(.*\)\s*\{\s*\})\s*;?\s*$|\{\s*(?::|true|return(?:\s+0)?|echo[^;]*)?\s*;?\s*\}\s*$|\)\s*(?:\(\(void\)\s*\(?0?.*|do\s*\{\s*\}\s*while\s*\(0\)|)\s*$|^\s*#\s*undef|^\s*alias|\bexpect\.extend\(|process\.on\(");
+    pattern!(
+        INLINE,
+        r"(?i)(?:=>|->|lambda[^:]*:|=)\s*(?:\(\)|\{\s*\}|none|null|undefined|true|void 0|nil|0|jest\.fn\(\)|vi\.fn\(\)|sinon\.stub\(\)|(?:magic)?mock\(.*\)|\(?[^()]*\)?\s*=>\s*(?:\{[^{}]*\}|\w+)|lambda[^:]*:\s*(?:none|true)|noop|function\s*\(.*\)\s*\{\s*\})\s*;?\s*$|\{\s*(?::|true|return(?:\s+0)?|echo[^;]*)?\s*;?\s*\}\s*$|\)\s*(?:\(\(void\)\s*\(?0?.*|do\s*\{\s*\}\s*while\s*\(0\)|)\s*$|^\s*#\s*undef|^\s*alias|\bexpect\.extend\(|process\.on\("
+    );
     let trivial = match body.is_empty() {
         true => INLINE.is_match(line.text),
         false => body.iter().all(|other| NOTHING.is_match(other.text)),
@@ -190,7 +229,8 @@ fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mu
         r"(?i)\b(?:fail\w*|raise|throws?|panic\w*|exit\s*\(?[1-9]|return\s+[1-9$]|die|abort|fatal\w*|flunk|super|longjmp|parent::|assert_failed|command\s+\w+\s*;?\s*$|batslib\w*)"
     );
     let own = OWN.is_match(line.text) && !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
-    if (trivial && !script) || own {
+    pattern!(GLOBAL, r"\b(?:global|globalThis|window)\.(?:expect|assert|it|test|describe)\s*=[^=]");
+    if (trivial && !script) || own || GLOBAL.is_match(line.text) {
         let evidence = format!("an assertion means less: {}", line.text.trim());
         let weak = tests.file.is_new() && whole.changes_code;
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
@@ -213,12 +253,14 @@ fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
         plain(&name) == subject
     });
     let existing = tests.existing(line);
-    let class = group(&CLASS_MOCK).is_some_and(|name| plain(&name) == subject || ["described_class", "subject", "sut"].contains(&name.as_str()))
+    let class = group(&CLASS_MOCK)
+        .is_some_and(|name| plain(&name) == subject || ["described_class", "subject", "sut"].contains(&name.as_str()))
         && (existing.is_some() || line.new.is_none());
     let function = existing
         .zip(tests.language.mocked(text))
         .is_some_and(|(block, name)| asserts_result_of(tests, block, &name) && !was_mocked(tests, block, &name));
-    let shim = (file == "conftest.py" || file.contains("setup") || file.contains("helper")) && SYS_MODULES.is_match(text);
+    let shim =
+        (file == "conftest.py" || file.contains("setup") || file.contains("helper")) && SYS_MODULES.is_match(text);
     let shell = tests.language == Language::Shell
         && line.text.contains("() {")
         && line.text.trim_end().ends_with('}')
@@ -266,7 +308,10 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
         r"(?i)^(?:sitecustomize|usercustomize|conftest|pytest|unittest|nose|_pytest|doctest|hypothesis|mock|tox|coverage)\.py$|\.pth$|^(?:jest|vitest|mocha|chai|expect|assert|sinon|ava|tap|supertest)\.(?:[cm]?[jt]s|json)$|^(?:gtest|gmock|catch|catch2|doctest|unity|check|cmocka|assert|munit|criterion|greatest|minunit|acutest|cutest)\.(?:h|hpp)$|^(?:minitest|rspec|test_unit|test-unit)\.rb$|^(?:GNUmakefile|makefile)$|^(?:pytest|jest|vitest|mocha|phpunit|pest|rspec|rake|bats|cargo|go|mvn|gradle|npm|npx|yarn|pnpm|node|python3?|make|ctest|ruby|php|bundle|composer|prove|tox|diff|cmp|grep|test)$"
     );
     pattern!(MOCK_FOLDER, r"(?:^|/)(?:__mocks__|node_modules|vendor/bin|site-packages|\.venv|third_party)/");
-    pattern!(HOOKS, r"(?i)pytest_runtest|makereport|collection_modifyitems|ignore_collect|_exit|autouse|monkeypatch|sys\.modules|setattr|exitstatus|outcome|sys\.path|skip|xfail|patch");
+    pattern!(
+        HOOKS,
+        r"(?i)pytest_runtest|makereport|collection_modifyitems|ignore_collect|_exit|autouse|monkeypatch|sys\.modules|setattr|exitstatus|outcome|sys\.path|skip|xfail|patch"
+    );
     let path = file.path();
     let name = path.rsplit('/').next().unwrap_or(path);
     if !file.is_new() {
@@ -274,7 +319,8 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
     }
     // A wrapper of the name of a command that runs checks.
     let folder = ["bin/", "tools/", "scripts/", "shims/", ".bin/"].iter().any(|folder| path.contains(folder));
-    if folder && Language::of(path).is_none_or(|language| language == Language::Shell)
+    if folder
+        && Language::of(path).is_none_or(|language| language == Language::Shell)
         && super::commands::is_runner(name.trim_end_matches(".sh"))
     {
         findings.add(path, None, TamperKind::CodeReplaced, &format!("takes the place of a command: {name}"));
@@ -287,7 +333,9 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
         PACKAGE,
         r"(?:^|/)(?:hypothesis|pytest|_pytest|unittest|mock|nose|numpy|requests|testify|gtest|gmock|catch2|minitest|rspec|mocha|chai|jest|vitest|sinon|junit|mockito|PHPUnit|phpunit|bats-assert|bats-support)/[^/]+(?:/[^/]+)?$"
     );
-    let package = PACKAGE.is_match(path) && is_test_path(path) && Language::of(path).is_some_and(|language| !language.collects(path));
+    let package = PACKAGE.is_match(path)
+        && is_test_path(path)
+        && Language::of(path).is_some_and(|language| !language.collects(path));
     if package {
         findings.add(path, None, TamperKind::CodeReplaced, &format!("takes the place of a library: {path}"));
         return;
@@ -300,7 +348,10 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
     // A program's module in a folder of tests: it has no tests, and the name of what tests import.
     let in_tests = is_test_path(path) && Language::of(path).is_some_and(|language| !language.collects(path));
     let stem = name.split('.').next().unwrap_or(name);
-    let helper = ["helper", "util", "fixture", "common", "setup", "support", "init", "factory", "mock", "test", "spec", "data", "mod", "main"];
+    let helper = [
+        "helper", "util", "fixture", "common", "setup", "support", "init", "factory", "mock", "test", "spec", "data",
+        "mod", "main",
+    ];
     let plain = helper.iter().all(|word| !stem.to_lowercase().contains(word));
     let tested = files.iter().any(|other| {
         let other = other.path().rsplit('/').next().unwrap_or_default();

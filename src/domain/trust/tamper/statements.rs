@@ -83,7 +83,8 @@ fn side<'a>(tests: &'a TestFile<'a>, hidden: LineChange, covered: &mut [bool]) -
     let mut place = 0;
     while place < visible.len() {
         let line = &tests.lines[visible[place]];
-        if !(tests.language.asserts(line.text) || tests.language.holds_always(line.text)) || !tests.is_about_tests(line) {
+        if !(tests.language.asserts(line.text) || tests.language.holds_always(line.text)) || !tests.is_about_tests(line)
+        {
             place += 1;
             continue;
         }
@@ -123,13 +124,19 @@ fn normal(text: &str) -> String {
         return text.to_owned();
     }
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-    text.replace(",)", ")").replace(",]", "]").replace(",}", "}").replace('\'', "\"").trim_end_matches([',', ';']).to_owned()
+    text.replace(",)", ")")
+        .replace(",]", "]")
+        .replace(",}", "}")
+        .replace('\'', "\"")
+        .trim_end_matches([',', ';'])
+        .to_owned()
 }
 
 /// Whether a line is the condition under which the next line fails.
 fn is_condition_of(line: &TestLine<'_>, next: &TestLine<'_>) -> bool {
-    static CONDITION: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"^\s*(?:\}\s*else\s+)?(?:if|unless|elif)\b|^\s*\[\[?\s").expect("constant pattern"));
+    static CONDITION: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^\s*(?:\}\s*else\s+)?(?:if|unless|elif)\b|^\s*\[\[?\s").expect("constant pattern")
+    });
     static FAILURE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?i)^\s*(?:\w+(?:\.|::|->))*(?:error|errorf|fatal|fatalf|fail\w*|panic!?|throw|raise|die|exit|return|flunk)\b")
             .expect("constant pattern")
@@ -151,9 +158,15 @@ fn end_of(tests: &TestFile<'_>, visible: &[usize], place: usize) -> usize {
         if line.hunk != hunk || text.is_empty() {
             break;
         }
-        let chained = text.starts_with(['.', '&', '|', '+', '=']) || text.starts_with("->") || text.starts_with("?.")
-            || text.starts_with("and ") || text.starts_with("or ") || text.starts_with("<<");
-        let open = at == place || depth > 0 || chained
+        let chained = text.starts_with(['.', '&', '|', '+', '='])
+            || text.starts_with("->")
+            || text.starts_with("?.")
+            || text.starts_with("and ")
+            || text.starts_with("or ")
+            || text.starts_with("<<");
+        let open = at == place
+            || depth > 0
+            || chained
             || tests.lines[visible[at - 1]].text.trim_end().ends_with(['\\', ',', '=', '|', '&']);
         if !open {
             break;
@@ -162,7 +175,9 @@ fn end_of(tests: &TestFile<'_>, visible: &[usize], place: usize) -> usize {
         last = at;
         // A block that opens here holds statements of its own.
         let object = ["({", "[{", ", {", ": {", "= {", "{{"].iter().any(|end| text.ends_with(end)) || text == "{";
-        if depth > 0 && (text.ends_with('{') && !object || text.ends_with(" do") || text.ends_with('|') || text.ends_with("=>")) {
+        if depth > 0
+            && (text.ends_with('{') && !object || text.ends_with(" do") || text.ends_with('|') || text.ends_with("=>"))
+        {
             break;
         }
     }
@@ -196,8 +211,10 @@ fn pair(tests: &TestFile<'_>, old: &[Statement<'_>], new: &[Statement<'_>]) -> V
             begin += 1;
         }
         let near = (begin..new.len()).take_while(|at| new[*at].at <= statement.end + REACH).take(REACH);
-        let fits: Vec<usize> = near.filter(|other| !taken[*other] && same_test(tests, statement, &new[*other])).collect();
-        let only = fits.len() == 1 && old.iter().skip(at + 1).take(2).all(|next| !same_test(tests, next, &new[fits[0]]));
+        let fits: Vec<usize> =
+            near.filter(|other| !taken[*other] && same_test(tests, statement, &new[*other])).collect();
+        let only =
+            fits.len() == 1 && old.iter().skip(at + 1).take(2).all(|next| !same_test(tests, next, &new[fits[0]]));
         let best = fits
             .iter()
             .map(|other| (*other, Difference::between(&statement.text, &new[*other].text).similarity))

@@ -595,10 +595,12 @@ fn healthy_changes_are_not_found() {
         ),
     ];
     let found = |diff: &str| scan(diff, &TamperContext::default());
-    let called: Vec<_> = cases.iter().map(|(name, diff)| (name, found(diff))).filter(|(_, found)| !found.is_empty()).collect();
+    let called: Vec<_> =
+        cases.iter().map(|(name, diff)| (name, found(diff))).filter(|(_, found)| !found.is_empty()).collect();
     // The reviewer sees these two: the values that they expected are in a table or in a helper now.
     let noticed = ["assertions to a helper", "tests to a table"];
-    let fine = |name: &str, found: &[TamperFinding]| noticed.contains(&name) && !found.iter().any(TamperFinding::blocks);
+    let fine =
+        |name: &str, found: &[TamperFinding]| noticed.contains(&name) && !found.iter().any(TamperFinding::blocks);
     assert!(called.iter().all(|(name, found)| fine(name, found)), "{called:#?}");
     assert!(cases.len() >= 25);
 }
@@ -702,7 +704,9 @@ impl CaseCount {
 #[test]
 fn cases_of_each_language_are_found() {
     let head = |first| {
-        format!("| {first} | cases | found | blocking | beside a change of the program: found | blocking |\n|---|---|---|---|---|---|\n")
+        format!(
+            "| {first} | cases | found | blocking | beside a change of the program: found | blocking |\n|---|---|---|---|---|---|\n"
+        )
     };
     let (mut languages, mut rounds) = (head("language"), head("round"));
     let mut by_round: Vec<(String, CaseCount)> = Vec::new();

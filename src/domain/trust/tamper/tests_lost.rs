@@ -111,7 +111,8 @@ pub(super) fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bo
     let collected = |path: &str| Language::of(path).is_some_and(|language| language.collects(path));
     let lost = old != new
         && is_test_path(old)
-        && (Language::of(old) != Language::of(new) && !is_test_path(new) || collected(old) && !collected(new)
+        && (Language::of(old) != Language::of(new) && !is_test_path(new)
+            || collected(old) && !collected(new)
             || PLATFORM_FILE.is_match(new) && !PLATFORM_FILE.is_match(old));
     if lost {
         findings.add(old, None, TamperKind::TestDeleted, &format!("renamed to {new}, where no runner looks for tests"));
@@ -211,7 +212,11 @@ fn shadowed(tests: &TestFile<'_>, findings: &mut Findings) {
     }
     let mut seen: HashMap<(usize, &str), usize> = HashMap::new();
     let mut last_class = 0;
-    let mut blocks = tests.new.iter().filter(|block| !block.helper && (block.header.is_some() || !block.lines.is_empty())).peekable();
+    let mut blocks = tests
+        .new
+        .iter()
+        .filter(|block| !block.helper && (block.header.is_some() || !block.lines.is_empty()))
+        .peekable();
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change != LineChange::Removed) {
         let text = line.text.trim_start();
         if text.starts_with("class ") || text.starts_with("describe") || text.starts_with("context") {
@@ -234,19 +239,32 @@ fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     let path = tests.file.path();
     let language = tests.language;
     let is_suite = |line: &&TestLine<'_>| language.is_suite(line.text) && tests.is_about_tests(line);
-    for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context) {
+    for group in tests
+        .lines
+        .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
+    {
         let of = |change| group.iter().filter(move |line| line.change == change).filter(is_suite);
         let gone = of(LineChange::Removed).find(|line| !whole.has(line.text));
         // Of a suite that went as a whole, the tests are reported.
         let stays = group.iter().any(|line| line.change == LineChange::Added) || group.len() <= 2;
         if let Some(line) = gone.filter(|_| stays && of(LineChange::Removed).count() > of(LineChange::Added).count()) {
             let evidence = format!("no suite any more: {}", line.text.trim());
-            findings.add_graded(path, Some(line.number), TamperKind::TestDeleted, &evidence, whole.changes_code && group.len() > 6);
+            findings.add_graded(
+                path,
+                Some(line.number),
+                TamperKind::TestDeleted,
+                &evidence,
+                whole.changes_code && group.len() > 6,
+            );
         }
     }
     let private = |line: &&TestLine<'_>| line.change == LineChange::Added && line.text.trim() == "private";
-    if language == Language::Ruby && let Some(line) = tests.lines.iter().find(private) {
-        let after = |block: &&TestBlock| !block.helper && block.other.is_some() && block.number > line.number && !block.name.contains(' ');
+    if language == Language::Ruby
+        && let Some(line) = tests.lines.iter().find(private)
+    {
+        let after = |block: &&TestBlock| {
+            !block.helper && block.other.is_some() && block.number > line.number && !block.name.contains(' ')
+        };
         if let Some(block) = tests.new.iter().find(after).filter(|block| block.header.is_some()) {
             let evidence = format!("private now: {}", block.name);
             findings.add(path, Some(line.number), TamperKind::TestDeleted, &evidence);
@@ -259,7 +277,9 @@ fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     }
     let header = |block: &TestBlock| block.header.map(|at| &tests.lines[at]);
     for block in tests.old.iter().filter(|block| !block.helper) {
-        let Some((old, new)) = header(block).zip(block.other.and_then(|other| header(&tests.new[other]))) else { continue };
+        let Some((old, new)) = header(block).zip(block.other.and_then(|other| header(&tests.new[other]))) else {
+            continue;
+        };
         let words = |text: &str| HIDES.find_iter(text).count();
         if new.change == LineChange::Added && words(new.text) > words(old.text) {
             let evidence = format!("no runner calls it: {}", new.text.trim());
@@ -293,6 +313,20 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && is_group(line.text)) {
         if tests.existing(line).is_some() && !whole.had(line.text) && !language.skips(line.text) {
             findings.notice(path, Some(line.number), TamperKind::TestSkipped, line.text);
+        }
+    }
+    for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
+        let next = tests.lines[at + 1..]
+            .iter()
+            .find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
+        let compiled =
+            language == Language::Cpp && line.text.starts_with("#if") && !whole.had(line.text) && tests.is_test;
+        if compiled
+            && next.is_some_and(|next| {
+                next.change == LineChange::Context && language.test_name(next.text, false).is_some()
+            })
+        {
+            findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, whole.changes_code);
         }
     }
     static FENCE: LazyLock<Regex> = LazyLock::new(|| {
@@ -447,9 +481,9 @@ fn steps(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
                 && !tests.language.asserts(line.text)
                 && !whole.has(line.text)
         };
-        let got = block.other.is_some_and(|new| {
-            tests.new[new].lines.iter().any(|at| tests.lines[*at].change == LineChange::Added)
-        });
+        let got = block
+            .other
+            .is_some_and(|new| tests.new[new].lines.iter().any(|at| tests.lines[*at].change == LineChange::Added));
         let asserted = lines().any(|line| line.change == LineChange::Removed && tests.language.asserts(line.text));
         if let Some(line) = lines().find(step).filter(|_| !got && !asserted) {
             let evidence = format!("{} lost a step: {}", block.name, line.text.trim());

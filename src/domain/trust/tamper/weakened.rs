@@ -10,8 +10,8 @@ use super::blocks::{TestFile, TestLine};
 use super::diff::LineChange;
 use super::flow;
 use super::language::{Demand, Language};
-use super::matcher::{Verdict, compare, compare_values, literals, numbers, shape};
 use super::lexis::Difference;
+use super::matcher::{Verdict, compare, compare_values, literals, numbers, shape};
 use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
@@ -40,7 +40,10 @@ pattern!(
     r"(?i)\b(?:max_?examples|with_?cases|num_?runs|max_?examples|min_?successful\w*|max_?count|min_?tests|tries|iterations?|repetitions?|repeat\w*|rounds|num_?tests|num_?cases|n_?iter\w*|samples|cases|runs|trials|fuzz_?time|quick_?check_?tests|@RepeatedTest|count)\b|\brange\(|\.\.=?\s*\d|\b\d+\.times\b|\bseq\s+\d|\{\d+\.\.\d+\}|;\s*\w+\s*<=?\s*\d"
 );
 // Bounds of time and of repeated attempts, which must not rise.
-pattern!(PATIENCE, r"(?i)timeout|\bretr(?:y|ies)\w*|attempts|reruns?|\bmax_?wait|deadline|\bslow\b|max_?(?:duration|elapsed|time|latency|failures|errors)|budget");
+pattern!(
+    PATIENCE,
+    r"(?i)timeout|\bretr(?:y|ies)\w*|attempts|reruns?|\bmax_?wait|deadline|\bslow\b|max_?(?:duration|elapsed|time|latency|failures|errors)|budget"
+);
 pattern!(TEXT_ROW, r#"^\s*"[^"]*",?\s*$"#);
 pattern!(
     ROW,
@@ -102,13 +105,18 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, whole: &DiffSum
 /// Whether the values that an assertion lost stand in other added lines near it: in a variable, or in a table of cases.
 fn values_stand_beside(tests: &TestFile<'_>, old: &Statement<'_>, new: &Statement<'_>) -> bool {
     let lost = Difference::between(&old.text, &new.text);
-    if lost.lost.literals.is_empty() || !lost.gained.literals.is_empty() || lost.gained.calls.len() > lost.lost.calls.len() {
+    if lost.lost.literals.is_empty()
+        || !lost.gained.literals.is_empty()
+        || lost.gained.calls.len() > lost.lost.calls.len()
+    {
         return false;
     }
     let near = &tests.lines[new.at.saturating_sub(20)..tests.lines.len().min(new.end + 20)];
     let text: String = near
         .iter()
-        .filter(|line| line.change == LineChange::Added && line.hunk == new.first.hunk && !new.text.contains(line.text.trim()))
+        .filter(|line| {
+            line.change == LineChange::Added && line.hunk == new.first.hunk && !new.text.contains(line.text.trim())
+        })
         .flat_map(|line| [line.text, "\n"])
         .collect();
     let beside = literals(&text);
@@ -131,8 +139,12 @@ impl<'a> ChangeGroup<'a> {
         let of = |change, other: &HashSet<&str>| {
             lines.iter().filter(|line| line.change == change && !other.contains(line.text.trim())).collect()
         };
-        let asserting =
-            lines.iter().zip(covered).filter(|(_, covered)| **covered).map(|(line, _)| std::ptr::from_ref(line)).collect();
+        let asserting = lines
+            .iter()
+            .zip(covered)
+            .filter(|(_, covered)| **covered)
+            .map(|(line, _)| std::ptr::from_ref(line))
+            .collect();
         Self { removed: of(LineChange::Removed, &new), added: of(LineChange::Added, &old), asserting }
     }
 
@@ -161,7 +173,8 @@ impl<'a> ChangeGroup<'a> {
                 findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
             }
         }
-        if let Some(old) = unpaired.iter().find(|line| line.in_text && !whole.has(line.text) && !self.is_assertion(line))
+        if let Some(old) =
+            unpaired.iter().find(|line| line.in_text && !whole.has(line.text) && !self.is_assertion(line))
             && (old.old.is_none() || tests.existing_before(old))
         {
             let new = self.added.iter().find(|line| line.in_text).map_or("removed", |line| line.text.trim());
@@ -222,24 +235,65 @@ impl<'a> ChangeGroup<'a> {
     fn alike(&self, tests: &TestFile<'a>, whole: &DiffSummary, unpaired: &[&TestLine<'a>], findings: &mut Findings) {
         pattern!(COMPARES, r"[=!<>]=|[<>]|&&|\|\||\b(?:and|or|not|in|is)\b|-(?:eq|ne|lt|le|gt|ge)\b");
         let path = tests.file.path();
-        let candidates = || self.added.iter().filter(|line| tests.is_about_tests(line) && !tests.is_in_new_test(line)).take(20);
+        let candidates =
+            || self.added.iter().filter(|line| tests.is_about_tests(line) && !tests.is_in_new_test(line)).take(20);
         for old in unpaired.iter().filter(|old| tests.is_about_tests(old) && !self.is_assertion(old)).take(20) {
             let evidence = |new: &TestLine<'_>| format!("{} -> {}", old.text.trim(), new.text.trim());
             let least = |text: &str| numbers(text).into_iter().fold(f64::INFINITY, f64::min);
             let fewer = |new: &&&TestLine<'_>| RUNS.is_match(new.text) && least(new.text) < least(old.text);
-            if super::loosened::bounds_generated_input(old.text) && let Some(new) = candidates().find(fewer) {
+            if super::loosened::bounds_generated_input(old.text)
+                && let Some(new) = candidates().find(fewer)
+            {
                 findings.add(path, Some(new.number), TamperKind::ThresholdLowered, &evidence(new));
                 continue;
             }
+            self.stand_ins(tests, old, whole, findings);
             if !COMPARES.is_match(old.text) {
                 continue;
             }
-            let alike = |new: &&&TestLine<'a>| !self.is_assertion(new) && Difference::between(old.text, new.text).similarity > 0.5;
+            let alike = |new: &&&TestLine<'a>| {
+                !self.is_assertion(new) && Difference::between(old.text, new.text).similarity > 0.5
+            };
             if let Some(new) = candidates().find(alike)
                 && compare(tests.language, old.text, new.text) == Verdict::Wider
             {
-                findings.add_graded(path, Some(new.number), TamperKind::AssertionWeakened, &evidence(new), whole.changes_code);
+                findings.add_graded(
+                    path,
+                    Some(new.number),
+                    TamperKind::AssertionWeakened,
+                    &evidence(new),
+                    whole.changes_code,
+                );
             }
+        }
+    }
+
+    /// Reports a line of a test that has another version: a double in place of the program's, a call of which the failure is
+    /// no longer looked at, a loop over a part of the cases.
+    fn stand_ins(&self, tests: &TestFile<'a>, old: &TestLine<'a>, whole: &DiffSummary, findings: &mut Findings) {
+        const DOUBLES: [&str; 11] =
+            ["fake", "mock", "stub", "dummy", "noop", "spy", "double", "magicmock", "mocked", "stubbed", "createmock"];
+        const CHECKED: [&str; 8] = ["unwrap", "expect", "must", "check", "raise", "throw", "require", "fail"];
+        pattern!(
+            PART,
+            r"\[:\d|\[0?:\d|\.\.=?\d+\]|\.(?:slice|take|first|limit|head|Take|skip|drop)\(|\bhead\s+-|array_slice|islice|\[\.\.\d"
+        );
+        let path = tests.file.path();
+        let version = |new: &&&TestLine<'a>| {
+            tests.is_about_tests(new)
+                && !tests.is_in_new_test(new)
+                && Difference::between(old.text, new.text).similarity > 0.4
+        };
+        let Some(new) = self.added.iter().find(version) else { return };
+        let difference = Difference::between(old.text, new.text);
+        let (lost, gained) = (&difference.lost, &difference.gained);
+        let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+        if gained.has_word(&DOUBLES) && !lost.has_word(&DOUBLES) && old.text.contains('=') {
+            findings.add_graded(path, Some(new.number), TamperKind::CodeReplaced, &evidence, whole.changes_code);
+        } else if lost.has_word(&CHECKED) && !gained.has_word(&CHECKED) && gained.words.len() <= 2 {
+            findings.add_graded(path, Some(new.number), TamperKind::FailureIgnored, &evidence, whole.changes_code);
+        } else if PART.is_match(new.text) && !PART.is_match(old.text) && super::language::is_table(old.text) {
+            findings.add_graded(path, Some(new.number), TamperKind::TestSkipped, &evidence, whole.changes_code);
         }
     }
 
