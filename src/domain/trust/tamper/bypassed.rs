@@ -199,7 +199,9 @@ fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) 
             let registered =
                 REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
             let top = old.old.is_none_or(|at| tests.old[at].helper);
-            if registered && (top || tests.language == Language::Cpp) && first_added(&REGISTERED).is_none() {
+            let count = |change| of(change).filter(|line| REGISTERED.is_match(line.text)).count();
+            let fewer = count(LineChange::Removed) > count(LineChange::Added);
+            if registered && (top || tests.language == Language::Cpp) && fewer {
                 let evidence = format!("no longer registered: {}", old.text.trim());
                 let weak = whole.changes_code && tests.language != Language::Cpp;
                 findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);

@@ -26,7 +26,7 @@ pattern!(CALLS, r"[A-Za-z_]\w*[!?]?\s*\(|\$\(|`[^`]+`|->\w+|\.\w+\s");
 // Writes a file that holds what is expected.
 pattern!(
     RECORDS,
-    r#"(?i)>{1,2}\s*["']?[^\s"'&|;]*(?:expect|golden|reference|baseline|snapshot|fixture|\.exp\b|\.ok\b|\.want\b|\.approved)|\|\s*tee\s+(?:-a\s+)?\S*(?:expect|golden|baseline|reference)|^\s*(?:cp|mv|install|ln)\s+\S.*\s\S*(?:expect|golden|reference|baseline|snapshot|\.exp\b|\.ok\b)\S*\s*(?:&&.*|\|\|.*)?$|\b(?:write\w*|put_contents|dump|save|copy\w*|rename)\w*[!?]?\(\s*[^)]*(?:expect|golden|reference|baseline|snapshot|approved)|\b(?:UPDATE|REGENERATE|BLESS|RECORD|OVERWRITE|ACCEPT)_?\w*\s*=\s*["']?(?:1|true|always|yes)|--(?:snapshot-update|update-?snapshots?|updateSnapshot|update-golden|bless|accept)\b|\b(?:update|regenerate|record|overwrite|bless)\w*\s*[:=]\s*(?:true|True|["']all|["']always|["']new_episodes)"#
+    r#"(?i)(?:^|[^-=>])>{1,2}\s*["']?[^\s"'&|;]*(?:expect|golden|reference|baseline|snapshot|fixture|\.exp\b|\.ok\b|\.want\b|\.approved)|\|\s*tee\s+(?:-a\s+)?\S*(?:expect|golden|baseline|reference)|^\s*(?:cp|mv|install|ln)\s+\S.*\s\S*(?:expect|golden|reference|baseline|snapshot|\.exp\b|\.ok\b)\S*\s*(?:&&.*|\|\|.*)?$|\b(?:write\w*|put_contents|dump|save|copy\w*|rename)\w*[!?]?\(\s*[^)]*(?:expect|golden|reference|baseline|snapshot|approved)|\b(?:UPDATE|REGENERATE|BLESS|RECORD|OVERWRITE|ACCEPT)_?\w*\s*=\s*["']?(?:1|true|always|yes)|--(?:snapshot-update|update-?snapshots?|updateSnapshot|update-golden|bless|accept)\b|\b(?:update|regenerate|record|overwrite|bless)\w*\s*[:=]\s*(?:true|True|["']all|["']always|["']new_episodes)"#
 );
 // The same value of a comparison in which nothing can differ.
 pattern!(OUTPUT_COMMENT, r"^\s*//\s*(?:[uU]nordered\s+)?[oO]utput:|^\s*(?:#|\*|//[/!]?)?\s*>>>\s|^\s*#\s*=>\s");

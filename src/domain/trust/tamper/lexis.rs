@@ -47,7 +47,8 @@ impl Lexis {
         lexis
     }
 
-    fn len(&self) -> usize {
+    /// Number of words, literals and signs.
+    pub fn len(&self) -> usize {
         self.words.len() + self.literals.len() + self.signs.len()
     }
 

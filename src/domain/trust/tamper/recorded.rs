@@ -16,6 +16,12 @@ static EXPECTATION: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
+/// Lists of tests that are left out or may fail.
+static SKIP_LIST: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)(?:^|[/_.-])(?:skip(?:ped|list|_list|s)?|exclu(?:de|ded|sions?)|known[_-]?(?:fail\w*|issues)|expected[_-]?fail\w*|xfail\w*|quarantine\w*|flaky|disabled|blocklist|denylist|blacklist|todo[_-]?tests)(?:[_-]?tests?)?\.(?:txt|json|ya?ml|toml|list|conf|cfg|csv|xml)$")
+        .expect("constant pattern")
+});
+
 /// Files in folders of tests that are neither data nor read by tests.
 static PROSE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\.(?:md|rst|adoc|lock|sum|gitignore|mod)$|(?:^|/)(?:README|LICENSE|\.git\w+|CMakeLists\.txt|package(?:-lock)?\.json|tsconfig\w*\.json|requirements\S*\.txt|Cargo\.toml|go\.mod|Makefile\S*|meson\.build|BUILD\S*)$").expect("constant pattern")
@@ -24,6 +30,12 @@ static PROSE: LazyLock<Regex> = LazyLock::new(|| {
 /// Looks for a change of recorded expectations or of data of tests in one file.
 pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
     let path = file.path();
+    if SKIP_LIST.is_match(path) && Language::of(path).is_none() {
+        if let Some(line) = file.numbered(LineChange::Added).find(|line| !line.text.trim().is_empty()) {
+            findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, &line.text, whole.changes_code);
+        }
+        return;
+    }
     let expectation = file.paths().any(|path| EXPECTATION.is_match(path)) && is_about_tests(path);
     let data = file.paths().any(is_test_file) && Language::of(path).is_none();
     if file.is_new() || !(expectation || data) || PROSE.is_match(path) || Language::of(path).is_some() && !expectation {

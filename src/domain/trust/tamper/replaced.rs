@@ -91,6 +91,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         if tests.is_about_tests(line) {
             if !tests.file.is_new() {
                 doubles(tests, line, findings);
+                injected(tests, at, findings);
                 prepared(tests, line, whole, findings);
             }
             redefined(tests, at, whole, findings);
@@ -268,6 +269,19 @@ fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
     let named = tests.language.mocked(text).is_some_and(|name| plain(&name) == subject);
     if module || class || function || shim || shell || named {
         findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+    }
+}
+
+/// Reports an annotation that makes the field after it a double of what the test is about.
+fn injected(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
+    pattern!(ANNOTATION, r"^\s*@(?:Mock\w*|Spy\w*|InjectMock\w*|RelaxedMockK)\b");
+    let line = &tests.lines[at];
+    let next = tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed);
+    let subject = subject(tests.file.path().rsplit('/').next().unwrap_or_default());
+    let names = |text: &str| text.split(|c: char| !c.is_alphanumeric()).any(|word| word.to_lowercase() == subject);
+    if ANNOTATION.is_match(line.text) && next.is_some_and(|next| names(next.text)) {
+        let evidence = format!("{} {}", line.text.trim(), next.map_or("", |next| next.text.trim()));
+        findings.add(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, &evidence);
     }
 }
 

@@ -10,7 +10,7 @@ use super::blocks::{TestFile, TestLine};
 use super::diff::LineChange;
 use super::flow;
 use super::language::{Demand, Language};
-use super::lexis::Difference;
+use super::lexis::{Difference, Lexis};
 use super::matcher::{Verdict, compare, compare_values, literals, numbers, shape};
 use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
@@ -32,7 +32,7 @@ pattern!(EQUAL, r"\s(?:===?|!==?|=|-eq|-ne)\s");
 pattern!(LOOSE, r"\s(?:[<>]=?|-(?:lt|le|gt|ge))\s");
 pattern!(
     FEW_CASES,
-    r"(?i)parametrize|@(?:ValueSource|EnumSource|CsvSource)|->with\(|\.each\(|\bValues(?:In)?\(|#\[values\(|\b(?:cases|inputs?|examples|samples|vectors|scenarios|params|table|data|tests|values|seeds|fixtures)\w*\s*(?::[^=]*)?:?=|\bfor\b.*\b(?:in|of|:)|\bforEach\b|\bGENERATE\(|testWith|TestWith|@Rows|%w\["
+    r"(?i)parametrize|@(?:ValueSource|EnumSource|CsvSource)|->with\(|\.each\(|\bValues(?:In)?\(|#\[values\(|\b(?:cases|inputs?|examples|samples|vectors|scenarios|params|table|data|tests|values|seeds|fixtures)\w*\s*(?::[^=]*)?:?=|\bfor\b.*\b(?:in|of|:)|\bforEach\b|\bGENERATE\(|\bTypes<|testWith|TestWith|@Rows|%w\["
 );
 // Numbers of generated cases and of repetitions, which must not sink.
 pattern!(
@@ -182,6 +182,14 @@ impl<'a> ChangeGroup<'a> {
             findings.add_graded(path, Some(old.number), TamperKind::ExpectationChanged, &evidence, whole.changes_code);
         }
         unpaired.retain(|line| !language.is_comment(line.text) && !line.in_text);
+        self.constant(tests, &unpaired, whole, findings);
+        let table = |line: &&&TestLine<'_>| super::language::is_table(line.text) && tests.existing_before(line);
+        let looped = unpaired.iter().find(table).filter(|_| !self.added.iter().any(|line| super::language::is_table(line.text)));
+        let asserts = |lines: &[&TestLine<'_>]| lines.iter().any(|line| tests.language.asserts(line.text));
+        if let Some(old) = looped.filter(|_| asserts(&unpaired) && asserts(&self.added)) {
+            let evidence = format!("no longer over all cases: {}", old.text.trim());
+            findings.notice(path, Some(old.number), TamperKind::TestDeleted, &evidence);
+        }
         self.alike(tests, whole, &unpaired, findings);
         self.looser(tests, whole, &unpaired, findings);
         self.weaker_matchers(tests, &unpaired, findings);
@@ -268,6 +276,20 @@ impl<'a> ChangeGroup<'a> {
         }
     }
 
+    /// Reports a helper that gave what it computed and gives success always now.
+    fn constant(&self, tests: &TestFile<'a>, unpaired: &[&TestLine<'a>], whole: &DiffSummary, findings: &mut Findings) {
+        pattern!(SUCCESS, r"(?:\breturn\b|\bpass:|=>|\bmatches:)\s*\(?\{?\s*(?:pass:\s*)?(?:true|True|nil|null|None|0)\b\s*[;,})]*");
+        let new = self.added.iter().find(|line| {
+            tests.is_test && !tests.is_in_new_test(line) && SUCCESS.is_match(line.text) && !tests.language.asserts(line.text)
+        });
+        let computed = |line: &&&TestLine<'a>| Lexis::of(line.text).len() > 4 && !SUCCESS.is_match(line.text);
+        let helper = |line: &TestLine<'a>| line.new.is_none_or(|at| tests.new[at].helper);
+        if let Some((new, old)) = new.zip(unpaired.iter().find(computed)).filter(|(new, _)| helper(new)) {
+            let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+            findings.add_graded(tests.file.path(), Some(new.number), TamperKind::AssertionWeakened, &evidence, whole.changes_code);
+        }
+    }
+
     /// Reports a line of a test that has another version: a double in place of the program's, a call of which the failure is
     /// no longer looked at, a loop over a part of the cases.
     fn stand_ins(&self, tests: &TestFile<'a>, old: &TestLine<'a>, whole: &DiffSummary, findings: &mut Findings) {
@@ -288,7 +310,10 @@ impl<'a> ChangeGroup<'a> {
         let difference = Difference::between(old.text, new.text);
         let (lost, gained) = (&difference.lost, &difference.gained);
         let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
-        if gained.has_word(&DOUBLES) && !lost.has_word(&DOUBLES) && old.text.contains('=') {
+        const FILTERS: [&str; 9] = ["grep", "sed", "head", "tail", "sort", "tr", "cut", "uniq", "awk"];
+        if tests.language == Language::Shell && gained.has_sign(&["|"]) && gained.has_word(&FILTERS) {
+            findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
+        } else if gained.has_word(&DOUBLES) && !lost.has_word(&DOUBLES) && old.text.contains('=') {
             findings.add_graded(path, Some(new.number), TamperKind::CodeReplaced, &evidence, whole.changes_code);
         } else if lost.has_word(&CHECKED) && !gained.has_word(&CHECKED) && gained.words.len() <= 2 {
             findings.add_graded(path, Some(new.number), TamperKind::FailureIgnored, &evidence, whole.changes_code);
@@ -316,7 +341,11 @@ impl<'a> ChangeGroup<'a> {
                 findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
             }
             let Some(new) = by_start.get(start(old.text)).filter(|_| FEW_CASES.is_match(old.text)) else { continue };
-            let (before, after) = (literals(old.text), literals(new.text));
+            let items = |text: &str| {
+                let rest = Lexis::of(&text.trim()[start(text).len()..]);
+                [rest.literals, rest.words].concat()
+            };
+            let (before, after) = (items(old.text), items(new.text));
             let complete = balance(old.text) == balance(new.text);
             if complete && after.len() < before.len() && after.iter().all(|value| before.contains(value)) {
                 let evidence = format!("fewer cases: {} -> {}", old.text.trim(), new.text.trim());
@@ -403,5 +432,5 @@ fn demand_of(language: Language, line: &str) -> Option<Demand> {
 /// Beginning of a line, which finds its other version.
 fn start(line: &str) -> &str {
     let line = line.trim();
-    line.split_once(['[', '{', '"', '\'', '(']).map_or(line, |(start, _)| start)
+    line.split_once(['[', '{', '"', '\'', '(', '<']).map_or(line, |(start, _)| start)
 }
