@@ -97,7 +97,9 @@ pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings
         ENVIRONMENT,
         r"\b(?:GOFLAGS|PYTEST_ADDOPTS|NODE_OPTIONS|GTEST_\w+|TESTOPTS|TEST_OPTS|SPEC_OPTS|RUBYOPT|MAVEN_OPTS|MAVEN_ARGS|JAVA_TOOL_OPTIONS|CTEST_\w+|BATS_\w+|RUST_TEST\w*|JEST_\w+|MOCHA_\w+|SKIP_\w+|PYTHONOPTIMIZE|PYTHONWARNINGS|INSTA_\w+|UPDATE_\w+)\s*[:?]?="
     );
-    for line in file.numbered(LineChange::Added).filter(|line| ENVIRONMENT.is_match(&line.text) && !is_comment(&line.text)) {
+    for line in
+        file.numbered(LineChange::Added).filter(|line| ENVIRONMENT.is_match(&line.text) && !is_comment(&line.text))
+    {
         if !whole.had(&line.text) && !RUNNER.is_match(&line.text) {
             findings.add_graded(file.path(), Some(line.number), TamperKind::CheckConfigEdited, &line.text, !check);
         }

@@ -281,8 +281,20 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
     let demanded = !lost.literals.is_empty() && !trivial(&lost.literals);
     let kind =
         gained.calls_word(&KIND) || (!gained.literals.is_empty() && trivial(&gained.literals) && loose_sign(gained));
-    const PART: [&str; 12] =
-        ["slice", "take", "first", "head", "limit", "sub", "substr", "substring", "prefix", "truncate", "islice", "strncmp"];
+    const PART: [&str; 12] = [
+        "slice",
+        "take",
+        "first",
+        "head",
+        "limit",
+        "sub",
+        "substr",
+        "substring",
+        "prefix",
+        "truncate",
+        "islice",
+        "strncmp",
+    ];
     if gained.has_word(&PART) && !lost.has_word(&PART) && demanded {
         return Verdict::Wider;
     }

@@ -305,7 +305,12 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
             None => whole.had(line.text) || tests.file.is_new() || (line.owner_is_new && !is_old(line)),
         } || same_condition_before(tests, line);
         let named = language.skips_by_token(line.text);
-        if !fine && (tests.is_test || line.new.is_some() || (named && language == Language::Rust) || line.text.contains("+SKIP")) {
+        if !fine
+            && (tests.is_test
+                || line.new.is_some()
+                || (named && language == Language::Rust)
+                || line.text.contains("+SKIP"))
+        {
             let weak = conditional(tests, line) || (!named && whole.changes_code);
             findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, weak);
         }

@@ -184,7 +184,8 @@ impl<'a> ChangeGroup<'a> {
         unpaired.retain(|line| !language.is_comment(line.text) && !line.in_text);
         self.constant(tests, &unpaired, whole, findings);
         let table = |line: &&&TestLine<'_>| super::language::is_table(line.text) && tests.existing_before(line);
-        let looped = unpaired.iter().find(table).filter(|_| !self.added.iter().any(|line| super::language::is_table(line.text)));
+        let looped =
+            unpaired.iter().find(table).filter(|_| !self.added.iter().any(|line| super::language::is_table(line.text)));
         let asserts = |lines: &[&TestLine<'_>]| lines.iter().any(|line| tests.language.asserts(line.text));
         if let Some(old) = looped.filter(|_| asserts(&unpaired) && asserts(&self.added)) {
             let evidence = format!("no longer over all cases: {}", old.text.trim());
@@ -278,15 +279,27 @@ impl<'a> ChangeGroup<'a> {
 
     /// Reports a helper that gave what it computed and gives success always now.
     fn constant(&self, tests: &TestFile<'a>, unpaired: &[&TestLine<'a>], whole: &DiffSummary, findings: &mut Findings) {
-        pattern!(SUCCESS, r"(?:\breturn\b|\bpass:|=>|\bmatches:)\s*\(?\{?\s*(?:pass:\s*)?(?:true|True|nil|null|None|0)\b\s*[;,})]*");
+        pattern!(
+            SUCCESS,
+            r"(?:\breturn\b|\bpass:|=>|\bmatches:)\s*\(?\{?\s*(?:pass:\s*)?(?:true|True|nil|null|None|0)\b\s*[;,})]*"
+        );
         let new = self.added.iter().find(|line| {
-            tests.is_test && !tests.is_in_new_test(line) && SUCCESS.is_match(line.text) && !tests.language.asserts(line.text)
+            tests.is_test
+                && !tests.is_in_new_test(line)
+                && SUCCESS.is_match(line.text)
+                && !tests.language.asserts(line.text)
         });
         let computed = |line: &&&TestLine<'a>| Lexis::of(line.text).len() > 4 && !SUCCESS.is_match(line.text);
         let helper = |line: &TestLine<'a>| line.new.is_none_or(|at| tests.new[at].helper);
         if let Some((new, old)) = new.zip(unpaired.iter().find(computed)).filter(|(new, _)| helper(new)) {
             let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
-            findings.add_graded(tests.file.path(), Some(new.number), TamperKind::AssertionWeakened, &evidence, whole.changes_code);
+            findings.add_graded(
+                tests.file.path(),
+                Some(new.number),
+                TamperKind::AssertionWeakened,
+                &evidence,
+                whole.changes_code,
+            );
         }
     }
 
