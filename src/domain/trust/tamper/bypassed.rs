@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::blocks::{TestFile, TestLine, indent};
 use super::commands::prepares;
 use super::config::is_check_script;
 use super::diff::LineChange;
@@ -19,6 +19,29 @@ macro_rules! pattern {
         static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
     };
 }
+
+pattern!(
+    FAILS,
+    r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\breturn\s+(?:RUN_ALL_TESTS\(\)|!?\(?\w*(?i:fail|err|status|result|rc|ret)\w*)|^\s*\w*(?i:fail|err)\w*\s*(?:\+\+|\+=|=\$\(\()|\bEXIT_FAILURE\b|^\s*\(\(\s*\w*(?i:fail|err)\w*\s*\+"
+);
+pattern!(COUNTS, r"^\s*[\w.>-]*(?i:fail|err|bad|broken)\w*\s*(?:\+\+|\+=)|^\s*\+\+\w*(?i:fail|err)\w*");
+// The status of the command is that of the declaration.
+pattern!(HIDES_STATUS, r#"^\s*(?:local|declare|typeset|export|readonly)\s+\w+=["']?\$\("#);
+pattern!(
+    SUCCEEDS,
+    r"^\s*(?:exit|return)\s+(?:0|EXIT_SUCCESS|true)\s*;?$|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*0\s*\)|^\s*(?:exit|return)\s*$"
+);
+pattern!(STRICT, r"^\s*set\s+-\w*e\w*\b|^\s*set\s+-o\s+(?:errexit|pipefail)");
+pattern!(
+    TEST_CALL,
+    r"^\s*(?:[\w./-]*(?:test|spec|check)[\w./-]*\s*(?:\(\s*\))?\s*;?|(?:pytest|cargo|npm|go|make|bats|prove|phpunit|sh|bash)\s.*(?:test|check|spec).*)\s*$"
+);
+pattern!(
+    REGISTERED,
+    r"^\s*(?:\w*unit_test\w*|RUN_TEST|tcase_add_test|suite_add_tcase|UNIT_TEST|TEST_ENTRY|TEST_DECLARE|MU_RUN_TEST|CU_add_test|g_test_add\w*|RUN_TEST_CASE|RUN_TEST_GROUP|TEST_CASE_REGISTER|REGISTER_TEST\w*)\s*\(|\b(?:suite|runner|loader|s)\.(?:add\w*|Run)\s*\(|\badd_?[tT]est(?:s|Suite|File|Case|_case)?\s*\(|\bsuite\.Run\(|\bm\.Run\(\)|SuiteClasses|SelectClasses|SelectPackages|^\s*(?:import|require|require_relative|load|source)\s*\(?\s*['\x22][^'\x22]*(?:[._-]tests?|[._-]spec|tests?/)[^'\x22]*['\x22]\s*\)?;?\s*$|^\s*\w+\.class,?\s*$|^\s*(?:it_behaves_like|it_should_behave_like|include_examples)\b|\bdefaultTestLoader\b|\bRUN_ALL_TESTS\b|^\s*(?:run_test|run|check|t)_?\w*\s+\S*test\S*\s*$|\bunittest\.main\(|^\s*\w*tests?\w*\(\);?\s*$"
+);
+pattern!(LOOP, r"^\s*for\s+\w+\s+in\s.*(?:test|spec|check)");
+pattern!(NO_ASSERTS, r"^\s*#\s*define\s+(?:NDEBUG|assert\s*\()");
 
 /// Looks for bypassed tests in one file.
 pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
@@ -127,108 +150,100 @@ fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, whole: &DiffSu
 
 /// Reports parts of runners that no longer fail: exit codes and settings that went, calls of tests that are left out.
 fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
-    pattern!(
-        FAILS,
-        r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\breturn\s+(?:RUN_ALL_TESTS\(\)|!?\(?\w*(?i:fail|err|status|result|rc|ret)\w*)|^\s*\w*(?i:fail|err)\w*\s*(?:\+\+|\+=|=\$\(\()|\bEXIT_FAILURE\b|^\s*\(\(\s*\w*(?i:fail|err)\w*\s*\+"
-    );
-    pattern!(COUNTS, r"^\s*[\w.>-]*(?i:fail|err|bad|broken)\w*\s*(?:\+\+|\+=)|^\s*\+\+\w*(?i:fail|err)\w*");
-    // The status of the command is that of the declaration.
-    pattern!(HIDES_STATUS, r#"^\s*(?:local|declare|typeset|export|readonly)\s+\w+=["']?\$\("#);
-    pattern!(
-        SUCCEEDS,
-        r"^\s*(?:exit|return)\s+(?:0|EXIT_SUCCESS|true)\s*;?$|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*0\s*\)|^\s*(?:exit|return)\s*$"
-    );
-    pattern!(STRICT, r"^\s*set\s+-\w*e\w*\b|^\s*set\s+-o\s+(?:errexit|pipefail)");
-    pattern!(
-        TEST_CALL,
-        r"^\s*(?:[\w./-]*(?:test|spec|check)[\w./-]*\s*(?:\(\s*\))?\s*;?|(?:pytest|cargo|npm|go|make|bats|prove|phpunit|sh|bash)\s.*(?:test|check|spec).*)\s*$"
-    );
-    pattern!(
-        REGISTERED,
-        r"^\s*(?:\w*unit_test\w*|RUN_TEST|tcase_add_test|suite_add_tcase|UNIT_TEST|TEST_ENTRY|TEST_DECLARE|MU_RUN_TEST|CU_add_test|g_test_add\w*|RUN_TEST_CASE|RUN_TEST_GROUP|TEST_CASE_REGISTER|REGISTER_TEST\w*)\s*\(|\b(?:suite|runner|loader|s)\.(?:add\w*|Run)\s*\(|\badd_?[tT]est(?:s|Suite|File|Case|_case)?\s*\(|\bsuite\.Run\(|\bm\.Run\(\)|SuiteClasses|SelectClasses|SelectPackages|^\s*(?:import|require|require_relative|load|source)\s*\(?\s*['\x22][^'\x22]*(?:[._-]tests?|[._-]spec|tests?/)[^'\x22]*['\x22]\s*\)?;?\s*$|^\s*\w+\.class,?\s*$|^\s*(?:it_behaves_like|it_should_behave_like|include_examples)\b|\bdefaultTestLoader\b|\bRUN_ALL_TESTS\b|^\s*(?:run_test|run|check|t)_?\w*\s+\S*test\S*\s*$|\bunittest\.main\(|^\s*\w*tests?\w*\(\);?\s*$"
-    );
-    pattern!(LOOP, r"^\s*for\s+\w+\s+in\s.*(?:test|spec|check)");
-    pattern!(NO_ASSERTS, r"^\s*#\s*define\s+(?:NDEBUG|assert\s*\()");
-    let path = tests.file.path();
-    let shell = tests.language == Language::Shell;
-    for group in tests
+    for lines in tests
         .lines
         .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
     {
-        let of = |change| group.iter().filter(move |line| line.change == change);
-        let first_added = |pattern: &Regex| of(LineChange::Added).find(|line| pattern.is_match(line.text));
-        for old in of(LineChange::Removed).filter(|line| !whole.has(line.text)) {
-            let lost_exit =
-                FAILS.is_match(old.text) && (shell || tests.language == Language::Cpp || old.text.contains("os.Exit"));
-            if lost_exit && let Some(new) = first_added(&SUCCEEDS) {
-                findings.add(
-                    path,
-                    Some(new.number),
-                    TamperKind::FailureIgnored,
-                    &format!("{} -> {}", old.text.trim(), new.text.trim()),
-                );
-            }
-            let helper = old.old.is_none_or(|at| tests.old[at].helper && tests.old[at].other.is_some());
-            let counts = shell || COUNTS.is_match(old.text);
-            if counts
-                && helper
-                && FAILS.is_match(old.text)
-                && first_added(&FAILS).is_none()
-                && first_added(&SUCCEEDS).is_none()
-            {
-                let evidence = format!("no longer fails: {}", old.text.trim());
-                findings.add(path, Some(old.number), TamperKind::FailureIgnored, &evidence);
-            }
-            if shell
-                && old.text.contains("=$(")
-                && !HIDES_STATUS.is_match(old.text)
-                && let Some(new) = first_added(&HIDES_STATUS)
-            {
-                let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
-                findings.add(path, Some(new.number), TamperKind::FailureIgnored, &evidence);
-            }
-            let strict = shell && STRICT.is_match(old.text) && first_added(&STRICT).is_none();
-            if strict {
-                findings.add(
-                    path,
-                    Some(old.number),
-                    TamperKind::FailureIgnored,
-                    &format!("removed: {}", old.text.trim()),
-                );
-            }
-            let registered =
-                REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
-            let top = old.old.is_none_or(|at| tests.old[at].helper);
-            let count = |change| of(change).filter(|line| REGISTERED.is_match(line.text)).count();
-            let fewer = count(LineChange::Removed) > count(LineChange::Added);
-            if registered && (top || tests.language == Language::Cpp) && fewer {
-                let evidence = format!("no longer registered: {}", old.text.trim());
-                let weak = whole.changes_code && tests.language != Language::Cpp;
-                findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);
-            }
-            let fewer = shell && LOOP.is_match(old.text) && old.text.contains('*');
-            if fewer && let Some(new) = first_added(&LOOP) {
-                let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
-                findings.add(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence);
-            }
-            let in_test = old.old.is_some_and(|at| !tests.old[at].helper);
-            let plain = !in_test && (shell || tests.language == Language::Cpp && old.text.contains("();"));
-            let replaced = of(LineChange::Added).next().is_some();
-            if plain && !replaced && !tests.language.asserts(old.text) && TEST_CALL.is_match(old.text) {
-                let kind = if shell { TamperKind::CheckConfigEdited } else { TamperKind::TestDeleted };
-                findings.add(path, Some(old.number), kind, &format!("no longer called: {}", old.text.trim()));
-            }
+        let group = RunnerGroup { tests, lines };
+        for old in group.of(LineChange::Removed).filter(|line| !whole.has(line.text)) {
+            group.exit_code(old, findings);
+            group.registration(old, whole, findings);
+            group.call(old, findings);
         }
         if tests.language == Language::Cpp
             && !tests.file.is_new()
-            && let Some(new) = first_added(&NO_ASSERTS)
+            && let Some(new) = group.first_added(&NO_ASSERTS)
         {
-            findings.add(
-                path,
-                Some(new.number),
-                TamperKind::AssertionRemoved,
-                &format!("switches assertions off: {}", new.text.trim()),
-            );
+            let evidence = format!("switches assertions off: {}", new.text.trim());
+            findings.add(tests.file.path(), Some(new.number), TamperKind::AssertionRemoved, &evidence);
+        }
+    }
+}
+
+/// A run of removed and added lines of a runner.
+struct RunnerGroup<'a> {
+    tests: &'a TestFile<'a>,
+    lines: &'a [TestLine<'a>],
+}
+
+impl<'a> RunnerGroup<'a> {
+    fn of(&self, change: LineChange) -> impl Iterator<Item = &'a TestLine<'a>> {
+        self.lines.iter().filter(move |line| line.change == change)
+    }
+
+    fn first_added(&self, pattern: &Regex) -> Option<&'a TestLine<'a>> {
+        self.of(LineChange::Added).find(|line| pattern.is_match(line.text))
+    }
+
+    fn is_shell(&self) -> bool {
+        self.tests.language == Language::Shell
+    }
+
+    /// Reports a line that failed and in whose place one succeeds, or none stands.
+    fn exit_code(&self, old: &TestLine<'_>, findings: &mut Findings) {
+        let (path, kind, shell) = (self.tests.file.path(), TamperKind::FailureIgnored, self.is_shell());
+        let fails = FAILS.is_match(old.text);
+        let lost = fails && (shell || self.tests.language == Language::Cpp || old.text.contains("os.Exit"));
+        let succeeds = self.first_added(&SUCCEEDS);
+        if lost && let Some(new) = succeeds {
+            let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+            findings.add(path, Some(new.number), kind, &evidence);
+        }
+        let helper =
+            old.old.is_none_or(|at| self.tests.old[at].helper && self.tests.old[at].other.is_some());
+        let counts = shell || COUNTS.is_match(old.text);
+        if counts && helper && fails && self.first_added(&FAILS).is_none() && succeeds.is_none() {
+            findings.add(path, Some(old.number), kind, &format!("no longer fails: {}", old.text.trim()));
+        }
+        let plain = shell && old.text.contains("=$(") && !HIDES_STATUS.is_match(old.text);
+        if plain && let Some(new) = self.first_added(&HIDES_STATUS) {
+            let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+            findings.add(path, Some(new.number), kind, &evidence);
+        }
+        if shell && STRICT.is_match(old.text) && self.first_added(&STRICT).is_none() {
+            findings.add(path, Some(old.number), kind, &format!("removed: {}", old.text.trim()));
+        }
+    }
+
+    /// Reports a test that is no longer given to the runner.
+    fn registration(&self, old: &TestLine<'_>, whole: &DiffSummary, findings: &mut Findings) {
+        let (tests, path) = (self.tests, self.tests.file.path());
+        let registered =
+            REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
+        let top = old.old.is_none_or(|at| tests.old[at].helper);
+        let count = |change| self.of(change).filter(|line| REGISTERED.is_match(line.text)).count();
+        let fewer = count(LineChange::Removed) > count(LineChange::Added);
+        if registered && (top || tests.language == Language::Cpp) && fewer {
+            let evidence = format!("no longer registered: {}", old.text.trim());
+            let weak = whole.changes_code && tests.language != Language::Cpp;
+            findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);
+        }
+    }
+
+    /// Reports a test that a script or a main function no longer calls, and a loop over fewer.
+    fn call(&self, old: &TestLine<'_>, findings: &mut Findings) {
+        let (tests, path, shell) = (self.tests, self.tests.file.path(), self.is_shell());
+        let looped = shell && LOOP.is_match(old.text) && old.text.contains('*');
+        if looped && let Some(new) = self.first_added(&LOOP) {
+            let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+            findings.add(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence);
+        }
+        let in_test = old.old.is_some_and(|at| !tests.old[at].helper);
+        let plain = !in_test && (shell || tests.language == Language::Cpp && old.text.contains("();"));
+        let replaced = self.of(LineChange::Added).next().is_some();
+        if plain && !replaced && !tests.language.asserts(old.text) && TEST_CALL.is_match(old.text) {
+            let kind = if shell { TamperKind::CheckConfigEdited } else { TamperKind::TestDeleted };
+            findings.add(path, Some(old.number), kind, &format!("no longer called: {}", old.text.trim()));
         }
     }
 }

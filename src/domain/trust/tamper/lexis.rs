@@ -16,7 +16,7 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// What stands in a piece of code, each as often as it stands there.
+/// Words, literals and signs of a piece of code, each as often as it stands there.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Lexis {
     /// Parts of names, in lower case: `assertEqual` has two.
@@ -67,7 +67,7 @@ impl Lexis {
     }
 }
 
-/// What one version of a piece of code has and the other has not.
+/// Difference of two versions of a piece of code.
 pub(super) struct Difference {
     pub lost: Lexis,
     pub gained: Lexis,

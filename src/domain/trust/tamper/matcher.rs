@@ -223,7 +223,7 @@ const DEMANDS: [&str; 19] = [
 
 /// Difference of two versions of an assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AssertionChange {
     /// It accepts more, beyond doubt.
     Wider,
     /// It accepts more, as honest work also does at times: a part of a value instead of the value.
@@ -237,15 +237,15 @@ pub(super) enum Verdict {
 }
 
 /// Compares two versions of an assertion.
-pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
+pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChange {
     if shape(old) == shape(new) {
         let verdict = compare_values(language, old, new);
-        if verdict == Verdict::Wider {
+        if verdict == AssertionChange::Wider {
             return verdict;
         }
     }
     if has_wider_tolerance(old, new) {
-        return Verdict::Wider;
+        return AssertionChange::Wider;
     }
     // Fewer bytes or characters are compared, or nothing stands for what is expected.
     pattern!(
@@ -256,22 +256,22 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
     if LENGTH.is_match(new) && LENGTH.is_match(old) && least(new) < least(old)
         || new.contains(":-$") && !old.contains(":-$")
     {
-        return Verdict::Wider;
+        return AssertionChange::Wider;
     }
     if new.contains("cmp(") && least(new) == 0.0 && least(old) > 0.0 {
-        return Verdict::Wider;
+        return AssertionChange::Wider;
     }
     let difference = Difference::between(old, new);
     let fails_if = fails_under_condition(old);
     let (lost, gained) = (&difference.lost, &difference.gained);
     if language.demand(old) == Demand::Exact && language.demand(new) == Demand::Little {
-        return Verdict::Wider;
+        return AssertionChange::Wider;
     }
     if has_alternative(language, &difference, fails_if) || is_broader_exception(old, &difference) {
-        return Verdict::Wider;
+        return AssertionChange::Wider;
     }
     if is_listed(&difference, fails_if) {
-        return Verdict::Looser;
+        return AssertionChange::Looser;
     }
     let trivial = |literals: &[String]| literals.iter().all(|literal| is_trivial(literal));
     let exact_lost = lost.has_word(&EXACT) || lost.has_sign(exact_signs(fails_if));
@@ -296,17 +296,17 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
         "strncmp",
     ];
     if gained.has_word(&PART) && !lost.has_word(&PART) && demanded {
-        return Verdict::Wider;
+        return AssertionChange::Wider;
     }
     if kind && demanded && lost.literals.len() > gained.literals.len() {
-        return Verdict::Wider;
+        return AssertionChange::Wider;
     }
-    if kind && exact_lost && !exact_gained && !(trivial(&lost.literals) && !lost.literals.is_empty()) && !turned {
-        return Verdict::Looser;
+    if kind && exact_lost && !exact_gained && (lost.literals.is_empty() || !trivial(&lost.literals)) && !turned {
+        return AssertionChange::Looser;
     }
     let partial = gained.has_word(&PARTIAL) || (loose_sign(gained) && exact_lost);
     if partial && (exact_lost || demanded) && !exact_gained {
-        return Verdict::Looser;
+        return AssertionChange::Looser;
     }
     // A text that must be found is shorter now, or any text is.
     pattern!(
@@ -318,43 +318,43 @@ pub(super) fn compare(language: Language, old: &str, new: &str) -> Verdict {
     {
         let inner = |text: &str| text.trim_matches(['"', '\'', '`', '/']).to_owned();
         if ANY_TEXT.is_match(new) {
-            return Verdict::Wider;
+            return AssertionChange::Wider;
         }
         if inner(new).len() < inner(old).len() && inner(old).contains(&inner(new)) {
-            return Verdict::Looser;
+            return AssertionChange::Looser;
         }
     }
     values(&difference, turned, exact_lost, exact_gained)
 }
 
 /// Compares the values that two versions name, and whether they stand for what must be or for what must not be.
-fn values(difference: &Difference, turned: bool, exact_lost: bool, exact_gained: bool) -> Verdict {
+fn values(difference: &Difference, turned: bool, exact_lost: bool, exact_gained: bool) -> AssertionChange {
     let (lost, gained) = (&difference.lost, &difference.gained);
     let flipped = |from: &str, to: &str| lost.has_word(&[from]) && gained.has_word(&[to]);
     if turned && exact_lost && !exact_gained && gained.literals.is_empty() {
-        return Verdict::Wider;
+        return AssertionChange::Wider;
     }
     if !lost.literals.is_empty() && !gained.literals.is_empty()
         || flipped("true", "false")
         || flipped("false", "true")
         || (turned && lost.literals.is_empty() && gained.literals.is_empty())
     {
-        return Verdict::Expectation;
+        return AssertionChange::Expectation;
     }
     let drops = lost.has_word(&DEMANDS) || lost.has_sign(&["&&"]);
     let prose = |literal: &String| literal.contains(' ');
     if gained.words.is_empty() && gained.literals.is_empty() && gained.signs.is_empty() {
         let values = lost.literals.iter().filter(|literal| !prose(literal)).count();
         return match (drops, values) {
-            (true, _) => Verdict::Wider,
-            (false, 1..) => Verdict::Looser,
-            (false, 0) => Verdict::Other,
+            (true, _) => AssertionChange::Wider,
+            (false, 1..) => AssertionChange::Looser,
+            (false, 0) => AssertionChange::Other,
         };
     }
     if !lost.literals.is_empty() && lost.literals.iter().any(|literal| !prose(literal) && !is_trivial(literal)) {
-        return Verdict::Unnamed;
+        return AssertionChange::Unnamed;
     }
-    Verdict::Other
+    AssertionChange::Other
 }
 
 /// Whether a literal means nothing, truth or emptiness.
@@ -447,7 +447,7 @@ pub(super) fn numbers(line: &str) -> Vec<f64> {
 }
 
 /// Compares two lines that are the same but for their literals.
-pub(super) fn compare_values(language: Language, old: &str, new: &str) -> Verdict {
+pub(super) fn compare_values(language: Language, old: &str, new: &str) -> AssertionChange {
     let asserts = language.asserts(old);
     let bounds = |text: &str| -> Vec<(usize, f64)> {
         NUMBER
@@ -494,13 +494,13 @@ pub(super) fn compare_values(language: Language, old: &str, new: &str) -> Verdic
             || (at_least && asserts && is < was)
             || ((near || asserts) && fails && above && is > was);
         if wider {
-            return Verdict::Wider;
+            return AssertionChange::Wider;
         }
         bound |= digits || tolerance || below || above;
     }
     let (old, new) = (literals(old), literals(new));
     let differing = old.iter().zip(&new).filter(|(a, b)| a != b).count();
-    if !bound && old.len() == new.len() && differing > 0 { Verdict::Expectation } else { Verdict::Other }
+    if !bound && old.len() == new.len() && differing > 0 { AssertionChange::Expectation } else { AssertionChange::Other }
 }
 
 /// Whether the last number of a comparison of two values can be a tolerance: it is a third argument.

@@ -139,11 +139,8 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
             || tests.language == Language::Go
             || text.contains("path")
     };
-    // Names of tests in the file's own path are of its module, and what follows a quote says nothing.
-    let asked = ASKS.is_match(text) && {
-        let rest = ASKS.replace_all(text, |found: &regex::Captures<'_>| found[0].to_owned()).into_owned();
-        TESTED.is_match(&rest)
-    };
+    let asked = ASKS.is_match(text) && TESTED.is_match(text);
+    let named = FRAMEWORK.is_match(text) && !IMPORTS.is_match(text);
     if sure || other_build {
         findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
     } else if path.ends_with("setup.py") || path.contains(".config.") {
@@ -151,9 +148,7 @@ fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
     } else if NAMES_TESTS.is_match(text) && !tests.file.is_new() {
         let weak = !decides(text) && !ASKS.is_match(text);
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, weak);
-    } else if FRAMEWORK.is_match(text) && !tests.file.is_new() && !IMPORTS.is_match(text) {
-        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, !decides(text));
-    } else if asked && !tests.file.is_new() && !text.contains("mod ") {
+    } else if !tests.file.is_new() && (named || asked && !text.contains("mod ")) {
         findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, !decides(text));
     }
 }

@@ -114,7 +114,7 @@ fn side<'a>(tests: &'a TestFile<'a>, hidden: LineChange, covered: &mut [bool]) -
 fn without_comment(text: &str) -> &str {
     let text = text.trim();
     match [" // ", "  # "].iter().filter_map(|mark| text.find(mark)).min() {
-        Some(at) if text[..at].matches(['"', '\'', '`']).count() % 2 == 0 => text[..at].trim_end(),
+        Some(at) if text[..at].matches(['"', '\'', '`']).count().is_multiple_of(2) => text[..at].trim_end(),
         _ => text,
     }
 }

@@ -11,7 +11,7 @@ use super::diff::LineChange;
 use super::flow;
 use super::language::{Demand, Language};
 use super::lexis::{Difference, Lexis};
-use super::matcher::{Verdict, compare, compare_values, literals, numbers, shape};
+use super::matcher::{AssertionChange, compare, compare_values, literals, numbers, shape};
 use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
@@ -90,13 +90,13 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, whole: &DiffSum
             continue;
         }
         let (kind, weak) = match compare(tests.language, &old.text, &new.text) {
-            Verdict::Wider => (TamperKind::AssertionWeakened, false),
-            Verdict::Looser => (TamperKind::AssertionWeakened, whole.changes_code),
-            Verdict::Expectation => (TamperKind::ExpectationChanged, whole.changes_code),
-            Verdict::Unnamed => (TamperKind::ExpectationChanged, true),
+            AssertionChange::Wider => (TamperKind::AssertionWeakened, false),
+            AssertionChange::Looser => (TamperKind::AssertionWeakened, whole.changes_code),
+            AssertionChange::Expectation => (TamperKind::ExpectationChanged, whole.changes_code),
+            AssertionChange::Unnamed => (TamperKind::ExpectationChanged, true),
             // Without a change of the program, nothing explains why an assertion changes.
-            Verdict::Other if !whole.changes_code && !tests.file.is_new() => (TamperKind::AssertionWeakened, true),
-            Verdict::Other => continue,
+            AssertionChange::Other if !whole.changes_code && !tests.file.is_new() => (TamperKind::AssertionWeakened, true),
+            AssertionChange::Other => continue,
         };
         findings.add_graded(path, Some(new.number), kind, &evidence, weak);
     }
@@ -227,11 +227,11 @@ impl<'a> ChangeGroup<'a> {
             let verdict = compare_values(tests.language, old.text, new.text);
             let expected = EXPECTED.is_match(old.text) || is_row(old.text) || old.in_text;
             match verdict {
-                Verdict::Wider if !tests.language.is_comment(old.text) => {
+                AssertionChange::Wider if !tests.language.is_comment(old.text) => {
                     findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
                 }
-                Verdict::Expectation if tests.language.test_name(old.text, false).is_some() => {}
-                Verdict::Expectation if expected || !whole.changes_code => {
+                AssertionChange::Expectation if tests.language.test_name(old.text, false).is_some() => {}
+                AssertionChange::Expectation if expected || !whole.changes_code => {
                     let weak = whole.changes_code || !expected;
                     findings.add_graded(path, Some(new.number), TamperKind::ExpectationChanged, &evidence, weak);
                 }
@@ -264,7 +264,7 @@ impl<'a> ChangeGroup<'a> {
                 !self.is_assertion(new) && Difference::between(old.text, new.text).similarity > 0.5
             };
             if let Some(new) = candidates().find(alike)
-                && compare(tests.language, old.text, new.text) == Verdict::Wider
+                && compare(tests.language, old.text, new.text) == AssertionChange::Wider
             {
                 findings.add_graded(
                     path,
