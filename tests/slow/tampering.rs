@@ -41,7 +41,7 @@ fn honest_changes_are_not_called_tampering() {
         let (pair, path) = (fields[..4].join("-").replace('/', "_"), fields[5]);
         let findings = scanned.entry(pair.clone()).or_insert_with(|| {
             let diff = std::fs::read(folder.join(format!("{pair}.diff"))).expect("the pair was fetched");
-            tamper::scan(&String::from_utf8_lossy(&diff), &TamperContext::default())
+            tamper::scan_at_most(&String::from_utf8_lossy(&diff), &TamperContext::default(), usize::MAX)
         });
         let mine: Vec<&TamperFinding> = findings.iter().filter(|finding| finding.path == path).collect();
         let blocking = mine.iter().any(|finding| finding.blocks());

@@ -5,13 +5,23 @@
 
 mod blocks;
 mod bypassed;
+mod commands;
+mod computed;
 mod config;
 mod diff;
+mod flow;
 mod language;
+mod lexis;
 mod loosened;
 mod marks;
+mod matcher;
+mod recorded;
+mod replaced;
+mod statements;
 mod tests_lost;
 mod weakened;
+
+use std::collections::BTreeSet;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
@@ -103,13 +113,18 @@ impl Default for TamperContext {
 /// Returns the changes in a unified git diff that weaken the checks, in the order of the diff, weak signs last, at most
 /// 100. Other text gives none. Globs that do not compile match nothing.
 pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
+    scan_at_most(diff, context, MAX_FINDINGS)
+}
+
+/// Does what [`scan`] does, with at most `most` findings of each grade and in all.
+pub fn scan_at_most(diff: &str, context: &TamperContext, most: usize) -> Vec<TamperFinding> {
     let files = diff::parse(diff);
     let places = ProtectedPaths {
         check_config: globs(&context.check_config),
         ralph_files: globs(&context.ralph_files),
         workflows: globs(&context.workflows),
     };
-    let mut findings = Findings::default();
+    let mut findings = Findings { most, ..Findings::default() };
     let tests: Vec<Option<TestFile<'_>>> = files.iter().map(TestFile::of).collect();
     let whole = tests_lost::DiffSummary::of(&files, &tests);
     for (file, tests) in files.iter().zip(&tests) {
@@ -121,9 +136,16 @@ pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
         if let Some(tests) = tests.as_ref().filter(|_| !out_of_reach) {
             tests_lost::scan(tests, &whole, &mut findings);
             weakened::scan(tests, &whole, &mut findings);
+            flow::scan(tests, &whole, &mut findings);
             bypassed::scan(tests, &whole, &mut findings);
+            replaced::scan(tests, &whole, &mut findings);
+            computed::scan(tests, &whole, &mut findings);
         }
-        loosened::scan(file, &whole, &mut findings);
+        replaced::shadows(file, &files, &mut findings);
+        recorded::scan(file, &whole, &mut findings);
+        loosened::scan(file, &mut findings);
+        loosened::exits(file, &whole, &mut findings);
+        commands::scan(file, &whole, &mut findings);
         if place.is_none() {
             config::scan(file, &mut findings);
         }
@@ -179,18 +201,21 @@ fn globs(patterns: &[String]) -> GlobSet {
 struct Findings {
     blocking: Vec<TamperFinding>,
     notices: Vec<TamperFinding>,
+    seen: BTreeSet<(TamperGrade, TamperKind, String, String)>,
+    /// Maximum number of each grade.
+    most: usize,
 }
 
 impl Findings {
     /// Adds strong evidence; `line` counts from 1.
     fn add(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str) {
-        insert(&mut self.blocking, TamperFinding { line, ..TamperFinding::new(path, kind, brief(evidence)) });
+        self.insert(TamperFinding { line, ..TamperFinding::new(path, kind, brief(evidence)) });
     }
 
     /// Adds weak evidence; `line` counts from 1.
     fn notice(&mut self, path: &str, line: Option<u32>, kind: TamperKind, evidence: &str) {
         let finding = TamperFinding::new(path, kind, brief(evidence));
-        insert(&mut self.notices, TamperFinding { line, grade: TamperGrade::Notice, ..finding });
+        self.insert(TamperFinding { line, grade: TamperGrade::Notice, ..finding });
     }
 
     /// Adds evidence that is weak or strong; `line` counts from 1.
@@ -198,20 +223,25 @@ impl Findings {
         if weak { self.notice(path, line, kind, evidence) } else { self.add(path, line, kind, evidence) }
     }
 
+    /// Whether a line has a finding of a kind.
+    fn has(&self, path: &str, line: u32, kind: TamperKind) -> bool {
+        let is = |found: &&TamperFinding| found.path == path && found.line == Some(line) && found.kind == kind;
+        self.blocking.iter().rev().chain(self.notices.iter().rev()).take(MAX_FINDINGS).any(|found| is(&found))
+    }
+
+    fn insert(&mut self, finding: TamperFinding) {
+        let list = if finding.blocks() { &mut self.blocking } else { &mut self.notices };
+        let key = (finding.grade, finding.kind, finding.path.clone(), finding.evidence.clone());
+        if list.len() < self.most && self.seen.insert(key) {
+            list.push(finding);
+        }
+    }
+
     /// Blocking findings, then notices.
     fn into_list(mut self) -> Vec<TamperFinding> {
         self.blocking.append(&mut self.notices);
-        self.blocking.truncate(MAX_FINDINGS);
+        self.blocking.truncate(self.most);
         self.blocking
-    }
-}
-
-fn insert(list: &mut Vec<TamperFinding>, finding: TamperFinding) {
-    let same = |other: &TamperFinding| {
-        (&other.path, other.kind, &other.evidence) == (&finding.path, finding.kind, &finding.evidence)
-    };
-    if list.len() < MAX_FINDINGS && !list.iter().any(same) {
-        list.push(finding);
     }
 }
 

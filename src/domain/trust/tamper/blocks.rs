@@ -1,6 +1,9 @@
 //! The tests that the hunks of a file show, before and after the change, and which is which.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use super::diff::{FileDiff, Hunk, LineChange};
 use super::language::{Language, is_test_path};
@@ -18,13 +21,17 @@ pub(super) struct TestLine<'a> {
     pub new: Option<usize>,
     /// Whether what git or an earlier hunk shows around it is a module of unit tests.
     pub in_test_module: bool,
+    /// Whether it is inside of a text of several lines, by what the hunk shows.
+    pub in_text: bool,
     /// Whether the function or class around it, or after an attribute, came with the change.
     pub owner_is_new: bool,
 }
 
-/// A test on one side of a change.
+/// A test, or another function of a test file, on one side of a change.
 pub(super) struct TestBlock {
     pub name: String,
+    /// Whether runners do not call it by itself: a helper, a fixture, a hook.
+    pub helper: bool,
     /// Number of its first line.
     pub number: u32,
     /// Index of the line that begins it; `None` if only the heading of a hunk names it.
@@ -64,17 +71,29 @@ impl<'a> TestFile<'a> {
     }
 
     fn add_hunk(&mut self, at: usize, hunk: &'a Hunk, in_module: &mut bool) {
-        let module = |text: &str| text.contains("mod test") || text.contains("cfg(test)");
-        *in_module |= module(&hunk.heading);
+        let module = |text: &str| text.contains("mod test") || text.contains("mod spec");
+        *in_module |= module(&hunk.heading) || hunk.heading.contains("cfg(test)");
         let (mut old, mut new) = (BlockReader::default(), BlockReader::default());
+        let (mut old_text, mut new_text) = (TextReader::default(), TextReader::default());
         if let Some(name) = self.language.test_name(&hunk.heading, false) {
             let number = hunk.lines.first().map_or(1, |line| line.number);
             let indent = indent(&hunk.heading);
-            old.begin(&mut self.old, name.clone(), number, None, indent);
-            new.begin(&mut self.new, name, number, None, indent);
+            let block = |name| TestBlock::new(name, false, number, None, indent);
+            old.begin(&mut self.old, block(name.clone()));
+            new.begin(&mut self.new, block(name));
+        } else if let Some(name) = self.helper_name(&hunk.heading) {
+            let number = hunk.lines.first().map_or(1, |line| line.number);
+            // Where a mark makes a function a test, the mark is out of sight.
+            let helper = !self.language.has_marks();
+            let block = |name| TestBlock::new(name, helper, number, None, indent(&hunk.heading));
+            old.begin(&mut self.old, block(name.clone()));
+            new.begin(&mut self.new, block(name));
         }
-        for line in &hunk.lines {
-            *in_module |= module(&line.text);
+        for (place, line) in hunk.lines.iter().enumerate() {
+            let next = || hunk.lines.get(place + 1).map_or("", |next| next.text.trim_start());
+            *in_module |= module(&line.text)
+                || line.text.contains("cfg(test)")
+                    && ["mod ", "pub mod ", "#[", "impl "].iter().any(|word| next().starts_with(word));
             let index = self.lines.len();
             self.lines.push(TestLine {
                 change: line.change,
@@ -84,36 +103,50 @@ impl<'a> TestFile<'a> {
                 old: None,
                 new: None,
                 in_test_module: *in_module,
+                in_text: false,
                 owner_is_new: false,
             });
+            let text = match line.change {
+                LineChange::Removed => old_text.take(&line.text),
+                LineChange::Added => new_text.take(&line.text),
+                LineChange::Context => old_text.take(&line.text) | new_text.take(&line.text),
+            };
+            self.lines[index].in_text = text;
             if line.change != LineChange::Added {
-                old.take(&mut self.lines, index, self.language, &mut self.old, false);
+                old.take(&mut self.lines, index, (self.language, self.is_test), &mut self.old, false);
             }
             if line.change != LineChange::Removed {
-                new.take(&mut self.lines, index, self.language, &mut self.new, true);
+                new.take(&mut self.lines, index, (self.language, self.is_test), &mut self.new, true);
             }
         }
+    }
+
+    fn helper_name(&self, text: &str) -> Option<String> {
+        if self.is_test { self.language.helper_name(text) } else { None }
     }
 
     /// Finds each test of one side on the other: by its line, else by its name.
     fn pair(&mut self) {
         let mut by_header: HashMap<usize, usize> = HashMap::new();
-        let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut by_name: HashMap<(bool, &str), Vec<usize>> = HashMap::new();
         for (at, block) in self.new.iter().enumerate().rev() {
             match block.header {
                 Some(header) if self.lines[header].change == LineChange::Context => {
                     by_header.insert(header, at);
                 }
-                _ => by_name.entry(&block.name).or_default().push(at),
+                _ => by_name.entry((block.helper, &block.name)).or_default().push(at),
             }
         }
         let mut pairs = Vec::new();
         for (at, block) in self.old.iter().enumerate() {
             let same = block.header.and_then(|header| by_header.get(&header).copied());
-            if let Some(new) = same.or_else(|| by_name.get_mut(block.name.as_str()).and_then(Vec::pop)) {
+            let same = same.filter(|new| self.new[*new].helper == block.helper);
+            let named = || by_name.get_mut(&(block.helper, block.name.as_str())).and_then(Vec::pop);
+            if let Some(new) = same.or_else(named) {
                 pairs.push((at, new));
             }
         }
+        self.renamed(&mut pairs);
         for (old, new) in pairs {
             self.old[old].other = Some(new);
             self.new[new].other = Some(old);
@@ -121,6 +154,21 @@ impl<'a> TestFile<'a> {
         let language = self.language;
         for block in self.old.iter_mut().chain(&mut self.new) {
             block.assertions = block.lines.iter().filter(|line| language.asserts(self.lines[**line].text)).count();
+        }
+    }
+
+    /// Adds the pairs of tests that have another name now: they share lines of their bodies.
+    fn renamed(&self, pairs: &mut Vec<(usize, usize)>) {
+        let mut paired: (HashSet<usize>, HashSet<usize>) = pairs.iter().copied().unzip();
+        for line in self.lines.iter().filter(|line| line.change == LineChange::Context && !line.text.trim().is_empty())
+        {
+            let (Some(old), Some(new)) = (line.old, line.new) else { continue };
+            let alike = self.old[old].helper == self.new[new].helper && indent(line.text) > self.old[old].indent;
+            if alike && !paired.0.contains(&old) && !paired.1.contains(&new) {
+                paired.0.insert(old);
+                paired.1.insert(new);
+                pairs.push((old, new));
+            }
         }
     }
 
@@ -134,6 +182,11 @@ impl<'a> TestFile<'a> {
         line.new.map(|at| &self.new[at]).filter(|block| block.other.is_some())
     }
 
+    /// Whether a removed line belongs to a test that is still there.
+    pub fn existing_before(&self, line: &TestLine<'_>) -> bool {
+        line.old.is_some_and(|at| self.old[at].other.is_some())
+    }
+
     /// Whether a line belongs to a test that came with the change.
     pub fn is_in_new_test(&self, line: &TestLine<'_>) -> bool {
         line.new.is_some_and(|at| self.new[at].other.is_none())
@@ -143,6 +196,39 @@ impl<'a> TestFile<'a> {
 /// Number of leading blanks; a tab counts four.
 pub(super) fn indent(text: &str) -> usize {
     text.chars().take_while(|c| c.is_whitespace()).map(|c| if c == '\t' { 4 } else { 1 }).sum()
+}
+
+/// Texts of several lines on one side of a hunk: between triple quotes or backticks, or up to the word of a here-document.
+#[derive(Default)]
+struct TextReader {
+    end: Option<String>,
+}
+
+impl TextReader {
+    /// Whether a line is inside of such a text.
+    fn take(&mut self, line: &str) -> bool {
+        static HERE: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r#"<<[-~]?\s*\\?["']?([A-Za-z_]\w*)["']?"#).expect("constant pattern"));
+        if let Some(end) = &self.end {
+            let word = end.chars().all(|c| c.is_alphanumeric() || c == '_');
+            let ends =
+                if word { line.trim().trim_end_matches([';', ')', ',']) == end } else { line.contains(end.as_str()) };
+            if ends {
+                self.end = None;
+            }
+            return !ends;
+        }
+        let quotes = [("\"\"\"", "\"\"\""), ("'''", "'''"), ("r#\"", "\"#"), ("R\"(", ")\""), ("`", "`")];
+        let opened = quotes.iter().find(|(open, close)| match line.find(open) {
+            Some(at) => line[at + open.len()..].matches(close).count() % 2 == 0,
+            None => false,
+        });
+        self.end = match opened {
+            Some((_, close)) => Some((*close).to_owned()),
+            None => HERE.captures(line).map(|found| found[1].to_owned()),
+        };
+        false
+    }
 }
 
 /// One side of a hunk while it is read.
@@ -156,21 +242,30 @@ struct BlockReader {
     owner_is_new: bool,
 }
 
+impl TestBlock {
+    fn new(name: String, helper: bool, number: u32, header: Option<usize>, indent: usize) -> Self {
+        Self { name, helper, number, header, indent, lines: Vec::new(), assertions: 0, other: None }
+    }
+}
+
 impl BlockReader {
-    fn begin(&mut self, blocks: &mut Vec<TestBlock>, name: String, number: u32, header: Option<usize>, indent: usize) {
+    fn begin(&mut self, blocks: &mut Vec<TestBlock>, block: TestBlock) {
         // Hunks of one test have the same heading.
-        let continues = header.is_none() && blocks.last().is_some_and(|last| last.name == name);
-        if !continues {
-            blocks.push(TestBlock { name, number, header, indent, lines: Vec::new(), assertions: 0, other: None });
-        }
-        self.current = Some((blocks.len() - 1, indent));
+        let known = || blocks.iter().rposition(|known| known.name == block.name);
+        let indent = block.indent;
+        let at = if block.header.is_none() { known() } else { None };
+        let at = at.unwrap_or_else(|| {
+            blocks.push(block);
+            blocks.len() - 1
+        });
+        self.current = Some((at, indent));
     }
 
     fn take(
         &mut self,
         lines: &mut [TestLine<'_>],
         at: usize,
-        language: Language,
+        (language, is_test): (Language, bool),
         blocks: &mut Vec<TestBlock>,
         is_new: bool,
     ) {
@@ -182,7 +277,7 @@ impl BlockReader {
         let nested = language != Language::JavaScript && self.current.is_some_and(|(_, outer)| indent(text) > outer);
         let begins_test = if comment || nested { None } else { language.test_name(text, self.marked) };
         if let Some(name) = begins_test {
-            self.begin(blocks, name, number, Some(at), indent(text));
+            self.begin(blocks, TestBlock::new(name, false, number, Some(at), indent(text)));
             self.marked = false;
             self.owner_is_new = change == LineChange::Added;
             for waiting in std::mem::take(&mut self.waiting) {
@@ -193,12 +288,15 @@ impl BlockReader {
         }
         if language.begins_function(text) && !comment && self.current.is_none_or(|(_, block)| indent(text) <= block) {
             self.current = None;
+            if let Some(name) = is_test.then(|| language.helper_name(text)).flatten() {
+                self.begin(blocks, TestBlock::new(name, true, number, Some(at), indent(text)));
+            }
             self.marked = false;
             self.owner_is_new = change == LineChange::Added;
             for waiting in std::mem::take(&mut self.waiting) {
-                place(lines, blocks, waiting, None, is_new, self.owner_is_new);
+                place(lines, blocks, waiting, self.current, is_new, self.owner_is_new);
             }
-            place(lines, blocks, at, None, is_new, self.owner_is_new);
+            place(lines, blocks, at, self.current, is_new, self.owner_is_new);
             return;
         }
         let attribute = trimmed.starts_with(['@', '#']) && !(comment && language != Language::Php)

@@ -5,9 +5,11 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::blocks::{TestFile, TestLine, indent};
+use super::commands::prepares;
 use super::config::is_check_script;
 use super::diff::LineChange;
+use super::flow;
 use super::language::Language;
 use super::tests_lost::{DiffSummary, is_guarded};
 use super::{Findings, TamperKind};
@@ -19,96 +21,97 @@ macro_rules! pattern {
 }
 
 pattern!(
-    RETURN,
-    r"^\s*(?:if\s*\(?\s*(?:true|True|1)\s*\)?\s*[:{]?\s*)?(?:return|next)\b(?:\s*\(?(?:0|None|nil|null|true|True|Ok\(\(\)\)|undefined)\)?)?\s*;?\s*\}?\s*(?:(?:#|//).*)?$"
+    FAILS,
+    r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\breturn\s+(?:RUN_ALL_TESTS\(\)|!?\(?\w*(?i:fail|err|status|result|rc|ret)\w*)|^\s*\w*(?i:fail|err)\w*\s*(?:\+\+|\+=|=\$\(\()|\bEXIT_FAILURE\b|^\s*\(\(\s*\w*(?i:fail|err)\w*\s*\+"
+);
+pattern!(COUNTS, r"^\s*[\w.>-]*(?i:fail|err|bad|broken)\w*\s*(?:\+\+|\+=)|^\s*\+\+\w*(?i:fail|err)\w*");
+// The status of the command is that of the declaration.
+pattern!(HIDES_STATUS, r#"^\s*(?:local|declare|typeset|export|readonly)\s+\w+=["']?\$\("#);
+pattern!(
+    SUCCEEDS,
+    r"^\s*(?:exit|return)\s+(?:0|EXIT_SUCCESS|true)\s*;?$|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*0\s*\)|^\s*(?:exit|return)\s*$"
+);
+pattern!(STRICT, r"^\s*set\s+-\w*e\w*\b|^\s*set\s+-o\s+(?:errexit|pipefail)");
+pattern!(
+    TEST_CALL,
+    r"^\s*(?:[\w./-]*(?:test|spec|check)[\w./-]*\s*(?:\(\s*\))?\s*;?|(?:pytest|cargo|npm|go|make|bats|prove|phpunit|sh|bash)\s.*(?:test|check|spec).*)\s*$"
 );
 pattern!(
-    EMPTY_BODY,
-    r"^\s*(?:pass|continue|return|nil|next|true|:|\.\.\.)?\s*;?\s*$|^\s*(?:print|console\.|puts|System\.out|std::c|echo|printf|fmt\.Print|log\w*[.(])"
+    REGISTERED,
+    r"^\s*(?:\w*unit_test\w*|RUN_TEST|tcase_add_test|suite_add_tcase|UNIT_TEST|TEST_ENTRY|TEST_DECLARE|MU_RUN_TEST|CU_add_test|g_test_add\w*|RUN_TEST_CASE|RUN_TEST_GROUP|TEST_CASE_REGISTER|REGISTER_TEST\w*)\s*\(|\b(?:suite|runner|loader|s)\.(?:add\w*|Run)\s*\(|\badd_?[tT]est(?:s|Suite|File|Case|_case)?\s*\(|\bsuite\.Run\(|\bm\.Run\(\)|SuiteClasses|SelectClasses|SelectPackages|^\s*(?:import|require|require_relative|load|source)\s*\(?\s*['\x22][^'\x22]*(?:[._-]tests?|[._-]spec|tests?/)[^'\x22]*['\x22]\s*\)?;?\s*$|^\s*\w+\.class,?\s*$|^\s*(?:it_behaves_like|it_should_behave_like|include_examples)\b|\bdefaultTestLoader\b|\bRUN_ALL_TESTS\b|^\s*(?:run_test|run|check|t)_?\w*\s+\S*test\S*\s*$|\bunittest\.main\(|^\s*\w*tests?\w*\(\);?\s*$"
 );
-pattern!(
-    CLOSED_AT_ONCE,
-    r"\{\s*\}\s*[;)]*\s*$|\{\s*/\*.*\*/\s*\}\s*$|:\s*pass\s*$|\b(?:catch_unwind|recover|suppress)\(|\brescue\s+nil|\|\||=>\s*(?:undefined|null)|set\s+\+e|;\s*true\s*$"
-);
-pattern!(
-    MODULE_MOCK,
-    r#"\b(?:jest|vi)\.(?:mock|doMock|unstable_mockModule)\(\s*['"`]([^'"`]+)['"`]|\bmock\.module\(\s*['"`]([^'"`]+)['"`]|\bproxyquire\(\s*['"`]([^'"`]+)['"`]"#
-);
-pattern!(
-    CLASS_MOCK,
-    r"\b(?:mock|spy)\(\s*(\w+)(?:\.class|::class)|\bcreate(?:Mock|Stub)\(\s*\\?(?:\w+\\)*(\w+)::class|\bMockery::mock\(\s*\\?(?:\w+\\)*(\w+)::class|\b(?:instance_double|class_double|double)\(\s*['\x22]?(\w+)|\bmockk<(\w+)>|\b(?:MagicMock|Mock|create_autospec)\(\s*(?:spec\s*=\s*)?([A-Z]\w+)"
-);
-pattern!(SYS_MODULES, r#"\bsys\.modules\[\s*["'](\w+)"#);
+pattern!(LOOP, r"^\s*for\s+\w+\s+in\s.*(?:test|spec|check)");
+pattern!(NO_ASSERTS, r"^\s*#\s*define\s+(?:NDEBUG|assert\s*\()");
 
 /// Looks for bypassed tests in one file.
 pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     if tests.file.is_deleted() {
         return;
     }
-    returns(tests, whole, findings);
     let script = tests.language == Language::Shell && tests.file.paths().any(is_check_script);
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
         let path = tests.file.path();
         let fresh = !whole.had(line.text);
         if tests.is_about_tests(line) || script {
+            hooks(tests, line, whole, findings);
             if tests.language.exits(line.text) && fresh && ends_run(tests, line) {
-                let weak = tests.language != Language::Shell && is_guarded(tests, line);
+                let weak = is_guarded(tests, line);
                 findings.add_graded(path, Some(line.number), TamperKind::EarlyExit, line.text, weak);
             }
-            if fresh && ignores_failure(tests, at, script) {
-                findings.add(path, Some(line.number), TamperKind::FailureIgnored, line.text);
+            if fresh && let Some(weak) = ignores_failure(tests, at, script, whole) {
+                findings.add_graded(path, Some(line.number), TamperKind::FailureIgnored, line.text, weak);
             }
-            if fresh && !tests.file.is_new() {
-                replaced(tests, line, findings);
-            }
-        } else if tests.language.asks_for_tests(line.text) && fresh {
-            findings.add(path, Some(line.number), TamperKind::CodeReplaced, line.text);
         }
     }
-    dead_branches(tests, whole, findings);
-    if tests.is_test || script {
+    pattern!(
+        MAIN,
+        r"\bRUN_ALL_TESTS\b|\bm\.Run\(\)|\bunittest\.main\(|\bUNITY_END\(|\bCatch::Session|\bdoctest::Context|\bMinitest\.run|\bRSpec::Core::Runner|\brun_tests\b|\bsrunner_\w+"
+    );
+    let runs = tests.lines.iter().any(|line| line.change == LineChange::Removed && MAIN.is_match(line.text));
+    if tests.is_test || script || runs {
         harmless(tests, whole, findings);
     }
 }
 
-/// Reports a `return` before all assertions of a test.
-fn returns(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
-    for block in tests.new.iter().filter(|block| block.other.is_some()) {
-        let Some(header) = block.header else { continue };
-        let body = || block.lines.iter().filter(|at| **at > header).map(|at| &tests.lines[*at]);
-        let real = |line: &&TestLine<'_>| {
-            let text = line.text.trim();
-            !text.is_empty() && text != "{" && !text.starts_with(')') && !tests.language.is_comment(text)
-        };
-        let level = body().find(real).map_or(0, |line| indent(line.text));
-        let before = |line: &&TestLine<'_>| !tests.language.asserts(line.text);
-        let found = body().filter(real).take_while(before).find(|line| {
-            // Under a condition it is a weak sign.
-            let at_level = indent(line.text) <= level || (indent(line.text) <= level + 4 && is_guarded(tests, line));
-            line.change == LineChange::Added && RETURN.is_match(line.text) && at_level
-        });
-        let Some(line) = found.filter(|line| !whole.had(line.text)) else { continue };
-        let weak = indent(line.text) > level;
-        if body().filter(real).any(|after| after.number > line.number && indent(after.text) > block.indent) {
-            let evidence = format!("returns before the assertions of {}", block.name);
-            findings.add_graded(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence, weak);
-        }
-    }
-}
-
-/// Reports a branch that never runs in a test that was there before.
-fn dead_branches(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+/// Reports code of tests that tells the runner to select, repeat or forgive.
+fn hooks(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, findings: &mut Findings) {
     pattern!(
-        NEVER,
-        r"\b(?:if|while|unless\s+not)\s*\(?\s*(?:false|False|0|nil|None|!true|not\s+True)\s*\)?\s*(?:[:{;]|&&|then\b|$)|\[0?:0\]|\.slice\(0,\s*0\)|\.take\(0\)"
+        HOOKS,
+        r#"(?x)\bretryTimes\( | \bthis\.retries\( | \bdescribe\.configure\( | \bretr(?:y|ies)\s*:\s*[1-9]
+        | \b\w{1,12}\.around\b | \bconfig\.(?:filter_\w+|fail_\w+|exclusion_filter|inclusion_filter|failure_exit_code|error_exit_code|run_all_when\w*|default_retry_count|define_derived\w*)
+        | ^\s*def\s+(?:pytest_(?:collection\w*|ignore_collect|runtest_\w+|pyfunc_call|session\w+|collect_file|pycollect\w+|report_\w+|exception\w+|itemcollected|generate_tests|cmdline\w*|load_initial_conftests)|load_tests)\b
+        | \bcollect_ignore\w*\b | \bcollect_ignore_glob\b | \bitems\[:\]\s*= | \bitems\.(?:clear|remove|pop)\( | \bsession\.(?:exitstatus|testsfailed|shouldfail|shouldstop)\s*= | \b(?:report|rep|outcome|result)\.(?:outcome|failed|passed|wasxfail)\s*=
+        | \bflag\.Set\( | \bGTEST_FLAG | ::testing::FLAGS | \btesting::(?:FLAGS|GTEST)\w* | \bCatch::Session | \bapplyCommandLine | \bcontext\.(?:setOption|addFilter)\(
+        | \bMinitest\.(?:after_run|extensions|reporter|run) | \bregister_shutdown_function | \bset_(?:error|exception)_handler\( | \berror_reporting\(\s*0 | \bassert_options\( | \bzend\.assertions
+        | \bpanic::set_hook | \bsetDefaultUncaughtExceptionHandler | \bprocess\.on\(\s*['"](?:exit|uncaught|unhandled|beforeExit) | \bunittest\.main\(.*exit\s*=\s*False
+        | \bTestExecutionExceptionHandler\b | \bInvocationInterceptor\b | \bExecutionCondition\b | \bIRetryAnalyzer\b | \bretryAnalyzer\b | \bIAnnotationTransformer\b | \bIInvokedMethodListener\b | \bTestNGListener | \bhandleTestExecutionException
+        | \bexpect\.assertions\(\s*0 | \.plan\(\s*0\s*\) | \bplan\s+skip_all | \bglobalThis\.(?:expect|it|test|describe)\s*= | \bdisableConsoleIntercept | \ballowUncaught | \bautofail | \bcheckLeaks\s*:\s*false"#
     );
-    let never = |line: &&TestLine<'_>| {
-        line.change == LineChange::Added && NEVER.is_match(line.text) && !tests.language.is_comment(line.text)
-    };
-    for line in tests.lines.iter().filter(never).filter(|line| tests.existing(line).is_some() && !whole.had(line.text))
+    // Leaves tests out.
+    pattern!(
+        SELECTS,
+        r#"\bflag\.(?:Set|Lookup)\(\s*"test\.|\.Value\.Set\(|\bGTEST_FLAG|::testing::FLAGS|\btesting::(?:FLAGS|GTEST)\w*|\bcontext\.(?:setOption|addFilter)\(|\bapplyCommandLine|\bitems\.(?:clear|remove|pop)\(|\bitems\[:\]\s*=|\bcollect_ignore|\bfilter_run|exclusion_filter|inclusion_filter|\bload_tests\b|\brunnable_methods\b|\btest_methods\b|\bgetTestMethods\b"#
+    );
+    // Takes a failure back.
+    pattern!(
+        FORGIVES,
+        r"(?x)\binstance_variable_set\(\s*:@(?:exception|failures?|error|status) | \b(?:exception|failures?|errors)\s*=\s*(?:nil|\[\])\s*$ | \bfailures\.(?:clear|pop|delete) | \b(?:report|rep|outcome|result)\.(?:outcome|failed|passed|wasxfail)\s*= | \bsession\.(?:exitstatus|testsfailed)\s*=
+        | ^\s*(?:(?:public|protected|private|static|final|override|virtual|async)\s+)*(?:function|def|void|fun|func|\w+)\s+(?:runTest|runBare|onNotSuccessfulTest|run_one_method|capture_exceptions|invokeTestMethod|handleTestExecutionException|_callTestMethod|runTestMethod|with_info_handler|run_test|TestBody|interceptTestMethod|pytest_runtest_\w+|addFailure|addError)\s*\(
+        | \bexit_?[cC]ode\s*=\s*0\b | \bprocess\.exitCode\s*=\s*0 | \bfailure_exit_code\s*=\s*0 | \berror_exit_code\s*=\s*0 | \bset_terminate\( | \bsignal\(\s*SIG(?:ABRT|SEGV) | \bexample\.exception\b | \bpanic::set_hook | \bsetDefaultUncaughtExceptionHandler"
+    );
+    let selects = SELECTS.is_match(line.text);
+    let forgives = FORGIVES.is_match(line.text);
+    if (selects || forgives || HOOKS.is_match(line.text))
+        && !whole.had(line.text)
+        && !tests.language.is_comment(line.text)
     {
-        let evidence = format!("never runs: {}", line.text.trim());
-        findings.add(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence);
+        let kind = match (selects, forgives) {
+            (_, true) => TamperKind::FailureIgnored,
+            (true, _) => TamperKind::TestSkipped,
+            (false, false) => TamperKind::CheckConfigEdited,
+        };
+        let path = tests.file.path();
+        findings.add_graded(path, Some(line.number), kind, line.text, whole.changes_code || tests.is_in_new_test(line));
     }
 }
 
@@ -117,7 +120,8 @@ fn ends_run(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
     let at_top = indent(line.text) == 0;
     let quoted = matches!(line.text.trim_start().as_bytes().first(), Some(b'"' | b'\'' | b'`'));
     if tests.language == Language::Shell {
-        return !tests.file.is_new() && (at_top || line.text.contains("trap")) && !tests.is_in_new_test(line);
+        let own = tests.is_in_new_test(line);
+        return !tests.file.is_new() && !own && (at_top || line.text.contains("trap") || is_guarded(tests, line));
     }
     let moved_in = tests.is_in_new_test(line) || line.owner_is_new;
     !quoted && (!tests.file.is_new() || at_top) && !moved_in || is_hook(tests, line)
@@ -125,178 +129,121 @@ fn ends_run(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
 
 /// Whether a line belongs to a function that the runner calls by its name.
 fn is_hook(tests: &TestFile<'_>, line: &TestLine<'_>) -> bool {
-    tests.file.path().ends_with("conftest.py") && line.text.contains("_exit")
+    let ends = ["_exit(", "exit!", "halt(", "at_exit", "atexit"].iter().any(|word| line.text.contains(word));
+    let helper = line.new.is_none_or(|at| tests.new[at].helper);
+    ends && (tests.file.path().ends_with("conftest.py") || (helper && !tests.file.is_new()))
 }
 
-/// Whether a line catches failures of a test that was there before, and drops them.
-fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool) -> bool {
+/// Grade of a line that catches failures and drops them: whether it is a weak sign; `None` for other lines.
+fn ignores_failure(tests: &TestFile<'_>, at: usize, script: bool, whole: &DiffSummary) -> Option<bool> {
     let line = &tests.lines[at];
     if !tests.language.swallows(line.text) || tests.file.is_new() {
-        return false;
+        return None;
     }
     if tests.language == Language::Shell {
         let text = line.text.trim_start();
         let counts = text.contains("|| echo");
-        return !script && !counts && !prepares(text) && !tests.is_in_new_test(line);
+        return (!script && !counts && !prepares(text) && !tests.is_in_new_test(line)).then_some(false);
     }
-    let Some(block) = tests.existing(line) else { return false };
-    let follows = || tests.lines[at + 1..].iter().filter(|line| line.change != LineChange::Removed);
-    let body = follows().find(|line| !line.text.trim().is_empty() && !tests.language.is_comment(line.text));
-    let is_empty = |line: &TestLine<'_>| {
-        let text = line.text.trim();
-        EMPTY_BODY.is_match(text) || text.starts_with('}') || text == "end"
-    };
-    // What is caught holds an assertion, or held one before.
-    let guards = block.lines.iter().any(|index| {
-        let line = &tests.lines[*index];
-        line.change != LineChange::Removed && *index < at + 4 && tests.language.asserts(line.text)
-    });
-    let held = block.other.is_some_and(|old| tests.old[old].assertions > 0);
-    (CLOSED_AT_ONCE.is_match(line.text) || body.is_none_or(is_empty)) && (guards || held || block.assertions == 0)
-}
-
-/// Whether a shell command prepares or cleans up, so that its failure says nothing about the program.
-pub(super) fn prepares(command: &str) -> bool {
-    pattern!(
-        PREPARES,
-        r#"^\s*[({]?\s*(?:sudo|rm|kill\w*|mkdir|umount|mount|wait|docker|git|apt\S*|brew|cp|mv|gpgconf|popd|pushd|cd|test_when_finished|trap\s+["']rm)\b|=["']?\$\(|^\s*test\s+-[nz]\s.*\|\|\s*(?:return|exit)"#
-    );
-    PREPARES.is_match(command)
-}
-
-/// Reports a mock of the code that the test is about.
-fn replaced(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
-    let path = tests.file.path();
-    let text = line.text;
-    let file = path.rsplit('/').next().unwrap_or(path);
-    let subject = file.split('.').next().unwrap_or(file).to_lowercase();
-    let subject = ["test_", "_test", "test", "_spec", "spec"]
-        .iter()
-        .find_map(|part| subject.strip_prefix(part).or_else(|| subject.strip_suffix(part)))
-        .unwrap_or(&subject)
-        .to_owned();
-    let group = |pattern: &Regex| {
-        let found = pattern.captures(text)?;
-        found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned())
-    };
-    let module = group(&MODULE_MOCK).filter(|module| module.starts_with('.')).is_some_and(|module| {
-        let name = module.rsplit('/').next().unwrap_or_default().to_lowercase();
-        name.split('.').next() == Some(subject.as_str())
-    });
-    let existing = tests.existing(line);
-    let class =
-        existing.is_some() && group(&CLASS_MOCK).is_some_and(|name| name.to_lowercase() == subject.replace('_', ""));
-    let function = existing
-        .zip(tests.language.mocked(text))
-        .is_some_and(|(block, name)| asserts_result_of(tests, block, &name) && !was_mocked(tests, block, &name));
-    let shim = file == "conftest.py" && SYS_MODULES.is_match(text);
-    let shell = tests.language == Language::Shell
-        && line.text.contains("() {")
-        && line.text.trim_end().ends_with('}')
-        && indent(text) > 0;
-    if module || class || function || shim || shell {
-        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
-    }
-}
-
-/// Whether an assertion that was there before is about what `function` returns.
-fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
-    let call = format!("{function}(");
-    let old = |line: &TestLine<'_>| line.change == LineChange::Context && tests.language.asserts(line.text);
-    let calls = |text: &str| {
-        let is_name = |at: usize| text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-        text.match_indices(&call).any(|(at, _)| !is_name(at))
-    };
-    block.lines.iter().map(|at| &tests.lines[*at]).any(|line| old(line) && calls(line.text))
-}
-
-/// Whether a removed line of a test replaced the same function.
-fn was_mocked(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
-    let before = block.other.map(|old| &tests.old[old].lines);
-    before
-        .into_iter()
-        .flatten()
-        .map(|at| &tests.lines[*at])
-        .any(|line| line.change == LineChange::Removed && tests.language.mocked(line.text).as_deref() == Some(function))
+    flow::drops_failure(tests, at, whole)
 }
 
 /// Reports parts of runners that no longer fail: exit codes and settings that went, calls of tests that are left out.
 fn harmless(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
-    pattern!(
-        FAILS,
-        r"^\s*(?:exit|return)\s+(?:[1-9]|[\x22']?\$)|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*\w+[^0)]|\breturn\s+(?:RUN_ALL_TESTS\(\)|\w*(?i:fail|err|status|result)\w*)"
-    );
-    pattern!(
-        SUCCEEDS,
-        r"^\s*(?:exit|return)\s+0\s*;?$|^\s*(?:os\.Exit|sys\.exit|process\.exit|exit)\(\s*0\s*\)|^\s*(?:exit|return)\s*$"
-    );
-    pattern!(STRICT, r"^\s*set\s+-\w*e\w*\b|^\s*set\s+-o\s+(?:errexit|pipefail)");
-    pattern!(
-        TEST_CALL,
-        r"^\s*(?:[\w./-]*(?:test|spec|check)[\w./-]*\s*(?:\(\s*\))?\s*;?|(?:pytest|cargo|npm|go|make|bats|prove|phpunit|sh|bash)\s.*(?:test|check|spec).*)\s*$"
-    );
-    pattern!(
-        REGISTERED,
-        r"^\s*(?:\w*unit_test\w*|RUN_TEST|tcase_add_test|suite_add_tcase|UNIT_TEST|TEST_ENTRY|TEST_DECLARE|MU_RUN_TEST|CU_add_test|g_test_add_func)\s*\("
-    );
-    pattern!(LOOP, r"^\s*for\s+\w+\s+in\s.*(?:test|spec|check)");
-    pattern!(NO_ASSERTS, r"^\s*#\s*define\s+(?:NDEBUG|assert\s*\()");
-    let path = tests.file.path();
-    let shell = tests.language == Language::Shell;
-    for group in tests
+    for lines in tests
         .lines
         .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
     {
-        let of = |change| group.iter().filter(move |line| line.change == change);
-        let first_added = |pattern: &Regex| of(LineChange::Added).find(|line| pattern.is_match(line.text));
-        for old in of(LineChange::Removed).filter(|line| !whole.has(line.text)) {
-            let lost_exit =
-                FAILS.is_match(old.text) && (shell || tests.language == Language::Cpp || old.text.contains("os.Exit"));
-            if lost_exit && let Some(new) = first_added(&SUCCEEDS) {
-                let kind = if new.text.contains("return 0") && shell {
-                    TamperKind::FailureIgnored
-                } else {
-                    TamperKind::EarlyExit
-                };
-                findings.add(path, Some(new.number), kind, &format!("{} -> {}", old.text.trim(), new.text.trim()));
-            }
-            let strict = shell && STRICT.is_match(old.text) && first_added(&STRICT).is_none();
-            if strict {
-                findings.add(
-                    path,
-                    Some(old.number),
-                    TamperKind::FailureIgnored,
-                    &format!("removed: {}", old.text.trim()),
-                );
-            }
-            let registered = tests.language == Language::Cpp && REGISTERED.is_match(old.text) && !whole.has(old.text);
-            if registered && first_added(&REGISTERED).is_none() {
-                let evidence = format!("no longer registered: {}", old.text.trim());
-                findings.add(path, Some(old.number), TamperKind::TestDeleted, &evidence);
-            }
-            let fewer = shell && LOOP.is_match(old.text) && old.text.contains('*');
-            if fewer && let Some(new) = first_added(&LOOP).filter(|new| !new.text.contains('*')) {
-                let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
-                findings.add(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence);
-            }
-            let plain = shell && old.old.is_none()
-                || tests.language == Language::Cpp && old.old.is_none() && old.text.contains("();");
-            let replaced = of(LineChange::Added).next().is_some();
-            if plain && !replaced && !tests.language.asserts(old.text) && TEST_CALL.is_match(old.text) {
-                let kind = if shell { TamperKind::CheckConfigEdited } else { TamperKind::TestDeleted };
-                findings.add(path, Some(old.number), kind, &format!("no longer called: {}", old.text.trim()));
-            }
+        let group = RunnerGroup { tests, lines };
+        for old in group.of(LineChange::Removed).filter(|line| !whole.has(line.text)) {
+            group.exit_code(old, findings);
+            group.registration(old, whole, findings);
+            group.call(old, findings);
         }
         if tests.language == Language::Cpp
             && !tests.file.is_new()
-            && let Some(new) = first_added(&NO_ASSERTS)
+            && let Some(new) = group.first_added(&NO_ASSERTS)
         {
-            findings.add(
-                path,
-                Some(new.number),
-                TamperKind::AssertionRemoved,
-                &format!("switches assertions off: {}", new.text.trim()),
-            );
+            let evidence = format!("switches assertions off: {}", new.text.trim());
+            findings.add(tests.file.path(), Some(new.number), TamperKind::AssertionRemoved, &evidence);
+        }
+    }
+}
+
+/// A run of removed and added lines of a runner.
+struct RunnerGroup<'a> {
+    tests: &'a TestFile<'a>,
+    lines: &'a [TestLine<'a>],
+}
+
+impl<'a> RunnerGroup<'a> {
+    fn of(&self, change: LineChange) -> impl Iterator<Item = &'a TestLine<'a>> {
+        self.lines.iter().filter(move |line| line.change == change)
+    }
+
+    fn first_added(&self, pattern: &Regex) -> Option<&'a TestLine<'a>> {
+        self.of(LineChange::Added).find(|line| pattern.is_match(line.text))
+    }
+
+    fn is_shell(&self) -> bool {
+        self.tests.language == Language::Shell
+    }
+
+    /// Reports a line that failed and in whose place one succeeds, or none stands.
+    fn exit_code(&self, old: &TestLine<'_>, findings: &mut Findings) {
+        let (path, kind, shell) = (self.tests.file.path(), TamperKind::FailureIgnored, self.is_shell());
+        let fails = FAILS.is_match(old.text);
+        let lost = fails && (shell || self.tests.language == Language::Cpp || old.text.contains("os.Exit"));
+        let succeeds = self.first_added(&SUCCEEDS);
+        if lost && let Some(new) = succeeds {
+            let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+            findings.add(path, Some(new.number), kind, &evidence);
+        }
+        let helper =
+            old.old.is_none_or(|at| self.tests.old[at].helper && self.tests.old[at].other.is_some());
+        let counts = shell || COUNTS.is_match(old.text);
+        if counts && helper && fails && self.first_added(&FAILS).is_none() && succeeds.is_none() {
+            findings.add(path, Some(old.number), kind, &format!("no longer fails: {}", old.text.trim()));
+        }
+        let plain = shell && old.text.contains("=$(") && !HIDES_STATUS.is_match(old.text);
+        if plain && let Some(new) = self.first_added(&HIDES_STATUS) {
+            let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+            findings.add(path, Some(new.number), kind, &evidence);
+        }
+        if shell && STRICT.is_match(old.text) && self.first_added(&STRICT).is_none() {
+            findings.add(path, Some(old.number), kind, &format!("removed: {}", old.text.trim()));
+        }
+    }
+
+    /// Reports a test that is no longer given to the runner.
+    fn registration(&self, old: &TestLine<'_>, whole: &DiffSummary, findings: &mut Findings) {
+        let (tests, path) = (self.tests, self.tests.file.path());
+        let registered =
+            REGISTERED.is_match(old.text) && !old.text.contains("helper") && !tests.language.asserts(old.text);
+        let top = old.old.is_none_or(|at| tests.old[at].helper);
+        let count = |change| self.of(change).filter(|line| REGISTERED.is_match(line.text)).count();
+        let fewer = count(LineChange::Removed) > count(LineChange::Added);
+        if registered && (top || tests.language == Language::Cpp) && fewer {
+            let evidence = format!("no longer registered: {}", old.text.trim());
+            let weak = whole.changes_code && tests.language != Language::Cpp;
+            findings.add_graded(path, Some(old.number), TamperKind::TestDeleted, &evidence, weak);
+        }
+    }
+
+    /// Reports a test that a script or a main function no longer calls, and a loop over fewer.
+    fn call(&self, old: &TestLine<'_>, findings: &mut Findings) {
+        let (tests, path, shell) = (self.tests, self.tests.file.path(), self.is_shell());
+        let looped = shell && LOOP.is_match(old.text) && old.text.contains('*');
+        if looped && let Some(new) = self.first_added(&LOOP) {
+            let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+            findings.add(path, Some(new.number), TamperKind::CheckConfigEdited, &evidence);
+        }
+        let in_test = old.old.is_some_and(|at| !tests.old[at].helper);
+        let plain = !in_test && (shell || tests.language == Language::Cpp && old.text.contains("();"));
+        let replaced = self.of(LineChange::Added).next().is_some();
+        if plain && !replaced && !tests.language.asserts(old.text) && TEST_CALL.is_match(old.text) {
+            let kind = if shell { TamperKind::CheckConfigEdited } else { TamperKind::TestDeleted };
+            findings.add(path, Some(old.number), kind, &format!("no longer called: {}", old.text.trim()));
         }
     }
 }

@@ -16,11 +16,16 @@ macro_rules! pattern {
 // Names of files that hold nothing but the configuration of checks.
 pattern!(
     WHOLE,
-    r"^(?:pytest\.ini|\.pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|mypy\.ini|\.mypy\.ini|pyrightconfig\.json|\.?ruff\.toml|\.flake8|\.pylintrc|\.bandit|(?:jest|vitest|karma|playwright|cypress|ava|wdio|web-test-runner|eslint|stylelint|knip|c8)\.(?:config|conf|workspace)\.[a-z]+|\.(?:mocharc|eslintrc|stylelintrc|nycrc|c8rc|prettierrc)(?:\.[a-z]+)?|\.eslintignore|\.prettierignore|biome\.jsonc?|\.?clippy\.toml|\.?rustfmt\.toml|deny\.toml|nextest\.toml|tarpaulin\.toml|\.golangci\.(?:ya?ml|toml|json)|phpunit\.xml(?:\.dist)?|phpstan\.neon(?:\.dist)?|\.rspec|\.rubocop(?:_todo)?\.yml|\.?codecov\.ya?ml|\.pre-commit-config\.yaml|lefthook\.yml|sitecustomize\.py|usercustomize\.py|testng\.xml|CTestCustom\.cmake|(?:pytest|unittest|_pytest)\.py)$"
+    r"^(?:pytest\.ini|\.pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|mypy\.ini|\.mypy\.ini|pyrightconfig\.json|\.?ruff\.toml|\.flake8|\.pylintrc|\.bandit|(?:jest|vitest|karma|playwright|cypress|ava|wdio|web-test-runner|eslint|stylelint|knip|c8)\.(?:config|conf|workspace)\.[a-z]+|\.(?:mocharc|eslintrc|stylelintrc|nycrc|c8rc|prettierrc)(?:\.[a-z]+)?|\.eslintignore|\.prettierignore|biome\.jsonc?|\.?clippy\.toml|\.?rustfmt\.toml|deny\.toml|nextest\.toml|tarpaulin\.toml|\.golangci\.(?:ya?ml|toml|json)|phpunit\.xml(?:\.dist)?|phpstan\.neon(?:\.dist)?|\.rspec|\.rubocop(?:_todo)?\.yml|\.?codecov\.ya?ml|\.pre-commit-config\.yaml|lefthook\.yml|sitecustomize\.py|usercustomize\.py|testng\.xml|CTestCustom\.cmake|(?:pytest|unittest|_pytest)\.py|GNUmakefile|\.travis\.yml|azure-pipelines[\w.-]*\.ya?ml|Jenkinsfile\w*|\.?appveyor\.yml|\.drone\.yml|bitbucket-pipelines\.yml|\.cirrus\.ya?ml|cloudbuild\.ya?ml|\.?wercker\.yml|Earthfile|mocha\.opts|\.taprc|\.jasmine|bunfig\.toml|\.shellspec|\.shellcheckrc|\.clang-tidy|\.simplecov|cucumber\.ya?ml|\.swiftlint\.yml|\.yamllint\S*|\.hadolint\.yaml|\.env\.test\S*|junit-platform\.properties|\.jshintrc|\.luacheckrc|\.credo\.exs|spec\.opts|\.minitest|\.lintstagedrc\S*|\.lintstagedrc|psalm\S*\.xml|infection\.json5?\S*|behat\.ya?ml\S*|codeception\S*\.ya?ml|phpcs\.xml\S*|\.php-cs-fixer(?:\.dist)?\.php|\.phpunit\S*|ecs\.php|rector\.php|pint\.json|checkstyle\S*\.xml|pmd\S*\.xml|spotbugs\S*\.xml|detekt\S*\.yml|\.scalafmt\.conf|mutmut\S*|setup\.cfg\.test|\.testcoverage\.yml|\.gotestsum\S*|\.gcovr\S*|gcovr\.cfg|\.lcovrc|\.cppcheck\S*|\.valgrind\S*|valgrind\S*\.supp|lsan\.supp|tsan\.supp|asan\.supp|org\.mockito\.\S*|org\.junit\.\S*|Pest\.php|\.batsrc)$"
+);
+// Configuration of a runner or linter under another name: with its name in it, and of a format of configuration.
+pattern!(
+    NAMED,
+    r"(?i)^[\w.-]*(?:jest|vitest|mocha|karma|cypress|playwright|wdio|phpunit|codecept|behat|infection|rspec|cucumber|testng|junit|surefire|nextest|ctest|gtest|pytest|coverage|nyc|jasmine|nightwatch|testem|stryker|phpstan|psalm|eslint|rubocop|golangci|clippy|tarpaulin|checkstyle|spotbugs|detekt|ktlint|shellspec|sonar|pylint|mypy|flake8|ruff|tox|suite)[\w.-]*\.(?:ya?ml|json5?|toml|ini|cfg|xml(?:\.dist)?|neon(?:\.dist)?|conf|rc|opts|properties|config\.[cm]?[jt]s|conf\.[cm]?[jt]s)$"
 );
 pattern!(
     WHOLE_PATH,
-    r"(?:^|/)(?:\.config/nextest\.toml|\.cargo/config(?:\.toml)?|\.husky/[^/]+|node_modules/\.bin/[^/]+)$"
+    r"(?:^|/)(?:\.config/nextest\.toml|\.cargo/config(?:\.toml)?|\.husky/[^/]+|(?:node_modules/\.bin|vendor/bin)/[^/]+|\.circleci/[^/]+|\.buildkite/[^/]+|\.semaphore/[^/]+|\.teamcity/.+|mockito-extensions/[^/]+|META-INF/services/org\.(?:junit|testng|mockito|spockframework)[^/]*|\.git/hooks/[^/]+|\.githooks/[^/]+)$"
 );
 // Scripts that run checks.
 pattern!(
@@ -29,16 +34,19 @@ pattern!(
 );
 pattern!(
     NPM_KEY,
-    r#"^\s*"((?:pre|post)?(?:test|lint|check|typecheck|type-check|coverage|verify|ci)(?::[\w:.-]+)?|jest|vitest|ava|c8|nyc|mocha|coverageThreshold|testMatch|testRegex|testPathIgnorePatterns|collectCoverageFrom|eslintConfig|bail)"\s*:"#
+    r#"^\s*"((?:pre|post)?(?:test|lint|check|typecheck|type-check|coverage|verify|ci)(?::[\w:.-]+)?|jest|vitest|ava|c8|nyc|mocha|tap|xo|coverageThreshold|coverage\w*|testMatch|testRegex|test\w*(?:Ignore|Pattern|Path|Dir|Files|Runner|Environment|Timeout)\w*|roots|modulePathIgnorePatterns|moduleNameMapper|moduleDirectories|setupFiles\w*|globalSetup|globalTeardown|collectCoverage\w*|eslintConfig|eslintIgnore|bail|passWithNoTests|forceExit|check-coverage|skipFull|grep|fgrep|invert|spec|retr(?:y|ies)|reporters?|ignores?|lint-staged|husky|stan|analy[sz]e|phpstan|psalm|cs|phpunit|pest|unit\w*|integration\w*|e2e|spec:\S*|qa|quality|autoload-dev|mutation|infection|validate|coveralls|codecov|precommit|pre-commit|pre-push)"\s*:"#
 );
-pattern!(NEW_NPM_KEY, r#"^\s*"(?:pre|post)?test"\s*:|^\s*"(?:testPathIgnorePatterns|coverageThreshold)"\s*:"#);
+pattern!(
+    NEW_NPM_KEY,
+    r#"^\s*"(?:pre|post)?(?:test|check|lint)"\s*:|^\s*"(?:test\w*(?:Ignore|Pattern|Path|Match|Regex|Runner|Environment)\w*|coverageThreshold|coveragePathIgnorePatterns|modulePathIgnorePatterns|moduleNameMapper|passWithNoTests|forceExit|bail|setupFiles\w*|globalSetup|roots|grep|fgrep|invert|retr(?:y|ies)|check-coverage|eslintIgnore|ignores?|collectCoverageFrom|exclude|spec|scripts-info)"\s*:"#
+);
 pattern!(
     INI_KEY,
-    r"^\s*(?:addopts|testpaths|norecursedirs|python_files|python_classes|python_functions|xfail_strict|fail_under|omit|exclude_lines|exclude_also|disallow_\w+|ignore_errors|ignore_missing_imports|per-file-ignores|extend-ignore|filterwarnings)\s*="
+    r"^\s*(?:addopts|testpaths|norecursedirs|python_files|python_classes|python_functions|xfail_strict|fail_under|omit|exclude_lines|exclude_also|disallow_\w+|ignore_errors|ignore_missing_imports|per-file-ignores|extend-ignore|extend-exclude|filterwarnings|usefixtures|partial_branches|skip_covered|skip_empty|warn_unused\w*|allow_untyped\w*|check_untyped_defs|no_implicit_\w+|commands|ignore_outcome|test_suite)\s*="
 );
 pattern!(
     INI_SECTION,
-    r"^\s*\[\s*(?:tool[.:](?:pytest|coverage|mypy|ruff|pyright|tox|nox|pylint|flake8|hatch\.envs)|tool:pytest|pytest|coverage|mypy|flake8|testenv)"
+    r"^\s*\[\s*(?:tool[.:](?:pytest|coverage|mypy|ruff|pyright|tox|nox|pylint|flake8|hatch\.envs|poe|taskipy|pdm\.scripts|poetry\.scripts|mutmut|interrogate|bandit|nox|cibuildwheel|basedpyright|ty)|tool:pytest|pytest|coverage|mypy|flake8|testenv|isort|pylint|nosetests|unittest|aliases|pycodestyle|pydocstyle|tox)"
 );
 pattern!(ANY_SECTION, r"^\s*\[");
 pattern!(MAKE_TARGET, r"^([\w./ -]+?)\s*::?(?:[^=:]|$)");
@@ -47,10 +55,13 @@ pattern!(
     STRICT_KEY,
     r#"^\s*"(strict\w*|noImplicit\w+|noUnused\w+|noUnchecked\w+|noFallthrough\w+|noEmitOnError|exactOptional\w+|alwaysStrict|useUnknownInCatchVariables|checkJs)"\s*:\s*(true|false)"#
 );
-pattern!(LOOSE_KEY, r#"^\s*"(?:skipLibCheck|noCheck|suppress\w+)"\s*:\s*true|^\s*"exclude"\s*:"#);
+pattern!(
+    LOOSE_KEY,
+    r#"^\s*"(?:skipLibCheck|noCheck|suppress\w+|allowJs|allowUnreachableCode|allowUnusedLabels)"\s*:\s*true|^\s*"(?:exclude|paths)"\s*:"#
+);
 pattern!(
     CARGO_OFF,
-    r#"^\s*(?:test|doctest|autotests|harness)\s*=\s*false|^\s*[\w:-]+\s*=\s*(?:"allow"|\{.*level\s*=\s*"allow")"#
+    r#"^\s*(?:test|doctest|autotests|harness|bench|debug-assertions|overflow-checks)\s*=\s*false|^\s*required-features\s*=|^\s*(?:default-members|exclude)\s*=|^\s*\[patch\b|^\s*\[replace|^\s*\[profile\.(?:test|dev)\]|^\s*[\w:-]+\s*=\s*(?:"allow"|\{.*level\s*=\s*"allow")"#
 );
 pattern!(
     HOOK,
@@ -59,27 +70,47 @@ pattern!(
 // Settings of build tools that leave tests out or ignore their failures.
 pattern!(
     BUILD_OFF,
-    r#"<(?:excludes?|excludedGroups|groups|skipTests|skip|testFailureIgnore|maven\.test\.(?:skip|failure\.ignore)|includes?|skipITs)>|\b(?:ignoreFailures|ignoreExitValue|setIgnoreFailures)\b|\b(?:excludeTags|includeTags|excludeTestsMatching|includeTestsMatching|excludeCategories|exclude)\b\s*[('"]|^\s*(?:test\.)?(?:enabled\s*=\s*false|onlyIf\s*\{\s*false)|-x\s+test\b"#
+    r#"-D(?:skip|maven\.test)\S*|\bmaven\.test\.(?:skip|failure)\S*|<(?:excludes?|excludedGroups|groups|skip\w*|testFailureIgnore|maven\.test\.(?:skip|failure\.ignore)[\w.]*|includes?|rerunFailingTestsCount|failIfNo\w*|fail\w*|failOn\w*|suiteXmlFiles?|testSourceDirectory|test|enableAssertions|trimStackTrace|haltOnFailure|surefire\.\w+|failsafe\.\w+|checkstyle\.skip|jacoco\.skip|\w+\.skip|classpathDependencyExclude\w*|phase)>|\b(?:failFast|filter\s*\{|maxRetries|maxFailures|retry\s*\{|failOn\w+|isFailOn\w+|isIgnoreFailures|isEnabled|enableAssertions|testClassesDirs|excludeGroups|includeGroups|setExcludes|setIncludes|scanForTestClasses|testFramework|haltonfailure|failonerror|failureproperty|errorproperty|Tests\.Filter|Tests\.Argument|excludeFilter|testOptions|unmanagedSources|sourceSets|exclusions|excludedClassFilters|minimumBound)\b|\bskip\s*(?::=|in)|\bTest\s*/\s*\w+\s*:?=|\b(?:ignoreFailures|ignoreExitValue|setIgnoreFailures)\b|\b(?:excludeTags|includeTags|excludeTestsMatching|includeTestsMatching|excludeCategories|exclude)\b\s*[('"]|^\s*(?:\w+[.(].*)?(?:enabled\s*=\s*false|enabled\(false|onlyIf\b)|-x\s+\w*(?:test|check)\b|isEnabled\s*=\s*false|jvmArgs?\b.*-da\b|dependsOn\s*\(?\s*\[\]|setDependsOn|systemProperty\b.*(?:skip|ignore|exclude)"#
 );
 // CMake and Meson: tests that must fail, and tests that are left out.
 pattern!(
     CTEST_OFF,
-    r"(?i)\bWILL_FAIL\b|\bDISABLED\s+(?:TRUE|ON|1)|\bSKIP_RE(?:TURN_CODE|GULAR_EXPRESSION)\b|\bPASS_REGULAR_EXPRESSION\b|--gtest_filter|\bshould_fail\s*:\s*true|(?:ctest|CMAKE_CTEST_ARGUMENTS).*\s-E\s"
+    r"(?i)\bWILL_FAIL\b|\bDISABLED\s+(?:TRUE|ON|1|YES)|\bEXCLUDE_FROM_ALL\b|\bCTEST_CUSTOM_\w+|\bSKIP_\w+|\bTEST_(?:FILTER|EXCLUDE)\w*|\bEXCLUDE\s+REGEX|list\(\s*(?:REMOVE_ITEM|FILTER)\b.*|\bCOMMAND\s+(?:true|echo|\$\{CMAKE_COMMAND\}\s+-E\s+(?:true|echo)|sh\s+-c)|-DNDEBUG|\bNDEBUG\b|BUILD_TESTING\b.*\bOFF|if\s*\(\s*(?:FALSE|0|OFF)\s*\)|option\(\s*\w*(?:build|enable|with|run)\w*test\w*.*\bOFF|\bFAIL_REGULAR_EXPRESSION\b|\|\|\s*true|--no-suite|\btimeout\s*:\s*0|\bLABELS\b|TIMEOUT\s+\d|--repeat|^\s*return\s*\(\s*\)|^\s*if\s*\(\s*\w*TEST\w*|\bSKIP_RE(?:TURN_CODE|GULAR_EXPRESSION)\b|\bPASS_REGULAR_EXPRESSION\b|--gtest_filter|\bshould_fail\s*:|(?:ctest|CMAKE_CTEST_ARGUMENTS).*\s-E\s"
 );
 pattern!(
     CTEST_ADDED,
-    r"(?i)^\s*(?:add_test|gtest_discover_tests|gtest_add_tests|catch_discover_tests|doctest_discover_tests|enable_testing|test)\s*\("
+    r"(?i)^\s*(?:add_test|gtest_discover_tests|gtest_add_tests|catch_discover_tests|doctest_discover_tests|enable_testing|include\s*\(\s*CTest|test|add_subdirectory\s*\(\s*\S*test\S*|target_sources|add_executable\s*\(\s*\w*test\w*|add_\w*test\w*)\s*[()]|^\s*[\w./-]*(?:test|spec)[\w./-]*\.(?:c|cc|cpp|cxx)\b|^\s*\w*(?:test|spec)\w*\s*$"
 );
-pattern!(RAKE_TEST, r"\b(?:pattern|test_files|exclude_pattern|rspec_opts|TestTask|RakeTask)\b");
+pattern!(
+    RAKE_TEST,
+    r"\b(?:pattern|test_files|exclude_pattern|rspec_opts|TestTask|RakeTask|fail_on_error|exclude|abort|failure_message)\b|\btask\s+(?::default|default:|:test|test:|:spec|spec:|:check|:ci)|\bsh\b.*(?:test|spec)|\bruby_opts\b|\brescue\s+nil|\|\|\s*true|\bTESTOPTS\b|\bSPEC_OPTS\b"
+);
+// Settings of runners, coverage and linters in makefiles of autotools, gems and other files of the build.
+pattern!(
+    AUTOMAKE,
+    r"^\s*(?:XFAIL_TESTS|TESTS|check_PROGRAMS|check_SCRIPTS|AM_TESTS_ENVIRONMENT|TESTS_ENVIRONMENT|LOG_COMPILER|SUBDIRS|DISABLE_HARD_ERRORS)\b|^\s*[\w./-]*test[\w./-]*\s*\\$"
+);
 // Whole files that a linter or type checker is told to leave alone.
 pattern!(
     SILENCED,
-    r"^\s*(?:#!\[allow\((?:clippy::all|warnings|unused|clippy::pedantic)|//\s*@ts-nocheck|/\*\s*eslint-disable\s*\*/|#\s*(?:mypy:\s*ignore-errors|flake8:\s*noqa|ruff:\s*noqa|pylint:\s*skip-file|type:\s*ignore\s*$)|//\s*nolint\s*$)"
+    r"^\s*(?:#!\[allow\((?:clippy::all|warnings|unused|clippy::pedantic)|//\s*@ts-nocheck|/\*\s*eslint-disable\s*\*/|#\s*(?:mypy:\s*ignore-errors|flake8:\s*noqa|ruff:\s*noqa|pylint:\s*skip-file|type:\s*ignore\s*$)|//\s*nolint\s*$|#\s*shellcheck\s+disable=all|#\s*rubocop:disable\s+all|//\s*phpcs:ignoreFile|//\s*@codingStandardsIgnoreFile)"
+);
+
+// Lines that coverage is told to leave out.
+pattern!(
+    NOT_COVERED,
+    r"pragma:\s*no\s*cover|\b(?:istanbul|c8|v8)\s+ignore\b|:nocov:|\bLCOV_EXCL\w*|\bGCOVR?_EXCL\w*|@codeCoverageIgnore|\bcoverage:\s*(?:off|ignore)|#\[coverage\(off|@Generated\b|@ExcludeFromJacoco\w*|cfg\(not\(tarpaulin"
+);
+// Keys of the part of a build tool's configuration that is about tests.
+pattern!(
+    TEST_KEY,
+    r#"^\s*["']?(?:include|exclude|passWithNoTests|retry|bail|coverage|thresholds?|setupFiles|globalSetup|testTimeout|lines|branches|functions|statements)["']?\s*:|["']\^?(?:test|lint|check|verify|typecheck|type-check)(?::[\w-]+)?["']"#
 );
 
 /// Whether every change of this file affects the checks.
 pub(super) fn is_check_config(path: &str) -> bool {
-    WHOLE.is_match(path.rsplit('/').next().unwrap_or(path)) || WHOLE_PATH.is_match(path)
+    let name = path.rsplit('/').next().unwrap_or(path);
+    WHOLE.is_match(name) || NAMED.is_match(name) || WHOLE_PATH.is_match(path)
 }
 
 /// Whether checks may run this script.
@@ -89,7 +120,7 @@ pub(super) fn is_check_script(path: &str) -> bool {
     is_makefile(path) || name == "tox.ini" || name == "package.json" || (script && SCRIPT.is_match(path))
 }
 
-fn is_makefile(path: &str) -> bool {
+pub(super) fn is_makefile(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     matches!(name, "Makefile" | "makefile" | "GNUmakefile" | "justfile" | "Justfile" | "Taskfile.yml" | "Rakefile")
 }
@@ -121,22 +152,65 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
     let name = file.path().rsplit('/').next().unwrap_or_default();
     let line = match name {
         "package.json" | "composer.json" | "deno.json" => npm(file),
-        "pom.xml" | "build.gradle" | "build.gradle.kts" => added(file, |line| BUILD_OFF.is_match(line)),
-        "CMakeLists.txt" | "meson.build" => added(file, |line| CTEST_OFF.is_match(line))
-            .or_else(|| removed(file, |line| CTEST_ADDED.is_match(line)).filter(|_| !file.is_deleted())),
-        "Rakefile" => removed(file, |line| RAKE_TEST.is_match(line)),
+        "pom.xml" | "build.gradle" | "build.gradle.kts" | "build.xml" | "build.sbt" | "gradle.properties"
+        | "maven.config" | "jvm.config" | "project.clj" => jvm(file),
+        "Makefile.am" | "configure.ac" => changed(file, |line| AUTOMAKE.is_match(line)),
+        "CMakeLists.txt" | "meson.build" | "CMakePresets.json" | "meson_options.txt" => {
+            added(file, |line| CTEST_OFF.is_match(line))
+                .or_else(|| removed(file, |line| CTEST_ADDED.is_match(line)).filter(|_| !file.is_deleted()))
+        }
+        "Rakefile" => changed(file, |line| RAKE_TEST.is_match(line)),
+        _ if name.ends_with(".rake") => changed(file, |line| RAKE_TEST.is_match(line)),
         "pyproject.toml" | "setup.cfg" => ini(file),
-        "Cargo.toml" => added(file, |line| CARGO_OFF.is_match(line)),
+        "Cargo.toml" => added(file, |line| CARGO_OFF.is_match(line)).or_else(|| fewer_members(file)),
+        "turbo.json" | "nx.json" | "lerna.json" | "angular.json" | "project.json" | "moon.yml" => {
+            changed(file, |line| TEST_KEY.is_match(line))
+        }
+        _ if name.starts_with("vite.config") || name.starts_with("webpack.config") => {
+            changed(file, |line| TEST_KEY.is_match(line))
+        }
         "conftest.py" => added(file, |line| HOOK.is_match(line)),
         _ if is_makefile(file.path()) => file.hunks.iter().find_map(make),
         _ if name.starts_with("tsconfig") && name.ends_with(".json") => typescript(file),
-        _ => added(file, |line| SILENCED.is_match(line)).filter(|_| !file.is_new()),
+        _ => {
+            let uncovered = || added(file, |line| NOT_COVERED.is_match(line));
+            added(file, |line| SILENCED.is_match(line)).or_else(uncovered).filter(|_| !file.is_new())
+        }
     };
     if let Some(text) = line {
+        // Settings that honest work changes as often.
+        pattern!(
+            WEAK,
+            r"required-features|default-members|^\s*exclude\s*=|\[patch|\[profile|\bLABELS\b|TIMEOUT\s+\d|\blist\(|<phase>|<test>|<groups>|testOptions|sourceSets|unmanagedSources|\bSUBDIRS\b|target_sources|add_executable|\bmembers\b|^\s*if\s*\("
+        );
         let changed = file.hunks.iter().flat_map(|hunk| &hunk.lines).filter(|line| line.change != LineChange::Context);
         let number = changed.clone().find(|line| text.contains(line.text.trim()) && !line.text.trim().is_empty());
-        findings.add(file.path(), number.map(|line| line.number), TamperKind::CheckConfigEdited, &text);
+        let (kind, weak) = (TamperKind::CheckConfigEdited, WEAK.is_match(&text) || NOT_COVERED.is_match(&text));
+        findings.add_graded(file.path(), number.map(|line| line.number), kind, &text, weak);
     }
+}
+
+/// The first line that is so and that came, went or changed, in a file that was there before.
+fn changed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
+    if file.is_new() {
+        return None;
+    }
+    let gone = || {
+        let new: Vec<&str> = file.lines(LineChange::Added).map(str::trim).collect();
+        let line = file.lines(LineChange::Removed).find(|line| is(line) && !new.contains(&line.trim()));
+        line.map(|line| format!("was: {}", line.trim()))
+    };
+    added(file, &is).or_else(gone)
+}
+
+/// Settings of the build of a project on the JVM that leave tests out, and parts of it that ran checks.
+fn jvm(file: &FileDiff) -> Option<String> {
+    pattern!(
+        CHECKS,
+        r"<goal>\s*(?:test|check|verify|integration-test|report)\s*</goal>|<artifactId>\s*(?:maven-surefire|maven-failsafe|maven-checkstyle|jacoco-maven|spotbugs-maven|maven-pmd|maven-enforcer)[\w-]*\s*</artifactId>|\bdependsOn\b.*(?i:test|check|verif|lint)|\buseJUnit\w*|\buseTestNG\b|\bfinalizedBy\b|^\s*(?:id|apply)\b.*(?:checkstyle|jacoco|pmd|spotbugs|detekt|ktlint)"
+    );
+    let off = |line: &str| BUILD_OFF.is_match(line);
+    added(file, off).or_else(|| removed(file, |line| CHECKS.is_match(line)).filter(|_| !file.is_deleted()))
 }
 
 /// The first added line that is so and that was not there before.
@@ -149,9 +223,8 @@ fn added(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
 fn removed(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
     let before = file.lines(LineChange::Removed).filter(|line| is(line)).count();
     let after = file.lines(LineChange::Added).filter(|line| is(line)).count();
-    let rewritten = file.path().ends_with("Rakefile");
     let line = file.lines(LineChange::Removed).find(|line| is(line))?;
-    (rewritten || after < before).then(|| format!("was: {}", line.trim()))
+    (after < before).then(|| format!("was: {}", line.trim()))
 }
 
 /// Scripts and runner settings in package.json that changed or went; new scripts take nothing away, but for those that
@@ -160,7 +233,9 @@ fn npm(file: &FileDiff) -> Option<String> {
     let plain = |line: &str| line.trim().trim_end_matches(',').to_owned();
     let new: Vec<String> = file.lines(LineChange::Added).map(plain).collect();
     let old: Vec<String> = file.lines(LineChange::Removed).map(plain).collect();
-    let changed = file.lines(LineChange::Removed).find(|line| NPM_KEY.is_match(line) && !new.contains(&plain(line)));
+    pattern!(VERSION, r#":\s*"[~^<>=v]*\d[\w.-]*"|:\s*"(?:workspace|npm|file|git\S*):"#);
+    let is_key = |line: &str| NPM_KEY.is_match(line) && !VERSION.is_match(line);
+    let changed = file.lines(LineChange::Removed).find(|line| is_key(line) && !new.contains(&plain(line)));
     let came = || file.lines(LineChange::Added).find(|line| NEW_NPM_KEY.is_match(line) && !old.contains(&plain(line)));
     let replaced = |line: &str| {
         let key = NPM_KEY.captures(line).map(|found| found[1].to_owned());
@@ -218,6 +293,13 @@ fn make(hunk: &Hunk) -> Option<String> {
 
 fn hunk_has_removed_target(hunk: &Hunk) -> bool {
     hunk.lines.iter().any(|line| line.change == LineChange::Removed && MAKE_TARGET.is_match(&line.text))
+}
+
+/// Fewer packages of a workspace.
+fn fewer_members(file: &FileDiff) -> Option<String> {
+    let members = |change| file.lines(change).find(|line| line.trim_start().starts_with("members"));
+    let (old, new) = (members(LineChange::Removed)?, members(LineChange::Added)?);
+    (old.matches('"').count() > new.matches('"').count()).then(|| format!("{} -> {}", old.trim(), new.trim()))
 }
 
 /// Strictness that was switched off or went, and files that are left out now.

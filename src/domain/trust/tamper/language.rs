@@ -121,7 +121,7 @@ macro_rules! pattern {
 
 pattern!(
     ASSERTION,
-    r"(?i)\bensure!\s*\(|\b(?:debug_)?assert\w*[!.]?\s*[(\s{]|\bexpect\w*\s*[({]|\.should\b|\bshould\s*\(|\brequire\.\w+\(|\bverify\w*\s*\(|\bcheck\w*\s*\(|\bassert\w*\.\w+\(|\bpytest\.(?:raises|warns)\b|\bself\.fail\b|\bmatches!\(|\b(?:insta::)?assert_\w+|\bt\.(?:is|deepEqual|true|false|throws|equal|ok)\(|\brefute\w*\b|\bmust_\w+"
+    r"(?i)\bensure!\s*\(|\b(?:debug_)?assert\w*[!.]?\s*[(\s{]|\bexpect\w*\s*[({]|\bexpect\.(?:soft|poll|element)\(|\.should\b|\bshould\s*\(|\brequire\.\w+\(|\bverify\w*\s*\(|\bcheck\w*\s*\(|\bassert\w*\.\w+\(|\bpytest\.(?:raises|warns)\b|\bself\.fail\b|\bmatches!\(|\b(?:insta::)?assert_\w+|\bt\.(?:is|deepEqual|true|false|throws|equal|ok)\(|\brefute\w*\b|\bmust_\w+"
 );
 pattern!(
     ALWAYS,
@@ -150,7 +150,13 @@ impl Language {
     /// Returns the language of a path; `None` for files that contain no tests.
     pub fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let extension = name.rsplit_once('.')?.1;
+        let Some((_, extension)) = name.rsplit_once('.') else {
+            // Programs without an extension are scripts mostly.
+            let capital = name.starts_with(|c: char| c.is_uppercase());
+            let folder = path.rsplit('/').nth(1).unwrap_or_default();
+            let script = ["bin", "sbin", "libexec", "script", "scripts", "ci", "hack", "tools", "test", "tests", "t"];
+            return (!capital && script.contains(&folder)).then_some(Self::Shell);
+        };
         LANGUAGES.iter().find(|(_, tokens)| tokens.extensions.contains(&extension)).map(|(language, _)| *language)
     }
 
@@ -165,6 +171,11 @@ impl Language {
     /// Whether a line marks the function after it as a test.
     pub fn is_mark(self, line: &str) -> bool {
         matches(self.syntax().mark.as_ref(), line)
+    }
+
+    /// Whether a mark before a function makes it a test.
+    pub fn has_marks(self) -> bool {
+        !self.tokens().mark.is_empty()
     }
 
     /// The name of the test that a line begins; `marked` says that a mark stands before it.
@@ -188,10 +199,46 @@ impl Language {
         first_group(self.syntax().function.as_ref(), line)
     }
 
+    /// The name of the function that a line begins, if it is no class or suite.
+    pub fn helper_name(self, line: &str) -> Option<String> {
+        pattern!(
+            SUITE,
+            r"^\s*(?:(?:export|default|public|protected|private|internal|abstract|final|open|static|data|sealed|pub(?:\([^)]*\))?|RSpec\.)\s*)*(?:class|interface|object|module|namespace|mod|impl|struct|enum|trait|[xf]?describe|[xf]?context|suite)\b"
+        );
+        if self.is_comment(line) || SUITE.is_match(line) || !self.begins_function(line) {
+            return None;
+        }
+        self.function_name(line)
+    }
+
+    /// Whether a line begins a class or suite in which runners look for tests.
+    pub fn is_suite(self, line: &str) -> bool {
+        pattern!(PYTHON, r"^\s*class\s+Test\w*\s*[(:]|^\s*class\s+\w+\(.*Test(?:Case)?\w*\s*[,)]");
+        pattern!(
+            JVM,
+            r"^\s*(?:(?:public|final|open|internal|data)\s+)*class\s+\w*(?:Tests?|IT|Spec|TestCase)\b|^\s*@(?:RunWith|ExtendWith|Suite|Testcontainers|TestInstance|Nested)\b"
+        );
+        pattern!(
+            OTHER,
+            r"^\s*(?:final\s+)?class\s+\S+\s*(?:<|extends)\s*\S*(?:Test|TestCase|Spec)\b|^\s*[xf]?(?:RSpec\.)?(?:describe|context|suite)\b|^\s*(?:TEST_SUITE|BOOST_AUTO_TEST_SUITE|BOOST_FIXTURE_TEST_SUITE|INSTANTIATE_\w+)\b"
+        );
+        let suite: &Regex = match self {
+            Self::Python => &PYTHON,
+            Self::Jvm => &JVM,
+            _ => &OTHER,
+        };
+        !self.is_comment(line) && suite.is_match(line)
+    }
+
     /// Whether a line disables a test, or all others.
     pub fn skips(self, line: &str) -> bool {
         let comment = self.is_comment(line) && !matches!(self, Self::Go | Self::Php);
-        !comment && matches(self.syntax().skip.as_ref(), line)
+        !comment && (matches(self.syntax().skip.as_ref(), line) || is_skip_word(line))
+    }
+
+    /// Whether a line disables a test by a token of this language.
+    pub fn skips_by_token(self, line: &str) -> bool {
+        matches(self.syntax().skip.as_ref(), line)
     }
 
     /// Whether a line is only a comment.
@@ -303,8 +350,16 @@ fn has_equal_sides(line: &str) -> bool {
 fn has_equal_arguments(line: &str) -> bool {
     pattern!(EQUALITY, r"(?i)\b(?:\w*assert|\w*expect|require|check)\w*!?(?:\.|::)?\w*eq\w*!?(?:::\w+)?\(");
     let Some(call) = EQUALITY.find(line) else { return false };
+    let arguments = arguments(&line[call.end()..]);
+    let first = usize::from(arguments.first().is_some_and(|first| first == "t"));
+    let side = |at: usize| arguments.get(at).filter(|argument| !argument.is_empty());
+    side(first).is_some() && side(first) == side(first + 1)
+}
+
+/// The arguments of a call of which the text after the bracket is given.
+pub(super) fn arguments(text: &str) -> Vec<String> {
     let (mut depth, mut arguments, mut quoted) = (0_usize, vec![String::new()], None);
-    for c in line[call.end()..].chars() {
+    for c in text.chars() {
         match (quoted, c) {
             (Some(quote), _) if quote == c => quoted = None,
             (None, '"' | '\'' | '`') => quoted = Some(c),
@@ -321,9 +376,47 @@ fn has_equal_arguments(line: &str) -> bool {
             argument.push(c);
         }
     }
-    let first = usize::from(arguments.first().is_some_and(|first| first.trim() == "t"));
-    let side = |at: usize| arguments.get(at).map(|argument| argument.trim()).filter(|argument| !argument.is_empty());
-    side(first).is_some() && side(first) == side(first + 1)
+    arguments.iter().map(|argument| argument.trim().to_owned()).collect()
+}
+
+/// Whether a line disables a test by a word that frameworks share, or that a project may have of its own: an annotation, a
+/// call at the beginning of a line, an option.
+pub(super) fn is_skip_word(line: &str) -> bool {
+    pattern!(
+        SKIP_WORD,
+        r#"(?x)^\s*(?:@|\#\[|\*\s*@|//\s*@|\[)[\w.:\\]*(?i:skip|ignore\b|ignored|disable|xfail|expected_?failure|pending|todo|quarantine|broken|muted?\b|fixme|wip\b
+            |known_?(?:issue|failure|bug)|not_?implemented|exclude|manual\b|incomplete|unstable|nightly)\w*
+        | ^\s*(?:(?:return|throw|raise|await|new|yield)\s+)*(?:[\w$]+(?:\(\))?(?:\.|::|->))*(?i:skip|pending|todo|xfail|omit|inconclusive|incomplete|assum|precondition|prop_assume|mark_?(?:as_?)?(?:skip|pend|incomp))\w*!?\s*(?:[(;]|\s["'\w]|$)
+        | [{,(]\s*(?:skip|skipped|disabled?|ignored?|todo|pending|xfail|failing)\s*(?::|=>|=)\s*(?:true|True|1|["'])
+        | \bexit\s+77\b | \breturn\s+77\b | \bdisabled?\s*=\s*(?:true|True)\b"#
+    );
+    SKIP_WORD.is_match(line)
+}
+
+/// Whether a line puts a test into a group, which a runner may leave out.
+pub(super) fn is_group(line: &str) -> bool {
+    pattern!(
+        GROUP,
+        r#"^\s*#\[cfg\((?:not|all|any|target|feature|unix|windows|debug|miri)|^\s*@(?:Tags?|Category|Categories|Group|Label|tag)\b|^\s*@pytest\.mark\.(\w+)|^\s*\*?\s*@group\s|^\s*#\[(?:[\w\\]*\\)?Group\(|\btags?:\s*\[?\s*['":]|->group\(|^\s*@(?:integration|slow|nightly|flaky|manual)\b|^#\s*bats\s+(?:test|file)_tags|,\s*:(?:slow|integration|flaky|wip|broken|manual|external|nightly)\b|^\s*@(?:Flaky|Retry\w*|Repeat\w*|RetryingTest|flaky|retry)\b"#
+    );
+    static KNOWN: [&str; 14] = [
+        "parametrize",
+        "usefixtures",
+        "asyncio",
+        "django_db",
+        "filterwarnings",
+        "timeout",
+        "anyio",
+        "trio",
+        "vcr",
+        "xdist_group",
+        "benchmark",
+        "skip",
+        "skipif",
+        "xfail",
+    ];
+    let known = |found: regex::Captures<'_>| found.get(1).is_some_and(|mark| KNOWN.contains(&mark.as_str()));
+    GROUP.captures(line).is_some_and(|found| !known(found))
 }
 
 /// Whether a line keeps all other tests from running.
@@ -343,7 +436,17 @@ pub(super) fn is_test_path(path: &str) -> bool {
     let name = lower.rsplit('/').next().unwrap_or(&lower);
     let stem = name.split('.').next().unwrap_or(name);
     let folders = ["tests", "test", "__tests__", "spec", "specs", "e2e", "testing", "t"];
-    let in_folder = lower.rsplit('/').skip(1).any(|folder| folders.contains(&folder));
+    let top = ["integration/", "acceptance/", "integration-tests/", "integration_tests/", "e2e-tests/", "testsuite/"];
+    let steps = ["features/bootstrap/", "features/step_definitions/", "features/steps/", "features/support/"];
+    // Files that runners load before the tests.
+    pattern!(
+        SUPPORT,
+        r"^(?:jest|vitest|mocha|karma|tests?)[._-]?(?:setup|globals?|init|bootstrap|helpers?|support|main)|^set_?up[._-]?tests?\b|^setuptests|^global-?(?:setup|teardown)|^(?:g?test|spec|rails)_(?:helper|support|main)"
+    );
+    let in_folder = lower.rsplit('/').skip(1).any(|folder| folders.contains(&folder))
+        || (language != Language::Go && SUPPORT.is_match(name))
+        || top.iter().any(|folder| lower.starts_with(folder))
+        || steps.iter().any(|folder| lower.contains(folder));
     match language {
         Language::Go => stem.ends_with("_test"),
         Language::Rust => {

@@ -1,10 +1,9 @@
-//! Thresholds that a diff lowers, and scripts that it makes succeed always.
+//! Thresholds that a diff lowers.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::bypassed::prepares;
 use super::config::{is_check_config, is_check_script};
 use super::diff::{DiffLine, FileDiff, LineChange};
 use super::language::{Language, is_test_path};
@@ -15,7 +14,7 @@ static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d+(?:\.\d+)?").e
 
 /// Words next to a number that must not decrease, outside of program code.
 static AT_LEAST: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?i)fail[_-]?under|(?:cov|coverage)[\w-]*|mutation[_-]?score|break_?at").expect("constant pattern")
+    Regex::new(r"(?i)fail[_-]?under|\bcov(?:erage)?[\w-]*|mutation[_-]?score|break_?at").expect("constant pattern")
 });
 
 /// Settings of coverage in helpers of tests.
@@ -34,25 +33,37 @@ static AT_MOST: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 
-/// Ends of a command line that ignore its failure.
-static SWALLOWED: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^\s*(?:exit\s+0|true|:|set\s+\+e)\s*(?:#.*)?$|^\s*true\s*(?:#|&&)|\|\|\s*(?:true|:|exit\s+0|echo\b)|;\s*(?:true|exit\s+0)\s*$|--(?:passWithNoTests|exit-zero|allow-failure|deselect|no-fail)\b|^\s*-?\s*continue-on-error:\s*true|^\s*return\s+0\s*$")
-        .expect("constant pattern")
-});
-
-/// Searches one file for loosened thresholds and ignored failures.
-pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
-    let config = file.paths().any(|path| is_check_config(path) || carries_checks(path));
+/// Searches one file for loosened thresholds.
+pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
+    let config = file.paths().any(|path| is_check_config(path) || carries_checks(path) || is_check_script(path));
     for hunk in &file.hunks {
         thresholds(file, &hunk.lines, config, findings);
     }
-    if !file.is_new() && file.paths().any(is_check_script) {
-        for line in file
-            .numbered(LineChange::Added)
-            .filter(|line| SWALLOWED.is_match(&line.text) && !prepares(&line.text) && !whole.had(&line.text))
-        {
-            let evidence = format!("hides a failure: {}", line.text.trim());
-            findings.add(file.path(), Some(line.number), TamperKind::FailureIgnored, &evidence);
+}
+
+/// Reports a comparison that decides how a script ends, and that holds in more cases now.
+pub(super) fn exits(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+    static DECIDES: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?:\bexit|\breturn|\braise|\bthrow|\bSystem\.exit|\bsys\.exit|\bos\.Exit)\b.*(?:[<>]=?|[=!]=)|^\s*(?:\[\[?|test)\s.*(?:-(?:eq|ne|lt|le|gt|ge)|[=<>])|^\s*(?:if|unless)\b.*(?:[<>]=?|[=!]=|-(?:eq|ne|lt|le|gt|ge))|^\s*\(\(.*[<>=]")
+            .expect("constant pattern")
+    });
+    static PLACE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?:^|/)(?:scripts?|tools?|ci|\.ci|hack|bin|build|tests?|checks?)/").expect("constant pattern")
+    });
+    if file.is_new() || !PLACE.is_match(file.path()) || Language::of(file.path()).is_none() || is_test_path(file.path())
+    {
+        return;
+    }
+    for hunk in &file.hunks {
+        let of = |change| hunk.lines.iter().filter(move |line| line.change == change && DECIDES.is_match(&line.text));
+        for old in of(LineChange::Removed).filter(|old| !whole.has(&old.text)) {
+            let alike = |new: &&DiffLine| super::lexis::Difference::between(&old.text, &new.text).similarity;
+            let Some(new) = of(LineChange::Added).max_by(|a, b| alike(a).total_cmp(&alike(b))) else { continue };
+            if alike(&new) >= 0.5 && alike(&new) < 1.0 {
+                let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+                let tuned = shape(&old.text) == shape(&new.text);
+                findings.add_graded(file.path(), Some(new.number), TamperKind::ThresholdLowered, &evidence, !tuned);
+            }
         }
     }
 }
@@ -88,7 +99,9 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
         if program && !AT_LEAST_IN_TESTS.is_match(old) {
             continue;
         }
-        let sinks = program || AT_LEAST.is_match(old) || (config && AT_LEAST_IN_CONFIG.is_match(old));
+        let sinks = program
+            || AT_LEAST.is_match(old)
+            || (config && (AT_LEAST_IN_CONFIG.is_match(old) || about_coverage(file.path())));
         let rises = AT_MOST.is_match(old);
         if !(sinks || rises) || !NUMBER.is_match(old) {
             continue;
@@ -105,6 +118,12 @@ fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut 
             None => removed_bound(file, line, &added, findings),
         }
     }
+}
+
+/// Whether a file has bounds of coverage and little else.
+fn about_coverage(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
+    ["cov", "stryker", "mutation", "infection"].iter().any(|word| name.contains(word))
 }
 
 /// A bound that is not there any more, or stands in a line that changed otherwise too.
@@ -139,4 +158,13 @@ fn shape(line: &str) -> String {
 
 fn numbers(line: &str) -> Vec<f64> {
     NUMBER.find_iter(line).filter_map(|found| found.as_str().parse().ok()).collect()
+}
+
+/// Whether a line says how many cases a test generates.
+pub(super) fn bounds_generated_input(line: &str) -> bool {
+    static GENERATED: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\b(?:max_examples|with_cases|numRuns|maxExamples|minSuccessful|MaxCount|tries)\b")
+            .expect("constant pattern")
+    });
+    GENERATED.is_match(line)
 }

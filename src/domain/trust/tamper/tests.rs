@@ -594,10 +594,14 @@ fn healthy_changes_are_not_found() {
             edit("a_test.go", " func TestAdd(t *testing.T) {\n-\tc := New()\n+\tc := New(1)\n \tif c.Add() != 2 {"),
         ),
     ];
-    for (name, diff) in &cases {
-        let found = scan(diff, &TamperContext::default());
-        assert!(found.is_empty(), "{name}: {found:?}\n{diff}");
-    }
+    let found = |diff: &str| scan(diff, &TamperContext::default());
+    let called: Vec<_> =
+        cases.iter().map(|(name, diff)| (name, found(diff))).filter(|(_, found)| !found.is_empty()).collect();
+    // The reviewer sees these two: the values that they expected are in a table or in a helper now.
+    let noticed = ["assertions to a helper", "tests to a table"];
+    let fine =
+        |name: &str, found: &[TamperFinding]| noticed.contains(&name) && !found.iter().any(TamperFinding::blocks);
+    assert!(called.iter().all(|(name, found)| fine(name, found)), "{called:#?}");
     assert!(cases.len() >= 25);
 }
 
@@ -670,34 +674,69 @@ fn manifests_are_known() {
     );
 }
 
-/// G17. The table of `docs/tampering.md` is this one.
+/// A change of program code, put beside a case: an agent that weakens a test changes the program, too.
+const PROGRAM: &str = "diff --git a/src/unrelated.rs b/src/unrelated.rs\n--- a/src/unrelated.rs\n+++ b/src/unrelated.rs\n@@ -1,2 +1,2 @@\n x\n-old_line(1);\n+new_line(2);\n";
+
+/// Numbers of cases: all, found, found by a blocking finding, and both beside a change of the program.
+#[derive(Default)]
+struct CaseCount([usize; 5]);
+
+impl CaseCount {
+    fn add(&mut self, case: &cases::TamperCase) {
+        let hits = |diff: &str| {
+            let findings = scan(diff, &TamperContext::default());
+            let hits = findings.iter().filter(|finding| case.kinds.contains(&finding.kind));
+            (hits.clone().count() > 0, hits.into_iter().any(TamperFinding::blocks))
+        };
+        let (alone, beside) = (hits(&case.diff), hits(&format!("{}{PROGRAM}", case.diff)));
+        for (sum, is) in self.0.iter_mut().zip([true, alone.0, alone.1, beside.0, beside.1]) {
+            *sum += usize::from(is);
+        }
+    }
+
+    fn row(&self, name: &str) -> String {
+        let [all, found, blocking, beside, beside_blocking] = self.0;
+        format!("| {name} | {all} | {found} | {blocking} | {beside} | {beside_blocking} |\n")
+    }
+}
+
+/// G17. The tables of `docs/tampering.md` are these.
 #[test]
 fn cases_of_each_language_are_found() {
-    let mut table = String::from(
-        "| language | cases | found | blocking | of those written blind | found |\n|---|---|---|---|---|---|\n",
-    );
+    let head = |first| {
+        format!(
+            "| {first} | cases | found | blocking | beside a change of the program: found | blocking |\n|---|---|---|---|---|---|\n"
+        )
+    };
+    let (mut languages, mut rounds) = (head("language"), head("round"));
+    let mut by_round: Vec<(String, CaseCount)> = Vec::new();
     let mut missed = Vec::new();
     for (language, cases) in cases::all() {
-        let count = |is: &dyn Fn(&cases::TamperCase) -> bool| cases.iter().filter(|case| is(case)).count();
-        let hits = |case: &cases::TamperCase| -> Vec<TamperFinding> {
+        let mut count = CaseCount::default();
+        for case in &cases {
+            count.add(case);
+            let at = by_round.iter().position(|(round, _)| *round == case.round).unwrap_or_else(|| {
+                by_round.push((case.round.clone(), CaseCount::default()));
+                by_round.len() - 1
+            });
+            by_round[at].1.add(case);
             let findings = scan(&case.diff, &TamperContext::default());
-            findings.into_iter().filter(|finding| case.kinds.contains(&finding.kind)).collect()
-        };
-        let found = count(&|case| !hits(case).is_empty());
-        let blocking = count(&|case| hits(case).iter().any(TamperFinding::blocks));
-        let blind = count(&|case| case.blind);
-        let blind_found = count(&|case| case.blind && !hits(case).is_empty());
-        table += &format!("| {language} | {} | {found} | {blocking} | {blind} | {blind_found} |\n", cases.len());
-        missed.extend(
-            cases.iter().filter(|case| hits(case).is_empty()).map(|case| format!("{language}: {}", case.title)),
-        );
-        assert!(cases.len() >= 30, "{language}");
-        assert!(found * 100 >= cases.len() * 95, "{language}: {missed:?}");
+            if !findings.iter().any(|finding| case.kinds.contains(&finding.kind)) {
+                missed.push(format!("{language}: {}", case.title));
+            }
+        }
+        let [all, found, ..] = count.0;
+        assert!(all >= 30, "{language}");
+        assert!(found * 100 >= all * 95, "{language}: {missed:?}");
+        languages += &count.row(language);
+    }
+    for (round, count) in &by_round {
+        rounds += &count.row(if round.is_empty() { "before the rules" } else { round });
     }
     let page = include_str!("../../../../docs/tampering.md");
     assert!(
-        page.contains(&table),
-        "docs/tampering.md is out of date; its table of cases is now:\n{table}\nmissed: {missed:#?}"
+        page.contains(&languages) && page.contains(&rounds),
+        "docs/tampering.md is out of date; its tables of cases are now:\n{languages}\n{rounds}\nmissed: {missed:#?}"
     );
 }
 

@@ -7,7 +7,7 @@ use regex::Regex;
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::diff::{FileDiff, LineChange};
-use super::language::{Demand, Language, excludes_others, is_table, is_test_path};
+use super::language::{Demand, Language, excludes_others, is_group, is_table, is_test_path};
 use super::{Findings, TamperKind};
 
 /// Number of removed assertions from which a few added ones do not replace them.
@@ -96,8 +96,14 @@ fn functions<'a>(file: &'a TestFile<'_>, change: LineChange) -> impl Iterator<It
 
 /// Tests that are only on one side of a change.
 fn alone(blocks: &[TestBlock]) -> impl Iterator<Item = &TestBlock> {
-    blocks.iter().filter(|block| block.other.is_none() && block.header.is_some())
+    blocks.iter().filter(|block| block.other.is_none() && block.header.is_some() && !block.helper)
 }
+
+/// Names of files that Go compiles on one platform only.
+static PLATFORM_FILE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"_(?:aix|android|darwin|dragonfly|freebsd|illumos|ios|js|wasip1|netbsd|openbsd|plan9|solaris|windows|386|arm|arm64|loong64|mips\w*|ppc64\w*|riscv64|s390x|wasm)_test\.go$")
+        .expect("constant pattern")
+});
 
 /// Reports a test file that is renamed so that no runner finds it.
 pub(super) fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bool {
@@ -105,7 +111,9 @@ pub(super) fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bo
     let collected = |path: &str| Language::of(path).is_some_and(|language| language.collects(path));
     let lost = old != new
         && is_test_path(old)
-        && (Language::of(old) != Language::of(new) && !is_test_path(new) || collected(old) && !collected(new));
+        && (Language::of(old) != Language::of(new) && !is_test_path(new)
+            || collected(old) && !collected(new)
+            || PLATFORM_FILE.is_match(new) && !PLATFORM_FILE.is_match(old));
     if lost {
         findings.add(old, None, TamperKind::TestDeleted, &format!("renamed to {new}, where no runner looks for tests"));
     }
@@ -119,6 +127,7 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
         return;
     }
     shadowed(tests, findings);
+    hidden(tests, whole, findings);
     modules(tests, whole, findings);
     skipped(tests, whole, findings);
     assertions(tests, &renamed, whole, findings);
@@ -126,12 +135,13 @@ pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Fin
 
 /// Reports removed tests; returns the index of the new test that replaces a removed one.
 fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -> HashMap<usize, usize> {
-    let mut free: Vec<usize> = (0..tests.new.len()).filter(|at| tests.new[*at].other.is_none()).collect();
+    let free = |at: &usize| tests.new[*at].other.is_none() && !tests.new[*at].helper;
+    let mut free: Vec<usize> = (0..tests.new.len()).filter(free).collect();
     let free_names: HashSet<&str> = free.iter().map(|at| tests.new[*at].name.as_str()).collect();
     let mut renamed = HashMap::new();
     let mut lost = Vec::new();
     for (at, block) in tests.old.iter().enumerate() {
-        if block.other.is_some() || block.header.is_none() {
+        if block.other.is_some() || block.header.is_none() || block.helper {
             continue;
         }
         let elsewhere = whole.added_tests.contains(&block.name) && !free_names.contains(block.name.as_str());
@@ -146,9 +156,10 @@ fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -
         }
     }
     let added: Vec<&str> = tests.file.lines(LineChange::Added).filter(|line| !line.trim().is_empty()).collect();
-    if lost.is_empty() || (added.len() >= lost.len() && added.iter().any(|line| is_table(line))) {
+    if lost.is_empty() {
         return renamed;
     }
+    let tabled = added.len() >= lost.len() && added.iter().any(|line| is_table(line));
     let path = tests.file.path();
     let gained = free.iter().filter(|at| tests.new[**at].assertions > 0).count();
     let about_removed_code = |block: &TestBlock| {
@@ -163,7 +174,7 @@ fn removed(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) -
     } else {
         let outnumbered = whole.changes_code && gained > lost.len();
         for block in lost {
-            let weak = outnumbered || about_removed_code(block);
+            let weak = tabled || outnumbered || about_removed_code(block);
             let evidence = format!("test removed: {}", block.name);
             findings.add_graded(path, Some(block.number), TamperKind::TestDeleted, &evidence, weak);
         }
@@ -201,7 +212,11 @@ fn shadowed(tests: &TestFile<'_>, findings: &mut Findings) {
     }
     let mut seen: HashMap<(usize, &str), usize> = HashMap::new();
     let mut last_class = 0;
-    let mut blocks = tests.new.iter().filter(|block| block.header.is_some() || !block.lines.is_empty()).peekable();
+    let mut blocks = tests
+        .new
+        .iter()
+        .filter(|block| !block.helper && (block.header.is_some() || !block.lines.is_empty()))
+        .peekable();
     for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change != LineChange::Removed) {
         let text = line.text.trim_start();
         if text.starts_with("class ") || text.starts_with("describe") || text.starts_with("context") {
@@ -219,6 +234,60 @@ fn shadowed(tests: &TestFile<'_>, findings: &mut Findings) {
     }
 }
 
+/// Reports suites and tests that are still there and that no runner finds: of another name, private, abstract.
+fn hidden(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    let path = tests.file.path();
+    let language = tests.language;
+    let is_suite = |line: &&TestLine<'_>| language.is_suite(line.text) && tests.is_about_tests(line);
+    for group in tests
+        .lines
+        .chunk_by(|a, b| a.hunk == b.hunk && a.change != LineChange::Context && b.change != LineChange::Context)
+    {
+        let of = |change| group.iter().filter(move |line| line.change == change).filter(is_suite);
+        let gone = of(LineChange::Removed).find(|line| !whole.has(line.text));
+        // Of a suite that went as a whole, the tests are reported.
+        let stays = group.iter().any(|line| line.change == LineChange::Added) || group.len() <= 2;
+        if let Some(line) = gone.filter(|_| stays && of(LineChange::Removed).count() > of(LineChange::Added).count()) {
+            let evidence = format!("no suite any more: {}", line.text.trim());
+            findings.add_graded(
+                path,
+                Some(line.number),
+                TamperKind::TestDeleted,
+                &evidence,
+                whole.changes_code && group.len() > 6,
+            );
+        }
+    }
+    let private = |line: &&TestLine<'_>| line.change == LineChange::Added && line.text.trim() == "private";
+    if language == Language::Ruby
+        && let Some(line) = tests.lines.iter().find(private)
+    {
+        let after = |block: &&TestBlock| {
+            !block.helper && block.other.is_some() && block.number > line.number && !block.name.contains(' ')
+        };
+        if let Some(block) = tests.new.iter().find(after).filter(|block| block.header.is_some()) {
+            let evidence = format!("private now: {}", block.name);
+            findings.add(path, Some(line.number), TamperKind::TestDeleted, &evidence);
+        }
+    }
+    static HIDES: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\b(?:private|protected|abstract|static)\b").expect("constant pattern"));
+    if !matches!(language, Language::Jvm | Language::Php) {
+        return;
+    }
+    let header = |block: &TestBlock| block.header.map(|at| &tests.lines[at]);
+    for block in tests.old.iter().filter(|block| !block.helper) {
+        let Some((old, new)) = header(block).zip(block.other.and_then(|other| header(&tests.new[other]))) else {
+            continue;
+        };
+        let words = |text: &str| HIDES.find_iter(text).count();
+        if new.change == LineChange::Added && words(new.text) > words(old.text) {
+            let evidence = format!("no runner calls it: {}", new.text.trim());
+            findings.add(path, Some(new.number), TamperKind::TestDeleted, &evidence);
+        }
+    }
+}
+
 fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     let language = tests.language;
     let path = tests.file.path();
@@ -227,6 +296,7 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
     let is_old = |line: &TestLine<'_>| language.function_name(line.text).is_some_and(|name| owners.contains(&name));
     for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.skips(line.text)) {
         let fine = match line.new.map(|at| &tests.new[at]) {
+            Some(block) if block.helper => whole.had(line.text) || tests.file.is_new() || block.other.is_none(),
             Some(block) => {
                 let new = whole.added_tests.contains(&block.name) && !whole.removed_tests.contains(&block.name);
                 // A test that is new takes nothing away, unless it takes the place of all others.
@@ -234,9 +304,34 @@ fn skipped(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
             }
             None => whole.had(line.text) || tests.file.is_new() || (line.owner_is_new && !is_old(line)),
         } || same_condition_before(tests, line);
-        if !fine && (tests.is_test || line.new.is_some() || language == Language::Rust) {
-            let weak = conditional(tests, line);
+        let named = language.skips_by_token(line.text);
+        if !fine
+            && (tests.is_test
+                || line.new.is_some()
+                || (named && language == Language::Rust)
+                || line.text.contains("+SKIP"))
+        {
+            let weak = conditional(tests, line) || (!named && whole.changes_code);
             findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, weak);
+        }
+    }
+    for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && is_group(line.text)) {
+        if tests.existing(line).is_some() && !whole.had(line.text) && !language.skips(line.text) {
+            findings.notice(path, Some(line.number), TamperKind::TestSkipped, line.text);
+        }
+    }
+    for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
+        let next = tests.lines[at + 1..]
+            .iter()
+            .find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
+        let compiled =
+            language == Language::Cpp && line.text.starts_with("#if") && !whole.had(line.text) && tests.is_test;
+        if compiled
+            && next.is_some_and(|next| {
+                next.change == LineChange::Context && language.test_name(next.text, false).is_some()
+            })
+        {
+            findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, line.text, whole.changes_code);
         }
     }
     static FENCE: LazyLock<Regex> = LazyLock::new(|| {
@@ -355,21 +450,49 @@ fn assertions(tests: &TestFile<'_>, renamed: &HashMap<usize, usize>, whole: &Dif
     let outnumbered = whole.changes_code && total(|group| group.added) > total(|group| group.removed.len());
     for (key, group) in order.iter().map(|key| (key, &groups[key])) {
         let (removed, added) = (group.removed.len(), group.added);
-        if added == 0 || (removed >= MANY_ASSERTIONS && added * 3 < removed && !group.table) {
+        let many = removed >= MANY_ASSERTIONS && added * 3 < removed && !group.table;
+        if added < removed && !group.table || added == 0 {
             let first = group.removed[0];
             let evidence = format!("{removed} removed, {added} added: {}", first.text.trim());
-            let helper = key.is_none() && !matches!(language, Language::Shell);
+            let helper = key.is_none_or(|at| tests.new[at].helper) && !matches!(language, Language::Shell);
             let small = |line: &&&TestLine<'_>| {
                 whole.names_removed_code(line.text) || language.demand(line.text) == Demand::Little
             };
-            let weak = outnumbered || helper || group.removed.iter().filter(small).count() == removed;
+            let few = added > 0 && !many;
+            let weak = few || outnumbered || helper || group.removed.iter().filter(small).count() == removed;
             findings.add_graded(path, Some(first.number), TamperKind::AssertionRemoved, &evidence, weak);
         }
     }
+    steps(tests, whole, findings);
     for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.holds_always(line.text)) {
         if tests.is_about_tests(line) && !tests.is_in_new_test(line) && !whole.had(line.text) && !line.owner_is_new {
             let evidence = format!("always holds: {}", line.text.trim());
             findings.add(path, Some(line.number), TamperKind::AssertionWeakened, &evidence);
+        }
+    }
+}
+
+/// Reports tests that lost steps and got nothing in their place; what they did may have been the check.
+fn steps(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    static STEP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[(\w]\S*[(=]|^\s*\w+ \S").expect("constant pattern"));
+    for block in tests.old.iter().filter(|block| block.other.is_some()) {
+        let lines = || block.lines.iter().map(|at| &tests.lines[*at]);
+        let step = |line: &&TestLine<'_>| {
+            line.change == LineChange::Removed
+                && STEP.is_match(line.text)
+                && !line.text.trim_start().starts_with("use ")
+                && !line.text.trim_start().starts_with("import ")
+                && !tests.language.is_comment(line.text)
+                && !tests.language.asserts(line.text)
+                && !whole.has(line.text)
+        };
+        let got = block
+            .other
+            .is_some_and(|new| tests.new[new].lines.iter().any(|at| tests.lines[*at].change == LineChange::Added));
+        let asserted = lines().any(|line| line.change == LineChange::Removed && tests.language.asserts(line.text));
+        if let Some(line) = lines().find(step).filter(|_| !got && !asserted) {
+            let evidence = format!("{} lost a step: {}", block.name, line.text.trim());
+            findings.notice(tests.file.path(), Some(line.number), TamperKind::AssertionRemoved, &evidence);
         }
     }
 }

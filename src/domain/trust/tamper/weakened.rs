@@ -1,5 +1,5 @@
 //! Assertions that a diff changes so that they accept more: weaker matchers, wider tolerances and bounds, other expected
-//! values, fewer rows of a table.
+//! values, fewer rows of a table, weaker generated input.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -8,7 +8,11 @@ use regex::Regex;
 
 use super::blocks::{TestFile, TestLine};
 use super::diff::LineChange;
+use super::flow;
 use super::language::{Demand, Language};
+use super::lexis::{Difference, Lexis};
+use super::matcher::{AssertionChange, compare, compare_values, literals, numbers, shape};
+use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
@@ -18,45 +22,49 @@ macro_rules! pattern {
     };
 }
 
-pattern!(NUMBER, r"\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?");
-pattern!(
-    LITERAL,
-    r#""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*|\b(?i:true|false|none|null|nil)\b"#
-);
-// What stands before a tolerance.
-pattern!(
-    TOLERANCE,
-    r"(?i)(?:\b(?:rel|abs|rtol|atol|r?tol\w*|delta|eps\w*|margin|offset|percent\w*|max_relative|ulps|within|be_within|withPercentage)\W{0,3})$"
-);
-// What stands before a number of digits.
-pattern!(DIGITS, r"(?i)\b(?:places|decimal|digits|precision|significant)\W{0,3}$");
-// Assertions that end with a tolerance.
-pattern!(
-    ENDS_WITH_TOLERANCE,
-    r"\b\w*(?:_NEAR|InDelta|InEpsilon|WithDelta|assert_in_delta|assert_in_epsilon|closeTo|approximately|assertEquals|TEST_ASSERT_FLOAT_WITHIN|assert_approx_eq|assert_relative_eq|assert_abs_diff_eq|assert_allclose)\w*f?!?\b"
-);
-pattern!(ENDS_WITH_DIGITS, r"\btoBeCloseTo\(|\bassertAlmostEquals?\(|\bassert_(?:array_)?almost_equal\(");
+// The expected value is what the code under test gave.
 pattern!(
     TAKEN_FROM_RESULT,
-    r"^\s*(?:(?:let|const|var|auto|final|String|int)\s+)?\$?(?:want|expected|exp)\w*\s*:?=\s*\$?(?:got|actual|result|output|res)\w*\s*;?\s*$"
+    r"^\s*(?:(?:let|const|var|auto|final|String|int|my|local|declare)\s+(?:mut\s+)?)?\$?(?:\w+\.)*(?i:want|expected|exp|golden|reference)\w*(?::\s*[\w<>]+)?\s*:?=\s*[\x22']?\$?\(?\{?(?i:got|actual|result|output|res|response|observed|out)\w*\b"
 );
 pattern!(OPERATOR, r"\s(?:[=!<>]=?=?|-(?:eq|ne|lt|le|gt|ge))\s");
 pattern!(EQUAL, r"\s(?:===?|!==?|=|-eq|-ne)\s");
 pattern!(LOOSE, r"\s(?:[<>]=?|-(?:lt|le|gt|ge))\s");
-pattern!(FEW_CASES, r"parametrize\(|@(?:ValueSource|EnumSource|CsvSource)\(|->with\(|\.each\(|\bValues\(|#\[values\(");
-pattern!(RUNS, r"\b(?:max_examples|with_cases|numRuns|maxExamples|minSuccessful|MaxCount|tries)\b");
+pattern!(
+    FEW_CASES,
+    r"(?i)parametrize|@(?:ValueSource|EnumSource|CsvSource)|->with\(|\.each\(|\bValues(?:In)?\(|#\[values\(|\b(?:cases|inputs?|examples|samples|vectors|scenarios|params|table|data|tests|values|seeds|fixtures)\w*\s*(?::[^=]*)?:?=|\bfor\b.*\b(?:in|of|:)|\bforEach\b|\bGENERATE\(|\bTypes<|testWith|TestWith|@Rows|%w\["
+);
+// Numbers of generated cases and of repetitions, which must not sink.
+pattern!(
+    RUNS,
+    r"(?i)\b(?:max_?examples|with_?cases|num_?runs|max_?examples|min_?successful\w*|max_?count|min_?tests|tries|iterations?|repetitions?|repeat\w*|rounds|num_?tests|num_?cases|n_?iter\w*|samples|cases|runs|trials|fuzz_?time|quick_?check_?tests|@RepeatedTest|count)\b|\brange\(|\.\.=?\s*\d|\b\d+\.times\b|\bseq\s+\d|\{\d+\.\.\d+\}|;\s*\w+\s*<=?\s*\d"
+);
+// Bounds of time and of repeated attempts, which must not rise.
+pattern!(
+    PATIENCE,
+    r"(?i)timeout|\bretr(?:y|ies)\w*|attempts|reruns?|\bmax_?wait|deadline|\bslow\b|max_?(?:duration|elapsed|time|latency|failures|errors)|budget"
+);
 pattern!(TEXT_ROW, r#"^\s*"[^"]*",?\s*$"#);
 pattern!(
     ROW,
-    r#"^\s*(?:\{.*\}|\(.*\)|\[.*\]|(?:["']?[\w -]+["']?\s*(?::|=>)\s*)[\{\[(].*[\}\])]|#\[(?:case|test_case)\(.*\)\]|@(?:CsvSource|ValueSource).*|Arguments\.of\(.*\)|arguments\(.*\))\s*,?\s*$|^\s*[\w:.]+[({].*[)}],\s*$"#
+    r#"^\s*(?:\{.*\}|\(.*\)|\[.*\]|(?:["']?[\w -]+["']?\s*(?::|=>)\s*)[\{\[(].*[\}\])]|#\[(?:case|test_case)(?:::\w+)?\(.*\)\]|@(?:CsvSource|ValueSource|TestCase|Row).*|#\[(?:TestWith|DataProvider)\(.*\)\]|@testWith.*|(?:\w+\.)?(?:of|arguments|param|row|case)\(.*\)|\|.*\||'[^']*'|-?\d[\d.]*|%w\[.*\]|yield\s.*)\s*[,;]?\s*\\?\s*$|^\s*[\w:.]+[({].*[)}],\s*$"#
+);
+// A value that is expected: by its name, or because nothing but the value stands there.
+pattern!(
+    EXPECTED,
+    r#"(?i)^\s*(?:[\w$.\s:<>\[\]&*]*\b)?\$?(?:want|expect|expected|exp|golden|should|answer|output|correct|reference|wanted|target|result|err|status|code|message|msg|total|count)\w*["']?\s*(?::=|=>|[=:])|^\s*(?:"[^"]*"|'[^']*'|`[^`]*`|-?\d[\d_.eE+-]*\w*|true|false|null|nil|None|True|False)\s*[,;)\]}]*\s*(?:\\|<<.*)?$|^\s*(?://|#|\*)\s*(?i:output|=>|->|returns|[-\d"'\[{])|^\s*(?:>>>|\.\.\.)"#
 );
 
 /// Looks for weaker assertions in one file.
 pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    let statements = Statements::of(tests);
+    assertions(tests, &statements, whole, findings);
+    let mut first = 0;
     for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
         if is_changed(&group[0]) {
-            ChangeGroup::of(group).scan(tests, whole, findings);
+            ChangeGroup::of(group, &statements.covered[first..]).scan(tests, whole, findings);
         }
+        first += group.len();
     }
 }
 
@@ -64,21 +72,84 @@ fn is_changed(line: &TestLine<'_>) -> bool {
     line.change != LineChange::Context
 }
 
+/// Reports assertions of which the new version accepts more or expects another value.
+fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    let path = tests.file.path();
+    for (old, new) in &statements.old {
+        let Some(new) = new.map(|at| &statements.new[at]) else { continue };
+        if tests.language.holds_always(&new.text) || whole.has(&old.text) {
+            continue;
+        }
+        if values_stand_beside(tests, old, new) {
+            continue;
+        }
+        let evidence = format!("{} -> {}", old.text, new.text);
+        if let Some(kind) = flow::wrapped(tests.language, &old.text, &new.text) {
+            let weak = kind == TamperKind::EarlyExit;
+            findings.add_graded(path, Some(new.number), kind, &evidence, weak);
+            continue;
+        }
+        let (kind, weak) = match compare(tests.language, &old.text, &new.text) {
+            AssertionChange::Wider => (TamperKind::AssertionWeakened, false),
+            AssertionChange::Looser => (TamperKind::AssertionWeakened, whole.changes_code),
+            AssertionChange::Expectation => (TamperKind::ExpectationChanged, whole.changes_code),
+            AssertionChange::Unnamed => (TamperKind::ExpectationChanged, true),
+            // Without a change of the program, nothing explains why an assertion changes.
+            AssertionChange::Other if !whole.changes_code && !tests.file.is_new() => (TamperKind::AssertionWeakened, true),
+            AssertionChange::Other => continue,
+        };
+        findings.add_graded(path, Some(new.number), kind, &evidence, weak);
+    }
+}
+
+/// Whether the values that an assertion lost stand in other added lines near it: in a variable, or in a table of cases.
+fn values_stand_beside(tests: &TestFile<'_>, old: &Statement<'_>, new: &Statement<'_>) -> bool {
+    let lost = Difference::between(&old.text, &new.text);
+    if lost.lost.literals.is_empty()
+        || !lost.gained.literals.is_empty()
+        || lost.gained.calls.len() > lost.lost.calls.len()
+    {
+        return false;
+    }
+    let near = &tests.lines[new.at.saturating_sub(20)..tests.lines.len().min(new.end + 20)];
+    let text: String = near
+        .iter()
+        .filter(|line| {
+            line.change == LineChange::Added && line.hunk == new.first.hunk && !new.text.contains(line.text.trim())
+        })
+        .flat_map(|line| [line.text, "\n"])
+        .collect();
+    let beside = literals(&text);
+    lost.lost.literals.iter().all(|literal| beside.contains(&literal.as_str()))
+}
+
 /// A run of removed and added lines; those that are on both sides are left out.
 struct ChangeGroup<'a> {
     removed: Vec<&'a TestLine<'a>>,
     added: Vec<&'a TestLine<'a>>,
+    /// Added lines that are part of an assertion.
+    asserting: HashSet<*const TestLine<'a>>,
 }
 
 impl<'a> ChangeGroup<'a> {
-    fn of(lines: &'a [TestLine<'a>]) -> Self {
+    fn of(lines: &'a [TestLine<'a>], covered: &[bool]) -> Self {
         let texts = |change| lines.iter().filter(move |line| line.change == change).map(|line| line.text.trim());
         let old: HashSet<&str> = texts(LineChange::Removed).collect();
         let new: HashSet<&str> = texts(LineChange::Added).collect();
         let of = |change, other: &HashSet<&str>| {
             lines.iter().filter(|line| line.change == change && !other.contains(line.text.trim())).collect()
         };
-        Self { removed: of(LineChange::Removed, &new), added: of(LineChange::Added, &old) }
+        let asserting = lines
+            .iter()
+            .zip(covered)
+            .filter(|(_, covered)| **covered)
+            .map(|(line, _)| std::ptr::from_ref(line))
+            .collect();
+        Self { removed: of(LineChange::Removed, &new), added: of(LineChange::Added, &old), asserting }
+    }
+
+    fn is_assertion(&self, line: &TestLine<'a>) -> bool {
+        self.asserting.contains(&std::ptr::from_ref(line))
     }
 
     fn scan(&self, tests: &TestFile<'a>, whole: &DiffSummary, findings: &mut Findings) {
@@ -87,48 +158,185 @@ impl<'a> ChangeGroup<'a> {
         for line in self.added.iter().rev().filter(|line| tests.is_about_tests(line) && !tests.is_in_new_test(line)) {
             by_shape.entry(shape(line.text)).or_default().push(line);
         }
-        let path = tests.file.path();
         let mut unpaired = Vec::new();
-        for old in self.removed.iter().filter(|line| tests.is_about_tests(line) && !language.is_comment(line.text)) {
+        for old in self.removed.iter().filter(|line| tests.is_about_tests(line)) {
             let Some(new) = by_shape.get_mut(&shape(old.text)).and_then(Vec::pop) else {
                 unpaired.push(*old);
                 continue;
             };
-            let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
-            if RUNS.is_match(old.text) && numbers(old.text).iter().zip(numbers(new.text)).any(|(was, is)| is < *was) {
-                findings.add(path, Some(new.number), TamperKind::ThresholdLowered, &evidence);
-                continue;
-            }
-            let rewrites = old.text.to_lowercase().contains("update")
-                && literals(old.text).contains(&"false")
-                && !literals(new.text).contains(&"false");
-            if rewrites {
-                let evidence = format!("expected files are rewritten: {}", new.text.trim());
-                findings.add(path, Some(new.number), TamperKind::ExpectationChanged, &evidence);
-                continue;
-            }
-            match compare(language, old.text, new.text) {
-                Change::Wider => findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence),
-                Change::Expectation if !tests.language.holds_always(new.text) => {
-                    let kind = TamperKind::ExpectationChanged;
-                    findings.add_graded(path, Some(new.number), kind, &evidence, whole.changes_code);
-                }
-                Change::Expectation | Change::Other => {}
-            }
+            self.value(tests, old, new, whole, findings);
         }
+        let path = tests.file.path();
         for new in self.added.iter().filter(|line| TAKEN_FROM_RESULT.is_match(line.text)) {
-            if tests.existing(new).is_some() {
+            if tests.existing(new).is_some() && !whole.had(new.text) {
                 let evidence = format!("the expected value is the result: {}", new.text.trim());
                 findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
             }
         }
-        self.looser(tests, &unpaired, findings);
+        if let Some(old) =
+            unpaired.iter().find(|line| line.in_text && !whole.has(line.text) && !self.is_assertion(line))
+            && (old.old.is_none() || tests.existing_before(old))
+        {
+            let new = self.added.iter().find(|line| line.in_text).map_or("removed", |line| line.text.trim());
+            let evidence = format!("{} -> {new}", old.text.trim());
+            findings.add_graded(path, Some(old.number), TamperKind::ExpectationChanged, &evidence, whole.changes_code);
+        }
+        unpaired.retain(|line| !language.is_comment(line.text) && !line.in_text);
+        self.constant(tests, &unpaired, whole, findings);
+        let table = |line: &&&TestLine<'_>| super::language::is_table(line.text) && tests.existing_before(line);
+        let looped =
+            unpaired.iter().find(table).filter(|_| !self.added.iter().any(|line| super::language::is_table(line.text)));
+        let asserts = |lines: &[&TestLine<'_>]| lines.iter().any(|line| tests.language.asserts(line.text));
+        if let Some(old) = looped.filter(|_| asserts(&unpaired) && asserts(&self.added)) {
+            let evidence = format!("no longer over all cases: {}", old.text.trim());
+            findings.notice(path, Some(old.number), TamperKind::TestDeleted, &evidence);
+        }
+        self.alike(tests, whole, &unpaired, findings);
+        self.looser(tests, whole, &unpaired, findings);
         self.weaker_matchers(tests, &unpaired, findings);
         self.fewer_rows(tests, whole, &unpaired, findings);
     }
 
+    /// Reports a line of which only values changed.
+    fn value(
+        &self,
+        tests: &TestFile<'a>,
+        old: &TestLine<'a>,
+        new: &TestLine<'a>,
+        whole: &DiffSummary,
+        findings: &mut Findings,
+    ) {
+        let path = tests.file.path();
+        let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+        let pairs = || numbers(old.text).into_iter().zip(numbers(new.text));
+        let (sinks, rises) = (pairs().any(|(was, is)| is < was), pairs().any(|(was, is)| is > was));
+        let rewrites = old.text.to_lowercase().contains("update")
+            && literals(old.text).contains(&"false")
+            && !literals(new.text).contains(&"false");
+        if rewrites {
+            let evidence = format!("expected files are rewritten: {}", new.text.trim());
+            findings.add(path, Some(new.number), TamperKind::ExpectationChanged, &evidence);
+        } else if RUNS.is_match(old.text) && sinks && !self.is_assertion(new) {
+            let weak = whole.changes_code && !super::loosened::bounds_generated_input(old.text);
+            findings.add_graded(path, Some(new.number), TamperKind::ThresholdLowered, &evidence, weak);
+        } else if PATIENCE.is_match(old.text) && rises && !tests.language.is_comment(old.text) {
+            findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
+        } else if self.is_assertion(new) || tests.language.holds_always(new.text) {
+            // Compared as a whole statement.
+        } else {
+            let verdict = compare_values(tests.language, old.text, new.text);
+            let expected = EXPECTED.is_match(old.text) || is_row(old.text) || old.in_text;
+            match verdict {
+                AssertionChange::Wider if !tests.language.is_comment(old.text) => {
+                    findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
+                }
+                AssertionChange::Expectation if tests.language.test_name(old.text, false).is_some() => {}
+                AssertionChange::Expectation if expected || !whole.changes_code => {
+                    let weak = whole.changes_code || !expected;
+                    findings.add_graded(path, Some(new.number), TamperKind::ExpectationChanged, &evidence, weak);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Reports conditions of helpers that hold in more cases, and smaller numbers of generated cases that are written otherwise.
+    fn alike(&self, tests: &TestFile<'a>, whole: &DiffSummary, unpaired: &[&TestLine<'a>], findings: &mut Findings) {
+        pattern!(COMPARES, r"[=!<>]=|[<>]|&&|\|\||\b(?:and|or|not|in|is)\b|-(?:eq|ne|lt|le|gt|ge)\b");
+        let path = tests.file.path();
+        let candidates =
+            || self.added.iter().filter(|line| tests.is_about_tests(line) && !tests.is_in_new_test(line)).take(20);
+        for old in unpaired.iter().filter(|old| tests.is_about_tests(old) && !self.is_assertion(old)).take(20) {
+            let evidence = |new: &TestLine<'_>| format!("{} -> {}", old.text.trim(), new.text.trim());
+            let least = |text: &str| numbers(text).into_iter().fold(f64::INFINITY, f64::min);
+            let fewer = |new: &&&TestLine<'_>| RUNS.is_match(new.text) && least(new.text) < least(old.text);
+            if super::loosened::bounds_generated_input(old.text)
+                && let Some(new) = candidates().find(fewer)
+            {
+                findings.add(path, Some(new.number), TamperKind::ThresholdLowered, &evidence(new));
+                continue;
+            }
+            self.stand_ins(tests, old, whole, findings);
+            if !COMPARES.is_match(old.text) {
+                continue;
+            }
+            let alike = |new: &&&TestLine<'a>| {
+                !self.is_assertion(new) && Difference::between(old.text, new.text).similarity > 0.5
+            };
+            if let Some(new) = candidates().find(alike)
+                && compare(tests.language, old.text, new.text) == AssertionChange::Wider
+            {
+                findings.add_graded(
+                    path,
+                    Some(new.number),
+                    TamperKind::AssertionWeakened,
+                    &evidence(new),
+                    whole.changes_code,
+                );
+            }
+        }
+    }
+
+    /// Reports a helper that gave what it computed and gives success always now.
+    fn constant(&self, tests: &TestFile<'a>, unpaired: &[&TestLine<'a>], whole: &DiffSummary, findings: &mut Findings) {
+        pattern!(
+            SUCCESS,
+            r"(?:\breturn\b|\bpass:|=>|\bmatches:)\s*\(?\{?\s*(?:pass:\s*)?(?:true|True|nil|null|None|0)\b\s*[;,})]*"
+        );
+        let new = self.added.iter().find(|line| {
+            tests.is_test
+                && !tests.is_in_new_test(line)
+                && SUCCESS.is_match(line.text)
+                && !tests.language.asserts(line.text)
+        });
+        let computed = |line: &&&TestLine<'a>| Lexis::of(line.text).len() > 4 && !SUCCESS.is_match(line.text);
+        let helper = |line: &TestLine<'a>| line.new.is_none_or(|at| tests.new[at].helper);
+        if let Some((new, old)) = new.zip(unpaired.iter().find(computed)).filter(|(new, _)| helper(new)) {
+            let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+            findings.add_graded(
+                tests.file.path(),
+                Some(new.number),
+                TamperKind::AssertionWeakened,
+                &evidence,
+                whole.changes_code,
+            );
+        }
+    }
+
+    /// Reports a line of a test that has another version: a double in place of the program's, a call of which the failure is
+    /// no longer looked at, a loop over a part of the cases.
+    fn stand_ins(&self, tests: &TestFile<'a>, old: &TestLine<'a>, whole: &DiffSummary, findings: &mut Findings) {
+        const DOUBLES: [&str; 11] =
+            ["fake", "mock", "stub", "dummy", "noop", "spy", "double", "magicmock", "mocked", "stubbed", "createmock"];
+        const CHECKED: [&str; 8] = ["unwrap", "expect", "must", "check", "raise", "throw", "require", "fail"];
+        pattern!(
+            PART,
+            r"\[:\d|\[0?:\d|\.\.=?\d+\]|\.(?:slice|take|first|limit|head|Take|skip|drop)\(|\bhead\s+-|array_slice|islice|\[\.\.\d"
+        );
+        let path = tests.file.path();
+        let version = |new: &&&TestLine<'a>| {
+            tests.is_about_tests(new)
+                && !tests.is_in_new_test(new)
+                && Difference::between(old.text, new.text).similarity > 0.4
+        };
+        let Some(new) = self.added.iter().find(version) else { return };
+        let difference = Difference::between(old.text, new.text);
+        let (lost, gained) = (&difference.lost, &difference.gained);
+        let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
+        const FILTERS: [&str; 9] = ["grep", "sed", "head", "tail", "sort", "tr", "cut", "uniq", "awk"];
+        if tests.language == Language::Shell && gained.has_sign(&["|"]) && gained.has_word(&FILTERS) {
+            findings.notice(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
+        } else if gained.has_word(&DOUBLES) && !lost.has_word(&DOUBLES) && old.text.contains('=') {
+            findings.add_graded(path, Some(new.number), TamperKind::CodeReplaced, &evidence, whole.changes_code);
+        } else if lost.has_word(&CHECKED) && !gained.has_word(&CHECKED) && gained.words.len() <= 2 {
+            findings.add_graded(path, Some(new.number), TamperKind::FailureIgnored, &evidence, whole.changes_code);
+        } else if PART.is_match(new.text) && !PART.is_match(old.text) && super::language::is_table(old.text) {
+            findings.add_graded(path, Some(new.number), TamperKind::TestSkipped, &evidence, whole.changes_code);
+        }
+    }
+
     /// Reports comparisons with a looser operator, and tables of one line with fewer cases.
-    fn looser(&self, tests: &TestFile<'_>, unpaired: &[&TestLine<'_>], findings: &mut Findings) {
+    fn looser(&self, tests: &TestFile<'_>, whole: &DiffSummary, unpaired: &[&TestLine<'_>], findings: &mut Findings) {
         let path = tests.file.path();
         let mut by_operands: HashMap<String, &TestLine<'_>> = HashMap::new();
         let mut by_start: HashMap<&str, &TestLine<'_>> = HashMap::new();
@@ -146,11 +354,16 @@ impl<'a> ChangeGroup<'a> {
                 findings.add(path, Some(new.number), TamperKind::AssertionWeakened, &evidence);
             }
             let Some(new) = by_start.get(start(old.text)).filter(|_| FEW_CASES.is_match(old.text)) else { continue };
-            let (before, after) = (literals(old.text), literals(new.text));
-            let whole = new.text.trim_end().chars().last() == old.text.trim_end().chars().last();
-            if whole && after.len() < before.len() && after.iter().all(|value| before.contains(value)) {
+            let items = |text: &str| {
+                let rest = Lexis::of(&text.trim()[start(text).len()..]);
+                [rest.literals, rest.words].concat()
+            };
+            let (before, after) = (items(old.text), items(new.text));
+            let complete = balance(old.text) == balance(new.text);
+            if complete && after.len() < before.len() && after.iter().all(|value| before.contains(value)) {
                 let evidence = format!("fewer cases: {} -> {}", old.text.trim(), new.text.trim());
-                findings.add(path, Some(new.number), TamperKind::AssertionRemoved, &evidence);
+                let sure = super::language::is_table(old.text) || !whole.changes_code;
+                findings.add_graded(path, Some(new.number), TamperKind::TestDeleted, &evidence, !sure);
             }
         }
     }
@@ -174,6 +387,7 @@ impl<'a> ChangeGroup<'a> {
                 unpaired.iter().find(|line| is(line, Demand::Exact)),
                 added.iter().find(|line| is(line, Demand::Little)),
             )
+            && !findings.has(tests.file.path(), new.number, TamperKind::AssertionWeakened)
         {
             let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
             findings.add(tests.file.path(), Some(new.number), TamperKind::AssertionWeakened, &evidence);
@@ -200,16 +414,18 @@ impl<'a> ChangeGroup<'a> {
         let gone: Vec<&&TestLine<'_>> =
             unpaired.iter().filter(|line| is_row(line.text) && !whole.has(line.text)).collect();
         let in_test = |line: &TestLine<'_>| {
-            tests.is_test && (line.old.is_none() || line.old.is_some_and(|at| tests.old[at].other.is_some()))
+            tests.is_about_tests(line)
+                && (line.old.is_none() || line.old.is_some_and(|at| tests.old[at].other.is_some()))
         };
-        if gone.len() >= 2
-            && self.added.is_empty()
-            && gone.iter().all(|line| in_test(line))
-            && unpaired.len() == gone.len()
-        {
-            let evidence = format!("{} cases removed from a table: {}", gone.len(), gone[0].text.trim());
-            let weak = gone.iter().all(|line| TEXT_ROW.is_match(line.text));
-            findings.add_graded(tests.file.path(), Some(gone[0].number), TamperKind::AssertionRemoved, &evidence, weak);
+        let code = || self.added.iter().filter(|line| !tests.language.is_comment(line.text));
+        let rows = code().filter(|line| is_row(line.text) || tests.is_in_new_test(line)).count();
+        if gone.len() > rows && gone.iter().all(|line| in_test(line)) {
+            let lost = gone.len() - rows;
+            let evidence = format!("{lost} cases removed from a table: {}", gone[0].text.trim());
+            let text = gone.iter().all(|line| TEXT_ROW.is_match(line.text));
+            let only = code().count() == 0 && unpaired.len() == gone.len() && lost >= 2 && !text;
+            let weak = !only && (whole.changes_code || text || code().count() > 0);
+            findings.add_graded(tests.file.path(), Some(gone[0].number), TamperKind::TestDeleted, &evidence, weak);
         }
     }
 }
@@ -226,74 +442,8 @@ fn demand_of(language: Language, line: &str) -> Option<Demand> {
     (counts && !language.is_comment(line)).then_some(demand)
 }
 
-/// Difference of two lines that are the same but for their literals.
-#[derive(Debug, PartialEq, Eq)]
-enum Change {
-    /// It accepts more.
-    Wider,
-    /// It expects another value.
-    Expectation,
-    Other,
-}
-
 /// Beginning of a line, which finds its other version.
 fn start(line: &str) -> &str {
     let line = line.trim();
-    line.split_once(['[', '{', '"', '\'']).map_or(line, |(start, _)| start)
-}
-
-fn literals(text: &str) -> Vec<&str> {
-    LITERAL.find_iter(text).map(|found| found.as_str()).collect()
-}
-
-fn numbers(line: &str) -> Vec<f64> {
-    NUMBER.find_iter(line).filter_map(|found| found.as_str().replace('_', "").parse().ok()).collect()
-}
-
-fn compare(language: Language, old: &str, new: &str) -> Change {
-    let asserts = language.asserts(old);
-    let bounds = |text: &str| -> Vec<(usize, f64)> {
-        NUMBER
-            .find_iter(text)
-            .filter_map(|found| Some((found.start(), found.as_str().replace('_', "").parse().ok()?)))
-            .collect()
-    };
-    let (before, after) = (bounds(old), bounds(new));
-    let last = before.len().saturating_sub(1);
-    let mut bound = false;
-    for (at, ((start, was), (_, is))) in before.iter().zip(&after).enumerate().filter(|(_, (a, b))| a.1 != b.1) {
-        let lead = &old[..*start];
-        let ends = at == last && at > 0;
-        let digits = DIGITS.is_match(lead) || (ends && ENDS_WITH_DIGITS.is_match(lead));
-        let tolerance =
-            TOLERANCE.is_match(lead) || (ends && ENDS_WITH_TOLERANCE.is_match(lead) && is_tolerance(old, *was));
-        let lead = lead.trim_end().trim_end_matches('=');
-        let (below, above) =
-            (lead.ends_with('<'), lead.ends_with('>') && !lead.ends_with("=>") && !lead.ends_with("->"));
-        // In Go, the comparison is of what fails.
-        let fails = language == Language::Go || language == Language::Shell || lead.trim_start().starts_with("if ");
-        let near = lead.to_lowercase().contains("abs");
-        let wider = (digits && is < was)
-            || (tolerance && is > was)
-            || (below && asserts && is > was)
-            || (above && asserts && !fails && is < was)
-            || (near && fails && above && is > was);
-        if wider {
-            return Change::Wider;
-        }
-        bound |= digits || tolerance || below || above;
-    }
-    let (old, new) = (literals(old), literals(new));
-    let differing = old.iter().zip(&new).filter(|(a, b)| a != b).count();
-    if asserts && !bound && old.len() == new.len() && differing == 1 { Change::Expectation } else { Change::Other }
-}
-
-/// Whether the last number of a comparison of two values can be a tolerance: it is a third argument.
-fn is_tolerance(line: &str, number: f64) -> bool {
-    !line.contains("assertEquals") || (number < 1.0 && line.matches(',').count() >= 2)
-}
-
-/// A line with its literals left out, for finding its other version.
-fn shape(line: &str) -> String {
-    LITERAL.replace_all(line.trim().trim_end_matches([',', ';']), "#").into_owned()
+    line.split_once(['[', '{', '"', '\'', '(', '<']).map_or(line, |(start, _)| start)
 }

@@ -8,7 +8,7 @@ pub(super) const TOKENS: Tokens = Tokens {
     test: r"^func\s+((?:Test(?:[^a-z\s(]\w*)?|Fuzz\w+|Example\w*))\s*\(|^func\s+\([^)]*Suite\)\s+(Test\w+)\s*\(",
     mark: "",
     function: r"^func\s+(?:\([^)]*\)\s*)?(\w+)",
-    skip: r"\b(?:[tbf]|s\.T\(\))\.(?:Skip|Skipf|SkipNow)\(|^//go:build\s|^// \+build\s",
+    skip: r"\b(?:[tbf]|s\.T\(\))\.(?:Skip|Skipf|SkipNow)\(|^\s*[PXF](?:It|Describe|Context|When|Entry|Specify|DescribeTable)\(|^\s*(?:ginkgo\.)?Skip\(|^//go:build\s|^// \+build\s",
     assertion: r"\b[tb]\.(?:Error|Errorf|Fatal|Fatalf|Fail|FailNow)\(|\b(?:is|c|qt)\.(?:Equal|Assert|NoErr|True)\(",
     exact: r"\b(?:assert|require|s|suite|r|a)\.(?:Equal\w*|ErrorIs|ErrorAs|ErrorContains|EqualError|Len|Contains|JSONEq|YAMLEq|InDelta|InEpsilon|Exactly|Same|ElementsMatch|Regexp)f?\(|\b[tb]\.(?:Errorf?|Fatalf?)\(",
     weak: r"\b(?:assert|require|s|suite|r|a)\.(?:NotNil|NotEmpty|NotZero|Error|NotPanics)f?\(|\b[tb]\.Logf?\(|GreaterOrEqual\([^)]*,\s*0\s*\)",

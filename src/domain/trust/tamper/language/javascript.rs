@@ -7,7 +7,7 @@ pub(super) const TOKENS: Tokens = Tokens {
     comments: &["//", "/*", "* "],
     test: r#"^\s*(?:await\s+)?(?:x|f)?(?:it|test|specify|t\.test|Deno\.test)(?:\.\w+)*\s*(?:\([^'"`]*\)\s*)?\(\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|`([^`]*)`)"#,
     mark: "",
-    function: r"^\s*(?:export\s+)?(?:async\s+)?function\s+(\w+)|^\s*[xf]?(?:describe|suite|context)(?:\.\w+)*\(\s*['\x22`]([^'\x22`]*)",
+    function: r"^\s*(?:export\s+)?(?:async\s+)?function\s+(\w+)|^\s*(?:export\s+)?(?:const|let|var)\s+(\w+)\s*=\s*(?:async\s+)?(?:function\b|\([^()]*\)\s*(?::[^=]+)?=>|\w+\s*=>)|^\s*[xf]?(?:describe|suite|context)(?:\.\w+)*\(\s*['\x22`]([^'\x22`]*)",
     skip: r"^\s*(?:xit|xtest|xdescribe|xspecify|xcontext|fit|fdescribe)\s*\(|^\s*(?:await\s+)?(?:it|test|describe|suite|context|t)(?:\.\w+)*\.(?:skip|todo|only|failing|fixme|fails|skipIf|runIf)\b|\bthis\.skip\(\)|\bt\.skip\(|[{,]\s*(?:skip|todo)\s*:\s*(?:true|['\x22`])|\bDeno\.test\.ignore\b|\bignore:\s*true",
     assertion: r"\bt\.(?:same|strictSame|match|not|ok|notOk|equals|looseEqual|deepEquals|error|rejects|resolves)\(",
     exact: r"\.to(?:Be|Equal|StrictEqual|Match\w*|Contain\w*|Have\w+|Throw\w*|BeCloseTo)\(|\bassert\.(?:equal|strictEqual|deepEqual|deepStrictEqual|throws|rejects|match)\(|\.to\.(?:deep\.)?(?:equal|eql|throw)\(|\bt\.(?:is|deepEqual|equal|same|strictSame|strictEqual)\(",

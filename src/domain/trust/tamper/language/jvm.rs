@@ -8,7 +8,7 @@ pub(super) const TOKENS: Tokens = Tokens {
     test: "",
     mark: r"^\s*@(?:Test|ParameterizedTest|RepeatedTest|TestFactory|Property)\b",
     function: r"^\s*(?:@\w+(?:\([^)]*\))?\s+)*(?:(?:public|protected|private|internal|final|static|suspend|open|synchronized)\s+)*(?:void|fun|def|[A-Z]\w*(?:<[^>]*>)?)\s+(?:(\w+)|`([^`]+)`)\s*\(|^\s*(?:(?:public|protected|private|final|static|abstract|open|data)\s+)*(?:class|interface|object)\s+(\w+)",
-    skip: r"^\s*@(?:Disabled|Ignore|EnabledIf|EnabledOn|DisabledIf|DisabledOn)|\bassume(?:True|False|That)\(|\benabled\s*=\s*false|\bthrow\s+new\s+SkipException",
+    skip: r"^\s*@(?:Disabled|Ignore|IfProfileValue|EnabledFor|DisabledFor|Requires|ConditionalOn|EnabledIf|EnabledOn|DisabledIf|DisabledOn)|\bassume(?:True|False|That)\(|\benabled\s*=\s*(?:false|!|[A-Z_]{3,})|\bthrow\s+new\s+SkipException",
     assertion: r"\.is(?:EqualTo|True|False|Null|Empty|SameAs|CloseTo)\(|\bfail\(|@Test\(\s*expected",
     exact: r"\bverify\(\w+(?:,\s*(?:times|never)\b.*)?\)|@Test\(\s*expected|\bassert(?:Equals|ArrayEquals|Same|IterableEquals|LinesMatch|Throws\w*)\(|\.isEqualTo\(|\.containsExactly\w*\(|\.hasSize\(|\.isSameAs\(|\.isCloseTo\(|\.hasMessage\w*\(|\bequalTo\(|,\s*is\(",
     weak: r"\batLeast\(\s*0|\bassertNotEquals\(|\bassertNotNull\(|\.isNotNull\(\)|\.isNotEmpty\(\)|\.isNotBlank\(\)|\bassertThrows\w*\(\s*(?:Exception|Throwable|RuntimeException)(?:\.class|::class)|\bassertDoesNotThrow\(|\bnotNullValue\(\)|\bassertTrue\(\s*\w+\s*!=\s*null|\.isGreaterThanOrEqualTo\(\s*0|\bassertInstanceOf\(|\.isInstanceOf\(",

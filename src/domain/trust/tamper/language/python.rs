@@ -8,7 +8,7 @@ pub(super) const TOKENS: Tokens = Tokens {
     test: r"^\s*(?:async\s+)?def\s+(test\w*)\s*\(",
     mark: "",
     function: r"^\s*(?:async\s+)?def\s+(\w+)|^\s*class\s+(\w+)",
-    skip: r"^\s*@(?:pytest\.mark\.(?:skip|xfail)|unittest\.(?:skip|expectedFailure)|(?:skip|skipIf|skipUnless|expectedFailure)\b)|\b(?:pytest\.(?:skip|xfail|importorskip)|self\.skipTest)\(|\braise\s+(?:unittest\.)?SkipTest|^\s*pytestmark\s*=.*\b(?:skip|xfail)|^\s*__test__\s*=\s*False|\bmarks\s*=\s*\[?\s*pytest\.mark\.(?:skip|xfail)",
+    skip: r"^\s*@(?:pytest\.mark\.(?:skip|xfail)|unittest\.(?:skip|expectedFailure)|(?:skip|skipIf|skipUnless|expectedFailure)\b)|\b(?:pytest\.(?:skip|xfail|importorskip)|self\.skipTest)\(|\braise\s+(?:unittest\.)?SkipTest|^\s*pytestmark\s*=.*\b(?:skip|xfail)|^\s*__test__\s*=\s*False|doctest:\s*\+SKIP|\bmarks\s*=\s*\[?\s*pytest\.mark\.(?:skip|xfail)",
     assertion: "",
     exact: r"\bassert\b.*(?:==|\bin\b)|assert\w*(?:Equals?|In|Is|Regex|Greater|Less|Raises\w*|Close|equal|allclose)\(|\braises\(|assert_called_(?:once_)?with\(",
     weak: r"\bassert\s+\w+\s*(?:,.*)?$|\bassert\s+.*\bis\s+not\s+None\s*(?:,.*)?$|\bassert\s+(?:isinstance|hasattr|callable)\(|\bassert\w*[\s(]+len\(.*\)\s*(?:>=|>)\s*0\b|assert(?:IsNotNone|IsInstance)\(|assertTrue\(\s*\w+\s*\)|(?i:raises)\(\s*(?:Base)?Exception\s*[,)]|assert_called\(\)",

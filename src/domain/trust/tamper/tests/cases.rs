@@ -1,7 +1,7 @@
 //! Cases of weakened tests: reads `tests/fixtures/tampering/<language>.txt` and makes diffs of them.
 //!
-//! A case begins with `=== title | kinds`. A third part names the round of cases that were written after the rules; of the
-//! last round, `blind`, no rule was changed for a case. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD => NEW` begins a file, and
+//! A case begins with `=== title | kinds`. A third part names the round of cases that were written without sight of the rules,
+//! before these were extended by what the round missed. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD => NEW` begins a file, and
 //! `@@ heading` another hunk of it. All other lines are of a hunk and begin with a blank, `+` or `-`.
 
 use crate::domain::model::task::TamperKind;
@@ -11,7 +11,8 @@ pub struct TamperCase {
     pub title: String,
     /// Kinds of which one must be found.
     pub kinds: Vec<TamperKind>,
-    pub blind: bool,
+    /// Round of cases that were written without sight of the rules; empty for those that the rules were made for.
+    pub round: String,
     pub diff: String,
 }
 
@@ -29,7 +30,12 @@ const FILES: [(&str, &str); 9] = [
 
 /// Returns the cases by language.
 pub fn all() -> Vec<(&'static str, Vec<TamperCase>)> {
-    FILES.iter().map(|(language, text)| (*language, text.split("=== ").skip(1).map(case).collect())).collect()
+    FILES.iter().map(|(language, text)| (*language, cases(text))).collect()
+}
+
+fn cases(text: &str) -> Vec<TamperCase> {
+    let text = text.strip_prefix("=== ").expect("a case is first");
+    text.split("\n=== ").map(case).collect()
 }
 
 fn case(text: &str) -> TamperCase {
@@ -39,7 +45,7 @@ fn case(text: &str) -> TamperCase {
     let kinds = parts.next().unwrap_or_else(|| panic!("{title}: no kind")).split(',');
     let kind = |name: &str| serde_json::from_value(name.into()).unwrap_or_else(|_| panic!("{title}: no kind {name}"));
     let kinds = kinds.map(kind).collect();
-    TamperCase { kinds, blind: parts.next() == Some("blind"), diff: diff(&title, body), title }
+    TamperCase { kinds, round: parts.next().unwrap_or_default().to_owned(), diff: diff(&title, body), title }
 }
 
 fn diff(title: &str, body: &str) -> String {

@@ -1,0 +1,120 @@
+//! Expected values that the program under test gives itself, and program code that knows the values of tests.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::blocks::{TestFile, TestLine};
+use super::diff::LineChange;
+use super::language::Language;
+use super::lexis::Lexis;
+use super::tests_lost::DiffSummary;
+use super::{Findings, TamperKind};
+
+macro_rules! pattern {
+    ($name:ident, $text:literal) => {
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
+    };
+}
+
+// A variable and what it is set to.
+pattern!(
+    ASSIGNED,
+    r"^\s*(?:(?:let|const|var|auto|final|static|local|my|val|readonly|declare|mut|def)\s+)*(?:[A-Za-z_][\w:<>&*]*\s+)?[$@]?([A-Za-z_]\w*)(?:\s*:\s*[^=]+?)?\s*(?::=|=)([^=>~].*)$"
+);
+pattern!(CALLS, r"[A-Za-z_]\w*[!?]?\s*\(|\$\(|`[^`]+`|->\w+|\.\w+\s");
+// Writes a file that holds what is expected.
+pattern!(
+    RECORDS,
+    r#"(?i)(?:^|[^-=>])>{1,2}\s*["']?[^\s"'&|;]*(?:expect|golden|reference|baseline|snapshot|fixture|\.exp\b|\.ok\b|\.want\b|\.approved)|\|\s*tee\s+(?:-a\s+)?\S*(?:expect|golden|baseline|reference)|^\s*(?:cp|mv|install|ln)\s+\S.*\s\S*(?:expect|golden|reference|baseline|snapshot|\.exp\b|\.ok\b)\S*\s*(?:&&.*|\|\|.*)?$|\b(?:write\w*|put_contents|dump|save|copy\w*|rename)\w*[!?]?\(\s*[^)]*(?:expect|golden|reference|baseline|snapshot|approved)|\b(?:UPDATE|REGENERATE|BLESS|RECORD|OVERWRITE|ACCEPT)_?\w*\s*=\s*["']?(?:1|true|always|yes)|--(?:snapshot-update|update-?snapshots?|updateSnapshot|update-golden|bless|accept)\b|\b(?:update|regenerate|record|overwrite|bless)\w*\s*[:=]\s*(?:true|True|["']all|["']always|["']new_episodes)"#
+);
+// The same value of a comparison in which nothing can differ.
+pattern!(OUTPUT_COMMENT, r"^\s*//\s*(?:[uU]nordered\s+)?[oO]utput:|^\s*(?:#|\*|//[/!]?)?\s*>>>\s|^\s*#\s*=>\s");
+// A condition on one value.
+pattern!(
+    ONE_VALUE,
+    r#"^\s*(?:\}\s*)?(?:else\s+)?(?:if|elif|elsif|when|case|unless)\b.*(?:={2,3}|\.equals\(|\bis\b|\beq\b|strcmp\(|-eq|\bcase\s|\bwhen\s|\s=\s).*?(?:[bru]?["'][^"']{3,}["']|\b\d{2,}[\d_.]*|0x[\da-fA-F]{2,})|^\s*(?:case\s+)?(?:[bru]?["'][^"']{3,}["']|\d{3,}[\d_]*)\s*(?:=>|:)|^\s*["']?[\w .-]{4,}["']?\)\s|\bin\s+[\[({]\s*["'\d]"#
+);
+pattern!(
+    GIVES_VALUE,
+    r#"(?:\breturn\b|=>|->|\bSome\(|\bOk\(|\becho\b|\bprintf\b|\bthen\b|:\s)\s*\(?\s*(?:[\w:]+\()?-?(?:[bru]?["'][^"']+["']|\d[\d_.]*\w*|0x[\da-fA-F]+|true|false|True|False|\[.*\]|\{.*\})\s*\)*\s*[;,}]*\s*(?:;;|fi|end)?\s*$"#
+);
+
+/// Looks for expected values that are computed, in a file of tests, and for known values in a file of the program.
+pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    if tests.file.is_deleted() || tests.file.is_new() {
+        return;
+    }
+    let path = tests.file.path();
+    let script = super::config::is_check_script(path);
+    for group in tests.lines.chunk_by(|a, b| a.hunk == b.hunk && is_changed(a) && is_changed(b)) {
+        if is_changed(&group[0]) {
+            expected(tests, group, whole, findings);
+        }
+    }
+    for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
+        if whole.had(line.text) {
+            continue;
+        }
+        if tests.is_about_tests(line) || script {
+            if RECORDS.is_match(line.text) && !tests.is_in_new_test(line) && !tests.language.is_comment(line.text) {
+                let evidence = format!("writes what is expected: {}", line.text.trim());
+                let weak = whole.changes_code && tests.language != Language::Shell;
+                findings.add_graded(path, Some(line.number), TamperKind::ExpectationChanged, &evidence, weak);
+            }
+        } else {
+            known_value(tests, at, findings);
+        }
+    }
+}
+
+fn is_changed(line: &TestLine<'_>) -> bool {
+    line.change != LineChange::Context
+}
+
+/// Reports a variable that was a literal and is now what a call gives, and expected output that is only a comment now.
+fn expected(tests: &TestFile<'_>, group: &[TestLine<'_>], whole: &DiffSummary, findings: &mut Findings) {
+    let path = tests.file.path();
+    let of = |change| group.iter().filter(move |line| line.change == change && tests.is_about_tests(line));
+    for old in of(LineChange::Removed) {
+        if OUTPUT_COMMENT.is_match(old.text)
+            && !whole.has(old.text)
+            && !of(LineChange::Added).any(|new| OUTPUT_COMMENT.is_match(new.text))
+        {
+            let evidence = format!("expected output removed: {}", old.text.trim());
+            findings.add_graded(path, Some(old.number), TamperKind::AssertionRemoved, &evidence, whole.changes_code);
+        }
+        let Some(was) = ASSIGNED.captures(old.text) else { continue };
+        let values = Lexis::of(&was[2]);
+        if values.literals.is_empty() || tests.language.asserts(old.text) {
+            continue;
+        }
+        let same = |new: &&TestLine<'_>| ASSIGNED.captures(new.text).is_some_and(|is| is[1] == was[1]);
+        let Some(new) = of(LineChange::Added).find(same) else { continue };
+        let is = ASSIGNED.captures(new.text).map_or_else(String::new, |is| is[2].to_owned());
+        let now = Lexis::of(&is);
+        if CALLS.is_match(&is) && !CALLS.is_match(&was[2]) && now.literals.len() <= values.literals.len() {
+            let evidence = format!("the expected value is computed: {} -> {}", old.text.trim(), new.text.trim());
+            findings.add_graded(path, Some(new.number), TamperKind::AssertionWeakened, &evidence, whole.changes_code);
+        }
+    }
+}
+
+/// Reports program code that gives a constant for one input.
+fn known_value(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
+    let line = &tests.lines[at];
+    let text = line.text;
+    if !ONE_VALUE.is_match(text) || text.len() > 200 || line.owner_is_new {
+        return;
+    }
+    let next =
+        tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
+    let within = next.is_some_and(|next| {
+        next.change == LineChange::Added && GIVES_VALUE.is_match(next.text) && next.text.contains("return")
+    });
+    let inline = text.contains("return") && GIVES_VALUE.is_match(text);
+    if within || inline {
+        let evidence = format!("a constant for one input: {}", text.trim());
+        findings.notice(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, &evidence);
+    }
+}

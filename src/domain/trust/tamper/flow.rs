@@ -1,0 +1,283 @@
+//! Control flow that a diff puts before or around assertions: returns, conditions, handlers that drop failures, functions
+//! that nothing calls. Words of control flow are the same in most languages.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::diff::LineChange;
+use super::language::Language;
+use super::lexis::Difference;
+use super::tests_lost::{DiffSummary, is_guarded};
+use super::{Findings, TamperKind};
+
+macro_rules! pattern {
+    ($name:ident, $text:literal) => {
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
+    };
+}
+
+/// Number of lines that a handler or a guarded part is followed over.
+const REACH: usize = 40;
+
+// Leaves the function or the round of a loop, with a value that says nothing.
+pattern!(
+    LEAVES,
+    r#"^\s*(?:\}\s*)?(?:if\s*\(?\s*(?:true|True|1)\s*\)?\s*[:{]?\s*)?(?:return|next|continue|break|goto\s+\w+|yield\s+break|return@\w+|co_return|done\(\)|cb\(\)|callback\(\)|resolve\(\)|t\.end\(\)|done_testing\(?\)?|assert\.end\(\))\b?(?:\s*\(?(?:0|None|nil|null|true|True|Ok\(\(\)\)|undefined|Unit|Promise\.resolve\(\)|Success|EXIT_SUCCESS|ExitCode::SUCCESS|"[^"]*"|'[^']*')\)?)?\s*;?\s*\}?\s*(?:(?:#|//).*)?$"#
+);
+// The same under a condition in one line.
+pattern!(
+    LEAVES_IF,
+    r"^\s*(?:if|unless|when|elif)\b.*[\s({:](?:return|continue|break|next|exit)\b[^;(]*;?\s*(?:\}|fi|end)?\s*;?\s*$|^\s*(?:return|next|break|continue)\b.*\s(?:if|unless)\s|(?:\|\||&&)\s*\{?\s*(?:return|continue|break|next)\b|\belse\s*\{?\s*(?:return|continue|break)\b"
+);
+pattern!(
+    NEVER,
+    r"\b(?:if|elif|while|until|unless\s+not|when)\s*\(?\s*(?:false|False|FALSE|0|nil|None|null|!true|!1|not\s+True|1\s*==\s*0|1\s*>\s*2|0\s*==\s*1|cfg!\(any\(\)\))\s*\)?\s*(?:[:{;]|&&|and\b|then\b|do\b|$)|\b(?:if|while)\b.*(?:&&|\band)\s*(?:false|False|0)\b|\bunless\s+(?:true|1)\b|^\s*(?:false|False)\s*(?:&&|and)\s|\[0?:0\]|\[:0\]|\[\.\.0\]|\.slice\(0,\s*0\)|\.take\(0\)|\.limit\(0\)|\.first\(0\)|\b(?:in|of)\s*\(?\s*(?:\[\]|\(\)|\{\}|range\(0\)|list\(\)|set\(\))\s*\)?\s*[:){]|\.each\(\s*\[\s*\]\s*\)|\bseq\s+0\b|\b(?:List|Stream|Set)\.(?:of|empty)\(\)|\bdo\s+break\b|array_slice\([^,]+,\s*0,\s*0\)|\[\s*0,\s*0\s*\]\.each|\[\[?\s+1\s+-eq\s+0\s+\]"
+);
+// Goes on only after success.
+pattern!(
+    SUCCEEDED,
+    r"\bif\s+let\s+(?:Ok|Some)\b|\bif\s+(?:\w+,\s*)?err\w*\s*:?=.*;\s*err\w*\s*==\s*nil|\bif\s+err\w*\s*==\s*nil|\.ifPresent\(|\bif\s*\(?\s*\$?(?:result|res|response|ok|success)\w*\s*\)?\s*[{:]?$"
+);
+// Calls tests.
+pattern!(
+    RUNS_TESTS,
+    r"\b(?:t|b|s|suite)\.Run\(|^\s*(?:test|run|check|it|spec)_?\w*\s*\(|\bRUN_\w+\(|^\s*run_test\b|^\s*\.{0,2}/\S*test"
+);
+// Begins a part that runs under a condition only.
+pattern!(
+    CONDITION,
+    r"^\s*(?:\}\s*)?(?:else\s+)?(?:if|unless|elif|elsif|else|when|match|switch|case|while|until|guard|ifdef)\b|^#\s*if|\)\s*&&\s*\{\s*$|\.then\(|\bif\s+let\b|\.ifPresent\(|\.map\(|\.each\b.*\bif\b|\?\.let\s*\{|\.tap\b"
+);
+// Begins a function, which runs only when it is called.
+pattern!(
+    FUNCTION,
+    r"^\s*(?:async\s+)?(?:def|function|fn|func|fun|sub)\s+(\w+)|^\s*(?:const|let|var|auto|val|final\s+\w+|Runnable|Executable)\s+(?:mut\s+)?(\w+)\s*:?=\s*(?:async\s*)?(?:\(?[\w\s,:&]*\)?\s*(?:=>|->)|function\b|func\(|\[[^\]]*\]\s*\(|\|[^|]*\||lambda\b|proc\b|fn\s*\()|^\s*(\w+)\s*(?::=\s*func\(|=\s*(?:lambda|proc|->)\b)|^\s*(?:go\s+func|setTimeout|setImmediate|process\.nextTick|queueMicrotask|Thread\.new|std::thread::spawn|thread::spawn|tokio::spawn|new\s+Thread|Thread\s*\{|GlobalScope|CompletableFuture|executor\.submit|at_exit|defer\s+func|register_shutdown_function|atexit)\b"
+);
+// What a handler does that lets the failure be seen.
+pattern!(
+    RETHROWS,
+    r"(?i)\b(?:raise|throws?|rethrow|fail\w*|panic\w*|assert\w*|expect\w*|reject\w*|die|abort|resume_unwind|exit\(?\s*[1-9]|t\.(?:error|fatal|fail)\w*|flunk|verify\w*|check\w*|should\w*|require\.|must\w*|push|append|add|errors?\s*(?:\+|\.|<<)|record\w*|set_exception)\b|\berr\w*\s*=[^=]|\b\w+\s*=\s*(?:e|err|ex|error|exc|exception)\b"
+);
+pattern!(
+    CLOSED_AT_ONCE,
+    r"\{\s*\}\s*[;)]*\s*$|\{\s*/\*.*\*/\s*\}\s*$|\{\s*//.*$|:\s*pass\s*$|\b(?:catch_unwind|recover|suppress)\(|\brescue\s+(?:nil|false|true)|\|\||=>\s*(?:undefined|null|\{\s*\}|0)|set\s+\+e|;\s*true\s*$"
+);
+pattern!(HANDLES_OTHERS, r"^\s*(?:except|rescue)\b|\bcatch\b");
+
+/// Looks for control flow around the assertions of one file.
+pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    if tests.file.is_deleted() {
+        return;
+    }
+    leaves(tests, whole, findings);
+    moved(tests, findings);
+    dead_branches(tests, whole, findings);
+    guards(tests, whole, findings);
+}
+
+/// Lines after the change that belong to a block, in their order.
+fn body<'a>(tests: &'a TestFile<'a>, block: &'a TestBlock) -> impl Iterator<Item = (usize, &'a TestLine<'a>)> {
+    let lines = block.lines.iter().map(|at| (*at, &tests.lines[*at]));
+    lines.filter(|(_, line)| line.change != LineChange::Removed && !line.text.trim().is_empty())
+}
+
+/// Reports what leaves a test before its assertions.
+fn leaves(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    let language = tests.language;
+    for block in tests.new.iter().filter(|block| block.other.is_some()) {
+        let added = body(tests, block).filter(|(_, line)| line.change == LineChange::Added && !whole.had(line.text));
+        let found =
+            added.filter(|(_, line)| LEAVES.is_match(line.text) || LEAVES_IF.is_match(line.text)).find(|(at, line)| {
+                let level = indent(line.text);
+                let mut after = body(tests, block).filter(|(later, _)| later > at);
+                let reached = |line: &TestLine<'_>| {
+                    let checks = language.asserts(line.text) || RUNS_TESTS.is_match(line.text);
+                    checks && (line.change != LineChange::Added || whole.had(line.text))
+                };
+                let ends_loop = level > block.indent && after.any(|(_, after)| reached(after));
+                ends_loop || block.helper && level > block.indent && is_assertion_name(&block.name)
+            });
+        let Some((at, line)) = found else {
+            returns_at_start(tests, block, whole, findings);
+            continue;
+        };
+        let level = indent(line.text);
+        // What stands after it at the same level cannot be reached.
+        let next = body(tests, block).find(|(later, _)| *later > at).map_or(0, |(_, next)| indent(next.text));
+        let sure = LEAVES.is_match(line.text) && next >= level && !is_guarded(tests, line);
+        let evidence = format!("ends before the assertions of {}: {}", block.name, line.text.trim());
+        findings.add_graded(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence, !sure);
+    }
+}
+
+/// Reports the end of an asynchronous test that no longer waits for the function with its assertions.
+fn moved(tests: &TestFile<'_>, findings: &mut Findings) {
+    pattern!(
+        ENDS,
+        r"^\s*(?:done|cb|callback|next|resolve|t\.end|assert\.end|done_testing|wg\.Done|latch\.countDown|async\.complete|testContext\.completeNow)\(\)\s*;?\s*$"
+    );
+    for new in tests.lines.iter().filter(|line| line.change == LineChange::Added && ENDS.is_match(line.text)) {
+        let earlier = |old: &&TestLine<'_>| {
+            old.change == LineChange::Removed && old.hunk == new.hunk && old.text.trim() == new.text.trim()
+        };
+        let old = tests.lines.iter().find(earlier);
+        if tests.existing(new).is_some() && old.is_some_and(|old| indent(old.text) > indent(new.text)) {
+            let evidence = format!("no longer waits for its assertions: {}", new.text.trim());
+            findings.add(tests.file.path(), Some(new.number), TamperKind::EarlyExit, &evidence);
+        }
+    }
+}
+
+/// Reports a return that stands first in a test, of which no assertion is in sight.
+fn returns_at_start(tests: &TestFile<'_>, block: &TestBlock, whole: &DiffSummary, findings: &mut Findings) {
+    let real = |line: &TestLine<'_>| {
+        let text = line.text.trim();
+        !text.is_empty() && text != "{" && !text.starts_with(')') && !tests.language.is_comment(text)
+    };
+    let lines = || body(tests, block).filter(|(at, line)| block.header.is_none_or(|header| *at > header) && real(line));
+    let leaves = |line: &TestLine<'_>| {
+        let text = LEAVES.is_match(line.text) || LEAVES_IF.is_match(line.text);
+        text && line.change == LineChange::Added && !whole.had(line.text)
+    };
+    let Some((at, found)) = lines().find(|(_, line)| leaves(line)) else { return };
+    // Nothing asserts before it, and something follows.
+    let asserted = lines().take_while(|(before, _)| *before < at).any(|(_, line)| tests.language.asserts(line.text));
+    let old = |line: &TestLine<'_>| line.change == LineChange::Context || whole.had(line.text);
+    let follows = lines()
+        .any(|(later, line)| later > at && old(line) && indent(line.text) > block.indent && line.text.trim() != "}");
+    if !asserted && follows && !block.helper {
+        let first = block.header.is_some() && lines().next().is_some_and(|(first, _)| first == at);
+        let evidence = format!("returns before the assertions of {}: {}", block.name, found.text.trim());
+        let sure = first && LEAVES.is_match(found.text);
+        findings.add_graded(tests.file.path(), Some(found.number), TamperKind::EarlyExit, &evidence, !sure);
+    }
+}
+
+/// Whether a function asserts, by its name.
+pub(super) fn is_assertion_name(name: &str) -> bool {
+    let words = super::lexis::words(name);
+    let is = |word: &String| {
+        ["assert", "expect", "check", "verify", "should", "must", "ensure", "require", "validate", "compare", "fail"]
+            .iter()
+            .any(|known| word.starts_with(known))
+    };
+    words.iter().any(is)
+}
+
+/// Reports a branch that never runs in a test that was there before.
+fn dead_branches(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    let never = |line: &&TestLine<'_>| {
+        line.change == LineChange::Added && NEVER.is_match(line.text) && !tests.language.is_comment(line.text)
+    };
+    for line in tests.lines.iter().filter(never).filter(|line| !whole.had(line.text) && tests.is_about_tests(line)) {
+        if tests.existing(line).is_some() || (line.new.is_none() && !tests.file.is_new()) {
+            let evidence = format!("never runs: {}", line.text.trim());
+            findings.add(tests.file.path(), Some(line.number), TamperKind::EarlyExit, &evidence);
+        }
+    }
+}
+
+/// Reports conditions and functions that came around assertions that were there before.
+fn guards(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
+        let condition = CONDITION.is_match(line.text);
+        let function = FUNCTION.captures(line.text);
+        let level = indent(line.text);
+        let within = tests.existing(line).is_some_and(|block| level > block.indent);
+        if !(condition || function.is_some()) || !within || whole.had(line.text) {
+            continue;
+        }
+        let inside = tests.lines[at + 1..]
+            .iter()
+            .filter(|other| other.change != LineChange::Removed && !other.text.trim().is_empty())
+            .take(REACH)
+            .take_while(|other| other.hunk == line.hunk && indent(other.text) > level);
+        let kept = |other: &&TestLine<'_>| {
+            let was = || {
+                let near = tests.lines[at.saturating_sub(10)..tests.lines.len().min(at + 20)].iter();
+                near.filter(|old| {
+                    old.change == LineChange::Removed && old.hunk == other.hunk && tests.language.asserts(old.text)
+                })
+                .any(|old| Difference::between(old.text, other.text).similarity > 0.4)
+            };
+            tests.language.asserts(other.text)
+                && (other.change == LineChange::Context || whole.had(other.text) || was())
+        };
+        let Some(first) = inside.clone().find(kept) else { continue };
+        if NEVER.is_match(line.text) || tests.language.asserts(line.text) {
+            continue;
+        }
+        let name =
+            function.and_then(|found| found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned()));
+        let called = name.as_ref().is_none_or(|name| {
+            let call = |other: &TestLine<'_>| other.change != LineChange::Removed && other.text.contains(name.as_str());
+            tests.lines.iter().filter(|other| call(other)).count() > 1
+        });
+        let evidence = format!("{} now stands in: {}", first.text.trim(), line.text.trim());
+        // The failure of what runs elsewhere, or only after success, reaches nobody.
+        let ignored = SUCCEEDED.is_match(line.text) || name.is_none() && !condition;
+        let kind = if ignored { TamperKind::FailureIgnored } else { TamperKind::EarlyExit };
+        findings.add_graded(tests.file.path(), Some(line.number), kind, &evidence, condition || called);
+    }
+}
+
+/// Kind of what an assertion is wrapped into on its own line; `None` if it is not wrapped.
+pub(super) fn wrapped(language: Language, old: &str, new: &str) -> Option<TamperKind> {
+    let difference = Difference::between(old, new);
+    let gained = &difference.gained;
+    let only_gained = difference.lost.words.is_empty() && difference.lost.literals.is_empty();
+    if !only_gained || gained.words.is_empty() && gained.signs.is_empty() {
+        return None;
+    }
+    let swallows = gained.has_word(&["rescue", "catch", "suppress", "try", "except", "recover", "trap"])
+        || (language == Language::Rust && gained.has_word(&["ok", "unwrap_or_default", "is_ok"]));
+    let guard = gained
+        .has_word(&["if", "unless", "when", "while", "lambda", "defer", "timeout", "nexttick", "void", "spawn"])
+        || (language != Language::Shell && gained.has_sign(&["=>", "->"]))
+        || (gained.has_sign(&["&&"]) && !language.asserts(&new[..new.find("&&").unwrap_or(0)]))
+        || (language == Language::Ruby && gained.has_word(&["and"]));
+    if swallows {
+        Some(TamperKind::FailureIgnored)
+    } else if guard {
+        Some(TamperKind::EarlyExit)
+    } else {
+        None
+    }
+}
+
+/// Grade of a line that catches failures of a test that was there before and drops them: whether it is a weak sign.
+pub(super) fn drops_failure(tests: &TestFile<'_>, at: usize, whole: &DiffSummary) -> Option<bool> {
+    let line = &tests.lines[at];
+    let block = tests.existing(line)?;
+    let level = indent(line.text);
+    let inner = || {
+        tests.lines[at + 1..]
+            .iter()
+            .filter(|other| other.change != LineChange::Removed && !other.text.trim().is_empty())
+            .take(REACH)
+            .take_while(move |other| other.hunk == line.hunk && indent(other.text) > level)
+    };
+    let closed = CLOSED_AT_ONCE.is_match(line.text);
+    let lets_through = |other: &TestLine<'_>| RETHROWS.is_match(other.text) && !tests.language.is_comment(other.text);
+    if !closed && (inner().any(lets_through) || lets_through_inline(line.text)) {
+        return None;
+    }
+    // What is caught holds an assertion, or held one before.
+    let guards = block.lines.iter().any(|index| {
+        let other = &tests.lines[*index];
+        other.change != LineChange::Removed && *index < at + 4 && tests.language.asserts(other.text)
+    });
+    let held = block.other.is_some_and(|old| tests.old[old].assertions > 0);
+    let broad = closed || inner().all(|other| tests.language.is_comment(other.text)) || inner().count() <= 2;
+    (guards || held || block.assertions == 0).then_some((block.helper && whole.changes_code) || !broad)
+}
+
+/// Whether a handler on one line lets the failure be seen.
+fn lets_through_inline(text: &str) -> bool {
+    HANDLES_OTHERS
+        .find(text)
+        .and_then(|found| text[found.end()..].split_once('{').or_else(|| text.split_once(": ")))
+        .is_some_and(|(_, handler)| RETHROWS.is_match(handler))
+}

@@ -1,0 +1,164 @@
+//! Words, literals and signs of a piece of code, read the same way in every language.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r#"(?x)
+        (?P<literal> """(?s:.*?)""" | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` | \b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*
+            | \b(?i:true|false|none|null|nil|nullptr|undefined)\b )
+        | (?P<name> [A-Za-z_$@][\w$]*[!?]? )
+        | (?P<sign> ={2,3} | !={1,2} | <= | >= | => | -> | && | \|\| | =~ | !~ | -(?:eq|ne|lt|le|gt|ge)\b | [<>=!?|&*+/%~^-] )"#,
+    )
+    .expect("constant pattern")
+});
+
+/// Words, literals and signs of a piece of code, each as often as it stands there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Lexis {
+    /// Parts of names, in lower case: `assertEqual` has two.
+    pub words: Vec<String>,
+    /// Those of names that are more than a variable: called, of several parts, or behind a dot.
+    pub calls: Vec<String>,
+    pub literals: Vec<String>,
+    pub signs: Vec<String>,
+}
+
+impl Lexis {
+    pub fn of(text: &str) -> Self {
+        let mut lexis = Self::default();
+        for found in TOKEN.captures_iter(text) {
+            if let Some(literal) = found.name("literal") {
+                lexis.literals.push(literal.as_str().to_owned());
+            } else if let Some(name) = found.name("name") {
+                let parts = words(name.as_str());
+                let called = text[name.end()..].starts_with(['(', '!']) || text[..name.start()].ends_with(['.', '>']);
+                if called || parts.len() > 1 {
+                    lexis.calls.extend(parts.clone());
+                }
+                lexis.words.extend(parts);
+            } else if let Some(sign) = found.name("sign") {
+                lexis.signs.push(sign.as_str().to_owned());
+            }
+        }
+        lexis
+    }
+
+    /// Number of words, literals and signs.
+    pub fn len(&self) -> usize {
+        self.words.len() + self.literals.len() + self.signs.len()
+    }
+
+    /// Whether one of the words is in a list.
+    pub fn has_word(&self, list: &[&str]) -> bool {
+        self.words.iter().any(|word| list.contains(&word.as_str()))
+    }
+
+    /// Whether one of the words of calls is in a list.
+    pub fn calls_word(&self, list: &[&str]) -> bool {
+        self.calls.iter().any(|word| list.contains(&word.as_str()))
+    }
+
+    pub fn has_sign(&self, list: &[&str]) -> bool {
+        self.signs.iter().any(|sign| list.contains(&sign.as_str()))
+    }
+}
+
+/// Difference of two versions of a piece of code.
+pub(super) struct Difference {
+    pub lost: Lexis,
+    pub gained: Lexis,
+    /// Share of what both have, 0..=1.
+    pub similarity: f64,
+}
+
+impl Difference {
+    pub fn between(old: &str, new: &str) -> Self {
+        let (old, new) = (Lexis::of(old), Lexis::of(new));
+        let lost = old.without(&new);
+        let gained = new.without(&old);
+        let all = old.len() + new.len();
+        let similarity = if all == 0 { 1.0 } else { 1.0 - (lost.len() + gained.len()) as f64 / all as f64 };
+        Self { lost, gained, similarity }
+    }
+}
+
+impl Lexis {
+    fn without(&self, other: &Self) -> Self {
+        Self {
+            words: rest(&self.words, &other.words),
+            calls: rest(&self.calls, &other.calls),
+            literals: rest(&self.literals, &other.literals),
+            signs: rest(&self.signs, &other.signs),
+        }
+    }
+}
+
+/// Items that one list has more often than the other.
+fn rest(list: &[String], other: &[String]) -> Vec<String> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    other.iter().for_each(|item| *counts.entry(item).or_default() += 1);
+    let is_extra = |item: &&String| match counts.get_mut(item.as_str()) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        _ => true,
+    };
+    list.iter().filter(is_extra).cloned().collect()
+}
+
+/// Parts of a name, in lower case: `toHaveBeenCalled`, `assert_called` and `EXPECT_EQ` have four, two and two.
+pub(super) fn words(name: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut before = ' ';
+    let mut letters = name.chars().peekable();
+    while let Some(c) = letters.next() {
+        let begins = c.is_uppercase()
+            && (before.is_lowercase()
+                || (before.is_uppercase() && letters.peek().is_some_and(|next| next.is_lowercase())));
+        if (begins || !c.is_alphanumeric()) && !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if c.is_alphanumeric() {
+            word.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_split_into_words() {
+        for (name, parts) in [
+            ("toHaveBeenCalledWith", "to have been called with"),
+            ("assert_called_once", "assert called once"),
+            ("EXPECT_STREQ", "expect streq"),
+            ("parseURLFast", "parse url fast"),
+            ("assert_eq!", "assert eq"),
+        ] {
+            assert_eq!(words(name).join(" "), parts);
+        }
+    }
+
+    #[test]
+    fn difference_counts_what_each_side_has_more_of() {
+        let found = Difference::between("assertEqual(user.name, \"Ada\")", "assertIsNotNone(user.name)");
+        assert_eq!(found.lost.words, ["equal"]);
+        assert_eq!(found.lost.literals, ["\"Ada\""]);
+        assert_eq!(found.gained.words, ["is", "not", "none"]);
+        assert!(found.similarity > 0.4 && found.similarity < 0.6);
+        assert_eq!(Difference::between("", "").similarity, 1.0);
+    }
+}

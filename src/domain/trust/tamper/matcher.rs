@@ -1,0 +1,514 @@
+//! Comparison of two versions of an assertion: whether the new one accepts more, or expects another value. The words of
+//! matchers are the same in most frameworks, so they are read as words and not as names of a framework.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::language::{Demand, Language, arguments};
+use super::lexis::{Difference, Lexis};
+
+macro_rules! pattern {
+    ($name:ident, $text:literal) => {
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
+    };
+}
+
+pattern!(NUMBER, r"\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?");
+pattern!(
+    LITERAL,
+    r#""""(?s:.*?)"""|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?\w*|\b(?i:true|false|none|null|nil)\b"#
+);
+// What stands before a tolerance.
+pattern!(
+    TOLERANCE,
+    r"(?i)(?:\b\w*(?:rel|abs|[ar]?tol\w*|delta|eps\w*|margin|offset|percent\w*|max_relative|ulps|within|be_within|withPercentage|fuzz|slack|precision_loss|max_diff\w*|max_error|drift|jitter|leeway)\b[^\w\s]{0,3}\s?[^\w\s]{0,2}\s?)$"
+);
+// What stands before a number of digits.
+pattern!(DIGITS, r"(?i)\b(?:places|decimals?|digits|precision|significant|scale)\W{0,3}$");
+// Assertions that end with a tolerance.
+pattern!(
+    ENDS_WITH_TOLERANCE,
+    r"(?i)\b\w*(?:near|InDelta|InEpsilon|WithDelta|in_delta|in_epsilon|closeTo|approximately|assertEquals|float_within|double_within|int_within|approx_eq|relative_eq|abs_diff_eq|allclose|isclose|within_abs|within_rel|withinRel|withinAbs|ulps_eq|almost_eq\w*|close_enough|float_eq\w*|double_eq\w*|close|approx)\w*f?!?\b"
+);
+pattern!(ENDS_WITH_DIGITS, r"\btoBeCloseTo\(|\bassertAlmostEquals?\(|\bassert_(?:array_)?almost_equal\(");
+
+pattern!(TOLERANCE_NAME, r"(?i)^\s*(?:rel|abs|[ar]tol|delta|eps\w*|margin|tol\w*)\w*\s*[=:]");
+// Patterns that match every text.
+pattern!(ANY_TEXT, r#"^["'`/]?\^?(?:\.?[*+]?|\.|\[\\s\\S\][*+]|%|\\w[*+]|\\S[*+]|[a-z]?)\$?["'`/]?$"#);
+
+/// Words of matchers that demand one value.
+const EXACT: [&str; 18] = [
+    "equal",
+    "equals",
+    "eq",
+    "eql",
+    "same",
+    "identical",
+    "exactly",
+    "strict",
+    "strictly",
+    "streq",
+    "strcmp",
+    "is",
+    "with",
+    "times",
+    "once",
+    "exact",
+    "equivalent",
+    "cmp",
+];
+/// Words of matchers that demand a part of a value, or a range.
+const PARTIAL: [&str; 67] = [
+    "contain",
+    "contains",
+    "containing",
+    "include",
+    "includes",
+    "including",
+    "in",
+    "match",
+    "matches",
+    "matching",
+    "regex",
+    "regexp",
+    "like",
+    "start",
+    "starts",
+    "end",
+    "ends",
+    "prefix",
+    "suffix",
+    "substring",
+    "subset",
+    "superset",
+    "within",
+    "between",
+    "near",
+    "close",
+    "approx",
+    "almost",
+    "approximately",
+    "delta",
+    "isclose",
+    "allclose",
+    "greater",
+    "less",
+    "ge",
+    "gt",
+    "le",
+    "lt",
+    "gte",
+    "lte",
+    "least",
+    "most",
+    "above",
+    "below",
+    "partial",
+    "partially",
+    "ignoring",
+    "ignore",
+    "unordered",
+    "order",
+    "insensitive",
+    "case",
+    "lower",
+    "upper",
+    "lowercase",
+    "uppercase",
+    "trim",
+    "strip",
+    "sorted",
+    "round",
+    "rounded",
+    "floor",
+    "abs",
+    "set",
+    "any",
+    "grep",
+    "has",
+];
+/// Words of matchers that nearly every value satisfies.
+const KIND: [&str; 50] = [
+    "instance",
+    "isinstance",
+    "type",
+    "typeof",
+    "kind",
+    "nil",
+    "null",
+    "none",
+    "undefined",
+    "defined",
+    "exist",
+    "exists",
+    "present",
+    "truthy",
+    "falsy",
+    "blank",
+    "some",
+    "string",
+    "number",
+    "array",
+    "object",
+    "int",
+    "integer",
+    "float",
+    "bool",
+    "boolean",
+    "callable",
+    "numeric",
+    "anything",
+    "respond",
+    "hasattr",
+    "ok",
+    "err",
+    "called",
+    "len",
+    "length",
+    "size",
+    "count",
+    "empty",
+    "nonempty",
+    "positive",
+    "iterable",
+    "isset",
+    "value",
+    "any",
+    "valid",
+    "runs",
+    "nonzero",
+    "zero",
+    "success",
+];
+/// Parts of the names of exceptions of which all others are.
+const BROAD: [&str; 12] = [
+    "exception",
+    "throwable",
+    "error",
+    "base",
+    "runtime",
+    "standard",
+    "std",
+    "object",
+    "any",
+    "baseexception",
+    "js",
+    "lang",
+];
+/// Words that turn a matcher around.
+const NEGATION: [&str; 9] = ["not", "ne", "neq", "refute", "never", "unless", "differ", "no", "without"];
+/// Words whose loss drops a demand of its own.
+const DEMANDS: [&str; 19] = [
+    "with",
+    "once",
+    "times",
+    "match",
+    "message",
+    "exactly",
+    "strict",
+    "deep",
+    "and",
+    "msg",
+    "code",
+    "args",
+    "await",
+    "resolves",
+    "rejects",
+    "ordered",
+    "all",
+    "every",
+    "containing",
+];
+
+/// Difference of two versions of an assertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AssertionChange {
+    /// It accepts more, beyond doubt.
+    Wider,
+    /// It accepts more, as honest work also does at times: a part of a value instead of the value.
+    Looser,
+    /// It expects another value.
+    Expectation,
+    /// It names no value any more: the value stands elsewhere, or comes from the code under test.
+    Unnamed,
+    /// It demands as much.
+    Other,
+}
+
+/// Compares two versions of an assertion.
+pub(super) fn compare(language: Language, old: &str, new: &str) -> AssertionChange {
+    if shape(old) == shape(new) {
+        let verdict = compare_values(language, old, new);
+        if verdict == AssertionChange::Wider {
+            return verdict;
+        }
+    }
+    if has_wider_tolerance(old, new) {
+        return AssertionChange::Wider;
+    }
+    // Fewer bytes or characters are compared, or nothing stands for what is expected.
+    pattern!(
+        LENGTH,
+        r"(?i)\b(?:memcmp|\w*ncmp|strncasecmp|bcmp|HEX\d*_ARRAY|MEMORY|hasPrefix|startswith|slice|substr\w*|take|limit|first|head)\b|_ARRAY|_MEMORY|\bn?cmp\b"
+    );
+    let least = |text: &str| numbers(text).last().copied().unwrap_or(f64::INFINITY);
+    if LENGTH.is_match(new) && LENGTH.is_match(old) && least(new) < least(old)
+        || new.contains(":-$") && !old.contains(":-$")
+    {
+        return AssertionChange::Wider;
+    }
+    if new.contains("cmp(") && least(new) == 0.0 && least(old) > 0.0 {
+        return AssertionChange::Wider;
+    }
+    let difference = Difference::between(old, new);
+    let fails_if = fails_under_condition(old);
+    let (lost, gained) = (&difference.lost, &difference.gained);
+    if language.demand(old) == Demand::Exact && language.demand(new) == Demand::Little {
+        return AssertionChange::Wider;
+    }
+    if has_alternative(language, &difference, fails_if) || is_broader_exception(old, &difference) {
+        return AssertionChange::Wider;
+    }
+    if is_listed(&difference, fails_if) {
+        return AssertionChange::Looser;
+    }
+    let trivial = |literals: &[String]| literals.iter().all(|literal| is_trivial(literal));
+    let exact_lost = lost.has_word(&EXACT) || lost.has_sign(exact_signs(fails_if));
+    let exact_gained = gained.has_word(&EXACT) || gained.has_sign(exact_signs(fails_if));
+    let turned =
+        gained.has_word(&NEGATION) || gained.has_sign(&["!"]) || lost.has_word(&NEGATION) || lost.has_sign(&["!"]);
+    let demanded = !lost.literals.is_empty() && !trivial(&lost.literals);
+    let kind =
+        gained.calls_word(&KIND) || (!gained.literals.is_empty() && trivial(&gained.literals) && loose_sign(gained));
+    const PART: [&str; 12] = [
+        "slice",
+        "take",
+        "first",
+        "head",
+        "limit",
+        "sub",
+        "substr",
+        "substring",
+        "prefix",
+        "truncate",
+        "islice",
+        "strncmp",
+    ];
+    if gained.has_word(&PART) && !lost.has_word(&PART) && demanded {
+        return AssertionChange::Wider;
+    }
+    if kind && demanded && lost.literals.len() > gained.literals.len() {
+        return AssertionChange::Wider;
+    }
+    if kind && exact_lost && !exact_gained && (lost.literals.is_empty() || !trivial(&lost.literals)) && !turned {
+        return AssertionChange::Looser;
+    }
+    let partial = gained.has_word(&PARTIAL) || (loose_sign(gained) && exact_lost);
+    if partial && (exact_lost || demanded) && !exact_gained {
+        return AssertionChange::Looser;
+    }
+    // A text that must be found is shorter now, or any text is.
+    pattern!(
+        FINDS,
+        r"(?i)contain|includ|match|grep|regex|like|=~|\bin\b|prefix|suffix|starts?with|ends?with|partial|substr|death|throw|raise|message|what|panic|error"
+    );
+    if FINDS.is_match(new)
+        && let ([old], [new]) = (&lost.literals[..], &gained.literals[..])
+    {
+        let inner = |text: &str| text.trim_matches(['"', '\'', '`', '/']).to_owned();
+        if ANY_TEXT.is_match(new) {
+            return AssertionChange::Wider;
+        }
+        if inner(new).len() < inner(old).len() && inner(old).contains(&inner(new)) {
+            return AssertionChange::Looser;
+        }
+    }
+    values(&difference, turned, exact_lost, exact_gained)
+}
+
+/// Compares the values that two versions name, and whether they stand for what must be or for what must not be.
+fn values(difference: &Difference, turned: bool, exact_lost: bool, exact_gained: bool) -> AssertionChange {
+    let (lost, gained) = (&difference.lost, &difference.gained);
+    let flipped = |from: &str, to: &str| lost.has_word(&[from]) && gained.has_word(&[to]);
+    if turned && exact_lost && !exact_gained && gained.literals.is_empty() {
+        return AssertionChange::Wider;
+    }
+    if !lost.literals.is_empty() && !gained.literals.is_empty()
+        || flipped("true", "false")
+        || flipped("false", "true")
+        || (turned && lost.literals.is_empty() && gained.literals.is_empty())
+    {
+        return AssertionChange::Expectation;
+    }
+    let drops = lost.has_word(&DEMANDS) || lost.has_sign(&["&&"]);
+    let prose = |literal: &String| literal.contains(' ');
+    if gained.words.is_empty() && gained.literals.is_empty() && gained.signs.is_empty() {
+        let values = lost.literals.iter().filter(|literal| !prose(literal)).count();
+        return match (drops, values) {
+            (true, _) => AssertionChange::Wider,
+            (false, 1..) => AssertionChange::Looser,
+            (false, 0) => AssertionChange::Other,
+        };
+    }
+    if !lost.literals.is_empty() && lost.literals.iter().any(|literal| !prose(literal) && !is_trivial(literal)) {
+        return AssertionChange::Unnamed;
+    }
+    AssertionChange::Other
+}
+
+/// Whether a literal means nothing, truth or emptiness.
+fn is_trivial(literal: &str) -> bool {
+    let inner = literal.trim_matches(['"', '\'', '`']).to_lowercase();
+    matches!(
+        inner.as_str(),
+        "none"
+            | "null"
+            | "nil"
+            | "nullptr"
+            | "undefined"
+            | "true"
+            | "false"
+            | "0"
+            | "0.0"
+            | ""
+            | "0u"
+            | "0l"
+            | "$status"
+    )
+}
+
+fn loose_sign(lexis: &Lexis) -> bool {
+    lexis.has_sign(&["<", ">", "<=", ">=", "!=", "!==", "=~", "-lt", "-gt", "-le", "-ge", "-ne"])
+}
+
+/// Signs of equality; of inequality where the comparison is of what fails.
+fn exact_signs(fails_if: bool) -> &'static [&'static str] {
+    if fails_if { &["!=", "!==", "-ne"] } else { &["==", "===", "=", "-eq"] }
+}
+
+/// Whether a statement is the condition of a failure.
+fn fails_under_condition(text: &str) -> bool {
+    let text = text.trim_start();
+    text.starts_with("if ") || text.starts_with("if(") || text.starts_with("elif ") || text.starts_with("} else if")
+}
+
+/// Whether the new version holds in more cases: it has one more alternative.
+fn has_alternative(language: Language, difference: &Difference, fails_if: bool) -> bool {
+    let (lost, gained) = (&difference.lost, &difference.gained);
+    let spoken = matches!(language, Language::Python | Language::Ruby | Language::Php);
+    let or = |lexis: &Lexis| lexis.has_sign(&["||"]) || (spoken && lexis.has_word(&["or"]));
+    let and = |lexis: &Lexis| lexis.has_sign(&["&&"]) || (spoken && lexis.has_word(&["and"]));
+    let more = if fails_if { and(gained) && !and(lost) } else { or(gained) && !or(lost) };
+    more && language != Language::Shell
+}
+
+/// Whether a list of values stands in place of one.
+fn is_listed(difference: &Difference, fails_if: bool) -> bool {
+    let (lost, gained) = (&difference.lost, &difference.gained);
+    gained.has_word(&["in", "one", "either", "any", "some", "includes", "include", "contains", "among"])
+        && (lost.has_word(&EXACT) || lost.has_sign(exact_signs(fails_if)))
+        && lost.literals.is_empty()
+        && !gained.literals.is_empty()
+}
+
+/// Whether two versions of a comparison of near values are the same but for the last argument, which is greater now.
+fn has_wider_tolerance(old: &str, new: &str) -> bool {
+    let last = |text: &str| {
+        let call = ENDS_WITH_TOLERANCE.find_iter(text).filter(|call| text[call.end()..].starts_with('(')).last()?;
+        let mut arguments = arguments(&text[call.end() + 1..]);
+        let last = arguments.pop()?;
+        let named = TOLERANCE_NAME.is_match(&last);
+        (arguments.len() >= 2 || named).then_some((text[..call.start()].to_owned(), arguments, last))
+    };
+    let (Some(old), Some(new)) = (last(old), last(new)) else { return false };
+    let greatest = |text: &str| numbers(text).into_iter().fold(f64::NEG_INFINITY, f64::max);
+    (&old.0, &old.1) == (&new.0, &new.1) && old.2 != new.2 && greatest(&new.2) > greatest(&old.2)
+}
+
+/// Whether any exception is accepted in place of one.
+fn is_broader_exception(old: &str, difference: &Difference) -> bool {
+    pattern!(RAISES, r"(?i)raise|throw|catch|except|panic|reject|fails?_with|assert_fail");
+    let gained = &difference.gained.words;
+    let broad = |word: &String| BROAD.contains(&word.as_str());
+    RAISES.is_match(old)
+        && !gained.is_empty()
+        && gained.iter().all(broad)
+        && difference.lost.words.iter().any(|word| !broad(word))
+        && difference.gained.literals.is_empty()
+}
+
+pub(super) fn literals(text: &str) -> Vec<&str> {
+    LITERAL.find_iter(text).map(|found| found.as_str()).collect()
+}
+
+pub(super) fn numbers(line: &str) -> Vec<f64> {
+    NUMBER.find_iter(line).filter_map(|found| found.as_str().replace('_', "").parse().ok()).collect()
+}
+
+/// Compares two lines that are the same but for their literals.
+pub(super) fn compare_values(language: Language, old: &str, new: &str) -> AssertionChange {
+    let asserts = language.asserts(old);
+    let bounds = |text: &str| -> Vec<(usize, f64)> {
+        NUMBER
+            .find_iter(text)
+            .filter_map(|found| Some((found.start(), found.as_str().replace('_', "").parse().ok()?)))
+            .collect()
+    };
+    let (before, after) = (bounds(old), bounds(new));
+    let last = before.len().saturating_sub(1);
+    let mut bound = false;
+    for (at, ((start, was), (_, is))) in before.iter().zip(&after).enumerate().filter(|(_, (a, b))| a.1 != b.1) {
+        let lead = &old[..*start];
+        let ends = at == last && at > 0;
+        let digits = DIGITS.is_match(lead) || (ends && ENDS_WITH_DIGITS.is_match(lead));
+        let tolerance =
+            TOLERANCE.is_match(lead) || (ends && ENDS_WITH_TOLERANCE.is_match(lead) && is_tolerance(old, *was));
+        let lead = lead.trim_end().trim_end_matches('=');
+        let (below, above) =
+            (lead.ends_with('<'), lead.ends_with('>') && !lead.ends_with("=>") && !lead.ends_with("->"));
+        // In Go, the comparison is of what fails.
+        let fails = language == Language::Go || language == Language::Shell || fails_under_condition(old);
+        let near = lead.to_lowercase().contains("abs");
+        let named = |words: &[&str]| words.iter().any(|word| lead.to_lowercase().contains(word));
+        let at_most = named(&[
+            "lessthan",
+            "less_than",
+            "_lt(",
+            "_le(",
+            "at_most",
+            "atmost",
+            "tobelessthan",
+            "below",
+            "-lt",
+            "-le",
+        ]);
+        let at_least =
+            named(&["greaterthan", "greater_than", "_gt(", "_ge(", "at_least", "atleast", "above", "-gt", "-ge"]);
+        let wider = (digits && is < was)
+            || (tolerance && is > was)
+            || (below && asserts && !fails && is > was)
+            || (above && asserts && !fails && is < was)
+            || (below && fails && asserts && is < was)
+            || (at_most && asserts && is > was)
+            || (at_least && asserts && is < was)
+            || ((near || asserts) && fails && above && is > was);
+        if wider {
+            return AssertionChange::Wider;
+        }
+        bound |= digits || tolerance || below || above;
+    }
+    let (old, new) = (literals(old), literals(new));
+    let differing = old.iter().zip(&new).filter(|(a, b)| a != b).count();
+    if !bound && old.len() == new.len() && differing > 0 { AssertionChange::Expectation } else { AssertionChange::Other }
+}
+
+/// Whether the last number of a comparison of two values can be a tolerance: it is a third argument.
+fn is_tolerance(line: &str, number: f64) -> bool {
+    !line.contains("assertEquals") || (number < 1.0 && line.matches(',').count() >= 2)
+}
+
+/// A line with its literals left out, for finding its other version.
+pub(super) fn shape(line: &str) -> String {
+    LITERAL.replace_all(line.trim().trim_end_matches([',', ';']), "#").into_owned()
+}

@@ -1,0 +1,68 @@
+//! Recorded expectations and data of tests: snapshots, golden files, fixtures, expected output. They change honestly with the
+//! program, and without it only to fit what the program gives.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::diff::{FileDiff, LineChange};
+use super::language::Language;
+use super::tests_lost::DiffSummary;
+use super::{Findings, TamperKind, is_test_file};
+
+/// Names of files that hold what a test expects.
+static EXPECTATION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)\.(?:snap|snapshot|ambr|golden|expect|expected|exp|approved(?:\.\w+)?|verified(?:\.\w+)?|stderr|stdout|stdout_expected|out|ok|ref|reference|result|baseline|want|txtar|feature|robot|cassette|snap\.\w+)$|(?:^|/)(?:__snapshots__|snapshots?|golden\w*|expected\w*|expectations?|baselines?|approvals?|references?|cassettes|__image_snapshots__|vcr\w*|recordings?|results)/|(?:^|[/_.-])(?:expected|golden|approved|snapshot|baseline|reference|want)[\w.-]*\.\w+$")
+        .expect("constant pattern")
+});
+
+/// Lists of tests that are left out or may fail.
+static SKIP_LIST: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)(?:^|[/_.-])(?:skip(?:ped|list|_list|s)?|exclu(?:de|ded|sions?)|known[_-]?(?:fail\w*|issues)|expected[_-]?fail\w*|xfail\w*|quarantine\w*|flaky|disabled|blocklist|denylist|blacklist|todo[_-]?tests)(?:[_-]?tests?)?\.(?:txt|json|ya?ml|toml|list|conf|cfg|csv|xml)$")
+        .expect("constant pattern")
+});
+
+/// Files in folders of tests that are neither data nor read by tests.
+static PROSE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)\.(?:md|rst|adoc|lock|sum|gitignore|mod)$|(?:^|/)(?:README|LICENSE|\.git\w+|CMakeLists\.txt|package(?:-lock)?\.json|tsconfig\w*\.json|requirements\S*\.txt|Cargo\.toml|go\.mod|Makefile\S*|meson\.build|BUILD\S*)$").expect("constant pattern")
+});
+
+/// Looks for a change of recorded expectations or of data of tests in one file.
+pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
+    let path = file.path();
+    if SKIP_LIST.is_match(path) && Language::of(path).is_none() {
+        if let Some(line) = file.numbered(LineChange::Added).find(|line| !line.text.trim().is_empty()) {
+            findings.add_graded(path, Some(line.number), TamperKind::TestSkipped, &line.text, whole.changes_code);
+        }
+        return;
+    }
+    let expectation = file.paths().any(|path| EXPECTATION.is_match(path)) && is_about_tests(path);
+    let data = file.paths().any(is_test_file) && Language::of(path).is_none();
+    if file.is_new() || !(expectation || data) || PROSE.is_match(path) || Language::of(path).is_some() && !expectation {
+        return;
+    }
+    let kind = if file.is_deleted() && !expectation { TamperKind::TestDeleted } else { TamperKind::ExpectationChanged };
+    if file.is_deleted() {
+        let moved = file.lines(LineChange::Removed).take(20).all(|line| line.trim().is_empty() || whole.has(line));
+        if !moved {
+            findings.add_graded(path, None, kind, "data of tests deleted", whole.changes_code);
+        }
+        return;
+    }
+    let mut removed = file.numbered(LineChange::Removed);
+    let Some(old) = removed.find(|line| !line.text.trim().is_empty()) else { return };
+    let shrinks = data && !expectation && !file.lines(LineChange::Added).any(|line| !line.trim().is_empty());
+    let kind = if shrinks { TamperKind::TestDeleted } else { kind };
+    let new = file.lines(LineChange::Added).find(|line| !line.trim().is_empty()).unwrap_or("removed");
+    let evidence = format!("{} -> {}", old.text.trim(), new.trim());
+    findings.add_graded(path, Some(old.number), kind, &evidence, whole.changes_code);
+}
+
+/// Whether a file of recorded output belongs to tests: by its folder, or because nothing else has such files.
+fn is_about_tests(path: &str) -> bool {
+    static ALWAYS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?i)\.(?:snap|ambr|golden|approved(?:\.\w+)?|verified(?:\.\w+)?|feature|robot|txtar)$|(?:^|/)(?:__snapshots__|golden\w*|cassettes)/")
+            .expect("constant pattern")
+    });
+    is_test_file(path) || ALWAYS.is_match(path) || path.to_lowercase().contains("test") || path.contains("spec/")
+}

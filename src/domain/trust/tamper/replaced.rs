@@ -1,0 +1,373 @@
+//! Things that a diff puts in the place of others: doubles of the code under test, files that shadow a module or a runner,
+//! assertions of another meaning, program code that behaves differently when it is tested.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::blocks::{TestBlock, TestFile, TestLine, indent};
+use super::diff::{FileDiff, LineChange};
+use super::language::{Language, is_test_path};
+use super::tests_lost::DiffSummary;
+use super::{Findings, TamperKind};
+
+macro_rules! pattern {
+    ($name:ident, $text:literal) => {
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
+    };
+}
+
+/// Length of the longest line that is read, in bytes: longer ones are generated.
+const LONGEST: usize = 400;
+
+pattern!(
+    MODULE_MOCK,
+    r#"\b(?:jest|vi)\.(?:mock|doMock|unstable_mockModule|setMock)\(\s*(?:import\(\s*)?['"`]([^'"`]+)['"`]|\bmock\.module\(\s*['"`]([^'"`]+)['"`]|\bproxyquire\(\s*['"`]([^'"`]+)['"`]|\btd\.replace(?:Esm)?\(\s*['"`]([^'"`]+)['"`]|\brequire\.cache\[.*['"`]([^'"`]+)['"`]|\brewiremock\(\s*['"`]([^'"`]+)['"`]|\bmockery\.registerMock\(\s*['"`]([^'"`]+)['"`]"#
+);
+pattern!(
+    CLASS_MOCK,
+    r"\b(?:mock|spy|mockStatic|mockConstruction|spyk|mockkObject|mockkStatic|mockkClass)\(\s*(\w+)(?:\.class|::class)?|\b(?:create(?:Mock|Stub|PartialMock|ConfiguredMock|ConfiguredStub|TestProxy)|getMockBuilder|prophesize)\(\s*\\?(?:\w+\\)*(\w+)::class|\bMockery::mock\(\s*['\x22]?(?:overload:|alias:)?\\?(?:\w+\\)*(\w+)|\b(?:instance_double|class_double|object_double|double)\(\s*['\x22:]?(\w+)|\bmockk<(\w+)>|\b(?:MagicMock|Mock|AsyncMock|create_autospec|NonCallableMock)\(\s*(?:spec\w*\s*=\s*)?([A-Z]\w+)|\bpatch\(\s*[\x22'][\w.]*\.([A-Z]\w+)[\x22']|@(?:Mock|MockBean|Spy|MockK)\s+(?:private\s+)?(\w+)|\bclass\s+(?:Fake|Mock|Stub|Dummy)(\w+)|\bnew\s+(?:Fake|Mock|Stub)(\w+)|\bstub_const\(\s*[\x22'](\w+)|\bany_instance\b.*?(\w+)|\ballow_any_instance_of\(\s*(\w+)|\bsinon\.createStubInstance\(\s*(\w+)"
+);
+pattern!(
+    SYS_MODULES,
+    r#"\bsys\.modules(?:\[\s*["'](\w+)|\.(?:update|setdefault|pop)\()|\bsys\.path\.insert\(\s*0|\bsys\.meta_path|\bimportlib\.reload|\bbuiltins\.\w+\s*=|\brequire\.extensions\[|\bModule\._load\s*="#
+);
+// Gives an assertion of a framework, or the report of a failure, another meaning.
+pattern!(
+    REDEFINES,
+    r#"^\s*#\s*define\s+(?:ASSERT|EXPECT|CHECK|REQUIRE|TEST|assert|ck_assert|FAIL|CU_ASSERT|BOOST_\w+|cr_assert|TEST_ASSERT|GTEST_\w+)\w*\s*\(|^\s*#\s*undef\s+(?:assert|EXPECT|ASSERT|CHECK|REQUIRE)\w*|^\s*macro_rules!\s+(?:assert|panic|debug_assert|prop_assert)\w*|^\s*(?:pub\s+)?use\s+\S*(?:noop|fake|stub|lenient|soft|quiet)\S*assert\S*|\b(?:unittest\.)?TestCase\.\w*(?:assert|fail)\w*\s*=|\bsetattr\([^)]*[\x22'](?:assert|fail)\w*[\x22']|^\s*(?:pytest|self|cls|assert|expect|chai|t|console|global|globalThis|window|Assert|unittest|builtins)\.(?:\w+\.)*(?:assert\w*|fail\w*|raises|expect\w*|equal\w*|deepEqual|strictEqual|ok|throws|error)\s*=\s*[^=]|^\s*(?:global(?:This)?\.)?(?:expect|assert|should|fail)\s*=\s*[^=>]|^\s*(?:const|let|var|function|async\s+function)\s+(?:expect|assert|should|fail|it|test|describe)\b\s*[=(]|\bexpect\.extend\(|\bprocess\.(?:exit|exitCode|on)\s*=|\bprocess\.on\(\s*['\x22](?:exit|uncaughtException|unhandledRejection)|^\s*alias\s+(?:fail|assert|test|diff|cmp|grep|exit)\w*=|^\s*(?:function\s+)?(?:assert\w*|fail|run|exit|test|diff|cmp|die|skip|refute\w*|ok|is|not_ok|grep|\[)\s*\(\s*\)\s*\{|^\s*def\s+(?:assert(?:_\w+)?|refute\w*|expect|flunk|raise|fail)\b|^\s*(?:(?:public|private|protected|static|final)\s+)+\w+\s+(?:assert(?:Equals|True|False|That|Same|Null|NotNull|Throws)|fail)\s*\(|^\s*(?:(?:public|protected|static|final)\s+)*function\s+(?:assert(?:Same|Equals|True|False|Count|Null|That|Contains|Instance\w*)|fail|expectException\w*)\s*\(|^\s*func\s+(?:assert|require|check|must|expect)\w*\(|^\s*(?:alias|alias_method|define_method)\s*\(?\s*:?(?:assert|expect|refute)|\bAssertionError\s*=|\b(?:prepend|include)\s+\w*(?:Assert|Expect|Lenient|Quiet)\w*|^\s*from\s+\S+\s+import\s+.*\bas\s+(?:raises|approx|assert\w+)"#
+);
+// Says that everything equals everything.
+pattern!(
+    EQUALS_ALL,
+    r"\bdef\s+__(?:eq|ne|lt|gt|le|ge|contains|bool)__\(|\bdef\s+(?:==|eql\?|===)\s*\(?|\bbool(?:ean)?\s+(?:operator\s*==|equals\s*\()|\bfn\s+eq\s*\(|\bfun\s+equals\s*\(|\bfunc\s+\([^)]*\)\s+Equal\(|\bpublic\s+function\s+equals\(|\bequals\(Object\b"
+);
+pattern!(
+    TRUE_ONLY,
+    r"(?:return\s+(?:true|True|1)\b\s*;?\s*\}?\s*$|\{\s*true\s*\}|=\s*true\s*;?\s*$|^\s*true\s*$|->\s*true|=>\s*true|^\s*return\s+(?:\w+\s+instanceof\s+\w+|isinstance\(\w+,\s*\w+\)|\w+\s+is\s+\w+|type\(\w+\).*|\w+\.getClass\(\)\s*==\s*\w+\.getClass\(\))\s*;?\s*$)"
+);
+// Asks the environment, the arguments, the stack, loaded modules or the build about something.
+pattern!(
+    ASKS,
+    r#"(?i)\b(?:os\.environ\w*|getenv|std::env|env::var\w*|env!\(|option_env!|process\.env|import\.meta\.env|process\.argv|Deno\.env|os\.Getenv|os\.LookupEnv|os\.Args|flag\.Lookup|System\.getenv|System\.getProperty|Class\.forName|StackTraceElement|getStackTrace\w*|StackWalker|sys\.modules|sys\.argv|sys\.gettrace|inspect\.(?:stack|currentframe|getouterframes)|traceback\.|sys\._getframe|ENV\[|ENV\.(?:fetch|key|include|has)\w*|\$PROGRAM_NAME|\$0|caller\b|caller_locations|defined\?|Object\.const_defined|\$_(?:ENV|SERVER)|debug_backtrace|PHP_SAPI|class_exists|defined\(|function_exists|new\s+Error\(\)\.stack|\.stack\b|runtime\.Callers?|debug\.Stack|Rails\.env|app\(\)->|App::|getppid|/proc/|program_invocation\w*|__progname|argv\[|BASH_SOURCE|FUNCNAME|\$\{?\w*(?:TEST|BATS|CI)\w*|\$\{#?BASH|typeof\s+(?:jest|describe|it|vi|expect|global\w*)|globalThis\.|global\.|NODE_ENV|dlsym|\benv\(|\bconfig\(|\benvironment\(|RUSTC\w*|current_exe|std::env::args|thread::current\(\)\.name|backtrace|cfg!\(|#\[cfg|^\s*#\s*(?:if|ifdef|ifndef|elif)\b|__FILE__|__name__|\$\{?\w+:-)"#
+);
+pattern!(
+    TESTED,
+    r#"(?i)pytest|py\.test|unittest|nose|_pytest|jest|vitest|mocha|jasmine|karma|cypress|playwright|rspec|minitest|test[_-]?unit|phpunit|pest\b|junit|testng|surefire|gradle[. ]test|mockito|\.test\b|test2?\.v|_test\b|testing|\b(?:is_?|in_?|under_?|run_?|unit_?|for_?)tests?(?:ing|s)?\b|\btest(?:_?mode|_?env|_?run\w*)\b|["']tests?["']|=\s*tests?\b|\btest\b|gtest|catch2|catch_config|doctest|boost_test|bats|shunit|sharness|TEST_\w+|\w+_TEST\b|UNIT_?TEST\w*|\bCI\b|GITHUB_ACTIONS|HARNESS|prove\b|cargo[_-]test|nextest|RAILS_ENV|RACK_ENV|APP_ENV|/deps/|describe|\bit\b|\bvi\b|fakeTimers"#
+);
+// Names a framework of tests, or a function that says whether it is tested.
+pattern!(
+    NAMES_TESTS,
+    r#"["'][^"']*(?:org\.junit|org/junit|pytest|PYTEST_|JEST_WORKER|VITEST\b|\brspec\b|phpunit|\bmocha\b|gtest|testing\.tRunner|_test\.go|\.test\.[jt]s|test_\*|/tests?/|\bbats\b)[^"']*["']|\b(?:\w*_)?(?:is|in|running)_?(?:being_?|running_?|under_?|in_?|a_?|unit_?)*tests?(?:ed|ing|s|_?mode|_?env\w*|_?run\w*|_?context)?\w{0,4}\s*\(|(?i:\b(?:is|in|running)(?:running|being)?(?:under|in|a|unit)*test(?:s|ed|ing|mode|env|environment)?\s*\()|\bunder_?[tT]ests?\b"#
+);
+// Names a framework of tests at all.
+pattern!(
+    FRAMEWORK,
+    r"(?:^|[^a-z])(?:pytest|vitest|phpunit|PHPUnit|rspec|RSpec|junit|gtest|minitest|Minitest|testng|bats|shellspec|jest|mocha|jasmine)(?:$|[^a-z])"
+);
+pattern!(
+    IMPORTS,
+    r"^\s*(?:import|from|use|require|#\s*include|using|package|@import|export)\b|^\s*[\x22'][\w@/.-]+[\x22']\s*[:,]"
+);
+// Compiles another version of a function for tests.
+pattern!(
+    OTHER_BUILD,
+    r"^\s*#\[cfg\((?:test|not\(test\)|any\([^)]*\btest\b)[^\]]*\)\]|^\s*#\[cfg_attr\(\s*(?:not\()?test\b|^//go:build\s.*\b(?:test\w*|ci)\b"
+);
+
+/// Looks for things that stand in for others in one file with a language.
+pub(super) fn scan(tests: &TestFile<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    if tests.file.is_deleted() {
+        return;
+    }
+    let path = tests.file.path();
+    for (at, line) in tests.lines.iter().enumerate().filter(|(_, line)| line.change == LineChange::Added) {
+        if line.text.len() > LONGEST
+            || whole.had(line.text)
+            || tests.language.is_comment(line.text) && !OTHER_BUILD.is_match(line.text)
+        {
+            continue;
+        }
+        if tests.is_about_tests(line) {
+            if !tests.file.is_new() {
+                doubles(tests, line, findings);
+                injected(tests, at, findings);
+                prepared(tests, line, whole, findings);
+            }
+            redefined(tests, at, whole, findings);
+        } else if !(tests.language == Language::Shell && super::commands::is_runner(line.text)) {
+            asks(tests, at, findings);
+        }
+        if TRUE_ONLY.is_match(line.text) && is_equality(tests, at) {
+            let evidence = format!("equals everything: {}", line.text.trim());
+            findings.add(path, Some(line.number), TamperKind::CodeReplaced, &evidence);
+        }
+    }
+}
+
+/// Whether the last statement of a function that compares two values is replaced by the added line.
+fn is_equality(tests: &TestFile<'_>, at: usize) -> bool {
+    let line = &tests.lines[at];
+    let around = tests.lines[..=at].iter().rev().take(10).take_while(|other| other.hunk == line.hunk);
+    let mut outer =
+        around.filter(|other| other.change != LineChange::Removed && indent(other.text) <= indent(line.text));
+    let named = outer.find(|other| EQUALS_ALL.is_match(other.text)).is_some()
+        || EQUALS_ALL.is_match(&tests.file.hunks[line.hunk].heading);
+    let last =
+        tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed && !next.text.trim().is_empty());
+    let ends = last.is_none_or(|next| indent(next.text) < indent(line.text));
+    // A first check of identity stays honest: something compares after it.
+    let near = &tests.lines[at.saturating_sub(4)..tests.lines.len().min(at + 5)];
+    let replaces = near.iter().any(|other| other.hunk == line.hunk && other.change == LineChange::Removed);
+    let code = |other: &&TestLine<'_>| {
+        other.change != LineChange::Removed && !other.text.trim().is_empty() && !tests.language.is_comment(other.text)
+    };
+    let before = tests.lines[..at].iter().rev().find(code);
+    let first = before.is_some_and(|before| EQUALS_ALL.is_match(before.text));
+    named && ends && (replaces || first)
+}
+
+/// Reports program code that asks whether it is tested.
+fn asks(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
+    let line = &tests.lines[at];
+    let text = line.text;
+    let path = tests.file.path();
+    let sure = tests.language.asks_for_tests(text);
+    let other_build = OTHER_BUILD.is_match(text) && !line.in_test_module && {
+        let next = tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed);
+        next.is_some_and(|next| !next.text.contains("mod ") && !next.text.trim_start().starts_with("use "))
+            || tests.language == Language::Go
+            || text.contains("path")
+    };
+    let asked = ASKS.is_match(text) && TESTED.is_match(text);
+    let named = FRAMEWORK.is_match(text) && !IMPORTS.is_match(text);
+    if sure || other_build {
+        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+    } else if path.ends_with("setup.py") || path.contains(".config.") {
+        // It names the frameworks as dependencies.
+    } else if NAMES_TESTS.is_match(text) && !tests.file.is_new() {
+        let weak = !decides(text) && !ASKS.is_match(text);
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, weak);
+    } else if !tests.file.is_new() && (named || asked && !text.contains("mod ")) {
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, text, !decides(text));
+    }
+}
+
+/// Reports code that replaces functions or classes of the program in a file that runs before the tests.
+fn prepared(tests: &TestFile<'_>, line: &TestLine<'_>, whole: &DiffSummary, findings: &mut Findings) {
+    pattern!(
+        REPLACES,
+        r"^\s*\*?(?:[\w$@]+(?:\.|::|->))*[\w$]+\s*=\s*(?:async\s+)?(?:func\s*\(|function\b|lambda\b|\(?[\w\s,:]*\)?\s*=>|->\s*[({]|proc\b|&?fake\w*|(?:Magic)?Mock\(|stub\w*\(|jest\.fn|vi\.fn|sinon\.)|\beval\(|\bclass_alias\(|\b(?:runkit7?|uopz)_\w+|\boverride_function\(|\bObject\.define(?:Property|Properties)\(|\bReflect\.set|\btypes\.ModuleType\(|\bspec_from_file|\bclass_eval\b|\binstance_eval\b|\bmodule_eval\b|\bdefine_method\b|\bremove_method\b|\bundef_method\b|\.prepend\b|\brefine\s|\bClass\.new\b.*=|\bstub_const\b|\bset_fake|__attribute__\(\(\s*(?:weak|alias)|\b(?:dlsym|LD_PRELOAD|--wrap)\b|\bPatchwork\b|\bAspectMock\b|\bPowerMock\w*|\bmockStatic\(|\bexport\s+-f\b|\bPATH=\S*:|^\s*#\s*define\s+[a-z]\w*\s*\(?\w*\)?\s+\w*(?:fake|stub|mock)\w*"
+    );
+    pattern!(
+        BEFORE,
+        r"(?i)setup|helper|bootstrap|support|conftest|common|init|global|export_test|main|base|env|hooks?|TestCase"
+    );
+    pattern!(HOOK, r"(?i)^(?:init|main|testmain|setup\w*|before\w*|set_up\w*)$");
+    let file = tests.file.path().rsplit('/').next().unwrap_or_default();
+    let in_hook = line.new.is_some_and(|at| HOOK.is_match(&tests.new[at].name));
+    let own = tests.is_in_new_test(line) && !in_hook;
+    let mocks = tests.language.mocked(line.text).is_some() && BEFORE.is_match(file);
+    // A function of the program's, defined again beside the tests.
+    pattern!(DOUBLES, r"(?i)stub|mock|fake|double|shim|dummy");
+    let defines = DOUBLES.is_match(file) && tests.language.begins_function(line.text) && indent(line.text) == 0;
+    if REPLACES.is_match(line.text) && (BEFORE.is_match(file) || in_hook) && !own || mocks || defines {
+        findings.add_graded(
+            tests.file.path(),
+            Some(line.number),
+            TamperKind::CodeReplaced,
+            line.text,
+            whole.changes_code,
+        );
+    }
+}
+
+/// Whether a line decides something: it is a condition.
+fn decides(text: &str) -> bool {
+    pattern!(DECIDES, r"\b(?:if|unless|elif|when|while|case|switch|return|match)\b|&&|\|\||\?|\[\[?\s|[!=]==?|\*\)");
+    DECIDES.is_match(text)
+}
+
+/// Reports an assertion of a framework, or a helper that asserts, that means less now.
+fn redefined(tests: &TestFile<'_>, at: usize, whole: &DiffSummary, findings: &mut Findings) {
+    let line = &tests.lines[at];
+    let path = tests.file.path();
+    if !REDEFINES.is_match(line.text) {
+        return;
+    }
+    let body: Vec<&TestLine<'_>> = tests.lines[at + 1..]
+        .iter()
+        .filter(|other| other.change != LineChange::Removed && !other.text.trim().is_empty())
+        .take(12)
+        .take_while(|other| other.hunk == line.hunk && indent(other.text) > indent(line.text))
+        .collect();
+    // What does nothing, or says that all is well.
+    pattern!(
+        NOTHING,
+        r"(?i)^\s*[{(]*\s*(?:pass|return(?:\s+(?:0|true|nil|null|none|self|\$this|this|\w+))?|true|nil|:|\.\.\.|0|yield|unit|ok\(\(\)\)|\(\)|\(\(void\)\s*0\)|do\s*\{?\s*\}?\s*while.*|print\w*\b.*|puts\b.*|echo\b.*|console\..*|log\w*[.(!].*|eprintln!.*|println!.*|warn\w*\b.*|std::c.*|fmt\.print.*|system\.out.*|error_log.*|t\.log.*|expect\(true.*|\}|end|fi|\)|\};?|\{)?\s*[;})]*\s*$"
+    );
+    pattern!(
+        INLINE,
+        r"(?i)(?:=>|->|lambda[^:]*:|=)\s*(?:\(\)|\{\s*\}|none|null|undefined|true|void 0|nil|0|jest\.fn\(\)|vi\.fn\(\)|sinon\.stub\(\)|(?:magic)?mock\(.*\)|\(?[^()]*\)?\s*=>\s*(?:\{[^{}]*\}|\w+)|lambda[^:]*:\s*(?:none|true)|noop|function\s*\(.*\)\s*\{\s*\})\s*;?\s*$|\{\s*(?::|true|return(?:\s+0)?|echo[^;]*)?\s*;?\s*\}\s*$|\)\s*(?:\(\(void\)\s*\(?0?.*|do\s*\{\s*\}\s*while\s*\(0\)|)\s*$|^\s*#\s*undef|^\s*alias|\bexpect\.extend\(|process\.on\("
+    );
+    let trivial = match body.is_empty() {
+        true => INLINE.is_match(line.text),
+        false => body.iter().all(|other| NOTHING.is_match(other.text)),
+    };
+    let script = tests.language != Language::JavaScript && line.text.trim_start().starts_with("let it ");
+    // A name that a framework has: it takes the place of the framework's own.
+    pattern!(
+        OWN,
+        r"^\s*macro_rules!\s+(?:assert|assert_eq|assert_ne|panic|assert_matches)\b|^\s*#\s*define\s+(?:assert|(?:ASSERT|EXPECT|REQUIRE|CHECK|TEST_ASSERT|ck_assert|BOOST_(?:CHECK|REQUIRE))\w*)\s*\(|^\s*(?:function\s+)?(?:assert_(?:output|success|failure|line|equal|regex|file_\w+)|refute\w*|assert(?:Equals|True|False|Null|NotNull|Same|NotSame|Contains)|diff|cmp|grep|exit|test)\s*\(\s*\)\s*\{|^\s*(?:(?:public|protected|static|final)\s+)*function\s+assert(?:Same|Equals|True|False|Count|Null|That)\s*\(|^\s*def\s+(?:assert_equal|assert|refute|assert_raises|expect|assertEqual|assertTrue|assertRaises)\b"
+    );
+    pattern!(
+        CAN_FAIL,
+        r"(?i)\b(?:fail\w*|raise|throws?|panic\w*|exit\s*\(?[1-9]|return\s+[1-9$]|die|abort|fatal\w*|flunk|super|longjmp|parent::|assert_failed|command\s+\w+\s*;?\s*$|batslib\w*)"
+    );
+    let own = OWN.is_match(line.text) && !body.is_empty() && !body.iter().any(|other| CAN_FAIL.is_match(other.text));
+    pattern!(GLOBAL, r"\b(?:global|globalThis|window)\.(?:expect|assert|it|test|describe)\s*=[^=]");
+    if (trivial && !script) || own || GLOBAL.is_match(line.text) {
+        let evidence = format!("an assertion means less: {}", line.text.trim());
+        let weak = tests.file.is_new() && whole.changes_code;
+        findings.add_graded(path, Some(line.number), TamperKind::CodeReplaced, &evidence, weak);
+    }
+}
+
+/// Reports a double of the code that the test is about.
+fn doubles(tests: &TestFile<'_>, line: &TestLine<'_>, findings: &mut Findings) {
+    let path = tests.file.path();
+    let text = line.text;
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let subject = subject(file);
+    let group = |pattern: &Regex| {
+        let found = pattern.captures(text)?;
+        found.iter().skip(1).flatten().next().map(|name| name.as_str().to_owned())
+    };
+    let plain = |name: &str| name.to_lowercase().replace(['_', '-'], "");
+    let module = group(&MODULE_MOCK).is_some_and(|module| {
+        let name = module.rsplit('/').next().unwrap_or_default().split('.').next().unwrap_or_default().to_owned();
+        plain(&name) == subject
+    });
+    let existing = tests.existing(line);
+    let class = group(&CLASS_MOCK)
+        .is_some_and(|name| plain(&name) == subject || ["described_class", "subject", "sut"].contains(&name.as_str()))
+        && (existing.is_some() || line.new.is_none());
+    let function = existing
+        .zip(tests.language.mocked(text))
+        .is_some_and(|(block, name)| asserts_result_of(tests, block, &name) && !was_mocked(tests, block, &name));
+    let shim =
+        (file == "conftest.py" || file.contains("setup") || file.contains("helper")) && SYS_MODULES.is_match(text);
+    let shell = tests.language == Language::Shell
+        && line.text.contains("() {")
+        && line.text.trim_end().ends_with('}')
+        && indent(text) > 0;
+    let named = tests.language.mocked(text).is_some_and(|name| plain(&name) == subject);
+    if module || class || function || shim || shell || named {
+        findings.add(path, Some(line.number), TamperKind::CodeReplaced, text);
+    }
+}
+
+/// Reports an annotation that makes the field after it a double of what the test is about.
+fn injected(tests: &TestFile<'_>, at: usize, findings: &mut Findings) {
+    pattern!(ANNOTATION, r"^\s*@(?:Mock\w*|Spy\w*|InjectMock\w*|RelaxedMockK)\b");
+    let line = &tests.lines[at];
+    let next = tests.lines[at + 1..].iter().find(|next| next.change != LineChange::Removed);
+    let subject = subject(tests.file.path().rsplit('/').next().unwrap_or_default());
+    let names = |text: &str| text.split(|c: char| !c.is_alphanumeric()).any(|word| word.to_lowercase() == subject);
+    if ANNOTATION.is_match(line.text) && next.is_some_and(|next| names(next.text)) {
+        let evidence = format!("{} {}", line.text.trim(), next.map_or("", |next| next.text.trim()));
+        findings.add(tests.file.path(), Some(line.number), TamperKind::CodeReplaced, &evidence);
+    }
+}
+
+/// Name of what a file of tests is about, in lower case.
+fn subject(file: &str) -> String {
+    let stem = file.split('.').next().unwrap_or(file).to_lowercase();
+    let parts = ["tests_", "test_", "_tests", "_test", "_spec", "tests", "test", "spec", "it", "-test", "-spec"];
+    let subject = parts.iter().find_map(|part| stem.strip_prefix(part).or_else(|| stem.strip_suffix(part)));
+    subject.unwrap_or(&stem).replace(['_', '-'], "")
+}
+
+/// Whether an assertion that was there before is about what `function` returns.
+fn asserts_result_of(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
+    let call = format!("{function}(");
+    let old = |line: &TestLine<'_>| line.change == LineChange::Context;
+    let calls = |text: &str| {
+        let is_name = |at: usize| text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        text.match_indices(&call).any(|(at, _)| !is_name(at))
+    };
+    block.lines.iter().map(|at| &tests.lines[*at]).any(|line| old(line) && calls(line.text))
+}
+
+/// Whether a removed line of a test replaced the same function.
+fn was_mocked(tests: &TestFile<'_>, block: &TestBlock, function: &str) -> bool {
+    let before = block.other.map(|old| &tests.old[old].lines);
+    before
+        .into_iter()
+        .flatten()
+        .map(|at| &tests.lines[*at])
+        .any(|line| line.change == LineChange::Removed && tests.language.mocked(line.text).as_deref() == Some(function))
+}
+
+/// Reports a new file that takes the place of a runner, of a library, or of a module under test.
+pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findings) {
+    // Files that runners load by themselves, and names of runners and libraries of tests.
+    pattern!(
+        LOADED,
+        r"(?i)^(?:sitecustomize|usercustomize|conftest|pytest|unittest|nose|_pytest|doctest|hypothesis|mock|tox|coverage)\.py$|\.pth$|^(?:jest|vitest|mocha|chai|expect|assert|sinon|ava|tap|supertest)\.(?:[cm]?[jt]s|json)$|^(?:gtest|gmock|catch|catch2|doctest|unity|check|cmocka|assert|munit|criterion|greatest|minunit|acutest|cutest)\.(?:h|hpp)$|^(?:minitest|rspec|test_unit|test-unit)\.rb$|^(?:GNUmakefile|makefile)$|^(?:pytest|jest|vitest|mocha|phpunit|pest|rspec|rake|bats|cargo|go|mvn|gradle|npm|npx|yarn|pnpm|node|python3?|make|ctest|ruby|php|bundle|composer|prove|tox|diff|cmp|grep|test)$"
+    );
+    pattern!(MOCK_FOLDER, r"(?:^|/)(?:__mocks__|node_modules|vendor/bin|site-packages|\.venv|third_party)/");
+    pattern!(
+        HOOKS,
+        r"(?i)pytest_runtest|makereport|collection_modifyitems|ignore_collect|_exit|autouse|monkeypatch|sys\.modules|setattr|exitstatus|outcome|sys\.path|skip|xfail|patch"
+    );
+    let path = file.path();
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if !file.is_new() {
+        return;
+    }
+    // A wrapper of the name of a command that runs checks.
+    let folder = ["bin/", "tools/", "scripts/", "shims/", ".bin/"].iter().any(|folder| path.contains(folder));
+    if folder
+        && Language::of(path).is_none_or(|language| language == Language::Shell)
+        && super::commands::is_runner(name.trim_end_matches(".sh"))
+    {
+        findings.add(path, None, TamperKind::CodeReplaced, &format!("takes the place of a command: {name}"));
+        return;
+    }
+    let beside = || path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let conftest = name == "conftest.py" && !file.lines(LineChange::Added).any(|line| HOOKS.is_match(line));
+    // A package of the name of a library of tests.
+    pattern!(
+        PACKAGE,
+        r"(?:^|/)(?:hypothesis|pytest|_pytest|unittest|mock|nose|numpy|requests|testify|gtest|gmock|catch2|minitest|rspec|mocha|chai|jest|vitest|sinon|junit|mockito|PHPUnit|phpunit|bats-assert|bats-support)/[^/]+(?:/[^/]+)?$"
+    );
+    let package = PACKAGE.is_match(path)
+        && is_test_path(path)
+        && Language::of(path).is_some_and(|language| !language.collects(path));
+    if package {
+        findings.add(path, None, TamperKind::CodeReplaced, &format!("takes the place of a library: {path}"));
+        return;
+    }
+    if (LOADED.is_match(name) || MOCK_FOLDER.is_match(path)) && !conftest {
+        let kind = if MOCK_FOLDER.is_match(path) { TamperKind::CodeReplaced } else { TamperKind::CheckConfigEdited };
+        findings.add(path, None, kind, &format!("takes the place of another file: {name}"));
+        return;
+    }
+    // A program's module in a folder of tests: it has no tests, and the name of what tests import.
+    let in_tests = is_test_path(path) && Language::of(path).is_some_and(|language| !language.collects(path));
+    let stem = name.split('.').next().unwrap_or(name);
+    let helper = [
+        "helper", "util", "fixture", "common", "setup", "support", "init", "factory", "mock", "test", "spec", "data",
+        "mod", "main",
+    ];
+    let plain = helper.iter().all(|word| !stem.to_lowercase().contains(word));
+    let tested = files.iter().any(|other| {
+        let other = other.path().rsplit('/').next().unwrap_or_default();
+        other != name && subject(other) == stem.to_lowercase().replace(['_', '-'], "")
+    });
+    if in_tests && plain && Language::of(path) != Some(Language::Rust) {
+        let evidence = format!("a module of the program's name in {}: {name}", beside());
+        findings.add_graded(path, None, TamperKind::CodeReplaced, &evidence, !tested);
+    }
+}
