@@ -143,7 +143,7 @@ struct AiderText {
     dollars: f64,
     /// Reason to stop the run.
     stop_because: Option<String>,
-    /// What a person has to do before aider can run.
+    /// Action that a person has to take before aider can run.
     needed_action: Option<String>,
 }
 

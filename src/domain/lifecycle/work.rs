@@ -326,8 +326,7 @@ fn finish_merge(turn: &mut StepContext, markers: &[String]) {
     }
     turn.next.merge_wanted = None;
     if !markers.is_empty() {
-        let text =
-            format!("These files still contain conflict markers: {}. Resolve the conflicts.", markers.join(", "));
+        let text = format!("These files still contain conflict markers: {}. Resolve them.", markers.join(", "));
         tell_next_run(turn, text);
     }
 }
@@ -372,8 +371,7 @@ fn run_checks(turn: &mut StepContext) {
     turn.work(LoopStep::Check, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
 }
 
-/// Handles a push that was rejected because somebody else pushed to the loop's branch: their commits are never overwritten;
-/// they are merged after a person resumes the loop.
+/// Handles a push that was rejected because somebody else pushed: their commits are merged after a person resumes the loop.
 fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
     turn.close_open_iteration(reason);
     if turn.next.halting.is_some() {
@@ -532,8 +530,7 @@ fn after_iteration(turn: &mut StepContext) {
     }
 }
 
-/// Handles the outcome of the verification. `tests` is `None` if a version without such evidence ran the checks; the findings
-/// of the commit then remain.
+/// Handles the outcome of the verification; without `tests` (from an older version) the findings of the commit remain.
 fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvidence>) {
     let Some(head) = turn.next.head.clone() else { return };
     let found = tests.is_some_and(|tests| test_guard::verified(turn, &report, tests));
