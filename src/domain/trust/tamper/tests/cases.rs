@@ -1,7 +1,7 @@
 //! Cases of weakened tests: reads `tests/fixtures/tampering/<language>.txt` and makes diffs of them.
 //!
 //! A case begins with `=== title | kinds`. A third part names the round of cases that were written without sight of the rules,
-//! before these were extended by what the round missed. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD => NEW` begins a file, and
+//! before these were extended by what the round missed; `own cases` are of the author of the rules. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD => NEW` begins a file, and
 //! `@@ heading` another hunk of it. All other lines are of a hunk and begin with a blank, `+` or `-`.
 
 use crate::domain::model::task::TamperKind;
