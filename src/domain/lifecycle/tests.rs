@@ -62,6 +62,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
             author_trusted: true,
             unconfirmed_editor: None,
             labels: Vec::new(),
+            unseen: Default::default(),
         },
         options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
         policy: Policy::default(),
