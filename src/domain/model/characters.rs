@@ -39,13 +39,14 @@ pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
     }
     let mut kept = String::with_capacity(text.len());
     let mut runs = 0;
+    let mixed = text.chars().any(is_joining);
     let mut rest = text.as_str();
     while let Some(at) = rest.find(is_removed) {
         kept.push_str(&rest[..at]);
         let run = &rest[at..];
         let end = run.find(|c| !is_removed(c)).unwrap_or(run.len());
         rest = &run[end..];
-        runs += usize::from(!is_common(kept.chars().next_back(), &run[..end], rest.chars().next()));
+        runs += usize::from(!is_common(kept.chars().next_back(), &run[..end], rest.chars().next(), mixed));
     }
     kept.push_str(rest);
     (without_markers(&kept), runs)
@@ -56,25 +57,28 @@ fn is_removed(c: char) -> bool {
     is_invisible(c) && c != '\n' && c != '\t'
 }
 
+/// Whether a letter belongs to a script that is written with joiners or from right to left: Hebrew, Arabic to Sinhala,
+/// Tibetan to Khmer.
+fn is_joining(c: char) -> bool {
+    matches!(c, '\u{590}'..='\u{dff}' | '\u{f00}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}')
+}
+
 /// Whether a run of invisible characters is part of ordinary writing and too short to carry text: selectors and joiners
-/// in emoji, flags of regions, joiners and marks of direction in scripts that need them, a mark at the beginning.
-fn is_common(before: Option<char>, run: &str, after: Option<char>) -> bool {
+/// in emoji, flags of regions, joiners and marks of direction in scripts that need them, a mark at the beginning. `mixed` says whether the text has
+/// letters of such scripts.
+fn is_common(before: Option<char>, run: &str, after: Option<char>, mixed: bool) -> bool {
     /// Tags in the flag of a region, with the last one.
     const FLAG: usize = 6;
-    // Arabic and Hebrew; Syriac to Sinhala; Tibetan to Khmer.
-    let joins = |c: char| matches!(c, '\u{590}'..='\u{dff}' | '\u{f00}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}');
-    let pictures = |c: char| c >= '\u{2190}' || matches!(c, '#' | '*' | '0'..='9' | '©' | '®');
+    let pictures = |c: char| c >= '\u{2190}' || matches!(c, '#' | '*' | '0'..='9' | '©' | '®' | '‼' | '⁉' | '™' | 'ℹ');
     let mut characters = run.chars();
     match (characters.next(), characters.next(), characters.next()) {
         (Some('\u{feff}'), None, None) => before.is_none(),
-        (Some('\u{fe0e}' | '\u{fe0f}'), None, None) => true,
+        (Some('\u{fe0e}' | '\u{fe0f}'), None, None) => before.is_some_and(pictures),
         (Some('\u{200d}'), None, None) | (Some('\u{fe0f}'), Some('\u{200d}'), None) if before.is_some_and(pictures) => {
             true
         }
-        (Some('\u{200c}' | '\u{200d}'), None, None) => before.is_some_and(joins) && after.is_some_and(joins),
-        (Some('\u{200e}' | '\u{200f}' | '\u{61c}'), None, None) => {
-            before.is_some_and(joins) || after.is_some_and(joins)
-        }
+        (Some('\u{200c}' | '\u{200d}'), None, None) => before.is_some_and(is_joining) && after.is_some_and(is_joining),
+        (Some('\u{200e}' | '\u{200f}' | '\u{61c}'), None, None) => mixed,
         _ => {
             let tags = |c: char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}' | '\u{e007f}');
             before == Some('\u{1f3f4}')

@@ -245,7 +245,7 @@ pub(super) fn report(tag: &Tag, unseen: &mut Unseen) {
     let closing = tag.kind == TagKind::EndTag && bare().count() > 0;
     if tag.had_duplicate_attributes || closing || bare().count() > BARE_ATTRIBUTES {
         let names: Vec<&str> = bare().map(|attribute| &*attribute.name.local).collect();
-        unseen.add(UnseenKind::Attribute, &names.join(" "));
+        unseen.add(UnseenKind::Attribute, &format!("{} {}", tag.name, names.join(" ")));
     }
 }
 

@@ -41,7 +41,7 @@ static STL_LINE: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Members of GeoJSON and TopoJSON objects that are drawn, or shown on a click.
-const MAP_MEMBERS: [&str; 11] = [
+const MAP_MEMBERS: [&str; 13] = [
     "type",
     "features",
     "geometry",
@@ -53,6 +53,8 @@ const MAP_MEMBERS: [&str; 11] = [
     "objects",
     "arcs",
     "transform",
+    "scale",
+    "translate",
 ];
 
 fn pattern(source: &str) -> Regex {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
+use comrak::arena_tree::NodeEdge;
 use comrak::nodes::{Node, NodeCodeBlock, NodeValue};
 use comrak::{Arena, Options};
 use regex::Regex;
@@ -21,6 +22,8 @@ const STEPS_A_QUESTION: usize = 256;
 const LONGEST_LANGUAGE: usize = 20;
 /// Maximum nesting of quotes and lists that a line may begin.
 const DEEPEST_LINE: usize = 64;
+/// Maximum number of lines times levels of lists and quotes.
+const COMPARISONS: usize = 4_000_000;
 
 /// Beginning of a link reference definition, after marks of quotes and items: label, address, rest of the line.
 static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
@@ -64,20 +67,18 @@ pub(super) fn render(markdown: &str, unseen: &mut Unseen) -> Option<Rendered> {
     let root = parse_with(&arena, markdown, &options)?;
     let lines: Vec<&str> = lines_of(markdown);
     let mut page = MarkdownPage { unseen, lines: &lines, code: HashSet::new(), links: HashSet::new() };
-    let mut numbers: HashMap<String, u32> = HashMap::new();
-    let mut footnotes = Vec::new();
-    for node in root.descendants() {
-        match &node.data().value {
-            NodeValue::FootnoteReference(reference) => {
-                numbers.insert(reference.name.clone(), reference.ix);
+    let mut footnotes = Footnotes::default();
+    for edge in root.traverse() {
+        match edge {
+            NodeEdge::Start(node) => {
+                footnotes.enter(node);
+                page.read(node);
             }
-            NodeValue::FootnoteDefinition(_) => footnotes.push(node),
-            _ => {}
+            NodeEdge::End(node) => footnotes.leave(node),
         }
-        page.read(node);
     }
     let definitions = page.definitions();
-    place_footnotes(root, footnotes, &numbers, unseen);
+    footnotes.place(root, unseen);
     let mut html = String::with_capacity(markdown.len() * 2);
     comrak::format_html(root, &options, &mut html).ok()?;
     Some(Rendered { html, definitions })
@@ -113,28 +114,45 @@ fn lines_of(markdown: &str) -> Vec<&str> {
     lines
 }
 
-/// Whether a line begins more quotes and items than anybody can read.
+/// Whether quotes and lists are nested so deeply that the parser, which compares each line with all open ones, would take
+/// long.
 fn too_deep(markdown: &str) -> bool {
-    markdown.split(['\n', '\r']).any(|line| {
-        let bytes = line.as_bytes();
-        let (mut marks, mut rule) = (0, true);
-        let first = line.trim_start().bytes().next().unwrap_or_default();
-        for (at, byte) in bytes.iter().enumerate() {
-            let spaced = bytes.get(at + 1).is_none_or(|next| matches!(next, b' ' | b'\t'));
-            match byte {
-                b'>' => marks += 1,
-                b'-' | b'+' | b'*' => marks += usize::from(spaced),
-                b'.' | b')' => marks += usize::from(spaced && at > 0 && bytes[at - 1].is_ascii_digit()),
-                b' ' | b'\t' | b'0'..=b'9' => {}
-                _ => {
-                    rule = false;
-                    break;
-                }
-            }
-            rule &= first != b'>' && (*byte == first || matches!(byte, b' ' | b'\t'));
+    let (mut lines, mut deepest, mut levels) = (0, None, 0);
+    for line in markdown.split(['\n', '\r']) {
+        lines += 1;
+        let (marks, rule) = marks_of(line);
+        if marks > DEEPEST_LINE && !rule {
+            return true;
         }
-        marks > DEEPEST_LINE && !rule
-    })
+        let indentation = line.len() - line.trim_start().len();
+        if marks > 0 && deepest.is_none_or(|deepest| indentation > deepest) {
+            deepest = Some(indentation);
+            levels += marks;
+        }
+    }
+    levels * lines > COMPARISONS
+}
+
+/// Number of marks of quotes and items at the beginning of a line, and whether the line is a rule.
+fn marks_of(line: &str) -> (usize, bool) {
+    let bytes = line.as_bytes();
+    let (mut marks, mut rule) = (0, true);
+    let first = line.trim_start().bytes().next().unwrap_or_default();
+    for (at, byte) in bytes.iter().enumerate() {
+        let spaced = bytes.get(at + 1).is_none_or(|next| matches!(next, b' ' | b'\t'));
+        match byte {
+            b'>' => marks += 1,
+            b'-' | b'+' | b'*' => marks += usize::from(spaced),
+            b'.' | b')' => marks += usize::from(spaced && at > 0 && bytes[at - 1].is_ascii_digit()),
+            b' ' | b'\t' | b'0'..=b'9' => {}
+            _ => {
+                rule = false;
+                break;
+            }
+        }
+        rule &= first != b'>' && (*byte == first || matches!(byte, b' ' | b'\t'));
+    }
+    (marks, rule)
 }
 
 /// Whether the text begins with a block that some forges read as front matter.
@@ -242,26 +260,64 @@ fn comrak_address(address: &str) -> String {
     kept
 }
 
-/// Moves footnotes to the end in the order of their references, and removes those without one.
-fn place_footnotes<'a>(root: Node<'a>, footnotes: Vec<Node<'a>>, numbers: &HashMap<String, u32>, unseen: &mut Unseen) {
-    let mut shown = Vec::new();
-    for node in footnotes {
-        let (name, referenced) = match &node.data().value {
-            NodeValue::FootnoteDefinition(footnote) => (footnote.name.clone(), footnote.total_references > 0),
-            _ => continue,
-        };
-        node.detach();
-        match numbers.get(&name) {
-            Some(number) if referenced => shown.push((*number, node)),
-            _ => {
-                let mut text = String::new();
-                node.collect_text_append(&mut text);
-                unseen.add(UnseenKind::Footnote, &format!("{name}: {text}"));
+/// Footnotes of a document, and which of them refer to which.
+#[derive(Default)]
+struct Footnotes<'a> {
+    definitions: Vec<Node<'a>>,
+    /// Names of the definitions that are open.
+    open: Vec<String>,
+    /// Names and numbers of the footnotes that the text outside of footnotes, or each footnote, refers to.
+    references: HashMap<Option<String>, Vec<(String, u32)>>,
+}
+
+impl<'a> Footnotes<'a> {
+    fn enter(&mut self, node: Node<'a>) {
+        match &node.data().value {
+            NodeValue::FootnoteReference(reference) => {
+                let from = self.open.last().cloned();
+                self.references.entry(from).or_default().push((reference.name.clone(), reference.ix));
             }
+            NodeValue::FootnoteDefinition(footnote) => {
+                self.definitions.push(node);
+                self.open.push(footnote.name.clone());
+            }
+            _ => {}
         }
     }
-    shown.sort_by_key(|(number, _)| *number);
-    for (_, node) in shown {
-        root.append(node);
+
+    fn leave(&mut self, node: Node<'a>) {
+        if matches!(node.data().value, NodeValue::FootnoteDefinition(_)) {
+            self.open.pop();
+        }
+    }
+
+    /// Moves footnotes to the end in the order of their references; removes those that no visible text refers to.
+    fn place(mut self, root: Node<'a>, unseen: &mut Unseen) {
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        let mut reached = self.references.remove(&None).unwrap_or_default();
+        while let Some((name, number)) = reached.pop() {
+            reached.extend(self.references.remove(&Some(name.clone())).unwrap_or_default());
+            numbers.insert(name, number);
+        }
+        let mut shown = Vec::new();
+        for node in self.definitions {
+            let name = match &node.data().value {
+                NodeValue::FootnoteDefinition(footnote) => footnote.name.clone(),
+                _ => continue,
+            };
+            node.detach();
+            match numbers.remove(&name) {
+                Some(number) => shown.push((number, node)),
+                None => {
+                    let mut text = String::new();
+                    node.collect_text_append(&mut text);
+                    unseen.add(UnseenKind::Footnote, &format!("{name}: {text}"));
+                }
+            }
+        }
+        shown.sort_by_key(|(number, _)| *number);
+        for (_, node) in shown {
+            root.append(node);
+        }
     }
 }

@@ -19,8 +19,10 @@ use crate::domain::model::document::{Unseen, UnseenKind};
 
 /// Maximum nesting of elements; browsers stop at 512.
 const DEEPEST: usize = 256;
-/// Number of nodes that any text may have, besides one for each byte of its HTML.
-const NODES: usize = 1000;
+/// Maximum number of nodes. Issues of 64 KiB, the most that GitHub takes, have less than a fifth.
+const NODES: usize = 50_000;
+/// Maximum number of tokens.
+const TOKENS: usize = 100_000;
 /// Bytes of HTML that the tokenizer gets at a time.
 const CHUNK: usize = 1024;
 /// Maximum number of characters that can separate attributes in one tag or comment. The tokenizer compares each
@@ -53,14 +55,21 @@ pub(super) const ROOT: usize = 0;
 
 /// Parses HTML as the content of a block of a page; reports what tokens hide. The root of the tree is at `ROOT`.
 pub(super) fn parse(html: &str, unseen: &mut Unseen) -> Vec<HtmlNode> {
-    let sink = HtmlTree::new(html.len() + NODES);
+    let sink = HtmlTree::new(NODES);
     let context =
         sink.create_element(QualName::new(None, ns!(html), local_name!("div")), Vec::new(), ElementFlags::default());
     let builder = TreeBuilder::new_for_fragment(sink, context, None, TreeBuilderOpts::default());
-    let watch = TokenWatch { builder, heard: Cell::new(false), full: Cell::new(false), unseen: RefCell::default() };
+    let watch = TokenWatch {
+        builder,
+        heard: Cell::new(false),
+        full: Cell::new(false),
+        cut: Cell::new(false),
+        tokens: Cell::new(0),
+        unseen: RefCell::default(),
+    };
     let tokenizer = Tokenizer::new(watch, TokenizerOpts::default());
     let input = BufferQueue::default();
-    let (mut at, mut separators) = (0, 0);
+    let (mut at, mut separators, mut heard) = (0, 0, 0);
     while at < html.len() {
         let end = html.ceil_char_boundary((at + CHUNK).min(html.len()));
         let chunk = &html[at..end];
@@ -71,6 +80,7 @@ pub(super) fn parse(html: &str, unseen: &mut Unseen) -> Vec<HtmlNode> {
         while !matches!(tokenizer.feed(&input), html5ever::TokenizerResult::Done) {}
         if tokenizer.sink.heard.get() {
             separators = 0;
+            heard = end - chunk.len();
         }
         separators += chunk.bytes().filter(|byte| byte.is_ascii_whitespace() || b"/\"'".contains(byte)).count();
         if separators > SEPARATORS + CHUNK && !tokenizer.sink.heard.get() {
@@ -85,7 +95,14 @@ pub(super) fn parse(html: &str, unseen: &mut Unseen) -> Vec<HtmlNode> {
         let rest = &html[html.floor_char_boundary(at.saturating_sub(CHUNK))..];
         tokenizer.sink.unseen.borrow_mut().add(UnseenKind::Excess, rest);
     } else if at >= html.len() {
+        tokenizer.sink.cut.set(false);
         tokenizer.end();
+        // A tag that never ends takes everything after it along.
+        if tokenizer.sink.cut.get() {
+            let tail = &html[heard..];
+            let tag = tail.find(|c: char| c == '<').map_or(tail, |at| &tail[at..]);
+            tokenizer.sink.unseen.borrow_mut().add(UnseenKind::Attribute, tag);
+        }
     }
     unseen.append(tokenizer.sink.unseen.take());
     tokenizer.sink.builder.sink.nodes.take()
@@ -98,6 +115,9 @@ struct TokenWatch {
     heard: Cell<bool>,
     /// Whether a limit was reached; nothing is built any more.
     full: Cell<bool>,
+    /// Whether the end of the text came within a tag, comment or raw text.
+    cut: Cell<bool>,
+    tokens: Cell<usize>,
     unseen: RefCell<Unseen>,
 }
 
@@ -113,6 +133,7 @@ impl TokenSink for TokenWatch {
             Token::CommentToken(text) if !text.trim().is_empty() => {
                 self.unseen.borrow_mut().add(UnseenKind::Comment, text);
             }
+            Token::ParseError(error) if error.contains("EOF") => self.cut.set(true),
             Token::DoctypeToken(doctype) => {
                 let parts = [&doctype.name, &doctype.public_id, &doctype.system_id];
                 let text = parts.into_iter().flatten().map(|part| part.as_ref()).collect::<Vec<&str>>().join(" ");
@@ -124,7 +145,8 @@ impl TokenSink for TokenWatch {
             return TokenSinkResult::Continue;
         }
         let result = self.builder.process_token(token, line_number);
-        self.full.set(self.builder.sink.full.get());
+        self.tokens.set(self.tokens.get() + 1);
+        self.full.set(self.builder.sink.full.get() || self.tokens.get() > TOKENS);
         result
     }
 

@@ -316,6 +316,9 @@ impl DocumentWalk<'_> {
 
     /// Adds a block of code up to where it leaves the screen.
     fn code_block(&mut self, language: String, text: &str, closed: bool) {
+        if self.displaced {
+            return self.unseen().add(UnseenKind::Displaced, text);
+        }
         let mut kept: Vec<String> = Vec::new();
         let mut lines = text.lines();
         for line in lines.by_ref() {
@@ -373,17 +376,7 @@ impl DocumentWalk<'_> {
         }
         if line.trim().is_empty() {
             // White space between blocks is nothing; between words it is a space.
-            if !line.is_empty()
-                && matches!(
-                    self.document.parts.last(),
-                    Some(
-                        DocumentPart::Text(_)
-                            | DocumentPart::Code(_)
-                            | DocumentPart::Color(_)
-                            | DocumentPart::Close(DocumentElement::Link(_) | DocumentElement::Struck)
-                    )
-                )
-            {
+            if !line.is_empty() && self.document.parts.last().is_some_and(is_inline) {
                 self.add(DocumentPart::Text(" ".into()));
             }
             return;
@@ -494,6 +487,18 @@ impl DocumentWalk<'_> {
             stack.extend(children(self.nodes, at));
             stack[from..].reverse();
         }
+    }
+}
+
+/// Whether a part is within a line of text.
+fn is_inline(part: &DocumentPart) -> bool {
+    match part {
+        DocumentPart::Text(_) | DocumentPart::Code(_) | DocumentPart::Color(_) | DocumentPart::Image { .. } => true,
+        DocumentPart::Drawing { inline, .. } => *inline,
+        DocumentPart::Close(element) => {
+            matches!(element, DocumentElement::Link(_) | DocumentElement::Struck | DocumentElement::FootnoteReference)
+        }
+        _ => false,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::domain::model::document::{Document, DocumentElement, DocumentPart, Dr
 use crate::domain::trust::sanitize::longest_run;
 
 /// Maximum nesting of quotes and lists that is kept.
-const DEEPEST: usize = 10;
+const DEEPEST: usize = 6;
 /// Maximum length of the text, in bytes.
 const LONGEST: usize = 1024 * 1024;
 
@@ -14,6 +14,7 @@ pub(super) fn text(document: &Document) -> String {
     for part in &document.parts {
         writer.part(part);
         if writer.out.len() > LONGEST {
+            writer.out.push_str("\n[the rest of the text is too long]");
             break;
         }
     }
@@ -51,8 +52,8 @@ struct DocumentWriter {
     gap: Gap,
     /// What stands before each line: marks of quotes and the indentation of items.
     prefixes: Vec<String>,
-    /// Mark of the item that has just begun.
-    marker: Option<String>,
+    /// Marks of the items that have just begun, each with the index of its prefix.
+    markers: Vec<(usize, String)>,
     lists: Vec<OpenList>,
     /// Nesting of tables; the inner ones are read as text.
     tables: usize,
@@ -97,7 +98,6 @@ impl DocumentWriter {
             }
             DocumentElement::Quote => {
                 self.need(Gap::Blank);
-                self.flush_marker();
                 self.prefixes.push("> ".into());
             }
             DocumentElement::List(first) => {
@@ -149,7 +149,7 @@ impl DocumentWriter {
                 self.need(if self.lists.is_empty() { Gap::Blank } else { Gap::Line });
             }
             DocumentElement::Item => {
-                self.flush_marker();
+                self.flush_markers();
                 self.prefixes.pop();
                 self.need(Gap::Line);
             }
@@ -163,7 +163,7 @@ impl DocumentWriter {
                 if let Some(outer) = self.cell.take() {
                     let cell = std::mem::replace(&mut self.out, outer.out);
                     (self.gap, self.prefixes, self.lists) = (outer.gap, outer.prefixes, outer.lists);
-                    self.marker = None;
+                    self.markers.clear();
                     if let Some(row) = &mut self.row {
                         row.push(cell.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|"));
                     }
@@ -183,7 +183,6 @@ impl DocumentWriter {
 
     fn item(&mut self) {
         self.need(Gap::Line);
-        self.flush_marker();
         let marker = match self.lists.last_mut() {
             Some(OpenList { next: Some(number) }) => {
                 let marker = format!("{number}. ");
@@ -192,13 +191,13 @@ impl DocumentWriter {
             }
             _ => "- ".to_owned(),
         };
+        self.markers.push((self.prefixes.len(), marker.clone()));
         self.prefixes.push(" ".repeat(marker.len()));
-        self.marker = Some(marker);
     }
 
-    /// Writes the mark of an item that has no text before what follows.
-    fn flush_marker(&mut self) {
-        if self.marker.is_some() {
+    /// Writes the mark of an item without text.
+    fn flush_markers(&mut self) {
+        if !self.markers.is_empty() {
             self.push("");
         }
     }
@@ -242,7 +241,7 @@ impl DocumentWriter {
 
     /// Asks for a line break, or an empty line, before the next text. Text follows the mark of an item directly.
     fn need(&mut self, gap: Gap) {
-        if self.marker.is_none() {
+        if self.markers.is_empty() {
             self.gap = self.gap.max(gap);
         }
     }
@@ -255,26 +254,20 @@ impl DocumentWriter {
     }
 
     fn prefix(&mut self, marked: bool) {
-        let shown = self.prefixes.len().min(DEEPEST);
-        let last = self.prefixes.len().wrapping_sub(1);
-        for (at, prefix) in self.prefixes.iter().enumerate().take(shown) {
-            match self.marker.as_deref().filter(|_| marked && at == last) {
-                Some(marker) => self.out.push_str(marker),
-                None => self.out.push_str(prefix),
+        for (at, prefix) in self.prefixes.iter().enumerate() {
+            let marker = self.markers.iter().find(|(place, _)| marked && *place == at);
+            match marker {
+                Some((_, marker)) => self.out.push_str(marker),
+                None if at < DEEPEST => self.out.push_str(prefix),
+                None => {}
             }
-        }
-        if marked
-            && last >= shown
-            && let Some(marker) = self.marker.as_deref()
-        {
-            self.out.push_str(marker);
         }
     }
 
     /// Appends running text; spaces at the beginning of a line go.
     fn words(&mut self, text: &str) {
         let begins =
-            self.gap != Gap::None || self.marker.is_some() || self.out.is_empty() || self.out.ends_with([' ', '\n']);
+            self.gap != Gap::None || !self.markers.is_empty() || self.out.is_empty() || self.out.ends_with([' ', '\n']);
         let text = if begins { text.trim_start_matches(' ') } else { text };
         if !text.is_empty() {
             self.push(text);
@@ -282,7 +275,7 @@ impl DocumentWriter {
     }
 
     fn push(&mut self, text: &str) {
-        if self.marker.is_some() && self.gap == Gap::None && !self.out.is_empty() {
+        if !self.markers.is_empty() && self.gap == Gap::None && !self.out.is_empty() {
             self.gap = Gap::Line;
         }
         let begins = self.out.is_empty();
@@ -297,7 +290,7 @@ impl DocumentWriter {
         if begins || self.gap != Gap::None {
             self.prefix(true);
         }
-        self.marker = None;
+        self.markers.clear();
         self.gap = Gap::None;
         self.out.push_str(text);
     }
