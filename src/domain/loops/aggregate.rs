@@ -126,7 +126,7 @@ pub struct LoopTask {
     pub unconfirmed_editor: Option<String>,
     /// Labels of the issue.
     pub labels: Vec<String>,
-    /// What people do not see of title and body, or see only drawn. Of an author without write access it has to be
+    /// Parts of title and body that people do not see as text. Those of an author without write access have to be
     /// confirmed. Empty in loops that began before it was kept.
     #[serde(default, skip_serializing_if = "Unseen::is_empty")]
     pub unseen: Unseen,

@@ -14,7 +14,7 @@ pub const EXCERPT_CHARACTERS: usize = 120;
 pub struct Document {
     /// Parts in reading order. Every `Open` has a `Close` with the same element; they nest.
     pub parts: Vec<DocumentPart>,
-    /// What people do not see, or see only as a drawing.
+    /// Parts of the source that people do not see as text.
     pub unseen: Unseen,
 }
 
@@ -56,7 +56,7 @@ pub enum DocumentPart {
     },
     /// Source of what the forge draws.
     Drawing {
-        /// What is drawn.
+        /// Kind of the drawing.
         kind: DrawnKind,
         /// Source, without what is not drawn.
         source: String,

@@ -73,7 +73,7 @@ pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) {
 
 /// Element that was entered.
 struct OpenElement {
-    /// What was opened in the document.
+    /// Element that was opened in the document, if any.
     part: Option<DocumentElement>,
     /// Whether it takes a line of its own.
     block: bool,

@@ -22,7 +22,7 @@ pub(super) fn text(document: &Document) -> String {
     lines.join("\n").trim().to_owned()
 }
 
-/// What has to come before the next text.
+/// White space that has to come before the next text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Gap {
     #[default]
@@ -50,7 +50,7 @@ struct OuterText {
 struct DocumentWriter {
     out: String,
     gap: Gap,
-    /// What stands before each line: marks of quotes and the indentation of items.
+    /// Marks of quotes and indentation of items, which begin each line.
     prefixes: Vec<String>,
     /// Marks of the items that have just begun, each with the index of its prefix.
     markers: Vec<(usize, String)>,
