@@ -395,6 +395,28 @@ fn unconfirmed_text_never_runs() {
     run.command(confirm("01234567")).is(LoopState::Queued, LoopStep::Idle);
 }
 
+/// See docs/threats.md#i2.
+#[test]
+fn unseen_parts_of_outsiders_need_confirmation() {
+    let hidden = |trusted: bool| {
+        LoopRun::with(|start| {
+            start.task.author_trusted = trusted;
+            start.task.unseen.add(crate::domain::model::document::UnseenKind::Comment, "a note");
+        })
+    };
+    hidden(true).is(LoopState::Queued, LoopStep::Idle);
+    let mut run = hidden(false);
+    run.is(LoopState::NeedsConfirm, LoopStep::Idle);
+    let options = RunOptions { confirm: Some("01234567".into()), ..RunOptions::default() };
+    run.command(LoopCommand::Run(command::Run { options })).is(LoopState::Queued, LoopStep::Idle);
+    let confirmed = LoopRun::with(|start| {
+        start.task.author_trusted = false;
+        start.task.unseen.add(crate::domain::model::document::UnseenKind::Drawn, "graph TD");
+        start.options.confirm = Some("01234567".into());
+    });
+    assert_eq!(confirmed.current.state, LoopState::Queued);
+}
+
 #[test]
 fn limit_stops_loop_until_person_raises_it() {
     let mut run = LoopRun::with(|s| s.policy.limits.iterations = 2);
