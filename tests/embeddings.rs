@@ -217,6 +217,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
         author_trusted: true,
         unconfirmed_editor: None,
         labels: Vec::new(),
+        unseen: Default::default(),
     };
     let begun = lifecycle::start(
         LoopStart {

@@ -181,6 +181,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
         author_trusted: true,
         unconfirmed_editor: None,
         labels: vec!["ralph:run".into()],
+        unseen: Default::default(),
     };
     let start = LoopStart {
         id: id.clone(),

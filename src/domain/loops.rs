@@ -15,6 +15,7 @@ mod limits;
 mod next_run;
 mod open_findings;
 mod run_options;
+mod task_text;
 
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{

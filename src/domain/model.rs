@@ -3,6 +3,7 @@
 pub mod characters;
 pub mod comparison;
 pub mod dispersion;
+pub mod document;
 pub mod error_chain;
 pub mod event;
 pub mod hook;

@@ -8,7 +8,6 @@ use crate::domain::knowledge::memory::{self, Content, LearningQuery, Reflection}
 use crate::domain::knowledge::session::SessionSummary;
 use crate::domain::loops::{Loop, error_signature};
 use crate::domain::model::task::CheckReport;
-use crate::domain::trust::sanitize;
 use crate::store::memory::{self as store, vectors};
 use crate::store::{StoreError, session};
 
@@ -134,8 +133,7 @@ fn prompt_learning(learning: memory::Learning, confidence: f64) -> PromptLearnin
 /// Builds the query for learnings: title, failing checks and their first errors, changed files, files named by
 /// failing checks, and the task text. Long queries are cut, so the text comes last.
 fn query(current: &Loop) -> LearningQuery {
-    let clean = |text: &str| sanitize::for_prompt(text).text;
-    let mut text = clean(&current.task.title);
+    let mut text = current.task.agent_title();
     let outcomes = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
     let failing = || outcomes.iter().filter(|outcome| !outcome.holds);
     for outcome in failing() {
@@ -148,6 +146,6 @@ fn query(current: &Loop) -> LearningQuery {
         text.push('\n');
         text.push_str(path);
     }
-    text.push_str(&format!("\n\n{}", clean(&current.task.body)));
+    text.push_str(&format!("\n\n{}", current.task.agent_body()));
     LearningQuery { text, task_type: current.task_type(), repository: current.place.repo.clone(), embedding: None }
 }

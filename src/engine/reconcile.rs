@@ -243,13 +243,7 @@ impl Engine {
     async fn ask_about(&self, repo: &RepoRef, issue: &IssueSnapshot, run: &str) {
         let place = IssueRef { repo: repo.clone(), issue: issue.number };
         let hash = super::intake::text_hash(&issue.title, &issue.body);
-        let view = crate::domain::report::view::View::NeedsConfirm(crate::domain::report::view::NeedsConfirmView {
-            loop_id: None,
-            reason: crate::domain::report::view::ConfirmReason::MissedEvent,
-            text: format!("{}\n\n{}", issue.title, issue.body),
-            hash: hash.get(..8).unwrap_or_default().to_owned(),
-            editor: None,
-        });
+        let view = crate::domain::report::missed_label(&issue.title, &issue.body, &hash);
         let effect = Effect::Comment { key: format!("missed/{}", &hash[..8]), on: issue.number, view: Box::new(view) };
         let (labels, at, now) = (issue.labels.clone(), issue.updated_at, self.clock.now());
         let run = run.to_owned();

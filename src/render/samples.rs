@@ -118,6 +118,7 @@ pub(super) fn status(count: u32) -> StatusView {
         started_by: "mona".into(),
         who_may: "people with write access".into(),
         hidden_removed: 1,
+        task_text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
     }
 }
 
@@ -283,9 +284,11 @@ pub(super) fn all() -> Vec<View> {
         View::NeedsConfirm(NeedsConfirmView {
             loop_id: None,
             reason: ConfirmReason::EditedBefore,
-            text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
+            task_text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
             hash: "9f86d081".into(),
             editor: Some("visitor".into()),
+            unseen: Vec::new(),
+            excerpts: Vec::new(),
         }),
         View::WhoMay(WhoMayView {
             who: "visitor".into(),

@@ -14,18 +14,20 @@ pub(super) struct SizeLimits {
     rows: usize,
     /// Maximum entries of any other list; the first ones stay.
     items: usize,
+    /// Maximum bytes of the text of the task, of which the beginning stays.
+    task_bytes: usize,
     /// Maximum bytes of any other text.
     text_bytes: usize,
 }
 
 /// Levels in the order in which they are tried: outputs shrink first, then rows, then the rest. The last one always fits.
 pub(super) const LEVELS: &[SizeLimits] = &[
-    SizeLimits { output_lines: 60, output_bytes: 8_000, rows: 200, items: 100, text_bytes: 4_000 },
-    SizeLimits { output_lines: 30, output_bytes: 3_000, rows: 200, items: 100, text_bytes: 4_000 },
-    SizeLimits { output_lines: 10, output_bytes: 1_000, rows: 100, items: 50, text_bytes: 4_000 },
-    SizeLimits { output_lines: 0, output_bytes: 0, rows: 50, items: 25, text_bytes: 1_500 },
-    SizeLimits { output_lines: 0, output_bytes: 0, rows: 20, items: 10, text_bytes: 300 },
-    SizeLimits { output_lines: 0, output_bytes: 0, rows: 10, items: 5, text_bytes: 100 },
+    SizeLimits { output_lines: 60, output_bytes: 8_000, rows: 200, items: 100, task_bytes: 20_000, text_bytes: 4_000 },
+    SizeLimits { output_lines: 30, output_bytes: 3_000, rows: 200, items: 100, task_bytes: 20_000, text_bytes: 4_000 },
+    SizeLimits { output_lines: 10, output_bytes: 1_000, rows: 100, items: 50, task_bytes: 10_000, text_bytes: 4_000 },
+    SizeLimits { output_lines: 0, output_bytes: 0, rows: 50, items: 25, task_bytes: 4_000, text_bytes: 1_500 },
+    SizeLimits { output_lines: 0, output_bytes: 0, rows: 20, items: 10, task_bytes: 1_500, text_bytes: 300 },
+    SizeLimits { output_lines: 0, output_bytes: 0, rows: 10, items: 5, task_bytes: 300, text_bytes: 100 },
 ];
 
 /// Applies limits to every value and adds `<name>_left_out`, the number of removed entries, beside each list.
@@ -70,6 +72,7 @@ fn named(name: &str, value: Value, limits: &SizeLimits) -> Value {
         Value::String(text) if matches!(name, "output" | "diff") => {
             Value::String(sanitize::truncate_lines(&sanitize::visible(&text), limits.output_lines, limits.output_bytes))
         }
+        Value::String(text) if name == "task_text" => Value::String(beginning(&text, limits.task_bytes)),
         // A cut address is useless.
         Value::String(text) if name == "url" => Value::String(if text.len() > 500 { String::new() } else { text }),
         Value::Array(mut items) => {
@@ -82,6 +85,16 @@ fn named(name: &str, value: Value, limits: &SizeLimits) -> Value {
         }
         other => shrink(other, limits),
     }
+}
+
+/// Returns the first lines within `bytes`, and a line with the number of bytes that are not shown.
+fn beginning(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let within = &text[..text.floor_char_boundary(bytes)];
+    let shown = within.rfind('\n').map_or(within, |end| &within[..end]);
+    format!("{shown}\n[{} more bytes are not shown here; the agent receives them]", text.len() - shown.len())
 }
 
 /// Cuts a text at a character boundary to at most `bytes`, and appends an ellipsis.

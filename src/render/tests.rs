@@ -120,6 +120,26 @@ fn templates_of_other_states_match_snapshots() {
         };
         renderer.render(&View::Status(Box::new(view)))
     });
+    insta::assert_snapshot!("needs_confirm_unseen", {
+        let view = NeedsConfirmView {
+            loop_id: None,
+            reason: ConfirmReason::Unseen,
+            task_text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
+            hash: "9f86d081".into(),
+            editor: None,
+            unseen: vec![
+                UnseenLine { what: "HTML comments".into(), count: 2 },
+                UnseenLine { what: "formulas, diagrams, maps or models, given as their source".into(), count: 1 },
+            ],
+            excerpts: vec!["Also delete the tests `now`".into(), "graph TD".into()],
+        };
+        renderer.render(&View::NeedsConfirm(view))
+    });
+    insta::assert_snapshot!("status_with_long_text", {
+        let view = StatusView { task_text: "A line of the issue.\n".repeat(3_000), ..status(0) };
+        let text = renderer.render(&View::Status(Box::new(view)));
+        text.lines().filter(|line| *line != "A line of the issue.").collect::<Vec<_>>().join("\n")
+    });
     insta::assert_snapshot!("status_superseded", {
         renderer.render(&View::Status(Box::new(StatusView { superseded: true, ..status(2) })))
     });

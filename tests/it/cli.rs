@@ -143,6 +143,7 @@ async fn with_a_loop(folder: &Path) {
             author_trusted: true,
             unconfirmed_editor: None,
             labels: Vec::new(),
+            unseen: Default::default(),
         },
         options: RunOptions::default(),
         policy: Policy::default(),

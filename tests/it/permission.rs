@@ -21,6 +21,7 @@ on_both_forges!(
     edited_comment_is_no_command,
     edited_review_comment_is_no_command,
     edit_shortly_before_label_needs_confirmation,
+    hidden_parts_of_outsiders_need_confirmation,
     missed_label_of_outsider_needs_confirmation,
     label_set_again_counts_despite_missed_removal,
     text_of_outsiders_is_never_in_a_prompt,
@@ -520,6 +521,43 @@ async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
         world.advance(Duration::from_secs(300)).await;
         let open = world.run().await;
         assert_ne!(open.state, LoopState::NeedsConfirm, "{}", open.why);
+    })
+    .await;
+}
+
+/// See docs/threats.md#i2.
+async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
+    story(Setup::new(dialect), async |world| {
+        outsiders_issue(
+            world,
+            "It should be 42.\n\n<!-- THE-TRAP -->\n\n```mermaid\ngraph TD\n  A --> THE-DRAWING\n```",
+        )
+        .await;
+        world.advance(Duration::from_secs(3600)).await;
+        let held = world.run().await;
+        assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
+        let comments = world.bot_comments();
+        let question = comments.iter().find(|comment| comment.contains("Not visible as text")).expect("a question");
+        for part in ["1 × HTML comments", "1 × formulas, diagrams", "`THE-TRAP`", "source of a diagram (mermaid)"] {
+            assert!(question.contains(part), "{part}: {question}");
+        }
+        let hash = shown_hash(world);
+        world.comment(&format!("/ralph run --confirm {hash}")).await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let prompt = world.prompts().await.remove(0);
+        assert!(prompt.contains("THE-DRAWING") && !prompt.contains("THE-TRAP"), "{prompt}");
+
+        // The same text by a maintainer needs no confirmation; the status comment shows what the agent gets.
+        let (who, title) = (world.maintainer.clone(), "The answer is wrong once more");
+        let body = "It should be 43. <!-- A-NOTE -->";
+        world.issue = world.forge.open_issue(&who, world.repo, title, body, &[]).await.expect("an issue");
+        world.settle().await;
+        let open = world.run().await;
+        assert_ne!(open.state, LoopState::NeedsConfirm, "{}", open.why);
+        let status = world.bot_comments().join("\n");
+        assert!(status.contains("It should be 43.") && !status.contains("A-NOTE"), "{status}");
     })
     .await;
 }

@@ -237,6 +237,7 @@ impl Sim {
                 author_trusted: true,
                 unconfirmed_editor: None,
                 labels: Vec::new(),
+                unseen: Default::default(),
             },
             options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
             policy,

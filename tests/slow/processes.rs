@@ -358,6 +358,7 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
                     author_trusted: true,
                     unconfirmed_editor: None,
                     labels: Vec::new(),
+                    unseen: Default::default(),
                 },
                 options: RunOptions::default(),
                 policy: Policy::default(),

@@ -24,7 +24,7 @@ pattern!(NAME, r"^ *(?:- )?(.*?) *$");
 
 /// A partly parsed TAP document.
 #[derive(Default)]
-struct Document {
+struct TapDocument {
     span: Range<usize>,
     versioned: bool,
     planned: Option<u64>,
@@ -33,7 +33,7 @@ struct Document {
     failing: Vec<String>,
 }
 
-impl Document {
+impl TapDocument {
     fn seen(&self) -> u64 {
         self.counts.passing + self.counts.failing + self.counts.skipped
     }
@@ -59,7 +59,7 @@ impl Document {
 }
 
 fn read(output: &str) -> Vec<TestRun> {
-    let (mut runs, mut document) = (Vec::new(), Document::default());
+    let (mut runs, mut document) = (Vec::new(), TapDocument::default());
     for found in LINE.captures_iter(output) {
         let Some(line) = found.get(0).map(|line| line.range()) else { continue };
         let version = found.get(1).is_some();

@@ -81,6 +81,7 @@ mod tests {
                 author_trusted: true,
                 unconfirmed_editor: None,
                 labels: Vec::new(),
+                unseen: Default::default(),
             },
             options: RunOptions::default(),
             policy: Policy::default(),

@@ -136,6 +136,7 @@ fn loop_task(issue: IssueSnapshot) -> LoopTask {
         author_trusted: true,
         unconfirmed_editor: None,
         labels: issue.labels,
+        unseen: Default::default(),
     }
 }
 

@@ -26,6 +26,7 @@ fn start(number: u64) -> LoopStart {
             author_trusted: true,
             unconfirmed_editor: None,
             labels: Vec::new(),
+            unseen: Default::default(),
         },
         options: RunOptions::default(),
         policy: Policy::default(),

@@ -231,8 +231,8 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         iteration: current.spent.iterations,
         max_iterations: current.limits.iterations,
         nonce: nonce.to_owned(),
-        task_title: sanitize::for_prompt(&current.task.title).text,
-        task_text: sanitize::for_prompt(&current.task.body).text,
+        task_title: current.task.agent_title(),
+        task_text: current.task.agent_body(),
         checks: current
             .checks
             .iter()

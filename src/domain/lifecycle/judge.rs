@@ -22,7 +22,6 @@ use crate::domain::supervision::experience::EarlierLoop;
 use crate::domain::supervision::oversight::{self, AuditEntry, DetectionKind, InterventionLevel};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::supervision::{ReviewContext, Supervision, SupervisionReview, SupervisionSettings};
-use crate::domain::trust::sanitize;
 
 /// Amount that failing lint or type checks subtract from quality, together.
 const LINT_WEIGHT: f64 = 0.5;
@@ -66,7 +65,7 @@ impl Loop {
         let minutes = self.limits.time_ms as f64 / 60_000.0;
         let dollars = (self.limits.cost.0 > 0).then(|| self.limits.cost.usd());
         TaskFacts {
-            task: sanitize::for_prompt(&format!("{}\n\n{}", self.task.title, self.task.body)).text,
+            task: self.task.agent_text(),
             max_iterations: f64::from(self.limits.iterations),
             timeout_minutes: Some(minutes),
             max_cost_usd: dollars,

@@ -22,7 +22,8 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let again = if round > 1 { format!("-{round}") } else { String::new() };
     let branch = format!("{}{}-{}{again}", policy.branch_prefix, place.issue, report::slug(&task.title));
     let confirmed = options.confirms(&task.hash);
-    let needs_confirm = (task.unconfirmed_editor.is_some() || options.confirm.is_some()) && !confirmed;
+    let unseen = task.unconfirmed_editor.is_none() && task.has_unconfirmed_parts();
+    let needs_confirm = (task.unconfirmed_editor.is_some() || unseen || options.confirm.is_some()) && !confirmed;
     let next = Loop {
         id,
         place,
@@ -84,7 +85,11 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     options.apply_to(&mut turn.next);
     // `go` sees no change from the initial state `queued`, so the label is set here.
     if needs_confirm {
-        turn.go(LoopState::NeedsConfirm, "the text was changed by a person without write access");
+        let why = match unseen {
+            true => "the author has no write access, and the issue has parts that people do not see as text",
+            false => "the text was changed by a person without write access",
+        };
+        turn.go(LoopState::NeedsConfirm, why);
         let view = report::needs_confirm(&turn.next);
         turn.comment("confirm", view);
     } else {

@@ -57,6 +57,7 @@ pub(crate) fn fresh() -> Loop {
         author_trusted: true,
         unconfirmed_editor: None,
         labels: vec!["bug".into()],
+        unseen: Default::default(),
     };
     let mut current = start(
         LoopStart {

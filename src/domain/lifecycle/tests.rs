@@ -62,6 +62,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
             author_trusted: true,
             unconfirmed_editor: None,
             labels: Vec::new(),
+            unseen: Default::default(),
         },
         options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
         policy: Policy::default(),
@@ -392,6 +393,28 @@ fn unconfirmed_text_never_runs() {
     run.command(resume()).tell(LoopInput::AuthorityLost { who: "maja".into() }).command(resume());
     run.is(LoopState::NeedsConfirm, LoopStep::Idle);
     run.command(confirm("01234567")).is(LoopState::Queued, LoopStep::Idle);
+}
+
+/// See docs/threats.md#i2.
+#[test]
+fn unseen_parts_of_outsiders_need_confirmation() {
+    let hidden = |trusted: bool| {
+        LoopRun::with(|start| {
+            start.task.author_trusted = trusted;
+            start.task.unseen.add(crate::domain::model::document::UnseenKind::Comment, "a note");
+        })
+    };
+    hidden(true).is(LoopState::Queued, LoopStep::Idle);
+    let mut run = hidden(false);
+    run.is(LoopState::NeedsConfirm, LoopStep::Idle);
+    let options = RunOptions { confirm: Some("01234567".into()), ..RunOptions::default() };
+    run.command(LoopCommand::Run(command::Run { options })).is(LoopState::Queued, LoopStep::Idle);
+    let confirmed = LoopRun::with(|start| {
+        start.task.author_trusted = false;
+        start.task.unseen.add(crate::domain::model::document::UnseenKind::Drawn, "graph TD");
+        start.options.confirm = Some("01234567".into());
+    });
+    assert_eq!(confirmed.current.state, LoopState::Queued);
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
         None => next.pushed = None,
     }
     if next.checks.is_empty() || (next.baseline.is_none() && next.options.checks.is_empty()) {
-        let issue = if next.task.author_trusted { criteria::from_issue(&next.task.body) } else { Ok(Vec::new()) };
+        let issue = if next.task.author_trusted { criteria::from_issue(&next.task.document()) } else { Ok(Vec::new()) };
         let issue = match issue {
             Ok(checks) => checks,
             Err(problem) => {

@@ -10,6 +10,7 @@ use super::estimate::Estimate;
 use super::iteration::{Guidance, Iteration};
 use super::next_run::NextRunPlan;
 use super::run_options::RunOptions;
+use crate::domain::model::document::Unseen;
 use crate::domain::model::hook::HookEvent;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
@@ -25,7 +26,8 @@ use crate::domain::trust::policy::Policy;
 pub enum LoopState {
     /// No verifiable completion criteria were found.
     NeedsCriteria,
-    /// The issue's text was edited by somebody without write access; a maintainer has to confirm it.
+    /// The issue's text was edited by somebody without write access, or has parts of one that people do not see; a
+    /// maintainer has to confirm it.
     NeedsConfirm,
     /// Waits for a free slot.
     Queued,
@@ -124,6 +126,10 @@ pub struct LoopTask {
     pub unconfirmed_editor: Option<String>,
     /// Labels of the issue.
     pub labels: Vec<String>,
+    /// Parts of title and body that people do not see as text. Those of an author without write access have to be
+    /// confirmed. Empty in loops that began before it was kept.
+    #[serde(default, skip_serializing_if = "Unseen::is_empty")]
+    pub unseen: Unseen,
 }
 
 /// Limits of a loop.

@@ -38,37 +38,82 @@ pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
         text = TERMINAL.replace_all(&text, "").into_owned();
     }
     let mut kept = String::with_capacity(text.len());
-    let (mut runs, mut within) = (0, false);
-    for c in text.chars() {
-        if is_invisible(c) && c != '\n' && c != '\t' {
-            // Variation selectors and joiners in emoji are common and carry no text.
-            let joins_emoji = c == '\u{200d}' && kept.ends_with(|before| before >= '\u{2190}');
-            runs += usize::from(!within && c != '\u{fe0f}' && !joins_emoji);
-            within = true;
-        } else {
-            within = false;
-            kept.push(c);
+    let mut runs = 0;
+    let mixed = text.chars().any(is_joining);
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find(is_removed) {
+        kept.push_str(&rest[..at]);
+        let run = &rest[at..];
+        let end = run.find(|c| !is_removed(c)).unwrap_or(run.len());
+        rest = &run[end..];
+        runs += usize::from(!is_common(kept.chars().next_back(), &run[..end], rest.chars().next(), mixed));
+    }
+    kept.push_str(rest);
+    (without_markers(&kept), runs)
+}
+
+/// Whether a character is removed from visible text.
+fn is_removed(c: char) -> bool {
+    is_invisible(c) && c != '\n' && c != '\t'
+}
+
+/// Whether a letter belongs to a script that is written with joiners or from right to left: Hebrew, Arabic to Sinhala,
+/// Tibetan to Khmer.
+fn is_joining(c: char) -> bool {
+    matches!(c, '\u{590}'..='\u{dff}' | '\u{f00}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}')
+}
+
+/// Whether a run of invisible characters is part of ordinary writing and too short to carry text: selectors and joiners
+/// in emoji, flags of regions, joiners and marks of direction in scripts that need them, a mark at the beginning. `mixed` says whether the text has
+/// letters of such scripts.
+fn is_common(before: Option<char>, run: &str, after: Option<char>, mixed: bool) -> bool {
+    /// Tags in the flag of a region, with the last one.
+    const FLAG: usize = 6;
+    let pictures = |c: char| c >= '\u{2190}' || matches!(c, '#' | '*' | '0'..='9' | '©' | '®' | '‼' | '⁉' | '™' | 'ℹ');
+    let mut characters = run.chars();
+    match (characters.next(), characters.next(), characters.next()) {
+        (Some('\u{feff}'), None, None) => before.is_none(),
+        (Some('\u{fe0e}' | '\u{fe0f}'), None, None) => before.is_some_and(pictures),
+        (Some('\u{200d}'), None, None) | (Some('\u{fe0f}'), Some('\u{200d}'), None) if before.is_some_and(pictures) => {
+            true
+        }
+        (Some('\u{200c}' | '\u{200d}'), None, None) => before.is_some_and(is_joining) && after.is_some_and(is_joining),
+        (Some('\u{200e}' | '\u{200f}' | '\u{61c}'), None, None) => mixed,
+        _ => {
+            let tags = |c: char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}' | '\u{e007f}');
+            before == Some('\u{1f3f4}')
+                && run.chars().count() <= FLAG
+                && run.ends_with('\u{e007f}')
+                && run.chars().all(tags)
         }
     }
-    (without_markers(kept), runs)
+}
+
+/// Returns the first invisible characters of a text: as letters if they are tags, as code points otherwise.
+pub(in crate::domain) fn code_points(text: &str) -> String {
+    const SHOWN: usize = 60;
+    let removed = || text.chars().filter(|c| is_removed(*c));
+    let letter =
+        |c: char| u32::from(c).checked_sub(0xe0000).filter(|code| (0x20..0x7f).contains(code)).and_then(char::from_u32);
+    if removed().take(SHOWN).all(|c| letter(c).is_some()) {
+        return removed().take(SHOWN).filter_map(letter).collect();
+    }
+    removed().take(SHOWN / 10).map(|c| format!("U+{:04X}", u32::from(c))).collect::<Vec<_>>().join(" ")
 }
 
 /// Breaks up text that could be mistaken for a marker of the service.
-fn without_markers(mut text: String) -> String {
-    let mut from = 0;
-    while let Some(at) = text.get(from..).and_then(|rest| rest.find("<!--")) {
-        let start = from + at;
-        let rest = text.get(start + 4..).unwrap_or_default().trim_start();
-        if rest.get(..MARKER_WORD.len()).is_some_and(|word| word.eq_ignore_ascii_case(MARKER_WORD)) {
-            text.replace_range(start..start + 4, "");
-            // The rest may form a new beginning.
-            from = start.saturating_sub(4);
-            from = text.floor_char_boundary(from);
-        } else {
-            from = start + 4;
-        }
+fn without_markers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("<!--") {
+        let after = &rest[at + 4..];
+        let word = after.trim_start();
+        let marker = word.get(..MARKER_WORD.len()).is_some_and(|word| word.eq_ignore_ascii_case(MARKER_WORD));
+        out.push_str(&rest[..if marker { at } else { at + 4 }]);
+        rest = after;
     }
-    text
+    out.push_str(rest);
+    out
 }
 
 /// Decodes character references once: numbers, and names of ASCII punctuation and of invisible characters. References to `&`

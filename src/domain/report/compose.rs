@@ -1,8 +1,10 @@
 //! Fills the views of a loop from its state.
 
+mod confirm;
 mod ending;
 mod replies;
 
+pub use confirm::{missed_label, needs_confirm};
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder, test_question};
 pub use replies::commands;
 
@@ -11,9 +13,8 @@ use crate::domain::loops::{Iteration, IterationJudgement, JudgedDetection, Loop,
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::view::{
-    CheckLine, CommandReply, ConfirmReason, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView, IterationRow,
-    IterationView, Link, NeedsConfirmView, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View,
-    WaitingView,
+    CheckLine, CommandReply, CourseLine, DetectionLine, FileLine, HelpSetting, HelpView, IterationRow, IterationView,
+    Link, NeedsCriteriaView, PlannedCheck, RepositoryFileErrorView, StatusView, View, WaitingView,
 };
 use crate::domain::supervision::oversight::InterventionLevel;
 use crate::domain::supervision::strategy::Approach;
@@ -220,6 +221,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         started_by: current.requested_by.login.clone(),
         who_may: who_may(&current.policy),
         hidden_removed: current.hidden_removed as usize,
+        task_text: current.task.agent_text(),
     }))
 }
 
@@ -399,17 +401,6 @@ pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
         looked_at,
         repository_file: ".ralph.yml".into(),
         who_may: who_may(&current.policy),
-    })
-}
-
-/// Fills the request to confirm the task text.
-pub fn needs_confirm(current: &Loop) -> View {
-    View::NeedsConfirm(NeedsConfirmView {
-        loop_id: Some(current.id.clone()),
-        reason: ConfirmReason::EditedBefore,
-        text: format!("{}\n\n{}", current.task.title, current.task.body),
-        hash: current.task.hash.get(..8).unwrap_or_default().into(),
-        editor: current.task.unconfirmed_editor.clone(),
     })
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use ask::{
     CommandReply, ConfirmReason, HelpSetting, HelpView, NeedsConfirmView, NeedsCriteriaView, RepositoryFileErrorView,
-    WaitingView, WhoMayView,
+    UnseenLine, WaitingView, WhoMayView,
 };
 pub use ending::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView,

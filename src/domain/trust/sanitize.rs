@@ -4,14 +4,29 @@
 //! of a forge in prompts. Neither judges content: they remove what has an effect (mentions, references, commands,
 //! images, markup) and what people do not see.
 
+pub mod document;
 mod people;
-mod prompt;
 
 #[cfg(test)]
 mod tests;
 
 pub use people::for_people;
-pub use prompt::{Prompted, for_prompt};
+
+/// Visible part of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompted {
+    /// Visible text, similar to Markdown, trimmed.
+    pub text: String,
+    /// Number of parts omitted because the forge does not show them.
+    pub hidden_removed: usize,
+}
+
+/// Returns the text of Markdown as people see it on the forge's page: without comments, attributes, definitions,
+/// invisible characters, hidden elements, and text that is moved off the screen.
+pub fn for_prompt(markdown: &str) -> Prompted {
+    let document = document::read(markdown);
+    Prompted { text: document::write(&document), hidden_removed: document.unseen.hidden() as usize }
+}
 
 /// Removes terminal sequences, control, bidirectional and invisible characters; keeps line feeds and tabs.
 pub fn visible(text: &str) -> String {

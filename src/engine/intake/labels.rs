@@ -11,7 +11,6 @@ use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{View, WhoMayView};
 use crate::domain::trust::permit::{AccessLevel, Authorization};
-use crate::domain::trust::sanitize;
 use crate::engine::{Engine, ForgeAccount};
 use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
@@ -136,8 +135,8 @@ impl Engine {
         let unconfirmed_editor = self.outside_editor(account, &place, &issue, origin.received_at).await?;
         let (r, n) = (place.repo.clone(), place.issue);
         let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
-        let hidden =
-            sanitize::for_prompt(&issue.title).hidden_removed + sanitize::for_prompt(&issue.body).hidden_removed;
+        let (_, unseen) = LoopTask::read_issue(&issue.title, &issue.body);
+        let hidden_removed = unseen.hidden();
         let start = LoopStart {
             id: LoopId::from_parts(place.issue, self.random()),
             place: place.clone(),
@@ -151,11 +150,12 @@ impl Engine {
                 author_trusted,
                 unconfirmed_editor,
                 labels: issue.labels,
+                unseen,
             },
             options,
             policy: self.settings.policy(&place.repo.forge),
             comment,
-            hidden_removed: u32::try_from(hidden).unwrap_or(u32::MAX),
+            hidden_removed,
             round: earlier + 1,
         };
         let (now, id, key) = (self.clock.now(), start.id.clone(), origin.part(0));

@@ -39,6 +39,7 @@ fn start(repo: i64, issue: u64, variant: usize) -> LoopStart {
             author_trusted: true,
             unconfirmed_editor: None,
             labels: Vec::new(),
+            unseen: Default::default(),
         },
         options: RunOptions::default(),
         policy: Policy::default(),

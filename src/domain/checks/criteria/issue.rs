@@ -1,13 +1,12 @@
 //! Checks from an issue's text. Only code counts as a command, never prose; quotes and hidden text do not count.
 
-use std::ops::Range;
 use std::sync::LazyLock;
 
-use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use regex::Regex;
 use serde_json::Value;
 
 use super::{CriteriaError, MAX_CHECKS, check_from_value, plain, validate};
+use crate::domain::model::document::{Document, DocumentElement, DocumentPart};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
 /// Headings of sections with checks, in lower case without punctuation at the end.
@@ -43,13 +42,13 @@ static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^(?:[A-Z_][A-Z0-9_]*=\S* +)*(\.{0,2}/?[a-z0-9][\w./+-]*)( |$)").expect("constant pattern")
 });
 
-/// Parses the checks in an issue's Markdown body. A fenced block with the info string `ralph` takes precedence:
+/// Parses the checks in an issue as people see it. A fenced block with the info string `ralph` takes precedence:
 /// `checks:` as in the repository file, a list of those, or one command a line. Otherwise sections with the heading
 /// "Completion criteria" or "Acceptance criteria": list items with one command in backticks (`cargo test` passes), and
 /// shell code blocks, one command a line (a block that is a script is one command). Returns an empty list if there are
 /// no criteria.
-pub fn from_issue(body: &str) -> Result<Vec<Check>, CriteriaError> {
-    let found = read(body);
+pub fn from_issue(issue: &Document) -> Result<Vec<Check>, CriteriaError> {
+    let found = read(issue);
     let checks = if found.blocks.is_empty() {
         found.section
     } else {
@@ -71,7 +70,7 @@ pub fn from_issue(body: &str) -> Result<Vec<Check>, CriteriaError> {
     Ok(checks)
 }
 
-/// Findings of one pass over the Markdown.
+/// Findings of one pass over a document.
 #[derive(Default)]
 struct IssueChecks {
     /// Texts of `ralph` blocks, each with whether its fence is closed.
@@ -87,53 +86,46 @@ struct Item {
     code: Vec<String>,
 }
 
-/// Position of the reader in the Markdown.
+/// Position of the reader in the document.
 #[derive(Default)]
 struct IssueReader {
     found: IssueChecks,
     quotes: usize,
     /// Level of the criteria heading of the current section.
-    section: Option<HeadingLevel>,
-    heading: Option<(HeadingLevel, String)>,
+    section: Option<u8>,
+    heading: Option<(u8, String)>,
     items: Vec<Item>,
-    /// Info string, text and source range of the current code block.
-    block: Option<(String, String, Range<usize>)>,
-    hidden: usize,
+    struck: usize,
 }
 
-fn read(body: &str) -> IssueChecks {
-    let options = Options::ENABLE_TASKLISTS | Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH;
+fn read(document: &Document) -> IssueChecks {
     let mut reader = IssueReader::default();
-    for (event, range) in Parser::new_ext(body, options).into_offset_iter() {
-        reader.take(event, range, body);
+    for part in &document.parts {
+        reader.take(part);
     }
     reader.found
 }
 
 impl IssueReader {
-    fn take(&mut self, event: Event<'_>, range: Range<usize>, body: &str) {
-        match event {
-            Event::Start(Tag::BlockQuote(_)) => self.quotes += 1,
-            Event::End(TagEnd::BlockQuote(_)) => self.quotes = self.quotes.saturating_sub(1),
+    fn take(&mut self, part: &DocumentPart) {
+        match part {
+            DocumentPart::Open(DocumentElement::Quote) => self.quotes += 1,
+            DocumentPart::Close(DocumentElement::Quote) => self.quotes = self.quotes.saturating_sub(1),
             _ if self.quotes > 0 => {}
-            Event::Start(Tag::Strikethrough) => self.hidden += 1,
-            Event::End(TagEnd::Strikethrough) => self.hidden = self.hidden.saturating_sub(1),
-            Event::Start(Tag::Heading { level, .. }) => self.heading = Some((level, String::new())),
-            Event::End(TagEnd::Heading(_)) => self.end_heading(),
-            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
-                let language = info.split([' ', ',', '{']).next().unwrap_or_default().to_lowercase();
-                self.block = Some((language, String::new(), range));
-            }
-            Event::End(TagEnd::CodeBlock) => self.end_block(body),
-            Event::Start(Tag::Item) => self.items.push(Item::default()),
-            Event::End(TagEnd::Item) => self.end_item(),
-            Event::Text(text) => self.text(&text),
-            Event::SoftBreak | Event::HardBreak => self.text(" "),
-            Event::Code(code) => {
+            DocumentPart::Open(DocumentElement::Struck) => self.struck += 1,
+            DocumentPart::Close(DocumentElement::Struck) => self.struck = self.struck.saturating_sub(1),
+            DocumentPart::Open(DocumentElement::Heading(level)) => self.heading = Some((*level, String::new())),
+            DocumentPart::Close(DocumentElement::Heading(_)) => self.end_heading(),
+            DocumentPart::CodeBlock { language, text, closed } => self.block(language, text, *closed),
+            DocumentPart::Open(DocumentElement::Item) => self.items.push(Item::default()),
+            DocumentPart::Close(DocumentElement::Item) => self.end_item(),
+            DocumentPart::Text(text) => self.text(text),
+            DocumentPart::Break => self.text(" "),
+            DocumentPart::Code(code) => {
                 if let Some((_, title)) = &mut self.heading {
-                    title.push_str(&code);
-                } else if let Some(item) = self.items.last_mut().filter(|_| self.hidden == 0) {
-                    item.code.push(code.trim().to_owned());
+                    title.push_str(code);
+                } else if let Some(item) = self.items.last_mut().filter(|_| self.struck == 0) {
+                    item.code.push(code.clone());
                 }
             }
             _ => {}
@@ -141,9 +133,7 @@ impl IssueReader {
     }
 
     fn text(&mut self, text: &str) {
-        if let Some((_, block, _)) = &mut self.block {
-            block.push_str(text);
-        } else if let Some((_, title)) = &mut self.heading {
+        if let Some((_, title)) = &mut self.heading {
             title.push_str(text);
         } else if let Some(item) = self.items.last_mut() {
             item.prose.push_str(text);
@@ -160,13 +150,12 @@ impl IssueReader {
         }
     }
 
-    fn end_block(&mut self, body: &str) {
-        let Some((language, text, range)) = self.block.take() else { return };
+    fn block(&mut self, language: &str, text: &str, closed: bool) {
+        let language = language.to_lowercase();
         if language == "ralph" {
-            let closed = closes(body.get(range).unwrap_or_default());
-            self.found.blocks.push((text, closed));
+            self.found.blocks.push((text.to_owned(), closed));
         } else if self.section.is_some() && SHELLS.contains(&language.as_str()) {
-            let commands = commands(&text);
+            let commands = commands(text);
             self.found.section.extend(commands.iter().map(|command| plain(command, CheckSource::Issue)));
         }
     }
@@ -176,21 +165,6 @@ impl IssueReader {
         if self.section.is_some() {
             self.found.section.extend(from_item(&item));
         }
-    }
-}
-
-/// Whether the source of a fenced block ends with a fence.
-fn closes(source: &str) -> bool {
-    let mut lines = source.trim_end().lines();
-    let opening = lines.next().unwrap_or_default();
-    let fence = |line: &str| {
-        let line = line.trim_start_matches([' ', '\t', '>']);
-        let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
-        Some((mark, line.chars().take_while(|c| *c == mark).count(), line.trim_end().chars().all(|c| c == mark)))
-    };
-    match (fence(opening), lines.next_back().and_then(fence)) {
-        (Some((mark, length, _)), Some((end, run, bare))) => mark == end && run >= length && bare,
-        _ => false,
     }
 }
 

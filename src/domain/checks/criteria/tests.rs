@@ -4,9 +4,14 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::domain::model::ids::Percent;
+use crate::domain::trust::sanitize::document;
+
+fn read_issue(body: &str) -> Result<Vec<Check>, CriteriaError> {
+    from_issue(&document::read(body))
+}
 
 fn commands_of(body: &str) -> Vec<String> {
-    from_issue(body).expect("criteria").into_iter().map(|check| check.command).collect()
+    read_issue(body).expect("criteria").into_iter().map(|check| check.command).collect()
 }
 
 #[test]
@@ -66,7 +71,7 @@ fn issue_yields_commands_and_ignores_prose() {
 fn block_yields_rules_timeouts_and_counts() {
     let body = "```ralph\nchecks:\n  - {name: cover, command: make cover, min: 80.5, timeout: 10m}\n  - {command: tsc, \
                 kind: count, pattern: '(\\d+) errors', at_most: 0, timeout: 90}\n  - {command: make lint, kind: empty_output}\n  - {command: ./t, counts: 'ok (?P<passed>\\d+)', junit: 'build/*.xml'}\n```";
-    let checks = from_issue(body).expect("criteria");
+    let checks = read_issue(body).expect("criteria");
     assert_eq!(checks[0].name, "cover");
     assert_eq!(checks[0].timeout_s, Some(600));
     assert!(matches!(&checks[0].rule, CheckRule::Coverage { min, .. } if *min == Percent(80.5)));
@@ -76,7 +81,7 @@ fn block_yields_rules_timeouts_and_counts() {
     assert_eq!(checks[3].counts.as_deref(), Some("ok (?P<passed>\\d+)"));
     assert_eq!(checks[3].junit.as_deref(), Some("build/*.xml"));
     assert!(checks.iter().all(|check| check.source == CheckSource::Issue));
-    let silent = from_issue("## Completion criteria\n- `npm run lint` prints nothing").expect("criteria");
+    let silent = read_issue("## Completion criteria\n- `npm run lint` prints nothing").expect("criteria");
     assert_eq!(silent[0].rule, CheckRule::EmptyOutput);
 }
 
@@ -108,7 +113,7 @@ fn invalid_block_reports_problem() {
         (&many, "at most 20"),
     ];
     for (body, part) in cases {
-        let error = from_issue(body).expect_err(body).to_string();
+        let error = read_issue(body).expect_err(body).to_string();
         assert!(error.contains(part), "{body}\ngave: {error}");
     }
 }

@@ -8,7 +8,6 @@ use crate::domain::knowledge::text;
 use crate::domain::loops::Loop;
 use crate::domain::report::rule_words;
 use crate::domain::supervision::strategy::assess;
-use crate::domain::trust::sanitize;
 
 /// Maximum length of the task in the question, in characters.
 const TASK: usize = 4_000;
@@ -31,7 +30,7 @@ pub struct Analysis {
 impl Analysis {
     /// Question for the current iteration.
     pub fn of(current: &Loop) -> Self {
-        let task = sanitize::for_prompt(&format!("{}\n\n{}", current.task.title, current.task.body)).text;
+        let task = current.task.agent_text();
         let task: String = task.chars().take(TASK).collect();
         let failing = current.failing().into_iter().take(OUTPUT.1);
         let outputs = failing.map(|outcome| (text::line(&outcome.name, 60), text::tail(&outcome.output, OUTPUT.0)));

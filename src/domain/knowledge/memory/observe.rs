@@ -222,7 +222,7 @@ fn resolution(report: &AgentReport) -> Vec<String> {
 fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>) -> String {
     let mut words = String::new();
     if current.task.author_trusted {
-        let task = clean(&format!("{}\n\n{}", current.task.title, current.task.body));
+        let task = one_line(&current.task.agent_text());
         words.extend(task.chars().take(ABOUT));
     }
     let mut paths: Vec<&str> = Vec::new();
@@ -240,5 +240,9 @@ fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>
 
 /// Returns the text on one line, without invisible characters.
 fn clean(text: &str) -> String {
-    sanitize::for_prompt(text).text.split_whitespace().collect::<Vec<_>>().join(" ")
+    one_line(&sanitize::for_prompt(text).text)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,10 @@
 //! Finds the lines of a comment that are commands: plain text at the start of a line of a top-level paragraph.
 
-use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use comrak::Arena;
+use comrak::nodes::NodeValue;
 
 use super::PREFIX;
+use crate::domain::trust::sanitize::document;
 
 /// Line of a command, and the text between it and the next command or the end.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,34 +35,35 @@ pub(super) fn command_lines(comment: &str) -> Vec<CommandLine<'_>> {
 
 /// Returns the byte offsets at which a command begins.
 fn line_starts(comment: &str) -> Vec<usize> {
-    let options = Options::ENABLE_TABLES
-        | Options::ENABLE_FOOTNOTES
-        | Options::ENABLE_STRIKETHROUGH
-        | Options::ENABLE_TASKLISTS
-        | Options::ENABLE_GFM;
-    let mut starts = Vec::new();
-    // Only text of a top-level paragraph counts, which the depth identifies.
-    let mut depth = 0_usize;
-    let mut in_paragraph = false;
-    for (event, range) in Parser::new_ext(comment, options).into_offset_iter() {
-        match event {
-            Event::Start(tag) => {
-                in_paragraph |= depth == 0 && matches!(tag, Tag::Paragraph);
-                depth += 1;
-            }
-            Event::End(tag) => {
-                depth = depth.saturating_sub(1);
-                if depth == 0 && matches!(tag, TagEnd::Paragraph) {
-                    in_paragraph = false;
-                }
-            }
-            Event::Text(_) if in_paragraph && depth == 1 && begins_command(comment, range.start) => {
-                starts.push(range.start);
-            }
-            _ => {}
-        }
-    }
+    let arena = Arena::new();
+    let Some(root) = document::parse(&arena, comment) else { return Vec::new() };
+    let lines = line_offsets(comment);
+    let paragraphs = root.children().filter(|node| matches!(node.data().value, NodeValue::Paragraph));
+    let mut starts: Vec<usize> = paragraphs
+        .flat_map(|paragraph| paragraph.children())
+        .filter_map(|node| {
+            let data = node.data();
+            let NodeValue::Text(text) = &data.value else { return None };
+            let offset = *lines.get(data.sourcepos.start.line.wrapping_sub(1))?;
+            // Text counts only where it stands in the source as it is shown.
+            let first = text.split_ascii_whitespace().next();
+            (data.sourcepos.start.column == 1 && first == Some(PREFIX) && begins_command(comment, offset))
+                .then_some(offset)
+        })
+        .collect();
+    starts.dedup();
     starts
+}
+
+/// Returns the byte offsets of the lines of a text.
+fn line_offsets(text: &str) -> Vec<usize> {
+    let bytes = text.as_bytes();
+    let ends = (0..bytes.len()).filter(|at| match bytes[*at] {
+        b'\n' => true,
+        b'\r' => bytes.get(at + 1) != Some(&b'\n'),
+        _ => false,
+    });
+    std::iter::once(0).chain(ends.map(|at| at + 1)).collect()
 }
 
 /// Whether a line begins at `offset` and is a command.

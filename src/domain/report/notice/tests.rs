@@ -70,6 +70,7 @@ fn a_loop() -> Loop {
         author_trusted: true,
         unconfirmed_editor: None,
         labels: Vec::new(),
+        unseen: Default::default(),
     };
     let start = LoopStart {
         id: notice.loop_id,

@@ -25,12 +25,28 @@ pub struct NeedsConfirmView {
     pub loop_id: Option<LoopId>,
     /// Reason of the request.
     pub reason: ConfirmReason,
-    /// Text that the agent would receive.
-    pub text: String,
+    /// Title and text of the issue as the agent would get them.
+    #[serde(alias = "text")]
+    pub task_text: String,
     /// Hash of the text, as `--confirm` accepts it.
     pub hash: String,
     /// Login of the editor, if the forge reports it.
     pub editor: Option<String>,
+    /// Parts of the issue that people do not see as text.
+    #[serde(default)]
+    pub unseen: Vec<UnseenLine>,
+    /// Beginnings of these parts.
+    #[serde(default)]
+    pub excerpts: Vec<String>,
+}
+
+/// Parts of an issue that people do not see as text, of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnseenLine {
+    /// Kind, as a plural.
+    pub what: String,
+    /// Number of parts.
+    pub count: u32,
 }
 
 /// Reason for which a text must be confirmed.
@@ -43,6 +59,8 @@ pub enum ConfirmReason {
     EditedAfter,
     /// Label event missed, so the text at that time is unknown.
     MissedEvent,
+    /// Parts that people do not see as text, by an author without write access.
+    Unseen,
 }
 
 /// Refusal of a label.

@@ -73,6 +73,9 @@ pub struct StatusView {
     pub who_may: String,
     /// Number of hidden pieces of text that were removed from the issue for the agent.
     pub hidden_removed: usize,
+    /// Title and text of the issue as the agent gets them; empty if unknown.
+    #[serde(default)]
+    pub task_text: String,
 }
 
 /// Check and its source.

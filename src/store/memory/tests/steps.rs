@@ -60,6 +60,7 @@ impl LearningRun {
                 author_trusted: true,
                 unconfirmed_editor: None,
                 labels: vec!["test".into()],
+                unseen: Default::default(),
             },
             options: RunOptions { checks: vec!["pytest".into()], ..RunOptions::default() },
             policy: Policy::default(),

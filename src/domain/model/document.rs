@@ -1,0 +1,295 @@
+//! Text of an issue or comment as people see it on the forge's page, and what of its source they do not see.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Maximum number of excerpts that are kept of unseen parts.
+pub const MAX_EXCERPTS: usize = 5;
+/// Maximum length of an excerpt, in characters.
+pub const EXCERPT_CHARACTERS: usize = 120;
+
+/// Visible text of an issue or comment, in reading order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Document {
+    /// Parts in reading order. Every `Open` has a `Close` with the same element; they nest.
+    pub parts: Vec<DocumentPart>,
+    /// Parts of the source that people do not see as text.
+    pub unseen: Unseen,
+}
+
+/// Part of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DocumentPart {
+    /// Beginning of an element.
+    Open(DocumentElement),
+    /// End of an element.
+    Close(DocumentElement),
+    /// Running text without line breaks; runs of spaces are one space.
+    Text(String),
+    /// Inline code.
+    Code(String),
+    /// Inline code that the forge shows with a sample of the color that it names.
+    Color(String),
+    /// Line break.
+    Break,
+    /// Horizontal rule.
+    Rule,
+    /// Check box of a task.
+    Task {
+        /// Whether it is checked.
+        done: bool,
+    },
+    /// Image.
+    Image {
+        /// Description; empty if there is none.
+        text: String,
+    },
+    /// Code block.
+    CodeBlock {
+        /// Language in lower case; empty if none is given.
+        language: String,
+        /// Code, verbatim, without invisible characters.
+        text: String,
+        /// Whether the fence is closed; true for blocks without a fence.
+        closed: bool,
+    },
+    /// Source of what the forge draws.
+    Drawing {
+        /// Kind of the drawing.
+        kind: DrawnKind,
+        /// Source, without what is not drawn.
+        source: String,
+        /// Whether it is within a line of text.
+        inline: bool,
+    },
+}
+
+/// Element with content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DocumentElement {
+    /// Paragraph or another block of text.
+    Paragraph,
+    /// Heading of a level, 1 to 6.
+    Heading(u8),
+    /// Quotation.
+    Quote,
+    /// List; the number of the first item, or none for bullets.
+    List(Option<u64>),
+    /// Item of a list.
+    Item,
+    /// Table.
+    Table,
+    /// Row of a table.
+    Row,
+    /// Cell of a table.
+    Cell,
+    /// Link to an address that is written beside its text.
+    Link(String),
+    /// Reference to a footnote.
+    FootnoteReference,
+    /// Struck-through text.
+    Struck,
+    /// Section that is collapsed until a person opens it.
+    Collapsed,
+    /// Summary of a section that can be collapsed.
+    Summary,
+}
+
+/// Kind of a drawing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DrawnKind {
+    /// Formula in TeX.
+    Formula,
+    /// Diagram of Mermaid.
+    Mermaid,
+    /// Map in GeoJSON.
+    GeoJson,
+    /// Map in TopoJSON.
+    TopoJson,
+    /// Three-dimensional model in STL.
+    Stl,
+}
+
+impl DrawnKind {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [Self::Formula, Self::Mermaid, Self::GeoJson, Self::TopoJson, Self::Stl];
+
+    /// Language of a code block that is drawn.
+    pub fn language(self) -> &'static str {
+        match self {
+            Self::Formula => "math",
+            Self::Mermaid => "mermaid",
+            Self::GeoJson => "geojson",
+            Self::TopoJson => "topojson",
+            Self::Stl => "stl",
+        }
+    }
+
+    /// Kind that a forge draws for a language of a code block; upper and lower case are the same.
+    pub fn of_language(language: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.language().eq_ignore_ascii_case(language))
+    }
+
+    /// Description ("a diagram (mermaid)").
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Formula => "a formula (math)",
+            Self::Mermaid => "a diagram (mermaid)",
+            Self::GeoJson => "a map (geojson)",
+            Self::TopoJson => "a map (topojson)",
+            Self::Stl => "a 3D model (stl)",
+        }
+    }
+}
+
+/// Kind of a part that people do not see as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnseenKind {
+    /// HTML comment, declaration or processing instruction.
+    Comment,
+    /// Content of an element that is not shown, or that an attribute hides.
+    Element,
+    /// Text in attributes of elements, titles of links included.
+    Attribute,
+    /// Link reference definition that no link uses.
+    Definition,
+    /// Footnote that nothing refers to.
+    Footnote,
+    /// Words after the language of a code block.
+    CodeInfo,
+    /// Front matter.
+    Metadata,
+    /// Invisible characters.
+    Character,
+    /// Address that cannot be shown: data, a script, or too long.
+    Address,
+    /// Text far below or far to the right of everything else, or too small to be read.
+    Displaced,
+    /// Part of a drawing's source that is not drawn.
+    Undrawn,
+    /// Text beyond the limits of size and nesting.
+    Excess,
+    /// Drawing; its source is in the document.
+    Drawn,
+}
+
+impl UnseenKind {
+    /// Whether the part was removed from the document.
+    pub fn is_hidden(self) -> bool {
+        self != Self::Drawn
+    }
+
+    /// Name for people, as a plural.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Comment => "HTML comments",
+            Self::Element => "hidden elements",
+            Self::Attribute => "texts in attributes or titles",
+            Self::Definition => "unused link definitions",
+            Self::Footnote => "unused footnotes",
+            Self::CodeInfo => "words after the language of a code block",
+            Self::Metadata => "front matter blocks",
+            Self::Character => "runs of invisible characters",
+            Self::Address => "addresses that are data, scripts or too long",
+            Self::Displaced => "texts that are out of view or too small",
+            Self::Undrawn => "parts of a drawing's source that are not drawn",
+            Self::Excess => "texts beyond the limits of size and nesting",
+            Self::Drawn => "formulas, diagrams, maps or models, given as their source",
+        }
+    }
+}
+
+/// Beginning of an unseen part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnseenExcerpt {
+    /// Kind of the part.
+    pub kind: UnseenKind,
+    /// Beginning of its text on one line, at most `EXCERPT_CHARACTERS` and an ellipsis.
+    pub text: String,
+}
+
+/// Parts of a source that people do not see as text: counts by kind, and excerpts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unseen {
+    /// Number of parts of each kind.
+    pub counts: BTreeMap<UnseenKind, u32>,
+    /// Excerpts of the first parts, at most `MAX_EXCERPTS`; hidden parts displace drawn ones.
+    pub excerpts: Vec<UnseenExcerpt>,
+}
+
+impl Unseen {
+    /// Counts a part and keeps its excerpt while there is room.
+    pub fn add(&mut self, kind: UnseenKind, text: &str) {
+        self.count(kind, 1);
+        self.keep(kind, text);
+    }
+
+    /// Counts several parts of which only one excerpt is kept.
+    pub fn add_all(&mut self, kind: UnseenKind, count: usize, text: &str) {
+        if count > 0 {
+            self.count(kind, u32::try_from(count).unwrap_or(u32::MAX));
+            self.keep(kind, text);
+        }
+    }
+
+    fn count(&mut self, kind: UnseenKind, more: u32) {
+        let count = self.counts.entry(kind).or_default();
+        *count = count.saturating_add(more);
+    }
+
+    fn keep(&mut self, kind: UnseenKind, text: &str) {
+        let place = match self.excerpts.len() < MAX_EXCERPTS {
+            true => None,
+            false if kind.is_hidden() => self.excerpts.iter().rposition(|excerpt| !excerpt.kind.is_hidden()),
+            false => return,
+        };
+        if place.is_none() && self.excerpts.len() >= MAX_EXCERPTS {
+            return;
+        }
+        let text = excerpt(text);
+        if text.is_empty() {
+            return;
+        }
+        if let Some(place) = place {
+            self.excerpts.remove(place);
+        }
+        self.excerpts.push(UnseenExcerpt { kind, text });
+    }
+
+    /// Adds all parts of another report.
+    pub fn append(&mut self, other: Self) {
+        for (kind, count) in other.counts {
+            self.count(kind, count);
+        }
+        for UnseenExcerpt { kind, text } in other.excerpts {
+            self.keep(kind, &text);
+        }
+    }
+
+    /// Number of parts that were removed from the document.
+    pub fn hidden(&self) -> u32 {
+        let hidden = self.counts.iter().filter(|(kind, _)| kind.is_hidden());
+        hidden.fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// Whether people see everything as text.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+}
+
+/// Returns the beginning of a text on one line.
+fn excerpt(text: &str) -> String {
+    /// Characters that are read for each that is kept; the rest is white space.
+    const READ: usize = 8;
+    let start: String = text.chars().take(EXCERPT_CHARACTERS * READ).collect();
+    let line = start.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(EXCERPT_CHARACTERS) {
+        Some((at, _)) => format!("{}…", line[..at].trim_end()),
+        None => line,
+    }
+}

@@ -1,0 +1,44 @@
+//! Fills requests to confirm the text of a task.
+
+use crate::domain::loops::{Loop, LoopTask};
+use crate::domain::model::document::Unseen;
+use crate::domain::report::view::{ConfirmReason, NeedsConfirmView, UnseenLine, View};
+
+/// Fills the request to confirm the task text.
+pub fn needs_confirm(current: &Loop) -> View {
+    let task = &current.task;
+    let reason = match task.unconfirmed_editor {
+        None if task.has_unconfirmed_parts() => ConfirmReason::Unseen,
+        _ => ConfirmReason::EditedBefore,
+    };
+    let view = confirm_view(reason, &task.title, &task.body, &task.hash);
+    View::NeedsConfirm(NeedsConfirmView {
+        loop_id: Some(current.id.clone()),
+        editor: task.unconfirmed_editor.clone(),
+        ..view
+    })
+}
+
+/// Fills the request to confirm the text of an issue for which there is no loop yet. `hash` is that of the issue.
+pub fn missed_label(title: &str, body: &str, hash: &str) -> View {
+    View::NeedsConfirm(confirm_view(ConfirmReason::MissedEvent, title, body, hash))
+}
+
+fn confirm_view(reason: ConfirmReason, title: &str, body: &str, hash: &str) -> NeedsConfirmView {
+    let (task_text, unseen) = LoopTask::read_issue(title, body);
+    NeedsConfirmView {
+        loop_id: None,
+        reason,
+        task_text,
+        hash: hash.get(..8).unwrap_or_default().into(),
+        editor: None,
+        unseen: unseen_lines(&unseen),
+        excerpts: unseen.excerpts.iter().map(|excerpt| excerpt.text.clone()).collect(),
+    }
+}
+
+/// Kinds of parts that people do not see, with their counts.
+fn unseen_lines(unseen: &Unseen) -> Vec<UnseenLine> {
+    let lines = unseen.counts.iter();
+    lines.map(|(kind, count)| UnseenLine { what: kind.name().into(), count: *count }).collect()
+}

@@ -1,0 +1,664 @@
+//! Corpora of hidden, drawn and honest text, and properties that hold for any text.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use pulldown_cmark::{Event, Options, Parser, Tag};
+use regex::{Captures, Regex};
+
+use super::*;
+use crate::domain::model::characters::is_invisible;
+use crate::domain::model::document::{DocumentElement, DocumentPart, DrawnKind};
+
+const CANARY: &str = "CANARY";
+
+/// Case of a file of fixtures: its name, what is expected, and its Markdown.
+struct DocumentCase {
+    expected: String,
+    title: String,
+    markdown: String,
+}
+
+/// Reads the cases of a file: `=== expected: title`, then the Markdown.
+fn cases(name: &str) -> Vec<DocumentCase> {
+    let path = format!("{}/tests/fixtures/documents/{name}.md", env!("CARGO_MANIFEST_DIR"));
+    let file = std::fs::read_to_string(&path).expect("fixtures");
+    let parts = file.split("\n=== ").skip(1);
+    parts
+        .map(|part| {
+            let (head, markdown) = part.split_once('\n').expect("a case with text");
+            let (expected, title) = head.split_once(": ").expect("an expectation and a title");
+            DocumentCase {
+                expected: expected.to_owned(),
+                title: title.to_owned(),
+                markdown: expanded(markdown.strip_suffix('\n').unwrap_or(markdown)),
+            }
+        })
+        .collect()
+}
+
+/// Replaces `{{U+200B}}`, `{{260 U+00A0}}`, `{{100 "<br>"}}`, `{{tags TEXT}}` and `{{bits U+200B U+200C TEXT}}`.
+fn expanded(text: &str) -> String {
+    let character = |code: &str| char::from_u32(u32::from_str_radix(code, 16).expect("a number")).expect("a character");
+    let pattern = Regex::new(
+        r#"(?s)\{\{(?:(?:(?<times>\d+) )?(?:U\+(?<code>[0-9A-F]+)|"(?<text>[^"]*)")|tags (?<tags>\w+)|bits U\+(?<zero>\w+) U\+(?<one>\w+) (?<bits>\w+))\}\}"#,
+    );
+    let written = |found: &Captures<'_>| -> String {
+        if let Some(tags) = found.name("tags") {
+            return tags.as_str().chars().filter_map(|c| char::from_u32(0xe0000 + u32::from(c))).collect();
+        }
+        if let Some(bits) = found.name("bits") {
+            let (zero, one) = (character(&found["zero"]), character(&found["one"]));
+            let bits = bits.as_str().bytes().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
+            return bits.map(|bit| if bit { one } else { zero }).collect();
+        }
+        let times = found.name("times").map_or(1, |times| times.as_str().parse().expect("a number"));
+        let code = found.name("code").map(|code| character(code.as_str()).to_string());
+        code.unwrap_or_else(|| found["text"].to_owned()).repeat(times)
+    };
+    pattern.expect("a pattern").replace_all(text, written).into_owned()
+}
+
+fn kinds(document: &Document) -> Vec<String> {
+    let name = |kind: &UnseenKind| serde_json::to_value(kind).expect("a name").as_str().expect("text").to_owned();
+    document.unseen.counts.keys().map(name).collect()
+}
+
+fn start(markdown: &str) -> String {
+    markdown.chars().take(400).collect()
+}
+
+/// See docs/threats.md#i2.
+#[test]
+fn hidden_text_is_removed_and_reported() {
+    let files = ["comments", "elements", "attributes", "definitions", "characters", "displaced", "drawings"];
+    let all: Vec<DocumentCase> = files.iter().flat_map(|file| cases(&format!("hidden_{file}"))).collect();
+    assert!(all.len() >= 300, "{} cases", all.len());
+    let mut faults = Vec::new();
+    for case in &all {
+        let document = read(&case.markdown);
+        let text = write(&document);
+        let mut fault = |what: &str| {
+            faults.push(format!(
+                "{}: {}: {what}\n{}\n--\n{}\n{:?}",
+                case.expected,
+                case.title,
+                start(&case.markdown),
+                start(&text),
+                document.unseen
+            ));
+        };
+        if text.contains(CANARY) || text.contains("canary") {
+            fault("the canary is in the text");
+        }
+        if text.chars().any(|c| is_invisible(c) && c != '\n' && c != '\t') {
+            fault("invisible characters are in the text");
+        }
+        if !text.contains("Before") || !text.contains("After") {
+            fault("visible words are missing");
+        }
+        if !kinds(&document).contains(&case.expected) {
+            fault("not reported");
+        }
+        if !matches!(case.expected.as_str(), "character")
+            && !document.unseen.excerpts.iter().any(|e| !e.text.is_empty())
+        {
+            fault("no excerpt");
+        }
+    }
+    assert!(faults.is_empty(), "{} of {} cases:\n\n{}", faults.len(), all.len(), faults.join("\n\n"));
+}
+
+/// See docs/threats.md#i2.
+#[test]
+fn checks_in_hidden_text_do_not_run() {
+    let hidden = [
+        "<!--\n```ralph\nmake evil\n```\n-->",
+        "<div hidden>\n\n```ralph\nmake evil\n```\n\n</div>",
+        "<template>\n\n```ralph\nmake evil\n```\n</template>",
+        "<details hidden>\n\n## Acceptance criteria\n- `make evil` passes\n</details>",
+        "<details><summary>x</summary>\n<!-- \n\n## Acceptance criteria\n- `make evil` passes\n",
+        "[x]: # (\n```ralph make evil ```)",
+        "<div title=\"\n\n```ralph\nmake evil\n```\n\n\">",
+    ];
+    for markdown in hidden {
+        let checks = crate::domain::checks::criteria::from_issue(&read(markdown)).expect("criteria");
+        assert!(checks.is_empty(), "{markdown}: {checks:?}");
+    }
+    let folded = "<details><summary>Checks</summary>\n\n```ralph\nmake test\n```\n</details>";
+    assert_eq!(crate::domain::checks::criteria::from_issue(&read(folded)).expect("criteria").len(), 1);
+}
+
+#[test]
+fn drawings_are_framed_and_reported() {
+    let all = cases("drawn");
+    assert!(all.len() >= 30, "{} cases", all.len());
+    for case in all {
+        let document = read(&case.markdown);
+        let text = write(&document);
+        assert_eq!(kinds(&document), ["drawn"], "{}: {}\n{:?}", case.title, case.markdown, document.unseen);
+        let kind: DrawnKind = serde_json::from_value(case.expected.clone().into()).expect("a kind");
+        assert!(text.contains(&format!("source of {}, which people see drawn", kind.description())), "{text}");
+        let drawn = document.parts.iter().filter_map(|part| match part {
+            DocumentPart::Drawing { source, .. } => Some(source),
+            _ => None,
+        });
+        for source in drawn {
+            let lines = source.lines().map(str::trim);
+            lines.for_each(|line| assert!(text.contains(line), "{line:?} is not in:\n{text}"));
+        }
+    }
+}
+
+#[test]
+fn visible_text_is_written_as_text() {
+    let table = [
+        ("", ""),
+        ("plain text", "plain text"),
+        ("# Title\n\ntext *with* **force** and `code`", "# Title\n\ntext with force and `code`"),
+        ("Setext\n===\n\ntext", "# Setext\n\ntext"),
+        ("- a\n- b\n  - c\n\n1. one\n2. two", "- a\n- b\n  - c\n\n1. one\n2. two"),
+        ("3. three\n4. four", "3. three\n4. four"),
+        ("- a\n\n  more\n\n- b", "- a\n\n  more\n\n- b"),
+        ("- [x] done\n- [ ] open", "- [x] done\n- [ ] open"),
+        ("- \n- b", "-\n- b"),
+        ("- > quoted\n- b", "- > quoted\n\n- b"),
+        ("```rust\nlet x = \"<!-- kept -->\";\n```", "```rust\nlet x = \"<!-- kept -->\";\n```"),
+        ("```\na\n\n\n  b\n```", "```\na\n\n\n  b\n```"),
+        ("````\n```\nx\n```\n````", "````\n```\nx\n```\n````"),
+        ("- item\n\n  ```sh\n  ls\n  ```", "- item\n\n  ```sh\n  ls\n  ```"),
+        ("    indented", "```\nindented\n```"),
+        ("`<!-- kept -->`", "`<!-- kept -->`"),
+        ("`` ` ``", "`` ` ``"),
+        ("> quoted\n> more", "> quoted\n> more"),
+        ("> a\n>\n> b\n\nc", "> a\n>\n> b\n\nc"),
+        ("a\nb", "a\nb"),
+        ("a<br>b", "a\nb"),
+        ("5 &lt; 6 &amp; 7 &gt; 6", "5 < 6 & 7 > 6"),
+        (
+            "[docs](https://example.org/a) and <https://example.org>",
+            "docs (https://example.org/a) and https://example.org",
+        ),
+        ("[docs][d]\n\n[d]: https://example.org", "docs (https://example.org)"),
+        ("see https://example.org/x and www.example.org", "see https://example.org/x and www.example.org"),
+        ("[up](#top)", "up"),
+        ("![screenshot](x.png) ![](y.png)", "[image: screenshot] [image]"),
+        ("[![build](b.svg)](https://ci.example.org)", "[image: build] (https://ci.example.org)"),
+        ("| a | b |\n|---|---|\n| 1 | `x|y` |", "| a | b |\n|---|---|\n| 1 | `x |"),
+        ("| a | b |\n|---|---|\n| 1 | x \\| y |", "| a | b |\n|---|---|\n| 1 | x \\| y |"),
+        ("<b>bold</b> <kbd>x</kbd>", "bold `x`"),
+        ("<p>\nHello\n</p>", "Hello"),
+        ("Vec<String> and a < b", "Vec and a < b"),
+        ("~~old~~ new", "~~old~~ new"),
+        ("family 👨\u{200d}👩 ❤\u{fe0f}", "family 👨👩 ❤"),
+        ("a[^1]\n\n[^1]: note", "a[1]\n\n1. note ↩"),
+        ("> [!NOTE]\n> careful", "Note\n\ncareful"),
+        ("`#0969DA` is blue", "`#0969DA` (shown with a sample of the color) is blue"),
+        ("costs $5 and $10, $HOME/$USER", "costs $5 and $10, $HOME/$USER"),
+        (
+            "<details><summary>More</summary>\n\nfolded\n\n</details>\n\nafter",
+            "[collapsed section]\nMore\n\nfolded\n\n[end of collapsed section]\n\nafter",
+        ),
+        ("<details open><summary>More</summary>\n\nshown\n\n</details>", "More\n\nshown"),
+        ("a\n\n---\n\nb", "a\n\n---\n\nb"),
+    ];
+    for (markdown, text) in table {
+        let document = read(markdown);
+        assert_eq!(write(&document), text, "{markdown}");
+        assert_eq!(document.unseen, Unseen::default(), "{markdown}");
+    }
+}
+
+#[test]
+fn titles_are_plain_text() {
+    assert_eq!(read_title("Fix `<!-- x -->` in __init__").0, "Fix `<!-- x -->` in __init__");
+    let (title, unseen) = read_title("The answer\u{e0041}\u{e0042} is wrong");
+    assert_eq!((title.as_str(), unseen.hidden()), ("The answer is wrong", 1));
+    assert_eq!(unseen.excerpts[0].text, "AB");
+}
+
+/// Words that another parser of Markdown finds in a text, tags aside.
+fn words(markdown: &str) -> BTreeSet<String> {
+    let options = Options::ENABLE_TABLES
+        | Options::ENABLE_STRIKETHROUGH
+        | Options::ENABLE_FOOTNOTES
+        | Options::ENABLE_GFM
+        | Options::ENABLE_TASKLISTS;
+    let tag = Regex::new(r"<[^>]*>").expect("a pattern");
+    let mut text = String::new();
+    for event in Parser::new_ext(markdown, options) {
+        match event {
+            Event::Text(part) => text.push_str(&part),
+            Event::Code(part) => text.push_str(&format!(" {part} ")),
+            Event::Html(html) => text.push_str(&tag.replace_all(&html, " ")),
+            Event::InlineHtml(html) if html.starts_with("<br") => text.push(' '),
+            Event::SoftBreak | Event::HardBreak | Event::Start(Tag::Item | Tag::Paragraph) | Event::End(_) => {
+                text.push(' ')
+            }
+            _ => {}
+        }
+    }
+    words_of(&text)
+}
+
+fn words_of(text: &str) -> BTreeSet<String> {
+    let joined = characters::visible(text).0;
+    joined.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn honest_issues_keep_their_words_and_report_nothing() {
+    let all = cases("honest");
+    assert!(all.len() >= 60, "{} cases", all.len());
+    let mut faults = Vec::new();
+    for case in &all {
+        let document = read(&case.markdown);
+        let text = write(&document);
+        let missing: Vec<String> = words(&case.markdown).difference(&words_of(&text)).cloned().collect();
+        if !missing.is_empty() || !document.unseen.is_empty() {
+            faults.push(format!("{}: {missing:?} {:?}\n{}\n--\n{text}", case.title, document.unseen, case.markdown));
+        }
+    }
+    assert!(faults.is_empty(), "{} of {} issues:\n\n{}", faults.len(), all.len(), faults.join("\n\n"));
+}
+
+/// Texts on which parsers with loops in loops take long, each cut to `bytes`.
+fn hostile(bytes: usize) -> Vec<(String, String)> {
+    let parts = [
+        "`",
+        "[",
+        "]",
+        "[[a](b)",
+        "![",
+        "(",
+        "*",
+        "_",
+        "**a _b ",
+        "~",
+        "$",
+        "$$",
+        "$`",
+        "<",
+        "<a ",
+        "<a b=\"",
+        "<!--",
+        "<!-- ",
+        "<!-- ralph:",
+        "-->",
+        "</b>",
+        "<b>",
+        "<i><b>",
+        "<div>",
+        "<div hidden>",
+        "<p><b id=1></p>",
+        "<table>",
+        "<table><tr><td>",
+        "<svg>",
+        "<svg><desc>",
+        "<select>",
+        "<details><summary>",
+        "<a href=x>",
+        "> ",
+        ">",
+        "- ",
+        "1. ",
+        "* * ",
+        "+ \n",
+        "-\n",
+        "- a\n  - b\n",
+        "> a\n",
+        "```\n",
+        "~~~\n",
+        "``a",
+        "|",
+        "| a ",
+        "|-",
+        "a|b\n-|-\n",
+        "\\",
+        "\\\n",
+        "&",
+        "&amp;",
+        "&#5",
+        "&#x0;",
+        "[a]: b\n",
+        "[a]: b 'c'\n",
+        "[a]\n",
+        "[^a]",
+        "[^a]: b\n",
+        "[^a][^b]",
+        "\u{200b}",
+        "\u{e0041}a",
+        "\u{1b}[",
+        "\n",
+        " \n",
+        "\r",
+        "\t",
+        "    ",
+        "&nbsp;",
+        "&nbsp;\n\n",
+        "<br>",
+        "a ",
+        "a\n",
+        "#\n",
+        "# a\n",
+        "===\n",
+        "---\n",
+        ":",
+        "www.a.b ",
+        "http://a.b ",
+        "a@b.c",
+        "@a@",
+        "data:a,",
+        "<x y=1 ",
+        "<b x1=2>",
+        "<template>",
+        "<title>",
+        "<script>",
+        "</script>",
+        "<?",
+        "<![CDATA[",
+        "<!X ",
+        "<textarea>",
+        "<pre>",
+        "<font color=a>",
+        "<sub>",
+        "<input type=checkbox>",
+        "<a><b></a>",
+        "<frameset>",
+        "{{",
+        "\u{a0}",
+        "é",
+        "漢",
+        "[x][y] ",
+        "![a][b]",
+        "[a](<b",
+        "[a](b \"",
+        "*a_b",
+        "a**b",
+        "<b></p>",
+        "</p>",
+        "</br>",
+    ];
+    let mut texts: Vec<(String, String)> =
+        parts.iter().map(|part| (format!("{part:?} repeated"), part.repeat(bytes / part.len()))).collect();
+    let half = bytes / 2;
+    let counted = |make: &dyn Fn(usize) -> String| {
+        let mut text = String::new();
+        let mut n = 0;
+        while text.len() < bytes {
+            text.push_str(&make(n));
+            n += 1;
+        }
+        text
+    };
+    texts.extend([
+        (
+            "deep list".to_owned(),
+            (0..bytes)
+                .map(|n| format!("{}- a\n", "  ".repeat(n)))
+                .scan(0, |all, line| {
+                    *all += line.len();
+                    (*all < bytes).then_some(line)
+                })
+                .collect(),
+        ),
+        (
+            "deep list, blank lines".to_owned(),
+            format!(
+                "{}{}",
+                (0..300).map(|n| format!("{}- a\n", "  ".repeat(n))).collect::<String>(),
+                "\n".repeat(half)
+            ),
+        ),
+        (
+            "list of 60 levels, lines".to_owned(),
+            format!("{}a\n{}", "- ".repeat(60), format!("{}b\n", " ".repeat(120)).repeat(bytes / 122)),
+        ),
+        ("quote of 60 levels, lazy lines".to_owned(), format!("{}a\n{}", "> ".repeat(60), "b\n".repeat(half))),
+        ("attributes".to_owned(), format!("<a {}>", counted(&|n| format!("a{n} ")))),
+        ("attributes with values".to_owned(), format!("<div {}>", counted(&|n| format!("a{n}=''")))),
+        (
+            "tags with many attributes".to_owned(),
+            counted(&|n| if n % 1000 == 0 { "><a ".into() } else { format!("a{n} ") }),
+        ),
+        ("formatting elements".to_owned(), counted(&|n| format!("<b id={n}>"))),
+        ("formatting elements closed by paragraphs".to_owned(), counted(&|n| format!("<p><b id={n}></p>"))),
+        ("cells of formatting elements".to_owned(), counted(&|n| format!("<table><td><b id={n}></b>"))),
+        ("adoption".to_owned(), format!("{}{}", "<b><i><u>".repeat(bytes / 18), "</b></i></u>".repeat(bytes / 24))),
+        ("definitions".to_owned(), counted(&|n| format!("[a{n}]: b{n}\n"))),
+        ("references".to_owned(), format!("[a]: {}\n\n{}", "x".repeat(1000), "[a] ".repeat(bytes / 4))),
+        ("footnotes".to_owned(), counted(&|n| format!("[^{n}] "))),
+        ("footnote definitions".to_owned(), counted(&|n| format!("[^{n}]: a[^{}]\n\n", n + 1))),
+        (
+            "wide table".to_owned(),
+            format!("{}\n{}\n{}", "|a".repeat(bytes / 12), "|-".repeat(bytes / 12), "|\n".repeat(half)),
+        ),
+        ("runs of ticks".to_owned(), counted(&|n| format!("{}a", "`".repeat(n % 300)))),
+        ("dollars".to_owned(), counted(&|n| format!("$a{n} "))),
+        ("open details".to_owned(), "<details>\n\n".repeat(bytes / 11)),
+        ("foster parents".to_owned(), format!("<table>{}", "a<b>".repeat(bytes / 4))),
+        ("nested links".to_owned(), format!("{}{}", "[".repeat(half), "](a)".repeat(bytes / 8))),
+        ("quotes of any depth".to_owned(), counted(&|n| format!("{}a\n", ">".repeat(n % 60)))),
+    ]);
+    texts
+}
+
+/// Ends also where a debug build is slow: the times of a release build are in `hostile_texts_are_read_in_time`.
+#[test]
+fn hostile_texts_are_read() {
+    for (name, text) in hostile(16 * 1024) {
+        let document = read(&text);
+        assert!(write(&document).len() <= 10 * text.len() + 1000, "{name}");
+    }
+}
+
+/// `cargo test --release --lib hostile_texts_are_read_in_time -- --ignored --nocapture` prints the slowest.
+#[test]
+#[ignore = "measures a release build"]
+fn hostile_texts_are_read_in_time() {
+    for bytes in [64 * 1024, 256 * 1024] {
+        let mut times: Vec<(u128, String)> = hostile(bytes)
+            .into_iter()
+            .map(|(name, text)| {
+                let began = std::time::Instant::now();
+                write(&read(&text));
+                (began.elapsed().as_millis(), name)
+            })
+            .collect();
+        times.sort_unstable();
+        times.reverse();
+        println!("{bytes} bytes: {:?}", &times[..12]);
+        let slow: Vec<_> = times.iter().filter(|(time, _)| *time >= 100).collect();
+        assert!(slow.is_empty(), "{bytes} bytes: {slow:?}");
+    }
+}
+
+fn markdown_like() -> impl Strategy<Value = String> {
+    let pieces = vec![
+        "a",
+        "Z",
+        "é",
+        "漢",
+        "\n",
+        "\n\n",
+        " ",
+        "    ",
+        "\t",
+        "\r\n",
+        "- ",
+        "> ",
+        "1. ",
+        "# ",
+        "===",
+        "---",
+        "|",
+        "|-|\n",
+        "*",
+        "**",
+        "_",
+        "~~",
+        "`",
+        "``",
+        "```",
+        "```\n",
+        "~~~\n",
+        "$",
+        "$$",
+        "\\",
+        "&",
+        "&amp;",
+        "&#0;",
+        "&lt;",
+        "<",
+        ">",
+        "<b>",
+        "</b>",
+        "<div>",
+        "</div>",
+        "<p>",
+        "</p>",
+        "<table>",
+        "<tr>",
+        "<td>",
+        "</table>",
+        "<!--",
+        "-->",
+        "<!",
+        "<?",
+        "<![CDATA[",
+        "<svg>",
+        "</svg>",
+        "<title>",
+        "<details>",
+        "<summary>",
+        "</details>",
+        "<pre>",
+        "</pre>",
+        "<code>",
+        "<a href=\"",
+        "\"",
+        "'",
+        "<img alt=x>",
+        "<br>",
+        "[",
+        "](",
+        ")",
+        "]:",
+        "![",
+        "[^1]",
+        "[^1]: ",
+        "[x]: y\n",
+        "[x]",
+        "- [ ] ",
+        "https://e.org/x",
+        "www.e.org",
+        "\u{200b}",
+        "\u{202e}",
+        "\u{1b}[31m",
+        "\u{a0}",
+        "[!NOTE]\n",
+        "mermaid\n",
+        "math\n",
+        "ralph\n",
+        "x=",
+        "hidden",
+        " title=",
+        "<template>",
+        "</template>",
+    ];
+    prop::collection::vec(prop::sample::select(pieces), 0..60).prop_map(|parts| parts.concat())
+}
+
+/// Markdown that hides its content from people.
+fn hiding() -> impl Strategy<Value = (&'static str, &'static str)> {
+    prop::sample::select(vec![
+        ("\n\n<!-- ", " -->\n\n"),
+        (" <!-- ", " --> "),
+        ("\n\n<div hidden>\n\n", "\n\n</div>\n\n"),
+        (" <span hidden>", "</span> "),
+        (" <span style=\"display:none\">", "</span> "),
+        ("\n\n<template>\n\n", "\n\n</template>\n\n"),
+        (" <template>", "</template> "),
+        (" <svg><desc>", "</desc></svg> "),
+        (" <span title=\"", "\">x</span> "),
+        ("\n\n[//]: # (", ")\n\n"),
+        ("\n\n[^never]: ", "\n\n"),
+        (" [x](https://e.org \"", "\") "),
+        ("\n\n```sh ", "\ncode\n```\n\n"),
+        (" $\\phantom{", "}$ "),
+        (" <sub><sub><sub><sub>", "</sub></sub></sub></sub> "),
+    ])
+}
+
+/// Words that do not change what hides them.
+fn harmless() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(vec!["a", "b", " ", ".", "é", "漢", "1"]), 0..8)
+        .prop_map(|parts| parts.concat())
+}
+
+/// Containers around a text.
+fn container() -> impl Strategy<Value = (&'static str, &'static str)> {
+    prop::sample::select(vec![
+        ("", ""),
+        ("- ", ""),
+        ("> ", ""),
+        ("# ", ""),
+        ("<details>\n<summary>s</summary>\n\n", "\n\n</details>"),
+        ("1. a\n2. ", ""),
+        ("**", "**"),
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// See docs/threats.md#i2.
+    #[test]
+    fn generated_hidings_never_reach_the_text(
+        (open, close) in hiding(), (outer, end) in container(), before in harmless(), within in harmless(), after in harmless(),
+    ) {
+        // A container of one line ends where what hides begins on a line of its own.
+        let markdown = format!("{outer}{before}{open}{within}CANARY{within}{close}{after}{end}");
+        let document = read(&markdown);
+        let text = write(&document);
+        prop_assert!(!text.contains(CANARY), "{:?}\n{}", markdown, text);
+        prop_assert!(document.unseen.hidden() > 0, "{:?}\n{}", markdown, text);
+    }
+
+    #[test]
+    fn any_text_is_read(text in markdown_like()) {
+        let document = read(&text);
+        let written = write(&document);
+        prop_assert!(!written.chars().any(|c| is_invisible(c) && c != '\n' && c != '\t'));
+        let mut open: Vec<&DocumentElement> = Vec::new();
+        for part in &document.parts {
+            match part {
+                DocumentPart::Open(element) => open.push(element),
+                DocumentPart::Close(element) => prop_assert_eq!(open.pop(), Some(element)),
+                _ => {}
+            }
+        }
+        prop_assert!(open.is_empty());
+    }
+
+    #[test]
+    fn any_characters_are_read(text in "\\PC*") {
+        write(&read(&text));
+    }
+
+    #[test]
+    fn plain_words_stay_as_they_are(lines in prop::collection::vec("[a-z]{1,8}( [a-z]{1,8}){0,5}", 1..6)) {
+        let text = lines.join("\n\n");
+        let once = write(&read(&text));
+        prop_assert_eq!(&once, &text);
+        prop_assert_eq!(write(&read(&once)), text);
+    }
+
+    #[test]
+    fn lists_code_and_headings_stay_as_they_are(
+        items in prop::collection::vec("[a-z]{1,8}", 1..5), code in "[a-z(){};]{1,20}", heading in "[a-z]{1,8}",
+    ) {
+        let text = format!("# {heading}\n\n- {}\n\n```rust\n{code}\n```", items.join("\n- "));
+        prop_assert_eq!(write(&read(&text)), text);
+    }
+}

@@ -1,0 +1,508 @@
+//! Reads the tree of a page into a document: an allow list of elements; everything else is text or hidden.
+
+use std::sync::LazyLock;
+
+use html5ever::{Attribute, QualName};
+use regex::Regex;
+
+use super::tree::{HtmlContent, HtmlNode, ROOT};
+use super::{attributes, drawn, markdown};
+use crate::domain::model::characters;
+use crate::domain::model::document::{Document, DocumentElement, DocumentPart, DrawnKind, Unseen, UnseenKind};
+
+/// Length of white space that moves the following text off the screen.
+static FAR_RIGHT: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"[^\S\r\n]{200,}\S[^\r\n]*").expect("a constant pattern"));
+/// Data in an address.
+static DATA_ADDRESS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"(?i)\bdata:[\w/.+=-]*(?:;[\w=+.-]*)*,[^\s<>"')]*"#).expect("a constant pattern"));
+/// Color that GitHub shows a sample of.
+static COLOR: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)^(?:#[0-9a-f]{6}|rgba?\(\s*\d{1,3}(?:\s*,\s*[\d.%]+){2,3}\s*\)|hsla?\(\s*\d{1,3}(?:\s*,\s*[\d.%]+){2,3}\s*\))$")
+        .expect("a constant pattern")
+});
+
+/// Number of lines without visible text after which nobody scrolls further.
+const EMPTY_LINES: usize = 100;
+/// Number of columns of a table that fit on a screen.
+const COLUMNS: usize = 20;
+/// Nesting of elements that shrink text above which it is too small to be read.
+const SHRUNK: usize = 3;
+/// Maximum length of the description of an image, in characters; the rest is hidden.
+const DESCRIPTION: usize = 100;
+/// Maximum length of an address beside a link, in bytes.
+const LONGEST_ADDRESS: usize = 500;
+/// Maximum length of a document's text, in bytes; forges allow less.
+const TEXT_BYTES: usize = 512 * 1024;
+
+/// Reads a tree into a document and adds to its report.
+pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) {
+    let mut walk = DocumentWalk {
+        nodes,
+        document,
+        open: Vec::new(),
+        empty: 0,
+        displaced: false,
+        columns: Vec::new(),
+        shrunk: 0,
+        bytes: 0,
+    };
+    let mut at = ROOT;
+    loop {
+        let inside = walk.enter(at);
+        if inside && let Some(first) = nodes[at].first {
+            at = first;
+            continue;
+        }
+        if inside {
+            walk.leave();
+        }
+        loop {
+            if at == ROOT {
+                return;
+            }
+            if let Some(next) = nodes[at].next {
+                at = next;
+                break;
+            }
+            at = nodes[at].parent.unwrap_or(ROOT);
+            walk.leave();
+        }
+    }
+}
+
+/// Element that was entered.
+struct OpenElement {
+    /// Element that was opened in the document, if any.
+    part: Option<DocumentElement>,
+    /// Whether it takes a line of its own.
+    block: bool,
+    /// Whether it is a row of a table.
+    row: bool,
+    /// Whether it shrinks its text.
+    shrinks: bool,
+    /// Number of parts of the document before it.
+    parts: usize,
+}
+
+/// State of reading a tree.
+struct DocumentWalk<'a> {
+    nodes: &'a [HtmlNode],
+    document: &'a mut Document,
+    open: Vec<OpenElement>,
+    /// Number of lines without visible text since the last that has some.
+    empty: usize,
+    /// Whether the rest is too far away.
+    displaced: bool,
+    /// Number of cells of each open row.
+    columns: Vec<usize>,
+    /// Number of open elements that shrink their text.
+    shrunk: usize,
+    /// Length of the text so far.
+    bytes: usize,
+}
+
+impl DocumentWalk<'_> {
+    fn unseen(&mut self) -> &mut Unseen {
+        &mut self.document.unseen
+    }
+
+    /// Enters a node; returns whether its children are to be read.
+    fn enter(&mut self, at: usize) -> bool {
+        let nodes = self.nodes;
+        match &nodes[at].content {
+            HtmlContent::Text(text) => {
+                self.text(text);
+                false
+            }
+            HtmlContent::Element(name, attributes) => self.element(at, name, attributes),
+            HtmlContent::Other => {
+                if at == ROOT {
+                    self.push_open(None, false);
+                }
+                at == ROOT
+            }
+        }
+    }
+
+    fn push_open(&mut self, part: Option<DocumentElement>, block: bool) {
+        let part = part.filter(|_| !self.displaced);
+        if let Some(part) = &part {
+            self.document.parts.push(DocumentPart::Open(part.clone()));
+        }
+        self.open.push(OpenElement { part, block, row: false, shrinks: false, parts: self.document.parts.len() });
+    }
+
+    fn leave(&mut self) {
+        let Some(left) = self.open.pop() else { return };
+        self.shrunk -= usize::from(left.shrinks);
+        if left.row {
+            self.columns.pop();
+        }
+        if left.block && self.document.parts.len() == left.parts {
+            self.line();
+        }
+        if let Some(part) = left.part {
+            self.document.parts.push(DocumentPart::Close(part));
+        }
+    }
+
+    /// Counts a line without visible text.
+    fn line(&mut self) {
+        self.empty += 1;
+        self.displaced |= self.empty > EMPTY_LINES;
+    }
+
+    fn element(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
+        if attributes::element_hides(name) || attributes::attributes_hide(attributes) {
+            self.hide(at, UnseenKind::Element);
+            return false;
+        }
+        let paragraph = Some(DocumentElement::Paragraph);
+        let (part, block) = match &*name.local {
+            "p" | "div" | "section" | "article" | "aside" | "header" | "footer" | "main" | "nav" | "figure"
+            | "figcaption" | "center" | "address" | "caption" | "dl" | "dt" | "dd" | "fieldset" | "legend" | "form"
+            | "hgroup" => (paragraph, true),
+            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
+                let level = name.local.as_bytes().get(1).map_or(1, |digit| digit - b'0');
+                (Some(DocumentElement::Heading(level)), true)
+            }
+            "blockquote" => (Some(DocumentElement::Quote), true),
+            "ul" | "menu" | "dir" => (Some(DocumentElement::List(None)), true),
+            "ol" => {
+                let first = attributes::value(attributes, "start").and_then(|start| start.parse().ok());
+                (Some(DocumentElement::List(Some(first.unwrap_or(1)))), true)
+            }
+            "li" => (Some(DocumentElement::Item), true),
+            "table" => (Some(DocumentElement::Table), true),
+            "tr" => {
+                self.columns.push(0);
+                self.push_open(Some(DocumentElement::Row), true);
+                if let Some(open) = self.open.last_mut() {
+                    open.row = true;
+                }
+                return true;
+            }
+            "td" | "th" => return self.cell(at),
+            "details" if attributes::value(attributes, "open").is_none() => (Some(DocumentElement::Collapsed), true),
+            "details" => (paragraph, true),
+            "summary" => (Some(DocumentElement::Summary), true),
+            "a" => (self.link(at, attributes), false),
+            "s" | "del" | "strike" => (Some(DocumentElement::Struck), false),
+            "sub" | "sup" | "small" => return self.smaller(at),
+            _ => return self.leaf(at, name, attributes),
+        };
+        self.push_open(part, block);
+        true
+    }
+
+    /// Reads an element without content of its own; others are passed through.
+    fn leaf(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
+        match &*name.local {
+            "br" => {
+                self.line();
+                self.push(DocumentPart::Break);
+            }
+            "hr" => self.push(DocumentPart::Rule),
+            "img" | "image" => self.image(attributes::value(attributes, "alt").unwrap_or_default()),
+            "input" => {
+                if attributes::value(attributes, "type").is_some_and(|kind| kind.eq_ignore_ascii_case("checkbox")) {
+                    self.push(DocumentPart::Task { done: attributes::value(attributes, "checked").is_some() });
+                }
+            }
+            "pre" | "listing" => self.pre(at, attributes),
+            _ if attributes::value(attributes, "data-math-style").is_some() => {
+                let source = self.gather(at);
+                self.drawing(DrawnKind::Formula, &source, true);
+            }
+            "code" | "tt" | "kbd" | "samp" => {
+                let code = self.gather(at).split_whitespace().collect::<Vec<_>>().join(" ");
+                if !code.is_empty() {
+                    let color = &*name.local == "code" && COLOR.is_match(&code);
+                    self.push(if color { DocumentPart::Color(code) } else { DocumentPart::Code(code) });
+                }
+            }
+            _ => {
+                self.push_open(None, false);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn cell(&mut self, at: usize) -> bool {
+        if let Some(column) = self.columns.last_mut() {
+            *column += 1;
+            if *column > COLUMNS {
+                self.hide(at, UnseenKind::Displaced);
+                return false;
+            }
+        }
+        self.push_open(Some(DocumentElement::Cell), false);
+        true
+    }
+
+    fn smaller(&mut self, at: usize) -> bool {
+        if self.shrunk >= SHRUNK {
+            self.hide(at, UnseenKind::Displaced);
+            return false;
+        }
+        self.push_open(None, false);
+        self.shrunk += 1;
+        if let Some(open) = self.open.last_mut() {
+            open.shrinks = true;
+        }
+        true
+    }
+
+    /// Element of a link whose address is worth writing.
+    fn link(&mut self, at: usize, attributes: &[Attribute]) -> Option<DocumentElement> {
+        let address = attributes::value(attributes, "href")?.trim();
+        if address.starts_with("#fn-") {
+            return Some(DocumentElement::FootnoteReference);
+        }
+        if address.is_empty() || address.starts_with('#') {
+            return None;
+        }
+        let scheme = address
+            .split(['/', '?', '#'])
+            .next()
+            .unwrap_or_default()
+            .split_once(':')
+            .map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let known = scheme.is_none_or(|scheme| matches!(scheme.as_str(), "http" | "https" | "mailto" | "ftp"));
+        let plain = !address.chars().any(|c| c.is_whitespace() || characters::is_invisible(c));
+        if !known || !plain || address.len() > LONGEST_ADDRESS || address.contains(":~:") {
+            self.unseen().add(UnseenKind::Address, address);
+            return None;
+        }
+        let text = self.plain_text(at);
+        let text = text.trim();
+        let same = text == address
+            || address.strip_prefix("mailto:") == Some(text)
+            || address.strip_prefix("http://") == Some(text);
+        (!same).then(|| DocumentElement::Link(address.to_owned()))
+    }
+
+    fn image(&mut self, description: &str) {
+        let (text, runs) = characters::visible(description);
+        self.characters(runs, description);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let end = text.char_indices().nth(DESCRIPTION).map_or(text.len(), |(at, _)| at);
+        if end < text.len() {
+            self.unseen().add(UnseenKind::Attribute, &text[end..]);
+        }
+        self.push(DocumentPart::Image { text: text[..end].to_owned() });
+    }
+
+    fn pre(&mut self, at: usize, attributes: &[Attribute]) {
+        let nodes = self.nodes;
+        let mut language = attributes::value(attributes, "lang").unwrap_or_default().to_owned();
+        let child = nodes[at].first.map(|first| &nodes[first].content);
+        if let Some(HtmlContent::Element(_, attributes)) = child {
+            let class = attributes::value(attributes, "class").unwrap_or_default();
+            let named = class.split_ascii_whitespace().find_map(|class| class.strip_prefix("language-"));
+            language = named.map_or(language, str::to_owned);
+        }
+        let closed = language != markdown::UNCLOSED;
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '_' | '.');
+        language = if closed { language.chars().take_while(|c| plain(*c)).take(20).collect() } else { "ralph".into() };
+        let text = self.gather(at);
+        match DrawnKind::of_language(&language) {
+            Some(kind) => self.drawing(kind, &text, false),
+            None => self.code_block(language, &text, closed),
+        }
+    }
+
+    /// Adds a block of code up to where it leaves the screen.
+    fn code_block(&mut self, language: String, text: &str, closed: bool) {
+        if self.displaced {
+            return self.unseen().add(UnseenKind::Displaced, text);
+        }
+        let mut kept: Vec<String> = Vec::new();
+        let mut lines = text.lines();
+        for line in lines.by_ref() {
+            if line.trim().is_empty() {
+                self.line();
+            } else {
+                self.empty = 0;
+            }
+            if self.displaced {
+                break;
+            }
+            kept.push(self.near(line));
+        }
+        let rest = lines.collect::<Vec<_>>().join("\n");
+        if !rest.trim().is_empty() {
+            self.unseen().add(UnseenKind::Displaced, rest.trim());
+        }
+        self.add(DocumentPart::CodeBlock { language, text: kept.join("\n"), closed });
+    }
+
+    fn drawing(&mut self, kind: DrawnKind, source: &str, inline: bool) {
+        if self.displaced {
+            return self.unseen().add(UnseenKind::Displaced, source);
+        }
+        if let Some(source) = drawn::source(kind, source, &mut self.document.unseen) {
+            self.push(DocumentPart::Drawing { kind, source, inline });
+        }
+    }
+
+    /// Reports runs of invisible characters in a text.
+    fn characters(&mut self, runs: usize, text: &str) {
+        if runs > 0 {
+            self.unseen().add_all(UnseenKind::Character, runs, &characters::code_points(text));
+        }
+    }
+
+    /// Running text.
+    fn text(&mut self, text: &str) {
+        let (mut visible, runs) = characters::visible(text);
+        self.characters(runs, text);
+        visible = self.near(&visible);
+        if visible.contains(':') {
+            for found in DATA_ADDRESS.find_iter(&visible) {
+                self.document.unseen.add(UnseenKind::Address, found.as_str());
+            }
+            visible = DATA_ADDRESS.replace_all(&visible, "").into_owned();
+        }
+        let mut line = String::with_capacity(visible.len());
+        for c in visible.chars() {
+            if !c.is_ascii_whitespace() {
+                line.push(c);
+            } else if !line.ends_with(' ') {
+                line.push(' ');
+            }
+        }
+        if line.trim().is_empty() {
+            // White space between blocks is nothing; between words it is a space.
+            if !line.is_empty() && self.document.parts.last().is_some_and(is_inline) {
+                self.add(DocumentPart::Text(" ".into()));
+            }
+            return;
+        }
+        self.push(DocumentPart::Text(line));
+    }
+
+    /// Text without what stands far to the right.
+    fn near(&mut self, text: &str) -> String {
+        if text.len() < 200 {
+            return text.to_owned();
+        }
+        for found in FAR_RIGHT.find_iter(text) {
+            self.document.unseen.add(UnseenKind::Displaced, found.as_str().trim());
+        }
+        FAR_RIGHT.replace_all(text, "").into_owned()
+    }
+
+    /// Adds a part that people see, unless it is too far away.
+    fn push(&mut self, part: DocumentPart) {
+        if self.displaced {
+            if let DocumentPart::Text(text) | DocumentPart::Code(text) | DocumentPart::Color(text) = &part {
+                let text = text.clone();
+                self.unseen().add(UnseenKind::Displaced, &text);
+            }
+            return;
+        }
+        if !matches!(part, DocumentPart::Break) {
+            self.empty = 0;
+        }
+        self.add(part);
+    }
+
+    /// Adds a part within the limit of size.
+    fn add(&mut self, part: DocumentPart) {
+        if let DocumentPart::Text(text) | DocumentPart::Code(text) | DocumentPart::CodeBlock { text, .. } = &part {
+            self.bytes += text.len();
+            if self.bytes > TEXT_BYTES {
+                let text = text.clone();
+                return self.unseen().add(UnseenKind::Excess, &text);
+            }
+        }
+        self.document.parts.push(part);
+    }
+
+    /// Reports the text of a hidden element.
+    fn hide(&mut self, at: usize, kind: UnseenKind) {
+        let text = self.plain_text(at);
+        if text.chars().any(|c| !c.is_whitespace()) {
+            self.unseen().add(kind, &text);
+        }
+    }
+
+    /// All text of an element, whether shown or not, up to a length that is enough to report and compare.
+    fn plain_text(&self, at: usize) -> String {
+        const ENOUGH: usize = 2 * LONGEST_ADDRESS;
+        let mut text = String::new();
+        self.descend(at, |content| {
+            if let HtmlContent::Text(part) = content {
+                text.push_str(&part[..part.floor_char_boundary(ENOUGH)]);
+            }
+            text.len() < ENOUGH
+        });
+        text
+    }
+
+    /// Visible text of an element with its line breaks; reports what is hidden in it.
+    fn gather(&mut self, at: usize) -> String {
+        let nodes = self.nodes;
+        let mut text = String::new();
+        let mut hidden = Vec::new();
+        let mut stack: Vec<usize> = children(nodes, at).collect();
+        stack.reverse();
+        while let Some(at) = stack.pop() {
+            match &nodes[at].content {
+                HtmlContent::Text(part) => text.push_str(part),
+                HtmlContent::Element(name, attributes) => {
+                    if attributes::element_hides(name) || attributes::attributes_hide(attributes) {
+                        hidden.push(at);
+                        continue;
+                    }
+                    if &*name.local == "br" {
+                        text.push('\n');
+                    }
+                    let from = stack.len();
+                    stack.extend(children(nodes, at));
+                    stack[from..].reverse();
+                }
+                HtmlContent::Other => {}
+            }
+        }
+        for at in hidden {
+            self.hide(at, UnseenKind::Element);
+        }
+        let (visible, runs) = characters::visible(&text);
+        self.characters(runs, &text);
+        visible
+    }
+
+    /// Visits the contents below a node in order while `go` returns true.
+    fn descend(&self, at: usize, mut go: impl FnMut(&HtmlContent) -> bool) {
+        let mut stack = vec![at];
+        while let Some(at) = stack.pop() {
+            if !go(&self.nodes[at].content) {
+                return;
+            }
+            let from = stack.len();
+            stack.extend(children(self.nodes, at));
+            stack[from..].reverse();
+        }
+    }
+}
+
+/// Whether a part is within a line of text.
+fn is_inline(part: &DocumentPart) -> bool {
+    match part {
+        DocumentPart::Text(_) | DocumentPart::Code(_) | DocumentPart::Color(_) | DocumentPart::Image { .. } => true,
+        DocumentPart::Drawing { inline, .. } => *inline,
+        DocumentPart::Close(element) => {
+            matches!(element, DocumentElement::Link(_) | DocumentElement::Struck | DocumentElement::FootnoteReference)
+        }
+        _ => false,
+    }
+}
+
+/// Children of a node, first to last.
+fn children(nodes: &[HtmlNode], at: usize) -> impl Iterator<Item = usize> + '_ {
+    std::iter::successors(nodes[at].first, |at| nodes[*at].next)
+}

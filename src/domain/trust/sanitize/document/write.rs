@@ -1,0 +1,304 @@
+//! Writes a document as text for an agent, similar to Markdown.
+
+use crate::domain::model::document::{Document, DocumentElement, DocumentPart, DrawnKind};
+use crate::domain::trust::sanitize::longest_run;
+
+/// Maximum nesting of quotes and lists that is kept.
+const DEEPEST: usize = 6;
+/// Maximum length of the text, in bytes.
+const LONGEST: usize = 1024 * 1024;
+
+/// Returns the text of a document, without white space at its ends; code blocks are verbatim.
+pub(super) fn text(document: &Document) -> String {
+    let mut writer = DocumentWriter::default();
+    for part in &document.parts {
+        writer.part(part);
+        if writer.out.len() > LONGEST {
+            writer.out.push_str("\n[the rest of the text is too long]");
+            break;
+        }
+    }
+    let lines: Vec<&str> = writer.out.lines().map(str::trim_end).collect();
+    lines.join("\n").trim().to_owned()
+}
+
+/// White space that has to come before the next text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Gap {
+    #[default]
+    None,
+    Line,
+    Blank,
+}
+
+/// List that is open.
+struct OpenList {
+    /// Number of the next item, if they are numbered.
+    next: Option<u64>,
+}
+
+/// State of the text around a cell that is being written.
+struct OuterText {
+    out: String,
+    gap: Gap,
+    prefixes: Vec<String>,
+    lists: Vec<OpenList>,
+}
+
+/// Writer of a text.
+#[derive(Default)]
+struct DocumentWriter {
+    out: String,
+    gap: Gap,
+    /// Marks of quotes and indentation of items, which begin each line.
+    prefixes: Vec<String>,
+    /// Marks of the items that have just begun, each with the index of its prefix.
+    markers: Vec<(usize, String)>,
+    lists: Vec<OpenList>,
+    /// Nesting of tables; the inner ones are read as text.
+    tables: usize,
+    /// Cells of the open row, and whether a row came before it.
+    row: Option<Vec<String>>,
+    /// Text before the open cell, while the cell is being written.
+    cell: Option<OuterText>,
+    /// Number of rows of the open table.
+    rows: usize,
+}
+
+impl DocumentWriter {
+    fn part(&mut self, part: &DocumentPart) {
+        match part {
+            DocumentPart::Open(element) => self.open(element),
+            DocumentPart::Close(element) => self.close(element),
+            DocumentPart::Text(text) => self.words(text),
+            DocumentPart::Code(code) => self.push(&inline_code(code)),
+            DocumentPart::Color(code) => {
+                self.push(&format!("{} (shown with a sample of the color)", inline_code(code)))
+            }
+            DocumentPart::Break => self.need(Gap::Line),
+            DocumentPart::Rule => {
+                self.need(Gap::Blank);
+                self.push("---");
+                self.need(Gap::Blank);
+            }
+            DocumentPart::Task { done } => self.push(if *done { "[x] " } else { "[ ] " }),
+            DocumentPart::Image { text } if text.is_empty() => self.push("[image]"),
+            DocumentPart::Image { text } => self.push(&format!("[image: {text}]")),
+            DocumentPart::CodeBlock { language, text, .. } => self.code_block(language, text),
+            DocumentPart::Drawing { kind, source, inline } => self.drawing(*kind, source, *inline),
+        }
+    }
+
+    fn open(&mut self, element: &DocumentElement) {
+        match element {
+            DocumentElement::Paragraph => self.need(Gap::Blank),
+            DocumentElement::Heading(level) => {
+                self.need(Gap::Blank);
+                self.push(&format!("{} ", "#".repeat(usize::from(*level))));
+            }
+            DocumentElement::Quote => {
+                self.need(Gap::Blank);
+                self.prefixes.push("> ".into());
+            }
+            DocumentElement::List(first) => {
+                self.need(if self.lists.is_empty() { Gap::Blank } else { Gap::Line });
+                self.lists.push(OpenList { next: *first });
+            }
+            DocumentElement::Item => self.item(),
+            DocumentElement::Table => {
+                self.need(Gap::Blank);
+                self.tables += 1;
+                if self.tables == 1 {
+                    self.rows = 0;
+                }
+            }
+            DocumentElement::Row if self.tables == 1 => self.row = Some(Vec::new()),
+            DocumentElement::Row => self.need(Gap::Line),
+            DocumentElement::Cell if self.tables == 1 && self.row.is_some() => {
+                self.cell = Some(OuterText {
+                    out: std::mem::take(&mut self.out),
+                    gap: std::mem::take(&mut self.gap),
+                    prefixes: std::mem::take(&mut self.prefixes),
+                    lists: std::mem::take(&mut self.lists),
+                });
+            }
+            DocumentElement::Cell => self.words(" "),
+            DocumentElement::FootnoteReference => self.push("["),
+            DocumentElement::Struck => self.push("~~"),
+            DocumentElement::Collapsed => {
+                self.need(Gap::Blank);
+                self.push("[collapsed section]");
+                self.need(Gap::Line);
+            }
+            DocumentElement::Summary => self.need(Gap::Line),
+            DocumentElement::Link(_) => {}
+        }
+    }
+
+    fn close(&mut self, element: &DocumentElement) {
+        match element {
+            DocumentElement::Paragraph | DocumentElement::Heading(_) | DocumentElement::Summary => {
+                self.need(Gap::Blank)
+            }
+            DocumentElement::Quote => {
+                self.prefixes.pop();
+                self.need(Gap::Blank);
+            }
+            DocumentElement::List(_) => {
+                self.lists.pop();
+                self.need(if self.lists.is_empty() { Gap::Blank } else { Gap::Line });
+            }
+            DocumentElement::Item => {
+                self.flush_markers();
+                self.prefixes.pop();
+                self.need(Gap::Line);
+            }
+            DocumentElement::Table => {
+                self.tables = self.tables.saturating_sub(1);
+                self.need(Gap::Blank);
+            }
+            DocumentElement::Row if self.tables == 1 => self.end_row(),
+            DocumentElement::Row => self.need(Gap::Line),
+            DocumentElement::Cell if self.tables == 1 => {
+                if let Some(outer) = self.cell.take() {
+                    let cell = std::mem::replace(&mut self.out, outer.out);
+                    (self.gap, self.prefixes, self.lists) = (outer.gap, outer.prefixes, outer.lists);
+                    self.markers.clear();
+                    if let Some(row) = &mut self.row {
+                        row.push(cell.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|"));
+                    }
+                }
+            }
+            DocumentElement::Cell => {}
+            DocumentElement::FootnoteReference => self.push("]"),
+            DocumentElement::Struck => self.push("~~"),
+            DocumentElement::Collapsed => {
+                self.need(Gap::Blank);
+                self.push("[end of collapsed section]");
+                self.need(Gap::Blank);
+            }
+            DocumentElement::Link(address) => self.push(&format!(" ({address})")),
+        }
+    }
+
+    fn item(&mut self) {
+        self.need(Gap::Line);
+        let marker = match self.lists.last_mut() {
+            Some(OpenList { next: Some(number) }) => {
+                let marker = format!("{number}. ");
+                *number = number.saturating_add(1);
+                marker
+            }
+            _ => "- ".to_owned(),
+        };
+        self.markers.push((self.prefixes.len(), marker.clone()));
+        self.prefixes.push(" ".repeat(marker.len()));
+    }
+
+    /// Writes the mark of an item without text.
+    fn flush_markers(&mut self) {
+        if !self.markers.is_empty() {
+            self.push("");
+        }
+    }
+
+    fn end_row(&mut self) {
+        let Some(row) = self.row.take() else { return };
+        self.need(Gap::Line);
+        self.push(&format!("| {} |", row.join(" | ")));
+        self.need(Gap::Line);
+        if self.rows == 0 {
+            self.push(&format!("|{}", "---|".repeat(row.len().max(1))));
+            self.need(Gap::Line);
+        }
+        self.rows += 1;
+    }
+
+    fn code_block(&mut self, language: &str, text: &str) {
+        let ticks = "`".repeat(longest_run(text, '`').max(2) + 1);
+        self.need(Gap::Blank);
+        self.push(&format!("{ticks}{language}"));
+        for line in text.lines() {
+            self.new_line();
+            self.push(line);
+        }
+        self.new_line();
+        self.push(&ticks);
+        self.need(Gap::Blank);
+    }
+
+    fn drawing(&mut self, kind: DrawnKind, source: &str, inline: bool) {
+        if inline && !source.contains('\n') {
+            let code = inline_code(&source.split_whitespace().collect::<Vec<_>>().join(" "));
+            return self.push(&format!("{code} (source of {}, which people see drawn)", kind.description()));
+        }
+        self.need(Gap::Blank);
+        self.push(&format!("The following is the source of {}, which people see drawn:", kind.description()));
+        self.code_block(kind.language(), source);
+        self.push(&format!("End of the source of {}.", kind.description()));
+        self.need(Gap::Blank);
+    }
+
+    /// Asks for a line break, or an empty line, before the next text. Text follows the mark of an item directly.
+    fn need(&mut self, gap: Gap) {
+        if self.markers.is_empty() {
+            self.gap = self.gap.max(gap);
+        }
+    }
+
+    /// Begins a line, also if the last one is empty.
+    fn new_line(&mut self) {
+        self.gap = Gap::None;
+        self.out.push('\n');
+        self.prefix(false);
+    }
+
+    fn prefix(&mut self, marked: bool) {
+        for (at, prefix) in self.prefixes.iter().enumerate() {
+            let marker = self.markers.iter().find(|(place, _)| marked && *place == at);
+            match marker {
+                Some((_, marker)) => self.out.push_str(marker),
+                None if at < DEEPEST => self.out.push_str(prefix),
+                None => {}
+            }
+        }
+    }
+
+    /// Appends running text; spaces at the beginning of a line go.
+    fn words(&mut self, text: &str) {
+        let begins =
+            self.gap != Gap::None || !self.markers.is_empty() || self.out.is_empty() || self.out.ends_with([' ', '\n']);
+        let text = if begins { text.trim_start_matches(' ') } else { text };
+        if !text.is_empty() {
+            self.push(text);
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        if !self.markers.is_empty() && self.gap == Gap::None && !self.out.is_empty() {
+            self.gap = Gap::Line;
+        }
+        let begins = self.out.is_empty();
+        if !begins && self.gap != Gap::None {
+            self.out.push('\n');
+            if self.gap == Gap::Blank {
+                let quotes = self.prefixes.iter().take(DEEPEST).take_while(|prefix| prefix.starts_with('>')).count();
+                self.out.push_str("> ".repeat(quotes).trim_end());
+                self.out.push('\n');
+            }
+        }
+        if begins || self.gap != Gap::None {
+            self.prefix(true);
+        }
+        self.markers.clear();
+        self.gap = Gap::None;
+        self.out.push_str(text);
+    }
+}
+
+/// Inline code, whose ticks are longer than any run inside.
+fn inline_code(code: &str) -> String {
+    let ticks = "`".repeat(longest_run(code, '`') + 1);
+    let pad = if code.starts_with('`') || code.ends_with('`') { " " } else { "" };
+    format!("{ticks}{pad}{code}{pad}{ticks}")
+}
