@@ -205,7 +205,11 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         guidance.iter().filter(move |g| g.source == source).map(|g| PromptWord {
             who: g.who.clone(),
             path: g.path.clone().unwrap_or_default(),
-            text: sanitize::for_prompt(&g.text).text,
+            // A log is no Markdown.
+            text: match g.source {
+                GuidanceSource::Ci => sanitize::visible(&g.text),
+                _ => sanitize::for_prompt(&g.text).text,
+            },
         })
     };
     let course = current.course.as_ref();
@@ -265,7 +269,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
 fn open_findings(current: &Loop, may_be_required: bool) -> Vec<PromptFinding> {
     let open = current.open_findings().into_iter().filter(|finding| !finding.pushed).map(|finding| &finding.found);
     let wanted = open.filter(|found| found.kind.may_be_required() == may_be_required);
-    let text = |text: &str| sanitize::for_prompt(text).text;
+    let text = sanitize::visible;
     wanted
         .map(|found| PromptFinding {
             path: text(&found.path),
