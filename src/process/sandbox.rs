@@ -468,7 +468,9 @@ pub(super) fn setup_failure(
 }
 
 fn remedy(message: &str) -> &'static str {
-    if message.contains("execvp") || message.contains("failed to execute") {
+    if message.contains("failed to execute") && message.contains("Permission denied") {
+        "its user (`sandbox.user`) may not read or execute the program: give others these permissions (chmod o+rX)"
+    } else if message.contains("execvp") || message.contains("failed to execute") {
         "the program, or the interpreter in its first line, is not in the view: add its folder to the tools"
     } else if ["uid map", "RTM_NEWADDR", "user namespace", "unshare", "namespace failed", "Creating new"]
         .iter()

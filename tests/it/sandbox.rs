@@ -135,14 +135,19 @@ async fn system_calls_and_sockets_of_the_host_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn debuggers_work_on_own_processes() {
-    if which::which("strace").is_err() {
-        skipped_tests::skip("strace is not installed");
-        return;
+    for (debugger, script) in [
+        ("strace", "strace -f -o trace sh -c 'true; /bin/true' && grep -q execve trace && echo fine"),
+        ("gdb", "gdb -batch -ex run --args /bin/true >output 2>&1; grep -q 'exited normally' output && echo fine"),
+    ] {
+        if which::which(debugger).is_err() {
+            skipped_tests::skip(&format!("{debugger} is not installed"));
+            continue;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let Some(finished) = run(folder.path(), script, &[]).await else { return };
+        let output = std::fs::read_to_string(folder.path().join("tree/output")).unwrap_or_default();
+        assert_eq!(finished.stdout.text(), "fine\n", "{debugger}: {output}{}", finished.stderr.text());
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let script = "strace -f -o trace sh -c 'true; /bin/true' && grep -q execve trace && echo fine";
-    let Some(finished) = run(folder.path(), script, &[]).await else { return };
-    assert_eq!(finished.stdout.text(), "fine\n", "{}", finished.stderr.text());
 }
 
 /// Files that programs write belong to the service, whoever they are inside; owners on disk are never changed.

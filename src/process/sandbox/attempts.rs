@@ -5,6 +5,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 
+use super::seccomp::FCHMODAT2;
+
 /// Printed before the attempts, so that their absence is noticed.
 pub(in crate::process) const BEGIN: &str = "attempts begin";
 /// Printed after the attempts.
@@ -45,7 +47,7 @@ const CALLS: &[(&str, libc::c_long, [libc::c_long; 4])] = &[
     ),
     ("fchmod with set-user-ID", libc::SYS_fchmod, [NO_FD, libc::S_ISUID as libc::c_long | 0o755, 0, 0]),
     ("fchmod with set-group-ID", libc::SYS_fchmod, [NO_FD, libc::S_ISGID as libc::c_long | 0o755, 0, 0]),
-    ("fchmodat2 with set-user-ID", libc::SYS_fchmodat2, [NO_FD, 0, libc::S_ISUID as libc::c_long | 0o755, 0]),
+    ("fchmodat2 with set-user-ID", FCHMODAT2, [NO_FD, 0, libc::S_ISUID as libc::c_long | 0o755, 0]),
     (
         "openat with set-user-ID",
         libc::SYS_openat,

@@ -15,6 +15,11 @@ use seccompiler::{
 /// Last known call, `futex_requeue`. Higher numbers are newer calls, and on x86_64 also the calls of x32 programs.
 const LAST_KNOWN: u32 = 456;
 
+/// Number of `fchmodat2`, which libc does not know on all architectures.
+pub(super) const FCHMODAT2: libc::c_long = 452;
+/// Number of `kexec_file_load`, which libc does not know on all architectures.
+const KEXEC_FILE_LOAD: libc::c_long = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
+
 /// Calls that fail with `EPERM`.
 const REFUSED: &[libc::c_long] = &[
     // Mounts, namespaces, other roots.
@@ -49,7 +54,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_reboot,
     libc::SYS_syslog,
     libc::SYS_acct,
@@ -118,7 +123,7 @@ const CREATING: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DI
 const WITH_MODE: &[(libc::c_long, u8)] = &[
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
-    (libc::SYS_fchmodat2, 2),
+    (FCHMODAT2, 2),
     (libc::SYS_mkdirat, 2),
     (libc::SYS_mknodat, 2),
     #[cfg(target_arch = "x86_64")]

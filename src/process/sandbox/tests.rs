@@ -176,6 +176,21 @@ async fn bubblewrap_failures_are_reported_with_reason() {
     assert_eq!(talk.ended, ProcessEnd::Exited(1));
 }
 
+#[test]
+fn messages_of_bubblewrap_and_setpriv_have_one_fix_each() {
+    for (message, fix) in [
+        ("execvp /x: No such file or directory", "add its folder to the tools"),
+        ("failed to execute /x: No such file or directory", "add its folder to the tools"),
+        ("failed to execute /x: Permission denied", "chmod o+rX"),
+        ("Unknown option --add-seccomp-fd", "update bubblewrap"),
+        ("setting up uid map: Permission denied", "make user namespaces"),
+        ("Can't mount proc on /newroot/proc: Operation not permitted", "/proc is partly hidden"),
+        ("Can't chdir to /x: Permission denied", "ralph-bot check"),
+    ] {
+        assert!(remedy(message).contains(fix), "{message}: {}", remedy(message));
+    }
+}
+
 /// S5, S12.
 #[test]
 fn arguments_follow_from_the_view() {
