@@ -199,8 +199,7 @@ impl<'a> RunnerGroup<'a> {
             let evidence = format!("{} -> {}", old.text.trim(), new.text.trim());
             findings.add(path, Some(new.number), kind, &evidence);
         }
-        let helper =
-            old.old.is_none_or(|at| self.tests.old[at].helper && self.tests.old[at].other.is_some());
+        let helper = old.old.is_none_or(|at| self.tests.old[at].helper && self.tests.old[at].other.is_some());
         let counts = shell || COUNTS.is_match(old.text);
         if counts && helper && fails && self.first_added(&FAILS).is_none() && succeeds.is_none() {
             findings.add(path, Some(old.number), kind, &format!("no longer fails: {}", old.text.trim()));

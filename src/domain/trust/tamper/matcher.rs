@@ -500,7 +500,11 @@ pub(super) fn compare_values(language: Language, old: &str, new: &str) -> Assert
     }
     let (old, new) = (literals(old), literals(new));
     let differing = old.iter().zip(&new).filter(|(a, b)| a != b).count();
-    if !bound && old.len() == new.len() && differing > 0 { AssertionChange::Expectation } else { AssertionChange::Other }
+    if !bound && old.len() == new.len() && differing > 0 {
+        AssertionChange::Expectation
+    } else {
+        AssertionChange::Other
+    }
 }
 
 /// Whether the last number of a comparison of two values can be a tolerance: it is a third argument.

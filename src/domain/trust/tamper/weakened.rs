@@ -95,7 +95,9 @@ fn assertions(tests: &TestFile<'_>, statements: &Statements<'_>, whole: &DiffSum
             AssertionChange::Expectation => (TamperKind::ExpectationChanged, whole.changes_code),
             AssertionChange::Unnamed => (TamperKind::ExpectationChanged, true),
             // Without a change of the program, nothing explains why an assertion changes.
-            AssertionChange::Other if !whole.changes_code && !tests.file.is_new() => (TamperKind::AssertionWeakened, true),
+            AssertionChange::Other if !whole.changes_code && !tests.file.is_new() => {
+                (TamperKind::AssertionWeakened, true)
+            }
             AssertionChange::Other => continue,
         };
         findings.add_graded(path, Some(new.number), kind, &evidence, weak);
