@@ -100,7 +100,7 @@ pub(super) fn parse(html: &str, unseen: &mut Unseen) -> Vec<HtmlNode> {
         // A tag that never ends takes everything after it along.
         if tokenizer.sink.cut.get() {
             let tail = &html[heard..];
-            let tag = tail.find(|c: char| c == '<').map_or(tail, |at| &tail[at..]);
+            let tag = tail.find('<').map_or(tail, |at| &tail[at..]);
             tokenizer.sink.unseen.borrow_mut().add(UnseenKind::Attribute, tag);
         }
     }
