@@ -62,7 +62,7 @@ fn measure(root: u32, limits: SandboxLimits) -> Usage {
     let found = || all.iter().filter(|process| inside.contains(&process.pid));
     let pages: u64 = found().map(|process| process.pages).sum();
     let page = rustix::param::page_size() as u64;
-    let mut memory_mib = pages * page >> 20;
+    let mut memory_mib = (pages * page) >> 20;
     if memory_mib > limits.memory_mib {
         // Pages that several processes share were counted several times; dividing them takes longer to read.
         memory_mib = found().filter_map(|process| proportional_kib(process.pid)).sum::<u64>() >> 10;
