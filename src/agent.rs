@@ -38,7 +38,7 @@ use crate::domain::providers::backends::BackendSettings;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::money::Cumulative;
 use crate::process::sandbox::Network;
-use crate::process::{Cookie, SandboxUser};
+use crate::process::{Cookie, SandboxLimits, SandboxUser};
 
 pub use internal::{InternalAgentLimits, InternalSettings, ModelFunction, PriceFunction, build_internal};
 pub use preset::{AgentPackage, AgentProgram, UsageReport};
@@ -82,6 +82,8 @@ pub struct AgentRun {
     pub sandboxed: bool,
     /// User of its programs in the sandbox where the service is root.
     pub sandbox_user: SandboxUser,
+    /// Limits of its processes in the sandbox.
+    pub sandbox_limits: SandboxLimits,
     /// Network access in the sandbox, in addition to the servers of its model.
     pub network: Network,
 }

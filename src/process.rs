@@ -20,6 +20,7 @@ mod survivors;
 mod syscalls;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,6 +35,7 @@ pub use sandbox::{Sandbox, SandboxUser, attempts};
 pub use sandbox_probe::{EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, probe_sandbox};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
+pub use usage::SandboxLimits;
 
 /// Program to run, with its limits.
 #[derive(Debug, Clone)]
@@ -172,6 +174,8 @@ pub enum ProcessEnd {
     WallLimit,
     /// It was stopped because it printed nothing for too long.
     IdleLimit,
+    /// It was stopped because the processes of its sandbox exceeded a limit, for this reason.
+    ResourceLimit(String),
     /// It was stopped because the token was cancelled.
     Cancelled,
     /// It was stopped because the reader of its lines asked for it, for this reason.

@@ -291,6 +291,7 @@ impl CommandBackend {
             ProcessEnd::IdleLimit => {
                 AgentStatus::TimedOut { what: format!("it printed nothing for {} s", run.idle.as_secs_f64()) }
             }
+            ProcessEnd::ResourceLimit(reason) => AgentStatus::Failed { reason: reason.clone() },
             ProcessEnd::Exited(_) | ProcessEnd::Signalled(_) | ProcessEnd::Stopped(_) => output.status.clone(),
         };
         let (report, report_problem) = report::read(&folders.report, REPORT, &self.secrets);
@@ -440,6 +441,7 @@ fn is_killed(end: &ProcessEnd) -> bool {
     match end {
         ProcessEnd::Exited(code) => *code > 128,
         ProcessEnd::Signalled(_) | ProcessEnd::Cancelled | ProcessEnd::WallLimit | ProcessEnd::IdleLimit => true,
+        ProcessEnd::ResourceLimit(_) => true,
         ProcessEnd::Stopped(_) => false,
     }
 }

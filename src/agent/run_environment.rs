@@ -93,6 +93,7 @@ impl RunFolders {
             home: ScratchHome::Folder(self.home.clone()),
             network: run.network.clone().with(servers),
             user: run.sandbox_user,
+            limits: run.sandbox_limits,
         })
     }
 

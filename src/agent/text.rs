@@ -27,6 +27,7 @@ pub(super) fn describe_end(end: &ProcessEnd, finished: &Finished) -> String {
         _ if finished.out_of_memory => OUT_OF_MEMORY.to_owned(),
         ProcessEnd::Exited(code) => format!("it exited with {code}"),
         ProcessEnd::Signalled(signal) => format!("it was killed by signal {signal}"),
+        ProcessEnd::ResourceLimit(reason) => format!("it was ended: {reason}"),
         other => format!("it was ended ({other:?})"),
     };
     match finished.stderr.last(ERROR_OUTPUT).trim().lines().last() {

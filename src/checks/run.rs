@@ -13,7 +13,8 @@ use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
 use crate::process::sandbox::{Network, SandboxView, ScratchHome};
 use crate::process::{
-    self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox, SandboxUser,
+    self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox, SandboxLimits,
+    SandboxUser,
 };
 
 /// Maximum number of output bytes that are judged, half from each end.
@@ -32,6 +33,8 @@ pub struct CheckRunner {
     pub sandboxed: bool,
     /// User of checks in the sandbox where the service is root.
     pub sandbox_user: SandboxUser,
+    /// Limits of the processes of a check in the sandbox.
+    pub sandbox_limits: SandboxLimits,
     /// Tool folders readable in the sandbox.
     pub read_only: Vec<PathBuf>,
     /// Default time limit of a check.
@@ -70,6 +73,7 @@ impl CheckRunner {
             shell: PathBuf::from("/bin/sh"),
             sandboxed: true,
             sandbox_user: SandboxUser::default(),
+            sandbox_limits: SandboxLimits::default(),
             read_only: Vec::new(),
             timeout: Duration::from_secs(600),
             network: false,
@@ -149,6 +153,7 @@ impl CheckRunner {
                 home: ScratchHome::Folder(scratch.to_owned()),
                 network: Network::all_or_nothing(self.network),
                 user: self.sandbox_user,
+                limits: self.sandbox_limits,
             });
         }
         spec.cookie = self.cookie.clone();
@@ -176,6 +181,7 @@ fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<T
         }
         ProcessEnd::Exited(code) => (Some(code), judge(&check.rule, Some(code), &output)),
         ProcessEnd::WallLimit => (None, failed(format!("timed out after {} s", wall.as_secs()))),
+        ProcessEnd::ResourceLimit(ref reason) => (None, failed(reason.clone())),
         ProcessEnd::Signalled(_) | ProcessEnd::IdleLimit | ProcessEnd::Cancelled | ProcessEnd::Stopped(_) => {
             (None, judge(&check.rule, None, &output))
         }

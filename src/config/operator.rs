@@ -222,6 +222,8 @@ config_section! {
         /// Number of the user and group of agents and checks in the sandbox where the service runs as root. Nothing else on the
         /// machine may have it. Where the service has another user, agents and checks have that one.
         pub user: u32 = 65_525, in 1..=4_294_967_293;
+        /// Limits of all processes of one run of an agent or a check.
+        pub limits: SandboxLimitsSection => section;
         /// Network access of agents: a list of hosts, reached through a proxy that cannot be bypassed, `all` for the host's network,
         /// or `none`. In a list, `example.org` allows ports 443 and 80 at public addresses, `*.example.org` all names below it, and
         /// `models.lan:8080` that port at any address. Servers of the models of known agents, and servers whose `http` address is in
@@ -230,6 +232,17 @@ config_section! {
         pub network: AgentNetwork;
         /// Folders that agents and checks can read, in addition to the system's tool chains.
         pub read_only: Vec<PathBuf>;
+    }
+}
+
+config_section! {
+    /// Limits of all processes of one run of an agent or a check in the sandbox, measured each second. A run that exceeds one is
+    /// ended with that reason.
+    pub struct SandboxLimitsSection {
+        /// Maximum memory, in MiB; shared memory counts once.
+        pub memory_mib: u32 = 8_192, in 64..;
+        /// Maximum number of processes and threads.
+        pub processes: u32 = 1_024, in 16..;
     }
 }
 

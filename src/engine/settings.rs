@@ -18,7 +18,7 @@ use crate::domain::providers::rules::ModelRules;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
-use crate::process::SandboxUser;
+use crate::process::{SandboxLimits, SandboxUser};
 
 /// Wait after a failed step, so that a failing store is not called in a tight loop.
 const WAIT_AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -97,6 +97,8 @@ pub struct EngineSettings {
     pub sandboxed: bool,
     /// User of their programs where the service is root.
     pub sandbox_user: SandboxUser,
+    /// Limits of the processes of one run.
+    pub sandbox_limits: SandboxLimits,
     /// Description of the sandbox for people.
     pub sandbox_words: String,
     /// Reason no loop may run if the required sandbox is missing.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::capture::{self, Captured, Keeper, LineCutter};
 use super::{
     Cookie, Finished, Flow, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream, egress_proxy,
-    end_survivors, memory, sandbox, spawn, survivors,
+    end_survivors, memory, sandbox, spawn, survivors, usage,
 };
 use crate::clock::Stopwatch;
 
@@ -82,7 +82,12 @@ async fn watch_to_end(
     let program = &spec.program;
     let mut guard = KillGuard::new(&child, spec);
     let mut output = Output::new(&mut child, spec, lines);
-    let mut limits = Watch { wall: Box::pin(tokio::time::sleep(spec.limits.wall)), idle: spec.limits.idle, cancel };
+    let mut limits = Watch {
+        wall: Box::pin(tokio::time::sleep(spec.limits.wall)),
+        resources: Box::pin(exceeded_limit(child.id(), &spec.sandbox)),
+        idle: spec.limits.idle,
+        cancel,
+    };
 
     let (why, status) = match until_end(&mut child, &mut output, &mut limits).await {
         WaitOutcome::Exited(status) => (None, status),
@@ -123,6 +128,7 @@ enum WaitOutcome {
 /// Limits that are enforced while a process runs.
 struct Watch<'a> {
     wall: Pin<Box<Sleep>>,
+    resources: Pin<Box<dyn Future<Output = String> + Send>>,
     idle: Option<Duration>,
     cancel: &'a CancellationToken,
 }
@@ -137,6 +143,7 @@ async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch
             biased;
             () = watch.cancel.cancelled() => return WaitOutcome::Over(ProcessEnd::Cancelled),
             () = &mut watch.wall => return WaitOutcome::Over(ProcessEnd::WallLimit),
+            reason = &mut watch.resources => return WaitOutcome::Over(ProcessEnd::ResourceLimit(reason)),
             status = child.wait() => return WaitOutcome::Exited(status),
             read = output.read() => {
                 if let Flow::Stop(reason) = read {
@@ -145,6 +152,20 @@ async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch
                 idle.set(silence(idle_limit));
             }
             () = &mut idle => return WaitOutcome::Over(ProcessEnd::IdleLimit),
+        }
+    }
+}
+
+/// Completes when the processes of a sandbox exceed a limit; never without a sandbox.
+fn exceeded_limit(pid: Option<u32>, sandbox: &Sandbox) -> impl Future<Output = String> + Send + use<> {
+    let limits = match sandbox {
+        Sandbox::Bubblewrap(view) => pid.map(|pid| (pid, view.limits)),
+        Sandbox::None => None,
+    };
+    async move {
+        match limits {
+            Some((pid, limits)) => usage::exceeded(pid, limits).await,
+            None => pending().await,
         }
     }
 }

@@ -26,8 +26,8 @@ use std::process::ExitStatus;
 
 use rustix::fs::MemfdFlags;
 
-use super::Captured;
 use super::egress_proxy::{EgressSettings, PROXY_FD};
+use super::{Captured, SandboxLimits};
 use crate::domain::trust::egress::Target;
 pub use attempts::attempts;
 pub(super) use attempts::{BEGIN, CALLED, CONNECTED, END};
@@ -125,6 +125,8 @@ pub struct SandboxView {
     pub network: Network,
     /// User of its programs where the service is the host's root.
     pub user: SandboxUser,
+    /// Limits of its processes.
+    pub limits: SandboxLimits,
 }
 
 /// Network access of a sandbox. It always has a loopback interface.

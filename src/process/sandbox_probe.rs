@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::running::installed_bubblewrap;
 use super::sandbox::{BEGIN, CALLED, CONNECTED, END, Network, Sandbox, SandboxUser, SandboxView, ScratchHome};
-use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
+use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, SandboxLimits, survivors};
 
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -161,6 +161,7 @@ impl EscapeSetup {
             home: ScratchHome::Memory,
             network: Network::None,
             user: settings.user,
+            limits: SandboxLimits::default(),
         };
         Ok(Self {
             view,

@@ -7,7 +7,7 @@ use super::*;
 use crate::agent::{BackendKind, ResumedSession, build};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::classify;
-use crate::process::{Cookie, ProbeSettings, SandboxUser, probe_sandbox, survivors};
+use crate::process::{Cookie, ProbeSettings, SandboxLimits, SandboxUser, probe_sandbox, survivors};
 
 /// An operator's folder with a script in it, a tree and a scratch folder.
 struct CommandFixture {
@@ -56,6 +56,7 @@ impl CommandFixture {
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             sandbox_user: SandboxUser::default(),
+            sandbox_limits: SandboxLimits::default(),
             network: crate::process::sandbox::Network::None,
         }
     }

@@ -110,6 +110,7 @@ fn describe_result(finished: &Finished, wall: Duration, idle: Duration) -> BashO
             MAX_TIMEOUT.as_secs()
         )),
         ProcessEnd::IdleLimit => Some(format!("[it was ended: it printed nothing for {} s]", idle.as_secs_f64())),
+        ProcessEnd::ResourceLimit(reason) => Some(format!("[it was ended: {reason}]")),
         ProcessEnd::Cancelled | ProcessEnd::Stopped(_) => Some("[it was ended]".to_owned()),
     };
     let failed = how.is_some();

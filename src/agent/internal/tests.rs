@@ -11,7 +11,7 @@ use crate::agent::{AgentStatus, BackendKind};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
-use crate::process::{Cookie, ProbeSettings, SandboxUser, probe_sandbox, survivors};
+use crate::process::{Cookie, ProbeSettings, SandboxLimits, SandboxUser, probe_sandbox, survivors};
 use crate::provider::tests::stub::{Stub, StubReply};
 use crate::provider::{ApiClient, ApiSettings, Wire};
 
@@ -61,6 +61,7 @@ impl InternalFixture {
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             sandbox_user: SandboxUser::default(),
+            sandbox_limits: SandboxLimits::default(),
             network: crate::process::sandbox::Network::None,
         }
     }

@@ -391,6 +391,7 @@ impl Engine {
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
             sandbox_user: self.settings.sandbox_user,
+            sandbox_limits: self.settings.sandbox_limits,
             network: self.network(&task.refused),
         }
     }

@@ -200,6 +200,7 @@ impl Engine {
             ProcessEnd::Exited(0) => {}
             ProcessEnd::Cancelled => return Err(EffectError::Stopped { why: "the hook was stopped".into() }),
             ProcessEnd::Exited(code) => return broken(format!("exit code {code}{last}")),
+            ProcessEnd::ResourceLimit(reason) => return broken(reason),
             ProcessEnd::Signalled(signal) => return broken(format!("signal {signal}{last}")),
             _ => return broken(format!("it ran for longer than {} s", hook.timeout.as_secs())),
         }
@@ -231,6 +232,7 @@ impl Engine {
                 home: ScratchHome::Folder(scratch.to_owned()),
                 network: Network::None,
                 user: self.settings.sandbox_user,
+                limits: self.settings.sandbox_limits,
             });
         }
         spec.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));

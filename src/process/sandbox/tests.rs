@@ -50,6 +50,7 @@ impl ViewFolders {
             home: ScratchHome::Folder(self.at("home")),
             network: Network::None,
             user: SandboxUser::default(),
+            limits: SandboxLimits::default(),
         }
     }
 
@@ -143,6 +144,33 @@ async fn stop_signals_processes_inside_and_leaves_none() {
     assert_eq!(finished.stdout.text(), "up\nbye\n");
     assert_eq!(finished.exit_code, Some(4));
     assert_eq!(survivors(cookie.as_str()), vec![]);
+}
+
+/// S10.
+#[tokio::test]
+async fn run_is_ended_at_limits_of_memory_and_processes() {
+    if !usable().await {
+        return;
+    }
+    let folders = ViewFolders::new();
+    let limits = SandboxLimits { memory_mib: 64, processes: 20 };
+    for (script, words) in [
+        ("head -c 300M /dev/zero | tail -c 200M | sleep 20", "MiB of memory; the limit is 64 MiB"),
+        (
+            "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 20 & sleep 20 & done; wait",
+            "processes and threads; the limit is 20",
+        ),
+    ] {
+        let mut spec = folders.shell(script);
+        spec.sandbox = Sandbox::Bubblewrap(SandboxView { limits, ..folders.view() });
+        spec.limits.grace = Duration::ZERO;
+        let ended = finished(spec).await.ended;
+        let reason = if let ProcessEnd::ResourceLimit(reason) = &ended { reason.as_str() } else { "" };
+        assert!(reason.contains(words), "{script}: {ended:?}");
+    }
+    let mut small = folders.shell("sleep 1.5; echo done");
+    small.sandbox = Sandbox::Bubblewrap(SandboxView { limits, ..folders.view() });
+    assert_eq!(finished(small).await.ended, ProcessEnd::Exited(0));
 }
 
 #[tokio::test]

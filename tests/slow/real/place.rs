@@ -7,7 +7,7 @@ use axum::http::HeaderValue;
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSetup, build};
 use ralph_bot::domain::trust::egress::Hosts;
 use ralph_bot::process::sandbox::Network;
-use ralph_bot::process::{Cookie, EgressSettings, RefusedHosts, SandboxTier, SandboxUser, survivors};
+use ralph_bot::process::{Cookie, EgressSettings, RefusedHosts, SandboxLimits, SandboxTier, SandboxUser, survivors};
 use secrecy::SecretString;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -113,6 +113,7 @@ impl InstalledAgentFixture {
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
             sandbox_user: SandboxUser::default(),
+            sandbox_limits: SandboxLimits::default(),
             // Only the address of its model is allowed: an agent that needs more fails here.
             network: Network::Only(EgressSettings {
                 hosts: Hosts::default(),
