@@ -9,11 +9,11 @@ use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 use crate::domain::model::task::{DiffStat, FileStat};
 
-/// Size above which a binary is listed in [`TreeChange::oversized`], in bytes.
+/// Size above which a binary is listed in [`TreeDiff::oversized`], in bytes.
 const LARGE_BINARY: u64 = 1 << 20;
 /// Maximum size of the list of changed files, in bytes.
 const NUMSTAT_BYTES: usize = 16 << 20;
-/// Maximum size of [`TreeChange::diff`], in bytes.
+/// Maximum size of [`TreeDiff::diff`], in bytes.
 const DIFF_BYTES: usize = 4 << 20;
 /// Maximum part of a file that is searched for conflict markers, in bytes.
 const MARKER_SEARCH_BYTES: u64 = 1 << 20;
@@ -23,7 +23,7 @@ pub(super) type ChangedFiles = Vec<(PathBuf, FileStat)>;
 
 /// Change from one tree to another.
 #[derive(Debug, Default)]
-pub(super) struct TreeChange {
+pub(super) struct TreeDiff {
     /// Changes per file.
     pub stat: DiffStat,
     /// Patch, at most 4 MiB.
@@ -94,7 +94,7 @@ impl Workspaces {
         tree_paths: &TreePaths,
         from: &Sha,
         tree: &Sha,
-    ) -> Result<TreeChange, WorkspaceError> {
+    ) -> Result<TreeDiff, WorkspaceError> {
         let call = GitCommand::new("measure the change", &tree_paths.mirror).attributes_of(empty_tree(tree)).args([
             "diff-tree",
             "-r",
@@ -118,7 +118,7 @@ impl Workspaces {
             Ok((files, oversized, markers))
         })
         .await?;
-        Ok(TreeChange { stat: stat_of(files), diff, diff_truncated, oversized, conflict_markers })
+        Ok(TreeDiff { stat: stat_of(files), diff, diff_truncated, oversized, conflict_markers })
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use failpoint::kill_point;
 use rustix::fs::{Timespec, UTIME_NOW};
 
-use super::diff::{ChangedFiles, TreeChange, stat_of};
+use super::diff::{ChangedFiles, TreeDiff, stat_of};
 use super::git::GitCommand;
 use super::layout::{TreePaths, loop_name};
 use super::mirror::{RefChange, loose_ref};
@@ -123,7 +123,7 @@ impl Workspaces {
         let described = async {
             // A merge contains changes of the other side, which are not changes of this loop.
             let from = merge_parent.unwrap_or(parent);
-            if unchanged { Ok(TreeChange::default()) } else { self.describe(&tree_paths, from, &tree).await }
+            if unchanged { Ok(TreeDiff::default()) } else { self.describe(&tree_paths, from, &tree).await }
         };
         let sizes = async {
             match sizes {
@@ -147,7 +147,7 @@ impl Workspaces {
         if let (Some(commit), Some(tracked), true) = (&commit, tracked, only_added) {
             self.remember_tracked(&tree_paths, commit, Arc::new(tracked.with_files(&staged.stage)));
         }
-        let TreeChange { stat, diff, diff_truncated, mut oversized, conflict_markers } = described;
+        let TreeDiff { stat, diff, diff_truncated, mut oversized, conflict_markers } = described;
         oversized.extend(staged.left_out.iter().map(|path| path.to_string_lossy().into_owned()));
         let branch = branch.unwrap_or_else(|| BranchDiff { text: diff.clone(), truncated: diff_truncated });
         let (changed_files, branch_stat) = (stat.files.len(), stat_of(sizes));

@@ -133,7 +133,7 @@ async fn bridge_requires_the_right_token() {
     for token in ["wrong", Token::new(b"a key of the tests", &id, "3-1").as_str(), &"x".repeat(100_000)] {
         let (code, stderr_text) = ending(served.bridge(Some(token))).await;
         assert_eq!(code, Some(1), "{stderr_text}");
-        assert!(stderr_text.contains("refused: the token is wrong"), "{stderr_text}");
+        assert!(stderr_text.contains("refused the connection: the token is wrong"), "{stderr_text}");
     }
     let (code, stderr_text) = ending(served.bridge(None)).await;
     assert!(code == Some(2) && stderr_text.contains("RALPH_MCP_TOKEN is not set"), "{code:?}: {stderr_text}");

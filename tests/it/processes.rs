@@ -140,7 +140,14 @@ fn words(program: &str, arguments: &[String]) -> String {
             }
             words
         }
-        "bwrap" => rest.skip_while(|word| *word != "--").skip(1).take(2).map(|word| name(word)).collect(),
+        "bwrap" => {
+            // Where the service is root, the program follows `setpriv ... --`.
+            let mut inner: Vec<&String> = rest.skip_while(|word| *word != "--").skip(1).collect();
+            if inner.first().is_some_and(|word| name(word) == "setpriv") {
+                inner = inner.into_iter().skip_while(|word| *word != "--").skip(1).collect();
+            }
+            inner.into_iter().take(2).map(|word| name(word)).collect()
+        }
         _ => Vec::new(),
     };
     [vec![program], what].concat().join(" ")

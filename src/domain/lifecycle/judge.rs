@@ -4,15 +4,16 @@
 //! no effect that follows can run an agent.
 
 use super::StepContext;
+use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
     BranchFinding, EscalationCause, Iteration, IterationJudgement, IterationKind, JudgedDetection, Loop, LoopLimit,
     LoopState, LoopStopReason, NextRunPlan, error_signature,
 };
-use crate::domain::model::ids::Sha;
+use crate::domain::model::ids::{Ratio, Sha};
 use crate::domain::model::record::{CheckFact, Record, TreeChange};
-use crate::domain::model::task::{CheckOutcome, CheckRule, TamperFinding};
+use crate::domain::model::task::{CheckOutcome, CheckReport, CheckRule, TamperFinding};
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
 use crate::domain::report::view;
@@ -217,6 +218,17 @@ impl Loop {
             None => self.retained_iterations().next().map(|first| first.parent.clone()),
         }
     }
+}
+
+/// Sets the checks of the current iteration, and the completion that they measure; returns the iteration, if there is one.
+pub(super) fn set_checks(next: &mut Loop, checks: CheckReport) -> Option<&mut Iteration> {
+    let claimed = next.current()?.report.completion_percentage.map(|percent| Ratio::new(percent / 100.0));
+    // Weighted by how far earlier claims of the agent were true.
+    let believed = claimed.map(|claimed| ClaimSums::of(next).believed(claimed));
+    let completion = checks.completion(next.baseline.as_ref(), believed);
+    let current = next.current_mut()?;
+    (current.completion, current.checks) = (completion, checks);
+    Some(current)
 }
 
 fn tree_change(iteration: &Iteration) -> TreeChange {

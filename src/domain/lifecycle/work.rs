@@ -8,15 +8,15 @@ use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend};
 use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, StepContext};
 use crate::domain::checks::criteria;
-use crate::domain::knowledge::{self, intelligence::ClaimSums};
+use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, Iteration, IterationChange, IterationKind,
-    Loop, LoopInput, LoopLimit, LoopState, LoopStep, LoopStopReason, MergeInProgress, MergeWith, PreparedTree,
-    TestEvidence, WaitReason,
+    AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, IterationChange, IterationKind, Loop,
+    LoopInput, LoopLimit, LoopState, LoopStep, LoopStopReason, MergeInProgress, MergeWith, PreparedTree, TestEvidence,
+    WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
-use crate::domain::model::ids::{Money, Ratio, Sha};
+use crate::domain::model::ids::{Money, Sha};
 use crate::domain::model::task::CheckReport;
 use crate::domain::report;
 use crate::domain::trust::policy::ProgressReport;
@@ -475,21 +475,10 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
     }
 }
 
-/// Sets the checks of the current iteration, and the completion that they measure; returns the iteration, if there is one.
-fn measured(next: &mut Loop, checks: CheckReport) -> Option<&mut Iteration> {
-    let claimed = next.current()?.report.completion_percentage.map(|percent| Ratio::new(percent / 100.0));
-    // As much of its word as it was worth before.
-    let believed = claimed.map(|claimed| ClaimSums::of(next).believed(claimed));
-    let completion = checks.completion(next.baseline.as_ref(), believed);
-    let current = next.current_mut()?;
-    (current.completion, current.checks) = (completion, checks);
-    Some(current)
-}
-
 fn iteration_checked(turn: &mut StepContext, checks: CheckReport) {
     let all_hold = checks.all_hold();
     let now = turn.now;
-    let Some(current) = measured(&mut turn.next, checks) else {
+    let Some(current) = judge::set_checks(&mut turn.next, checks) else {
         return turn.because("checks finished, but no iteration is running");
     };
     current.ended_at = Some(now);
@@ -541,7 +530,7 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
             "The checks passed in the work tree, but not in a fresh checkout of the commit: {names}. Something they need is not committed (ignored files, generated files, absolute paths)."
         );
         tell_next_run(turn, text);
-        measured(&mut turn.next, report);
+        judge::set_checks(&mut turn.next, report);
         let review = judge::judge(turn);
         if review.is_none_or(|review| judge::act(turn, &review, false) != JudgementOutcome::Stopped) {
             test_guard::go_on(turn, false);

@@ -314,7 +314,12 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
     // Files that runners load by themselves, and names of runners and libraries of tests.
     pattern!(
         LOADED,
-        r"(?i)^(?:sitecustomize|usercustomize|conftest|pytest|unittest|nose|_pytest|doctest|hypothesis|mock|tox|coverage)\.py$|\.pth$|^(?:jest|vitest|mocha|chai|expect|assert|sinon|ava|tap|supertest)\.(?:[cm]?[jt]s|json)$|^(?:gtest|gmock|catch|catch2|doctest|unity|check|cmocka|assert|munit|criterion|greatest|minunit|acutest|cutest)\.(?:h|hpp)$|^(?:minitest|rspec|test_unit|test-unit)\.rb$|^(?:GNUmakefile|makefile)$|^(?:pytest|jest|vitest|mocha|phpunit|pest|rspec|rake|bats|cargo|go|mvn|gradle|npm|npx|yarn|pnpm|node|python3?|make|ctest|ruby|php|bundle|composer|prove|tox|diff|cmp|grep|test)$"
+        r"(?i)^(?:sitecustomize|usercustomize|conftest|pytest|unittest|nose|_pytest|doctest|hypothesis|mock|tox|coverage)\.py$|\.pth$|^(?:jest|vitest|mocha|chai|expect|assert|sinon|ava|tap|supertest)\.(?:[cm]?[jt]s|json)$|^(?:gtest|gmock|catch|catch2|doctest|unity|check|cmocka|assert|munit|criterion|greatest|minunit|acutest|cutest)\.(?:h|hpp)$|^(?:minitest|rspec|test_unit|test-unit)\.rb$|^(?:GNUmakefile|makefile)$"
+    );
+    // Names of programs, of which a script can take the place.
+    pattern!(
+        COMMAND,
+        r"^(?:pytest|jest|vitest|mocha|phpunit|pest|rspec|rake|bats|cargo|go|mvn|gradle|npm|npx|yarn|pnpm|node|python3?|make|ctest|ruby|php|bundle|composer|prove|tox|diff|cmp|grep|test)$"
     );
     pattern!(MOCK_FOLDER, r"(?:^|/)(?:__mocks__|node_modules|vendor/bin|site-packages|\.venv|third_party)/");
     pattern!(
@@ -349,7 +354,9 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
         findings.add(path, None, TamperKind::CodeReplaced, &format!("takes the place of a library: {path}"));
         return;
     }
-    if (LOADED.is_match(name) || MOCK_FOLDER.is_match(path)) && !conftest {
+    let command =
+        COMMAND.is_match(name) && file.lines(LineChange::Added).next().is_some_and(|line| line.starts_with("#!"));
+    if (LOADED.is_match(name) || command || MOCK_FOLDER.is_match(path)) && !conftest {
         let kind = if MOCK_FOLDER.is_match(path) { TamperKind::CodeReplaced } else { TamperKind::CheckConfigEdited };
         findings.add(path, None, kind, &format!("takes the place of another file: {name}"));
         return;

@@ -740,6 +740,17 @@ fn cases_of_each_language_are_found() {
     );
 }
 
+/// Only a script can take the place of a command; a file of that name that is no script is harmless.
+#[test]
+fn new_file_with_name_of_a_command_is_reported_only_if_it_is_a_script() {
+    let new = |content: &str| format!("diff --git a/go b/go\nnew file mode 100755\n--- /dev/null\n+++ b/go\n{content}");
+    let found = |content: &str| scan(&new(content), &TamperContext::default()).len();
+    assert_eq!(found("@@ -0,0 +1,2 @@\n+#!/bin/sh\n+exit 0\n"), 1);
+    assert_eq!(found("@@ -0,0 +1 @@\n+go ahead\n"), 0);
+    let empty = "diff --git a/go b/go\nnew file mode 100644\nindex 000..e69\n";
+    assert_eq!(scan(empty, &TamperContext::default()), []);
+}
+
 /// A large diff is scanned in time that its size explains: quadratic work would take minutes.
 #[test]
 fn large_diffs_are_scanned() {
