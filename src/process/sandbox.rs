@@ -3,12 +3,12 @@
 //! The view is an allow list: the system's programs and libraries and the parts of `/etc` that they need, read-only; the
 //! folders that the caller names; an empty `/tmp`, and new `/proc` and `/dev`; the host's network, or single hosts, only if
 //! requested. PID, IPC and host name have namespaces of their own. All processes end with bubblewrap, and bubblewrap ends with
-//! the service. System calls are filtered ([`seccomp`]). There is no Landlock tier for machines without user namespaces: only
+//! the service. System calls are filtered (`seccomp`). There is no Landlock tier for machines without user namespaces: only
 //! [`Sandbox::None`] runs there.
 //!
 //! Programs never have the host's uid 0. Where the service has another user, bubblewrap creates a user namespace, and programs
 //! keep the service's user. Where the service is root, programs have a user of their own, which reaches the view's folders
-//! through mounts with mapped owners ([`mounts`]); no owner or permission of a file is ever changed.
+//! through mounts with mapped owners (`mounts`); no owner or permission of a file is ever changed.
 
 mod attempts;
 mod kernel_files;

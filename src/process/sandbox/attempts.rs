@@ -61,7 +61,7 @@ const CALLS: &[(&str, libc::c_long, [libc::c_long; 4])] = &[
     ("a call of x32 programs", 0x4000_0000 | libc::SYS_getpid, [0, 0, 0, 0]),
 ];
 
-/// Makes all attempts and returns the lines to print: those that succeeded, between [`BEGIN`] and [`END`]. `socket` and the
+/// Makes all attempts and returns the lines to print: those that succeeded, between `BEGIN` and `END`. `socket` and the
 /// abstract name `name` belong to sockets of the host.
 pub fn attempts(socket: &Path, name: &str) -> Vec<String> {
     let mut lines = vec![BEGIN.to_owned()];
