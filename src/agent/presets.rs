@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// G13.
+    /// See docs/threats.md#g13.
     #[test]
     fn configuration_of_agents_is_protected() {
         let paths: Vec<_> = protected_paths().collect();

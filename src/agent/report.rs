@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(report, Some(expected));
     }
 
-    /// S9.
+    /// See docs/threats.md#s9.
     #[test]
     fn invalid_fields_are_reported_and_ignored() {
         for (json, note) in [
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// S9.
+    /// See docs/threats.md#s9.
     #[test]
     fn invalid_report_is_ignored() {
         let deep = "[".repeat(100_000);
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(parsed("\u{feff}{}").0, Some(AgentReport::default()));
     }
 
-    /// S9.
+    /// See docs/threats.md#s9.
     #[test]
     fn long_lists_and_texts_are_cut() {
         let many = serde_json::json!({"learnings": vec!["x"; 60], "summary": "ä".repeat(5_000)}).to_string();
@@ -215,7 +215,7 @@ mod tests {
         assert!(problem.unwrap().contains("more than 50"));
     }
 
-    /// G9.
+    /// See docs/threats.md#g9.
     #[test]
     fn only_regular_files_in_the_report_folder_are_read() {
         let root = tempfile::tempdir().unwrap();

@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// W1.
+    /// See docs/threats.md#w1.
     #[test]
     fn flipped_bits_are_refused() {
         let digest = HEXLOWER.decode(DIGEST.as_bytes()).unwrap();
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// W1.
+    /// See docs/threats.md#w1.
     #[test]
     fn malformed_values_are_refused() {
         for value in [
@@ -149,7 +149,7 @@ mod tests {
         assert!(!verify(&[secret()], HUB, &[&good, &good], BODY));
     }
 
-    /// W2.
+    /// See docs/threats.md#w2.
     #[test]
     fn any_nonempty_secret_is_accepted() {
         let other = SecretString::from("next");

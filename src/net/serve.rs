@@ -117,7 +117,7 @@ mod tests {
         answer
     }
 
-    /// W10, D8.
+    /// See docs/threats.md#w10, docs/faults.md#d8.
     #[tokio::test]
     async fn endless_request_head_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

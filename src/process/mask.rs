@@ -164,7 +164,7 @@ fn forms_of(value: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// I7, S8.
+    /// See docs/threats.md#i7, docs/threats.md#s8.
     #[test]
     fn values_are_masked_in_every_form() {
         let secret = "p@ss/w0rd+\"näh\"~x";
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// S8.
+    /// See docs/threats.md#s8.
     #[test]
     fn tokens_are_masked_by_pattern() {
         let body = "aB3".repeat(20);

@@ -108,7 +108,7 @@ async fn failing_job_does_not_affect_others_of_its_commit() {
     assert!(store.healthy());
 }
 
-/// K38.
+/// See docs/faults.md#k38.
 #[tokio::test]
 async fn expired_lease_rejects_late_work() {
     let store = Store::in_memory().expect("opened");
@@ -218,7 +218,7 @@ async fn comment_limit_counts_each_post_once() {
     assert_eq!(store.read(|c| forge_posts::get(c, "s", "a")).await.expect("read").map(|p| p.forge_id), Some(30));
 }
 
-/// D1.
+/// See docs/faults.md#d1.
 #[tokio::test]
 async fn full_disk_loses_no_data_and_recovers() {
     let (_folder, path) = file();
@@ -345,7 +345,7 @@ async fn attaching_leaves_the_marks_of_the_service_alone() {
     assert!(!Store::open(&path).expect("opened").was_unclean(), "the command did not count as a start");
 }
 
-/// D4, D11.
+/// See docs/faults.md#d4, docs/faults.md#d11.
 #[tokio::test]
 async fn database_of_another_version_is_not_attached() {
     let folder = tempfile::tempdir().expect("a folder");

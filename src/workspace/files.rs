@@ -118,7 +118,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// G9, G10.
+    /// See docs/threats.md#g9, docs/threats.md#g10.
     #[test]
     fn links_and_pipes_are_not_read() {
         let dir = tempfile::tempdir().unwrap();

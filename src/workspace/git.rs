@@ -417,7 +417,7 @@ fn joined(prefix: &str, path: &Path) -> OsString {
 mod tests {
     use super::*;
 
-    /// G7, S7.
+    /// See docs/threats.md#g7, docs/threats.md#s7.
     #[test]
     fn only_https_http_and_file_addresses_are_accepted() {
         let check = |url: &str| GitUrl { url: url.to_owned(), credential: None }.checked().map(|remote| remote.origin);

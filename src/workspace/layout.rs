@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// G11.
+    /// See docs/threats.md#g11.
     #[test]
     fn invalid_branch_names_are_refused() {
         for good in ["main", "ralph/42-slug", "feature/a.b", "a@b", "é"] {

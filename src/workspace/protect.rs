@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::domain::trust::policy::PROTECTED_PATHS;
 
-    /// G13.
+    /// See docs/threats.md#g13.
     #[test]
     fn default_patterns_match_privileged_files_only() {
         let set = patterns(PROTECTED_PATHS).unwrap();

@@ -120,7 +120,7 @@ async fn time_zone_of_the_agent_is_set_and_recorded() {
     }
 }
 
-/// I4.
+/// See docs/threats.md#i4.
 #[tokio::test]
 async fn placeholders_in_args_are_replaced_and_stdin_can_be_empty() {
     let place = CommandFixture::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
@@ -160,7 +160,7 @@ async fn script_works_in_the_sandbox() {
     assert_eq!(listed, expected);
 }
 
-/// G18.
+/// See docs/threats.md#g18.
 #[tokio::test]
 async fn files_of_an_earlier_attempt_are_removed() {
     let place = CommandFixture::new("ls -A \"$HOME\" \"$(dirname \"$RALPH_REPORT\")\" | grep -v :");
@@ -173,7 +173,7 @@ async fn files_of_an_earlier_attempt_are_removed() {
     assert!(place.at("config/agent.sh").is_file());
 }
 
-/// A5.
+/// See docs/faults.md#a5.
 #[tokio::test]
 async fn status_follows_from_the_end_of_the_process() {
     let stuck = "trap '' TERM; while :; do sleep 300; done";
@@ -200,7 +200,7 @@ async fn status_follows_from_the_end_of_the_process() {
     assert_eq!(survivors(cookie.as_str()), vec![]);
 }
 
-/// A6.
+/// See docs/faults.md#a6.
 #[tokio::test]
 async fn removed_program_is_unavailable() {
     let place = CommandFixture::new("true");
@@ -411,7 +411,7 @@ async fn codex_gets_limited_retries_and_sandbox_mode() {
     assert!(arguments.starts_with("exec resume 7 --json "), "{arguments}");
 }
 
-/// G18.
+/// See docs/threats.md#g18.
 #[tokio::test]
 async fn settings_of_agents_are_written_to_their_home() {
     let output = r#"{"type":"message","role":"assistant","content":"done"}
@@ -474,7 +474,7 @@ async fn leftover_files_are_removed_from_the_tree() {
     assert!(std::path::Path::new("/tmp").exists(), "no link is followed");
 }
 
-/// S4.
+/// See docs/threats.md#s4.
 #[tokio::test]
 async fn repository_cannot_redirect_a_key() {
     let place = telling("done");

@@ -70,7 +70,7 @@ async fn outcomes_are_in_order_despite_failures() {
     assert_eq!(all[5].tests, Some(TestCounts { passing: 3, failing: 0, skipped: 0 }));
 }
 
-/// S1.
+/// See docs/threats.md#s1.
 #[tokio::test]
 async fn check_sees_only_given_environment() {
     let place = Place::new();
@@ -85,7 +85,7 @@ async fn check_sees_only_given_environment() {
     assert!(!lines[3].contains("CARGO"), "{}", lines[3]);
 }
 
-/// A10.
+/// See docs/faults.md#a10.
 #[tokio::test]
 async fn hanging_check_is_killed_with_its_children() {
     let place = Place::new();
@@ -104,7 +104,7 @@ async fn check_without_limit_uses_operator_limit() {
     assert_eq!((outcome.holds, outcome.why.as_str()), (false, "timed out after 1 s"));
 }
 
-/// A10, S8.
+/// See docs/faults.md#a10, docs/threats.md#s8.
 #[tokio::test]
 async fn outcome_omits_floods_secrets_and_escapes() {
     let mut place = Place::new();
@@ -176,7 +176,7 @@ async fn junit_files_count_only_if_check_wrote_them() {
     assert_eq!(printed.tests, Some(TestCounts { passing: 1, failing: 0, skipped: 0 }));
 }
 
-/// A10, S5.
+/// See docs/faults.md#a10, docs/threats.md#s5.
 #[tokio::test]
 async fn sandbox_hides_machine_and_network() {
     let mut place = Place::new();

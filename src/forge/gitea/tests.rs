@@ -104,7 +104,7 @@ async fn product_is_read_from_the_version() {
     }
 }
 
-/// F4.
+/// See docs/faults.md#f4.
 #[tokio::test]
 async fn polling_does_not_use_the_reserve() {
     for (server, _) in servers() {
@@ -175,7 +175,7 @@ async fn repositories_are_listed_or_searched_for_limited_tokens() {
     }
 }
 
-/// F8, F19.
+/// See docs/faults.md#f8, docs/faults.md#f19.
 #[tokio::test]
 async fn paging_ends_with_any_kind_of_last_page() {
     let target = |page: u32| format!("/user/repos?limit=50&page={page}");
@@ -229,7 +229,7 @@ async fn renamed_repository_is_found_by_id() {
     }
 }
 
-/// P7.
+/// See docs/threats.md#p7.
 #[tokio::test]
 async fn team_membership_is_checked_by_id() {
     let (search, member) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members/ann");
@@ -539,7 +539,7 @@ async fn existing_reaction_is_not_an_error() {
     }
 }
 
-/// P14.
+/// See docs/threats.md#p14.
 #[tokio::test]
 async fn pull_requests_are_found_by_branch_of_this_repository() {
     let page = |n: u32| format!("/repos/acme/app/pulls?state=all&limit=50&page={n}");
@@ -743,7 +743,7 @@ fn read_as(parsed: &ParsedDelivery) -> String {
     }
 }
 
-/// F19.
+/// See docs/faults.md#f19.
 #[test]
 fn recorded_deliveries_are_parsed_or_ignored() {
     let expected = [
@@ -898,7 +898,7 @@ fn pushes_deletions_statuses_and_workflows_are_parsed() {
     }
 }
 
-/// F9, F19.
+/// See docs/faults.md#f9, docs/faults.md#f19.
 #[test]
 fn unusual_deliveries_are_parsed_ignored_or_refused() {
     let issue = sample("issue-label-event");

@@ -66,7 +66,7 @@ async fn finished(spec: ProcessSpec) -> Finished {
     crate::process::run(spec, &CancellationToken::new(), None).await.expect("it runs")
 }
 
-/// S1, S11, S12.
+/// See docs/threats.md#s1, docs/threats.md#s11, docs/threats.md#s12.
 #[tokio::test]
 async fn probe_finds_no_escape() {
     if !usable().await {
@@ -78,7 +78,7 @@ async fn probe_finds_no_escape() {
     assert!(found.bubblewrap.is_ok());
 }
 
-/// S1, S3, G19.
+/// See docs/threats.md#s1, docs/threats.md#s3, docs/threats.md#g19.
 #[tokio::test]
 async fn view_contains_named_paths_only() {
     if !usable().await {
@@ -110,7 +110,7 @@ async fn view_contains_named_paths_only() {
     assert!(tree.join("made").is_file() && home.join("made").is_file());
 }
 
-/// S2.
+/// See docs/threats.md#s2.
 #[tokio::test]
 async fn exit_codes_input_and_descriptors_are_passed_through() {
     if !usable().await {
@@ -126,7 +126,7 @@ async fn exit_codes_input_and_descriptors_are_passed_through() {
     assert_eq!(finished(folders.shell("kill -SEGV $$")).await.ended, ProcessEnd::Exited(139));
 }
 
-/// S11.
+/// See docs/threats.md#s11.
 #[tokio::test]
 async fn stop_signals_processes_inside_and_leaves_none() {
     if !usable().await {
@@ -146,7 +146,7 @@ async fn stop_signals_processes_inside_and_leaves_none() {
     assert_eq!(survivors(cookie.as_str()), vec![]);
 }
 
-/// S10.
+/// See docs/threats.md#s10.
 #[tokio::test]
 async fn run_is_ended_at_limits_of_memory_and_processes() {
     if !usable().await {
@@ -219,7 +219,7 @@ fn messages_of_bubblewrap_and_setpriv_have_one_fix_each() {
     }
 }
 
-/// S5, S12.
+/// See docs/threats.md#s5, docs/threats.md#s12.
 #[test]
 fn arguments_follow_from_the_view() {
     let bubblewrap = |version: &str| Bubblewrap { program: "/usr/bin/bwrap".into(), version: version.into() };

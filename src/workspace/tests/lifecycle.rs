@@ -51,7 +51,7 @@ async fn tree_is_prepared_committed_and_pushed() {
     );
 }
 
-/// G12, F16.
+/// See docs/threats.md#g12, docs/faults.md#f16.
 #[tokio::test]
 async fn push_does_not_overwrite_other_commits() {
     let world = WorkspaceWorld::new();
@@ -210,7 +210,7 @@ async fn base_is_merged_or_conflicts_are_reported() {
     assert_eq!(world.content(&solved.commit.unwrap(), "README.md"), "both");
 }
 
-/// G17, A10.
+/// See docs/threats.md#g17, docs/faults.md#a10.
 #[tokio::test]
 async fn clean_checkout_contains_only_the_commit() {
     let world = WorkspaceWorld::new();

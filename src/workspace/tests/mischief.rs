@@ -113,7 +113,7 @@ fn lay_again(tree: &Path, lay: &impl Fn(&Path)) {
     lay(tree);
 }
 
-/// G1, G2, G3, G4, G6, G7.
+/// See docs/threats.md#g1, docs/threats.md#g2, docs/threats.md#g3, docs/threats.md#g4, docs/threats.md#g6, docs/threats.md#g7.
 #[tokio::test]
 async fn malicious_configuration_is_not_executed() {
     let world = WorkspaceWorld::new();
@@ -141,7 +141,7 @@ async fn malicious_configuration_is_not_executed() {
     }
 }
 
-/// G5.
+/// See docs/threats.md#g5.
 #[tokio::test]
 async fn git_entries_are_replaced_without_following_links() {
     let world = WorkspaceWorld::new();
@@ -179,7 +179,7 @@ async fn git_entries_are_replaced_without_following_links() {
     assert_eq!(sh(&evil, "find . | sort"), before);
 }
 
-/// G9, G10.
+/// See docs/threats.md#g9, docs/threats.md#g10.
 #[tokio::test]
 async fn unusual_files_are_committed() {
     let world = WorkspaceWorld::new();
@@ -230,7 +230,7 @@ async fn unusual_files_are_committed() {
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "canary");
 }
 
-/// G13.
+/// See docs/threats.md#g13.
 #[tokio::test]
 async fn protected_paths_are_restored_and_others_committed() {
     let world = WorkspaceWorld::new();
@@ -319,7 +319,7 @@ async fn changes_with_forged_times_are_found() {
     assert_eq!(world.content(&commit, "link"), "bbb");
 }
 
-/// G8.
+/// See docs/threats.md#g8.
 #[tokio::test]
 async fn submodules_of_the_base_are_unchanged() {
     let world = WorkspaceWorld::new();

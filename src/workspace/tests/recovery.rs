@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A8.
+/// See docs/faults.md#a8.
 #[tokio::test]
 async fn prepare_recovers_from_any_state() {
     let mut world = WorkspaceWorld::new();
@@ -78,7 +78,7 @@ async fn unrecorded_commit_is_reused() {
     assert_eq!(world.workspaces.recorded(&unknown, &world.repo).await.unwrap(), None);
 }
 
-/// A8.
+/// See docs/faults.md#a8.
 #[tokio::test]
 async fn commit_works_without_the_old_index() {
     let world = WorkspaceWorld::new();
@@ -113,7 +113,7 @@ fn commit_on<'a>(world: &'a WorkspaceWorld, head: &'a Sha, set_aside: Option<Set
     }
 }
 
-/// D9.
+/// See docs/faults.md#d9.
 #[tokio::test]
 async fn missing_tree_is_an_error_without_commit() {
     let world = WorkspaceWorld::new();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// G18, G19.
+/// See docs/threats.md#g18, docs/threats.md#g19.
 #[tokio::test]
 async fn pooled_tree_contains_nothing_of_its_last_loop() {
     let world = WorkspaceWorld::new();
@@ -45,7 +45,7 @@ async fn trees_are_deleted_without_a_pool() {
     assert_eq!(world.prepare().await, info);
 }
 
-/// G19.
+/// See docs/threats.md#g19.
 #[tokio::test]
 async fn concurrent_loops_do_not_interfere() {
     let world = WorkspaceWorld::new();

@@ -42,7 +42,7 @@ fn acting(markdown: &str) -> Vec<String> {
     found
 }
 
-/// I6, I8.
+/// See docs/threats.md#i6, docs/threats.md#i8.
 #[test]
 fn foreign_text_has_no_effect_in_comments() {
     let table = [
@@ -108,7 +108,7 @@ fn long_output_keeps_its_end() {
     assert_eq!(truncate_lines("", 5, 5), "");
 }
 
-/// I8.
+/// See docs/threats.md#i8.
 #[test]
 fn titles_contain_no_references() {
     assert_eq!(title("Fix #12 for @octocat\n[skip ci] now"), "Fix no. 12 for octocat now");
@@ -221,7 +221,7 @@ fn markdown_like() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
-    /// I8, I9.
+    /// See docs/threats.md#i8, docs/threats.md#i9.
     #[test]
     fn shown_text_is_a_fixed_point_and_does_nothing(text in markdown_like()) {
         let safe = for_people(&text);
@@ -243,7 +243,7 @@ proptest! {
         prop_assert_eq!(structure(&page(&safe)), structure(&page("plain")), "{:?}", safe);
     }
 
-    /// I9.
+    /// See docs/threats.md#i9.
     #[test]
     fn a_fence_holds_anything(text in markdown_like()) {
         let block = fence(&text, "text");

@@ -40,7 +40,7 @@ fn kinds(diff: &str) -> Vec<TamperKind> {
     scan(diff, &TamperContext::default()).into_iter().map(|finding| finding.kind).collect()
 }
 
-/// G17.
+/// See docs/threats.md#g17.
 #[test]
 fn weakened_tests_are_found() {
     let cases = [
@@ -309,7 +309,7 @@ fn weakened_tests_are_found() {
     assert!(cases.len() >= 40);
 }
 
-/// G17.
+/// See docs/threats.md#g17.
 #[test]
 fn weakened_checks_are_found() {
     let cases = [

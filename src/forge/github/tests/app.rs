@@ -160,7 +160,7 @@ impl Transport for Yielding {
     }
 }
 
-/// F5.
+/// See docs/faults.md#f5.
 #[tokio::test]
 async fn concurrent_calls_request_a_token_once() {
     let transport = ContractTransport::new(ContractSpec::GitHub);
@@ -177,7 +177,7 @@ async fn concurrent_calls_request_a_token_once() {
     assert_eq!(transport.bodies("POST", TOKENS).len(), 1);
 }
 
-/// F5.
+/// See docs/faults.md#f5.
 #[tokio::test]
 async fn refused_token_is_renewed_once() {
     for ends_well in [true, false] {
@@ -206,7 +206,7 @@ async fn refused_token_is_renewed_once() {
     }
 }
 
-/// D6.
+/// See docs/faults.md#d6.
 #[tokio::test]
 async fn server_clock_is_used_after_a_refused_signature() {
     let (github, transport, clock) = with_app();
@@ -274,7 +274,7 @@ async fn missing_installation_permissions_are_reported() {
     assert!(failure.detail.contains("not installed for this repository"), "{failure}");
 }
 
-/// F5.
+/// See docs/faults.md#f5.
 #[tokio::test]
 async fn reinstalled_app_is_found() {
     let (failure, transport) = refused_mint(404, "Not Found").await;
