@@ -22,6 +22,7 @@ mod text;
 mod transcript;
 mod usage;
 
+use crate::domain::trust::limits::SandboxLimits;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ use crate::domain::providers::backends::BackendSettings;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::money::Cumulative;
 use crate::process::sandbox::Network;
-use crate::process::{Cookie, SandboxLimits, SandboxUser};
+use crate::process::{Cookie, SandboxUser};
 
 pub use internal::{InternalAgentLimits, InternalSettings, ModelFunction, PriceFunction, build_internal};
 pub use preset::{AgentPackage, AgentProgram, UsageReport};

@@ -37,9 +37,7 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{SandboxView, tool_environment};
-use crate::process::{
-    Masker, ProbeSettings, SandboxLimits, SandboxProbe, SandboxTier, SandboxUser, private, probe_sandbox,
-};
+use crate::process::{Masker, ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, private, probe_sandbox};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -231,7 +229,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let checks = CheckRunner {
         sandboxed: sandbox.on,
         sandbox_user: sandbox.user,
-        sandbox_limits: sandbox_limits(config),
+        sandbox_limits: config.sandbox.limits,
         read_only,
         timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
         network: config.checks.network,
@@ -380,12 +378,6 @@ struct SandboxFound {
     refusal: Option<String>,
 }
 
-/// Returns the configured limits of the processes of one run.
-fn sandbox_limits(config: &Config) -> SandboxLimits {
-    let configured = &config.sandbox.limits;
-    SandboxLimits { memory_mib: u64::from(configured.memory_mib), processes: u64::from(configured.processes) }
-}
-
 /// Returns user, place and program of the probe of the sandbox.
 pub fn probe_settings(config: &Config) -> ProbeSettings {
     let user = SandboxUser::new(config.sandbox.user).unwrap_or_default();
@@ -528,7 +520,7 @@ fn settings(
         missed_event_after_ms: 60_000,
         sandboxed: sandbox.on,
         sandbox_user: sandbox.user,
-        sandbox_limits: sandbox_limits(config),
+        sandbox_limits: config.sandbox.limits,
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
         agent_egress: egress(config),

@@ -16,6 +16,7 @@ mod running;
 pub mod sandbox;
 mod sandbox_probe;
 mod spawn;
+mod stat;
 mod survivors;
 mod syscalls;
 #[cfg(test)]
@@ -35,7 +36,6 @@ pub use sandbox::{Sandbox, SandboxUser, attempts};
 pub use sandbox_probe::{EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, probe_sandbox};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
-pub use usage::SandboxLimits;
 
 /// Program to run, with its limits.
 #[derive(Debug, Clone)]

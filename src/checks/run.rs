@@ -1,5 +1,6 @@
 //! Runs each check in its own sandbox and judges its result.
 
+use crate::domain::trust::limits::SandboxLimits;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,8 +14,7 @@ use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
 use crate::process::sandbox::{Network, SandboxView, ScratchHome};
 use crate::process::{
-    self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox, SandboxLimits,
-    SandboxUser,
+    self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox, SandboxUser,
 };
 
 /// Maximum number of output bytes that are judged, half from each end.

@@ -24,9 +24,11 @@ use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
-use crate::domain::trust::limits::Limits;
+use crate::domain::trust::limits::{Limits, SandboxLimits};
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{Floor, PROTECTED_PATHS, ProgressReport, ProtectedPolicy, TamperingPolicy};
+use crate::domain::trust::policy::{
+    Floor, PROTECTED_PATHS, ProgressReport, ProtectedPolicy, SANDBOX_USER, TamperingPolicy,
+};
 
 config_section! {
     /// The operator's file, `ralph-control.yaml`. Relative paths are relative to its folder.
@@ -221,9 +223,9 @@ config_section! {
         pub required: SandboxRequired;
         /// Number of the user and group of agents and checks in the sandbox where the service runs as root. Nothing else on the
         /// machine may have it. Where the service has another user, agents and checks have that one.
-        pub user: u32 = 65_525, in 1..=4_294_967_293;
+        pub user: u32 = SANDBOX_USER, in 1..=4_294_967_293;
         /// Limits of all processes of one run of an agent or a check.
-        pub limits: SandboxLimitsSection => section;
+        pub limits: SandboxLimits => section;
         /// Network access of agents: a list of hosts, reached through a proxy that cannot be bypassed, `all` for the host's network,
         /// or `none`. In a list, `example.org` allows ports 443 and 80 at public addresses, `*.example.org` all names below it, and
         /// `models.lan:8080` that port at any address. Servers of the models of known agents, and servers whose `http` address is in
@@ -232,17 +234,6 @@ config_section! {
         pub network: AgentNetwork;
         /// Folders that agents and checks can read, in addition to the system's tool chains.
         pub read_only: Vec<PathBuf>;
-    }
-}
-
-config_section! {
-    /// Limits of all processes of one run of an agent or a check in the sandbox, measured each second. A run that exceeds one is
-    /// ended with that reason.
-    pub struct SandboxLimitsSection {
-        /// Maximum memory, in MiB; shared memory counts once.
-        pub memory_mib: u32 = 8_192, in 64..;
-        /// Maximum number of processes and threads.
-        pub processes: u32 = 1_024, in 16..;
     }
 }
 

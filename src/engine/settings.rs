@@ -1,5 +1,6 @@
 //! Settings of the engine, taken from the operator's configuration.
 
+use crate::domain::trust::limits::SandboxLimits;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::domain::providers::rules::ModelRules;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
-use crate::process::{SandboxLimits, SandboxUser};
+use crate::process::SandboxUser;
 
 /// Wait after a failed step, so that a failing store is not called in a tight loop.
 const WAIT_AFTER_FAILURE: Duration = Duration::from_secs(1);

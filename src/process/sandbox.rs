@@ -16,6 +16,7 @@ mod mounts;
 mod seccomp;
 mod user;
 
+use crate::domain::trust::limits::SandboxLimits;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,8 +27,8 @@ use std::process::ExitStatus;
 
 use rustix::fs::MemfdFlags;
 
+use super::Captured;
 use super::egress_proxy::{EgressSettings, PROXY_FD};
-use super::{Captured, SandboxLimits};
 use crate::domain::trust::egress::Target;
 pub use attempts::attempts;
 pub(super) use attempts::{BEGIN, CALLED, CONNECTED, END};

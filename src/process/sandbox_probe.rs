@@ -1,5 +1,6 @@
 //! Probes the sandbox: tries to escape from it with real processes.
 
+use crate::domain::trust::limits::SandboxLimits;
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::running::installed_bubblewrap;
 use super::sandbox::{BEGIN, CALLED, CONNECTED, END, Network, Sandbox, SandboxUser, SandboxView, ScratchHome};
-use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, SandboxLimits, survivors};
+use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
 
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);

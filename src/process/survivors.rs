@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::stat::ProcessStat;
+
 /// Environment variable that contains the mark.
 pub const COOKIE_VARIABLE: &str = "RALPH_COOKIE";
 /// Intervals at which known processes are looked at between two searches for all, in milliseconds. Those of a sandbox usually
@@ -141,15 +143,10 @@ fn carries(environment: &[u8], cookie: &str) -> bool {
         .any(|rest| rest.is_empty() || rest[0] == b'-')
 }
 
-/// Returns field 22 of `/proc/<pid>/stat`; `None` for a zombie or if there is no such process.
+/// Returns the start of a process, in clock ticks since the start of the machine; `None` for a zombie or if there is none.
 fn start_time(pid: Pid) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
-    // The name in parentheses can contain any character, so fields are counted from its end.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    if fields.next()? == "Z" {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
+    let stat = ProcessStat::of(u32::try_from(pid.as_raw_pid()).ok()?)?;
+    (!stat.zombie).then_some(stat.started)
 }
 
 #[cfg(test)]

@@ -4,24 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
+use super::stat::ProcessStat;
+use crate::domain::trust::limits::SandboxLimits;
+
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Limits of all processes of a sandbox together. A run that exceeds one is ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SandboxLimits {
-    /// Maximum memory, in MiB; shared memory counts once.
-    pub memory_mib: u64,
-    /// Maximum number of processes and threads.
-    pub processes: u64,
-}
-
-impl Default for SandboxLimits {
-    /// 8 GiB and 1,024 processes.
-    fn default() -> Self {
-        Self { memory_mib: 8 * 1024, processes: 1024 }
-    }
-}
 
 /// Memory and processes at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,16 +17,14 @@ struct Usage {
     processes: u64,
 }
 
-impl SandboxLimits {
-    /// Returns the reason if a limit is exceeded.
-    fn exceeded(&self, usage: Usage) -> Option<String> {
-        if usage.memory_mib > self.memory_mib {
-            Some(format!("it used {} MiB of memory; the limit is {} MiB", usage.memory_mib, self.memory_mib))
-        } else if usage.processes > self.processes {
-            Some(format!("it had {} processes and threads; the limit is {}", usage.processes, self.processes))
-        } else {
-            None
-        }
+/// Returns the reason if a limit is exceeded.
+fn reason(limits: SandboxLimits, usage: Usage) -> Option<String> {
+    if usage.memory_mib > limits.memory_mib {
+        Some(format!("it used {} MiB of memory; the limit is {} MiB", usage.memory_mib, limits.memory_mib))
+    } else if usage.processes > limits.processes {
+        Some(format!("it had {} processes and threads; the limit is {}", usage.processes, limits.processes))
+    } else {
+        None
     }
 }
 
@@ -48,7 +33,7 @@ pub(super) async fn exceeded(root: u32, limits: SandboxLimits) -> String {
     loop {
         tokio::time::sleep(INTERVAL).await;
         let measured = tokio::task::spawn_blocking(move || measure(root, limits)).await;
-        if let Some(reason) = measured.ok().and_then(|usage| limits.exceeded(usage)) {
+        if let Some(reason) = measured.ok().and_then(|usage| reason(limits, usage)) {
             return reason;
         }
     }
@@ -57,7 +42,7 @@ pub(super) async fn exceeded(root: u32, limits: SandboxLimits) -> String {
 fn measure(root: u32, limits: SandboxLimits) -> Usage {
     let running = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let all: Vec<Process> = pids.filter_map(process).collect();
+    let all: Vec<ProcessStat> = pids.filter_map(ProcessStat::of).collect();
     let inside = descendants(root, &all);
     let found = || all.iter().filter(|process| inside.contains(&process.pid));
     let pages: u64 = found().map(|process| process.pages).sum();
@@ -70,26 +55,6 @@ fn measure(root: u32, limits: SandboxLimits) -> Usage {
     Usage { memory_mib, processes: found().map(|process| process.threads).sum() }
 }
 
-/// Fields of `/proc/PID/stat`.
-#[derive(Debug, PartialEq, Eq)]
-struct Process {
-    pid: u32,
-    parent: u32,
-    threads: u64,
-    pages: u64,
-}
-
-fn process(pid: u32) -> Option<Process> {
-    read_stat(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-fn read_stat(pid: u32, stat: &str) -> Option<Process> {
-    // The name in parentheses can contain any character, so fields are counted from its end.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse().ok());
-    Some(Process { pid, parent: u32::try_from(field(4)?).ok()?, threads: field(20)?, pages: field(24)? })
-}
-
 /// Returns the proportional set size of a process, in KiB.
 fn proportional_kib(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
@@ -97,7 +62,7 @@ fn proportional_kib(pid: u32) -> Option<u64> {
 }
 
 /// Returns `root` and all processes below it.
-fn descendants(root: u32, all: &[Process]) -> BTreeSet<u32> {
+fn descendants(root: u32, all: &[ProcessStat]) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for process in all {
         children.entry(process.parent).or_default().push(process.pid);
@@ -116,16 +81,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stat_is_read_behind_any_name() {
-        let stat = "7 (a) b ( 9) S 3 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 11 0 100 4096 250 18446744073709551615 1";
-        assert_eq!(read_stat(7, stat), Some(Process { pid: 7, parent: 3, threads: 11, pages: 250 }));
-        assert_eq!(read_stat(7, "7 (x) S"), None);
-    }
-
-    #[test]
     fn descendants_are_found_in_any_order() {
-        let all: Vec<Process> = [(9, 8), (8, 7), (7, 1), (6, 1), (10, 7)]
-            .map(|(pid, parent)| Process { pid, parent, threads: 1, pages: 1 })
+        let all: Vec<ProcessStat> = [(9, 8), (8, 7), (7, 1), (6, 1), (10, 7)]
+            .map(|(pid, parent)| ProcessStat { pid, parent, zombie: false, threads: 1, started: 1, pages: 1 })
             .into();
         assert_eq!(descendants(7, &all), BTreeSet::from([7, 8, 9, 10]));
     }
@@ -133,9 +91,9 @@ mod tests {
     #[test]
     fn limits_are_exceeded_above_their_number() {
         let limits = SandboxLimits { memory_mib: 10, processes: 3 };
-        assert_eq!(limits.exceeded(Usage { memory_mib: 10, processes: 3 }), None);
+        assert_eq!(reason(limits, Usage { memory_mib: 10, processes: 3 }), None);
         for (memory_mib, processes, words) in [(11, 1, "11 MiB of memory; the limit is 10"), (1, 4, "4 processes")] {
-            assert!(limits.exceeded(Usage { memory_mib, processes }).unwrap().contains(words));
+            assert!(reason(limits, Usage { memory_mib, processes }).unwrap().contains(words));
         }
     }
 

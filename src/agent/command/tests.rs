@@ -1,5 +1,6 @@
 //! Real scripts as agents.
 
+use crate::domain::trust::limits::SandboxLimits;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +8,7 @@ use super::*;
 use crate::agent::{BackendKind, ResumedSession, build};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::classify;
-use crate::process::{Cookie, ProbeSettings, SandboxLimits, SandboxUser, probe_sandbox, survivors};
+use crate::process::{Cookie, ProbeSettings, SandboxUser, probe_sandbox, survivors};
 
 /// An operator's folder with a script in it, a tree and a scratch folder.
 struct CommandFixture {

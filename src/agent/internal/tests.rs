@@ -1,5 +1,6 @@
 //! Whole runs: real commands in real trees, with a model that follows a script.
 
+use crate::domain::trust::limits::SandboxLimits;
 use std::collections::VecDeque;
 use std::fs;
 use std::sync::Mutex;
@@ -11,7 +12,7 @@ use crate::agent::{AgentStatus, BackendKind};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
-use crate::process::{Cookie, ProbeSettings, SandboxLimits, SandboxUser, probe_sandbox, survivors};
+use crate::process::{Cookie, ProbeSettings, SandboxUser, probe_sandbox, survivors};
 use crate::provider::tests::stub::{Stub, StubReply};
 use crate::provider::{ApiClient, ApiSettings, Wire};
 

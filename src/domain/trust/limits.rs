@@ -63,6 +63,18 @@ config_section! {
     }
 }
 
+config_section! {
+    /// Limits of all processes of one run of an agent or a check in the sandbox, measured each second. A run that exceeds one is
+    /// ended with that reason.
+    #[derive(Copy, Eq)]
+    pub struct SandboxLimits {
+        /// Maximum memory, in MiB; shared memory counts once.
+        pub memory_mib: u64 = 8_192, in 64..;
+        /// Maximum number of processes and threads.
+        pub processes: u64 = 1_024, in 16..;
+    }
+}
+
 impl Limits {
     /// Returns these limits lowered to those of a repository, and a sentence for each one that is higher and has no effect.
     pub fn lowered_to(&self, repository: &RepositoryLimits) -> (Self, Vec<String>) {

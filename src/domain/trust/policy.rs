@@ -46,6 +46,10 @@ pub const PROTECTED_PATHS: &[&str] = &[
     ".gitmodules",
 ];
 
+/// Number of the sandbox's user by default. No package, container or systemd unit uses it: systemd reserves it but does not
+/// assign it.
+pub const SANDBOX_USER: u32 = 65_525;
+
 /// Extent to which a loop uses the intelligence layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

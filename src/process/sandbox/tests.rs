@@ -1,5 +1,6 @@
 //! The sandbox with real bubblewrap, and its argument list without.
 
+use crate::domain::trust::limits::SandboxLimits;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 
 use rustix::thread::{Uid, set_thread_res_uid};
 
+use crate::domain::trust::policy::SANDBOX_USER;
+
 /// Paths of `setpriv` of util-linux. They are fixed, so that the environment cannot replace it.
 const SETPRIV_PATHS: [&str; 3] = ["/usr/bin/setpriv", "/bin/setpriv", "/run/current-system/sw/bin/setpriv"];
 /// Name of the user in the sandbox's `/etc/passwd`.
@@ -20,9 +22,6 @@ const NAME: &str = "agent";
 pub struct SandboxUser(NonZeroU32);
 
 impl SandboxUser {
-    /// Number that no package, container or systemd unit uses: systemd reserves it but does not assign it.
-    pub const DEFAULT: u32 = 65_525;
-
     /// Creates the user with this number, which is also its group's; `None` for root's.
     pub fn new(id: u32) -> Option<Self> {
         NonZeroU32::new(id).map(Self)
@@ -68,7 +67,7 @@ impl SandboxUser {
 
 impl Default for SandboxUser {
     fn default() -> Self {
-        const { Self(NonZeroU32::new(Self::DEFAULT).expect("not root")) }
+        const { Self(NonZeroU32::new(SANDBOX_USER).expect("not root")) }
     }
 }
 
@@ -132,6 +131,6 @@ mod tests {
     #[test]
     fn root_is_no_sandbox_user() {
         assert_eq!(SandboxUser::new(0), None);
-        assert_eq!(SandboxUser::new(SandboxUser::DEFAULT), Some(SandboxUser::default()));
+        assert_eq!(SandboxUser::new(SANDBOX_USER), Some(SandboxUser::default()));
     }
 }

@@ -1,5 +1,6 @@
 //! Installed coding agent with a tree and a scratch folder, and its runs against a provider on loopback.
 
+use ralph_bot::domain::trust::limits::SandboxLimits;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use axum::http::HeaderValue;
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSetup, build};
 use ralph_bot::domain::trust::egress::Hosts;
 use ralph_bot::process::sandbox::Network;
-use ralph_bot::process::{Cookie, EgressSettings, RefusedHosts, SandboxLimits, SandboxTier, SandboxUser, survivors};
+use ralph_bot::process::{Cookie, EgressSettings, RefusedHosts, SandboxTier, SandboxUser, survivors};
 use secrecy::SecretString;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
