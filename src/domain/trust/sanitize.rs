@@ -12,6 +12,8 @@ mod tests;
 
 pub use people::for_people;
 
+use crate::domain::model::document::DrawnKind;
+
 /// Visible part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompted {
@@ -71,8 +73,7 @@ pub fn inline_code(text: &str) -> String {
 pub fn fence(text: &str, language: &str) -> String {
     let language: String =
         language.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#')).take(20).collect();
-    let drawn = ["mermaid", "math", "geojson", "topojson", "stl"].iter().any(|d| language.eq_ignore_ascii_case(d));
-    let language = if drawn { "text" } else { &language };
+    let language = if DrawnKind::of_language(&language).is_some() { "text" } else { &language };
     let content = visible(text);
     let ticks = "`".repeat(longest_run(&content, '`').max(2) + 1);
     let mut block = format!("{ticks}{language}\n");

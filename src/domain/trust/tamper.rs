@@ -3,6 +3,14 @@
 //! Reads a unified git diff as text. It does not guess about code outside the diff, such as the body of a test far from
 //! the changed lines; a move or a rename is no finding. Findings are shown to people, so each names its line.
 
+/// Declares a regular expression that is compiled on first use.
+macro_rules! pattern {
+    ($name:ident, $text:literal) => {
+        static $name: std::sync::LazyLock<regex::Regex> =
+            std::sync::LazyLock::new(|| regex::Regex::new($text).expect("constant pattern"));
+    };
+}
+
 mod blocks;
 mod bypassed;
 mod commands;

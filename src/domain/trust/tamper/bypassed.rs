@@ -1,8 +1,6 @@
 //! Tests that a diff bypasses: they end before their assertions, their failures are caught, or something stands in for
 //! the code under test.
 
-use std::sync::LazyLock;
-
 use regex::Regex;
 
 use super::blocks::{TestFile, TestLine, indent};
@@ -13,12 +11,6 @@ use super::flow;
 use super::language::Language;
 use super::tests_lost::{DiffSummary, is_guarded};
 use super::{Findings, TamperKind};
-
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
-    };
-}
 
 pattern!(
     FAILS,

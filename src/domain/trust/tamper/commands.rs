@@ -1,8 +1,6 @@
 //! Commands that run checks, wherever they stand: scripts, makefiles, manifests, other CI systems. Reports commands that went
 //! or run less, and exit codes that no longer count.
 
-use std::sync::LazyLock;
-
 use regex::Regex;
 
 use super::config::{is_check_script, is_makefile};
@@ -11,12 +9,6 @@ use super::language::{Language, is_test_path};
 use super::lexis::Difference;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
-
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
-    };
-}
 
 // Runs tests, linters or type checkers.
 pattern!(

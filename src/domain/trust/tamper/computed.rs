@@ -1,21 +1,11 @@
 //! Expected values that the program under test gives itself, and program code that knows the values of tests.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use super::blocks::{TestFile, TestLine};
 use super::diff::LineChange;
 use super::language::Language;
 use super::lexis::Lexis;
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
-
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
-    };
-}
 
 // A variable and what it is set to.
 pattern!(

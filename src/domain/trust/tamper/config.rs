@@ -1,17 +1,7 @@
 //! Configuration of test runners, type checkers and linters, as whole files and as parts of others.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use super::diff::{FileDiff, Hunk, LineChange};
 use super::{Findings, TamperKind};
-
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
-    };
-}
 
 // Names of files that hold nothing but the configuration of checks.
 pattern!(

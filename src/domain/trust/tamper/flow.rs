@@ -1,22 +1,12 @@
 //! Control flow that a diff puts before or around assertions: returns, conditions, handlers that drop failures, functions
 //! that nothing calls. Words of control flow are the same in most languages.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
 use super::diff::LineChange;
 use super::language::Language;
 use super::lexis::Difference;
 use super::tests_lost::{DiffSummary, is_guarded};
 use super::{Findings, TamperKind};
-
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
-    };
-}
 
 /// Number of lines that a handler or a guarded part is followed over.
 const REACH: usize = 40;

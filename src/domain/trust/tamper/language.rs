@@ -113,12 +113,6 @@ static SYNTAXES: LazyLock<Vec<Syntax>> = LazyLock::new(|| {
     LANGUAGES.iter().map(syntax).collect()
 });
 
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
-    };
-}
-
 pattern!(
     ASSERTION,
     r"(?i)\bensure!\s*\(|\b(?:debug_)?assert\w*[!.]?\s*[(\s{]|\bexpect\w*\s*[({]|\bexpect\.(?:soft|poll|element)\(|\.should\b|\bshould\s*\(|\brequire\.\w+\(|\bverify\w*\s*\(|\bcheck\w*\s*\(|\bassert\w*\.\w+\(|\bpytest\.(?:raises|warns)\b|\bself\.fail\b|\bmatches!\(|\b(?:insta::)?assert_\w+|\bt\.(?:is|deepEqual|true|false|throws|equal|ok)\(|\brefute\w*\b|\bmust_\w+"

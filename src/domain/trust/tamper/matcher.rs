@@ -1,18 +1,8 @@
 //! Comparison of two versions of an assertion: whether the new one accepts more, or expects another value. The words of
 //! matchers are the same in most frameworks, so they are read as words and not as names of a framework.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use super::language::{Demand, Language, arguments};
 use super::lexis::{Difference, Lexis};
-
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
-    };
-}
 
 pattern!(NUMBER, r"\b\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?");
 pattern!(

@@ -1,8 +1,6 @@
 //! Things that a diff puts in the place of others: doubles of the code under test, files that shadow a module or a runner,
 //! assertions of another meaning, program code that behaves differently when it is tested.
 
-use std::sync::LazyLock;
-
 use regex::Regex;
 
 use super::blocks::{TestBlock, TestFile, TestLine, indent};
@@ -10,12 +8,6 @@ use super::diff::{FileDiff, LineChange};
 use super::language::{Language, is_test_path};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
-
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
-    };
-}
 
 /// Length of the longest line that is read, in bytes: longer ones are generated.
 const LONGEST: usize = 400;

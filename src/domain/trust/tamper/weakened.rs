@@ -2,9 +2,6 @@
 //! values, fewer rows of a table, weaker generated input.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use super::blocks::{TestFile, TestLine};
 use super::diff::LineChange;
@@ -15,12 +12,6 @@ use super::matcher::{AssertionChange, compare, compare_values, literals, numbers
 use super::statements::{Statement, Statements, balance};
 use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
-
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("constant pattern"));
-    };
-}
 
 // The expected value is what the code under test gave.
 pattern!(
