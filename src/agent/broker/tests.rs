@@ -136,7 +136,9 @@ async fn requests_without_token_or_outside_the_address_are_refused() {
     assert!(model.seen().is_empty(), "{:?}", model.seen());
     drop((broker, other));
     let after = client().get(format!("{url}/messages")).header("x-api-key", &token).send().await;
-    assert!(after.is_err_and(|error| error.is_connect()), "it ended with its run");
+    // Another server may have got the port by now, or the connection may wait in the backlog of the closed listener.
+    assert!(after.map_or(true, |answer| !answer.status().is_success()), "the broker ends with its run");
+    assert!(model.seen().is_empty(), "{:?}", model.seen());
 }
 
 #[tokio::test]
