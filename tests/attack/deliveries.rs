@@ -1,0 +1,1 @@
+//! Webhook deliveries that are forged, stale, or about another repository.

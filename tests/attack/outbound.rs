@@ -1,0 +1,1 @@
+//! Secrets and instructions to the forge in what leaves the machine.
