@@ -277,7 +277,8 @@ mod tests {
         assert!(matches!(wrong, Err(TelemetryError::Filter(_))));
     }
 
-    /// I11: foreign text starts no new line and contains no control sequence.
+    /// Foreign text starts no new line and contains no control sequence.
+    /// See docs/threats.md#i11.
     #[test]
     fn text_of_others_stays_in_its_field() {
         let evil =

@@ -72,7 +72,8 @@ async fn calls<F: Future<Output = std::io::Result<()>>>(serve: impl Fn(TcpStream
     }
 }
 
-/// F2: a server that receives the call and never answers may have executed it.
+/// A server that receives the call and never answers may have executed it.
+/// See docs/faults.md#f2.
 #[tokio::test]
 async fn request_without_response_times_out() {
     calls(|mut stream| async move {
@@ -83,7 +84,8 @@ async fn request_without_response_times_out() {
     .await;
 }
 
-/// F2: a server that sends single bytes never exceeds the idle timeout, but the total one.
+/// A server that sends single bytes never exceeds the idle timeout, but the total one.
+/// See docs/faults.md#f2.
 #[tokio::test]
 async fn slow_response_times_out() {
     for head in ["", "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n"] {
@@ -101,7 +103,8 @@ async fn slow_response_times_out() {
     }
 }
 
-/// F2: the connection is reset during the response.
+/// The connection is reset during the response.
+/// See docs/faults.md#f2.
 #[tokio::test]
 async fn reset_during_response_is_ambiguous() {
     calls(|mut stream| async move {

@@ -237,7 +237,8 @@ async fn full_disk_loses_no_data_and_recovers() {
     assert!(store.write(move |c| inbox::insert(c, &large(), Timestamp(1))).await.expect("stored"));
 }
 
-/// D5: another program locks the database for longer than the timeout.
+/// Another program locks the database for longer than the timeout.
+/// See docs/faults.md#d5.
 #[tokio::test]
 async fn locked_database_is_busy_not_failed() {
     let (_folder, path) = file();
@@ -252,7 +253,8 @@ async fn locked_database_is_busy_not_failed() {
     assert!(store.write(|c| inbox::insert(c, &delivery("d-1"), Timestamp(1))).await.expect("stored"));
 }
 
-/// D5: the effect of another program's long read on the log is visible, and ends with the read.
+/// The effect of another program's long read on the log is visible, and ends with the read.
+/// See docs/faults.md#d5.
 #[tokio::test]
 async fn write_ahead_log_grows_during_a_long_read() {
     let (_folder, path) = file();
@@ -275,7 +277,8 @@ async fn write_ahead_log_grows_during_a_long_read() {
     assert!(log == 0 && database > 500_000, "{database} {log}");
 }
 
-/// D4: a damaged file is reported at the start or by the integrity check.
+/// A damaged file is reported at the start or by the integrity check.
+/// See docs/faults.md#d4.
 #[tokio::test]
 async fn damaged_file_is_reported() {
     let (_folder, path) = file();
@@ -376,7 +379,8 @@ fn concurrent_creation_makes_one_database() {
     });
 }
 
-/// D4: the files next to the database were removed after an unclean stop.
+/// The files next to the database were removed after an unclean stop.
+/// See docs/faults.md#d4.
 #[tokio::test]
 async fn database_without_its_log_files_is_intact() {
     let (_folder, path) = file();

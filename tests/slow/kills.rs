@@ -93,7 +93,8 @@ async fn each_ends_as_if_nothing_had_happened(dialect: Dialect, group: &[Kills])
     assert!(failed.is_empty(), "{} of {} stories went wrong, see above: {failed:?}", failed.len(), group.len());
 }
 
-/// K34: a killed backup leaves no file that could be mistaken for a copy, and the next backup is complete.
+/// A killed backup leaves no file that could be mistaken for a copy, and the next backup is complete.
+/// See docs/faults.md#k34.
 async fn killed_backup_leaves_no_copy(dialect: Dialect) {
     let service = Service::new(setup(dialect), false).await;
     let mut child = service.spawn("all", None);

@@ -20,7 +20,8 @@ struct HonestCount {
     any: usize,
 }
 
-/// G17. Fetches some hundred pairs of releases, so it runs only where the variable asks for it.
+/// Fetches some hundred pairs of releases, so it runs only where the variable asks for it.
+/// See docs/threats.md#g17.
 #[test]
 fn honest_changes_are_not_called_tampering() {
     let Some(folder) = std::env::var_os("RALPH_TEST_HONEST") else {

@@ -244,7 +244,8 @@ mod tests {
         }
     }
 
-    /// S5, S7: names that resolve to local addresses are refused, even if the name is allowed.
+    /// Names that resolve to local addresses are refused, even if the name is allowed.
+    /// See docs/threats.md#s5, docs/threats.md#s7.
     #[tokio::test]
     async fn allowed_names_reach_public_addresses_only() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -131,8 +131,9 @@ async fn due_timer_is_taken_once() {
     assert_eq!(stores[1].read(timers::next_due).await.expect("read"), None);
 }
 
-/// P15: the limits of concurrent loops (total, per forge, per repository) are never exceeded, however many processes grant
+/// The limits of concurrent loops (total, per forge, per repository) are never exceeded, however many processes grant
 /// slots.
+/// See docs/threats.md#p15.
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_are_never_granted_twice() {
     const ALL: u32 = 5;

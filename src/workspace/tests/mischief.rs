@@ -1,5 +1,8 @@
 //! Tests with malicious files in the tree: nothing of an agent is executed, and commits contain the files found.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 /// Writes every setting that makes git execute a program; each writes a marker file.
@@ -8,7 +11,7 @@ fn traps(git_dir: &Path, markers: &Path) {
     let script = |name: &str| {
         let path = git_dir.join(format!("trap-{name}"));
         std::fs::write(&path, format!("#!/bin/sh\ntouch {}/{name}\ncat\n", markers.display())).unwrap();
-        run(git_dir, "chmod", &["+x", path.to_str().unwrap()]);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         path.display().to_string()
     };
     let included = git_dir.join("included");
@@ -340,7 +343,8 @@ async fn submodules_of_the_base_are_unchanged() {
     assert_eq!(std::fs::read_dir(&markers).unwrap().count(), 0);
 }
 
-/// G8, G15: what only a crafted object can hold is refused as it comes in, and nothing of it reaches a tree.
+/// Contents that only a crafted object can have are refused as they come in, and nothing of them reaches a tree.
+/// See docs/threats.md#g8, docs/threats.md#g15.
 #[tokio::test]
 async fn malicious_objects_are_refused_on_fetch() {
     let world = WorkspaceWorld::new();

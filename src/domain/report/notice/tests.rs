@@ -115,10 +115,9 @@ fn untrusted_text_has_no_mentions_or_links() {
 #[test]
 fn bodies_respect_size_limits() {
     for text in ["&<>".repeat(1_400), "@:".repeat(1_600), "🦀".repeat(1_600), "word ".repeat(900), "()".repeat(900)] {
-        for notice in [hostile(&text), Notice { occasion: Occasion::Reminder, ..hostile(&text) }] {
-            within_limits(&notice);
-        }
+        within_limits(&hostile(&text));
     }
+    within_limits(&Notice { occasion: Occasion::Reminder, ..hostile(&"&<>".repeat(1_400)) });
 }
 
 /// Asserts the documented limits, and what must not stand in any body.

@@ -700,7 +700,8 @@ impl CaseCount {
     }
 }
 
-/// G17. The tables of `docs/tampering.md` are these.
+/// The tables of `docs/tampering.md` are these.
+/// See docs/threats.md#g17.
 #[test]
 fn cases_of_each_language_are_found() {
     let head = |first| {
@@ -751,14 +752,14 @@ fn new_file_with_name_of_a_command_is_reported_only_if_it_is_a_script() {
     assert_eq!(scan(empty, &TamperContext::default()), []);
 }
 
-/// A large diff is scanned in time that its size explains: quadratic work would take minutes.
+/// A large diff is scanned in time that its size explains: quadratic work would take most of a minute.
 #[test]
 fn large_diffs_are_scanned() {
     let test = |n: usize| {
         format!("-def test_{n}():\n-    assert f({n}) == {n}\n+def test_b{n}():\n+    assert f({n}) == {n}, {n}\n \n")
     };
-    let body: String = (0..20_000).map(test).collect();
-    assert!(body.len() > 2_000_000);
+    let body: String = (0..6_000).map(test).collect();
+    assert!(body.len() > 500_000);
     assert!(scan(&edit("tests/test_a.py", &body), &TamperContext::default()).len() <= MAX_FINDINGS);
 }
 

@@ -290,7 +290,8 @@ async fn transferred_issue_is_not_found_and_renamed_repository_is() {
     }
 }
 
-/// P14: a label that was set before the issue was transferred here was set elsewhere.
+/// A label that was set before the issue was transferred here was set elsewhere.
+/// See docs/threats.md#p14.
 #[tokio::test]
 async fn transferred_label_has_no_assignment() {
     let labeled = json!({ "event": "labeled", "label": { "name": "ralph:run" }, "actor": { "id": 9, "login": "ann" },
