@@ -36,8 +36,6 @@ use crate::domain::supervision::oversight::{AuditEntry, AuditEvent, EscalationLe
 
 /// Maximum number of attempts of one iteration before the loop fails; a crash counts as an attempt.
 pub const MAX_ATTEMPTS: u32 = 3;
-/// Number of consecutive failed runs of the agent after which the loop fails.
-pub const MAX_AGENT_FAILURES: u32 = 3;
 /// First wait for a limited backend that does not state one, in milliseconds; doubles up to `LONGEST_WAIT_MS`.
 pub const FIRST_WAIT_MS: i64 = 60_000;
 /// Longest wait before a limited backend is tried again, in milliseconds.

@@ -20,7 +20,7 @@ mod task_text;
 pub use agent_run::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 pub use aggregate::{
     BackendRequest, HookQuestion, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopStopReason, LoopTask, LoopUsage,
-    LoopWait, MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
+    LoopWait, MAX_AGENT_FAILURES, MergeInProgress, MergeWith, StopAfterRestore, WaitReason,
 };
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
 pub use escalation::{EscalationCause, LoopLimit};

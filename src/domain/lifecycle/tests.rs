@@ -19,7 +19,7 @@ use crate::domain::model::ids::{
 };
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
-use crate::domain::report::view::{EscalationSeverity, View};
+use crate::domain::report::view::{EscalationSeverity, IterationView, View};
 use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::Policy;
 
@@ -129,6 +129,18 @@ impl LoopRun {
 
     fn checked(&mut self, holds: bool) -> &mut Self {
         self.tell(LoopInput::Checked { ticket: self.current.ticket, report: report(holds) })
+    }
+
+    /// Returns the iteration comment among the latest effects.
+    fn iteration_comment(&self) -> &IterationView {
+        let said = self.effects.iter().find_map(|effect| match effect {
+            Effect::Comment { view, .. } => match &**view {
+                View::Iteration(view) => Some(view),
+                _ => None,
+            },
+            _ => None,
+        });
+        said.expect("a comment about the iteration")
     }
 
     fn agent(&mut self, end: AgentEnd) -> &mut Self {
@@ -652,6 +664,7 @@ fn lost_limited_and_failed_agents_are_handled() {
     for _ in 0..3 {
         run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);
     }
+    assert_eq!(run.iteration_comment().next, "the loop ends, because the agent failed 3 times in a row.");
     run.is(LoopState::Failed, LoopStep::Idle);
     run.command(LoopCommand::Retry(command::Retry)).working().is(LoopState::Running, LoopStep::Agent);
     run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);

@@ -6,14 +6,14 @@ use super::next_iteration::{begin_iteration, next_iteration, open_own_iteration,
 use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{give_back, wait, wait_for_backend};
-use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, StepContext};
+use super::{MAX_ATTEMPTS, StepContext};
 use crate::domain::checks::criteria;
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, EscalationCause, Guidance, GuidanceSource, IterationChange, IterationKind, Loop,
-    LoopInput, LoopLimit, LoopState, LoopStep, LoopStopReason, MergeInProgress, MergeWith, PreparedTree, TestEvidence,
-    WaitReason,
+    LoopInput, LoopLimit, LoopState, LoopStep, LoopStopReason, MAX_AGENT_FAILURES, MergeInProgress, MergeWith,
+    PreparedTree, TestEvidence, WaitReason,
 };
 use crate::domain::model::hook::{HookEvent, HookObjection};
 use crate::domain::model::ids::{Money, Sha};

@@ -20,6 +20,9 @@ use crate::domain::supervision::Supervision;
 use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::policy::Policy;
 
+/// Number of consecutive failed runs of the agent after which the loop fails.
+pub const MAX_AGENT_FAILURES: u32 = 3;
+
 /// State of a loop, as shown by its label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -9,7 +9,9 @@ pub use ending::{at_home, completion, emergency, escalation, intervention, pull,
 pub use replies::commands;
 
 use crate::domain::loops::command::TABLE;
-use crate::domain::loops::{Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, ServedBy};
+use crate::domain::loops::{
+    Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, MAX_AGENT_FAILURES, ServedBy,
+};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::view::{
@@ -528,6 +530,9 @@ fn next_words(current: &Loop, last: &Iteration) -> String {
         (true, false) => return "follow the guidance that arrived meanwhile.".into(),
         (false, _) if last.number >= current.limits.iterations => return "none; this was the last iteration.".into(),
         (false, _) => {}
+    }
+    if current.agent_failures >= MAX_AGENT_FAILURES {
+        return format!("the loop ends, because the agent failed {MAX_AGENT_FAILURES} times in a row.");
     }
     if let Some(judged) = last.judged.as_ref().filter(|judged| judged.stops.is_some()) {
         return stop_words(current, judged);

@@ -65,16 +65,9 @@ impl LoopRun {
         self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
     }
 
-    /// Returns the text about the next iteration in the latest iteration comment.
-    fn next_by_comment(&self) -> &str {
-        let said = self.effects.iter().find_map(|effect| match effect {
-            Effect::Comment { view, .. } => match &**view {
-                View::Iteration(view) => Some(view.strategy.as_str()),
-                _ => None,
-            },
-            _ => None,
-        });
-        said.expect("a comment about the iteration")
+    /// Returns the text about the strategy in the latest iteration comment.
+    fn strategy_by_comment(&self) -> &str {
+        &self.iteration_comment().strategy
     }
 
     fn started() -> Self {
@@ -127,7 +120,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
             assert!(prompt.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", prompt.strategy);
             assert!(run.audit().contains(&AuditEvent::Intervened));
             let next = "different approach: find the cause first (reason: the overseer redirected the loop: The loop is stuck: ";
-            assert!(run.next_by_comment().starts_with(next), "{}", run.next_by_comment());
+            assert!(run.strategy_by_comment().starts_with(next), "{}", run.strategy_by_comment());
             assert_eq!(run.current.session, None, "a long session decays");
             let warns = |e: &Effect| matches!(e, Effect::Warn { notice } if notice.cause == "redirect_stuck" && notice.what_happened.contains("mismatched types"));
             assert!(run.has(warns) && !run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
