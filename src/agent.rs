@@ -5,6 +5,8 @@
 
 mod broker;
 mod command;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod internal;
 mod jsonl;
 mod mcp;
@@ -18,7 +20,7 @@ mod run_environment;
 mod script;
 mod session;
 mod text;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod transcript;
 mod usage;
 

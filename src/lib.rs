@@ -12,6 +12,8 @@ pub mod domain;
 pub mod embed;
 pub mod engine;
 pub mod forge;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod http;
 pub mod mcp;
 pub mod net;

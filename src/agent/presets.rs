@@ -37,6 +37,12 @@ pub(super) fn find(name: &str) -> Option<&'static AgentPreset> {
     PRESETS.iter().copied().find(|preset| preset.name == name)
 }
 
+/// Returns the readers of all output formats.
+#[cfg(any(test, fuzzing))]
+pub(super) fn readers() -> impl Iterator<Item = fn() -> Box<dyn OutputReader>> {
+    PRESETS.iter().map(|preset| preset.reader).chain([jsonl::reader as fn() -> _])
+}
+
 /// Whether there is a preset with this name.
 pub fn is_known(name: &str) -> bool {
     find(name).is_some()

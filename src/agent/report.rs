@@ -50,7 +50,7 @@ fn contents(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(bytes))
 }
 
-fn parse(bytes: &[u8], secrets: &Masker) -> (Option<AgentReport>, Option<String>) {
+pub(super) fn parse(bytes: &[u8], secrets: &Masker) -> (Option<AgentReport>, Option<String>) {
     let text = String::from_utf8_lossy(bytes);
     let fields = match serde_json::from_str::<Value>(text.trim_start_matches('\u{feff}')) {
         Ok(Value::Object(fields)) => fields,

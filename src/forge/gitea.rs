@@ -31,6 +31,9 @@ use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Timestamp, User};
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::webhook::parse as parse_delivery;
+
 /// Oldest supported version of Gitea, as (major, minor); Forgejo reports the Gitea version that it corresponds to.
 const MIN_VERSION: (u32, u32) = (1, 22);
 /// Events that webhooks subscribe to. `issues` and `pull_request` include comments, labels and reviews.

@@ -37,6 +37,9 @@ use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
 use crate::domain::trust::permit::TeamRef;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::webhook::parse as parse_delivery;
+
 /// Events that the service's webhooks subscribe to; an App also receives events of its installations.
 pub const EVENTS: &[&str] = webhook::HANDLED;
 

@@ -40,7 +40,7 @@ use diff::FileDiff;
 pub use marks::{ChangeMarks, is_test_file};
 
 /// Maximum number of findings of one diff.
-const MAX_FINDINGS: usize = 100;
+pub const MAX_FINDINGS: usize = 100;
 /// Longest evidence, in characters.
 const MAX_EVIDENCE: usize = 200;
 

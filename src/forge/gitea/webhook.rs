@@ -15,7 +15,7 @@ use crate::forge::payload::parse_untrusted;
 const UNUSED_FIELDS: [&str; 6] = ["release", "forkee", "package", "page", "workflow", "ref_type"];
 
 /// Parses a verified body. `event`, the header, is used in messages only.
-pub(super) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
+pub(crate) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     let payload = match parse_untrusted(body) {
         Ok(Value::Object(payload)) => payload,
         Ok(_) => return ParsedDelivery::Malformed("the body is not a JSON object".to_owned()),

@@ -33,7 +33,7 @@ pub(super) const IMPLICIT: &[&str] = &["installation", "installation_repositorie
 type ParseResult = Result<ParsedDelivery, String>;
 
 /// Parses a delivery of the forge named `forge`.
-pub(super) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
+pub(crate) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     if !HANDLED.contains(&event) && !IMPLICIT.contains(&event) {
         return ParsedDelivery::Ignored(format!("event {} is not used", printable(event)));
     }

@@ -1,0 +1,160 @@
+//! Properties of everything that reads untrusted bytes, for any input. `fuzz/` searches for inputs that break them;
+//! `cargo test` tries the inputs in `fuzz/corpus`.
+
+use std::path::Path;
+
+use crate::agent;
+use crate::checks::counts;
+use crate::config::{Config, parse_repository};
+use crate::domain::loops::command;
+use crate::domain::model::ids::{ForgeName, Timestamp};
+use crate::domain::providers::limit::{self, LimitSignals};
+use crate::domain::report;
+use crate::domain::trust::egress::Target;
+use crate::domain::trust::policy::Policy;
+use crate::domain::trust::{sanitize, tamper};
+use crate::forge::{ParsedDelivery, gitea, github};
+use crate::render::{Marker, MarkerKey, find_marker};
+
+/// Reader of untrusted bytes; panics if a property does not hold.
+pub type FuzzTarget = fn(&[u8]);
+
+/// All targets, by the name of their corpus.
+pub const TARGETS: &[(&str, FuzzTarget)] = &[
+    ("agent_output", agent_output),
+    ("agent_report", agent_report),
+    ("checks", check_output),
+    ("commands", commands),
+    ("configuration", configuration),
+    ("diffs", diffs),
+    ("documents", documents),
+    ("limits", limits),
+    ("markers", markers),
+    ("names", names),
+    ("webhooks", webhooks),
+];
+
+/// Splits an input into its first line and the rest.
+fn head_and_rest(data: &[u8]) -> (&[u8], &[u8]) {
+    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    (&data[..end], data.get(end + 1..).unwrap_or_default())
+}
+
+/// Body of a delivery after a line with the name of its event: it is parsed, ignored or refused, with a reason that is safe in logs.
+pub fn webhooks(data: &[u8]) {
+    let (event, body) = head_and_rest(data);
+    let (event, forge) = (String::from_utf8_lossy(event), ForgeName::new("forge"));
+    for parsed in [github::parse_delivery(&forge, &event, body), gitea::parse_delivery(&forge, &event, body)] {
+        if let ParsedDelivery::Ignored(why) | ParsedDelivery::Malformed(why) = parsed {
+            assert!(!why.is_empty() && !why.contains('\n') && why.len() < 2_000, "{why:?}");
+        }
+    }
+}
+
+/// Comment: commands are found only in texts that contain one.
+pub fn commands(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let found = command::parse(&text);
+    assert!(found.is_empty() || text.contains("/ralph"), "{found:?}");
+}
+
+/// Issue: the text for the agent contains nothing invisible, and reading it takes no more than its size explains.
+pub fn documents(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let prompted = sanitize::for_prompt(&text);
+    assert_eq!(sanitize::visible(&prompted.text), prompted.text);
+    assert!(prompted.text.len() <= 64 * (text.len() + 64), "{} of {}", prompted.text.len(), text.len());
+    for shown in [sanitize::for_people(&text), sanitize::inline(&text), sanitize::title(&text)] {
+        assert!(find_marker(&shown, &MarkerKey::new(b"key")).is_none());
+    }
+}
+
+/// Comment: nobody without the key forges the marker of a text, and quoting one does not copy it.
+pub fn markers(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let key = MarkerKey::new(b"key");
+    assert_eq!(find_marker(&text, &key), None);
+    let own = Marker::new(&text, &text, &text, &key);
+    assert_eq!(find_marker(&format!("{text}\n{}", own.text()), &key).as_ref(), Some(&own));
+    assert_eq!(find_marker(&format!("{}\n> x", own.text()), &key), None);
+    assert_eq!(find_marker(&own.text(), &MarkerKey::new(b"another")), None);
+}
+
+/// Error messages of a provider: the evidence of a limit is short.
+pub fn limits(data: &[u8]) {
+    let mut signals = LimitSignals::default();
+    for line in String::from_utf8_lossy(data).lines() {
+        match line.split_once(": ") {
+            Some((name, value)) if name.starts_with('<') => {
+                signals.headers.push((name[1..].to_owned(), value.to_owned()))
+            }
+            _ => signals.learn(line),
+        }
+    }
+    if let Some(limit) = limit::classify(&signals, Timestamp(1_790_000_000_000)) {
+        assert!(limit.evidence.chars().count() <= 300, "{limit:?}");
+    }
+    signals.succeeded = true;
+    assert_eq!(limit::classify(&signals, Timestamp(1_790_000_000_000)), None);
+}
+
+/// Report that an agent wrote.
+pub fn agent_report(data: &[u8]) {
+    agent::fuzzing::report(data);
+}
+
+/// Output of an agent in every format, and the usage in it.
+pub fn agent_output(data: &[u8]) {
+    agent::fuzzing::output(&String::from_utf8_lossy(data));
+}
+
+/// Output of a check: counts of tests never contradict each other.
+pub fn check_output(data: &[u8]) {
+    drop(counts::read(&String::from_utf8_lossy(data)));
+}
+
+/// Names: branches have harmless parts, and the targets of connections have a host.
+pub fn names(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let slug = report::slug(&text);
+    assert!(slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'), "{slug}");
+    assert!(slug.len() <= 64 && !slug.starts_with('-') && !slug.ends_with('-'), "{slug}");
+    drop(Target::parse(&text, Some(443)));
+    drop(Target::named_in(&text));
+}
+
+/// Configuration of an operator and of a repository: problems have a text, and the repository cannot fail the service.
+pub fn configuration(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let env = crate::config::Env::of([]);
+    if let Err(problems) = Config::parse(Path::new("ralph.yaml"), &text, &env) {
+        assert!(!problems.to_string().is_empty());
+    }
+    if let Err(problems) = parse_repository(".ralph.yml", &text, &Policy::default()) {
+        assert!(!problems.is_empty());
+    }
+}
+
+/// Diff: findings are bounded.
+pub fn diffs(data: &[u8]) {
+    let found = tamper::scan(&String::from_utf8_lossy(data), &tamper::TamperContext::default());
+    assert!(found.len() <= tamper::MAX_FINDINGS);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_hold_for_each_corpus() {
+        for (name, target) in TARGETS {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+            let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+            let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+            assert!(!files.is_empty(), "{}", folder.display());
+            for file in files {
+                target(&std::fs::read(file).unwrap());
+            }
+        }
+    }
+}
