@@ -103,9 +103,9 @@ pub fn agent_report(data: &[u8]) {
     agent::fuzzing::report(data);
 }
 
-/// Output of an agent in every format, and the usage in it.
+/// Output of an agent after a byte that chooses its format, and the usage in it.
 pub fn agent_output(data: &[u8]) {
-    agent::fuzzing::output(&String::from_utf8_lossy(data));
+    agent::fuzzing::output(data);
 }
 
 /// Output of a check: counts of tests never contradict each other.

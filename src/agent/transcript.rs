@@ -1,13 +1,17 @@
-//! Feeds recorded output of agents to readers, in tests.
+//! Feeds output of agents to readers, in tests and for fuzzing.
 
+#[cfg(test)]
 use std::path::Path;
 use std::time::Duration;
 
+use super::AgentEvent;
+#[cfg(test)]
+use super::AgentStatus;
 use super::preset::{OutputReader, ParsedOutput};
-use super::{AgentEvent, AgentStatus};
 use crate::process::{Captured, Finished, ProcessEnd, Stream};
 
 /// A condition on the status of a run.
+#[cfg(test)]
 pub(super) type StatusTest = fn(&AgentStatus) -> bool;
 
 /// Returns the result of a process that printed these texts.
@@ -41,6 +45,7 @@ pub(super) fn played(
 }
 
 /// Returns what the reader parses from a recording in `tests/fixtures/agents`.
+#[cfg(test)]
 pub(super) fn recorded(
     reader: Box<dyn OutputReader>,
     cli: &str,
@@ -54,6 +59,7 @@ pub(super) fn recorded(
 }
 
 /// Reads every prefix of a recording, and the recording with each line corrupted; calls `check` with each result.
+#[cfg(test)]
 pub(super) fn spoilt(
     reader: fn() -> Box<dyn OutputReader>,
     cli: &str,
@@ -66,6 +72,7 @@ pub(super) fn spoilt(
 }
 
 /// Calls `check` for every prefix of `stdout`, and for the text with each line corrupted.
+#[cfg(test)]
 pub(super) fn spoilt_text(
     reader: fn() -> Box<dyn OutputReader>,
     text: &str,
