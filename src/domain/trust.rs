@@ -3,6 +3,7 @@
 pub mod address;
 pub mod egress;
 pub mod limits;
+pub mod outbound;
 pub mod permit;
 pub mod policy;
 pub mod sanitize;

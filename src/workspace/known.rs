@@ -1,6 +1,6 @@
 //! Facts about objects, remembered because starting git to ask for them takes milliseconds. The objects of an id never change.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use super::branch::BranchDiff;
@@ -13,6 +13,9 @@ const MOST: usize = 64;
 const MOST_FILES: usize = 256;
 const MOST_PATCH: usize = 64 << 10;
 
+/// Maximum number of contents that are remembered as scanned.
+const MOST_SCANNED: usize = 16 << 10;
+
 /// Facts about objects of all mirrors.
 #[derive(Debug, Default)]
 pub(super) struct KnownObjects {
@@ -22,6 +25,56 @@ pub(super) struct KnownObjects {
     sizes: Facts<(Sha, Sha), ChangedFiles>,
     /// Patch between two commits or trees.
     patches: Facts<(Sha, Sha), BranchDiff>,
+    /// Objects in which a scan found no secret.
+    pub scanned: ScannedObjects,
+}
+
+/// Objects in which a scan found no secret, with the secrets that were known last.
+#[derive(Debug, Default)]
+pub(super) struct ScannedObjects {
+    generation: Mutex<u64>,
+    /// Contents of files.
+    pub blobs: ObjectSet,
+    /// Parent of each commit whose message and new files were scanned.
+    pub commits: Facts<Sha, Sha>,
+}
+
+impl ScannedObjects {
+    /// Forgets everything if more secrets are known than at the last scan.
+    pub fn begin(&self, generation: u64) {
+        let mut last = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last != generation {
+            *last = generation;
+            self.blobs.clear();
+            self.commits.clear();
+        }
+    }
+}
+
+/// The latest ids of a kind of objects.
+#[derive(Debug, Default)]
+pub(super) struct ObjectSet(Mutex<(HashSet<Sha>, VecDeque<Sha>)>);
+
+impl ObjectSet {
+    pub fn holds(&self, id: &Sha) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.contains(id)
+    }
+
+    pub fn put(&self, id: Sha) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0.insert(id.clone()) {
+            known.1.push_back(id);
+        }
+        if known.1.len() > MOST_SCANNED
+            && let Some(oldest) = known.1.pop_front()
+        {
+            known.0.remove(&oldest);
+        }
+    }
+
+    fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+    }
 }
 
 impl KnownObjects {
@@ -62,6 +115,10 @@ impl<K: PartialEq, V: Clone> Facts<K, V> {
         facts.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
     }
 
+    fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     pub fn put(&self, key: K, value: V) {
         let mut facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         facts.retain(|(known, _)| *known != key);
@@ -84,6 +141,17 @@ mod tests {
         }
         facts.put(1, 7);
         assert_eq!([0, 1, 2, MOST].map(|n| facts.get(&n)), [None, Some(7), Some(2), Some(MOST)]);
+    }
+
+    #[test]
+    fn scans_are_forgotten_when_more_secrets_are_known() {
+        let (scanned, id) = (ScannedObjects::default(), Sha::parse(&"a".repeat(40)).unwrap());
+        scanned.blobs.put(id.clone());
+        scanned.commits.put(id.clone(), id.clone());
+        scanned.begin(0);
+        assert!(scanned.blobs.holds(&id) && scanned.commits.get(&id).is_some());
+        scanned.begin(1);
+        assert!(!scanned.blobs.holds(&id) && scanned.commits.get(&id).is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ralph_bot::domain::knowledge::session::{EventKind, SessionEvent, SessionTurn, TurnRole, extract};
 use ralph_bot::domain::model::ids::{LoopId, Money, Timestamp};
+use ralph_bot::domain::trust::outbound::Door;
 use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, Token};
 use ralph_bot::store::Store;
 use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_summary, add_turn};
@@ -60,6 +61,7 @@ impl Served {
             token: token.clone(),
             learnings: learnings.then(|| Arc::new(Strategies) as Arc<dyn Learnings>),
             answer_tokens: ANSWER_TOKENS,
+            door: Door::default(),
         };
         let cancel = CancellationToken::new();
         let mut service = JoinSet::new();

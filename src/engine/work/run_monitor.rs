@@ -216,6 +216,7 @@ impl Engine {
             token,
             learnings: Some(Arc::new(learnings)),
             answer_tokens: mcp::ANSWER_TOKENS,
+            door: self.door.clone(),
         };
         let read_only = vec![socket, config.clone(), program.clone()];
         Some(RunMemoryServer { listener, session, config, read_only })
