@@ -29,26 +29,13 @@ pub(super) struct KnownObjects {
     pub scanned: ScannedObjects,
 }
 
-/// Objects in which a scan found no secret, with the secrets that were known last.
+/// Objects in which a scan found no secret.
 #[derive(Debug, Default)]
 pub(super) struct ScannedObjects {
-    generation: Mutex<u64>,
     /// Contents of files.
     pub blobs: ObjectSet,
     /// Parent of each commit whose message and new files were scanned.
     pub commits: Facts<Sha, Sha>,
-}
-
-impl ScannedObjects {
-    /// Forgets everything if more secrets are known than at the last scan.
-    pub fn begin(&self, generation: u64) {
-        let mut last = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
-        if *last != generation {
-            *last = generation;
-            self.blobs.clear();
-            self.commits.clear();
-        }
-    }
 }
 
 /// The latest ids of a kind of objects.
@@ -70,10 +57,6 @@ impl ObjectSet {
         {
             known.0.remove(&oldest);
         }
-    }
-
-    fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
     }
 }
 
@@ -115,10 +98,6 @@ impl<K: PartialEq, V: Clone> Facts<K, V> {
         facts.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
     }
 
-    fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
     pub fn put(&self, key: K, value: V) {
         let mut facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         facts.retain(|(known, _)| *known != key);
@@ -144,14 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn scans_are_forgotten_when_more_secrets_are_known() {
-        let (scanned, id) = (ScannedObjects::default(), Sha::parse(&"a".repeat(40)).unwrap());
-        scanned.blobs.put(id.clone());
-        scanned.commits.put(id.clone(), id.clone());
-        scanned.begin(0);
-        assert!(scanned.blobs.holds(&id) && scanned.commits.get(&id).is_some());
-        scanned.begin(1);
-        assert!(!scanned.blobs.holds(&id) && scanned.commits.get(&id).is_none());
+    fn oldest_scanned_objects_are_forgotten() {
+        let (set, id) = (ObjectSet::default(), |n: usize| Sha::parse(&format!("{n:040x}")).unwrap());
+        (0..=MOST_SCANNED).for_each(|n| set.put(id(n)));
+        set.put(id(MOST_SCANNED));
+        assert!(!set.holds(&id(0)) && set.holds(&id(1)) && set.holds(&id(MOST_SCANNED)));
     }
 
     #[test]

@@ -100,7 +100,6 @@ impl Workspaces {
     pub async fn clear(&self, request: ClearRequest<'_>) -> Result<Result<ClearedCommit, Leak>, WorkspaceError> {
         let ClearRequest { repo, branch, commit, .. } = request;
         let door = &self.settings.door;
-        self.known.scanned.begin(door.generation());
         let mut scan = ObjectScan::new(door);
         scan.branch(branch);
         if !self.is_remembered(&request) {
@@ -121,7 +120,6 @@ impl Workspaces {
         message: &str,
         changed: &[ChangedObject],
     ) -> Result<Option<Leak>, WorkspaceError> {
-        self.known.scanned.begin(self.settings.door.generation());
         let mut scan = ObjectScan::new(&self.settings.door);
         scan.commit(commit, message.as_bytes());
         self.scan_objects(mirror, changed, &mut scan).await?;

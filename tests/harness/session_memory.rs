@@ -46,6 +46,11 @@ pub struct Served {
 
 impl Served {
     pub async fn start(learnings: bool) -> Self {
+        Self::start_with(learnings, Door::default()).await
+    }
+
+    /// Starts it with a door that knows some secrets.
+    pub async fn start_with(learnings: bool, door: Door) -> Self {
         let folder = tempfile::Builder::new().prefix("ralph-memory-").tempdir().expect("a folder");
         let store = Store::open(&folder.path().join("ralph.db")).expect("a store");
         let id = LoopId::new("r-7-abcdef");
@@ -61,7 +66,7 @@ impl Served {
             token: token.clone(),
             learnings: learnings.then(|| Arc::new(Strategies) as Arc<dyn Learnings>),
             answer_tokens: ANSWER_TOKENS,
-            door: Door::default(),
+            door,
         };
         let cancel = CancellationToken::new();
         let mut service = JoinSet::new();

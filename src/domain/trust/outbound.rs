@@ -33,7 +33,7 @@ pub use plain::{co_author, plain_line, subject, title};
 use crate::domain::model::characters::is_invisible;
 
 /// Maximum number of learned values; the oldest are forgotten, because tokens end.
-const MOST_LEARNED: usize = 64;
+const MOST_LEARNED: usize = 32;
 
 /// Markdown of a comment, issue or pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,8 +127,6 @@ pub struct Door {
 struct Learned {
     values: VecDeque<(Arc<str>, SecretString)>,
     masker: Masker,
-    /// Number of values learned so far.
-    count: u64,
 }
 
 impl std::fmt::Debug for Door {
@@ -144,7 +142,7 @@ impl Door {
         Self { configured: Masker::named(values), learned: Arc::default() }
     }
 
-    /// Adds a value, such as a token that was just issued.
+    /// Adds a value that was just issued. What was scanned before cannot hold it.
     pub fn learn(&self, name: &str, value: &SecretString) {
         let same = |known: &SecretString| known.expose_secret() == value.expose_secret();
         if self.learned.read().unwrap_or_else(PoisonError::into_inner).values.iter().any(|(_, known)| same(known))
@@ -158,13 +156,7 @@ impl Door {
         }
         learned.values.push_back((name.into(), value.clone()));
         learned.masker =
-            Masker::named(learned.values.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned())));
-        learned.count += 1;
-    }
-
-    /// Returns a number that changes when a value is added. What was scanned before is to be scanned again.
-    pub fn generation(&self) -> u64 {
-        self.learned.read().unwrap_or_else(PoisonError::into_inner).count
+            Masker::whole(learned.values.iter().map(|(name, value)| (name.clone(), value.expose_secret())));
     }
 
     fn learned(&self) -> Option<Masker> {

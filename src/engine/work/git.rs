@@ -284,6 +284,9 @@ fn loop_trailer(current: &Loop) -> Trailer {
 
 /// Returns the reason a change must not be pushed before a person has reviewed it.
 fn blocked(current: &Loop, info: &CommitInfo, protected: &Protected) -> Option<String> {
+    if !info.oversized.is_empty() {
+        return Some(format!("the change holds large binary files: {}", info.oversized.join(", ")));
+    }
     if let Some(why) = size_of_loop(current, info).exceeded() {
         return Some(why);
     }
@@ -293,9 +296,6 @@ fn blocked(current: &Loop, info: &CommitInfo, protected: &Protected) -> Option<S
     }
     if info.diff_truncated || info.branch.truncated || info.branch.text.len() as u64 > MAX_CHANGE_BYTES {
         return Some("the change is larger than 4 MiB".into());
-    }
-    if !info.oversized.is_empty() {
-        return Some(format!("the change holds large binary files: {}", info.oversized.join(", ")));
     }
     if let Some(leak) = &info.leak {
         return Some(leak.to_string());

@@ -97,9 +97,19 @@ impl Masker {
         N: Into<Arc<str>>,
         S: AsRef<str>,
     {
+        Self::of_parts(values.into_iter().map(|(name, value)| (name.into(), parts::of_value(value.as_ref()))))
+    }
+
+    /// Creates a masker for these named values as a whole, which takes less time and memory.
+    pub(super) fn whole<'a>(values: impl IntoIterator<Item = (Arc<str>, &'a str)>) -> Self {
+        let whole = |value| parts::of_value(value).into_iter().take(1).collect();
+        Self::of_parts(values.into_iter().map(|(name, value)| (name, whole(value))))
+    }
+
+    fn of_parts(values: impl Iterator<Item = (Arc<str>, Vec<parts::ValuePart>)>) -> Self {
         let (mut exact, mut folded, mut names) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, value) in values {
-            for part in parts::of_value(value.as_ref()) {
+        for (name, parts) in values {
+            for part in parts {
                 let of = ValueForm { is_piece: part.is_piece, index: names.len() };
                 for form in parts::forms(&part.bytes) {
                     let view = skeleton::folded(&form).bytes;
@@ -109,7 +119,7 @@ impl Masker {
                     exact.push((form, of));
                 }
             }
-            names.push(name.into());
+            names.push(name);
         }
         if exact.is_empty() {
             return Self { known: None };

@@ -37,7 +37,7 @@ fn learned_values_are_removed() {
     clone.learn("a token of a run", &SecretString::from(other));
     clone.learn("again", &SecretString::from(other));
     clone.learn("known", &SecretString::from(SECRET));
-    assert_eq!((door.answer(other).as_str(), door.generation()), ("(removed: a token of a run)", 1));
+    assert_eq!(door.answer(other).as_str(), "(removed: a token of a run)");
     assert_eq!(format!("{door:?}"), "Door");
 }
 
