@@ -28,7 +28,6 @@ use ralph_bot::workspace::{
     Workspaces,
 };
 use regex::Regex;
-use rmcp::ServiceExt as _;
 use secrecy::SecretString;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -50,7 +49,7 @@ on_one_forge!(
 );
 
 /// Secret of the service.
-const CANARY: &str = "Kq7vZ2mX9pLw4RtY8bNc3Hd6Fs5Jg1";
+const CANARY: &str = "Kq7vZ2mX9pLw4RtY8bNc3Hd6Fs5Jg1Tw0E";
 
 /// The canary as an agent could write it, with the name of each way.
 fn encodings() -> Vec<(&'static str, String)> {
@@ -570,7 +569,7 @@ async fn limits_count_over_the_loop(dialect: Dialect) {
             "files that are deleted again",
             "rm -f f*; for i in $(seq 60); do echo $RALPH_ITERATION >f$RALPH_ITERATION-$i; done",
         ),
-        ("bytes", "rm -f big; head -c 1800000 /dev/zero | tr '\\0' x | fold -w 100 >big; echo $RALPH_ITERATION >>big"),
+        ("bytes", "rm -f big; head -c 1800000 /dev/zero | tr '\\0' $RALPH_ITERATION | fold -w 100 >big; echo $RALPH_ITERATION >>big"),
         ("binaries", "head -c 400000 /dev/urandom >bin; printf '\\0' >>bin"),
     ];
     for (name, script) in agents {
