@@ -404,7 +404,7 @@ async fn texts_with_secrets_reach_neither_forge_nor_channel(dialect: Dialect) {
     for (name, text) in encodings() {
         let (received, address, _task) = receiver().await;
         let agent = "echo $RALPH_ITERATION >answer.txt; git add -A; git commit -qm \"$(sed -n 1p FOLDER/said)\"
-            cp FOLDER/report.json \"$RALPH_REPORT\"
+            [ $RALPH_ITERATION -ge 2 ] || cp FOLDER/report.json \"$RALPH_REPORT\"
             if [ $RALPH_ITERATION -ge 3 ]; then echo 42 >answer.txt; fi";
         let channel = format!(
             "{{ name: one, kind: generic, url: 'http://{address}/x', secret_env: CANARY, allow_private: true }}"
@@ -413,7 +413,10 @@ async fn texts_with_secrets_reach_neither_forge_nor_channel(dialect: Dialect) {
             .config("limits: { iterations: 2, comments_per_hour: 1000, comments_per_day: 1000 }")
             .config(&format!("escalation: {{ channels: [{channel}] }}"));
         let line = text.replace('\n', " ");
-        (setup.title, setup.body) = (format!("T {line}"), format!("The text {text} stands here."));
+        (setup.title, setup.body) = (
+            format!("A title whose words fill the name of its branch {line}"),
+            format!("The text {text} stands here."),
+        );
         setup.env.push(("CANARY", CANARY.to_owned()));
         story(setup, async |world| {
             let folder = world.folder.path().to_owned();
@@ -569,7 +572,10 @@ async fn limits_count_over_the_loop(dialect: Dialect) {
             "files that are deleted again",
             "rm -f f*; for i in $(seq 60); do echo $RALPH_ITERATION >f$RALPH_ITERATION-$i; done",
         ),
-        ("bytes", "rm -f big; head -c 1800000 /dev/zero | tr '\\0' $RALPH_ITERATION | fold -w 100 >big; echo $RALPH_ITERATION >>big"),
+        (
+            "bytes",
+            "rm -f big; head -c 1800000 /dev/zero | tr '\\0' $RALPH_ITERATION | fold -w 100 >big; echo $RALPH_ITERATION >>big",
+        ),
         ("binaries", "head -c 400000 /dev/urandom >bin; printf '\\0' >>bin"),
     ];
     for (name, script) in agents {
