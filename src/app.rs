@@ -24,6 +24,7 @@ use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKin
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::egress::Egress;
+use crate::domain::trust::outbound::{Door, Masker};
 use crate::embed::StaticModel;
 use crate::engine::{
     self, ChannelRetrySettings, Engine, EngineSettings, ForgeAccount, ForgeCallLimits, LeaseOwner, RepositoryPattern,
@@ -37,7 +38,7 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{SandboxView, tool_environment};
-use crate::process::{Masker, ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, private, probe_sandbox};
+use crate::process::{ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, private, probe_sandbox};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -209,7 +210,9 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let sandbox = sandbox(config, options).await;
     let (path, tools) = programs(env);
     let (instance, key) = identity(&store).await?;
+    let mcp_key = mcp_key(&store).await?;
     let built = backends::build(config, env, &options.clock, &key);
+    let door = backends::door(config, [("the key of markers", &key), ("the key of session memory", &mcp_key)]);
     let workspaces = Workspaces::open(
         WorkspaceSettings {
             root: data.clone(),
@@ -217,6 +220,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
             committer_name: "ralph-bot".into(),
             committer_email: "ralph-bot@users.noreply.localhost".into(),
             protected: Vec::new(),
+            door: door.clone(),
         },
         options.clock.clone(),
     )?;
@@ -234,23 +238,25 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
         network: config.checks.network,
         env: check_env,
-        masker: Masker::new(backends::secrets(config).iter().map(ExposeSecret::expose_secret)),
+        masker: Masker::named(
+            backends::secrets(config).iter().map(|(name, value)| (name.as_str(), value.expose_secret())),
+        ),
         ..CheckRunner::new()
     };
     let mut settings = settings(config, &data, &sandbox, &forges, &built);
     settings.embedder = embedder(config)?;
     (options.tune)(&mut settings);
-    let mcp_key = mcp_key(&store).await?;
     Ok(Engine {
         store,
         clock: options.clock.clone(),
         forges,
-        channels: channels(config)?,
+        channels: channels(config, &door)?,
         workspaces,
         backends: built.agents,
         assistants: built.assistants,
         checks,
-        renderer: Renderer::new(config.templates.clone())?,
+        renderer: Renderer::new(config.templates.clone(), door.clone())?,
+        door,
         mcp_key,
         marker_key: MarkerKey::new(key.as_bytes()),
         settings,
@@ -353,21 +359,22 @@ fn github_api(web: &url::Url) -> anyhow::Result<url::Url> {
 }
 
 /// Creates the configured channels.
-fn channels(config: &Config) -> anyhow::Result<Vec<Channel>> {
-    let one = |channel: &ChannelConfig| self::channel(channel).map_err(|why| anyhow!("{}: {why}", channel.name));
+fn channels(config: &Config, door: &Door) -> anyhow::Result<Vec<Channel>> {
+    let one = |channel: &ChannelConfig| self::channel(channel, door).map_err(|why| anyhow!("{}: {why}", channel.name));
     config.channels.iter().map(one).collect()
 }
 
 /// Creates a configured channel; the error is a sentence without secrets.
-pub fn channel(channel: &ChannelConfig) -> Result<Channel, String> {
-    Channel::new(ChannelSettings {
+pub fn channel(channel: &ChannelConfig, door: &Door) -> Result<Channel, String> {
+    let settings = ChannelSettings {
         name: channel.name.clone(),
         kind: channel.kind,
         url: channel.url.clone(),
         secret: channel.secret.clone(),
         levels: channel.levels.clone(),
         allow_private: channel.allow_private,
-    })
+    };
+    Channel::new(settings, door.clone())
 }
 
 /// Result of the sandbox probe.

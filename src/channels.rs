@@ -28,8 +28,8 @@ use crate::domain::model::ids::Timestamp;
 use crate::domain::report::notice::{self, Audience, ChannelKind, Notice, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::address::not_public;
+use crate::domain::trust::outbound::{Door, Masker, OutboundJson};
 use crate::net::client;
-use crate::process::Masker;
 use resolver::{Refused, Resolver};
 
 /// Header with the id of the delivery.
@@ -81,16 +81,17 @@ pub struct Channel {
     secret: Option<SecretString>,
     allow_private: bool,
     client: reqwest::Client,
+    door: Door,
     masker: Masker,
     paused_until: Mutex<Option<Timestamp>>,
 }
 
 impl Channel {
-    /// Creates a channel with its own HTTP client.
+    /// Creates a channel with its own HTTP client; messages pass `door`.
     ///
     /// # Errors
     /// The address is invalid, or the TLS roots of the system cannot be used; a sentence without secrets.
-    pub fn new(settings: ChannelSettings) -> Result<Self, String> {
+    pub fn new(settings: ChannelSettings, door: Door) -> Result<Self, String> {
         let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
         let client = client()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -115,6 +116,7 @@ impl Channel {
             secret: settings.secret,
             allow_private: settings.allow_private,
             client,
+            door,
             masker: Masker::new(secrets),
             paused_until: Mutex::new(None),
         })
@@ -184,11 +186,8 @@ impl Channel {
         {
             return SendOutcome::Rejected { why: refused.to_string() };
         }
-        let mut body = notice::body(self.audience.kind, notice, delivery, answer);
-        if let (ChannelKind::PagerDuty, Some(key)) = (self.audience.kind, &self.secret) {
-            body["routing_key"] = Value::from(key.expose_secret());
-        }
-        let body = body.to_string();
+        let body = self.message(notice, delivery, answer);
+        let body = self.text(body);
         let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         if self.audience.kind == ChannelKind::Generic {
             self.signed(&mut headers, delivery, &body, now);
@@ -201,6 +200,24 @@ impl Channel {
                 SendOutcome::Retry { after_ms: None, why: format!("no answer within {} s", patience.as_secs_f32()) }
             }
         }
+    }
+
+    /// Returns the message for the service. Texts are masked before they are escaped and after.
+    fn message(&self, notice: &Notice, delivery: &str, answer: Option<&str>) -> OutboundJson {
+        let masked =
+            serde_json::to_value(notice).map(|value| self.door.masked_json(value)).and_then(serde_json::from_value);
+        // A notice stays one unless a secret is a name of one of its variants.
+        let masked: Notice = masked.unwrap_or_else(|_| notice.clone());
+        self.door.json(notice::body(self.audience.kind, &masked, delivery, answer))
+    }
+
+    /// Writes a message, with the key that its service requires.
+    fn text(&self, message: OutboundJson) -> String {
+        let mut body = message.into_value();
+        if let (ChannelKind::PagerDuty, Some(key)) = (self.audience.kind, &self.secret) {
+            body["routing_key"] = Value::from(key.expose_secret());
+        }
+        body.to_string()
     }
 
     fn signed(&self, headers: &mut HeaderMap, delivery: &str, body: &str, now: Timestamp) {

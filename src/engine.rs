@@ -39,6 +39,7 @@ use crate::channels::Channel;
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::domain::model::ids::{ForgeName, UserId};
+use crate::domain::trust::outbound::Door;
 use crate::forge::Forge;
 use crate::provider::assistant::Assistant;
 use crate::render::{MarkerKey, Renderer};
@@ -130,6 +131,8 @@ pub struct Engine {
     pub checks: CheckRunner,
     /// Renderer of templates.
     pub renderer: Renderer,
+    /// Door that everything passes that leaves.
+    pub door: Door,
     /// Key from which the tokens of session memory servers are derived.
     pub mcp_key: String,
     /// Key that signs the markers in the bot's comments.

@@ -27,6 +27,7 @@ use secrecy::SecretString;
 
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::outbound::{Body, Outbound, Title};
 use crate::domain::trust::permit::TeamRef;
 
 /// Classification of errors by the engine's reaction.
@@ -115,8 +116,8 @@ pub struct LabelSpec {
     pub name: String,
     /// Six hexadecimal digits, no `#`.
     pub color: String,
-    /// One sentence, at most 100 characters.
-    pub description: String,
+    /// One sentence of ours, at most 100 characters.
+    pub description: &'static str,
 }
 
 /// Reactions that the bot sets.
@@ -137,9 +138,9 @@ pub enum Reaction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIssue {
     /// Title.
-    pub title: String,
+    pub title: Outbound<Title>,
     /// Body.
-    pub body: String,
+    pub body: Outbound<Body>,
     /// Names of existing labels.
     pub labels: Vec<String>,
     /// Logins of the people to assign. A login that cannot be assigned fails the call on some forges.
@@ -150,9 +151,9 @@ pub struct NewIssue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPull {
     /// Title, without a draft prefix.
-    pub title: String,
+    pub title: Outbound<Title>,
     /// Body.
-    pub body: String,
+    pub body: Outbound<Body>,
     /// Head branch.
     pub head: String,
     /// Base branch.
@@ -312,9 +313,14 @@ pub trait Forge: Send + Sync {
         since: Option<Timestamp>,
     ) -> ForgeResult<Vec<CommentSnapshot>>;
     /// Creates a comment.
-    async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot>;
+    async fn create_comment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        body: &Outbound<Body>,
+    ) -> ForgeResult<CommentSnapshot>;
     /// Replaces the text of a comment.
-    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()>;
+    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<Body>) -> ForgeResult<()>;
     /// Deletes a comment; without effect if it does not exist.
     async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
     /// Returns a pull request.
@@ -324,7 +330,13 @@ pub trait Forge: Send + Sync {
     /// Opens a pull request.
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot>;
     /// Replaces title and body of a pull request; keeps its draft state.
-    async fn update_pull(&self, repo: &RepoRef, number: Number, title: &str, body: &str) -> ForgeResult<()>;
+    async fn update_pull(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        title: &Outbound<Title>,
+        body: &Outbound<Body>,
+    ) -> ForgeResult<()>;
     /// Returns the git address and credential; `push` requests a credential with permission to push.
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess>;
 

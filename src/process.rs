@@ -9,7 +9,6 @@
 
 mod capture;
 mod egress_proxy;
-mod mask;
 mod memory;
 pub mod private;
 mod running;
@@ -27,9 +26,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use crate::domain::trust::outbound::Masker;
 pub use capture::Captured;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
-pub use mask::Masker;
 pub use running::run;
 use sandbox::{Network, SandboxView};
 pub use sandbox::{Sandbox, SandboxUser, attempts};

@@ -19,7 +19,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use crate::domain::knowledge::prompt::PromptView;
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::report::view::{EscalationSeverity, EscalationView, PullView, View};
-use crate::domain::trust::sanitize;
+use crate::domain::trust::outbound::{self, Body, Door, Outbound, Title};
 
 pub use marker::{Marker, MarkerKey, find_marker};
 
@@ -50,6 +50,8 @@ pub struct Renderer {
     chosen: Environment<'static>,
     /// Built-in templates only, used if an operator's template fails.
     built_in: Environment<'static>,
+    /// Takes secrets out of values and of the text.
+    door: Door,
 }
 
 impl Renderer {
@@ -57,7 +59,7 @@ impl Renderer {
     ///
     /// # Errors
     /// Names the first override that is unknown or does not parse.
-    pub fn new(overrides: Vec<(String, String)>) -> Result<Self, RenderError> {
+    pub fn new(overrides: Vec<(String, String)>, door: Door) -> Result<Self, RenderError> {
         let built_in = templates::environment()?;
         let mut chosen = built_in.clone();
         for (name, text) in overrides {
@@ -70,7 +72,7 @@ impl Renderer {
                 .add_template_owned(name.clone(), text)
                 .map_err(|error| RenderError::Invalid { name, detail: error.to_string() })?;
         }
-        Ok(Self { chosen, built_in })
+        Ok(Self { chosen, built_in, door })
     }
 
     /// Renders a view with its footer, in at most `MAX_BYTES` minus the size of a marker. Outputs are shortened first,
@@ -80,6 +82,8 @@ impl Renderer {
         let Ok(context) = serde_json::to_value(view) else {
             return unrenderable(view);
         };
+        // Escaping changes the forms of a secret.
+        let context = self.door.masked_json(context);
         for limits in size::LEVELS {
             let shrunk = size::shrink(context.clone(), limits);
             if size::is_hopeless(&shrunk) {
@@ -94,24 +98,25 @@ impl Renderer {
     }
 
     /// Renders a view as a comment or body, with the marker that identifies it later.
-    pub fn comment(&self, view: &View, marker: &Marker) -> String {
-        format!("{}\n\n{}\n", self.render(view), marker.text())
+    pub fn comment(&self, view: &View, marker: &Marker) -> Outbound<Body> {
+        self.door.body(&format!("{}\n\n{}\n", self.render(view), marker.text()))
     }
 
     /// Returns the title of a pull request: the issue's title without mentions and references.
-    pub fn pull_title(&self, view: &PullView) -> String {
-        let title = sanitize::title(&view.title);
-        if title.is_empty() { format!("Work on issue {}", view.closes) } else { title }
+    pub fn pull_title(&self, view: &PullView) -> Outbound<Title> {
+        let title = outbound::title(&self.door.masked(&view.title));
+        self.door.title(&if title.is_empty() { format!("Work on issue {}", view.closes) } else { title })
     }
 
     /// Returns the title of an escalation issue: the required action, the loop's issue, and the cause.
-    pub fn escalation_title(&self, view: &EscalationView) -> String {
+    pub fn escalation_title(&self, view: &EscalationView) -> Outbound<Title> {
         let action = match view.severity {
             EscalationSeverity::Critical => "ralph needs a decision on",
             EscalationSeverity::Emergency => "ralph stopped work on",
         };
         let issue: String = view.issue.text.chars().filter(char::is_ascii_digit).collect();
-        format!("{action} #{issue}: {}", sanitize::title(&view.headline))
+        let headline = outbound::title(&self.door.masked(&view.headline));
+        self.door.title(&format!("{action} #{issue}: {headline}"))
     }
 
     /// Renders the prompt of an iteration. Invisible characters and the prompt's own tags are removed from every value.
@@ -203,7 +208,7 @@ fn configured() -> Environment<'static> {
             (Some(text), false) if matches!(state.auto_escape(), AutoEscape::Custom(sort) if sort == "prompt") => {
                 filters::frame(text)
             }
-            (Some(text), false) => sanitize::inline(text),
+            (Some(text), false) => outbound::inline(text),
             (None, _) if value.is_undefined() => {
                 return Err(Error::new(ErrorKind::UndefinedError, "a name of the template has no value"));
             }

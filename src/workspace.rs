@@ -20,6 +20,7 @@ mod layout;
 mod lock;
 mod merge;
 mod mirror;
+mod outgoing;
 mod protect;
 mod push;
 mod reaper;
@@ -36,6 +37,7 @@ use std::path::PathBuf;
 use globset::GlobSet;
 
 use crate::clock::Clock;
+use crate::domain::trust::outbound::Door;
 
 pub use branch::{BranchDiff, ChangedBaseFile};
 pub use error::WorkspaceError;
@@ -43,6 +45,7 @@ pub use git::GitUrl;
 pub use git_version::{GitVersion, NEEDED_GIT};
 pub use merge::MergeOutcome;
 pub use mirror::RemoteState;
+pub use outgoing::ClearRequest;
 pub use push::{PushOutcome, PushRequest};
 pub use reaper::ReapReport;
 pub use snapshot::{CommitInfo, CommitRequest, SetAside};
@@ -66,6 +69,8 @@ pub struct WorkspaceSettings {
     pub committer_email: String,
     /// Patterns of paths that agents may not change; `**` spans folders.
     pub protected: Vec<String>,
+    /// Scanner of commits.
+    pub door: Door,
 }
 
 /// All mirrors and work trees of this service.

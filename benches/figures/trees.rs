@@ -45,6 +45,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         committer_name: "ralph-bot".into(),
         committer_email: "ralph-bot@localhost".into(),
         protected: Vec::new(),
+        door: Default::default(),
     };
     let trees = Workspaces::open(settings, Clock::System)?;
     for base in ["old", "main"] {

@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, StdinUse, WireName};
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
+use crate::domain::trust::outbound::Door;
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
 use crate::provider::{ApiClient, ApiSettings, Wire};
@@ -163,24 +164,61 @@ fn setup(
     setup.env = backend.env.clone();
     setup.tools = tools.to_vec();
     setup.tools.extend(config.sandbox.read_only.iter().cloned());
-    setup.masked = secrets(config);
+    setup.masked = secrets(config).into_iter().map(|(_, secret)| secret).collect();
     Ok(setup)
 }
 
-/// Returns all secrets of the configuration except those passed to single backends by `env`.
-pub(super) fn secrets(config: &Config) -> Vec<SecretString> {
-    let mut secrets: Vec<_> = config.forges.iter().flat_map(|f| f.webhook_secrets.iter().cloned()).collect();
+/// Returns all secrets of the configuration with their names, except those passed to single backends by `env`.
+pub(super) fn secrets(config: &Config) -> Vec<(String, SecretString)> {
+    let mut secrets = Vec::new();
     for forge in &config.forges {
-        if let ForgeAuth::Token(token) = &forge.auth {
-            secrets.push(token.clone());
-        }
+        let name = &forge.name;
+        secrets
+            .extend(forge.webhook_secrets.iter().map(|secret| (format!("a webhook secret of {name}"), secret.clone())));
+        secrets.push(match &forge.auth {
+            ForgeAuth::Token(token) => (format!("the token of {name}"), token.clone()),
+            ForgeAuth::App { private_key, .. } => (format!("the private key of {name}"), private_key.clone()),
+        });
     }
     for channel in &config.channels {
-        secrets.push(channel.url.clone());
-        secrets.extend(channel.secret.clone());
+        secrets.push((format!("the address of channel {}", channel.name), channel.url.clone()));
+        secrets.extend(
+            channel.secret.iter().map(|secret| (format!("the secret of channel {}", channel.name), secret.clone())),
+        );
     }
-    secrets.extend(config.backends.values().filter_map(|backend| backend.api_key.clone()));
+    let keys = config.backends.iter().filter_map(|(name, backend)| Some((name, backend.api_key.clone()?)));
+    secrets.extend(keys.map(|(name, key)| (format!("the key of backend {name}"), key)));
     secrets
+}
+
+/// Creates the door that everything passes that leaves. It knows the configuration's secrets, those among the variables of
+/// backends, and the installation's `keys`.
+pub(super) fn door(config: &Config, keys: [(&str, &String); 2]) -> Door {
+    let mut secrets = secrets(config);
+    for (backend, settings) in &config.backends {
+        let secret = settings.env.iter().filter(|(name, value)| is_secret_variable(name, value.expose_secret()));
+        secrets.extend(secret.map(|(name, value)| (format!("{name} of backend {backend}"), value.clone())));
+    }
+    secrets.extend(keys.map(|(name, key)| (name.to_owned(), SecretString::from(key.as_str()))));
+    Door::new(secrets.iter().map(|(name, value)| (name.clone(), value)))
+}
+
+/// Whether a variable of a backend holds a secret, judged by its name, or else by its value. Names of models, addresses and switches are
+/// none, and they occur in ordinary text.
+fn is_secret_variable(name: &str, value: &str) -> bool {
+    /// Minimum length of a value that is taken for generated, in bytes.
+    const GENERATED_MIN: usize = 20;
+    let name = name.to_ascii_uppercase();
+    let named = ["KEY", "TOKEN", "SECRET", "PASS", "AUTH", "CREDENTIAL", "COOKIE", "PRIVATE"];
+    let has = |class: fn(char) -> bool| value.contains(class);
+    let is_generated = value.len() >= GENERATED_MIN
+        && !value.contains("://")
+        && !value.contains([' ', '/'])
+        && has(|c| c.is_ascii_digit())
+        && has(|c| c.is_ascii_lowercase())
+        && has(|c| c.is_ascii_uppercase());
+    let has_user = value.contains("://") && value.contains('@');
+    named.iter().any(|word| name.contains(word)) || is_generated || has_user
 }
 
 /// Returns program and first arguments; a program with a slash becomes an absolute path.

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::domain::report::notice::tests::notice;
+use crate::domain::trust::outbound::Door;
 
 const KEY: &str = "a-signing-key-of-at-least-32-bytes";
 const NOW: Timestamp = Timestamp(1_790_000_000_123);
@@ -59,7 +60,8 @@ fn channel(kind: ChannelKind, url: &str, allow_private: bool) -> Channel {
     };
     let levels = vec![EscalationLevel::Critical];
     let url = SecretString::from(url);
-    Channel::new(ChannelSettings { name: "one".into(), kind, url, secret, levels, allow_private }).expect("a channel")
+    Channel::new(ChannelSettings { name: "one".into(), kind, url, secret, levels, allow_private }, Door::default())
+        .expect("a channel")
 }
 
 async fn send(channel: &Channel) -> SendOutcome {

@@ -3,7 +3,9 @@
 pub mod address;
 pub mod egress;
 pub mod limits;
+pub mod outbound;
 pub mod permit;
 pub mod policy;
 pub mod sanitize;
+pub mod secret_forms;
 pub mod tamper;

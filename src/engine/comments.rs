@@ -10,6 +10,7 @@ use super::{Engine, ForgeAccount};
 use crate::domain::model::event::CommentSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report::view::View;
+use crate::domain::trust::outbound::{Body, Outbound};
 use crate::forge::ForgeErrorKind;
 use crate::render::{Marker, find_marker};
 use crate::store::forge_posts::{self, ForgePost};
@@ -67,7 +68,7 @@ impl Engine {
         let created = account.forge.create_comment(repo, on, &body).await?;
         kill_point("K10");
         let remaining = self.delete_duplicate(account, repo, on, claimed, &marker, created.id).await?;
-        let digest = if remaining == created.id { digest(&body) } else { String::new() };
+        let digest = if remaining == created.id { digest(body.as_str()) } else { String::new() };
         let posted = ForgePost { forge_id: remaining.0, digest };
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }
@@ -84,7 +85,7 @@ impl Engine {
         let key = "status".to_owned();
         let marker = self.marker(claimed, &key);
         let body = self.renderer.comment(view, &marker);
-        let digest = digest(&body);
+        let digest = digest(body.as_str());
         let known = self.posted(&claimed.subject, &key).await?;
         if known.as_ref().is_some_and(|known| known.digest == digest) {
             return Ok(Receipt::text("unchanged"));
@@ -122,7 +123,7 @@ impl Engine {
     }
 
     /// Renders a view as the text that an effect writes under a key.
-    pub(super) fn text(&self, claimed: &ClaimedEffect, key: &str, view: &View) -> String {
+    pub(super) fn text(&self, claimed: &ClaimedEffect, key: &str, view: &View) -> Outbound<Body> {
         self.renderer.comment(view, &self.marker(claimed, key))
     }
 

@@ -11,6 +11,7 @@ use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::report;
 use crate::domain::report::view::{EscalationSeverity, EscalationView, View};
+use crate::domain::trust::outbound::{Body, Outbound, Title};
 use crate::forge::{CiState, ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
 use crate::store::forge_posts::{self, ForgePost};
@@ -179,7 +180,7 @@ impl Engine {
         account: &ForgeAccount,
         repo: &RepoRef,
         old: &ForgePost,
-        folded: &str,
+        folded: &Outbound<Body>,
     ) -> Result<(), EffectError> {
         let id = CommentId(old.forge_id);
         let result = match account.forge.minimizing() {
@@ -247,7 +248,7 @@ impl Engine {
                 pull.number
             }
         };
-        let digest = digest(&format!("{title}\n{body}"));
+        let digest = digest(&format!("{}\n{}", title.as_str(), body.as_str()));
         let known = self.posted(&claimed.subject, "pull").await?.map(|p| p.digest);
         if known.as_ref() != Some(&digest) {
             account.forge.update_pull(repo, number, &title, &body).await?;
@@ -269,12 +270,12 @@ impl Engine {
         account: &ForgeAccount,
         repo: &RepoRef,
         current: &Loop,
-        title: &str,
-        body: &str,
+        title: &Outbound<Title>,
+        body: &Outbound<Body>,
     ) -> Result<crate::domain::model::event::PullSnapshot, EffectError> {
         let new = NewPull {
-            title: title.to_owned(),
-            body: body.to_owned(),
+            title: title.clone(),
+            body: body.clone(),
             head: current.branch.clone(),
             base: current.base_branch.clone(),
             draft: account.forge.drafts().is_some(),
@@ -318,7 +319,7 @@ impl Engine {
                 Err(e) => return Err(e.into()),
             };
             if open {
-                let same = posted.digest == digest(&body);
+                let same = posted.digest == digest(body.as_str());
                 return self.escalate_again(account, repo, claimed, number, &key, view, same).await;
             }
             if reminder {
@@ -343,7 +344,7 @@ impl Engine {
         account.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
         let created = self.open_escalation(account, repo, &label, inner, &body).await?;
         kill_point("K29");
-        let posted = ForgePost { forge_id: created.number.0 as i64, digest: digest(&body) };
+        let posted = ForgePost { forge_id: created.number.0 as i64, digest: digest(body.as_str()) };
         let mut receipt = Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) };
         receipt.number = Some((created.number, IssueRole::Escalation));
         Ok(receipt)
@@ -357,7 +358,7 @@ impl Engine {
         repo: &RepoRef,
         label: &str,
         view: &EscalationView,
-        body: &str,
+        body: &Outbound<Body>,
     ) -> Result<IssueSnapshot, EffectError> {
         let labels = match view.severity {
             EscalationSeverity::Emergency => ["emergency", "blocking"],
@@ -365,7 +366,7 @@ impl Engine {
         };
         let mut issue = NewIssue {
             title: self.renderer.escalation_title(view),
-            body: body.to_owned(),
+            body: body.clone(),
             labels: [label, labels[0], labels[1]].map(str::to_owned).to_vec(),
             assignees: view.assignee.iter().cloned().collect(),
         };
@@ -396,7 +397,7 @@ impl Engine {
         if !same {
             self.comment_under(account, claimed, repo, number, &format!("again/{}", claimed.id), view).await?;
         }
-        let digest = digest(&self.text(claimed, key, view));
+        let digest = digest(self.text(claimed, key, view).as_str());
         let posted = ForgePost { forge_id: number.0 as i64, digest };
         let mut receipt = Receipt { posted: Some((key.to_owned(), posted)), ..Receipt::text(format!("on #{number}")) };
         receipt.number = Some((number, IssueRole::Escalation));
@@ -472,11 +473,8 @@ impl Engine {
 
 /// Returns the labels that the bot creates if they are missing.
 pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
-    let spec = |name: String, color: &str, description: &str| LabelSpec {
-        name,
-        color: color.into(),
-        description: description.into(),
-    };
+    let spec =
+        |name: String, color: &str, description: &'static str| LabelSpec { name, color: color.into(), description };
     let state = |state: LoopState| match state {
         LoopState::NeedsCriteria => ("fbca04", "ralph-bot needs a check that measures completion"),
         LoopState::NeedsConfirm => ("fbca04", "ralph-bot needs the text to be confirmed"),

@@ -30,6 +30,7 @@ use super::{
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Timestamp, User};
+use crate::domain::trust::outbound::{Body, Outbound, Title};
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::webhook::parse as parse_delivery;
@@ -321,7 +322,12 @@ impl Forge for Gitea {
         Ok(comments)
     }
 
-    async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
+    async fn create_comment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        body: &Outbound<Body>,
+    ) -> ForgeResult<CommentSnapshot> {
         let what = format!("create a comment on {repo}#{number}");
         let text = number.to_string();
         let path = under(repo, &["issues", &text, "comments"])?;
@@ -337,7 +343,7 @@ impl Forge for Gitea {
         }
     }
 
-    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()> {
+    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<Body>) -> ForgeResult<()> {
         let what = format!("edit comment {id} in {repo}");
         let id = id.to_string();
         let path = under(repo, &["issues", "comments", &id])?;
@@ -370,15 +376,21 @@ impl Forge for Gitea {
 
     async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
         let what = format!("open a pull request from {:?} in {repo}", pull.head);
-        let title = if pull.draft { map::draft_title(&pull.title) } else { pull.title.clone() };
+        let title = if pull.draft { map::draft_title(pull.title.as_str()) } else { pull.title.as_str().to_owned() };
         let body = json!({ "title": title, "body": pull.body, "head": pull.head, "base": pull.base });
         let answer = self.client.send(&what, Method::POST, &under(repo, &["pulls"])?, &body).await?;
         pull_snapshot(&what, read(&what, &answer)?)
     }
 
-    async fn update_pull(&self, repo: &RepoRef, number: Number, title: &str, body: &str) -> ForgeResult<()> {
+    async fn update_pull(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        title: &Outbound<Title>,
+        body: &Outbound<Body>,
+    ) -> ForgeResult<()> {
         let draft = self.wire_pull(repo, number).await?.draft();
-        let title = if draft { map::draft_title(title) } else { map::ready_title(title).to_owned() };
+        let title = if draft { map::draft_title(title.as_str()) } else { map::ready_title(title.as_str()).to_owned() };
         self.edit_pull(repo, number, json!({ "title": title, "body": body })).await.map(drop)
     }
 

@@ -35,6 +35,7 @@ use super::{
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::outbound::{Body, Outbound, Title};
 use crate::domain::trust::permit::TeamRef;
 
 #[cfg(any(test, fuzzing))]
@@ -251,7 +252,12 @@ impl Forge for GitHub {
         self.comments_since(repo, number, since).await
     }
 
-    async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
+    async fn create_comment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        body: &Outbound<Body>,
+    ) -> ForgeResult<CommentSnapshot> {
         let path = ["issues", &number.to_string(), "comments"];
         let call =
             ApiCall::on(repo, Method::POST, &path, format!("comment on #{number} of")).json(json!({ "body": body }));
@@ -259,7 +265,7 @@ impl Forge for GitHub {
         parsed("create a comment", created.snapshot())
     }
 
-    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()> {
+    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<Body>) -> ForgeResult<()> {
         let path = ["issues", "comments", &id.to_string()];
         let call =
             ApiCall::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
@@ -289,7 +295,13 @@ impl Forge for GitHub {
         parsed("open a pull request", created.snapshot())
     }
 
-    async fn update_pull(&self, repo: &RepoRef, number: Number, title: &str, body: &str) -> ForgeResult<()> {
+    async fn update_pull(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        title: &Outbound<Title>,
+        body: &Outbound<Body>,
+    ) -> ForgeResult<()> {
         let path = ["pulls", &number.to_string()];
         let call = ApiCall::on(repo, Method::PATCH, &path, format!("edit pull request #{number} of"));
         self.client.send(&call.json(json!({ "title": title, "body": body }))).await.map(drop)

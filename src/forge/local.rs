@@ -22,6 +22,7 @@ use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
+use crate::domain::trust::outbound::{Body, Outbound, Title};
 use crate::process::{self, ProcessLimits, ProcessSpec};
 
 /// Name of the forge in references to the repository.
@@ -334,11 +335,15 @@ impl Forge for Local {
             let mut state = self.lock();
             let number = Number(state.next_number);
             state.next_number += 1;
-            let created = self.new_issue(number, &issue.title, &issue.body, issue.labels.clone(), self.own());
+            let created =
+                self.new_issue(number, issue.title.as_str(), issue.body.as_str(), issue.labels.clone(), self.own());
             state.issues.insert(number.0, created.clone());
             created
         };
-        (self.listener)(LocalMessage::Issue { title: issue.title.clone(), body: issue.body.clone() });
+        (self.listener)(LocalMessage::Issue {
+            title: issue.title.as_str().to_owned(),
+            body: issue.body.as_str().to_owned(),
+        });
         Ok(created)
     }
 
@@ -376,7 +381,12 @@ impl Forge for Local {
         Ok(matching.map(|(_, comment)| comment.clone()).collect())
     }
 
-    async fn create_comment(&self, _repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
+    async fn create_comment(
+        &self,
+        _repo: &RepoRef,
+        number: Number,
+        body: &Outbound<Body>,
+    ) -> ForgeResult<CommentSnapshot> {
         let comment = {
             let mut state = self.lock();
             if !state.issues.contains_key(&number.0) {
@@ -384,7 +394,7 @@ impl Forge for Local {
             }
             let comment = CommentSnapshot {
                 id: CommentId(state.next_comment),
-                body: body.to_owned(),
+                body: body.as_str().to_owned(),
                 author: Some(self.own()),
                 created_at: self.clock.now(),
                 edited: false,
@@ -394,15 +404,15 @@ impl Forge for Local {
             state.comments.push((number, comment.clone()));
             comment
         };
-        (self.listener)(LocalMessage::Comment { on: number, body: body.to_owned() });
+        (self.listener)(LocalMessage::Comment { on: number, body: body.as_str().to_owned() });
         Ok(comment)
     }
 
-    async fn edit_comment(&self, _repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()> {
+    async fn edit_comment(&self, _repo: &RepoRef, id: CommentId, body: &Outbound<Body>) -> ForgeResult<()> {
         let mut state = self.lock();
         let found = state.comments.iter_mut().find(|(_, comment)| comment.id == id);
         let (_, comment) = found.ok_or_else(|| not_found(&format!("edit comment {id}")))?;
-        body.clone_into(&mut comment.body);
+        body.as_str().clone_into(&mut comment.body);
         comment.edited = true;
         Ok(())
     }
@@ -433,7 +443,7 @@ impl Forge for Local {
             }
             let number = Number(state.next_number);
             state.next_number += 1;
-            let mut issue = self.new_issue(number, &pull.title, &pull.body, Vec::new(), self.own());
+            let mut issue = self.new_issue(number, pull.title.as_str(), pull.body.as_str(), Vec::new(), self.own());
             issue.is_pull = true;
             state.issues.insert(number.0, issue);
             let created = PullSnapshot {
@@ -452,17 +462,23 @@ impl Forge for Local {
             created
         };
         (self.listener)(LocalMessage::Pull {
-            title: pull.title.clone(),
+            title: pull.title.as_str().to_owned(),
             head: pull.head.clone(),
             base: pull.base.clone(),
         });
         Ok(created)
     }
 
-    async fn update_pull(&self, _repo: &RepoRef, number: Number, title: &str, body: &str) -> ForgeResult<()> {
+    async fn update_pull(
+        &self,
+        _repo: &RepoRef,
+        number: Number,
+        title: &Outbound<Title>,
+        body: &Outbound<Body>,
+    ) -> ForgeResult<()> {
         self.change_issue(number, |issue| {
-            title.clone_into(&mut issue.title);
-            body.clone_into(&mut issue.body);
+            title.as_str().clone_into(&mut issue.title);
+            body.as_str().clone_into(&mut issue.body);
         })
     }
 
@@ -543,15 +559,15 @@ mod tests {
         let task = local.add_task("Fix", "it", "ralph/", Number(2)).await.expect("added");
         assert_eq!(task.number, Number(4), "above the branches that are there");
 
-        let comment = local.create_comment(&repo, task.number, "one").await.expect("said");
-        local.edit_comment(&repo, comment.id, "two").await.expect("edited");
+        let comment = local.create_comment(&repo, task.number, &Outbound::of_test("one")).await.expect("said");
+        local.edit_comment(&repo, comment.id, &Outbound::of_test("two")).await.expect("edited");
         assert_eq!(local.comments(&repo, task.number, None).await.expect("read")[0].body, "two");
-        let absent = local.create_comment(&repo, Number(99), "x").await.expect_err("no such issue");
+        let absent = local.create_comment(&repo, Number(99), &Outbound::of_test("x")).await.expect_err("no such issue");
         assert_eq!(absent.kind, ForgeErrorKind::NotFound);
 
         let new = |head: &str| NewPull {
             title: "Fix".into(),
-            body: String::new(),
+            body: "".into(),
             head: head.into(),
             base: "trunk".into(),
             draft: true,

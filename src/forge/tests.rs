@@ -15,6 +15,7 @@ use super::http::{RateSettings, Timeouts};
 use super::*;
 use crate::clock::Clock;
 use crate::domain::model::ids::RepoId;
+use crate::domain::trust::outbound::Outbound;
 
 /// Time between two bytes of a slow server, less than the idle timeout.
 const DRIP: Duration = Duration::from_millis(20);
@@ -57,7 +58,7 @@ async fn calls<F: Future<Output = std::io::Result<()>>>(serve: impl Fn(TcpStream
     let calling = async {
         let repo = RepoRef { forge: ForgeName::new("slow"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
         for forge in adapters(&address) {
-            let written = forge.create_comment(&repo, Number(1), "x").await.expect_err("no answer");
+            let written = forge.create_comment(&repo, Number(1), &Outbound::of_test("x")).await.expect_err("no answer");
             let read = forge.issue(&repo, Number(1)).await.expect_err("no answer");
             for (failure, ambiguous) in [(written, true), (read, false)] {
                 let expected = ForgeErrorKind::Transient { after_ms: None, ambiguous };

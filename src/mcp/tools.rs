@@ -19,6 +19,7 @@ use tokio::sync::{Mutex, Semaphore};
 
 use super::{Learnings, Session};
 use crate::domain::knowledge::session::{self, SessionQuery};
+use crate::domain::trust::outbound::{Answer, Outbound};
 use crate::store::{self, StoreError};
 
 /// Maximum number of pending requests per connection.
@@ -94,6 +95,11 @@ impl Tools {
         tools
     }
 
+    fn passed(&self, answer: Result<String, String>) -> Result<Outbound<Answer>, Outbound<Answer>> {
+        let door = &self.session.door;
+        answer.map(|text| door.answer(&text)).map_err(|text| door.answer(&text))
+    }
+
     /// Returns the answer of a tool or an error for the agent; `None` if there is no such tool.
     async fn answer(&self, name: &str, arguments: JsonObject) -> Option<Result<String, String>> {
         Some(match (name, &self.session.learnings) {
@@ -164,12 +170,12 @@ impl ServerHandler for Tools {
     ) -> Result<CallToolResponse, ErrorData> {
         let Ok(_waits) = self.waiting.try_acquire() else {
             let told = format!("more than {MAX_WAITING} questions wait for an answer; ask them one after the other");
-            return Ok(told_back(Err(told)));
+            return Ok(told_back(self.passed(Err(told))));
         };
         // Requests of a run are serialised, so that one agent cannot occupy all readers of the store.
         let _turn = self.one_at_a_time.lock().await;
         match self.answer(&request.name, request.arguments.unwrap_or_default()).await {
-            Some(answer) => Ok(told_back(answer)),
+            Some(answer) => Ok(told_back(self.passed(answer))),
             None => {
                 let known: Vec<Cow<'static, str>> = self.list().into_iter().map(|tool| tool.name).collect();
                 let message = format!("there is no tool {:?}; there are: {}", request.name, known.join(", "));
@@ -179,10 +185,10 @@ impl ServerHandler for Tools {
     }
 }
 
-fn told_back(answer: Result<String, String>) -> CallToolResponse {
+fn told_back(answer: Result<Outbound<Answer>, Outbound<Answer>>) -> CallToolResponse {
     CallToolResponse::Complete(match answer {
-        Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
-        Err(text) => CallToolResult::error(vec![ContentBlock::text(text)]),
+        Ok(text) => CallToolResult::success(vec![ContentBlock::text(text.as_str())]),
+        Err(text) => CallToolResult::error(vec![ContentBlock::text(text.as_str())]),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::mask::Masker;
+use super::Masker;
 
 /// Maximum length of a line, in bytes; the rest of a longer one is left out.
 pub(super) const MAX_LINE: usize = 1024 * 1024;

@@ -4,16 +4,16 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::chart;
 use crate::domain::model::task::TamperKind;
-use crate::domain::trust::sanitize;
+use crate::domain::trust::{outbound, sanitize};
 
 /// Registers all filters.
 pub(super) fn register(environment: &mut Environment<'static>) {
-    environment.add_filter("block", |text: &str| safe(sanitize::for_people(text)));
-    environment.add_filter("cell", |text: &str| safe(sanitize::table_cell(text)));
-    environment.add_filter("code", |text: &str| safe(sanitize::inline_code(text)));
+    environment.add_filter("block", |text: &str| safe(outbound::for_people(text)));
+    environment.add_filter("cell", |text: &str| safe(outbound::table_cell(text)));
+    environment.add_filter("code", |text: &str| safe(outbound::inline_code(text)));
     environment.add_filter("code_cell", |text: &str| safe(code_cell(text)));
     environment.add_filter("fence", |text: &str, language: Option<&str>| {
-        safe(sanitize::fence(text, language.unwrap_or_default()))
+        safe(outbound::fence(text, language.unwrap_or_default()))
     });
     environment.add_filter("plain", |text: &str| safe(plain(text)));
     environment.add_filter("mention", |login: &str| safe(mention(login)));
@@ -23,7 +23,7 @@ pub(super) fn register(environment: &mut Environment<'static>) {
     environment.add_filter("money", money);
     environment.add_filter("bar", |percent: u32| safe(chart::bar(percent)));
     environment.add_filter("chart", |rows: &Value| chart::completion(rows).map(safe));
-    environment.add_filter("sentence", |text: &str| safe(sentence(&sanitize::inline(text))));
+    environment.add_filter("sentence", |text: &str| safe(sentence(&outbound::inline(text))));
     environment.add_filter("tampering", tampering);
 }
 
@@ -44,7 +44,7 @@ pub(super) fn frame(text: &str) -> String {
 
 /// Formats inline code for a table cell, where a pipe would end the cell even within code.
 fn code_cell(text: &str) -> String {
-    let code = sanitize::inline_code(text);
+    let code = outbound::inline_code(text);
     let mut cell = String::with_capacity(code.len());
     for c in code.chars() {
         if c == '|' {
@@ -58,12 +58,7 @@ fn code_cell(text: &str) -> String {
 
 /// Formats one line of plain text that is also safe within HTML.
 fn plain(text: &str) -> String {
-    let title = sanitize::title(text)
-        .replace("://", ": ")
-        .replace("www.", "www ")
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;");
+    let title = outbound::title(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let mark = |c: char| matches!(c, '`' | '*' | '_' | '[' | ']' | '\\' | '~' | '|' | '!');
     title.chars().fold(String::new(), |mut out, c| {
         if mark(c) {
@@ -87,7 +82,7 @@ fn mention(login: &str) -> String {
 
 /// Formats an escaped quotation.
 fn quote(text: &str) -> String {
-    let text = sanitize::for_people(text);
+    let text = outbound::for_people(text);
     text.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
@@ -101,7 +96,7 @@ fn link(link: &Value) -> Result<Value, Error> {
     let text: String =
         sanitize::visible(&text).chars().filter(|c| !matches!(c, '[' | ']' | '`' | '<' | '>' | '\\')).collect();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    Ok(safe(if http && address.chars().all(plain) { format!("[{text}]({address})") } else { sanitize::inline(&text) }))
+    Ok(safe(if http && address.chars().all(plain) { format!("[{text}]({address})") } else { outbound::inline(&text) }))
 }
 
 /// Formats seconds for people: `45 s`, `3 min`, `1 h 30 min`, `2 d 4 h`.

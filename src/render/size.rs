@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::trust::sanitize;
+use crate::domain::trust::{outbound, sanitize};
 
 /// Limits per kind of value.
 pub(super) struct SizeLimits {
@@ -70,7 +70,7 @@ fn is_history(name: &str) -> bool {
 fn named(name: &str, value: Value, limits: &SizeLimits) -> Value {
     match value {
         Value::String(text) if matches!(name, "output" | "diff") => {
-            Value::String(sanitize::truncate_lines(&sanitize::visible(&text), limits.output_lines, limits.output_bytes))
+            Value::String(outbound::truncate_lines(&sanitize::visible(&text), limits.output_lines, limits.output_bytes))
         }
         Value::String(text) if name == "task_text" => Value::String(beginning(&text, limits.task_bytes)),
         // A cut address is useless.

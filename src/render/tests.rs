@@ -1,6 +1,7 @@
 //! Snapshots of every text, and properties of all of them.
 
 use crate::domain::knowledge::memory::LearningKind;
+use crate::domain::trust::outbound::Door;
 use proptest::strategy::Strategy;
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
@@ -22,7 +23,7 @@ use crate::domain::trust::policy::Intelligence;
 const HOSTILE: &str = "@octocat fixes #1 org/r#2 https://evil.example/?d=1 ![x](https://evil.example/p.png) [y](https://evil.example) </details> <script>alert(1)</script> <!-- ralph:1 r-1-aaaaaa - status 00 -->\n```\nopen fence | pipe ` tick \\\n\n# Heading\n---\n/approve\n!merge\n@dependabot merge\n[z]: https://evil.example\n\u{202e}rtl\u{200b}";
 
 fn renderer() -> Renderer {
-    Renderer::new(Vec::new()).unwrap()
+    Renderer::new(Vec::new(), Door::default()).unwrap()
 }
 
 const SECRET: &[u8] = b"a secret of the service, 32 bytes";
@@ -261,10 +262,11 @@ fn every_text_fits_into_a_comment() {
         for text in ["<&@a`| #1".repeat(400), "line\n".repeat(800)] {
             let big = with_lists(&with_text(&view, &text), 120);
             let comment = renderer.comment(&big, &marker());
+            let comment = comment.as_str();
             assert!(comment.len() <= MAX_BYTES, "{}: {}", view.kind(), comment.len());
             assert!(!comment.contains("could not be rendered"), "{}", view.kind());
-            structure(&comment);
-            assert_eq!(find_marker(&comment, &key()), Some(marker()));
+            structure(comment);
+            assert_eq!(find_marker(comment, &key()), Some(marker()));
         }
     }
 }
@@ -337,10 +339,10 @@ fn marker_contains_no_comment_end() {
 /// See docs/threats.md#i8.
 #[test]
 fn titles_mention_nobody() {
-    assert_eq!(renderer().pull_title(&pull()), "Parser fails on empty input (no. 42) for mona");
-    assert_eq!(renderer().pull_title(&PullView { title: "\u{200b}".into(), ..pull() }), "Work on issue 42");
+    assert_eq!(renderer().pull_title(&pull()).as_str(), "Parser fails on empty input (no. 42) for (at)mona");
+    assert_eq!(renderer().pull_title(&PullView { title: "\u{200b}".into(), ..pull() }).as_str(), "Work on issue 42");
     assert_eq!(
-        renderer().escalation_title(&escalation()),
+        renderer().escalation_title(&escalation()).as_str(),
         "ralph needs a decision on #42: the same error in 5 of the last 5 iterations"
     );
 }
@@ -348,11 +350,11 @@ fn titles_mention_nobody() {
 #[test]
 fn failing_operator_template_falls_back_to_the_built_in_one() {
     let refusal = View::WhoMay(WhoMayView { who: "x".into(), label: "run".into(), who_may: "writers".into() });
-    let with = |text: &str| Renderer::new(vec![("comment/who_may.md".into(), text.into())]);
+    let with = |text: &str| Renderer::new(vec![("comment/who_may.md".into(), text.into())], Door::default());
     assert_eq!(with("Sorry, {{ who }} @all").unwrap().render(&refusal), "Sorry, x @all");
     assert_eq!(with("{{ nothing }}").unwrap().render(&refusal), renderer().render(&refusal));
     assert!(matches!(with("{% if %}"), Err(RenderError::Invalid { .. })));
-    let unknown = Renderer::new(vec![("comment/x.md".into(), String::new())]);
+    let unknown = Renderer::new(vec![("comment/x.md".into(), String::new())], Door::default());
     assert!(unknown.unwrap_err().to_string().contains("comment/who_may.md"));
 }
 
@@ -526,7 +528,7 @@ fn first_prompt_has_only_required_sections() {
 
 #[test]
 fn failing_operator_prompt_falls_back_to_the_built_in_one() {
-    let with = |text: &str| Renderer::new(vec![("prompt/iteration.md".into(), text.into())]).unwrap();
+    let with = |text: &str| Renderer::new(vec![("prompt/iteration.md".into(), text.into())], Door::default()).unwrap();
     let view = prompt_view("x");
     assert_eq!(with("{{ nothing }}").prompt(&view).unwrap(), renderer().prompt(&view).unwrap());
     assert_eq!(with("Do {{ task_title }}").prompt(&view).unwrap(), "Do Parser fails on empty input");

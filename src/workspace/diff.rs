@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use super::empty_tree::empty_tree;
 use super::git::{GitCommand, LIST_BYTES};
 use super::layout::TreePaths;
+use super::outgoing::{ChangedObject, raw_entries};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 use crate::domain::model::task::{DiffStat, FileStat};
+use crate::domain::trust::outbound::{MAX_BINARY_BYTES, MAX_CHANGE_BYTES};
 
-/// Size above which a binary is listed in [`TreeDiff::oversized`], in bytes.
-const LARGE_BINARY: u64 = 1 << 20;
 /// Maximum size of the list of changed files, in bytes.
 const NUMSTAT_BYTES: usize = 16 << 20;
 /// Maximum size of [`TreeDiff::diff`], in bytes.
-const DIFF_BYTES: usize = 4 << 20;
+const DIFF_BYTES: usize = MAX_CHANGE_BYTES as usize;
 /// Maximum part of a file that is searched for conflict markers, in bytes.
 const MARKER_SEARCH_BYTES: u64 = 1 << 20;
 
@@ -32,6 +32,10 @@ pub(super) struct TreeDiff {
     pub diff_truncated: bool,
     /// Changed binaries over 1 MiB.
     pub oversized: Vec<String>,
+    /// Size of the changed binaries, in bytes.
+    pub binary_bytes: u64,
+    /// Files that are new or changed.
+    pub objects: Vec<ChangedObject>,
     /// Changed files with an opening and a closing conflict marker.
     pub conflict_markers: Vec<String>,
 }
@@ -99,6 +103,8 @@ impl Workspaces {
             "diff-tree",
             "-r",
             "-M",
+            "--raw",
+            "--no-abbrev",
             "--numstat",
             "--patch",
             "-z",
@@ -109,16 +115,17 @@ impl Workspaces {
             tree.as_str(),
         ]);
         let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES + DIFF_BYTES)).await?;
-        let (files, patch) = numstat(&output.stdout);
+        let (objects, rest) = raw_entries(&output.stdout);
+        let (files, patch) = numstat(rest);
         let diff_truncated = output.truncated || patch.len() > DIFF_BYTES;
         let diff = String::from_utf8_lossy(&patch[..patch.len().min(DIFF_BYTES)]).into_owned();
         let dir = tree_paths.dir.clone();
-        let (files, oversized, conflict_markers) = files::blocking(move || {
-            let (oversized, markers) = look_at(&dir, &files);
-            Ok((files, oversized, markers))
+        let (files, (oversized, binary_bytes, conflict_markers)) = files::blocking(move || {
+            let seen = look_at(&dir, &files);
+            Ok((files, seen))
         })
         .await?;
-        Ok(TreeDiff { stat: stat_of(files), diff, diff_truncated, oversized, conflict_markers })
+        Ok(TreeDiff { stat: stat_of(files), diff, diff_truncated, oversized, binary_bytes, objects, conflict_markers })
     }
 }
 
@@ -156,13 +163,14 @@ fn numstat(mut rest: &[u8]) -> (ChangedFiles, &[u8]) {
     (found, rest)
 }
 
-/// Returns large binaries and files with conflict markers among the changed files.
-fn look_at(root: &Path, changed: &[(PathBuf, FileStat)]) -> (Vec<String>, Vec<String>) {
-    let (mut oversized, mut markers) = (Vec::new(), Vec::new());
+/// Returns large binaries, the size of all binaries in bytes, and files with conflict markers among the changed files.
+fn look_at(root: &Path, changed: &[(PathBuf, FileStat)]) -> (Vec<String>, u64, Vec<String>) {
+    let (mut oversized, mut bytes, mut markers) = (Vec::new(), 0, Vec::new());
     for (path, stat) in changed {
         if stat.binary {
             let size = std::fs::symlink_metadata(root.join(path)).map_or(0, |found| found.len());
-            if size > LARGE_BINARY {
+            bytes += size;
+            if size > MAX_BINARY_BYTES {
                 oversized.push(stat.path.clone());
             }
         } else if stat.added > 0
@@ -172,7 +180,7 @@ fn look_at(root: &Path, changed: &[(PathBuf, FileStat)]) -> (Vec<String>, Vec<St
             markers.push(stat.path.clone());
         }
     }
-    (oversized, markers)
+    (oversized, bytes, markers)
 }
 
 fn has_conflict_markers(content: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! Facts about objects, remembered because starting git to ask for them takes milliseconds. The objects of an id never change.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use super::branch::BranchDiff;
@@ -13,6 +13,9 @@ const MOST: usize = 64;
 const MOST_FILES: usize = 256;
 const MOST_PATCH: usize = 64 << 10;
 
+/// Maximum number of contents that are remembered as scanned.
+const MOST_SCANNED: usize = 16 << 10;
+
 /// Facts about objects of all mirrors.
 #[derive(Debug, Default)]
 pub(super) struct KnownObjects {
@@ -22,6 +25,39 @@ pub(super) struct KnownObjects {
     sizes: Facts<(Sha, Sha), ChangedFiles>,
     /// Patch between two commits or trees.
     patches: Facts<(Sha, Sha), BranchDiff>,
+    /// Objects in which a scan found no secret.
+    pub scanned: ScannedObjects,
+}
+
+/// Objects in which a scan found no secret.
+#[derive(Debug, Default)]
+pub(super) struct ScannedObjects {
+    /// Contents of files.
+    pub blobs: ObjectSet,
+    /// Parent of each commit whose message and new files were scanned.
+    pub commits: Facts<Sha, Sha>,
+}
+
+/// The latest ids of a kind of objects.
+#[derive(Debug, Default)]
+pub(super) struct ObjectSet(Mutex<(HashSet<Sha>, VecDeque<Sha>)>);
+
+impl ObjectSet {
+    pub fn holds(&self, id: &Sha) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.contains(id)
+    }
+
+    pub fn put(&self, id: Sha) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0.insert(id.clone()) {
+            known.1.push_back(id);
+        }
+        if known.1.len() > MOST_SCANNED
+            && let Some(oldest) = known.1.pop_front()
+        {
+            known.0.remove(&oldest);
+        }
+    }
 }
 
 impl KnownObjects {
@@ -84,6 +120,14 @@ mod tests {
         }
         facts.put(1, 7);
         assert_eq!([0, 1, 2, MOST].map(|n| facts.get(&n)), [None, Some(7), Some(2), Some(MOST)]);
+    }
+
+    #[test]
+    fn oldest_scanned_objects_are_forgotten() {
+        let (set, id) = (ObjectSet::default(), |n: usize| Sha::parse(&format!("{n:040x}")).unwrap());
+        (0..=MOST_SCANNED).for_each(|n| set.put(id(n)));
+        set.put(id(MOST_SCANNED));
+        assert!(!set.holds(&id(0)) && set.holds(&id(1)) && set.holds(&id(MOST_SCANNED)));
     }
 
     #[test]

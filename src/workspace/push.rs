@@ -6,6 +6,7 @@ use super::mirror::is_partial;
 use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces};
 use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::trust::outbound::ClearedCommit;
 
 /// Maximum length of a rejection's reason, in characters.
 const REASON_CHARACTERS: usize = 1000;
@@ -17,7 +18,7 @@ pub struct PushRequest<'a> {
     pub access: &'a GitUrl,
     /// Branch without `refs/heads/`.
     pub branch: &'a str,
-    pub commit: &'a Sha,
+    pub commit: &'a ClearedCommit,
     /// Expected commit of the branch; `None` if it must not exist.
     pub expected: Option<&'a Sha>,
 }
@@ -42,6 +43,7 @@ impl Workspaces {
     /// push may have happened; retry it.
     pub async fn push(&self, request: PushRequest<'_>) -> Result<PushOutcome, WorkspaceError> {
         let PushRequest { repo, access, branch, commit, expected } = request;
+        let commit = commit.commit();
         check_branch(branch)?;
         let mirror = self.layout.mirror(repo);
         let lease = format!("--force-with-lease=refs/heads/{branch}:{}", expected.map_or("", Sha::as_str));

@@ -18,6 +18,7 @@ use super::tree::{remove_index_lock, tree_ref};
 use super::{BranchDiff, WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::DiffStat;
+use crate::domain::trust::outbound::{Leak, Message, Outbound};
 
 /// Maximum size of a committed file, in bytes; forges reject larger ones.
 const LARGEST_FILE: u64 = 100 << 20;
@@ -35,7 +36,7 @@ pub struct CommitRequest<'a> {
     pub parent: &'a Sha,
     /// Second parent, after `merge_base_into`; the commit is then created even without changed files.
     pub merge_parent: Option<&'a Sha>,
-    pub message: &'a str,
+    pub message: &'a Outbound<Message>,
     /// Commit that the loop's whole change is compared with.
     pub base: &'a Sha,
     /// Commit from which protected paths are restored.
@@ -82,6 +83,10 @@ pub struct CommitInfo {
     pub set_aside: Vec<String>,
     /// Complete change since the base.
     pub branch: BranchDiff,
+    /// Size of the new and changed binaries, in bytes.
+    pub binary_bytes: u64,
+    /// Reason not to push the commit: a secret in its message, names or files.
+    pub leak: Option<Leak>,
 }
 
 /// Differences between the private index and the files.
@@ -147,7 +152,14 @@ impl Workspaces {
         if let (Some(commit), Some(tracked), true) = (&commit, tracked, only_added) {
             self.remember_tracked(&tree_paths, commit, Arc::new(tracked.with_files(&staged.stage)));
         }
-        let TreeDiff { stat, diff, diff_truncated, mut oversized, conflict_markers } = described;
+        let leak = match &commit {
+            Some(commit) => {
+                let made = (commit, parent);
+                self.scan_commit(&tree_paths.mirror, made, request.message.as_str(), &described.objects).await?
+            }
+            None => None,
+        };
+        let TreeDiff { stat, diff, diff_truncated, mut oversized, binary_bytes, conflict_markers, .. } = described;
         oversized.extend(staged.left_out.iter().map(|path| path.to_string_lossy().into_owned()));
         let branch = branch.unwrap_or_else(|| BranchDiff { text: diff.clone(), truncated: diff_truncated });
         let (changed_files, branch_stat) = (stat.files.len(), stat_of(sizes));
@@ -164,6 +176,8 @@ impl Workspaces {
             changed_files,
             set_aside,
             branch,
+            binary_bytes,
+            leak,
         };
         self.install_agent_repository(&tree_paths, info.commit.as_ref().unwrap_or(parent)).await?;
         Ok(info)
@@ -455,8 +469,8 @@ impl Workspaces {
         let mut parents = vec![request.parent];
         parents.extend(request.merge_parent);
         let commit = match recorded {
-            Some(recorded) if recorded.is_of(tree, &parents, request.message) => recorded.commit,
-            _ => self.commit_tree(&tree_paths.mirror, tree, &parents, request.message).await?,
+            Some(recorded) if recorded.is_of(tree, &parents, request.message.as_str()) => recorded.commit,
+            _ => self.commit_tree(&tree_paths.mirror, tree, &parents, request.message.as_str()).await?,
         };
         kill_point("K20");
         let guard = self.locks.repository(&tree_paths.mirror).await?;

@@ -12,6 +12,7 @@ use std::process::Command;
 
 use super::*;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha, Timestamp};
+use crate::domain::trust::outbound::{ClearedCommit, Door, Message, Outbound};
 
 const BRANCH: &str = "ralph/42-fix";
 
@@ -36,6 +37,7 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
             .chain(crate::agent::presets::protected_paths())
             .map(str::to_owned)
             .collect(),
+        door: Door::default(),
     }
 }
 
@@ -140,7 +142,7 @@ impl WorkspaceWorld {
             repo: &self.repo,
             parent,
             merge_parent,
-            message: "ralph: iteration 1: work\n\nMore.",
+            message: &Outbound::of_test("ralph: iteration 1: work\n\nMore."),
             base: merge_parent.unwrap_or(parent),
             protected_base: parent,
             extra_protected: &[],
@@ -150,7 +152,13 @@ impl WorkspaceWorld {
     }
 
     async fn push(&self, commit: &Sha, expected: Option<&Sha>) -> PushOutcome {
-        let request = PushRequest { repo: &self.repo, access: &self.access, branch: BRANCH, commit, expected };
+        let request = PushRequest {
+            repo: &self.repo,
+            access: &self.access,
+            branch: BRANCH,
+            commit: &ClearedCommit::of_test(commit),
+            expected,
+        };
         self.workspaces.push(request).await.unwrap()
     }
 

@@ -62,7 +62,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git write-tree
       git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
       git commit-tree -F - -p
-      git diff-tree -r -M --numstat --patch -z --no-color --no-ext-diff --no-textconv
+      git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git update-ref -z --stdin
       sh
       git push --porcelain --no-verify --no-signed --no-follow-tags --force-with-lease --
@@ -80,7 +80,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
       git write-tree
       git diff-tree -r --no-renames --numstat -z --no-ext-diff --no-textconv
       git commit-tree -F - -p
-      git diff-tree -r -M --numstat --patch -z --no-color --no-ext-diff --no-textconv
+      git diff-tree -r -M --raw --no-abbrev --numstat --patch -z --no-color --no-ext-diff --no-textconv
       git diff-tree -r -M --patch --no-color --no-ext-diff --no-textconv --
       git update-ref -z --stdin
       sh

@@ -378,6 +378,8 @@ impl SimWorld {
             conflict_markers: Vec::new(),
             blocked: (plan == AgentPlan::Blocked).then(|| "it holds a secret".into()),
             set_aside: Vec::new(),
+            bytes: 0,
+            binary_bytes: 0,
         }
     }
 }

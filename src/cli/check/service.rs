@@ -14,6 +14,7 @@ use crate::config::{AgentNetwork, ChannelConfig, Config, Env, ForgeAuth, ForgeCo
 use crate::domain::model::ids::User;
 use crate::domain::report::notice::level_name;
 use crate::domain::trust::egress::Egress;
+use crate::domain::trust::outbound::Door;
 use crate::forge::http::RateSettings;
 use crate::forge::{Forge, Permission, Repository};
 use crate::process::{SandboxProbe, SandboxTier, probe_sandbox};
@@ -65,7 +66,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
 async fn check_channel(channel: &ChannelConfig) -> CheckFinding {
     let name = format!("channel {}", channel.name);
     let fix = "check its entry in `escalation.channels` and the network connection";
-    let sender = match app::channel(channel) {
+    let sender = match app::channel(channel, &Door::default()) {
         Ok(sender) => sender,
         Err(why) => return CheckFinding::fail(name, why, fix),
     };

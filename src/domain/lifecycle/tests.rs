@@ -170,6 +170,8 @@ impl LoopRun {
             conflict_markers: Vec::new(),
             blocked: None,
             set_aside: Vec::new(),
+            bytes: 0,
+            binary_bytes: 0,
         };
         change(&mut what);
         self.tell(LoopInput::Committed { ticket: self.current.ticket, change: Box::new(what) })
@@ -919,6 +921,8 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
                     conflict_markers: Vec::new(),
                     blocked: None,
                     set_aside: Vec::new(),
+                    bytes: 0,
+                    binary_bytes: 0,
                 }),
             },
             LoopStep::Restore => LoopInput::Restored { ticket, commit: flag.then_some(new), retained_as: None },

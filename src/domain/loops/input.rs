@@ -119,6 +119,8 @@ pub enum LoopInput {
     Pushed { ticket: u64, commit: Sha },
     /// The push was rejected: the forge's branch moved, or the account may not push.
     PushRejected { ticket: u64, remote: Option<Sha>, reason: String },
+    /// The commits to push hold what must not leave the service.
+    PushBlocked { ticket: u64, reason: String },
     /// The other side of a merge is in the work tree.
     Merged {
         ticket: u64,
@@ -223,4 +225,10 @@ pub struct IterationChange {
     /// New files of a killed agent, which are not part of the commit.
     #[serde(default)]
     pub set_aside: Vec<String>,
+    /// Size of the patch and of the new binary files, in bytes; 0 for a merge.
+    #[serde(default)]
+    pub bytes: u64,
+    /// Size of the new binary files, in bytes; 0 for a merge.
+    #[serde(default)]
+    pub binary_bytes: u64,
 }

@@ -58,6 +58,12 @@ pub struct Iteration {
     pub parent: Sha,
     /// Size of the iteration's change.
     pub stat: DiffStat,
+    /// Size of the iteration's patch and of its new binary files, in bytes; 0 for a merge.
+    #[serde(default)]
+    pub change_bytes: u64,
+    /// Size of its new binary files, in bytes.
+    #[serde(default)]
+    pub binary_bytes: u64,
     /// Size of the branch's complete change after the iteration; a renamed file counts as two. `None` if it was not
     /// measured.
     #[serde(default, rename = "whole")]
@@ -181,6 +187,8 @@ impl Iteration {
             tree: None,
             parent,
             stat: DiffStat::default(),
+            change_bytes: 0,
+            binary_bytes: 0,
             branch_stat: None,
             restored: Vec::new(),
             findings: Vec::new(),

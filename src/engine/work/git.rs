@@ -6,17 +6,19 @@ use tokio_util::sync::CancellationToken;
 use super::Attempt;
 use crate::domain::loops::{BranchFinding, IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::trust::outbound::{
+    self, ChangeSize, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, Message, Outbound, Trailer,
+};
 use crate::domain::trust::policy::{Protected, ProtectedPolicy};
 use crate::domain::trust::tamper;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};
-use crate::process::Masker;
 use crate::workspace::{
-    BranchDiff, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest, SetAside,
+    BranchDiff, ClearRequest, CommitInfo, CommitRequest, MergeOutcome, PrepareTree, PushOutcome, PushRequest, SetAside,
 };
 
-/// Maximum number of changed files that are pushed without a review by a person.
-const MAX_CHANGED_FILES: usize = 100;
+/// Maximum length of the agent's part of a commit's subject, in characters.
+const SUBJECT_CHARACTERS: usize = 100;
 
 impl Engine {
     pub(super) async fn commit(
@@ -54,7 +56,7 @@ impl Engine {
         };
         let info = self.workspaces.commit(request).await?;
         kill_point("K21");
-        let blocked = blocked(&info, protected);
+        let blocked = blocked(current, &info, protected);
         let restored = info.restored.clone();
         let change = self.change(current, &request, info).await?;
         Ok(committed(ticket, IterationChange { blocked, restored, ..change }))
@@ -74,7 +76,7 @@ impl Engine {
         };
         self.fresh_tree(current, repo, parent, cancel).await?;
         let patterns: Vec<String> = paths.iter().map(|path| globset::escape(path)).collect();
-        let message = put_back_message(current, paths);
+        let message = self.put_back_message(current, paths);
         let request = CommitRequest {
             loop_id: &current.id,
             repo,
@@ -115,6 +117,9 @@ impl Engine {
             conflict_markers: info.conflict_markers,
             blocked: None,
             set_aside: info.set_aside,
+            // The other side of a merge is on the forge.
+            bytes: if merge_parent.is_some() { 0 } else { info.diff.len() as u64 + info.binary_bytes },
+            binary_bytes: if merge_parent.is_some() { 0 } else { info.binary_bytes },
         })
     }
 
@@ -142,7 +147,7 @@ impl Engine {
             0 => "the state before the first iteration".to_owned(),
             best => format!("the state of iteration {best}"),
         };
-        let message = format!("ralph: back to {what}\n\nRalph-Loop: {}\n", current.id);
+        let message = self.door.message(&format!("ralph: back to {what}"), &[], &[loop_trailer(current)]);
         let request = CommitRequest {
             loop_id: &current.id,
             repo,
@@ -158,22 +163,24 @@ impl Engine {
         Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit, retained_as }))
     }
 
-    async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> String {
+    async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> Outbound<Message> {
         let report = current.current().map(|i| i.report.summary.trim()).filter(|s| !s.is_empty());
         let own = self.workspaces.agent_messages(&current.id, repo).await;
         let summary = report.map(str::to_owned).or_else(|| own.last().cloned());
         let summary = summary.unwrap_or_else(|| current.task.title.clone());
-        let first: String =
-            summary.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect();
-        let by = &current.requested_by;
-        format!(
-            "ralph: iteration {iteration}: {first}\n\nRalph-Loop: {}\nCo-authored-by: {} <{}+{}@users.noreply.{}>\n",
-            current.id,
-            by.login,
-            by.id,
-            by.login,
-            host_of(&current.task.url),
-        )
+        let first = outbound::subject(&self.door.masked(&summary), SUBJECT_CHARACTERS);
+        let (by, host) = (&current.requested_by, host_of(&current.task.url));
+        let trailers = [loop_trailer(current), Trailer::CoAuthor(by.login.clone(), by.id.0, host)];
+        self.door.message(&format!("ralph: iteration {iteration}: {first}"), &[], &trailers)
+    }
+
+    fn put_back_message(&self, current: &Loop, paths: &[String]) -> Outbound<Message> {
+        let mut lines = vec!["The branch weakened tests and did not put them back:".to_owned()];
+        let reasons = current.open_findings().into_iter().map(|finding| &finding.found);
+        lines.extend(reasons.map(|found| format!("- {}: {}", found.path, found.evidence)));
+        lines.extend([String::new(), "These files are as at the base again:".to_owned()]);
+        lines.extend(paths.iter().map(|path| format!("- {path}")));
+        self.door.message("ralph: put the tests of the base back", &lines, &[loop_trailer(current)])
     }
 
     pub(super) async fn push(
@@ -188,12 +195,19 @@ impl Engine {
             return Ok(lost);
         }
         let access = self.git_url(account, repo, true).await?;
-        let request =
-            PushRequest { repo, access: &access, branch: &current.branch, commit, expected: current.pushed.as_ref() };
+        let (branch, base, pushed) = (&current.branch, current.base.as_ref(), current.pushed.as_ref());
+        let commit = match self.workspaces.clear(ClearRequest { repo, branch, commit, base, pushed }).await? {
+            Ok(cleared) => cleared,
+            Err(leak) => {
+                let reason = leak.to_string();
+                return Ok(Receipt::with_input(reason.clone(), LoopInput::PushBlocked { ticket, reason }));
+            }
+        };
+        let request = PushRequest { repo, access: &access, branch, commit: &commit, expected: pushed };
         match self.workspaces.push(request).await? {
             PushOutcome::Pushed | PushOutcome::AlreadyThere => {
                 kill_point("K24");
-                Ok(Receipt::with_input("pushed", LoopInput::Pushed { ticket, commit: commit.clone() }))
+                Ok(Receipt::with_input("pushed", LoopInput::Pushed { ticket, commit: commit.commit().clone() }))
             }
             PushOutcome::Rejected { remote, reason } => {
                 let reason = format!("`{}`: {reason}", current.branch);
@@ -264,41 +278,46 @@ pub(super) fn branch_findings(current: &Loop, complete: &BranchDiff) -> Vec<Bran
     findings
 }
 
-fn put_back_message(current: &Loop, paths: &[String]) -> String {
-    let reasons = current.open_findings().into_iter().map(|finding| &finding.found);
-    let reasons: String = reasons.map(|found| format!("- {}: {}\n", found.path, found.evidence)).collect();
-    let files: String = paths.iter().map(|path| format!("- {path}\n")).collect();
-    format!(
-        "ralph: put the tests of the base back\n\nThe branch weakened tests and did not put them back:\n{reasons}\n\
-         These files are as at the base again:\n{files}\nRalph-Loop: {}\n",
-        current.id
-    )
+fn loop_trailer(current: &Loop) -> Trailer {
+    Trailer::Loop(current.id.to_string())
 }
 
 /// Returns the reason a change must not be pushed before a person has reviewed it.
-fn blocked(info: &CommitInfo, protected: &Protected) -> Option<String> {
-    if info.changed_files > MAX_CHANGED_FILES {
-        return Some(format!("the change touches {} files, more than {MAX_CHANGED_FILES}", info.changed_files));
-    }
-    if info.diff_truncated {
-        return Some("the change is larger than 4 MiB".into());
-    }
+fn blocked(current: &Loop, info: &CommitInfo, protected: &Protected) -> Option<String> {
     if !info.oversized.is_empty() {
         return Some(format!("the change holds large binary files: {}", info.oversized.join(", ")));
     }
-    let secrets = Masker::default();
-    let added = info.diff.lines().filter(|l| l.starts_with('+') && !l.starts_with("+++"));
-    if let Some(line) = added.into_iter().find(|line| secrets.mask(line) != *line) {
-        return Some(format!(
-            "the change seems to hold a secret: `{}`",
-            secrets.mask(line.trim_start_matches('+').trim())
-        ));
+    if let Some(why) = size_of_loop(current, info).exceeded() {
+        return Some(why);
+    }
+    let files = outbound::files_of_patch(&info.branch.text);
+    if files > MAX_CHANGED_FILES {
+        return Some(format!("the branch touches {files} files, more than {MAX_CHANGED_FILES}"));
+    }
+    if info.diff_truncated || info.branch.truncated || info.branch.text.len() as u64 > MAX_CHANGE_BYTES {
+        return Some("the change is larger than 4 MiB".into());
+    }
+    if let Some(leak) = &info.leak {
+        return Some(leak.to_string());
     }
     if protected.policy == ProtectedPolicy::Block {
         let hit = protected.touched(&info.stat).into_iter().next()?;
         return Some(format!("the change touches the protected file `{hit}`"));
     }
     None
+}
+
+/// Returns the size of all commits of a loop, with a new one. Every commit is pushed, also one whose change was undone by a later one.
+fn size_of_loop(current: &Loop, info: &CommitInfo) -> ChangeSize {
+    let made = || current.iterations.iter().filter(|iteration| iteration.commit.is_some() && !iteration.merged);
+    let stats = made().map(|iteration| &iteration.stat).chain(current.merging.is_none().then_some(&info.stat));
+    let new = if current.merging.is_none() { info.diff.len() as u64 + info.binary_bytes } else { 0 };
+    let new_binary = if current.merging.is_none() { info.binary_bytes } else { 0 };
+    ChangeSize {
+        files: stats.flat_map(|stat| &stat.files).map(|file| file.path.clone()).collect(),
+        bytes: made().map(|iteration| iteration.change_bytes).sum::<u64>() + new,
+        binary_bytes: made().map(|iteration| iteration.binary_bytes).sum::<u64>() + new_binary,
+    }
 }
 
 fn host_of(url: &str) -> String {

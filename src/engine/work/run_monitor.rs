@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use failpoint::kill_point;
+use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::AgentEvent;
@@ -190,6 +191,7 @@ impl Engine {
     ) -> Option<RunMemoryServer> {
         let program = self.settings.program.as_ref().filter(|_| self.settings.memory.enabled)?;
         let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);
+        self.door.learn("the token of the session memory", &SecretString::from(token.as_str()));
         let made = mcp::listen(scratch).and_then(|(listener, socket)| {
             let config = scratch.join("mcp.json");
             private::write(&config, mcp::config(&socket, &token, program).to_string())?;
@@ -216,6 +218,7 @@ impl Engine {
             token,
             learnings: Some(Arc::new(learnings)),
             answer_tokens: mcp::ANSWER_TOKENS,
+            door: self.door.clone(),
         };
         let read_only = vec![socket, config.clone(), program.clone()];
         Some(RunMemoryServer { listener, session, config, read_only })

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::domain::model::event::{ForgeEvent, ReviewVerdict};
 use crate::domain::model::ids::{AccountKind, Sha, UserId};
+use crate::domain::trust::outbound::Outbound;
 use crate::domain::trust::permit::TeamRef;
 use crate::forge::contract::{ContractSpec, ContractTransport, contract_file, contract_folder};
 use crate::forge::http::Timeouts;
@@ -444,7 +445,7 @@ async fn missing_labels_are_created_and_others_unchanged() {
         one_page(&server, REPO_LABELS, vec![label(4, "ralph:run")]);
         server.on("GET", ORG_LABELS, 404, json!({}));
         server.on("POST", "/repos/acme/app/labels", 201, label(6, "ralph:paused"));
-        let spec = |name: &str| LabelSpec { name: name.into(), color: "00aabb".into(), description: "D".into() };
+        let spec = |name: &str| LabelSpec { name: name.into(), color: "00aabb".into(), description: "D" };
         forge.ensure_labels(&repo(), &[spec("ralph:run"), spec("ralph:paused")]).await.unwrap();
         let made = server.bodies("POST", "/repos/acme/app/labels");
         assert_eq!(made, [json!({ "name": "ralph:paused", "color": "#00aabb", "description": "D" })]);
@@ -486,7 +487,10 @@ async fn comments_are_listed_in_order_and_created() {
         assert_eq!(forge.comments(&repo(), Number(1), None).await.unwrap(), []);
 
         server.on("POST", all, 201, comment(8, MOMENT));
-        assert_eq!(forge.create_comment(&repo(), Number(1), "hello").await.unwrap().id, CommentId(8));
+        assert_eq!(
+            forge.create_comment(&repo(), Number(1), &Outbound::of_test("hello")).await.unwrap().id,
+            CommentId(8)
+        );
         assert_eq!(server.bodies("POST", all), [json!({ "body": "hello" })]);
 
         let one = "/repos/acme/app/issues/comments/8";
@@ -496,7 +500,7 @@ async fn comments_are_listed_in_order_and_created() {
             404,
             json!({}),
         );
-        forge.edit_comment(&repo(), CommentId(8), "new").await.unwrap();
+        forge.edit_comment(&repo(), CommentId(8), &Outbound::of_test("new")).await.unwrap();
         forge.delete_comment(&repo(), CommentId(8)).await.unwrap();
         forge.delete_comment(&repo(), CommentId(8)).await.expect("gone is no error");
         server.finish();
@@ -512,7 +516,10 @@ async fn locked_conversation_is_a_conflict() {
             locked_issue["is_locked"] = locked.into();
             server.on("POST", all, 403, json!({ "message": "Kommentieren nicht erlaubt" }));
             server.on("GET", "/repos/acme/app/issues/1", 200, locked_issue);
-            assert_eq!(forge.create_comment(&repo(), Number(1), "x").await.unwrap_err().kind, expected);
+            assert_eq!(
+                forge.create_comment(&repo(), Number(1), &Outbound::of_test("x")).await.unwrap_err().kind,
+                expected
+            );
         }
         server.finish();
     }
@@ -579,13 +586,13 @@ async fn draft_state_is_stored_in_the_title() {
         let draft = || pull(5, "ralph/1-x", 1, "WIP: Fix", true);
         let ready = || pull(5, "ralph/1-x", 1, "Fix", false);
         server.on("GET", one, 200, draft()).on("PATCH", one, 201, draft());
-        forge.update_pull(&repo(), Number(5), "Fix more", "C").await.unwrap();
+        forge.update_pull(&repo(), Number(5), &Outbound::of_test("Fix more"), &Outbound::of_test("C")).await.unwrap();
         server.on("GET", one, 200, draft()).on("PATCH", one, 201, ready());
         forge.set_pull_ready(&repo(), Number(5)).await.unwrap();
         server.on("GET", one, 200, ready());
         forge.set_pull_ready(&repo(), Number(5)).await.expect("ready is no error");
         server.on("GET", one, 200, ready()).on("PATCH", one, 201, ready());
-        forge.update_pull(&repo(), Number(5), "Fix more", "C").await.unwrap();
+        forge.update_pull(&repo(), Number(5), &Outbound::of_test("Fix more"), &Outbound::of_test("C")).await.unwrap();
         let titles: Vec<Value> = server.bodies("PATCH", one).into_iter().map(|b| b["title"].clone()).collect();
         assert_eq!(titles, ["WIP: Fix more", "Fix", "Fix more"]);
 

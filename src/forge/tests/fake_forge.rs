@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use crate::clock::Clock;
 use crate::domain::model::event::{ForgeEvent, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{AccountKind, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
+use crate::domain::trust::outbound::Outbound;
 use crate::forge::contract::{ContractSpec, ContractTransport};
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};
@@ -150,7 +151,7 @@ fn reference(world: &AdapterWorld) -> RepoRef {
 }
 
 fn spec(name: &str) -> LabelSpec {
-    LabelSpec { name: name.to_owned(), color: "00ff00".to_owned(), description: "For Ralph".to_owned() }
+    LabelSpec { name: name.to_owned(), color: "00ff00".to_owned(), description: "For Ralph" }
 }
 
 /// Calls all operations and checks their effects on the fake forge.
@@ -200,8 +201,8 @@ async fn issues(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef) -> Numb
     assert_eq!(made, 2, "labels that are there are not made again");
 
     let mut new = NewIssue {
-        title: "Broken".to_owned(),
-        body: "Mend it".to_owned(),
+        title: "Broken".into(),
+        body: "Mend it".into(),
         labels: vec!["ralph:done".to_owned()],
         assignees: vec![world.outsider.login.clone()],
     };
@@ -251,7 +252,7 @@ async fn comments(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, numbe
     }
     world.clock.advance_ms(60_000);
     let since = world.clock.now();
-    let made = forge.create_comment(repo, number, "Working").await.unwrap();
+    let made = forge.create_comment(repo, number, &Outbound::of_test("Working")).await.unwrap();
     assert_eq!((made.author.as_ref(), made.body.as_str()), (Some(&world.bot), "Working"));
     let all = forge.comments(repo, number, None).await.unwrap();
     assert_eq!((all.len(), all[0].body.as_str(), &all[101]), (102, "Comment 0", &made));
@@ -267,7 +268,7 @@ async fn comments(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, numbe
     forge.reactions().unwrap().react(repo, made.id, Reaction::Rocket).await.unwrap();
     assert!(!forge.comments(repo, number, Some(since)).await.unwrap()[0].edited, "a reaction is no edit");
     world.clock.advance_ms(1_000);
-    forge.edit_comment(repo, made.id, "Done").await.unwrap();
+    forge.edit_comment(repo, made.id, &Outbound::of_test("Done")).await.unwrap();
     assert!(forge.comments(repo, number, Some(since)).await.unwrap()[0].edited);
     forge.reactions().unwrap().react(repo, made.id, Reaction::Eyes).await.unwrap();
     forge.reactions().unwrap().react(repo, made.id, Reaction::Eyes).await.unwrap();
@@ -280,7 +281,7 @@ async fn comments(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, numbe
     forge.delete_comment(repo, made.id).await.unwrap();
     forge.delete_comment(repo, made.id).await.unwrap();
     assert_eq!(fake.comments(world.repo, number).len(), 101);
-    let refused = forge.edit_comment(repo, made.id, "again").await.unwrap_err();
+    let refused = forge.edit_comment(repo, made.id, &Outbound::of_test("again")).await.unwrap_err();
     assert_eq!(refused.kind, ForgeErrorKind::NotFound, "{refused}");
 }
 
@@ -290,8 +291,8 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
     let head = fake.push_commit(&world.bot, world.repo, "ralph/1", &[("b", Some("b"), false)], "One").await.unwrap();
 
     let new = NewPull {
-        title: "Mend".to_owned(),
-        body: format!("Closes #{issue}"),
+        title: "Mend".into(),
+        body: Outbound::of_test(&format!("Closes #{issue}")),
         head: "ralph/1".to_owned(),
         base: "main".to_owned(),
         draft: true,
@@ -305,7 +306,10 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
     assert_eq!(forge.open_issues_with_label(repo, "ralph:done").await.unwrap().len(), 1, "pulls are no issues");
 
     let number = made.number;
-    forge.update_pull(repo, number, "Mend it", &format!("Closes #{issue}!")).await.unwrap();
+    forge
+        .update_pull(repo, number, &Outbound::of_test("Mend it"), &Outbound::of_test(&format!("Closes #{issue}!")))
+        .await
+        .unwrap();
     assert!(forge.pull(repo, number).await.unwrap().draft, "a new title keeps the draft");
     forge.drafts().unwrap().set_pull_ready(repo, number).await.unwrap();
     forge.drafts().unwrap().set_pull_ready(repo, number).await.unwrap();

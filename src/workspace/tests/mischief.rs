@@ -250,7 +250,7 @@ async fn protected_paths_are_restored_and_others_committed() {
         repo: &world.repo,
         parent: &info.head,
         merge_parent: None,
-        message: "m",
+        message: &Outbound::of_test("m"),
         base: &info.base,
         protected_base: &info.base,
         extra_protected: &["own.*".to_owned()],

@@ -99,13 +99,18 @@ async fn commit_works_without_the_old_index() {
 }
 
 /// Request for a commit on `head`, the base.
-fn commit_on<'a>(world: &'a WorkspaceWorld, head: &'a Sha, set_aside: Option<SetAside<'a>>) -> CommitRequest<'a> {
+fn commit_on<'a>(
+    world: &'a WorkspaceWorld,
+    head: &'a Sha,
+    message: &'a Outbound<Message>,
+    set_aside: Option<SetAside<'a>>,
+) -> CommitRequest<'a> {
     CommitRequest {
         loop_id: &world.loop_id,
         repo: &world.repo,
         parent: head,
         merge_parent: None,
-        message: "m",
+        message,
         base: head,
         protected_base: head,
         extra_protected: &[],
@@ -119,7 +124,8 @@ async fn missing_tree_is_an_error_without_commit() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     std::fs::remove_dir_all(&info.dir).unwrap();
-    let request = commit_on(&world, &info.head, None);
+    let message = Outbound::of_test("m");
+    let request = commit_on(&world, &info.head, &message, None);
     assert!(matches!(world.workspaces.commit(request).await, Err(WorkspaceError::TreeMissing(dir)) if dir == info.dir));
     assert_eq!(world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap(), None);
     world.workspaces.reset(&world.loop_id, &world.repo, &info.head).await.unwrap();
@@ -196,9 +202,10 @@ async fn new_files_of_a_killed_run_are_set_aside_even_if_the_commit_is_repeated(
     let info = world.prepare().await;
     sh(&info.dir, "echo more >>README.md; mkdir -p new; echo half >new/part; echo again >known; echo ignored >x.log");
     let except = ["known".to_owned()];
+    let message = Outbound::of_test("m");
     let mut commits = Vec::new();
     for _ in 0..2 {
-        let request = commit_on(&world, &info.head, Some(SetAside { iteration: 3, except: &except }));
+        let request = commit_on(&world, &info.head, &message, Some(SetAside { iteration: 3, except: &except }));
         let commit = world.workspaces.commit(request).await.unwrap();
         assert_eq!(commit.set_aside, ["new/part"]);
         assert!(!info.dir.join("new/part").exists(), "checks do not see it");

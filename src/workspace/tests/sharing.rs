@@ -61,15 +61,20 @@ async fn concurrent_loops_do_not_interfere() {
                 repo: &world.repo,
                 parent: &info.head,
                 merge_parent: None,
-                message: "m",
+                message: &Outbound::of_test("m"),
                 base: &info.head,
                 protected_base: &info.head,
                 extra_protected: &[],
                 set_aside: None,
             };
             let commit = world.workspaces.commit(request).await.unwrap().commit.unwrap();
-            let push =
-                PushRequest { repo: &world.repo, access: &world.access, branch, commit: &commit, expected: None };
+            let push = PushRequest {
+                repo: &world.repo,
+                access: &world.access,
+                branch,
+                commit: &ClearedCommit::of_test(&commit),
+                expected: None,
+            };
             assert_eq!(world.workspaces.push(push).await.unwrap(), PushOutcome::Pushed);
             commit
         }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::sample::answer;
 use super::*;
 use crate::domain::model::event::ReviewVerdict;
+use crate::domain::trust::outbound::Outbound;
 
 fn not_found() -> Value {
     json!({ "message": "Not Found" })
@@ -128,7 +129,7 @@ async fn logins_and_labels_are_escaped_in_addresses() {
 #[tokio::test]
 async fn missing_labels_are_created_and_existing_ones_unchanged() {
     let (github, transport) = with_token();
-    let spec = |name: &str| LabelSpec { name: name.into(), color: "5319e7".into(), description: "d".into() };
+    let spec = |name: &str| LabelSpec { name: name.into(), color: "5319e7".into(), description: "d" };
     let present = json!([{ "name": "Ralph:Run", "description": "x" }]);
     let labels = "/repos/{owner}/{repo}/labels";
     transport.on("GET", "/repos/acme/app/labels?per_page=100", 200, answer("GET", labels, 200, present));
@@ -198,14 +199,14 @@ async fn comments_are_created_edited_deleted_and_reacted_to() {
     let at = "2026-01-01T00:00:01Z";
     let target = "/repos/acme/app/issues/42/comments";
     transport.on("POST", target, 201, answer("POST", template, 201, comment(3, at)));
-    assert_eq!(github.create_comment(&repo(), Number(42), "c3").await.unwrap().id, CommentId(3));
+    assert_eq!(github.create_comment(&repo(), Number(42), &Outbound::of_test("c3")).await.unwrap().id, CommentId(3));
     let one = "/repos/acme/app/issues/comments/3";
     let template = "/repos/{owner}/{repo}/issues/comments/{comment_id}";
     transport.on("PATCH", one, 200, answer("PATCH", template, 200, comment(3, at)));
-    github.edit_comment(&repo(), CommentId(3), "new").await.unwrap();
+    github.edit_comment(&repo(), CommentId(3), &Outbound::of_test("new")).await.unwrap();
     assert_eq!(transport.bodies("PATCH", one), [json!({ "body": "new" })]);
     transport.on("PATCH", one, 404, not_found());
-    let missing = github.edit_comment(&repo(), CommentId(3), "new").await.unwrap_err();
+    let missing = github.edit_comment(&repo(), CommentId(3), &Outbound::of_test("new")).await.unwrap_err();
     assert_eq!(missing.kind, ForgeErrorKind::NotFound);
     for (status, body) in [(204, Value::Null), (404, not_found())] {
         transport.on("DELETE", one, status, body);
@@ -369,7 +370,7 @@ async fn existing_pull_request_is_a_conflict() {
         200,
         answer("PATCH", PULL, 200, pull(43, "h", json!({ "id": 7 }))),
     );
-    github.update_pull(&repo(), Number(43), "t2", "b2").await.unwrap();
+    github.update_pull(&repo(), Number(43), &Outbound::of_test("t2"), &Outbound::of_test("b2")).await.unwrap();
     assert_eq!(transport.seen().last().unwrap().body, json!({ "title": "t2", "body": "b2" }));
 }
 

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use serde_json::json;
 
 use super::*;
+use crate::domain::trust::outbound::Outbound;
 use crate::forge::http::TransportError;
 
 /// Transport of an unreachable server.
@@ -76,7 +77,7 @@ async fn unreachable_server_is_not_ambiguous() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let failure = at(&address).create_comment(&repo(), Number(1), "x").await.unwrap_err();
+    let failure = at(&address).create_comment(&repo(), Number(1), &Outbound::of_test("x")).await.unwrap_err();
     assert_eq!(failure.kind, ForgeErrorKind::Transient { after_ms: None, ambiguous: false }, "{failure}");
     assert!(!failure.to_string().contains("ghp_secret"));
 }
@@ -94,7 +95,8 @@ async fn closed_connection_is_ambiguous() {
         }
     };
     let github = at(&address);
-    let failure = while_serving(hangs_up, github.create_comment(&repo(), Number(1), "x")).await.unwrap_err();
+    let failure =
+        while_serving(hangs_up, github.create_comment(&repo(), Number(1), &Outbound::of_test("x"))).await.unwrap_err();
     assert_eq!(failure.kind, ForgeErrorKind::Transient { after_ms: None, ambiguous: true }, "{failure}");
 }
 

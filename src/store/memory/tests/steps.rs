@@ -150,6 +150,8 @@ impl LearningRun {
             conflict_markers: Vec::new(),
             blocked: None,
             set_aside: Vec::new(),
+            bytes: 0,
+            binary_bytes: 0,
         };
         let ticket = self.ticket().await;
         self.tell(LoopInput::Committed { ticket, change: Box::new(change) }).await;

@@ -7,8 +7,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::fence;
 use crate::domain::model::characters;
+use crate::domain::model::document::DrawnKind;
+use crate::domain::trust::sanitize::{longest_run, visible};
 
 /// Beginning of an item, quote or nesting of both.
 static CONTAINER: LazyLock<Regex> = LazyLock::new(|| constant(r"^[ \t]*(?:(?:>|[-+*][ \t]|\d{1,9}[.)][ \t])[ \t]*)*"));
@@ -72,7 +73,7 @@ pub fn for_people(text: &str) -> String {
 }
 
 /// Whether a line begins as a command to a bot and is not a path.
-pub(super) fn begins_foreign_command(line: &str) -> bool {
+fn begins_foreign_command(line: &str) -> bool {
     COMMAND.find(line).is_some_and(|found| !found.as_str()[1..].contains('/'))
 }
 
@@ -274,3 +275,83 @@ fn push_escaped(out: &mut String, text: &str) {
         }
     }
 }
+
+/// Returns `for_people` on one line: any white space becomes one space.
+pub fn inline(text: &str) -> String {
+    let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    for_people(&line).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns `inline` for a cell of a table: pipes are escaped.
+pub fn table_cell(text: &str) -> String {
+    let line = inline(text);
+    let mut cell = String::with_capacity(line.len());
+    for c in line.chars() {
+        if c == '|' {
+            cell.truncate(cell.trim_end_matches('\\').len());
+            cell.push('\\');
+        }
+        cell.push(c);
+    }
+    // A backslash at the very end would escape the pipe that closes the cell.
+    cell.truncate(cell.trim_end_matches('\\').len());
+    cell
+}
+
+/// Returns one line of code; nothing for empty text.
+pub fn inline_code(text: &str) -> String {
+    let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.is_empty() {
+        return String::new();
+    }
+    let ticks = "`".repeat(longest_run(&line, '`') + 1);
+    let pad = if line.starts_with('`') || line.ends_with('`') { " " } else { "" };
+    format!("{ticks}{pad}{line}{pad}{ticks}")
+}
+
+/// Returns a fenced block whose fence is longer than any run of backticks inside. `language` is reduced to valid
+/// characters; languages that a forge renders as diagrams are dropped. Ends without a line feed.
+pub fn fence(text: &str, language: &str) -> String {
+    let language: String =
+        language.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#')).take(20).collect();
+    let language = if DrawnKind::of_language(&language).is_some() { "text" } else { &language };
+    let content = visible(text);
+    let ticks = "`".repeat(longest_run(&content, '`').max(2) + 1);
+    let mut block = format!("{ticks}{language}\n");
+    for line in content.trim_end().lines() {
+        // Some bots look for their commands at the start of any line, also of quoted output.
+        if begins_foreign_command(line) || line.starts_with('@') {
+            block.push(' ');
+        }
+        block.push_str(line.trim_end());
+        block.push('\n');
+    }
+    block.push_str(&ticks);
+    block
+}
+
+/// Returns the last `max_lines` lines within `max_bytes`, after a line with the number of omitted lines; shorter text
+/// is unchanged. A single line that is too long is cut at its beginning.
+pub fn truncate_lines(text: &str, max_lines: usize, max_bytes: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut first = lines.len();
+    let mut bytes = 0;
+    while first > 0 && lines.len() - first < max_lines && bytes + lines[first - 1].len() < max_bytes {
+        first -= 1;
+        bytes += lines[first].len() + 1;
+    }
+    if first == 0 {
+        return text.trim_end_matches(['\n', '\r']).to_owned();
+    }
+    if first == lines.len() && max_lines > 0 {
+        let last = lines[first - 1];
+        let tail = last.get(last.ceil_char_boundary(last.len().saturating_sub(max_bytes))..).unwrap_or_default();
+        return format!("… {} lines and the beginning of this one left out\n{tail}", first - 1);
+    }
+    let noun = if first == 1 { "line" } else { "lines" };
+    format!("… {first} {noun} left out\n{}", lines[first..].join("\n")).trim_end().to_owned()
+}
+
+#[cfg(test)]
+#[path = "markdown_tests.rs"]
+mod tests;

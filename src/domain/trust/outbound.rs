@@ -1,0 +1,238 @@
+//! The one door for everything that leaves the service: texts for forges, channels and agents, and commits before they are pushed.
+//!
+//! Text of agents, tools and outsiders is made inert where it is placed: by the functions of `markdown` in comments and bodies, by
+//! those of `plain` in titles and messages of commits. Everything passes a [`Door`] last, which removes the values of secrets. Adapters
+//! take [`Outbound`] texts and [`ClearedCommit`]s, which only a door creates.
+
+mod archive;
+mod bounds;
+mod markdown;
+mod masker;
+mod objects;
+mod parts;
+mod patterns;
+mod plain;
+mod skeleton;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+pub use bounds::{ChangeSize, MAX_BINARY_BYTES, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, files_of_patch};
+pub use markdown::{fence, for_people, inline, inline_code, table_cell, truncate_lines};
+pub use masker::{FoundSecret, Masker};
+pub use objects::{ClearedCommit, Leak, ObjectScan};
+pub use plain::{co_author, plain_line, subject, title};
+
+use crate::domain::model::characters::is_invisible;
+
+/// Maximum number of learned values; the oldest are forgotten, because tokens end.
+const MOST_LEARNED: usize = 32;
+
+/// Markdown of a comment, issue or pull request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body {}
+/// Title of an issue or pull request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Title {}
+/// Message of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message {}
+/// Answer to an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {}
+
+/// Text without secrets; only a [`Door`] creates it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outbound<K> {
+    text: String,
+    kind: PhantomData<K>,
+}
+
+impl<K> Outbound<K> {
+    fn new(text: String) -> Self {
+        Self { text, kind: PhantomData }
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the text as it is, for tests of adapters.
+    #[cfg(test)]
+    pub fn of_test(text: &str) -> Self {
+        Self::new(text.to_owned())
+    }
+}
+
+impl<K> serde::Serialize for Outbound<K> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+impl<K> From<&str> for Outbound<K> {
+    fn from(text: &str) -> Self {
+        Self::of_test(text)
+    }
+}
+
+/// JSON without secrets; only a [`Door`] creates it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutboundJson(Value);
+
+impl OutboundJson {
+    /// Returns the value, to which a service may require its own key to be added.
+    pub fn into_value(self) -> Value {
+        self.0
+    }
+}
+
+/// Line at the end of a commit's message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trailer {
+    /// Loop that the commit belongs to.
+    Loop(String),
+    /// Account that asked for the loop: login, id and host of the forge.
+    CoAuthor(String, i64, String),
+}
+
+impl Trailer {
+    /// Returns the line; `None` if its values are invalid.
+    fn line(&self) -> Option<String> {
+        match self {
+            Self::Loop(id) => Some(format!("Ralph-Loop: {}", plain_line(id))),
+            Self::CoAuthor(login, id, host) => co_author(login, *id, host),
+        }
+    }
+}
+
+/// Removes secrets from everything that leaves. Clones share the learned values.
+#[derive(Clone, Default)]
+pub struct Door {
+    configured: Masker,
+    learned: Arc<RwLock<Learned>>,
+}
+
+/// Values that became known while the service runs.
+#[derive(Default)]
+struct Learned {
+    values: VecDeque<(Arc<str>, SecretString)>,
+    masker: Masker,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Door")
+    }
+}
+
+impl Door {
+    /// Creates a door that knows these values of secrets, each with the name that replaces it.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = (String, &'a SecretString)>) -> Self {
+        let values = secrets.into_iter().map(|(name, value)| (name, value.expose_secret()));
+        Self { configured: Masker::named(values), learned: Arc::default() }
+    }
+
+    /// Adds a value that was just issued. What was scanned before cannot hold it.
+    pub fn learn(&self, name: &str, value: &SecretString) {
+        let same = |known: &SecretString| known.expose_secret() == value.expose_secret();
+        if self.learned.read().unwrap_or_else(PoisonError::into_inner).values.iter().any(|(_, known)| same(known))
+            || self.configured.knows(value.expose_secret())
+        {
+            return;
+        }
+        let mut learned = self.learned.write().unwrap_or_else(PoisonError::into_inner);
+        if learned.values.len() >= MOST_LEARNED {
+            learned.values.pop_front();
+        }
+        learned.values.push_back((name.into(), value.clone()));
+        learned.masker =
+            Masker::whole(learned.values.iter().map(|(name, value)| (name.clone(), value.expose_secret())));
+    }
+
+    fn learned(&self) -> Option<Masker> {
+        let learned = self.learned.read().unwrap_or_else(PoisonError::into_inner);
+        (!learned.values.is_empty()).then(|| learned.masker.clone())
+    }
+
+    /// Returns a text with each secret replaced by its name in brackets.
+    pub fn masked(&self, text: &str) -> String {
+        let text = self.configured.mask_named(text);
+        match self.learned() {
+            Some(learned) => learned.mask_named(&text).into_owned(),
+            None => text.into_owned(),
+        }
+    }
+
+    /// Returns the secrets in the content of a file.
+    pub(super) fn secrets_in(&self, content: &[u8]) -> Vec<FoundSecret> {
+        let mut found = self.configured.found_in_file(content);
+        found.extend(self.learned().into_iter().flat_map(|learned| learned.found_in_file(content)));
+        found
+    }
+
+    /// Returns JSON with secrets replaced in every text and name. Foreign text is masked before it is escaped for a
+    /// format, because escaping changes the forms of a value.
+    pub fn masked_json(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.masked(&text)),
+            Value::Array(items) => items.into_iter().map(|item| self.masked_json(item)).collect(),
+            Value::Object(map) => {
+                map.into_iter().map(|(name, item)| (self.masked(&name), self.masked_json(item))).collect()
+            }
+            other => other,
+        }
+    }
+
+    /// Lets a rendered comment or body pass.
+    pub fn body(&self, markdown: &str) -> Outbound<Body> {
+        Outbound::new(without_invisible(&self.masked(markdown)))
+    }
+
+    /// Lets a title pass, whose foreign parts are results of [`title`].
+    pub fn title(&self, text: &str) -> Outbound<Title> {
+        let line = without_invisible(&self.masked(text)).split_whitespace().collect::<Vec<_>>().join(" ");
+        Outbound::new(line)
+    }
+
+    /// Lets an answer to an agent pass.
+    pub fn answer(&self, text: &str) -> Outbound<Answer> {
+        Outbound::new(self.masked(text))
+    }
+
+    /// Lets a message to a channel pass.
+    pub fn json(&self, value: Value) -> OutboundJson {
+        OutboundJson(self.masked_json(value))
+    }
+
+    /// Returns the message of a commit: the subject, lines and trailers. Only trailers act.
+    pub fn message(&self, subject: &str, lines: &[String], trailers: &[Trailer]) -> Outbound<Message> {
+        let inert = |line: &str| plain_line(&self.masked(line));
+        let mut text = format!("{}\n", inert(subject));
+        if !lines.is_empty() {
+            text.push('\n');
+        }
+        for line in lines {
+            text.push_str(&inert(line));
+            text.push('\n');
+        }
+        let trailers: Vec<String> = trailers.iter().filter_map(Trailer::line).collect();
+        text.push_str(&format!("\n{}\n", trailers.join("\n")));
+        Outbound::new(self.masked(&text))
+    }
+}
+
+/// Removes invisible and bidirectional characters but those of emoji.
+fn without_invisible(text: &str) -> String {
+    let is_kept = |c: char| !is_invisible(c) || matches!(c, '\n' | '\t' | '\u{fe0f}');
+    text.chars().filter(|c| is_kept(*c)).collect()
+}

@@ -1,0 +1,288 @@
+//! Finds and masks secrets: known values in every common encoding, and everything that looks like a token or a key.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use super::patterns::{PATTERNS, TOKEN_PATTERNS, may_hold_token};
+use super::{archive, parts, skeleton};
+
+/// Replacement of a secret in output of programs.
+const MASK: &str = "***";
+/// Name of what a pattern matched.
+const UNKNOWN: &str = "a token or key";
+/// Name of values that were given without one.
+const UNNAMED: &str = "a secret of the service";
+/// Minimum length of a folded form, in bytes; shorter ones occur in ordinary words.
+const FOLDED_MIN: usize = 16;
+
+/// A secret in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundSecret {
+    /// Position in bytes, with everything between the parts of a secret that was split.
+    pub range: Range<usize>,
+    /// Name of the secret; never its value.
+    pub name: Arc<str>,
+}
+
+/// Finds secrets and replaces them by `***`. Cheap to clone; its `Debug` output contains no secrets.
+#[derive(Clone, Default)]
+pub struct Masker {
+    known: Option<Arc<KnownValues>>,
+}
+
+/// Forms of known values.
+struct KnownValues {
+    /// Forms as they are.
+    exact: FormSearch,
+    /// Letters and digits of the forms in lower case.
+    folded: FormSearch,
+    /// Name of each value.
+    names: Vec<Arc<str>>,
+}
+
+/// Search for forms, each with the index of its value.
+struct FormSearch {
+    forms: AhoCorasick,
+    values: Vec<ValueForm>,
+}
+
+/// Value that a form belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ValueForm {
+    /// Whether it is the form of a part of the value.
+    is_piece: bool,
+    /// Index of the value.
+    index: usize,
+}
+
+impl FormSearch {
+    /// Creates a search for forms with the indices of their values; the longest form at a position is found.
+    fn new(mut forms: Vec<(Vec<u8>, ValueForm)>) -> Option<Self> {
+        forms.sort();
+        forms.dedup_by(|a, b| a.0 == b.0);
+        let built =
+            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms.iter().map(|form| &form.0));
+        Some(Self { forms: built.ok()?, values: forms.into_iter().map(|form| form.1).collect() })
+    }
+
+    fn find<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = (Range<usize>, ValueForm)> + 'a {
+        self.forms.find_iter(bytes).map(|found| (found.range(), self.values[found.pattern().as_usize()]))
+    }
+}
+
+impl std::fmt::Debug for Masker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Masker")
+    }
+}
+
+impl Masker {
+    /// Creates a masker for these values, see [`Self::named`].
+    pub fn new<I, S>(values: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<str>,
+    {
+        Self::named(values.into_iter().map(|value| (UNNAMED, value)))
+    }
+
+    /// Creates a masker for these named values, for their lines and for parts of long ones, in all encodings of
+    /// [`secret_forms`](crate::domain::trust::secret_forms). Values shorter than 8 bytes are ignored. Patterns of tokens are always masked.
+    pub fn named<I, N, S>(values: I) -> Self
+    where
+        I: IntoIterator<Item = (N, S)>,
+        N: Into<Arc<str>>,
+        S: AsRef<str>,
+    {
+        Self::of_parts(values.into_iter().map(|(name, value)| (name.into(), parts::of_value(value.as_ref()))))
+    }
+
+    /// Creates a masker for these named values as a whole, which takes less time and memory.
+    pub(super) fn whole<'a>(values: impl IntoIterator<Item = (Arc<str>, &'a str)>) -> Self {
+        let whole = |value| parts::of_value(value).into_iter().take(1).collect();
+        Self::of_parts(values.into_iter().map(|(name, value)| (name, whole(value))))
+    }
+
+    fn of_parts(values: impl Iterator<Item = (Arc<str>, Vec<parts::ValuePart>)>) -> Self {
+        let (mut exact, mut folded, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, parts) in values {
+            for part in parts {
+                let of = ValueForm { is_piece: part.is_piece, index: names.len() };
+                for form in parts::forms(&part.bytes) {
+                    let view = skeleton::folded(&form).bytes;
+                    if view.len() >= FOLDED_MIN {
+                        folded.push((view, of));
+                    }
+                    exact.push((form, of));
+                }
+            }
+            names.push(name);
+        }
+        if exact.is_empty() {
+            return Self { known: None };
+        }
+        let built = FormSearch::new(exact).zip(FormSearch::new(folded));
+        // Only more than 2^31 states cannot be built.
+        Self { known: built.map(|(exact, folded)| Arc::new(KnownValues { exact, folded, names })) }
+    }
+
+    /// Whether this is one of the known values.
+    pub(super) fn knows(&self, value: &str) -> bool {
+        let value = value.trim().as_bytes();
+        let is_value = |(range, form): (Range<usize>, ValueForm)| range == (0..value.len()) && !form.is_piece;
+        self.known.as_ref().is_some_and(|known| known.exact.find(value).any(is_value))
+    }
+
+    /// Returns the text with secrets masked; the text itself if it contains none.
+    pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let found = self.found_in_text(text);
+        if found.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(replace(text, &found, 0..text.len(), |_| MASK.to_owned()))
+    }
+
+    /// Returns the text with each secret replaced by its name in brackets.
+    pub fn mask_named<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let found = self.found_in_text(text);
+        if found.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(replace(text, &found, 0..text.len(), |name| format!("(removed: {name})")))
+    }
+
+    /// Returns a part of a text (between character boundaries) with secrets masked, including those that overlap its edges.
+    pub fn mask_range(&self, text: &str, range: Range<usize>) -> String {
+        replace(text, &self.found_in_text(text), range, |_| MASK.to_owned())
+    }
+
+    /// Returns the secrets in bytes of any kind, in order and without overlaps: plain, encoded, split over lines or strings, and
+    /// encoded once more. Members of archives are not unpacked, see [`Self::found_in_file`].
+    pub fn found(&self, bytes: &[u8]) -> Vec<FoundSecret> {
+        let mut all = self.found_as_is(bytes);
+        all.extend(self.found_folded(bytes));
+        self.decode(bytes, &mut all);
+        merged(all)
+    }
+
+    /// Returns the secrets in the content of a file. Those in a member of an archive are reported with the range of the file.
+    pub fn found_in_file(&self, content: &[u8]) -> Vec<FoundSecret> {
+        let mut found = self.found(content);
+        for member in archive::members(content) {
+            found.extend(self.found(&member).into_iter().map(|one| FoundSecret { range: 0..content.len(), ..one }));
+        }
+        found
+    }
+
+    fn found_in_text(&self, text: &str) -> Vec<FoundSecret> {
+        let mut found = self.found(text.as_bytes());
+        for one in &mut found {
+            one.range = text.floor_char_boundary(one.range.start)..text.ceil_char_boundary(one.range.end);
+        }
+        merged(found)
+    }
+
+    /// Returns what is found without decoding.
+    fn found_as_is(&self, bytes: &[u8]) -> Vec<FoundSecret> {
+        let tokens = PATTERNS.find_iter(bytes).map(|found| FoundSecret { range: found.range(), name: UNKNOWN.into() });
+        let mut all: Vec<FoundSecret> = tokens.collect();
+        if let Some(known) = &self.known {
+            all.extend(known.exact.find(bytes).map(|(range, value)| known.at(bytes, range, value)));
+        }
+        all
+    }
+
+    /// Adds what is found once stretches of base64, hexadecimal digits, numbers and two-byte characters are decoded.
+    fn decode(&self, bytes: &[u8], all: &mut Vec<FoundSecret>) {
+        let inside = |decoded: &[u8]| {
+            let known = self
+                .known
+                .iter()
+                .flat_map(|known| known.exact.find(decoded).map(|(range, value)| known.at(decoded, range, value)));
+            let mut found: Vec<FoundSecret> = known.collect();
+            if may_hold_token(decoded) {
+                let tokens = TOKEN_PATTERNS.find_iter(decoded);
+                found.extend(tokens.map(|found| FoundSecret { range: found.range(), name: UNKNOWN.into() }));
+            }
+            found
+        };
+        let base64 = skeleton::base64_characters(bytes);
+        let hex = skeleton::hex_digits(bytes);
+        let encoded = skeleton::from_base64(&base64.bytes).map(|decoded| (decoded, &base64));
+        for (decoded, view) in encoded.chain(skeleton::from_hex(&hex.bytes).map(|decoded| (decoded, &hex))) {
+            for found in inside(&decoded.bytes) {
+                let range = view.original(decoded.encoded(found.range, view.bytes.len()));
+                all.push(FoundSecret { range, name: found.name });
+            }
+        }
+        for (decoded, range) in skeleton::number_lists(bytes) {
+            all.extend(
+                inside(&decoded).into_iter().map(|found| FoundSecret { range: range.clone(), name: found.name }),
+            );
+        }
+        let narrow = bytes.contains(&0).then(|| skeleton::narrow(bytes));
+        for view in narrow.into_iter().chain(skeleton::unescaped(bytes)) {
+            let found = inside(&view.bytes).into_iter().chain(self.found_folded(&view.bytes));
+            all.extend(found.map(|one| FoundSecret { range: view.original(one.range), name: one.name }));
+        }
+    }
+
+    /// Returns the known values that were split, or whose case was changed.
+    fn found_folded(&self, bytes: &[u8]) -> Vec<FoundSecret> {
+        let Some(known) = &self.known else { return Vec::new() };
+        let view = skeleton::folded(bytes);
+        known.folded.find(&view.bytes).map(|(range, value)| known.at(bytes, view.original(range), value)).collect()
+    }
+}
+
+impl KnownValues {
+    fn at(&self, bytes: &[u8], range: Range<usize>, form: ValueForm) -> FoundSecret {
+        let range = if form.is_piece { parts::widened(bytes, range) } else { range };
+        FoundSecret { range, name: self.names.get(form.index).cloned().unwrap_or_else(|| UNNAMED.into()) }
+    }
+}
+
+/// Sorts findings and joins those that overlap.
+fn merged(mut all: Vec<FoundSecret>) -> Vec<FoundSecret> {
+    // Known values before patterns, so that their names are kept.
+    all.sort_by_key(|found| (found.range.start, &*found.name == UNKNOWN));
+    let mut merged: Vec<FoundSecret> = Vec::with_capacity(all.len());
+    for found in all {
+        match merged.last_mut() {
+            Some(last) if found.range.start < last.range.end => {
+                last.range.end = last.range.end.max(found.range.end);
+                if &*last.name == UNKNOWN {
+                    last.name = found.name;
+                }
+            }
+            _ => merged.push(found),
+        }
+    }
+    merged
+}
+
+/// Returns the part `range` of `text` with the ranges in `found` replaced.
+fn replace(text: &str, found: &[FoundSecret], range: Range<usize>, mask: impl Fn(&str) -> String) -> String {
+    let mut out = String::with_capacity(range.len());
+    let mut at = range.start;
+    for FoundSecret { range: secret, name } in found {
+        if secret.end <= at {
+            continue;
+        }
+        if secret.start >= range.end {
+            break;
+        }
+        out.push_str(&text[at..secret.start.max(at)]);
+        out.push_str(&mask(name));
+        at = secret.end.min(range.end);
+    }
+    out.push_str(&text[at..range.end]);
+    out
+}
+
+#[cfg(test)]
+#[path = "masker_tests.rs"]
+mod tests;

@@ -1,0 +1,237 @@
+//! Views of bytes in which a secret that was split or wrapped is contiguous again.
+
+use std::ops::Range;
+
+use data_encoding::{BASE64_NOPAD, Encoding, HEXLOWER};
+
+/// Bytes that remain of others, each with its position.
+#[derive(Default)]
+pub(super) struct Skeleton {
+    pub bytes: Vec<u8>,
+    positions: Vec<u32>,
+}
+
+impl Skeleton {
+    fn push(&mut self, byte: u8, position: usize) {
+        self.bytes.push(byte);
+        self.positions.push(u32::try_from(position).unwrap_or(u32::MAX));
+    }
+
+    /// Returns the range of the original bytes that a range of this view stands for.
+    pub fn original(&self, range: Range<usize>) -> Range<usize> {
+        let at = |index: usize| self.positions.get(index).map_or(0, |position| *position as usize);
+        match range.is_empty() {
+            true => 0..0,
+            false => at(range.start)..at(range.end - 1) + 1,
+        }
+    }
+}
+
+/// Returns the letters and digits in lower case, without the marks of hexadecimal escapes (`0x41`, `\x41`, `\u0041`). Splitting
+/// with quotes, spaces, line ends, plus signs, and upper or lower case makes no difference in it.
+pub(super) fn folded(bytes: &[u8]) -> Skeleton {
+    let mut view = Skeleton { bytes: Vec::with_capacity(bytes.len()), positions: Vec::with_capacity(bytes.len()) };
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let mark = escape_mark(&bytes[at..]);
+        if mark > 0 {
+            at += mark;
+            continue;
+        }
+        if byte.is_ascii_alphanumeric() {
+            view.push(byte.to_ascii_lowercase(), at);
+        }
+        at += 1;
+    }
+    view
+}
+
+/// Returns the bytes with escapes of addresses, JSON, source code and HTML replaced by what they stand for; `None` if there are none.
+pub(super) fn unescaped(bytes: &[u8]) -> Option<Skeleton> {
+    if !bytes.iter().any(|byte| matches!(byte, b'%' | b'\\' | b'&' | b'=')) {
+        return None;
+    }
+    let mut view = Skeleton { bytes: Vec::with_capacity(bytes.len()), positions: Vec::with_capacity(bytes.len()) };
+    let (mut at, mut any) = (0, false);
+    while at < bytes.len() {
+        let (byte, length) = escape(&bytes[at..]).unwrap_or((bytes[at], 1));
+        any |= length > 1;
+        view.push(byte, at);
+        at += length;
+    }
+    any.then_some(view)
+}
+
+/// Returns the byte of an escape that `bytes` begin with, and the escape's length.
+fn escape(bytes: &[u8]) -> Option<(u8, usize)> {
+    let number = |from: usize, length: usize, radix: u32| {
+        let digits = std::str::from_utf8(bytes.get(from..from + length)?).ok()?;
+        digits.bytes().all(|digit| digit.is_ascii_alphanumeric()).then(|| u8::from_str_radix(digits, radix).ok())?
+    };
+    match bytes {
+        [b'%' | b'=', ..] => Some((number(1, 2, 16)?, 3)),
+        [b'\\', b'x' | b'X', ..] => Some((number(2, 2, 16)?, 4)),
+        [b'\\', b'u' | b'U', b'0', b'0', ..] => Some((number(4, 2, 16)?, 6)),
+        [b'\\', b'0'..=b'3', ..] => Some((number(1, 3, 8)?, 4)),
+        [b'\\', c @ (b'"' | b'\'' | b'\\' | b'/'), ..] => Some((*c, 2)),
+        [b'&', b'#', rest @ ..] => {
+            let end = rest.iter().take(6).position(|byte| *byte == b';')?;
+            let byte = match rest {
+                [b'x' | b'X', ..] => number(3, end.checked_sub(1)?, 16)?,
+                _ => number(2, end, 10)?,
+            };
+            Some((byte, end + 3))
+        }
+        _ => {
+            let named =
+                [(&b"&amp;"[..], b'&'), (b"&lt;", b'<'), (b"&gt;", b'>'), (b"&quot;", b'"'), (b"&apos;", b'\'')];
+            named.iter().find(|(name, _)| bytes.starts_with(name)).map(|(name, byte)| (*byte, name.len()))
+        }
+    }
+}
+
+/// Returns the bytes that are not zero: characters of two or four bytes become single ones.
+pub(super) fn narrow(bytes: &[u8]) -> Skeleton {
+    let mut view = Skeleton::default();
+    for (position, byte) in bytes.iter().enumerate().filter(|(_, byte)| **byte != 0) {
+        view.push(*byte, position);
+    }
+    view
+}
+
+/// Length of the escape of a line end or tab that `bytes` begin with; 0 if there is none.
+fn line_end_mark(bytes: &[u8]) -> usize {
+    if matches!(bytes, [b'\\', b'n' | b'r' | b't', ..]) { 2 } else { 0 }
+}
+
+/// Length of the mark of a hexadecimal escape, or of an escape without letters, that `bytes` begin with; 0 if there is none.
+fn escape_mark(bytes: &[u8]) -> usize {
+    let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    match bytes {
+        [b'\\', b'n' | b'r' | b't', ..] => 2,
+        [b'\\' | b'0', b'x' | b'X', ..] if hex(2) && hex(3) => 2,
+        [b'\\', b'u' | b'U', b'0', b'0', ..] if hex(4) && hex(5) => 4,
+        [b'\\', b'u', b'{', ..] if hex(3) => 3,
+        _ => 0,
+    }
+}
+
+/// Bytes that an encoded stretch decodes to.
+pub(super) struct Decoded {
+    pub bytes: Vec<u8>,
+    /// Characters of the view per byte, as a fraction.
+    ratio: (usize, usize),
+    offset: usize,
+}
+
+impl Decoded {
+    /// Returns the range of the view that a range of the decoded bytes stands for.
+    pub fn encoded(&self, range: Range<usize>, length: usize) -> Range<usize> {
+        let (characters, bytes) = self.ratio;
+        let start = self.offset + range.start * characters / bytes;
+        let end = self.offset + (range.end * characters).div_ceil(bytes);
+        start.min(length)..end.min(length)
+    }
+}
+
+/// Returns the characters of base64 of either alphabet, in the standard one.
+pub(super) fn base64_characters(bytes: &[u8]) -> Skeleton {
+    let mut view = Skeleton { bytes: Vec::with_capacity(bytes.len()), positions: Vec::with_capacity(bytes.len()) };
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let position = at;
+        at += line_end_mark(&bytes[at..]).max(1);
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' => view.push(*byte, position),
+            b'-' => view.push(b'+', position),
+            b'_' => view.push(b'/', position),
+            _ => {}
+        }
+    }
+    view
+}
+
+/// Returns the hexadecimal digits in lower case, without marks of escapes.
+pub(super) fn hex_digits(bytes: &[u8]) -> Skeleton {
+    let mut view = Skeleton::default();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let mark = escape_mark(&bytes[at..]);
+        if mark > 0 {
+            at += mark;
+            continue;
+        }
+        if byte.is_ascii_hexdigit() {
+            view.push(byte.to_ascii_lowercase(), at);
+        }
+        at += 1;
+    }
+    view
+}
+
+/// Decodes base64 from each of the four positions at which it can begin.
+pub(super) fn from_base64(characters: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
+    (0..4).filter_map(|offset| decoded(&BASE64_NOPAD, characters, offset, (4, 3)))
+}
+
+/// Decodes hexadecimal digits from both positions at which they can begin.
+pub(super) fn from_hex(digits: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
+    (0..2).filter_map(|offset| decoded(&HEXLOWER, digits, offset, (2, 1)))
+}
+
+fn decoded(encoding: &Encoding, text: &[u8], offset: usize, ratio: (usize, usize)) -> Option<Decoded> {
+    let rest = text.get(offset..)?;
+    let whole = rest.len() / ratio.0 * ratio.0;
+    // The last characters may be a part of a group.
+    let tail = match (ratio.0, rest.len() - whole) {
+        (4, 2) => Some((2, 0xf0)),
+        (4, 3) => Some((3, 0xfc)),
+        _ => None,
+    };
+    let mut bytes = encoding.decode(&rest[..whole]).ok()?;
+    if tail.is_some() {
+        let mut group = rest[whole..].to_vec();
+        group.resize(4, b'A');
+        let last = encoding.decode(&group).ok()?;
+        bytes.extend_from_slice(&last[..rest.len() - whole - 1]);
+    }
+    Some(Decoded { bytes, ratio, offset })
+}
+
+/// Returns lists of numbers from 0 to 255 (`[103, 104, 112]`) as bytes, each with its range.
+pub(super) fn number_lists(bytes: &[u8]) -> Vec<(Vec<u8>, Range<usize>)> {
+    /// Shortest list that is decoded.
+    const SHORTEST: usize = 8;
+    let mut lists = Vec::new();
+    let (mut list, mut start, mut end, mut at) = (Vec::new(), 0, 0, 0);
+    while at < bytes.len() {
+        let digits = bytes[at..].iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
+        if digits == 0 {
+            let separator = matches!(bytes[at], b' ' | b',' | b';' | b'\n' | b'\r' | b'\t' | b'\\' | b'&' | b'#');
+            if !separator && !list.is_empty() {
+                if list.len() >= SHORTEST {
+                    lists.push((std::mem::take(&mut list), start..end));
+                }
+                list.clear();
+            }
+            at += 1;
+            continue;
+        }
+        let number = std::str::from_utf8(&bytes[at..at + digits]).ok().and_then(|text| text.parse::<u8>().ok());
+        match number {
+            Some(number) => {
+                if list.is_empty() {
+                    start = at;
+                }
+                list.push(number);
+                end = at + digits;
+            }
+            None => list.clear(),
+        }
+        at += digits;
+    }
+    if list.len() >= SHORTEST {
+        lists.push((list, start..end));
+    }
+    lists
+}

@@ -1,0 +1,107 @@
+//! What a door lets pass.
+
+use data_encoding::BASE64;
+use secrecy::SecretString;
+use serde_json::json;
+
+use super::*;
+use crate::domain::model::ids::Sha;
+
+const SECRET: &str = "Zq7Wm2-Rk9Tx4Lp8Vb3Nc6";
+
+fn door() -> Door {
+    Door::new([("the token of forge `work`".to_owned(), &SecretString::from(SECRET))])
+}
+
+/// See docs/threats.md#i7, docs/threats.md#s8.
+#[test]
+fn secrets_are_replaced_by_their_names() {
+    let door = door();
+    let encoded = BASE64.encode(format!("user:{SECRET}").as_bytes());
+    let split = format!("\"{}\" + \"{}\"", &SECRET[..9], &SECRET[9..]);
+    for text in [SECRET, &encoded, &split] {
+        let body = door.body(&format!("see {text} there"));
+        assert!(body.as_str().contains("(removed: the token of forge `work`)"), "{}", body.as_str());
+        assert!(!body.as_str().contains(&SECRET[10..]), "{}", body.as_str());
+    }
+    let json = door.json(json!({ "a": [SECRET, 1], SECRET: { "b": format!("x{SECRET}") } })).into_value().to_string();
+    assert!(!json.contains(SECRET) && json.matches("removed").count() == 3, "{json}");
+}
+
+/// See docs/threats.md#s8.
+#[test]
+fn learned_values_are_removed() {
+    let door = door();
+    let (other, clone) = ("learned-0123456789-ABC", door.clone());
+    assert_eq!(door.answer(other).as_str(), other);
+    clone.learn("a token of a run", &SecretString::from(other));
+    clone.learn("again", &SecretString::from(other));
+    clone.learn("known", &SecretString::from(SECRET));
+    assert_eq!(door.answer(other).as_str(), "(removed: a token of a run)");
+    assert_eq!(format!("{door:?}"), "Door");
+}
+
+/// See docs/threats.md#g16, docs/threats.md#i8.
+#[test]
+fn messages_of_commits_have_no_foreign_effects() {
+    let trailers = [
+        Trailer::Loop("r-42-abc".into()),
+        Trailer::CoAuthor("mona".into(), 7, "forge.example".into()),
+        Trailer::CoAuthor("x\ny".into(), 7, "forge.example".into()),
+    ];
+    let lines = ["- a: fixes #2\nSigned-off-by: Eve <e@x>".to_owned()];
+    let message =
+        door().message(&format!("ralph: fixes #1 [skip ci]\n\nSkip-Checks: true {SECRET}"), &lines, &trailers);
+    assert_eq!(
+        message.as_str(),
+        "ralph: fixes no. 1 (skip ci) Skip Checks: true (removed: the token of forge `work`)\n\n\
+         - a: fixes no. 2 Signed-off-by: Eve <e(at)x>\n\nRalph-Loop: r-42-abc\n\
+         Co-authored-by: mona <7+mona@users.noreply.forge.example>\n"
+    );
+}
+
+/// See docs/threats.md#i9.
+#[test]
+fn bodies_and_titles_have_no_invisible_characters() {
+    assert_eq!(door().body("a\u{202e}b\u{200b} ⚠️\n\tc").as_str(), "ab ⚠️\n\tc");
+    assert_eq!(door().title("a\u{2066}\nb").as_str(), "a b");
+}
+
+/// See docs/threats.md#i7, docs/threats.md#g11.
+#[test]
+fn objects_with_secrets_are_not_cleared() {
+    let door = door();
+    let id = Sha::parse(&"a".repeat(40)).expect("an id");
+    let clean = ObjectScan::new(&door).finish(&id).expect("nothing was scanned");
+    assert_eq!(clean.commit(), &id);
+    let scans: [(&str, &dyn Fn(&mut ObjectScan<'_>)); 6] = [
+        ("message", &|scan| scan.commit(&id, format!("author x <{SECRET}>").as_bytes())),
+        ("branch", &|scan| scan.branch(&format!("ralph/{SECRET}"))),
+        ("name", &|scan| scan.path(format!("src/{SECRET}.txt").as_bytes())),
+        ("name", &|scan| scan.path("src/a\u{202e}txt.rs".as_bytes())),
+        ("could not", &|scan| scan.unscanned(b"big", "too large")),
+        ("`f`, line 2", &|scan| {
+            let content = format!("\n\0{SECRET}");
+            scan.report(b"f", content.as_bytes(), scan.content(content.as_bytes()), Some(b"other"));
+        }),
+    ];
+    for (word, scan_it) in scans {
+        let mut scan = ObjectScan::new(&door);
+        scan_it(&mut scan);
+        let leak = scan.finish(&id).expect_err(word).to_string();
+        assert!(leak.contains(word) && !leak.contains(SECRET), "{leak}");
+    }
+    let mut scan = ObjectScan::new(&door);
+    let content = format!("new\n{SECRET}\n");
+    scan.report(b"f", content.as_bytes(), scan.content(content.as_bytes()), Some(SECRET.as_bytes()));
+    scan.path("src/ü-✔️.rs".as_bytes());
+    assert!(scan.finish(&id).is_ok(), "it was there before");
+}
+
+/// The list of invisible characters is complete.
+#[test]
+fn default_ignorable_characters_are_invisible() {
+    let ignorable = regex::Regex::new(r"^[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}]$").expect("a pattern");
+    let seen = |c: &char| ignorable.is_match(c.encode_utf8(&mut [0; 4])) && !is_invisible(*c);
+    assert_eq!(('\0'..=char::MAX).filter(seen).collect::<Vec<_>>(), Vec::<char>::new());
+}

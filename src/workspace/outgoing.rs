@@ -1,0 +1,370 @@
+//! Scan of the objects that a push sends: of each commit when it is made, and of the range of a push if the service does not remember it.
+//!
+//! New objects are read from their files, without a git process. Contents are remembered by object, commits by what they follow.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use flate2::read::ZlibDecoder;
+
+use super::git::GitCommand;
+use super::layout::objects;
+use super::mirror::is_partial;
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::trust::outbound::{ClearedCommit, Door, FoundSecret, Leak, ObjectScan};
+
+/// Maximum size of the contents that are scanned at once, in bytes; a change with more is not pushed.
+const MOST_BYTES: usize = 64 << 20;
+/// Maximum size of the description of a range of commits, in bytes.
+const RANGE_BYTES: usize = 64 << 20;
+/// Maximum number of commits that are followed in memory.
+const MOST_STEPS: usize = 1_000;
+/// Mode of a submodule.
+const SUBMODULE: &[u8] = b"160000";
+
+/// Commit to push.
+#[derive(Debug, Clone, Copy)]
+pub struct ClearRequest<'a> {
+    pub repo: &'a RepoRef,
+    /// Branch without `refs/heads/`.
+    pub branch: &'a str,
+    pub commit: &'a Sha,
+    /// Base of the loop, which the forge has.
+    pub base: Option<&'a Sha>,
+    /// Commit of the branch that the forge has.
+    pub pushed: Option<&'a Sha>,
+}
+
+/// File that a commit adds or changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ChangedObject {
+    path: Vec<u8>,
+    /// Whether the parents have no file of this name.
+    is_new_path: bool,
+    is_submodule: bool,
+    object: Sha,
+    /// Versions of the parents.
+    before: Vec<Sha>,
+}
+
+/// Content of an object.
+enum Content {
+    Bytes(Vec<u8>),
+    TooLarge,
+}
+
+/// Parses the entries of `--raw -z`, which begin with one colon per parent; returns them and the rest of the output.
+pub(super) fn raw_entries(mut rest: &[u8]) -> (Vec<ChangedObject>, &[u8]) {
+    let mut entries = Vec::new();
+    while rest.first() == Some(&b':') {
+        let mut after = rest;
+        let mut next = || {
+            let end = after.iter().position(|byte| *byte == 0)?;
+            let (part, others) = after.split_at(end);
+            after = &others[1..];
+            Some(part)
+        };
+        let (Some(head), Some(mut path)) = (next(), next()) else { break };
+        let parents = head.iter().take_while(|byte| **byte == b':').count();
+        let fields: Vec<&[u8]> = head[parents..].split(|byte| *byte == b' ').collect();
+        let status = fields.last().copied().unwrap_or_default();
+        if parents == 1 && status.first().is_some_and(|kind| matches!(kind, b'R' | b'C')) {
+            let Some(new) = next() else { break };
+            path = new;
+        }
+        rest = after;
+        let ids: Vec<Option<Sha>> = fields
+            .iter()
+            .skip(parents + 1)
+            .take(parents + 1)
+            .map(|id| Sha::parse(&String::from_utf8_lossy(id)))
+            .collect();
+        let is_zero = |id: &Sha| id.as_str().bytes().all(|digit| digit == b'0');
+        let Some(Some(object)) = ids.last().filter(|id| id.as_ref().is_some_and(|id| !is_zero(id))) else { continue };
+        entries.push(ChangedObject {
+            path: path.to_vec(),
+            is_new_path: !status.iter().all(|kind| matches!(kind, b'M' | b'T')),
+            is_submodule: fields.get(parents) == Some(&SUBMODULE),
+            object: object.clone(),
+            before: ids[..ids.len() - 1].iter().flatten().filter(|id| !is_zero(id)).cloned().collect(),
+        });
+    }
+    (entries, rest)
+}
+
+impl Workspaces {
+    /// Returns the commit as cleared for a push, or what keeps it from that. Scans what the forge does not have: without a git process if
+    /// the commits were made by this process.
+    pub async fn clear(&self, request: ClearRequest<'_>) -> Result<Result<ClearedCommit, Leak>, WorkspaceError> {
+        let ClearRequest { repo, branch, commit, .. } = request;
+        let door = &self.settings.door;
+        let mut scan = ObjectScan::new(door);
+        scan.branch(branch);
+        if !self.is_remembered(&request) {
+            let mirror = self.layout.mirror(repo);
+            for (id, head, changed) in self.range(&mirror, &request).await? {
+                scan.commit(&id, &head);
+                self.scan_objects(&mirror, &changed, &mut scan).await?;
+            }
+        }
+        Ok(scan.finish(commit))
+    }
+
+    /// Scans what a new commit contains in comparison with its parents; remembers a commit in which nothing is found.
+    pub(super) async fn scan_commit(
+        &self,
+        mirror: &Path,
+        (commit, parent): (&Sha, &Sha),
+        message: &str,
+        changed: &[ChangedObject],
+    ) -> Result<Option<Leak>, WorkspaceError> {
+        let mut scan = ObjectScan::new(&self.settings.door);
+        scan.commit(commit, message.as_bytes());
+        self.scan_objects(mirror, changed, &mut scan).await?;
+        let leak = scan.finish(commit).err();
+        if leak.is_none() {
+            self.known.scanned.commits.put(commit.clone(), parent.clone());
+        }
+        Ok(leak)
+    }
+
+    /// Whether all commits that the forge does not have were scanned when they were made.
+    fn is_remembered(&self, request: &ClearRequest<'_>) -> bool {
+        let mut at = request.commit.clone();
+        for _ in 0..MOST_STEPS {
+            if Some(&at) == request.base || Some(&at) == request.pushed {
+                return true;
+            }
+            match self.known.scanned.commits.get(&at) {
+                Some(parent) => at = parent,
+                None => return false,
+            }
+        }
+        false
+    }
+
+    async fn scan_objects(
+        &self,
+        mirror: &Path,
+        changed: &[ChangedObject],
+        scan: &mut ObjectScan<'_>,
+    ) -> Result<(), WorkspaceError> {
+        for one in changed.iter().filter(|one| one.is_new_path) {
+            scan.path(&one.path);
+        }
+        for one in changed.iter().filter(|one| one.is_submodule) {
+            scan.submodule(&one.path, &one.object);
+        }
+        let blobs: Vec<&ChangedObject> = changed.iter().filter(|one| !one.is_submodule).collect();
+        let new: HashSet<Sha> =
+            blobs.iter().map(|one| one.object.clone()).filter(|id| !self.known.scanned.blobs.holds(id)).collect();
+        let contents = self.contents(mirror, &new).await?;
+        let mut suspicious = HashMap::new();
+        for (id, content) in scanned(&self.settings.door, contents).await? {
+            match content {
+                Some((_, found)) if found.is_empty() => self.known.scanned.blobs.put(id),
+                other => drop(suspicious.insert(id, other)),
+            }
+        }
+        let of_found = || blobs.iter().filter(|one| suspicious.contains_key(&one.object));
+        if new.iter().all(|id| self.known.scanned.blobs.holds(id)) {
+            return Ok(());
+        }
+        let earlier: HashSet<Sha> = of_found().flat_map(|one| one.before.iter().cloned()).collect();
+        let earlier = self.contents(mirror, &earlier).await?;
+        for one in blobs.iter().filter(|one| new.contains(&one.object) && !self.known.scanned.blobs.holds(&one.object))
+        {
+            let before: Vec<u8> =
+                one.before.iter().filter_map(|id| earlier.get(id)).flat_map(bytes_of).copied().collect();
+            match suspicious.get(&one.object) {
+                Some(Some((content, found))) => scan.report(&one.path, content, found.clone(), Some(&before)),
+                Some(None) => scan.unscanned(&one.path, "it is too large"),
+                None => scan.unscanned(&one.path, "it is missing"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the commits that the forge does not have, each with its head and message and what it changes.
+    async fn range(
+        &self,
+        mirror: &Path,
+        request: &ClearRequest<'_>,
+    ) -> Result<Vec<(Sha, Vec<u8>, Vec<ChangedObject>)>, WorkspaceError> {
+        let call = GitCommand::new("list what a push sends", mirror).args(["log", "-z", "--no-color", "--pretty=raw"]);
+        let call = call.args(["--diff-merges=combined", "--raw", "-r", "--root", "--no-abbrev", "--no-renames"]);
+        let call = call.args(["--no-ext-diff", "--no-textconv", "--no-notes", "--no-show-signature", "--no-decorate"]);
+        let call = call.args(is_partial(mirror).then_some("--exclude-promisor-objects"));
+        let call = call.args(["--ignore-missing", request.commit.as_str(), "--not"]);
+        let call = call.args(request.base.iter().chain(&request.pushed).map(|known| known.as_str()));
+        let call = call.args(["--glob=refs/ralph/base/*", "--glob=refs/ralph/remote/*", "--"]);
+        let output = self.git.ok(call.output_bytes(RANGE_BYTES)).await?;
+        if output.truncated {
+            return Err(WorkspaceError::TooLarge { what: "the range of a push".into(), limit: RANGE_BYTES as u64 });
+        }
+        Ok(commits(&output.stdout))
+    }
+
+    /// Returns the contents of objects: from their files, or those that are packed from git at once. Missing ones are left out.
+    async fn contents(&self, mirror: &Path, ids: &HashSet<Sha>) -> Result<HashMap<Sha, Content>, WorkspaceError> {
+        let folder = objects(mirror);
+        let wanted: Vec<Sha> = ids.iter().cloned().collect();
+        let (mut read, left) = files::blocking(move || Ok(loose(&folder, wanted))).await?;
+        if left.is_empty() {
+            return Ok(read);
+        }
+        let asked: String = left.iter().map(|id| format!("{id}\n")).collect();
+        let call = GitCommand::new("read objects", mirror).args(["cat-file", "--batch", "--buffer"]);
+        let answer = self.git.ok(call.input(asked.into_bytes()).output_bytes(MOST_BYTES)).await?;
+        packed(&answer.stdout, &mut read);
+        if answer.truncated {
+            for id in left {
+                read.entry(id).or_insert(Content::TooLarge);
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn bytes_of(content: &Content) -> &[u8] {
+    match content {
+        Content::Bytes(bytes) => bytes,
+        Content::TooLarge => &[],
+    }
+}
+
+/// Content with what is found in it; `None` if it was too large.
+type Scanned = Option<(Vec<u8>, Vec<FoundSecret>)>;
+
+async fn scanned(door: &Door, contents: HashMap<Sha, Content>) -> Result<Vec<(Sha, Scanned)>, WorkspaceError> {
+    let door = door.clone();
+    let scan = move || {
+        let scan = ObjectScan::new(&door);
+        let one = |(id, content)| match content {
+            Content::Bytes(bytes) => {
+                let found = scan.content(&bytes);
+                (id, Some((bytes, found)))
+            }
+            Content::TooLarge => (id, None),
+        };
+        Ok(contents.into_iter().map(one).collect())
+    };
+    files::blocking(scan).await
+}
+
+/// Reads objects that have files of their own; returns also the ids of the others.
+fn loose(folder: &Path, ids: Vec<Sha>) -> (HashMap<Sha, Content>, Vec<Sha>) {
+    let (mut read, mut left, mut bytes) = (HashMap::new(), Vec::new(), 0);
+    for id in ids {
+        let (first, rest) = id.as_str().split_at(2);
+        match loose_object(&folder.join(first).join(rest), MOST_BYTES.saturating_sub(bytes)) {
+            Some(content) => {
+                bytes += bytes_of(&content).len();
+                read.insert(id, content);
+            }
+            None => left.push(id),
+        }
+    }
+    (read, left)
+}
+
+/// Reads the file of an object: zlib of `<kind> <size>`, a zero byte and the content.
+fn loose_object(path: &PathBuf, most: usize) -> Option<Content> {
+    /// Maximum length of the kind and size, in bytes.
+    const HEAD: usize = 32;
+    let mut all = Vec::new();
+    let file = std::io::BufReader::new(std::fs::File::open(path).ok()?);
+    ZlibDecoder::new(file).take((most + HEAD) as u64).read_to_end(&mut all).ok()?;
+    let end = all.iter().take(HEAD).position(|byte| *byte == 0)?;
+    let size: usize = std::str::from_utf8(&all[..end]).ok()?.split_once(' ')?.1.parse().ok()?;
+    if size > most {
+        return Some(Content::TooLarge);
+    }
+    all.drain(..=end);
+    (all.len() == size).then_some(Content::Bytes(all))
+}
+
+/// Adds the objects that `cat-file --batch` wrote.
+fn packed(mut output: &[u8], read: &mut HashMap<Sha, Content>) {
+    while let Some(end) = output.iter().position(|byte| *byte == b'\n') {
+        let head = String::from_utf8_lossy(&output[..end]).into_owned();
+        output = &output[end + 1..];
+        let mut fields = head.split(' ');
+        let (id, size) =
+            (fields.next().and_then(Sha::parse), fields.nth(1).and_then(|size| size.parse::<usize>().ok()));
+        let (Some(id), Some(size)) = (id, size) else { continue };
+        let Some(content) = output.get(..size) else { return };
+        read.insert(id, Content::Bytes(content.to_vec()));
+        output = output.get(size + 1..).unwrap_or_default();
+    }
+}
+
+/// Parses the output of `log -z --pretty=raw --raw`.
+fn commits(mut output: &[u8]) -> Vec<(Sha, Vec<u8>, Vec<ChangedObject>)> {
+    let mut found = Vec::new();
+    while let Some(rest) = output.strip_prefix(b"commit ") {
+        // Lines of the message are indented, so that none begins as an entry or a commit.
+        let end = (0..rest.len()).find(|at| rest[*at] == 0 || (rest[*at] == b':' && *at > 0 && rest[*at - 1] == b'\n'));
+        let (head, after) = rest.split_at(end.unwrap_or(rest.len()));
+        let (entries, after) = raw_entries(after);
+        let id = head
+            .split(|byte| byte.is_ascii_whitespace())
+            .next()
+            .and_then(|id| Sha::parse(&String::from_utf8_lossy(id)));
+        if let Some(id) = id {
+            found.push((id, head.to_vec(), entries));
+        }
+        output = after.strip_prefix(b"\0").unwrap_or(after);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_one_and_of_two_parents_are_parsed() {
+        let (a, b, c, zero) = ("a".repeat(40), "b".repeat(40), "c".repeat(40), "0".repeat(40));
+        let raw = format!(
+            ":100644 100644 {a} {b} M\0f\0:100644 100644 {a} {c} R090\0old\0new\0:100644 000000 {a} {zero} D\0gone\0\
+             :000000 160000 {zero} {c} A\0sub\0::100644 100644 100644 {a} {b} {c} MM\0both\x001\t2\tf\0"
+        );
+        let (entries, rest) = raw_entries(raw.as_bytes());
+        assert_eq!(rest, b"1\t2\tf\0");
+        let short: Vec<_> = entries
+            .iter()
+            .map(|one| {
+                let (path, object) =
+                    (String::from_utf8_lossy(&one.path).into_owned(), one.object.as_str()[..1].to_owned());
+                (path, object, one.before.len(), one.is_new_path, one.is_submodule)
+            })
+            .collect();
+        let row = |path: &str, object: &str, before, new, sub| (path.to_owned(), object.to_owned(), before, new, sub);
+        assert_eq!(
+            short,
+            [
+                row("f", "b", 1, false, false),
+                row("new", "c", 1, true, false),
+                row("sub", "c", 0, true, true),
+                row("both", "c", 2, false, false),
+            ]
+        );
+        assert_eq!(raw_entries(b"").0, []);
+    }
+
+    #[test]
+    fn commits_of_a_range_are_parsed() {
+        let (a, b) = ("a".repeat(40), "b".repeat(40));
+        let log = format!(
+            "commit {a}\ntree {b}\nauthor x <y> 1 +0000\n\n    :not an entry\n    commit {b}\n\n:000000 100644 {zero} {b} A\0f\0\0commit {b}\ntree {a}\n\n    two\n",
+            zero = "0".repeat(40)
+        );
+        let found = commits(log.as_bytes());
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].0.as_str(), found[0].2.len()), (a.as_str(), 1));
+        assert!(String::from_utf8_lossy(&found[0].1).contains("author x") && found[1].2.is_empty());
+    }
+}
