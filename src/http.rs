@@ -115,7 +115,7 @@ async fn metrics(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
     edge.metrics.stored(database, log);
     let counted = edge.store.read(|c| Ok((loops::counts(c)?, outbox::counts(c)?, inbox::counts(c)?))).await;
     if let Ok((loops, effects, deliveries)) = &counted {
-        let due = deliveries.iter().filter(|(state, _)| !matches!(state.as_str(), "done" | "ignored"));
+        let due = deliveries.iter().filter(|(state, _)| !matches!(state.as_str(), "done" | "ignored" | "refused"));
         edge.metrics.waiting("deliveries", due.map(|(_, n)| n).sum());
         edge.metrics.waiting("effects", effects.iter().map(|(_, n)| n).sum());
         for state in crate::domain::loops::LoopState::ALL.iter().filter(|s| s.is_open()) {

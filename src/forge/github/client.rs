@@ -77,16 +77,20 @@ impl<'a> ApiCall<'a> {
         self
     }
 
-    /// Marks a poll, which is refused when the request budget is nearly used up.
-    pub(super) fn background(mut self) -> Self {
-        self.priority = RequestPriority::Background;
+    /// Sets the priority.
+    pub(super) fn with_priority(mut self, priority: RequestPriority) -> Self {
+        self.priority = priority;
         self
     }
 
+    /// Marks a poll, which is refused when the request budget is nearly used up.
+    pub(super) fn background(self) -> Self {
+        self.with_priority(RequestPriority::Background)
+    }
+
     /// Sends the call before waiting mutating calls.
-    pub(super) fn urgent(mut self) -> Self {
-        self.priority = RequestPriority::Urgent;
-        self
+    pub(super) fn urgent(self) -> Self {
+        self.with_priority(RequestPriority::Urgent)
     }
 
     /// Marks a POST without effect.
@@ -241,6 +245,23 @@ impl GitHubClient {
                 let installation = self.installation(app, repo, &what).await?;
                 self.token(app, installation, TokenKey::Repository(repo.id, purpose), &what).await
             }
+        }
+    }
+
+    /// Returns the installation that a repository belongs to; `None` for a personal token.
+    pub(super) async fn installation_of(&self, repo: &RepoRef) -> ForgeResult<Option<u64>> {
+        match &self.identity {
+            Identity::Token(_) => Ok(None),
+            Identity::App(app) => {
+                self.installation(app, repo, &format!("find the installation of {}", repo.full_name())).await.map(Some)
+            }
+        }
+    }
+
+    /// Forgets the installation of a repository whose name turned out to belong to another one.
+    pub(super) fn forget_installation(&self, repo: &RepoRef) {
+        if let Identity::App(app) = &self.identity {
+            app.set_installation(repo.id, None);
         }
     }
 
