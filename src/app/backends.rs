@@ -169,8 +169,10 @@ fn setup(
 
 /// Returns all secrets of the configuration except those passed to single backends by `env`.
 pub(super) fn secrets(config: &Config) -> Vec<SecretString> {
-    let mut secrets: Vec<_> = config.forges.iter().flat_map(|f| f.webhook_secrets.iter().cloned()).collect();
+    let mut secrets = Vec::new();
     for forge in &config.forges {
+        secrets.extend(forge.webhook_secrets.iter().cloned());
+        secrets.extend(forge.repository_secrets.iter().flat_map(|of| &of.secrets).cloned());
         if let ForgeAuth::Token(token) = &forge.auth {
             secrets.push(token.clone());
         }
