@@ -212,6 +212,8 @@ pub struct CiFailure {
 /// Assignment of a label that is on an issue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelAssignment {
+    /// Id of the event within the forge.
+    pub id: i64,
     /// Account that added it.
     pub by: User,
     /// Time.
@@ -403,9 +405,9 @@ pub trait Confirmations: Send + Sync {
     /// Returns a comment on a line of a pull request; `None` if it has no such comment.
     async fn review_comment(&self, repo: &RepoRef, number: Number, id: CommentId)
     -> ForgeResult<Option<ReviewComment>>;
-    /// Returns the installation that a repository belongs to; `None` if the credential is not that of an App.
-    async fn installation(&self, _repo: &RepoRef) -> ForgeResult<Option<u64>> {
-        Ok(None)
+    /// Whether a repository belongs to an installation; `true` if the credential is not that of an App.
+    async fn is_in_installation(&self, _repo: &RepoRef, _installation: u64) -> ForgeResult<bool> {
+        Ok(true)
     }
 }
 

@@ -33,9 +33,8 @@ mod tests;
 
 use std::path::PathBuf;
 
-use globset::GlobSet;
-
 use crate::clock::Clock;
+use crate::domain::trust::protected::ProtectedGlobs;
 
 pub use branch::{BranchDiff, ChangedBaseFile};
 pub use error::WorkspaceError;
@@ -72,7 +71,7 @@ pub struct WorkspaceSettings {
 #[derive(Debug)]
 pub struct Workspaces {
     settings: WorkspaceSettings,
-    protected: GlobSet,
+    protected: ProtectedGlobs,
     layout: Layout,
     locks: Locks,
     git: Git,

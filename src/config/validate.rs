@@ -29,7 +29,8 @@ use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::SupervisionPreset;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::TeamRef;
-use crate::domain::trust::policy::{Policy, Protected};
+use crate::domain::trust::policy::Policy;
+use crate::domain::trust::protected::Protected;
 
 /// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(

@@ -44,7 +44,10 @@ pub enum ExistingSecret {
 pub fn read(data: &Path, forge: &ForgeName) -> Result<Vec<RepositorySecrets>, String> {
     let folder = folder(data, forge);
     let entries = match std::fs::read_dir(&folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        // The start reports a data folder that is a file.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
         Err(error) => return Err(format!("cannot read the folder {}: {error}", folder.display())),
         Ok(entries) => entries,
     };

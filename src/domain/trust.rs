@@ -5,5 +5,6 @@ pub mod egress;
 pub mod limits;
 pub mod permit;
 pub mod policy;
+pub mod protected;
 pub mod sanitize;
 pub mod tamper;

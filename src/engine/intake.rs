@@ -70,10 +70,9 @@ impl Origin {
         self.with_key(format!("label/{}/{}/{issue}/event/{id}", repo.forge, repo.id))
     }
 
-    /// Returns the origin of a label found by the reconciler; the same until the label is set again.
-    pub(super) fn missed_label(repo: &RepoRef, issue: Number, at: Timestamp) -> Self {
-        let key = format!("label/{}/{}/{issue}/{}", repo.forge, repo.id, at.0);
-        Self { key, received_at: at, reported: false }
+    /// Returns the origin of a label found by the reconciler, by the id of its change; the same as of its delivery.
+    pub(super) fn missed_label(repo: &RepoRef, issue: Number, id: i64, at: Timestamp) -> Self {
+        Self { key: String::new(), received_at: at, reported: false }.label_change(repo, issue, id)
     }
 
     /// Returns the origin of a review found by the reconciler.
@@ -101,9 +100,7 @@ pub(super) enum IntakeOutcome {
     Ignored(String),
     /// It was processed before, from another delivery.
     Repeated,
-    /// The forge does not have what the delivery reports, or has it otherwise.
-    Refused(String),
-    /// The reported state of a label is outdated.
+    /// The reported state of a label is outdated. The operator is told, as of what the forge contradicts.
     Stale(String),
 }
 
@@ -193,7 +190,7 @@ impl Engine {
                 self.metrics.delivery(waiting.delivery.forge.as_str(), "repeated");
                 (DeliveryOutcome::Ignored, "repeated: it was processed before".to_owned())
             }
-            Ok(IntakeOutcome::Refused(why) | IntakeOutcome::Stale(why)) => (DeliveryOutcome::Refused, why),
+            Ok(IntakeOutcome::Stale(why)) => (DeliveryOutcome::Refused, why),
             Err(IntakeError::Store(error)) => return Err(error),
             Err(IntakeError::Contradicted(why)) => (DeliveryOutcome::Refused, why),
             Err(IntakeError::NotShown(why)) => match NOT_SHOWN_WAITS_MS.get(waiting.attempts as usize) {

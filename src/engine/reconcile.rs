@@ -234,7 +234,7 @@ impl Engine {
         if changed.into_iter().any(|at| at >= label.at.plus_ms(-QUIET_BEFORE_LABEL_MS)) {
             return Ok(false);
         }
-        let origin = Origin::missed_label(repo, issue.number, label.at);
+        let origin = Origin::missed_label(repo, issue.number, label.id, label.at);
         self.label_set(account, repo.clone(), issue.clone(), label.by, &origin).await?;
         Ok(true)
     }

@@ -346,8 +346,8 @@ impl Confirmations for GitHub {
         self.review_comment_by_id(repo, number, id).await
     }
 
-    async fn installation(&self, repo: &RepoRef) -> ForgeResult<Option<u64>> {
-        self.client.installation_of(repo).await
+    async fn is_in_installation(&self, repo: &RepoRef, installation: u64) -> ForgeResult<bool> {
+        self.client.is_in_installation(repo, installation).await
     }
 }
 
@@ -464,7 +464,8 @@ impl IssueHistory for GitHub {
     ) -> ForgeResult<Option<LabelAssignment>> {
         let history = self.label_history(repo, number, label, RequestPriority::Background).await?;
         let added = history.last.filter(|change| change.added);
-        Ok(added.map(|LabelChange { by, at, .. }| LabelAssignment { by, at, renamed_at: history.renamed_at }))
+        let renamed_at = history.renamed_at;
+        Ok(added.map(|LabelChange { id, by, at, .. }| LabelAssignment { id, by, at, renamed_at }))
     }
 }
 

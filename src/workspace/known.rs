@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::branch::BranchDiff;
 use super::diff::ChangedFiles;
+use super::protect::ProtectedPresent;
 use crate::domain::model::ids::Sha;
 
 /// Number of facts of each kind.
@@ -22,6 +23,8 @@ pub(super) struct KnownObjects {
     sizes: Facts<(Sha, Sha), ChangedFiles>,
     /// Patch between two commits or trees.
     patches: Facts<(Sha, Sha), BranchDiff>,
+    /// What a commit has of the paths with these patterns.
+    pub protected: Facts<(Sha, Vec<String>), ProtectedPresent>,
 }
 
 impl KnownObjects {

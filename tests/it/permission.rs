@@ -448,14 +448,16 @@ async fn edited_comment_is_no_command(dialect: Dialect) {
         world.reconcile().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
         assert!(world.reactions(id).is_empty(), "{:?}", world.reactions(id));
-        // The text of the delivery counts, not the later text.
+        // The forge no longer has the text of the delivery.
         world.forge.hooks().hold();
         let id = world.comment("/ralph abort").await;
         world.forge.edit_comment(&world.outsider, world.repo, id, "/ralph help").await.expect_err("not theirs");
         world.forge.edit_comment(&world.maintainer, world.repo, id, "/ralph help").await.expect("edited");
         world.forge.hooks().release(|_| {});
         world.settle().await;
-        assert_eq!(world.the_loop().await.state, LoopState::Aborted);
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        assert!(world.reactions(id).is_empty(), "{:?}", world.reactions(id));
+        assert_eq!(world.inbox().await.get("refused"), Some(&1));
     })
     .await;
 }

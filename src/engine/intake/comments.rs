@@ -73,7 +73,8 @@ impl Engine {
         origin: &Origin,
     ) -> IntakeResult {
         if comment.author.as_ref().is_some_and(|author| author.id != sender.id) {
-            return Ok(IntakeOutcome::Refused("the comment was not sent by its author".into()));
+            // An error, so that the comment does not count as processed.
+            return Err(IntakeError::Contradicted("the comment was not sent by its author".into()));
         }
         let place = IssueRef { repo, issue: issue.number };
         let at = CommentRef { on: issue.number, id: Some(comment.id) };

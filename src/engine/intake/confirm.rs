@@ -60,15 +60,13 @@ impl Engine {
             },
         };
         let Some(named) = installation else { return Ok(repo) };
-        match confirmations.installation(&repo).await {
+        match confirmations.is_in_installation(&repo, named).await {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {
                 contradicted(format!("{repo} is in no installation of the App"))
             }
             found => match found? {
-                Some(found) if found != named => {
-                    contradicted(format!("{repo} is in the installation {found}, the delivery names {named}"))
-                }
-                _ => Ok(repo),
+                true => Ok(repo),
+                false => contradicted(format!("{repo} is not in the installation {named}, which the delivery names")),
             },
         }
     }

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::Attempt;
 use crate::domain::loops::{BranchFinding, IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::domain::trust::policy::{Protected, ProtectedPolicy};
+use crate::domain::trust::protected::{Protected, ProtectedPolicy};
 use crate::domain::trust::tamper;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};

@@ -248,14 +248,15 @@ impl GitHubClient {
         }
     }
 
-    /// Returns the installation that a repository belongs to; `None` for a personal token.
-    pub(super) async fn installation_of(&self, repo: &RepoRef) -> ForgeResult<Option<u64>> {
-        match &self.identity {
-            Identity::Token(_) => Ok(None),
-            Identity::App(app) => {
-                self.installation(app, repo, &format!("find the installation of {}", repo.full_name())).await.map(Some)
-            }
+    /// Whether a repository belongs to an installation; `true` for a personal token.
+    pub(super) async fn is_in_installation(&self, repo: &RepoRef, named: u64) -> ForgeResult<bool> {
+        let Identity::App(app) = &self.identity else { return Ok(true) };
+        if app.installation(repo.id) != Some(named) {
+            // The known one is of an earlier installation, or the question is about another one.
+            app.set_installation(repo.id, None);
         }
+        let what = format!("find the installation of {}", repo.full_name());
+        Ok(self.installation(app, repo, &what).await? == named)
     }
 
     /// Forgets the installation of a repository whose name turned out to belong to another one.
