@@ -165,14 +165,7 @@ async fn listen(
     engine: &Arc<Engine>,
     deaf: CancellationToken,
 ) -> anyhow::Result<(SocketAddr, JoinHandle<std::io::Result<()>>)> {
-    let hooks = config.forges.iter().map(|forge| Hook {
-        name: forge.name.clone(),
-        style: match forge.kind {
-            ForgeKind::GitHub => SignatureStyle::GitHub,
-            ForgeKind::Gitea => SignatureStyle::Gitea,
-        },
-        secrets: forge.webhook_secrets.clone(),
-    });
+    let hooks = config.forges.iter().map(hook);
     let nudged = engine.clone();
     let wake = Arc::new(move || nudged.wake.intake.notify_one());
     let edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
@@ -185,6 +178,16 @@ async fn listen(
     #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
     let handle = tokio::spawn(serve);
     Ok((address, handle))
+}
+
+/// Returns the webhook endpoint of a forge.
+pub fn hook(forge: &ForgeConfig) -> Hook {
+    let style = match forge.kind {
+        ForgeKind::GitHub => SignatureStyle::GitHub,
+        ForgeKind::Gitea => SignatureStyle::Gitea,
+    };
+    let of_repositories = forge.repository_secrets.iter().map(|of| (of.repo, of.secrets.clone())).collect();
+    Hook { name: forge.name.clone(), style, secrets: forge.webhook_secrets.clone(), of_repositories }
 }
 
 /// Builds the engine with all adapters.

@@ -15,6 +15,7 @@ pub mod tasks;
 mod templates;
 mod validate;
 mod validate_repository;
+pub mod webhook_secrets;
 mod yaml;
 
 #[cfg(test)]
@@ -135,6 +136,8 @@ pub struct ForgeConfig {
     pub auth: ForgeAuth,
     /// Accepted secrets of webhook signatures; at least one, each at least [`WEBHOOK_SECRET_MIN`] bytes.
     pub webhook_secrets: Vec<SecretString>,
+    /// Secrets of single repositories. A repository that has its own accepts no other.
+    pub repository_secrets: Vec<webhook_secrets::RepositorySecrets>,
     /// Numeric id of the bot's account, if configured.
     pub own_id: Option<UserId>,
 }

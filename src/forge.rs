@@ -213,12 +213,27 @@ pub struct CiFailure {
 /// Assignment of a label that is on an issue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelAssignment {
+    /// Id of the event within the forge.
+    pub id: i64,
     /// Account that added it.
     pub by: User,
     /// Time.
     pub at: Timestamp,
     /// Last change of the issue's title; `None` if it was never changed.
     pub renamed_at: Option<Timestamp>,
+}
+
+/// Change of a label of an issue, as the forge recorded it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelChange {
+    /// Id of the event within the forge.
+    pub id: i64,
+    /// Whether the label was added, otherwise removed.
+    pub added: bool,
+    /// Account that changed it.
+    pub by: User,
+    /// Time.
+    pub at: Timestamp,
 }
 
 /// Edit of an issue's text.
@@ -382,12 +397,42 @@ pub trait Forge: Send + Sync {
     }
 }
 
+/// Single objects that deliveries report. The signature of a delivery proves only that its sender knows the secret, so each is
+/// requested before the delivery is obeyed.
+#[async_trait]
+pub trait Confirmations: Send + Sync {
+    /// Returns the last change of a label of an issue; `None` if the forge recorded none. `near` is the reported time, which
+    /// may shorten the search and never changes its result.
+    async fn last_label_change(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+        near: Timestamp,
+    ) -> ForgeResult<Option<LabelChange>>;
+    /// Returns a comment in the conversation of an issue or pull request; `None` if the conversation has no such comment.
+    async fn comment(&self, repo: &RepoRef, number: Number, id: CommentId) -> ForgeResult<Option<CommentSnapshot>>;
+    /// Returns a submitted review of a pull request; `None` if it has no such review.
+    async fn review(&self, repo: &RepoRef, number: Number, id: i64) -> ForgeResult<Option<PullReview>>;
+    /// Returns a comment on a line of a pull request; `None` if it has no such comment.
+    async fn review_comment(&self, repo: &RepoRef, number: Number, id: CommentId)
+    -> ForgeResult<Option<ReviewComment>>;
+    /// Whether a repository belongs to an installation; `true` if the credential is not that of an App.
+    async fn is_in_installation(&self, _repo: &RepoRef, _installation: u64) -> ForgeResult<bool> {
+        Ok(true)
+    }
+}
+
 /// Deliveries and management of webhooks.
 #[async_trait]
-pub trait Webhooks: Send + Sync {
+pub trait Webhooks: Confirmations {
     /// Parses a verified delivery; pure. `event` is the forge's event header, which is unsigned: the shape of the body
-    /// determines the event.
+    /// determines the event, and a header of another event makes the delivery invalid.
     fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery;
+    /// Returns the installation that a delivery names; `None` if it names none or the credential is not that of an App.
+    fn named_installation(&self, _body: &[u8]) -> Option<u64> {
+        None
+    }
     /// Creates or updates the webhook of a repository and returns its id; `None` if one webhook serves all repositories.
     async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>>;
     /// Requests a test delivery to a webhook.

@@ -2,6 +2,9 @@
 //! `cargo test` tries the inputs in `fuzz/corpus`.
 
 use std::path::Path;
+use std::sync::LazyLock;
+
+use secrecy::SecretString;
 
 use crate::agent;
 use crate::checks::counts;
@@ -11,10 +14,14 @@ use crate::domain::model::ids::{ForgeName, Timestamp};
 use crate::domain::providers::limit::{self, LimitSignals};
 use crate::domain::report;
 use crate::domain::trust::egress::Target;
+use crate::domain::trust::outbound::Door;
 use crate::domain::trust::policy::Policy;
 use crate::domain::trust::{sanitize, tamper};
 use crate::forge::{ParsedDelivery, gitea, github};
 use crate::render::{Marker, MarkerKey, find_marker};
+
+/// Secret of a service.
+const SECRET: &str = "sk-canary-5b2d9e7f41c8a603";
 
 /// Reader of untrusted bytes; panics if a property does not hold.
 pub type FuzzTarget = fn(&[u8]);
@@ -31,6 +38,7 @@ pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("limits", limits),
     ("markers", markers),
     ("names", names),
+    ("outgoing_texts", outgoing_texts),
     ("webhooks", webhooks),
 ];
 
@@ -64,8 +72,22 @@ pub fn documents(data: &[u8]) {
     let prompted = sanitize::for_prompt(&text);
     assert_eq!(sanitize::visible(&prompted.text), prompted.text);
     assert!(prompted.text.len() <= 64 * (text.len() + 64), "{} of {}", prompted.text.len(), text.len());
-    for shown in [sanitize::for_people(&text), sanitize::inline(&text), sanitize::title(&text)] {
-        assert!(find_marker(&shown, &MarkerKey::new(b"key")).is_none());
+}
+
+/// Text of an agent with a secret in the middle: the secret does not leave.
+pub fn outgoing_texts(data: &[u8]) {
+    static DOOR: LazyLock<Door> = LazyLock::new(|| Door::new([("the key".to_owned(), &SecretString::from(SECRET))]));
+    let text = String::from_utf8_lossy(data);
+    let (before, after) = text.split_at(text.floor_char_boundary(text.len() / 2));
+    let text = format!("{before}{SECRET}{after}");
+    let lines = [text.clone()];
+    for left in [
+        DOOR.body(&text).as_str(),
+        DOOR.title(&text).as_str(),
+        DOOR.answer(&text).as_str(),
+        DOOR.message(&text, &lines, &[]).as_str(),
+    ] {
+        assert!(!left.contains(SECRET), "{left}");
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::clock::Clock;
-use crate::domain::model::ids::ForgeName;
+use crate::domain::model::ids::{ForgeName, RepoId};
 use crate::domain::providers::backends::BackendStatus;
 use crate::forge::signature::SignatureStyle;
 use crate::store::{Store, calls, inbox, loops, outbox};
@@ -38,8 +38,10 @@ pub struct Hook {
     pub name: ForgeName,
     /// Kind of the forge, which determines the headers.
     pub style: SignatureStyle,
-    /// Secrets that may have signed a delivery.
+    /// Secrets that sign deliveries about repositories without a secret of their own, several during a rotation.
     pub secrets: Vec<SecretString>,
+    /// Secrets of single repositories, which sign the deliveries about them and no others.
+    pub of_repositories: HashMap<RepoId, Vec<SecretString>>,
 }
 
 /// State shared by the handlers.
@@ -115,7 +117,7 @@ async fn metrics(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
     edge.metrics.stored(database, log);
     let counted = edge.store.read(|c| Ok((loops::counts(c)?, outbox::counts(c)?, inbox::counts(c)?))).await;
     if let Ok((loops, effects, deliveries)) = &counted {
-        let due = deliveries.iter().filter(|(state, _)| !matches!(state.as_str(), "done" | "ignored"));
+        let due = deliveries.iter().filter(|(state, _)| !matches!(state.as_str(), "done" | "ignored" | "refused"));
         edge.metrics.waiting("deliveries", due.map(|(_, n)| n).sum());
         edge.metrics.waiting("effects", effects.iter().map(|(_, n)| n).sum());
         for state in crate::domain::loops::LoopState::ALL.iter().filter(|s| s.is_open()) {

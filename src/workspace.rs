@@ -34,10 +34,9 @@ mod tests;
 
 use std::path::PathBuf;
 
-use globset::GlobSet;
-
 use crate::clock::Clock;
 use crate::domain::trust::outbound::Door;
+use crate::domain::trust::protected::ProtectedGlobs;
 
 pub use branch::{BranchDiff, ChangedBaseFile};
 pub use error::WorkspaceError;
@@ -77,7 +76,7 @@ pub struct WorkspaceSettings {
 #[derive(Debug)]
 pub struct Workspaces {
     settings: WorkspaceSettings,
-    protected: GlobSet,
+    protected: ProtectedGlobs,
     layout: Layout,
     locks: Locks,
     git: Git,

@@ -216,6 +216,7 @@ async fn prompts_carry_learnings_near_in_meaning() {
         author: None,
         author_trusted: true,
         unconfirmed_editor: None,
+        edited_after: false,
         labels: Vec::new(),
         unseen: Default::default(),
     };

@@ -21,6 +21,9 @@ use crate::process::{
 const JUDGED_BYTES: usize = 4 << 20;
 /// Maximum number of trailing output bytes in the outcome.
 const SHOWN_BYTES: usize = 16 * 1024;
+/// Variables with which shells and interpreters run other code first; checks never have them.
+const RUN_FIRST: [&str; 8] =
+    ["BASH_ENV", "ENV", "ZDOTDIR", "PYTHONSTARTUP", "NODE_OPTIONS", "RUBYOPT", "PERL5OPT", "LD_PRELOAD"];
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -142,9 +145,14 @@ impl CheckRunner {
         // Merges stderr into stdout to keep the order of messages.
         let command = format!("exec 2>&1\n{}", check.command);
         let mut spec = ProcessSpec::new(&self.shell, tree).args(["-c".to_owned(), command]);
-        let ours = ["HOME", "TMPDIR", "CI"].map(OsStr::new);
-        spec.env = self.env.iter().filter(|(name, _)| !ours.contains(&name.as_os_str())).cloned().collect();
-        spec = spec.env("HOME", scratch).env("TMPDIR", scratch.join("tmp")).env("CI", "true");
+        let ours = ["HOME", "TMPDIR", "CI", "SHELL", "PATH"].map(OsStr::new);
+        let runs_first = |name: &OsStr| RUN_FIRST.iter().any(|known| name == *known);
+        let kept = self.env.iter().filter(|(name, _)| !ours.contains(&name.as_os_str()) && !runs_first(name));
+        spec.env = kept.cloned().collect();
+        spec = spec.env("HOME", scratch).env("TMPDIR", scratch.join("tmp")).env("CI", "true").env("SHELL", &self.shell);
+        if let Some((_, path)) = self.env.iter().find(|(name, _)| name == "PATH") {
+            spec = spec.env("PATH", search_path(path, tree));
+        }
         spec.limits = ProcessLimits { wall: self.wall(check), idle: None, grace: GRACE, keep_bytes: JUDGED_BYTES };
         if self.sandboxed {
             spec.sandbox = Sandbox::Bubblewrap(SandboxView {
@@ -160,6 +168,13 @@ impl CheckRunner {
         spec.secrets = self.masker.clone();
         spec
     }
+}
+
+/// Returns the absolute folders of a search path that are not in the tree: what the code under test puts into a folder must not
+/// take the place of a program.
+fn search_path(path: &OsStr, tree: &Path) -> OsString {
+    let outside = |folder: &PathBuf| folder.is_absolute() && !folder.starts_with(tree);
+    std::env::join_paths(std::env::split_paths(path).filter(outside)).unwrap_or_default()
 }
 
 impl Default for CheckRunner {

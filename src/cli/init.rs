@@ -2,19 +2,16 @@
 
 mod webhook;
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use data_encoding::HEXLOWER;
 
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::agent::presets;
+use crate::config::webhook_secrets::{ExistingSecret, SECRET_BYTES, random_secret, write_private};
 use crate::config::{Config, Env, ForgeConfig, operator_file};
-
-/// Length of a webhook secret in bytes; it is written in hexadecimal.
-const SECRET_BYTES: usize = 32;
 
 /// Arguments of `init`. Missing ones are asked for; with `--yes` they get their defaults.
 #[derive(Debug, Clone, Args)]
@@ -48,6 +45,9 @@ pub struct InitArgs {
     /// Repository to create a webhook for; repeatable
     #[arg(long, value_name = "OWNER/NAME", requires = "webhook")]
     pub repository: Vec<String>,
+    /// Replace the secrets of the webhooks; the old ones are accepted until the next `init --webhook` without this
+    #[arg(long, requires = "webhook")]
+    pub new_secret: bool,
     /// Do not ask; use defaults
     #[arg(long)]
     pub yes: bool,
@@ -140,7 +140,8 @@ fn webhooks(args: &InitArgs, repositories: &[String], global: &Global, env: &Env
         return Err(CliError::Usage("--webhook needs --repository OWNER/NAME (repeatable)".into()));
     }
     block_on(async {
-        let outcome = webhook::create(&config, forge, repositories, webhook::DELIVERY_TIMEOUT).await?;
+        let existing = if args.new_secret { ExistingSecret::Replace } else { ExistingSecret::Keep };
+        let outcome = webhook::create(&config, forge, repositories, existing, webhook::DELIVERY_TIMEOUT).await?;
         if global.json {
             print(&format!("{}\n", serde_json::json!({ "webhooks": outcome.lines, "good": outcome.good })))?;
         } else {
@@ -258,20 +259,6 @@ fn validate(text: &str, answers: &Answers, secret_name: &str) -> Result<(), CliE
         let lines: Vec<String> = problems.0.into_iter().map(|problem| problem.message).collect();
         CliError::Usage(lines.join("\n"))
     })
-}
-
-fn random_secret() -> std::io::Result<String> {
-    let mut bytes = [0; SECRET_BYTES];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(HEXLOWER.encode(&bytes))
-}
-
-/// Creates a file that only its owner can read.
-fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }
 
 /// Formats a YAML scalar, as a JSON string.

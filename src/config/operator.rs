@@ -26,9 +26,8 @@ use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::limits::{Limits, SandboxLimits};
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{
-    Floor, PROTECTED_PATHS, ProgressReport, ProtectedPolicy, SANDBOX_USER, TamperingPolicy,
-};
+use crate::domain::trust::policy::{Floor, ProgressReport, SANDBOX_USER, TamperingPolicy};
+use crate::domain::trust::protected::{PROTECTED_PATHS, ProtectedPolicy};
 
 config_section! {
     /// The operator's file, `ralph-control.yaml`. Relative paths are relative to its folder.

@@ -67,7 +67,8 @@ item of a list is selected by its `name` or by its 0-based index. Values are tex
 `RALPH_LOG` (a filter such as `info` or `ralph_bot=debug`) and `RALPH_LOG_FORMAT` (`text` or `json`) configure the log.
 
 Secrets must not be in the file. A key that ends in `_env` names an environment variable, one that ends in `_file` a file that
-contains the secret. A webhook secret has at least 32 bytes; `openssl rand -hex 32` generates one.
+contains the secret. A webhook secret has at least 32 bytes; `openssl rand -hex 32` generates one. `ralph-bot init --webhook` gives
+each repository a secret of its own, in `webhook-secrets` of the data folder; the forge's secret signs deliveries about all others.
 
 ## Conditions
 

@@ -13,7 +13,8 @@ use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::limits::RepositoryLimits;
-use crate::domain::trust::policy::{Intelligence, ProgressReport, ProtectedPolicy};
+use crate::domain::trust::policy::{Intelligence, ProgressReport};
+use crate::domain::trust::protected::ProtectedPolicy;
 
 /// Paths of the file, in the order of lookup.
 pub const REPOSITORY_FILES: &[&str] = &[".github/ralph.yml", ".gitea/ralph.yml", ".ralph.yml"];

@@ -14,7 +14,8 @@ use crate::domain::model::ids::{Money, RepoId};
 use crate::domain::model::task::{CheckRule, CheckSource};
 use crate::domain::supervision::oversight::{Basis, DetectionKind, InterventionLevel, OversightSettings};
 use crate::domain::trust::egress::{Egress, Hosts};
-use crate::domain::trust::policy::{Floor, ProgressReport, ProtectedPolicy};
+use crate::domain::trust::policy::{Floor, ProgressReport};
+use crate::domain::trust::protected::ProtectedPolicy;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 

@@ -18,6 +18,7 @@ use super::supervision_keys::SupervisionKeys;
 use super::yaml::YamlNode;
 use super::{
     Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, RepoPattern, ServerConfig, templates,
+    webhook_secrets,
 };
 use crate::agent::presets;
 use crate::domain::knowledge::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
@@ -28,7 +29,8 @@ use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::SupervisionPreset;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::TeamRef;
-use crate::domain::trust::policy::{Policy, Protected};
+use crate::domain::trust::policy::Policy;
+use crate::domain::trust::protected::Protected;
 
 /// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(
@@ -42,7 +44,8 @@ pub(super) fn operator(
     check.settings(file.check(""));
     let listen = check.listen(&file.server.listen);
     let public_url = file.server.public_url.as_deref().and_then(|url| check.url("server.public_url", url));
-    let forges = if reach == ConfigScope::Service { check.forges(&file.forges) } else { Vec::new() };
+    let mut forges = if reach == ConfigScope::Service { check.forges(&file.forges) } else { Vec::new() };
+    check.repository_secrets(&mut forges, &base.join(&file.data_dir));
     let names: Vec<&str> = file.forges.iter().map(|forge| forge.name.as_str()).collect();
     let repositories = check.patterns(&file.repositories, &names);
     let allow = check.accounts("permissions.allow", &file.permissions.allow, &names);
@@ -243,6 +246,7 @@ impl Validator<'_> {
             url: url?,
             auth: auth?,
             webhook_secrets,
+            repository_secrets: Vec::new(),
             own_id: forge.own_id.map(UserId),
         })
     }
@@ -335,6 +339,16 @@ impl Validator<'_> {
             }
         }
         secrets
+    }
+
+    /// Reads the webhook secrets of single repositories from the data folder.
+    fn repository_secrets(&mut self, forges: &mut [ForgeConfig], data: &Path) {
+        for forge in forges {
+            match webhook_secrets::read(data, &forge.name) {
+                Ok(found) => forge.repository_secrets = found,
+                Err(why) => self.wrong("data_dir", why),
+            }
+        }
     }
 
     fn patterns(&mut self, patterns: &[String], forges: &[&str]) -> Vec<RepoPattern> {

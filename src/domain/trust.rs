@@ -6,6 +6,7 @@ pub mod limits;
 pub mod outbound;
 pub mod permit;
 pub mod policy;
+pub mod protected;
 pub mod sanitize;
 pub mod secret_forms;
 pub mod tamper;

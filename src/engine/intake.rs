@@ -1,8 +1,11 @@
-//! Turns deliveries into inputs of loops, after checking the sender's permission.
+//! Turns deliveries into inputs of loops, after asking the forge for what they report and for the sender's permission.
 //!
-//! Fails closed: if the forge cannot be asked for a permission, the delivery is retried later.
+//! A delivery is a hint: its signature proves only that somebody knows the secret. What the forge does not have, or has
+//! otherwise, is not obeyed and is reported to the operator. Fails closed: if the forge cannot be asked, the delivery is
+//! retried later.
 
 mod comments;
+mod confirm;
 mod delivery_queues;
 mod labels;
 mod pulls;
@@ -18,7 +21,7 @@ use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::trust::permit::{self, AccessLevel, Authorization, DenyAnswer, PermitFacts};
 use crate::domain::trust::policy::{Floor, Policy};
-use crate::forge::{ForgeError, ForgeErrorKind, ParsedDelivery, Permission};
+use crate::forge::{ForgeError, ForgeErrorKind, ParsedDelivery, Permission, Webhooks};
 use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};
 use crate::store::loops::{self, IssueRole};
 use crate::store::{StoreError, forge_state, outbox};
@@ -28,36 +31,62 @@ use crate::store::{StoreError, forge_state, outbox};
 pub(super) const QUIET_BEFORE_LABEL_MS: i64 = 120_000;
 /// Maximum number of attempts per delivery.
 const MAX_TRIES: u32 = 20;
+/// Waits for the forge to show what a delivery reports, in milliseconds: a server can send a delivery before all of its
+/// replicas have the change. Afterwards the delivery is refused.
+const NOT_SHOWN_WAITS_MS: [i64; 2] = [1_000, 4_000];
 
 /// Origin of an input; an input with a known origin is ignored.
 pub(super) struct Origin {
     key: String,
     received_at: Timestamp,
+    /// Whether the event is only a delivery's report, which has to be confirmed by the forge.
+    reported: bool,
 }
 
 impl Origin {
     fn delivery(waiting: &WaitingDelivery) -> Self {
-        Self { key: format!("delivery/{}", waiting.id), received_at: waiting.received_at }
+        let key = format!("delivery/{}", waiting.id);
+        Self { key, received_at: waiting.received_at, reported: true }
+    }
+
+    /// Returns the origin of a comment that was read from the forge.
+    pub(super) fn found_comment(repo: &RepoRef, comment: &CommentSnapshot, at: Timestamp) -> Self {
+        Self { key: String::new(), received_at: at, reported: false }.comment(repo, comment)
     }
 
     /// Returns the origin of a comment, independent of the delivery or reconciliation that reported it.
-    fn comment(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
-        Self { key: format!("comment/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
+    fn comment(&self, repo: &RepoRef, comment: &CommentSnapshot) -> Self {
+        self.with_key(format!("comment/{}/{}/{}", repo.forge, repo.id, comment.id))
     }
 
     /// Returns the origin of a review remark, whether delivered alone or with its review.
-    fn remark(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
-        Self { key: format!("remark/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
+    fn remark(&self, repo: &RepoRef, comment: &CommentSnapshot) -> Self {
+        self.with_key(format!("remark/{}/{}/{}", repo.forge, repo.id, comment.id))
     }
 
-    /// Returns the origin of a label found by the reconciler; the same until the label is set again.
-    pub(super) fn missed_label(repo: &RepoRef, issue: Number, at: Timestamp) -> Self {
-        Self { key: format!("label/{}/{}/{issue}/{}", repo.forge, repo.id, at.0), received_at: at }
+    /// Returns the origin of a change of the run label, by the id that the forge gave the change: the same in each
+    /// delivery that reports it.
+    fn label_change(&self, repo: &RepoRef, issue: Number, id: i64) -> Self {
+        self.with_key(format!("label/{}/{}/{issue}/event/{id}", repo.forge, repo.id))
+    }
+
+    /// Returns the origin of a label found by the reconciler, by the id of its change; the same as of its delivery.
+    pub(super) fn missed_label(repo: &RepoRef, issue: Number, id: i64, at: Timestamp) -> Self {
+        Self { key: String::new(), received_at: at, reported: false }.label_change(repo, issue, id)
     }
 
     /// Returns the origin of a review found by the reconciler.
     fn missed_review(repo: &RepoRef, id: i64, at: Timestamp) -> Self {
-        Self { key: format!("review/{}/{}/{id}", repo.forge, repo.id), received_at: at }
+        Self { key: format!("review/{}/{}/{id}", repo.forge, repo.id), received_at: at, reported: false }
+    }
+
+    /// Returns the origin of what a delivered review says: the same in each delivery that reports it.
+    fn review(&self, repo: &RepoRef, id: i64) -> Self {
+        self.with_key(format!("review-delivery/{}/{}/{id}", repo.forge, repo.id))
+    }
+
+    fn with_key(&self, key: String) -> Self {
+        Self { key, received_at: self.received_at, reported: self.reported }
     }
 
     fn part(&self, part: usize) -> String {
@@ -69,7 +98,9 @@ impl Origin {
 pub(super) enum IntakeOutcome {
     Done(String),
     Ignored(String),
-    /// The reported state of a label is outdated.
+    /// It was processed before, from another delivery.
+    Repeated,
+    /// The reported state of a label is outdated. The operator is told, as of what the forge contradicts.
     Stale(String),
 }
 
@@ -78,6 +109,10 @@ pub(super) enum IntakeOutcome {
 pub(super) enum IntakeError {
     /// Retry after `after_ms` milliseconds, or after the default backoff if `None`.
     Retry { after_ms: Option<i64>, why: String },
+    /// The forge does not show what the delivery reports; it may do so in a moment.
+    NotShown(String),
+    /// The forge contradicts the delivery.
+    Contradicted(String),
     /// The store failed.
     Store(StoreError),
 }
@@ -99,6 +134,15 @@ impl From<ForgeError> for IntakeError {
     }
 }
 
+/// Event that a delivery reports.
+struct Report<'a> {
+    account: &'a ForgeAccount,
+    webhooks: &'a dyn Webhooks,
+    event: ForgeEvent,
+    /// Installation that the delivery names.
+    installation: Option<u64>,
+}
+
 pub(super) type IntakeResult = Result<IntakeOutcome, IntakeError>;
 
 fn ignored(why: impl Into<String>) -> IntakeResult {
@@ -110,65 +154,95 @@ fn done(what: impl Into<String>) -> IntakeResult {
 }
 
 impl Engine {
-    /// Parses a delivery; the error is the reason to ignore it.
-    fn parse_delivery(&self, waiting: &WaitingDelivery) -> Result<(&ForgeAccount, Box<ForgeEvent>), String> {
+    /// Parses a delivery; the error is its outcome without an event, and the reason.
+    fn parse_delivery(&self, waiting: &WaitingDelivery) -> Result<Report<'_>, (DeliveryOutcome, String)> {
+        let ignored = |why: &str| (DeliveryOutcome::Ignored, why.to_owned());
+        let refused = |why: String| (DeliveryOutcome::Refused, format!("not understood: {why}"));
         let Some(account) = self.forges.get(&waiting.delivery.forge) else {
-            return Err("this forge is no longer configured".into());
+            return Err(ignored("this forge is no longer configured"));
         };
-        let body = waiting.delivery.body.unpack().map_err(|error| format!("not understood: {error}"))?;
-        let webhooks = account.forge.webhooks().ok_or("this forge has no webhooks")?;
+        let body = waiting.delivery.body.unpack().map_err(|error| refused(error.to_string()))?;
+        let webhooks = account.forge.webhooks().ok_or_else(|| ignored("this forge has no webhooks"))?;
         match webhooks.parse(&waiting.delivery.event, &body) {
-            ParsedDelivery::Event(event) => Ok((account, event)),
-            ParsedDelivery::Ignored(why) => Err(why),
-            ParsedDelivery::Malformed(why) => Err(format!("not understood: {why}")),
+            ParsedDelivery::Event(event) => {
+                let installation = webhooks.named_installation(&body);
+                Ok(Report { account, webhooks, event: *event, installation })
+            }
+            ParsedDelivery::Ignored(why) => Err(ignored(&why)),
+            ParsedDelivery::Malformed(why) => Err(refused(why)),
         }
     }
 
+    /// Tells the operator that a delivery is not obeyed: the log, a counter, and `ralph-bot check` by the stored outcome.
+    fn tell_refused(&self, waiting: &WaitingDelivery, why: &str) {
+        let (forge, delivery, event) = (&waiting.delivery.forge, &waiting.delivery.delivery, &waiting.delivery.event);
+        tracing::warn!(%forge, delivery, event, why, "delivery not obeyed: the forge does not confirm it");
+        self.metrics.delivery(forge.as_str(), "unconfirmed");
+    }
+
     /// Processes a delivery; returns `false` if it was postponed.
-    async fn handle(
-        &self,
-        waiting: &WaitingDelivery,
-        account: &ForgeAccount,
-        event: ForgeEvent,
-    ) -> Result<bool, StoreError> {
-        let id = waiting.id;
-        let outcome = self.event(account, event, &Origin::delivery(waiting)).await;
-        let now = self.clock.now();
-        match outcome {
-            Ok(IntakeOutcome::Done(what)) => {
-                self.store.write(move |c| inbox::finish(c, id, DeliveryOutcome::Done, &what)).await?;
-                self.wake.loop_stepped();
+    async fn handle(&self, waiting: &WaitingDelivery, report: Report<'_>) -> Result<bool, StoreError> {
+        let outcome = self.event(report, &Origin::delivery(waiting)).await;
+        let (outcome, why) = match outcome {
+            Ok(IntakeOutcome::Done(what)) => (DeliveryOutcome::Done, what),
+            Ok(IntakeOutcome::Ignored(why)) => (DeliveryOutcome::Ignored, why),
+            Ok(IntakeOutcome::Repeated) => {
+                self.metrics.delivery(waiting.delivery.forge.as_str(), "repeated");
+                (DeliveryOutcome::Ignored, "repeated: it was processed before".to_owned())
             }
-            Ok(IntakeOutcome::Ignored(why) | IntakeOutcome::Stale(why)) => {
-                tracing::debug!(delivery = waiting.delivery.delivery, why, "delivery ignored");
-                self.store.write(move |c| inbox::finish(c, id, DeliveryOutcome::Ignored, &why)).await?;
-            }
+            Ok(IntakeOutcome::Stale(why)) => (DeliveryOutcome::Refused, why),
             Err(IntakeError::Store(error)) => return Err(error),
+            Err(IntakeError::Contradicted(why)) => (DeliveryOutcome::Refused, why),
+            Err(IntakeError::NotShown(why)) => match NOT_SHOWN_WAITS_MS.get(waiting.attempts as usize) {
+                Some(wait) => return self.put_off(waiting, Some(*wait), why).await,
+                None => (DeliveryOutcome::Refused, why),
+            },
             Err(IntakeError::Retry { why, .. }) if waiting.attempts >= MAX_TRIES => {
                 tracing::error!(delivery = waiting.delivery.delivery, why, "delivery given up");
-                self.store.write(move |c| inbox::finish(c, id, DeliveryOutcome::Dead, &why)).await?;
+                (DeliveryOutcome::Dead, why)
             }
-            Err(IntakeError::Retry { after_ms, why }) => {
-                tracing::warn!(delivery = waiting.delivery.delivery, why, "delivery put off");
-                let at = now.plus_ms(after_ms.unwrap_or_else(|| self.settings.backoff_ms(waiting.attempts + 1)));
-                self.store.write(move |c| inbox::postpone(c, id, at, &why)).await?;
-                return Ok(false);
-            }
+            Err(IntakeError::Retry { after_ms, why }) => return self.put_off(waiting, after_ms, why).await,
+        };
+        match outcome {
+            DeliveryOutcome::Refused => self.tell_refused(waiting, &why),
+            DeliveryOutcome::Ignored => tracing::debug!(delivery = waiting.delivery.delivery, why, "delivery ignored"),
+            DeliveryOutcome::Done | DeliveryOutcome::Dead => {}
+        }
+        let id = waiting.id;
+        self.store.write(move |c| inbox::finish(c, id, outcome, &why)).await?;
+        if outcome == DeliveryOutcome::Done {
+            self.wake.loop_stepped();
         }
         Ok(true)
     }
 
-    async fn event(&self, account: &ForgeAccount, event: ForgeEvent, origin: &Origin) -> IntakeResult {
-        let Some(repo) = event.repo().cloned() else {
+    /// Postpones a delivery; returns `false`.
+    async fn put_off(&self, waiting: &WaitingDelivery, after_ms: Option<i64>, why: String) -> Result<bool, StoreError> {
+        tracing::warn!(delivery = waiting.delivery.delivery, why, "delivery put off");
+        let after_ms = after_ms.unwrap_or_else(|| self.settings.backoff_ms(waiting.attempts + 1));
+        let (id, at) = (waiting.id, self.clock.now().plus_ms(after_ms));
+        self.store.write(move |c| inbox::postpone(c, id, at, &why)).await?;
+        Ok(false)
+    }
+
+    async fn event(&self, report: Report<'_>, origin: &Origin) -> IntakeResult {
+        let Report { account, webhooks, mut event, installation } = report;
+        let Some(reported) = event.repo().cloned() else {
             self.wake.reconcile.notify_one();
             return done("the App's installation changed");
         };
+        if !self.settings.watches(&reported) {
+            return ignored(format!("{reported} is not watched"));
+        }
+        if let ForgeEvent::RepositoryChanged { action, .. } = event {
+            self.wake.reconcile.notify_one();
+            return done(format!("the repository was {action}"));
+        }
+        let repo = self.confirmed_repository(account, webhooks, &reported, installation).await?;
         if !self.settings.watches(&repo) {
             return ignored(format!("{repo} is not watched"));
         }
-        let now = self.clock.now();
-        let seen = repo.clone();
-        self.store.write(move |c| forge_state::save_repository(c, &seen, now)).await?;
+        event.set_repo(repo);
         let own = event.sender().is_some_and(|sender| sender.id == account.user_id);
         match event {
             ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(account, repo, issue, sender, origin).await,
@@ -193,6 +267,7 @@ impl Engine {
                 self.label_set(account, repo, issue, sender, origin).await
             }
             ForgeEvent::IssueEdited { repo, issue, sender } => {
+                self.edit_exists(account, &repo, &issue).await?;
                 let at = issue.updated_at;
                 self.store.write(move |c| forge_state::add_edit(c, &repo, issue.number, at, &sender)).await?;
                 done("the edit is noted")
@@ -202,13 +277,15 @@ impl Engine {
             }
             ForgeEvent::IssueReopened { .. } => ignored("reopened; the label starts a loop"),
             ForgeEvent::IssueGone { repo, number, .. } => {
+                self.issue_is_gone(account, &repo, number).await?;
                 let input = LoopInput::IssueEnded { how: "deleted or moved away".into() };
                 self.enqueue_for_open_loop(&repo, number, IssueRole::Issue, input, origin).await
             }
             ForgeEvent::CommentCreated { repo, issue, comment, sender } => {
-                self.comment(account, repo, issue, comment, sender, origin.received_at).await
+                let origin = origin.comment(&repo, &comment);
+                self.comment(account, repo, issue, comment, sender, &origin).await
             }
-            ForgeEvent::PullChanged { repo, pull, .. } => self.pull_changed(&repo, &pull, origin).await,
+            ForgeEvent::PullChanged { repo, pull, .. } => self.pull_changed(account, &repo, &pull, origin).await,
             ForgeEvent::ReviewSubmitted { repo, pull, id, verdict, body, sender, at } => {
                 self.review(account, repo, pull, Reviewed { id, verdict, body, sender, at }, origin).await
             }
@@ -219,11 +296,7 @@ impl Engine {
                 self.inspect_where(&repo, |l| l.pushed.as_ref() == Some(&sha)).await
             }
             ForgeEvent::Pushed { repo, branch, .. } => self.inspect_where(&repo, |l| l.base_branch == branch).await,
-            ForgeEvent::RepositoryChanged { action, .. } => {
-                self.wake.reconcile.notify_one();
-                done(format!("the repository was {action}"))
-            }
-            ForgeEvent::InstallationChanged { action } => done(action),
+            ForgeEvent::RepositoryChanged { action, .. } | ForgeEvent::InstallationChanged { action } => done(action),
         }
     }
 
@@ -291,10 +364,22 @@ impl Engine {
             // Closing an escalation issue by hand does not end the loop.
             return ignored("it is not the loop's issue");
         }
-        let merged = match &current.pull {
-            Some(pull) => account.forge.pull(repo, pull.number).await?.merged,
-            None => false,
+        let pull = async {
+            match &current.pull {
+                Some(pull) => account.forge.pull(repo, pull.number).await.map(|pull| pull.merged),
+                None => Ok(false),
+            }
         };
+        let (issue, merged) = futures::future::join(account.forge.issue(repo, number), pull).await;
+        match issue {
+            Err(error) if error.kind == ForgeErrorKind::NotFound => {}
+            issue => {
+                if issue?.open {
+                    return Err(IntakeError::NotShown(format!("the issue #{number} is open")));
+                }
+            }
+        }
+        let merged = merged?;
         let input = if merged { LoopInput::PullMerged } else { LoopInput::IssueEnded { how: "closed".into() } };
         self.enqueue_input(&current.id, input, origin, 0).await
     }
@@ -334,7 +419,9 @@ impl Engine {
     async fn enqueue_input(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> IntakeResult {
         let origin = origin.part(part);
         let (to, now) = (id.clone(), self.clock.now());
-        self.store.write(move |c| loops::enqueue_input(c, &to, &origin, &input, now)).await?;
+        if !self.store.write(move |c| loops::enqueue_input(c, &to, &origin, &input, now)).await? {
+            return Ok(IntakeOutcome::Repeated);
+        }
         self.wake.step.notify_one();
         done(format!("told {id}"))
     }

@@ -234,7 +234,7 @@ impl Engine {
         if changed.into_iter().any(|at| at >= label.at.plus_ms(-QUIET_BEFORE_LABEL_MS)) {
             return Ok(false);
         }
-        let origin = Origin::missed_label(repo, issue.number, label.at);
+        let origin = Origin::missed_label(repo, issue.number, label.id, label.at);
         self.label_set(account, repo.clone(), issue.clone(), label.by, &origin).await?;
         Ok(true)
     }
@@ -381,7 +381,8 @@ impl Engine {
         }
         let Some(sender) = comment.author.clone() else { return Ok(()) };
         let issue = account.forge.issue(repo, number).await?;
-        self.comment(account, repo.clone(), issue, comment, sender, self.clock.now()).await.map(drop)
+        let origin = Origin::found_comment(repo, &comment, self.clock.now());
+        self.comment(account, repo.clone(), issue, comment, sender, &origin).await.map(drop)
     }
 
     /// Ends the leases of processes that have exited, and the processes that they left running.

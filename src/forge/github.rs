@@ -26,11 +26,12 @@ use url::Url;
 use self::auth::{GitHubApp, Identity, Purpose};
 use self::client::{ApiCall, GitHubClient, is_unprocessable};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
-use super::http::{RateSettings, Transport, TransportError, error};
+use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    Ci, CiState, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory, LabelAssignment,
-    LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery, Permission, Polling, PullReview, Reaction, Reactions,
-    Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
+    Ci, CiState, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory,
+    LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery, Permission, Polling,
+    PullReview, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility,
+    Teams, TextFile, Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -332,9 +333,47 @@ impl Forge for GitHub {
 }
 
 #[async_trait]
+impl Confirmations for GitHub {
+    async fn last_label_change(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+        _near: Timestamp,
+    ) -> ForgeResult<Option<LabelChange>> {
+        Ok(self.label_history(repo, number, label, RequestPriority::Normal).await?.last)
+    }
+
+    async fn comment(&self, repo: &RepoRef, number: Number, id: CommentId) -> ForgeResult<Option<CommentSnapshot>> {
+        self.comment_by_id(repo, number, id).await
+    }
+
+    async fn review(&self, repo: &RepoRef, number: Number, id: i64) -> ForgeResult<Option<PullReview>> {
+        self.review_by_id(repo, number, id).await
+    }
+
+    async fn review_comment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        id: CommentId,
+    ) -> ForgeResult<Option<ReviewComment>> {
+        self.review_comment_by_id(repo, number, id).await
+    }
+
+    async fn is_in_installation(&self, repo: &RepoRef, installation: u64) -> ForgeResult<bool> {
+        self.client.is_in_installation(repo, installation).await
+    }
+}
+
+#[async_trait]
 impl Webhooks for GitHub {
     fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery {
         webhook::parse(&self.name, event, body)
+    }
+
+    fn named_installation(&self, body: &[u8]) -> Option<u64> {
+        if self.is_app() { webhook::named_installation(body) } else { None }
     }
 
     async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>> {
@@ -438,7 +477,10 @@ impl IssueHistory for GitHub {
         number: Number,
         label: &str,
     ) -> ForgeResult<Option<LabelAssignment>> {
-        self.label_event(repo, number, label).await
+        let history = self.label_history(repo, number, label, RequestPriority::Background).await?;
+        let added = history.last.filter(|change| change.added);
+        let renamed_at = history.renamed_at;
+        Ok(added.map(|LabelChange { id, by, at, .. }| LabelAssignment { id, by, at, renamed_at }))
     }
 }
 

@@ -9,9 +9,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use failpoint::kill_point;
 use futures::StreamExt;
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
 use super::{Edge, Hook, USUAL_BODY};
+use crate::domain::model::ids::RepoId;
 use crate::forge::signature::{SignatureStyle, verify_headers};
 use crate::store::StoreError;
 use crate::store::inbox::{self, Body as Packed, StoredDelivery};
@@ -73,8 +77,13 @@ async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> R
     // The memory stays reserved until the body is stored.
     let (body, _room) = read(edge, body, announced).await?;
     let values = |name: &str| headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>();
-    if !verify_headers(hook.style, &hook.secrets, values, &body) {
-        return Err((StatusCode::UNAUTHORIZED, "the signature does not hold"));
+    let secrets = secrets_for(hook, &body)?;
+    if !verify_headers(hook.style, secrets, values, &body) {
+        let why = match std::ptr::eq(secrets, hook.secrets.as_slice()) {
+            true => "the signature does not hold",
+            false => "the signature is not that of the repository's own secret",
+        };
+        return Err((StatusCode::UNAUTHORIZED, why));
     }
     let row = StoredDelivery { forge: hook.name.clone(), delivery, event, body: Packed::pack(&body) };
     drop(body);
@@ -94,6 +103,26 @@ async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> R
     })?;
     kill_point("K05");
     Ok(new)
+}
+
+/// Returns the secrets that may sign a body: those of the repository that it names, if it has its own, else the forge's.
+fn secrets_for<'a>(hook: &'a Hook, body: &[u8]) -> Result<&'a [SecretString], Refusal> {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(default)]
+        repository: Value,
+    }
+    if hook.of_repositories.is_empty() {
+        return Ok(&hook.secrets);
+    }
+    // What is no JSON, or has a key twice, is refused when it is processed.
+    let named = serde_json::from_slice::<Named>(body).map_or(Value::Null, |named| named.repository);
+    if named.is_null() {
+        return Ok(&hook.secrets);
+    }
+    let id = named.as_object().and_then(|repository| repository.get("id")).and_then(Value::as_i64);
+    let id = id.ok_or((StatusCode::UNAUTHORIZED, "the repository of the delivery has no number"))?;
+    Ok(hook.of_repositories.get(&RepoId(id)).unwrap_or(&hook.secrets))
 }
 
 /// Accepts only uncompressed JSON: a form's signature covers something else than its body, and a compressed body may

@@ -83,8 +83,10 @@ pub struct WaitingDelivery {
 pub enum DeliveryOutcome {
     /// Processed.
     Done,
-    /// Ignored or refused; the reason states which.
+    /// Without effect; the reason states why.
     Ignored,
+    /// Not obeyed, because the forge does not have what it reports.
+    Refused,
     /// Failed; a person has to look at it.
     Dead,
 }
@@ -94,6 +96,7 @@ impl DeliveryOutcome {
         match self {
             Self::Done => "done",
             Self::Ignored => "ignored",
+            Self::Refused => "refused",
             Self::Dead => "dead",
         }
     }
@@ -183,6 +186,15 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// Returns the number of a forge's deliveries since `since` that were not obeyed because the forge does not have what they
+/// report, with the reason of the newest.
+pub fn refused_since(c: &Connection, forge: &ForgeName, since: Timestamp) -> StoreResult<(u64, Option<String>)> {
+    let sql =
+        "SELECT count(*), (SELECT reason FROM inbox WHERE forge = ?1 AND state = 'refused' ORDER BY id DESC LIMIT 1)
+        FROM inbox WHERE forge = ?1 AND state = 'refused' AND received_at >= ?2";
+    Ok(c.query_row(sql, params![forge.as_str(), since.0], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?)
+}
+
 /// Returns state and reason of a delivery, for people and tests.
 pub fn outcome(c: &Connection, forge: &ForgeName, delivery: &str) -> StoreResult<Option<(String, Option<String>)>> {
     let sql = "SELECT state, reason FROM inbox WHERE forge = ?1 AND delivery = ?2";
@@ -191,6 +203,6 @@ pub fn outcome(c: &Connection, forge: &ForgeName, delivery: &str) -> StoreResult
 
 /// Deletes processed deliveries received before `before`; returns their number.
 pub fn purge(c: &Connection, before: Timestamp) -> StoreResult<usize> {
-    let sql = "DELETE FROM inbox WHERE state IN ('done', 'ignored') AND received_at < ?1";
+    let sql = "DELETE FROM inbox WHERE state IN ('done', 'ignored', 'refused') AND received_at < ?1";
     Ok(c.execute(sql, [before.0])?)
 }

@@ -78,6 +78,32 @@ impl Workspaces {
         Ok(changed_files(&listed))
     }
 
+    /// Returns the files of a commit that `base` does not have, also those that it only moved.
+    pub async fn added_files(&self, repo: &RepoRef, base: &Sha, to: &Sha) -> Result<Vec<String>, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        let call = GitCommand::new("list new files", &mirror);
+        let call = call.args(["diff-tree", "-r", "--no-renames", "-z", "--name-only", "--diff-filter=A"]);
+        let listed = self.git.ok(call.args([base.as_str(), to.as_str()])).await?.stdout;
+        Ok(names(&listed))
+    }
+
+    /// Returns the paths of all files of a commit.
+    pub async fn paths_of(&self, repo: &RepoRef, commit: &Sha) -> Result<Vec<String>, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        let call = GitCommand::new("list the files of the base", &mirror);
+        let listed =
+            self.git.ok(call.args(["ls-tree", "-r", "-z", "--name-only", "--full-tree", commit.as_str()])).await?;
+        Ok(names(&listed.stdout))
+    }
+
+    /// Whether a line of the files of a commit matches an extended regular expression; `false` if the files cannot be read.
+    pub async fn has_line(&self, repo: &RepoRef, commit: &Sha, pattern: &str, globs: &[&str]) -> bool {
+        let mirror = self.layout.mirror(repo);
+        let call = GitCommand::new("search the base", &mirror);
+        let call = call.args(["grep", "-q", "-E", "-e", pattern, commit.as_str(), "--"]).args(globs);
+        self.git.ok(call).await.is_ok()
+    }
+
     /// Returns the newest commit of the base branch that the branch contains once `other` is merged: `base`, or the
     /// common ancestor of `other` and the base branch's head `tip`.
     pub async fn contained_base(
@@ -92,6 +118,11 @@ impl Workspaces {
         let is_newer = self.merge_base(&mirror, base, &common).await?.as_ref() == Some(base);
         Ok(if is_newer { common } else { base.clone() })
     }
+}
+
+/// Parses names that end with a zero; invalid UTF-8 is replaced.
+fn names(listed: &[u8]) -> Vec<String> {
+    files::zero_separated(listed).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
 /// Parses the output of `diff-tree -z --name-status`.

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::branch::BranchDiff;
 use super::diff::ChangedFiles;
+use super::protect::ProtectedPresent;
 use crate::domain::model::ids::Sha;
 
 /// Number of facts of each kind.
@@ -27,6 +28,8 @@ pub(super) struct KnownObjects {
     patches: Facts<(Sha, Sha), BranchDiff>,
     /// Objects in which a scan found no secret.
     pub scanned: ScannedObjects,
+    /// What a commit has of the paths with these patterns.
+    pub protected: Facts<(Sha, Vec<String>), ProtectedPresent>,
 }
 
 /// Objects in which a scan found no secret.

@@ -3,21 +3,28 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use globset::GlobSet;
-
 use super::git::GitCommand;
 use super::layout::TreePaths;
 use super::tracked::Tracked;
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::model::ids::Sha;
-use crate::domain::model::path_patterns::path_globs;
+use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::trust::protected::{ProtectedGlobs, literal, target_of};
 
-/// Builds the set of patterns.
-pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, WorkspaceError> {
-    path_globs(globs).map_err(|error| WorkspaceError::BadPattern {
+/// Compiles patterns.
+pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<ProtectedGlobs, WorkspaceError> {
+    ProtectedGlobs::new(globs).map_err(|error| WorkspaceError::BadPattern {
         pattern: error.glob().unwrap_or_default().to_owned(),
         detail: error.to_string(),
     })
+}
+
+/// What a commit has of the protected paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProtectedPresent {
+    /// Patterns that protect something in it.
+    pub patterns: Vec<String>,
+    /// Patterns of what protected links lead to.
+    targets: Vec<String>,
 }
 
 /// Returns the leading path of a pattern without wildcards; empty if it starts with one. For patterns that match in
@@ -27,7 +34,65 @@ fn literal_prefix(pattern: &str) -> PathBuf {
     pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '{', '\\'])).collect()
 }
 
+/// Mode of a link in a tree of git.
+const LINK: &[u8] = b"120000";
+
 impl Workspaces {
+    /// Returns what a commit has of the protected paths.
+    pub async fn protected_in(
+        &self,
+        repo: &RepoRef,
+        commit: &Sha,
+        patterns: &[String],
+    ) -> Result<ProtectedPresent, WorkspaceError> {
+        self.protected_at(&self.layout.mirror(repo), commit, patterns).await
+    }
+
+    async fn protected_at(
+        &self,
+        mirror: &Path,
+        commit: &Sha,
+        extra: &[String],
+    ) -> Result<ProtectedPresent, WorkspaceError> {
+        let key = (commit.clone(), extra.to_vec());
+        if let Some(known) = self.known.protected.get(&key) {
+            return Ok(known);
+        }
+        let all: Vec<&String> = self.settings.protected.iter().chain(extra).collect();
+        let globs = self::patterns(&all)?;
+        let list = GitCommand::new("read the base", mirror);
+        let list = list.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()]);
+        let listed = self.git.ok(list).await?.stdout;
+        let entries: Vec<(&[u8], &str)> = files::zero_separated(&listed)
+            .filter_map(|entry| {
+                let tab = entry.iter().position(|byte| *byte == b'\t')?;
+                Some((&entry[..tab], std::str::from_utf8(&entry[tab + 1..]).ok()?))
+            })
+            .collect();
+        let present = globs.that_protect(entries.iter().map(|(_, path)| *path));
+        let mut found = ProtectedPresent::default();
+        found.patterns.extend(present.into_iter().map(|index| all[index].clone()));
+        let links: Vec<(&str, &str)> = entries
+            .iter()
+            .filter(|(facts, _)| facts.starts_with(LINK))
+            .filter_map(|(facts, path)| Some((std::str::from_utf8(facts).ok()?.rsplit(' ').next()?, *path)))
+            .collect();
+        // A link can lead to another one.
+        let mut waiting: Vec<(&str, &str)> = links.iter().filter(|(_, path)| globs.protect(path)).copied().collect();
+        while let Some((blob, path)) = waiting.pop() {
+            let read = GitCommand::new("read a protected link", mirror).args(["cat-file", "blob", blob]);
+            let Ok(read) = self.git.ok(read).await else { continue };
+            let Some(target) = target_of(path, &String::from_utf8_lossy(&read.stdout)) else { continue };
+            if found.targets.contains(&literal(&target)) {
+                continue;
+            }
+            waiting.extend(links.iter().filter(|(_, path)| *path == target));
+            found.targets.extend([literal(&target), format!("{}/**", literal(&target))]);
+        }
+        self.known.protected.put(key, found.clone());
+        Ok(found)
+    }
+
     /// Restores those of the `differing` paths that are protected, in the index and the tree, from `base`; also removes
     /// protected files that are not in the index; `tracked` is what the parent tracks, if known. Returns those that differed,
     /// sorted.
@@ -39,14 +104,21 @@ impl Workspaces {
         extra: &[String],
         tracked: Option<&Tracked>,
     ) -> Result<Vec<String>, WorkspaceError> {
-        let more = patterns(extra)?;
-        let is_protected = |path: &Path| self.protected.is_match(path) || more.is_match(path);
+        let mut extra = extra.to_vec();
+        if !extra.is_empty() || !self.settings.protected.is_empty() {
+            extra.extend(self.protected_at(&tree_paths.mirror, base, &extra).await?.targets);
+        }
+        let more = patterns(&extra)?;
+        let is_protected = |path: &Path| {
+            let path = path.to_string_lossy();
+            self.protected.protect(&path) || more.protect(&path)
+        };
         let changed = differing.filter(|path| is_protected(path));
         let changed: Vec<&[u8]> = changed.map(|path| path.as_os_str().as_encoded_bytes()).collect();
         if !changed.is_empty() {
             self.restore(tree_paths, base, &changed).await?;
         }
-        self.remove_untracked_protected(tree_paths, extra, is_protected, tracked).await?;
+        self.remove_untracked_protected(tree_paths, &extra, is_protected, tracked).await?;
         let names: BTreeSet<String> = changed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         Ok(names.into_iter().collect())
     }
@@ -159,40 +231,6 @@ fn remove_beneath(root: &Path, path: &Path) -> Result<(), WorkspaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::trust::policy::PROTECTED_PATHS;
-
-    /// See docs/threats.md#g13.
-    #[test]
-    fn default_patterns_match_privileged_files_only() {
-        let set = patterns(PROTECTED_PATHS).unwrap();
-        for path in [
-            ".github/workflows/ci.yml",
-            ".github/workflows/deep/ci.yml",
-            ".github/actions/x/action.yml",
-            ".gitea/workflows/a.yaml",
-            ".forgejo/workflows/a.yaml",
-            ".gitlab-ci.yml",
-            "CODEOWNERS",
-            "docs/CODEOWNERS",
-            ".ralph.yml",
-            ".github/ralph.yml",
-            ".cursor/rules/a.mdc",
-            ".mcp.json",
-            "sub/AGENTS.md",
-        ] {
-            assert!(set.is_match(path), "{path}");
-        }
-        for path in [
-            "src/main.rs",
-            "README.md",
-            ".github/ISSUE_TEMPLATE/bug.md",
-            "docs/agents.md",
-            "workflows/ci.yml",
-            "package.json",
-        ] {
-            assert!(!set.is_match(path), "{path}");
-        }
-    }
 
     #[test]
     fn literal_prefix_ends_before_the_first_wildcard() {

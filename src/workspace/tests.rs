@@ -31,7 +31,7 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
         pool,
         committer_name: "ralph-bot".into(),
         committer_email: "bot@forge.example".into(),
-        protected: crate::domain::trust::policy::PROTECTED_PATHS
+        protected: crate::domain::trust::protected::PROTECTED_PATHS
             .iter()
             .copied()
             .chain(crate::agent::presets::protected_paths())

@@ -142,6 +142,7 @@ async fn with_a_loop(folder: &Path) {
             author: None,
             author_trusted: true,
             unconfirmed_editor: None,
+            edited_after: false,
             labels: Vec::new(),
             unseen: Default::default(),
         },

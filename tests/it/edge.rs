@@ -13,6 +13,7 @@ use secrecy::SecretString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::harness::deliveries::{DeliveryHeaders, address, deliver, digest, headers, post, signature_header, signed};
 use crate::harness::{SECRET, Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
@@ -47,53 +48,6 @@ async fn label_delivery(world: &World) -> Outgoing {
         taken = held.drain(..).find(|one| one.event.0 == "issues");
     });
     taken.expect("the label's delivery")
-}
-
-fn digest(body: &[u8]) -> String {
-    sign(&SecretString::from(SECRET.to_owned()), body)
-}
-
-type DeliveryHeaders = Vec<(String, String)>;
-
-/// Headers of a delivery, without the signature.
-fn headers(dialect: Dialect, id: &str, event: &str) -> DeliveryHeaders {
-    let family = if dialect == Dialect::Gitea { "X-Gitea" } else { "X-GitHub" };
-    [("Content-Type", "application/json"), (&format!("{family}-Delivery"), id), (&format!("{family}-Event"), event)]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .to_vec()
-}
-
-/// Name of the signature header, and the prefix of its value.
-fn signature_header(dialect: Dialect) -> (&'static str, &'static str) {
-    match dialect {
-        Dialect::Gitea => ("X-Gitea-Signature", ""),
-        Dialect::GitHub => ("X-Hub-Signature-256", "sha256="),
-    }
-}
-
-fn signed(dialect: Dialect, id: &str, event: &str, body: &[u8]) -> DeliveryHeaders {
-    let (name, before) = signature_header(dialect);
-    let mut headers = headers(dialect, id, event);
-    headers.push((name.to_owned(), format!("{before}{}", digest(body))));
-    headers
-}
-
-fn address(world: &World) -> String {
-    world.app().address.expect("the service listens").to_string()
-}
-
-async fn post(world: &World, path: &str, headers: &DeliveryHeaders, body: Vec<u8>) -> u16 {
-    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let mut request = client.post(format!("http://{}{path}", address(world))).body(body);
-    for (name, value) in headers {
-        request = request.header(name, value);
-    }
-    request.send().await.expect("an answer").status().as_u16()
-}
-
-/// Sends a signed delivery and returns the status.
-async fn deliver(world: &World, id: &str, event: &str, body: &[u8]) -> u16 {
-    post(world, "/webhooks/forge", &signed(world.setup.dialect, id, event, body), body.to_vec()).await
 }
 
 /// Sends raw bytes: `head`, then `chunk` up to `times` times; returns the status of the answer, or 0.
@@ -278,7 +232,7 @@ async fn outdated_label_delivery_is_ignored(dialect: Dialect) {
             let (state, reason) = outcome.expect("read").expect("a delivery");
             let reason = reason.unwrap_or_default();
             let old = reason.contains("stale") || reason.contains("did not change");
-            assert!(state == "ignored" && old, "{state}: {reason}");
+            assert!(matches!(state.as_str(), "refused" | "ignored") && old, "{state}: {reason}");
         };
         world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
         world.settle().await;
@@ -348,7 +302,7 @@ async fn wrong_event_header_starts_nothing(dialect: Dialect) {
         world.settle().await;
         assert_eq!(world.all_loops().await.len(), 1);
         for (state, why) in world.delivery_outcomes().await {
-            assert!(matches!(state.as_str(), "done" | "ignored") && !why.is_empty(), "{state}: {why}");
+            assert!(matches!(state.as_str(), "done" | "ignored" | "refused") && !why.is_empty(), "{state}: {why}");
         }
     })
     .await;
@@ -462,7 +416,7 @@ async fn delivery_of_maximum_size_is_accepted(dialect: Dialect) {
         assert_eq!(deliver(world, "large", "issues", body.as_bytes()).await, 202);
         world.settle().await;
         let (state, why) = world.delivery_outcomes().await.pop().expect("it was stored");
-        assert_eq!(state, "ignored", "{why}");
+        assert_eq!(state, "refused", "{why}");
         // Later deliveries are processed.
         assert_eq!(world.run().await.state, LoopState::Review);
     })
@@ -510,7 +464,8 @@ async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
         let outcomes = world.delivery_outcomes().await.split_off(before);
         assert_eq!(outcomes.len(), count);
         for (state, why) in outcomes {
-            assert!(state == "ignored" && !why.is_empty() && why.len() < 1000, "{state}: {why}");
+            assert!(matches!(state.as_str(), "ignored" | "refused"), "{state}: {why}");
+            assert!(!why.is_empty() && why.len() < 1000, "{why}");
         }
         assert_eq!(deliver(world, "whole", "issues", genuine.as_bytes()).await, 202);
         world.settle().await;

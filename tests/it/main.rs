@@ -26,6 +26,7 @@ mod providers;
 mod replay;
 mod sandbox;
 mod settings;
+mod shadowing;
 mod story;
 mod supervised;
 mod texts;

@@ -35,7 +35,7 @@ on_one_forge!(
     unknown_permission_waits,
     replies_are_rate_limited,
     quoted_or_embedded_commands_are_ignored,
-    edit_after_label_does_not_change_the_task,
+    edit_after_label_needs_confirmation,
     missed_label_after_the_end_needs_confirmation,
     hidden_text_is_not_in_the_prompt,
     agent_cannot_approve_or_merge,
@@ -63,15 +63,34 @@ fn sent_by(user: &User) -> impl FnOnce(&mut Vec<Outgoing>) {
     }
 }
 
-/// Sets or removes the label, with `user` as the sender of the delivery.
+/// Sets or removes the label as `user`, whom the forge permits it whatever their access, as it does by a template.
 async fn label_by(world: &World, user: &User, on: bool) {
     world.forge.flush().await;
+    label_without_permission(world, user, on).await;
+    world.settle().await;
+}
+
+async fn label_without_permission(world: &World, user: &User, on: bool) {
+    let (repo, issue, maintainer) = (world.repo, world.issue, world.maintainer.id);
+    let needed = world.forge.with(|state| {
+        if state.label_named(repo, "ralph:run").is_none() {
+            state.create_label(maintainer, repo, "ralph:run", "ededed", "").expect("a label");
+        }
+        std::mem::replace(&mut state.triage_needs, Access::None)
+    });
+    let changed = match on {
+        true => world.forge.label(user, repo, issue, "ralph:run").await,
+        false => world.forge.unlabel(user, repo, issue, "ralph:run").await,
+    };
+    world.forge.with(|state| state.triage_needs = needed);
+    changed.expect("changed");
+}
+
+/// Sets or removes the label as the maintainer, with `user` as the sender of the delivery.
+async fn label_claimed_by(world: &World, user: &User, on: bool) {
+    world.forge.flush().await;
     world.forge.hooks().hold();
-    if on {
-        world.label().await;
-    } else {
-        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
-    }
+    label_without_permission(world, &world.maintainer, on).await;
     world.forge.hooks().release(sent_by(user));
     world.settle().await;
 }
@@ -93,11 +112,14 @@ fn shown_hash(world: &World) -> String {
 async fn template_label_for_outsider_starts_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.settle().await;
-        world.forge.hooks().hold();
-        let labels = ["ralph:run"];
-        let (who, title) = (world.maintainer.clone(), "From a template");
-        world.issue = world.forge.open_issue(&who, world.repo, title, "Please.", &labels).await.expect("an issue");
-        world.forge.hooks().release(sent_by(&world.outsider));
+        let (repo, outsider, maintainer) = (world.repo, world.outsider.clone(), world.maintainer.id);
+        let needed = world.forge.with(|state| {
+            state.create_label(maintainer, repo, "ralph:run", "ededed", "").expect("a label");
+            std::mem::replace(&mut state.triage_needs, Access::Read)
+        });
+        let opened = world.forge.open_issue(&outsider, repo, "From a template", "Please.", &["ralph:run"]).await;
+        world.issue = opened.expect("an issue");
+        world.forge.with(|state| state.triage_needs = needed);
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
         let comments = world.bot_comments();
@@ -215,9 +237,9 @@ async fn reused_login_has_no_permission(dialect: Dialect) {
         let mut taken = world.maintainer.clone();
         for id in [taken.id.0 + 1_000_000, taken.id.0 * 10, -taken.id.0] {
             taken.id.0 = id;
-            label_by(world, &taken, true).await;
+            label_claimed_by(world, &taken, true).await;
             assert!(world.all_loops().await.is_empty(), "id {id}");
-            label_by(world, &taken, false).await;
+            label_claimed_by(world, &taken, false).await;
         }
         assert_eq!(world.run().await.state, LoopState::Review);
     })
@@ -251,10 +273,8 @@ async fn permissions_claimed_in_payload_are_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.settle().await;
         world.forge.hooks().hold();
-        world.label().await;
-        let as_outsider = sent_by(&world.outsider);
+        label_without_permission(world, &world.outsider, true).await;
         world.forge.hooks().release(|held| {
-            as_outsider(held);
             for one in held {
                 let mut body: Value = serde_json::from_str(&one.body).expect("a body");
                 for part in ["issue", "sender"] {
@@ -428,14 +448,16 @@ async fn edited_comment_is_no_command(dialect: Dialect) {
         world.reconcile().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
         assert!(world.reactions(id).is_empty(), "{:?}", world.reactions(id));
-        // The text of the delivery counts, not the later text.
+        // The forge no longer has the text of the delivery.
         world.forge.hooks().hold();
         let id = world.comment("/ralph abort").await;
         world.forge.edit_comment(&world.outsider, world.repo, id, "/ralph help").await.expect_err("not theirs");
         world.forge.edit_comment(&world.maintainer, world.repo, id, "/ralph help").await.expect("edited");
         world.forge.hooks().release(|_| {});
         world.settle().await;
-        assert_eq!(world.the_loop().await.state, LoopState::Aborted);
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        assert!(world.reactions(id).is_empty(), "{:?}", world.reactions(id));
+        assert_eq!(world.inbox().await.get("refused"), Some(&1));
     })
     .await;
 }
@@ -563,7 +585,7 @@ async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
 }
 
 /// See docs/threats.md#p10.
-async fn edit_after_label_does_not_change_the_task(dialect: Dialect) {
+async fn edit_after_label_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         outsiders_issue(world, "OLD-TEXT").await;
         world.advance(Duration::from_secs(3600)).await;
@@ -574,10 +596,16 @@ async fn edit_after_label_does_not_change_the_task(dialect: Dialect) {
         world.forge.hooks().release(|_| {});
         world.clock.advance_ms(4000);
         world.settle().await;
+        // The forge no longer has the text of the delivery, so neither text is used before a maintainer has seen it.
+        let waiting = world.the_loop().await;
+        assert_eq!(waiting.state, LoopState::NeedsConfirm, "{}", waiting.why);
+        assert!(world.prompts().await.is_empty());
+        world.comment(&format!("/ralph run --confirm {}", shown_hash(world))).await;
+        world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let prompts = world.prompts().await.join("\n");
-        assert!(prompts.contains("OLD-TEXT") && !prompts.contains("NEW-TEXT"), "{prompts}");
+        assert!(prompts.contains("NEW-TEXT") && !prompts.contains("OLD-TEXT"), "{prompts}");
     })
     .await;
 }

@@ -236,6 +236,7 @@ impl Sim {
                 author: Some(person("maja")),
                 author_trusted: true,
                 unconfirmed_editor: None,
+                edited_after: false,
                 labels: Vec::new(),
                 unseen: Default::default(),
             },

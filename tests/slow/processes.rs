@@ -357,6 +357,7 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
                     author: Some(by.clone()),
                     author_trusted: true,
                     unconfirmed_editor: None,
+                    edited_after: false,
                     labels: Vec::new(),
                     unseen: Default::default(),
                 },

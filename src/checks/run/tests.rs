@@ -201,3 +201,30 @@ async fn sandbox_hides_machine_and_network() {
     assert!(outcome.output.lines().any(|line| line == "0"), "no interface but loopback: {}", outcome.output);
     assert_eq!(std::fs::read_to_string(place.tree().join("made")).expect("written through"), "kept\n");
 }
+
+/// See docs/threats.md#g17.
+#[tokio::test]
+async fn programs_of_the_tree_and_code_that_shells_run_first_take_no_place() {
+    let mut place = Place::new();
+    let tree = place.tree();
+    let shim = |folder: &Path, name: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::create_dir_all(folder).expect("a folder");
+        std::fs::write(folder.join(name), "#!/bin/sh\necho shimmed\n").expect("written");
+        std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o755)).expect("executable");
+    };
+    shim(&tree, "cmp");
+    shim(&tree.join("bin"), "cmp");
+    shim(&tree.join("node_modules/.bin"), "cmp");
+    std::fs::write(tree.join("first.sh"), "echo first; exit 0\n").expect("written");
+    let (first, inside) = (tree.join("first.sh"), tree.join("bin"));
+    let path = format!(":.:bin:./node_modules/.bin:{}:/usr/local/bin:/usr/bin:/bin", inside.display());
+    place.runner.env = vec![("PATH".into(), path.into()), ("SHELL".into(), tree.join("bin/cmp").into())];
+    for name in RUN_FIRST {
+        place.runner.env.push((name.into(), first.clone().into()));
+    }
+    let outcome = place.one("cmp /dev/null /etc/passwd; sh -c 'echo sh'; bash -c 'echo bash' 2>/dev/null; env").await;
+    assert!(!outcome.output.contains("shimmed") && !outcome.output.contains("first"), "{}", outcome.output);
+    assert!(outcome.output.contains("SHELL=/bin/sh\n"), "{}", outcome.output);
+    assert!(outcome.output.contains("PATH=/usr/local/bin:/usr/bin:/bin\n"), "{}", outcome.output);
+}

@@ -25,6 +25,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of repositories whose permission is queried.
 const QUERIED_MAX: usize = 20;
 const HOUR_MS: i64 = 3_600_000;
+/// Number of days for which deliveries that were not obeyed are reported.
+const REPORTED_DAYS: i64 = 7;
 
 /// Checks all dependencies, backends included.
 pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
@@ -43,6 +45,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
             }
         }
         findings.push(webhook(forge, store.as_ref()).await);
+        findings.extend(unconfirmed(forge, store.as_ref()).await);
     }
     findings.extend(open_folder(&config.data_dir));
     if config.sandbox.required == SandboxRequired::None {
@@ -229,6 +232,22 @@ async fn webhook(forge: &ForgeConfig, store: Option<&Store>) -> CheckFinding {
             CheckFinding::warn(name, format!("no delivery to /webhooks/{} yet", forge.name), fix)
         }
     }
+}
+
+/// Reports deliveries of the last days that were not obeyed, because the forge does not have what they report.
+async fn unconfirmed(forge: &ForgeConfig, store: Option<&Store>) -> Option<CheckFinding> {
+    let since = Clock::System.now().plus_ms(-REPORTED_DAYS * 24 * HOUR_MS);
+    let forge_name = forge.name.clone();
+    // Read errors are reported by the check of the database.
+    let (count, newest) = store?.read(move |c| inbox::refused_since(c, &forge_name, since)).await.ok()?;
+    let detail = format!(
+        "{count} in {REPORTED_DAYS} days reported what {} does not have; the newest: {}",
+        forge.name,
+        newest.unwrap_or_default()
+    );
+    let fix = "a few are changes that were undone at once; if there are many, somebody knows a webhook secret: replace \
+               it with `ralph-bot init --webhook --new-secret`";
+    (count > 0).then(|| CheckFinding::warn(format!("deliveries of {}", forge.name), detail, fix))
 }
 
 /// Reports a data folder that other users of the machine can read.

@@ -1,18 +1,20 @@
 //! Creates webhooks for `init` through the forge's API, and tests them by a delivery to a temporary listener.
 
+use std::collections::HashMap;
 use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use tokio::sync::Notify;
 
 use crate::app::{self, Options};
 use crate::cli::CliError;
 use crate::clock::Clock;
+use crate::config::webhook_secrets::{self, ExistingSecret};
 use crate::config::{Config, ForgeAuth, ForgeConfig, ForgeKind};
-use crate::domain::model::ids::RepoRef;
+use crate::domain::model::ids::{RepoId, RepoRef};
 use crate::forge::Forge;
-use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::store::{Store, inbox};
 use crate::telemetry::Metrics;
@@ -31,7 +33,7 @@ pub(super) struct WebhookSetup {
     pub good: bool,
 }
 
-/// Creates and tests a webhook for each of `repositories` (`owner/name`).
+/// Creates and tests a webhook for each of `repositories` (`owner/name`), with a secret of its own.
 ///
 /// # Errors
 /// Fails without a public address, on an error of the forge, an unknown repository, or an occupied port.
@@ -39,6 +41,7 @@ pub(super) async fn create(
     config: &Config,
     forge: &ForgeConfig,
     repositories: &[String],
+    existing: ExistingSecret,
     patience: Duration,
 ) -> Result<WebhookSetup, CliError> {
     let Some(public) = &config.server.public_url else {
@@ -52,10 +55,15 @@ pub(super) async fn create(
     let failed = |what: &dyn std::fmt::Display| CliError::Failed(what.to_string());
     let adapter = app::connect(forge, &Options::default()).map_err(|e| failed(&format!("{e:#}")))?;
     let found = find(&*adapter, repositories).await?;
+    let mut secrets = HashMap::new();
+    for repo in &found {
+        let kept = webhook_secrets::keep(&config.data_dir, &forge.name, repo.id, existing).map_err(|e| failed(&e))?;
+        secrets.insert(repo.id, kept.secrets);
+    }
 
     let store = Store::in_memory().map_err(|e| failed(&e))?;
     let arrived = Arc::new(Notify::new());
-    let (wake, hook) = (arrived.clone(), hook(forge));
+    let (wake, hook) = (arrived.clone(), Hook { of_repositories: secrets.clone(), ..app::hook(forge) });
     let wake = Arc::new(move || wake.notify_one());
     let edge = Edge::new(store.clone(), Clock::System, vec![hook], Arc::new(Metrics::new()), wake);
     let listen = config.server.listen;
@@ -64,7 +72,8 @@ pub(super) async fn create(
         failed(&format!("cannot listen on {listen}: {error}; {advice}"))
     })?;
     let serve = axum::serve(listener, http::router(Arc::new(edge))).into_future();
-    let test = WebhookTest { adapter: &*adapter, forge, url: &url, store: &store, arrived: &arrived, patience };
+    let (store, arrived) = (&store, &*arrived);
+    let test = WebhookTest { adapter: &*adapter, secrets: &secrets, url: &url, store, arrived, patience };
     let outcome = tokio::select! {
         outcome = test.all(&found) => outcome,
         ended = serve => Err(failed(&format!("the listener for the test ended: {ended:?}"))),
@@ -75,14 +84,6 @@ pub(super) async fn create(
         outcome.lines.extend(advice(forge, public, &url, repositories));
     }
     Ok(outcome)
-}
-
-fn hook(forge: &ForgeConfig) -> Hook {
-    let style = match forge.kind {
-        ForgeKind::GitHub => SignatureStyle::GitHub,
-        ForgeKind::Gitea => SignatureStyle::Gitea,
-    };
-    Hook { name: forge.name.clone(), style, secrets: forge.webhook_secrets.clone() }
 }
 
 /// Finds repositories by their names.
@@ -101,7 +102,7 @@ async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<RepoRef>, Cli
 
 struct WebhookTest<'a> {
     adapter: &'a dyn Forge,
-    forge: &'a ForgeConfig,
+    secrets: &'a HashMap<RepoId, Vec<SecretString>>,
     url: &'a str,
     store: &'a Store,
     arrived: &'a Notify,
@@ -120,9 +121,9 @@ impl WebhookTest<'_> {
     }
 
     async fn one(&self, repo: &RepoRef) -> anyhow::Result<(String, bool)> {
-        let secret = self.forge.webhook_secrets.first();
-        let secret = secret.ok_or_else(|| anyhow::anyhow!("the forge {} has no webhook secret", self.forge.name))?;
         let name = repo.full_name();
+        let secret = self.secrets.get(&repo.id).and_then(|secrets| secrets.first());
+        let secret = secret.ok_or_else(|| anyhow::anyhow!("{name} has no webhook secret"))?;
         let Some(webhooks) = self.adapter.webhooks() else {
             return Ok((format!("{name}: this forge has no webhooks"), false));
         };
@@ -202,6 +203,8 @@ fn manifest_steps(forge: &ForgeConfig, public: &str, url: &str) -> Vec<String> {
 mod tests {
     use std::path::Path;
 
+    use secrecy::ExposeSecret;
+
     use super::*;
     use crate::config::Env;
     use crate::domain::model::ids::AccountKind;
@@ -214,7 +217,7 @@ mod tests {
         listener.local_addr().expect("an address").port()
     }
 
-    fn config(url: &str, token: &str, port: u16, public_port: u16) -> Config {
+    fn config(folder: &Path, url: &str, token: &str, port: u16, public_port: u16) -> Config {
         let env = Env::of([("T", token), ("S", SECRET)]);
         let text = format!(
             "server: {{ listen: '127.0.0.1:{port}', public_url: 'http://127.0.0.1:{public_port}' }}
@@ -222,7 +225,7 @@ forges: [{{ name: work, kind: gitea, url: '{url}', token_env: T, webhook_secret_
 backends: {{ mine: {{ type: script, command: [sh] }} }}
 "
         );
-        Config::parse(Path::new("ralph-control.yaml"), &text, &env).expect("valid")
+        Config::parse(&folder.join("ralph-control.yaml"), &text, &env).expect("valid")
     }
 
     async fn forge_with_repo() -> (FakeForge, String) {
@@ -237,20 +240,32 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     #[tokio::test]
     async fn webhook_is_created_and_tested() {
         let (forge, token) = forge_with_repo().await;
-        let port = free_port();
-        let config = config(forge.url().as_str(), &token, port, port);
+        let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
+        let config = config(folder.path(), forge.url().as_str(), &token, port, port);
         let names = ["Team/App".to_owned()];
-        let outcome = create(&config, &config.forges[0], &names, DELIVERY_TIMEOUT).await.expect("made");
+        let outcome =
+            create(&config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT).await.expect("made");
         assert!(outcome.good, "{outcome:?}");
         assert!(outcome.lines[0].ends_with("is configured; the test delivery arrived"), "{outcome:?}");
+        let kept = webhook_secrets::read(&config.data_dir, &config.forges[0].name).expect("secrets");
+        let hook = forge.with(|state| state.repos.values().find_map(|repo| repo.hooks.first().cloned()));
+        let secret = hook.expect("a webhook").secret;
+        assert!(secret != SECRET && secret == kept[0].secrets[0].expose_secret(), "the repository's own secret");
+        let again = create(&config, &config.forges[0], &names, ExistingSecret::Replace, DELIVERY_TIMEOUT).await;
+        assert!(again.expect("made").good);
+        let replaced = webhook_secrets::read(&config.data_dir, &config.forges[0].name).expect("secrets");
+        assert!(replaced[0].secrets.len() == 2 && replaced[0].secrets[1].expose_secret() == secret);
     }
 
     #[tokio::test]
     async fn missing_delivery_prints_advice() {
         let (forge, token) = forge_with_repo().await;
-        let config = config(forge.url().as_str(), &token, free_port(), free_port());
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = config(folder.path(), forge.url().as_str(), &token, free_port(), free_port());
         let names = ["team/app".to_owned()];
-        let outcome = create(&config, &config.forges[0], &names, Duration::from_millis(100)).await.expect("made");
+        let outcome = create(&config, &config.forges[0], &names, ExistingSecret::Keep, Duration::from_millis(100))
+            .await
+            .expect("made");
         assert!(!outcome.good, "{outcome:?}");
         let text = outcome.lines.join("\n");
         assert!(text.contains("    [webhook]\n    ALLOWED_HOST_LIST = external,127.0.0.1\n"), "{text}");
@@ -262,10 +277,14 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
         let (forge, token) = forge_with_repo().await;
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = taken.local_addr().expect("an address").port();
-        let mut config = config(forge.url().as_str(), &token, port, port);
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config(folder.path(), forge.url().as_str(), &token, port, port);
         let fails = async |config: &Config, name: &str| {
             let names = [name.to_owned()];
-            create(config, &config.forges[0], &names, DELIVERY_TIMEOUT).await.expect_err(name).to_string()
+            create(config, &config.forges[0], &names, ExistingSecret::Keep, DELIVERY_TIMEOUT)
+                .await
+                .expect_err(name)
+                .to_string()
         };
         assert!(fails(&config, "team/other").await.contains("it can access team/app"));
         assert!(fails(&config, "team/app").await.contains("stop the service during the test"));
@@ -283,7 +302,8 @@ backends: { mine: { type: script, command: [sh] } }
 ";
         let file = folder.path().join("ralph-control.yaml");
         let config = Config::parse(&file, text, &Env::of([("S", SECRET)])).expect("valid");
-        let outcome = create(&config, &config.forges[0], &[], DELIVERY_TIMEOUT).await.expect("told");
+        let outcome =
+            create(&config, &config.forges[0], &[], ExistingSecret::Keep, DELIVERY_TIMEOUT).await.expect("told");
         let text = outcome.lines.join("\n");
         assert!(outcome.good && text.contains("https://github.com/settings/apps/new"), "{text}");
         assert!(text.contains("url: https://r.example.net/webhooks/gh\n"), "{text}");

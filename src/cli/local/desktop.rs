@@ -80,6 +80,7 @@ mod tests {
                 author: None,
                 author_trusted: true,
                 unconfirmed_editor: None,
+                edited_after: false,
                 labels: Vec::new(),
                 unseen: Default::default(),
             },

@@ -135,6 +135,7 @@ fn loop_task(issue: IssueSnapshot) -> LoopTask {
         author: issue.author,
         author_trusted: true,
         unconfirmed_editor: None,
+        edited_after: false,
         labels: issue.labels,
         unseen: Default::default(),
     }

@@ -25,6 +25,7 @@ fn start(number: u64) -> LoopStart {
             author: None,
             author_trusted: true,
             unconfirmed_editor: None,
+            edited_after: false,
             labels: Vec::new(),
             unseen: Default::default(),
         },

@@ -123,7 +123,7 @@ pub struct PromptView {
     pub conflict_files: Vec<String>,
     /// Earlier attempts.
     pub history: Vec<PromptHistory>,
-    /// Globs of paths that are restored if changed.
+    /// Globs of protected paths that the tree has; changes of them are undone. The engine fills them in.
     pub protected: Vec<String>,
     /// Path of the report file.
     pub report_path: String,
@@ -254,7 +254,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
             .map_or_else(Vec::new, |course| course.advice.iter().map(|text| sanitize::for_prompt(text).text).collect()),
         conflict_files: current.merging.as_ref().map(|m| m.conflicts.clone()).unwrap_or_default(),
         history: history.collect(),
-        protected: current.policy.protected.paths.clone(),
+        protected: Vec::new(),
         report_path: report_path.to_owned(),
         base_branch: current.base_branch.clone(),
         context: Vec::new(),

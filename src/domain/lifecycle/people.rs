@@ -23,7 +23,9 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     let branch = format!("{}{}-{}{again}", policy.branch_prefix, place.issue, report::slug(&task.title));
     let confirmed = options.confirms(&task.hash);
     let unseen = task.unconfirmed_editor.is_none() && task.has_unconfirmed_parts();
-    let needs_confirm = (task.unconfirmed_editor.is_some() || unseen || options.confirm.is_some()) && !confirmed;
+    let edited = task.unconfirmed_editor.is_some() || task.edited_after;
+    let edited_after = task.edited_after;
+    let needs_confirm = (edited || unseen || options.confirm.is_some()) && !confirmed;
     let next = Loop {
         id,
         place,
@@ -85,9 +87,10 @@ pub(super) fn start(start: LoopStart, now: Timestamp) -> StepDecision {
     options.apply_to(&mut turn.next);
     // `go` sees no change from the initial state `queued`, so the label is set here.
     if needs_confirm {
-        let why = match unseen {
-            true => "the author has no write access, and the issue has parts that people do not see as text",
-            false => "the text was changed by a person without write access",
+        let why = match (edited_after, unseen) {
+            (true, _) => "the text was edited after it was approved",
+            (false, true) => "the author has no write access, and the issue has parts that people do not see as text",
+            (false, false) => "the text was changed by a person without write access",
         };
         turn.go(LoopState::NeedsConfirm, why);
         let view = report::needs_confirm(&turn.next);

@@ -56,6 +56,7 @@ pub(crate) fn fresh() -> Loop {
         author: Some(user.clone()),
         author_trusted: true,
         unconfirmed_editor: None,
+        edited_after: false,
         labels: vec!["bug".into()],
         unseen: Default::default(),
     };

@@ -61,6 +61,7 @@ fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
             author: Some(user("maja")),
             author_trusted: true,
             unconfirmed_editor: None,
+            edited_after: false,
             labels: Vec::new(),
             unseen: Default::default(),
         },

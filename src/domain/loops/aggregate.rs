@@ -127,6 +127,9 @@ pub struct LoopTask {
     pub author_trusted: bool,
     /// Login of the editor whose change has to be confirmed before anything runs, if any.
     pub unconfirmed_editor: Option<String>,
+    /// Whether the text was edited after it was approved, so that it has to be confirmed before anything runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub edited_after: bool,
     /// Labels of the issue.
     pub labels: Vec<String>,
     /// Parts of title and body that people do not see as text. Those of an author without write access have to be

@@ -31,6 +31,14 @@ pub struct IssueSnapshot {
     pub url: String,
 }
 
+impl IssueSnapshot {
+    /// Whether title and body are those of another snapshot; line ends and surrounding white space do not count.
+    pub fn has_text_of(&self, other: &Self) -> bool {
+        let same = |a: &str, b: &str| a.trim().lines().eq(b.trim().lines());
+        same(&self.title, &other.title) && same(&self.body, &other.body)
+    }
+}
+
 /// Pull request, in the parts that the service uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullSnapshot {
@@ -139,6 +147,28 @@ impl ForgeEvent {
             | Self::Pushed { repo, .. }
             | Self::RepositoryChanged { repo, .. } => Some(repo),
             Self::InstallationChanged { .. } => None,
+        }
+    }
+
+    /// Replaces the repository, if the event has one.
+    pub fn set_repo(&mut self, confirmed: RepoRef) {
+        match self {
+            Self::Labeled { repo, .. }
+            | Self::Unlabeled { repo, .. }
+            | Self::LabelSet { repo, .. }
+            | Self::IssueOpened { repo, .. }
+            | Self::IssueEdited { repo, .. }
+            | Self::IssueClosed { repo, .. }
+            | Self::IssueReopened { repo, .. }
+            | Self::IssueGone { repo, .. }
+            | Self::CommentCreated { repo, .. }
+            | Self::PullChanged { repo, .. }
+            | Self::ReviewSubmitted { repo, .. }
+            | Self::ReviewCommented { repo, .. }
+            | Self::ChecksChanged { repo, .. }
+            | Self::Pushed { repo, .. }
+            | Self::RepositoryChanged { repo, .. } => *repo = confirmed,
+            Self::InstallationChanged { .. } => {}
         }
     }
 

@@ -7,44 +7,13 @@ use serde_json::{Map, Value};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::hook::{HookEvent, HookName};
 use crate::domain::model::ids::UserId;
-use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::settings::{config_section, overlay};
-use crate::domain::model::task::{Check, DiffStat};
+use crate::domain::model::task::Check;
 use crate::domain::providers::rules::ScheduleEntry;
 use crate::domain::supervision::SupervisionSettings;
 use crate::domain::trust::limits::{self, Limits, RepositoryLimits};
 use crate::domain::trust::permit::TeamRef;
-
-/// Paths protected by default: CI, code ownership, the bot's own file, shared configuration of agents, hooks. The
-/// configuration adds those of each agent. Globs are relative to the top of the tree.
-pub const PROTECTED_PATHS: &[&str] = &[
-    ".github/ralph.yml",
-    ".gitea/ralph.yml",
-    ".forgejo/ralph.yml",
-    ".ralph.yml",
-    ".github/workflows/**",
-    ".github/actions/**",
-    ".github/dependabot.yml",
-    ".gitea/workflows/**",
-    ".gitea/actions/**",
-    ".forgejo/workflows/**",
-    ".forgejo/actions/**",
-    ".gitlab-ci.yml",
-    "CODEOWNERS",
-    ".github/CODEOWNERS",
-    ".gitea/CODEOWNERS",
-    ".forgejo/CODEOWNERS",
-    ".gitlab/CODEOWNERS",
-    "docs/CODEOWNERS",
-    "**/AGENTS.md",
-    ".github/copilot-instructions.md",
-    "**/.cursor/**",
-    "**/.cursorrules",
-    "**/.mcp.json",
-    ".git-hooks/**",
-    ".husky/**",
-    ".gitmodules",
-];
+use crate::domain::trust::protected::{Protected, ProtectedPolicy};
 
 /// Number of the sandbox's user by default. No package, container or systemd unit uses it: systemd reserves it but does not
 /// assign it.
@@ -101,43 +70,6 @@ pub enum ProgressReport {
     Comments,
     /// Only the status comment.
     StatusOnly,
-}
-
-/// Response to a change of a protected path, least strict first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ProtectedPolicy {
-    /// The change is kept, and the pull request lists it among the changes to review first.
-    Allow,
-    /// The change is reverted before the commit.
-    #[default]
-    Restore,
-    /// The loop pauses and asks a person.
-    Block,
-}
-
-/// Protected paths and the response to changes of them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Protected {
-    /// Response to a change.
-    pub policy: ProtectedPolicy,
-    /// Globs relative to the top of the tree; `*` does not match `/`.
-    pub paths: Vec<String>,
-}
-
-impl Protected {
-    /// Returns the protected ones among the files of a change; all files if the patterns cannot be compiled.
-    pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
-        let globs = path_globs(&self.paths);
-        let is_protected = |path: &&str| globs.as_ref().map_or(true, |globs| globs.is_match(path));
-        change.files.iter().map(|file| file.path.as_str()).filter(is_protected).collect()
-    }
-}
-
-impl Default for Protected {
-    fn default() -> Self {
-        Self { policy: ProtectedPolicy::default(), paths: PROTECTED_PATHS.iter().map(|p| (*p).to_owned()).collect() }
-    }
 }
 
 config_section! {
@@ -372,21 +304,12 @@ pub fn check_name_for(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::model::task::FileStat;
+    use crate::domain::trust::protected::PROTECTED_PATHS;
 
     fn settings(change: impl FnOnce(&mut RepositorySettings)) -> RepositorySettings {
         let mut file = RepositorySettings::default();
         change(&mut file);
         file
-    }
-
-    #[test]
-    fn invalid_patterns_protect_everything() {
-        let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false };
-        let change = DiffStat { files: vec![file("deploy/run.sh"), file("src/deploy/a.rs")] };
-        let touched =
-            |path: &str| Protected { paths: vec![path.into()], ..Protected::default() }.touched(&change).len();
-        assert_eq!((touched("deploy/*"), touched("other/*"), touched("deploy/[")), (1, 0, 2));
     }
 
     #[test]

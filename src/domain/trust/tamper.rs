@@ -25,6 +25,7 @@ mod marks;
 mod matcher;
 mod recorded;
 mod replaced;
+mod starts;
 mod statements;
 mod tests_lost;
 mod weakened;
@@ -38,6 +39,7 @@ use blocks::TestFile;
 use diff::FileDiff;
 
 pub use marks::{ChangeMarks, is_test_file};
+pub use starts::{CheckStart, ImportedName};
 
 /// Maximum number of findings of one diff.
 pub const MAX_FINDINGS: usize = 100;

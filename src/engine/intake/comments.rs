@@ -2,7 +2,8 @@
 
 use failpoint::kill_point;
 
-use super::{IntakeError, IntakeResult, Origin, done, ignored, text_hash};
+use super::labels::ApprovedText;
+use super::{IntakeError, IntakeOutcome, IntakeResult, Origin, done, ignored};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::command::{self, CommandError, LoopCommand, Run};
 use crate::domain::loops::{CommentRef, LoopInput};
@@ -17,6 +18,22 @@ use crate::forge::ForgeErrorKind;
 use crate::store::forge_state;
 use crate::store::loops::{self, IssueRole};
 
+/// Time by which a command may be older than the loop that it changes, in milliseconds: the forge's clock may be behind. An
+/// older command was meant for an earlier loop.
+const OLDEST_COMMAND_MS: i64 = 600_000;
+
+/// Command of a comment.
+struct WrittenCommand {
+    parsed: Result<LoopCommand, CommandError>,
+    at: CommentRef,
+    /// Time of the comment.
+    created_at: Timestamp,
+    /// Time that is compared with the start of the loop.
+    given_at: Timestamp,
+    /// Position in the comment, from 0.
+    part: usize,
+}
+
 impl Engine {
     /// Executes the commands of a new comment in order. A comment that was delivered twice or also found by the
     /// reconciler is processed once.
@@ -27,20 +44,19 @@ impl Engine {
         issue: IssueSnapshot,
         comment: CommentSnapshot,
         sender: User,
-        received_at: Timestamp,
+        origin: &Origin,
     ) -> IntakeResult {
         let commands = command::parse(&comment.body);
         if commands.is_empty() {
             return ignored("no command in it");
         }
-        let origin = Origin::comment(&repo, &comment, received_at);
         let key = origin.key.clone();
         if self.store.read(move |c| forge_state::is_processed(c, &key)).await? {
-            return ignored("this comment was processed already");
+            return Ok(IntakeOutcome::Repeated);
         }
-        let outcome = self.commands(account, repo, issue, comment, sender, commands, &origin).await?;
+        let outcome = self.commands(account, repo, issue, comment, sender, commands, origin).await?;
         kill_point("K30");
-        let (key, now) = (origin.key, self.clock.now());
+        let (key, now) = (origin.key.clone(), self.clock.now());
         self.store.write(move |c| forge_state::mark_processed(c, &key, now)).await?;
         Ok(outcome)
     }
@@ -57,11 +73,16 @@ impl Engine {
         origin: &Origin,
     ) -> IntakeResult {
         if comment.author.as_ref().is_some_and(|author| author.id != sender.id) {
-            return ignored("not sent by its author");
+            // An error, so that the comment does not count as processed.
+            return Err(IntakeError::Contradicted("the comment was not sent by its author".into()));
         }
         let place = IssueRef { repo, issue: issue.number };
         let at = CommentRef { on: issue.number, id: Some(comment.id) };
-        if let Authorization::Deny { reason, answer } = self.permitted(account, &place.repo, &sender).await? {
+        let verdict = match origin.reported {
+            true => self.confirmed_comment(account, &place.repo, issue.number, &comment, &sender).await?,
+            false => self.permitted(account, &place.repo, &sender).await?,
+        };
+        if let Authorization::Deny { reason, answer } = verdict {
             if answer == DenyAnswer::ThumbsDown {
                 self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Refused }).await?;
             }
@@ -69,24 +90,26 @@ impl Engine {
         }
         self.enqueue_effect(&place, Effect::React { comment: comment.id, mark: Mark::Seen }).await?;
         let count = commands.len();
+        // The commands after one that starts a loop are for that loop.
+        let starts = commands.iter().any(|parsed| matches!(parsed, Ok(LoopCommand::Run(_))));
+        let given_at = if starts { Timestamp(i64::MAX) } else { comment.created_at };
         for (part, parsed) in commands.into_iter().enumerate() {
-            self.command(account, &place, &issue, parsed, &sender, at, origin, part).await?;
+            let written = WrittenCommand { parsed, at, created_at: comment.created_at, given_at, part };
+            self.command(account, &place, &issue, written, &sender, origin).await?;
         }
         done(format!("{count} command(s) of {}", sender.login))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the effects of a command")]
-    pub(super) async fn command(
+    async fn command(
         &self,
         account: &ForgeAccount,
         place: &IssueRef,
         issue: &IssueSnapshot,
-        parsed: Result<LoopCommand, CommandError>,
+        written: WrittenCommand,
         sender: &User,
-        at: CommentRef,
         origin: &Origin,
-        part: usize,
     ) -> IntakeResult {
+        let WrittenCommand { parsed, at, created_at, given_at, part } = written;
         let key = format!("reply/{}/{part}", at.id.map_or(0, |id| id.0));
         let Some(command) = self.understood(place, parsed, at, &key).await? else { return done("answered") };
         let refuse = async |problem: String, nearest: Option<String>| -> IntakeResult {
@@ -96,16 +119,21 @@ impl Engine {
         };
         let (repo, number) = (place.repo.clone(), place.issue);
         let found = self.store.read(move |c| loops::find(c, &repo, number)).await?;
-        let mut open = issue.open;
+        let mut now = issue.clone();
         if matches!(command, LoopCommand::Run(_)) && !matches!(found, Some((_, _, true))) {
             // The delivery tells how the issue was when the comment was written.
             match account.forge.issue(&place.repo, place.issue).await {
                 Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
-                now => open = now?.open,
+                found => now = found?,
             }
         }
         match (found, command) {
             (Some((id, _, true)), command) => {
+                let of = id.clone();
+                let begun = self.store.read(move |c| loops::get(c, &of)).await?.map(|current| current.created_at);
+                if begun.is_some_and(|begun| given_at < begun.plus_ms(-OLDEST_COMMAND_MS)) {
+                    return ignored(format!("stale: the command is older than {id}"));
+                }
                 let input = LoopInput::Command { by: sender.clone(), command, comment: Some(at) };
                 self.enqueue_input(&id, input, origin, part).await
             }
@@ -119,16 +147,15 @@ impl Engine {
                 done("help")
             }
             (None | Some((_, IssueRole::Issue, false)), LoopCommand::Run(Run { options }))
-                if !issue.is_pull && open =>
+                if !now.is_pull && now.open =>
             {
                 let (place, by) = (place.clone(), sender.clone());
-                if let Some(typed) =
-                    options.confirm.as_deref().filter(|typed| !text_hash(&issue.title, &issue.body).starts_with(*typed))
-                {
+                let text = ApprovedText::of(issue, now, created_at);
+                if let Some(typed) = options.confirm.as_deref().filter(|typed| !text.hash().starts_with(*typed)) {
                     let problem = format!("`{typed}` is not the hash of the current text; nothing was started.");
                     return refuse(problem, None).await;
                 }
-                self.begin(account, place, issue.clone(), by, options, Some(at), origin).await
+                self.begin(account, place, text, by, options, Some(at), origin).await
             }
             (Some((id, _, false)), _) => {
                 let problem = format!(

@@ -185,20 +185,22 @@ impl Engine {
         let mut meaningless = Vec::new();
         for waiting in self.store.read(move |c| inbox::waiting(c, &new)).await? {
             match self.parse_delivery(&waiting) {
-                Ok((_, event)) => {
-                    let (place, repo) = (place_of(&event), event.repo().cloned());
+                Ok(report) => {
+                    let (place, repo) = (place_of(&report.event), report.event.repo().cloned());
                     found.push(DueDelivery { id: waiting.id, place, repo });
                 }
-                Err(why) => {
-                    tracing::debug!(delivery = waiting.delivery.delivery, why, "delivery ignored");
-                    meaningless.push((waiting.id, why));
+                Err((outcome, why)) => {
+                    match outcome {
+                        DeliveryOutcome::Refused => self.tell_refused(&waiting, &why),
+                        _ => tracing::debug!(delivery = waiting.delivery.delivery, why, "delivery ignored"),
+                    }
+                    meaningless.push((waiting.id, outcome, why));
                 }
             }
         }
         if !meaningless.is_empty() {
-            let finish = move |c: &_| {
-                meaningless.iter().try_for_each(|(id, why)| inbox::finish(c, *id, DeliveryOutcome::Ignored, why))
-            };
+            let finish =
+                move |c: &_| meaningless.iter().try_for_each(|(id, outcome, why)| inbox::finish(c, *id, *outcome, why));
             self.store.write(finish).await?;
         }
         Ok(Some(found))
@@ -211,15 +213,15 @@ impl Engine {
         let mut last_label = None;
         for waiting in self.store.read(move |c| inbox::waiting(c, &ids)).await? {
             // It was parsed successfully when it was queued.
-            let Ok((account, event)) = self.parse_delivery(&waiting) else { continue };
-            let label = label_event(&event);
+            let Ok(report) = self.parse_delivery(&waiting) else { continue };
+            let label = label_event(&report.event);
             if label.is_some() && label == last_label {
                 let again = "a repeat of the previous delivery";
                 self.store.write(move |c| inbox::finish(c, waiting.id, DeliveryOutcome::Ignored, again)).await?;
                 continue;
             }
             last_label = label.or(last_label);
-            if !self.handle(&waiting, account, *event).await? {
+            if !self.handle(&waiting, report).await? {
                 return Ok(false);
             }
         }

@@ -27,20 +27,34 @@ impl Engine {
         origin: &Origin,
     ) -> IntakeResult {
         let run = self.run_label(&repo);
-        let (seen_in, labels, at) = (repo.clone(), issue.labels.clone(), issue.updated_at);
-        let number = issue.number;
-        let has = issue.labels.contains(&run);
-        let peek = repo.clone();
+        let (peek, number) = (repo.clone(), issue.number);
         let before = self.store.read(move |c| forge_state::labels(c, &peek, number)).await?;
-        let had = before.is_some_and(|labels| labels.contains(&run));
-        let own = sender.id == account.user_id;
-        let outcome = match (had, has) {
-            _ if own => ignored("our own doing"),
-            (false, true) => self.label_added(account, repo, issue, sender, origin).await,
-            (true, false) => self.label_removed(account, repo, number, sender, origin).await,
-            _ => ignored(format!("{run} did not change")),
-        };
-        self.seen(&seen_in, number, labels, at, outcome).await
+        let (had, has) = (before.is_some_and(|labels| labels.contains(&run)), issue.labels.contains(&run));
+        if had == has {
+            return ignored(format!("{run} did not change"));
+        }
+        if sender.id == account.user_id {
+            return self.own_labels(account, &repo, number, has).await;
+        }
+        if has {
+            self.label_added(account, &repo, &issue, sender, origin).await
+        } else {
+            self.label_removed(account, &repo, &issue, sender, origin).await
+        }
+    }
+
+    /// Stores the labels that the forge has after the service itself changed the run label, as a delivery reports.
+    async fn own_labels(&self, account: &ForgeAccount, repo: &RepoRef, number: Number, has: bool) -> IntakeResult {
+        match account.forge.issue(repo, number).await {
+            Err(error) if error.kind == ForgeErrorKind::NotFound => {}
+            found => {
+                let now = found?;
+                if now.labels.contains(&self.run_label(repo)) == has {
+                    self.save_labels(repo, &now).await?;
+                }
+            }
+        }
+        ignored("our own doing")
     }
 
     /// Handles an event that names the added or removed run label.
@@ -53,86 +67,84 @@ impl Engine {
         on: bool,
         origin: &Origin,
     ) -> IntakeResult {
-        let (seen_in, labels, at, number) = (repo.clone(), issue.labels.clone(), issue.updated_at, issue.number);
-        if !on {
-            let outcome = self.label_removed(account, repo, number, sender, origin).await;
-            return self.seen(&seen_in, number, labels, at, outcome).await;
-        }
-        match self.label_added(account, repo, issue, sender, origin).await {
-            // The reconciler may retry an ignored label by the forge's history.
-            Ok(IntakeOutcome::Ignored(why)) => ignored(why),
-            outcome => self.seen(&seen_in, number, labels, at, outcome).await,
+        if on {
+            self.label_added(account, &repo, &issue, sender, origin).await
+        } else {
+            self.label_removed(account, &repo, &issue, sender, origin).await
         }
     }
 
-    /// Stores a set of labels once its event was processed; a postponed delivery must find the same difference again.
-    /// Timestamps of forges have a resolution of seconds, so a stale set must not replace a newer one of the same
-    /// second.
-    async fn seen(
-        &self,
-        repo: &RepoRef,
-        number: Number,
-        labels: Vec<String>,
-        at: Timestamp,
-        outcome: IntakeResult,
-    ) -> IntakeResult {
-        if matches!(outcome, Ok(IntakeOutcome::Done(_) | IntakeOutcome::Ignored(_))) {
-            let repo = repo.clone();
-            self.store.write(move |c| forge_state::save_labels(c, &repo, number, &labels, at)).await?;
-        }
-        outcome
+    /// Stores the labels that the forge has. Called once an event was processed: a postponed delivery must find the same
+    /// difference again.
+    async fn save_labels(&self, repo: &RepoRef, issue: &IssueSnapshot) -> Result<(), IntakeError> {
+        let (repo, number, labels, at) = (repo.clone(), issue.number, issue.labels.clone(), issue.updated_at);
+        Ok(self.store.write(move |c| forge_state::save_labels(c, &repo, number, &labels, at)).await?)
     }
 
     async fn label_added(
         &self,
         account: &ForgeAccount,
-        repo: RepoRef,
-        issue: IssueSnapshot,
+        repo: &RepoRef,
+        reported: &IssueSnapshot,
         sender: User,
         origin: &Origin,
     ) -> IntakeResult {
-        if issue.is_pull {
-            return ignored("a pull request; loops start on issues");
-        }
-        match account.forge.issue(&repo, issue.number).await {
-            Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
-            Err(e) => return Err(e.into()),
-            Ok(now) if !now.open => return ignored("stale: the issue is closed"),
-            Ok(now) if !now.labels.contains(&self.run_label(&repo)) => {
-                return Ok(IntakeOutcome::Stale("stale: the label was removed again".into()));
-            }
-            Ok(_) => {}
-        }
-        let place = IssueRef { repo: repo.clone(), issue: issue.number };
-        if let Authorization::Deny { reason, .. } = self.permitted(account, &repo, &sender).await? {
+        let (number, run) = (reported.number, self.run_label(repo));
+        let near = origin.reported.then_some(reported.updated_at);
+        let answer = self.ask_about_label(account, repo, number, &sender, near).await?;
+        let stale = |why: &str| Ok(IntakeOutcome::Stale(format!("stale: {why}")));
+        let now = match &answer.issue {
+            None => return stale("the issue is gone"),
+            Some(now) if now.is_pull => return ignored("a pull request; loops start on issues"),
+            Some(now) if !now.open => return stale("the issue is closed"),
+            Some(now) if !now.labels.contains(&run) => return stale("the label was removed again"),
+            Some(now) => now.clone(),
+        };
+        let origin = match origin.reported {
+            true => &self.confirmed_change(repo, number, &sender, true, &answer, origin)?,
+            false => origin,
+        };
+        let place = IssueRef { repo: repo.clone(), issue: number };
+        if let Authorization::Deny { reason, .. } = answer.permission? {
             self.reply_who_may_start(&place, &sender).await?;
+            // Where events name their label, the reconciler may retry an ignored one by the forge's history.
+            if !account.forge.server_info().await?.label_deltas {
+                self.save_labels(repo, &now).await?;
+            }
             return ignored(format!("{} may not start a loop: {reason}", sender.login));
         }
         kill_point("K08");
-        let (r, n) = (repo.clone(), issue.number);
-        if let Some((id, IssueRole::Issue, true)) = self.store.read(move |c| loops::find(c, &r, n)).await? {
-            return self.enqueue_input(&id, LoopInput::RunLabelAdded { by: sender }, origin, 0).await;
-        }
-        self.begin(account, place, issue, sender, RunOptions::default(), None, origin).await
+        let (r, n) = (repo.clone(), number);
+        let open = self.store.read(move |c| loops::find(c, &r, n)).await?;
+        let outcome = if let Some((id, IssueRole::Issue, true)) = open {
+            self.enqueue_input(&id, LoopInput::RunLabelAdded { by: sender }, origin, 0).await?
+        } else {
+            let at = answer.change.as_ref().map_or(reported.updated_at, |change| change.at);
+            let text = ApprovedText::of(reported, now.clone(), at);
+            self.begin(account, place, text, sender, RunOptions::default(), None, origin).await?
+        };
+        self.save_labels(repo, &now).await?;
+        Ok(outcome)
     }
 
-    /// Starts a loop for an authorised user on the text of the signed payload.
+    /// Starts a loop for an authorised user.
     #[expect(clippy::too_many_arguments, reason = "the effects of a start")]
     pub(super) async fn begin(
         &self,
         account: &ForgeAccount,
         place: IssueRef,
-        issue: IssueSnapshot,
+        text: ApprovedText,
         by: User,
         options: RunOptions,
         comment: Option<CommentRef>,
         origin: &Origin,
     ) -> IntakeResult {
+        let ApprovedText { issue, at, edited_after } = text;
         let author_trusted = match &issue.author {
             Some(author) => level(account.forge.permission(&place.repo, author).await?) >= AccessLevel::Write,
             None => false,
         };
-        let unconfirmed_editor = self.outside_editor(account, &place, &issue, origin.received_at).await?;
+        let unconfirmed_editor = self.outside_editor(account, &place, at.min(origin.received_at)).await?;
         let (r, n) = (place.repo.clone(), place.issue);
         let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
         let (_, unseen) = LoopTask::read_issue(&issue.title, &issue.body);
@@ -149,6 +161,7 @@ impl Engine {
                 author: issue.author,
                 author_trusted,
                 unconfirmed_editor,
+                edited_after,
                 labels: issue.labels,
                 unseen,
             },
@@ -168,15 +181,13 @@ impl Engine {
         }
     }
 
-    /// Returns the login of a user without write access who edited the text shortly before it was labelled.
+    /// Returns the login of a user without write access who edited the text shortly before it was approved at `labelled_at`.
     pub(super) async fn outside_editor(
         &self,
         account: &ForgeAccount,
         place: &IssueRef,
-        issue: &IssueSnapshot,
-        received_at: Timestamp,
+        labelled_at: Timestamp,
     ) -> Result<Option<String>, IntakeError> {
-        let labelled_at = issue.updated_at.min(received_at);
         let from = labelled_at.plus_ms(-QUIET_BEFORE_LABEL_MS);
         let (repo, number) = (place.repo.clone(), place.issue);
         let mut editors: Vec<User> = self
@@ -215,29 +226,56 @@ impl Engine {
     async fn label_removed(
         &self,
         account: &ForgeAccount,
-        repo: RepoRef,
-        number: Number,
+        repo: &RepoRef,
+        reported: &IssueSnapshot,
         sender: User,
         origin: &Origin,
     ) -> IntakeResult {
-        match account.forge.issue(&repo, number).await {
-            Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
-            Err(e) => return Err(e.into()),
-            Ok(now) if now.labels.contains(&self.run_label(&repo)) => {
+        let number = reported.number;
+        let near = origin.reported.then_some(reported.updated_at);
+        let answer = self.ask_about_label(account, repo, number, &sender, near).await?;
+        let now = match &answer.issue {
+            None => return Ok(IntakeOutcome::Stale("stale: the issue is gone".into())),
+            Some(now) if now.labels.contains(&self.run_label(repo)) => {
                 return Ok(IntakeOutcome::Stale("stale: the label is on again".into()));
             }
-            Ok(_) => {}
-        }
-        if let Authorization::Deny { reason, .. } = self.permitted(account, &repo, &sender).await? {
-            return ignored(format!("{} may not pause a loop: {reason}", sender.login));
-        }
-        self.enqueue_for_open_loop(
-            &repo,
-            number,
-            IssueRole::Issue,
-            LoopInput::RunLabelRemoved { by: Some(sender) },
-            origin,
-        )
-        .await
+            Some(now) => now.clone(),
+        };
+        let origin = match origin.reported {
+            true => &self.confirmed_change(repo, number, &sender, false, &answer, origin)?,
+            false => origin,
+        };
+        let outcome = match answer.permission? {
+            Authorization::Deny { reason, .. } => ignored(format!("{} may not pause a loop: {reason}", sender.login)),
+            Authorization::Allow => {
+                let input = LoopInput::RunLabelRemoved { by: Some(sender) };
+                self.enqueue_for_open_loop(repo, number, IssueRole::Issue, input, origin).await
+            }
+        }?;
+        self.save_labels(repo, &now).await?;
+        Ok(outcome)
+    }
+}
+
+/// Text of an issue that somebody approved by a label or command.
+pub(super) struct ApprovedText {
+    /// The issue as the forge has it.
+    issue: IssueSnapshot,
+    /// Time of the approval.
+    at: Timestamp,
+    /// Whether the text changed since the approval, so that it has to be confirmed.
+    edited_after: bool,
+}
+
+impl ApprovedText {
+    /// `reported` is the issue as the delivery of the approval describes it. Its text is used only if the forge has it, too.
+    pub(super) fn of(reported: &IssueSnapshot, now: IssueSnapshot, at: Timestamp) -> Self {
+        let edited_after = !now.has_text_of(reported);
+        Self { issue: now, at, edited_after }
+    }
+
+    /// Returns the hash of the text.
+    pub(super) fn hash(&self) -> String {
+        text_hash(&self.issue.title, &self.issue.body)
     }
 }

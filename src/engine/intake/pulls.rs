@@ -14,14 +14,25 @@ use crate::store::loops::{self, IssueRole};
 use crate::store::outbox;
 
 impl Engine {
-    pub(super) async fn pull_changed(&self, repo: &RepoRef, pull: &PullSnapshot, origin: &Origin) -> IntakeResult {
+    pub(super) async fn pull_changed(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        reported: &PullSnapshot,
+        origin: &Origin,
+    ) -> IntakeResult {
+        let number = reported.number;
+        let at = repo.clone();
+        if !matches!(self.store.read(move |c| loops::find(c, &at, number)).await?, Some((_, IssueRole::Pull, true))) {
+            return ignored("no loop is open there");
+        }
+        let pull = self.confirmed_pull(account, repo, reported).await?;
         if pull.merged {
-            return self.enqueue_for_open_loop(repo, pull.number, IssueRole::Pull, LoopInput::PullMerged, origin).await;
+            return self.enqueue_for_open_loop(repo, number, IssueRole::Pull, LoopInput::PullMerged, origin).await;
         }
         if !pull.open {
-            return self.enqueue_for_open_loop(repo, pull.number, IssueRole::Pull, LoopInput::PullClosed, origin).await;
+            return self.enqueue_for_open_loop(repo, number, IssueRole::Pull, LoopInput::PullClosed, origin).await;
         }
-        let number = pull.number;
         let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
         if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
             let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
@@ -60,9 +71,11 @@ impl Engine {
         let Some(current) = self.open_loop(&repo, pull.number).await? else {
             return ignored("no loop is open there");
         };
-        if let Authorization::Deny { reason, .. } = self.permitted(account, &repo, &review.sender).await? {
+        let (known, verdict) = self.confirmed_review(account, &repo, pull.number, &review).await?;
+        if let Authorization::Deny { reason, .. } = verdict {
             return ignored(format!("{} may not ask for changes: {reason}", review.sender.login));
         }
+        let (id, origin) = (known.id, &origin.review(&repo, known.id));
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
         let told = self.commands_of_review(&current.id, &place, &review.body, &review.sender, origin).await?;
         let commanded = told > 0;
@@ -70,10 +83,6 @@ impl Engine {
         if !changes && review.verdict != ReviewVerdict::Commented {
             return if commanded { done("commands of a review") } else { ignored("a review without requests") };
         }
-        let id = match review.id {
-            Some(id) => id,
-            None => self.newest_review(account, &repo, pull.number, &review).await?,
-        };
         let said = asked_for(&review.body, changes, commanded);
         let mut items: Vec<_> =
             said.map(|text| (format!("review/{id}"), word(&review.sender, text, None))).into_iter().collect();
@@ -81,11 +90,11 @@ impl Engine {
             Some(reviews) => reviews.review_comments(&repo, pull.number).await?,
             None => Vec::new(),
         };
-        remarks.retain(|remark| belongs(remark, &review.sender, review.at));
+        remarks.retain(|remark| belongs(remark, &review.sender, known.submitted_at));
         for remark in remarks {
             // Edited comments are never executed as commands.
             if !remark.comment.edited || !holds_commands(&remark.comment.body) {
-                let (text, from) = (&remark.comment.body, Origin::remark(&repo, &remark.comment, origin.received_at));
+                let (text, from) = (&remark.comment.body, origin.remark(&repo, &remark.comment));
                 if self.commands_of_review(&current.id, &place, text, &review.sender, &from).await? == 0 {
                     items.push(item(remark, &review.sender));
                 }
@@ -159,22 +168,6 @@ impl Engine {
         Ok(count)
     }
 
-    /// Returns the id of a review for forges whose events omit it: the sender's latest review with this text, else
-    /// their latest; 0 if there is none.
-    async fn newest_review(
-        &self,
-        account: &ForgeAccount,
-        repo: &RepoRef,
-        number: Number,
-        review: &Reviewed,
-    ) -> Result<i64, IntakeError> {
-        let Some(reviews) = account.forge.reviews() else { return Ok(0) };
-        let mut theirs = reviews.submitted_reviews(repo, number).await?;
-        theirs.retain(|known| known.author.as_ref().is_some_and(|author| author.id == review.sender.id));
-        let same = theirs.iter().rev().find(|known| known.body == review.body);
-        Ok(same.or(theirs.last()).map_or(0, |known| known.id))
-    }
-
     #[expect(clippy::too_many_arguments, reason = "the effects of a remark")]
     pub(super) async fn remark(
         &self,
@@ -189,16 +182,17 @@ impl Engine {
         let Some(current) = self.open_loop(&repo, pull.number).await? else {
             return ignored("no loop is open there");
         };
-        if let Authorization::Deny { reason, .. } = self.permitted(account, &repo, &sender).await? {
+        let verdict = self.confirmed_remark(account, &repo, pull.number, &comment, &sender).await?;
+        if let Authorization::Deny { reason, .. } = verdict {
             return ignored(format!("{} may not ask for changes: {reason}", sender.login));
         }
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
-        let from = Origin::remark(&repo, &comment, origin.received_at);
+        let from = origin.remark(&repo, &comment);
         if self.commands_of_review(&current.id, &place, &comment.body, &sender, &from).await? > 0 {
             return done("commands of a remark");
         }
         let items = vec![(format!("remark/{}", comment.id), word(&sender, comment.body, path))];
-        self.enqueue_input(&current.id, LoopInput::Reviewed { by: sender, items }, origin, 0).await
+        self.enqueue_input(&current.id, LoopInput::Reviewed { by: sender, items }, &from, 0).await
     }
 }
 

@@ -262,7 +262,7 @@ impl Engine {
         seen.read_only.extend(left.as_ref().map(|(folder, _)| folder.clone()));
         let notes: Vec<String> = note.into_iter().chain(left.map(|(_, words)| words)).collect();
         let note = (!notes.is_empty()).then(|| notes.join("\n"));
-        let (prompt, carried) = self.prompt(task, chosen, note, &scratch)?;
+        let (prompt, carried) = self.prompt(task, chosen, note, &scratch).await?;
         self.carried(current, iteration, &carried).await;
         let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
         let run = self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref());
@@ -410,7 +410,7 @@ impl Engine {
     }
 
     /// Renders the prompt; also returns the ids of its learnings.
-    fn prompt(
+    async fn prompt(
         &self,
         task: &AgentRunInputs<'_>,
         chosen: &SelectedBackend,
@@ -432,6 +432,10 @@ impl Engine {
         let report = agent::report_path(scratch).display().to_string();
         let mut view = prompt::view_with(current, &nonce, &report, &extras);
         view.warnings.extend(note);
+        if let Some(base) = &current.base {
+            let patterns = &current.policy.protected.paths;
+            view.protected = self.workspaces.protected_in(&current.place.repo, base, patterns).await?.patterns;
+        }
         let prompt = self.renderer.prompt(&view).map_err(|e| EffectError::Permanent { why: e.to_string() })?;
         Ok((prompt, block.map(|block| block.learnings).unwrap_or_default()))
     }

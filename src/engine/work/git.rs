@@ -9,7 +9,7 @@ use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::outbound::{
     self, ChangeSize, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, Message, Outbound, Trailer,
 };
-use crate::domain::trust::policy::{Protected, ProtectedPolicy};
+use crate::domain::trust::protected::{Protected, ProtectedPolicy};
 use crate::domain::trust::tamper;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::engine::{Engine, ForgeAccount};

@@ -1,6 +1,8 @@
 //! Verification of a commit in a fresh checkout: the checks, the findings of the branch, and the checks with the base's
 //! tests.
 
+use std::collections::HashSet;
+
 use failpoint::kill_point;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +15,8 @@ use crate::engine::Engine;
 use crate::engine::executor::{EffectError, Receipt};
 use crate::workspace::{ChangedBaseFile, CleanCheckout};
 
+/// Maximum number of new files whose names are searched in the imports of the base.
+const MAX_IMPORT_SEARCHES: usize = 200;
 /// Maximum size of the change of tests that a maintainer is shown, in bytes.
 const TEST_CHANGE_BYTES: usize = 8 * 1024;
 
@@ -60,8 +64,8 @@ impl Engine {
             return Ok((report, TestEvidence { findings, base_tests: None }));
         }
         let accepted = |path: &str| findings.iter().any(|one| one.found.path == path && accepted_finding(one));
-        let mut changed = self.workspaces.changed_base_files(repo, base, commit).await?;
-        changed.retain(|file| tamper::is_test_file(&file.path) && !accepted(&file.path));
+        let mut changed = self.deciding_files(repo, current, base, commit).await?;
+        changed.retain(|file| !accepted(&file.path));
         let base_tests = match changed.is_empty() {
             true => None,
             false => {
@@ -76,7 +80,53 @@ impl Engine {
         Ok((report, TestEvidence { findings, base_tests }))
     }
 
-    /// Runs the checks with the base's version of test files; returns the paths that were replaced or removed.
+    /// Returns the changed files whose base version must give the same result: tests of the base, and files that decide how the
+    /// checks are started.
+    async fn deciding_files(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        base: &Sha,
+        commit: &Sha,
+    ) -> Result<Vec<ChangedBaseFile>, EffectError> {
+        let of_base = self.workspaces.paths_of(repo, base).await?;
+        let commands = current.checks.iter().map(|check| check.command.as_str());
+        let start = tamper::CheckStart::new(commands, of_base.iter().map(String::as_str));
+        let mut changed = self.workspaces.changed_base_files(repo, base, commit).await?;
+        changed.retain(|file| tamper::is_test_file(&file.path) || start.depends_on(&file.path));
+        let known: HashSet<String> = changed.iter().filter_map(|file| file.renamed_to.clone()).collect();
+        let mut searches = 0;
+        for path in self.workspaces.added_files(repo, base, commit).await? {
+            let decides = !known.contains(&path)
+                && (start.depends_on(&path) || self.takes_an_import(repo, current, base, &path, &mut searches).await);
+            if decides {
+                changed.push(ChangedBaseFile { path, renamed_to: None });
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Whether a new file is in the place of something that the base imports and that its checks found.
+    async fn takes_an_import(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        base: &Sha,
+        path: &str,
+        searches: &mut usize,
+    ) -> bool {
+        let Some(import) = tamper::ImportedName::of(path).filter(|_| *searches < MAX_IMPORT_SEARCHES) else {
+            return false;
+        };
+        let Some(baseline) = &current.baseline else { return false };
+        if baseline.outcomes.iter().any(|outcome| import.is_missing_in(&outcome.output)) {
+            return false;
+        }
+        *searches += 1;
+        self.workspaces.has_line(repo, base, &import.pattern, import.files).await
+    }
+
+    /// Runs the checks with the base's version of files that decide about them; returns the paths that were replaced or removed.
     async fn run_with_base_tests(
         &self,
         checkout: &CleanCheckout,

@@ -15,9 +15,50 @@ use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
-    Ci, CiFailure, CiState, Drafts, ForgeError, ForgeResult, ParsedDelivery, Polling, PullReview, Reaction, Reactions,
-    RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks, signature,
+    Ci, CiFailure, CiState, Confirmations, Drafts, ForgeError, ForgeResult, LabelChange, ParsedDelivery, Polling,
+    PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams, TextFile,
+    Webhooks, signature,
 };
+
+/// Time before a reported change of a label from which it is searched first, in milliseconds.
+const SLACK_MS: i64 = 60_000;
+
+#[async_trait]
+impl Confirmations for Gitea {
+    async fn last_label_change(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+        near: Timestamp,
+    ) -> ForgeResult<Option<LabelChange>> {
+        match self.label_change_since(repo, number, label, Some(near.plus_ms(-SLACK_MS))).await? {
+            None => self.label_change_since(repo, number, label, None).await,
+            found => Ok(found),
+        }
+    }
+
+    async fn comment(&self, repo: &RepoRef, number: Number, id: CommentId) -> ForgeResult<Option<CommentSnapshot>> {
+        self.comment_by_id(repo, number, id).await
+    }
+
+    async fn review(&self, repo: &RepoRef, number: Number, id: i64) -> ForgeResult<Option<PullReview>> {
+        let what = format!("read review {id} of {repo}#{number}");
+        let (number, id) = (number.to_string(), id.to_string());
+        let found = self.client.find(&what, &under(repo, &["pulls", &number, "reviews", &id])?).await?;
+        let found: Option<WireReview> = found.map(|answer| read(&what, &answer)).transpose()?;
+        Ok(found.and_then(WireReview::review))
+    }
+
+    async fn review_comment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        id: CommentId,
+    ) -> ForgeResult<Option<ReviewComment>> {
+        Ok(self.review_comments(repo, number).await?.into_iter().find(|found| found.comment.id == id))
+    }
+}
 
 #[async_trait]
 impl Webhooks for Gitea {

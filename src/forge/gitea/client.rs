@@ -89,6 +89,15 @@ impl GiteaClient {
         json(what, &self.layer.call(what, request).await?)
     }
 
+    /// Sends a GET request; `None` if the object does not exist. A response without a body is returned as such.
+    pub(super) async fn find(&self, what: &str, parts: &[&str]) -> ForgeResult<Option<Response<Bytes>>> {
+        let request = self.request(Method::GET, parts, &[], Bytes::new())?;
+        match self.layer.call(what, request).await {
+            Err(failure) if failure.kind == NotFound => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     /// Sends a GET request to a path outside `/api/v1`.
     pub(super) async fn get_at<T: DeserializeOwned>(&self, what: &str, parts: &[&str]) -> ForgeResult<T> {
         let mut request = self.request(Method::GET, &[], &[], Bytes::new())?;

@@ -6,7 +6,7 @@ use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, 
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
-use crate::forge::{Permission, PullReview, Repository, ReviewComment, number_at_end};
+use crate::forge::{LabelChange, Permission, PullReview, Repository, ReviewComment, number_at_end};
 
 /// Title prefix that marks a pull request as a draft.
 pub(super) const DRAFT_PREFIX: &str = "WIP: ";
@@ -214,6 +214,30 @@ impl WireComment {
             edited: self.updated_at != Some(self.created_at),
             url: self.html_url,
         }
+    }
+}
+
+/// Entry of an issue's timeline.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireTimelineEntry {
+    id: i64,
+    #[serde(default, rename = "type", deserialize_with = "text")]
+    kind: String,
+    /// `1` if a label was added, empty if it was removed.
+    #[serde(default, deserialize_with = "text")]
+    body: String,
+    user: Option<WireUser>,
+    label: Option<WireLabel>,
+    #[serde(deserialize_with = "moment")]
+    created_at: Timestamp,
+}
+
+impl WireTimelineEntry {
+    /// Converts to a change of the label with this name; `None` for any other entry.
+    pub(super) fn change_of(self, label: &str) -> Option<LabelChange> {
+        let concerns = self.kind == "label" && self.label.is_some_and(|changed| changed.name == label);
+        let by = author(self.user).filter(|_| concerns)?;
+        Some(LabelChange { id: self.id, added: !self.body.is_empty(), by, at: self.created_at })
     }
 }
 

@@ -6,14 +6,17 @@ use ::http::Method;
 use serde_json::json;
 
 use super::client::under;
-use super::map::{WireLabel, WirePermission, WirePull, WireTeam, WireTeams, WireUser};
-use super::{Gitea, lock};
-use crate::domain::model::ids::{Number, RepoRef, User};
+use super::map::{WireComment, WireLabel, WirePermission, WirePull, WireTeam, WireTeams, WireTimelineEntry, WireUser};
+use super::{Gitea, lock, rfc3339};
+use crate::domain::model::event::CommentSnapshot;
+use crate::domain::model::ids::{CommentId, Number, RepoRef, Timestamp, User};
 use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Denied, NotFound};
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
-use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Permission, TeamVisibility, TextFile};
+use crate::forge::{
+    ForgeError, ForgeErrorKind, ForgeResult, LabelChange, Permission, Reviews, TeamVisibility, TextFile,
+};
 
 impl Gitea {
     /// Returns the current permission of an account.
@@ -95,6 +98,46 @@ impl Gitea {
             Err(failure) if matches!(failure.kind, Denied | NotFound) => hidden(failure.to_string(), SCOPE),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Returns the last change of a label in an issue's timeline since a time.
+    pub(super) async fn label_change_since(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+        since: Option<Timestamp>,
+    ) -> ForgeResult<Option<LabelChange>> {
+        let what = format!("read the timeline of {repo}#{number}");
+        let since = since.map(rfc3339);
+        let query: Vec<(&str, &str)> = since.iter().map(|since| ("since", since.as_str())).collect();
+        let path = [String::from("issues"), number.to_string(), String::from("timeline")];
+        let path = under(repo, &[&path[0], &path[1], &path[2]])?;
+        let entries: Vec<WireTimelineEntry> = match self.client.list(&what, &path, &query, |_| false).await {
+            Err(ForgeError { kind: NotFound, .. }) => return Ok(None),
+            other => other?,
+        };
+        Ok(entries.into_iter().filter_map(|entry| entry.change_of(label)).max_by_key(|change| change.id))
+    }
+
+    /// Returns a comment in a conversation; `None` if it does not exist or is in another conversation.
+    pub(super) async fn comment_by_id(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        id: CommentId,
+    ) -> ForgeResult<Option<CommentSnapshot>> {
+        let what = format!("read comment {id} in {repo}");
+        let text = id.to_string();
+        let found = self.client.find(&what, &under(repo, &["issues", "comments", &text])?).await?;
+        let Some(found) = found else { return Ok(None) };
+        if found.body().is_empty() {
+            // A reply in a review's thread is delivered like a comment, but listed with the review.
+            let of_reviews = self.review_comments(repo, number).await?;
+            return Ok(of_reviews.into_iter().map(|found| found.comment).find(|comment| comment.id == id));
+        }
+        let comment: WireComment = read(&what, &found)?;
+        Ok(Some(comment).filter(|comment| comment.issue() == Some(number)).map(WireComment::snapshot))
     }
 
     /// Returns the files directly in a folder of the default branch.

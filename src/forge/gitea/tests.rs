@@ -754,33 +754,53 @@ fn read_as(parsed: &ParsedDelivery) -> String {
 #[test]
 fn recorded_deliveries_are_parsed_or_ignored() {
     let expected = [
-        ("create-event.json", "ignored"),
-        ("delete-event.json", "pushed"),
-        ("fork-event.json", "ignored"),
-        ("issue-assign-event.json", "ignored"),
-        ("issue-comment-event.json", "comment_created"),
-        ("issue-label-event.json", "label_set"),
-        ("issue-milestone-event.json", "ignored"),
-        ("issues-event.json", "issue_opened"),
-        ("pull-request-assign-event.json", "ignored"),
-        ("pull-request-comment-event.json", "comment_created"),
-        ("pull-request-event.json", "pull_changed"),
-        ("pull-request-label-event.json", "label_set"),
-        ("pull-request-milestone-event.json", "ignored"),
-        ("pull-request-review-event.json", "review_submitted"),
-        ("push-event.json", "pushed"),
-        ("release-event.json", "ignored"),
-        ("repository-event.json", "repository_changed"),
+        ("create-event.json", "create", "ignored"),
+        ("delete-event.json", "delete", "pushed"),
+        ("fork-event.json", "fork", "ignored"),
+        ("issue-assign-event.json", "issues", "ignored"),
+        ("issue-comment-event.json", "issue_comment", "comment_created"),
+        ("issue-label-event.json", "issues", "label_set"),
+        ("issue-milestone-event.json", "issues", "ignored"),
+        ("issues-event.json", "issues", "issue_opened"),
+        ("pull-request-assign-event.json", "pull_request", "ignored"),
+        ("pull-request-comment-event.json", "issue_comment", "comment_created"),
+        ("pull-request-event.json", "pull_request", "pull_changed"),
+        ("pull-request-label-event.json", "pull_request", "label_set"),
+        ("pull-request-milestone-event.json", "pull_request", "ignored"),
+        ("pull-request-review-event.json", "pull_request_approved", "review_submitted"),
+        ("push-event.json", "push", "pushed"),
+        ("release-event.json", "release", "ignored"),
+        ("repository-event.json", "repository", "repository_changed"),
     ];
     let names = contract_folder("gitea-webhooks");
-    assert_eq!(names, expected.map(|(name, _)| name));
-    for (name, event) in expected {
+    assert_eq!(names, expected.map(|(name, _, _)| name));
+    for (name, header, event) in expected {
         let bytes = contract_file(&format!("gitea-webhooks/{name}"));
-        for header in ["issues", "ping", ""] {
-            let parsed = webhook::parse(&ForgeName::new("work"), header, &bytes);
-            assert_eq!(read_as(&parsed), event, "{name} under the header {header:?}");
+        let parse = |header: &str| webhook::parse(&ForgeName::new("work"), header, &bytes);
+        assert_eq!(read_as(&parse(header)), event, "{name}");
+        // The header is not signed, so a body under that of another event is refused, if it could have an effect.
+        for other in ["ping", "", "issues", "issue_comment", "pull_request", "push"] {
+            let refused = matches!(parse(other), ParsedDelivery::Malformed(_));
+            let same = other == header || other.starts_with("pull_request") && header.starts_with("pull_request");
+            let shaped = matches!(header, "issues" | "issue_comment" | "push") || header.starts_with("pull_request");
+            assert_eq!(refused, shaped && !same, "{name} under the header {other:?}");
         }
     }
+}
+
+#[test]
+fn recorded_timeline_names_who_changed_a_label() {
+    let recorded: Value =
+        serde_json::from_slice(&contract_file("gitea-recorded/rest/timeline-of-the-issue.json")).unwrap();
+    let changes = |label: &str| {
+        let entries: Vec<super::map::WireTimelineEntry> = serde_json::from_value(recorded["body"].clone()).unwrap();
+        let changes = entries.into_iter().filter_map(|entry| entry.change_of(label));
+        changes.map(|change| (change.id, change.added, change.by.login)).collect::<Vec<_>>()
+    };
+    assert_eq!(changes("ralph:run"), [(368, true, "dev".to_owned()), (373, false, "dev".to_owned())]);
+    let of_bug: Vec<bool> = changes("bug").into_iter().map(|(_, added, _)| added).collect();
+    assert_eq!(of_bug, [true, false, true, false]);
+    assert!(changes("other").is_empty());
 }
 
 #[test]
@@ -804,7 +824,8 @@ fn actions_of_issues_and_pull_requests_map_to_events() {
     ] {
         let mut payload = payload.clone();
         payload["action"] = action.into();
-        assert_eq!(read_as(&parsed("issues", &payload)), event, "{action}");
+        let header = if payload.get("pull_request").is_some() { "pull_request" } else { "issues" };
+        assert_eq!(read_as(&parsed(header, &payload)), event, "{action}");
     }
     let mut comment = sample("issue-comment-event");
     for action in ["edited", "deleted"] {

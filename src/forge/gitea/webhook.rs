@@ -45,6 +45,33 @@ impl GiteaDelivery {
         serde_json::from_value(value).map_err(|error| format!("{field}: {error}"))
     }
 
+    /// Fails if the body has the shape of another event than the header names. Headers are in families (`issues` and
+    /// `issue_label`, `pull_request` and `pull_request_approved`).
+    fn fits(&self, event: &str) -> Result<(), String> {
+        let shape = if self.has("comment") && self.has("issue") {
+            "a comment"
+        } else if self.has("pull_request") {
+            "a pull request"
+        } else if self.has("issue") {
+            "an issue"
+        } else if self.has("after") && self.has("ref") {
+            "a push"
+        } else {
+            return Ok(());
+        };
+        let fits = match shape {
+            "a comment" => event.ends_with("_comment"),
+            "a pull request" => event.starts_with("pull_request"),
+            "an issue" => event.starts_with("issue") && !event.ends_with("_comment"),
+            _ => event == "push",
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(format!("the header is that of another event, the body has the shape of {shape}"))
+        }
+    }
+
     fn text(&self, field: &str) -> &str {
         self.fields.get(field).and_then(Value::as_str).unwrap_or_default()
     }
@@ -65,6 +92,7 @@ fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Resul
     };
     let sender = sender.map_or_else(map::ghost, WireUser::account);
     let delivery = GiteaDelivery { repo, sender, action, fields };
+    delivery.fits(event)?;
 
     if delivery.has("comment") && delivery.has("issue") {
         comment(delivery)

@@ -143,6 +143,7 @@ impl GitHub {
             self.client.read(&ApiCall::on(repo, Method::GET, &[], "read repository")).await?;
         let facts = parsed(&what, answer.facts(&self.name))?;
         if facts.repo.id != repo.id {
+            self.client.forget_installation(repo);
             let detail =
                 format!("the name belongs to another repository now (id {} instead of {})", facts.repo.id, repo.id);
             return Err(error(ForgeErrorKind::NotFound, &what, detail));

@@ -77,16 +77,20 @@ impl<'a> ApiCall<'a> {
         self
     }
 
-    /// Marks a poll, which is refused when the request budget is nearly used up.
-    pub(super) fn background(mut self) -> Self {
-        self.priority = RequestPriority::Background;
+    /// Sets the priority.
+    pub(super) fn with_priority(mut self, priority: RequestPriority) -> Self {
+        self.priority = priority;
         self
     }
 
+    /// Marks a poll, which is refused when the request budget is nearly used up.
+    pub(super) fn background(self) -> Self {
+        self.with_priority(RequestPriority::Background)
+    }
+
     /// Sends the call before waiting mutating calls.
-    pub(super) fn urgent(mut self) -> Self {
-        self.priority = RequestPriority::Urgent;
-        self
+    pub(super) fn urgent(self) -> Self {
+        self.with_priority(RequestPriority::Urgent)
     }
 
     /// Marks a POST without effect.
@@ -241,6 +245,24 @@ impl GitHubClient {
                 let installation = self.installation(app, repo, &what).await?;
                 self.token(app, installation, TokenKey::Repository(repo.id, purpose), &what).await
             }
+        }
+    }
+
+    /// Whether a repository belongs to an installation; `true` for a personal token.
+    pub(super) async fn is_in_installation(&self, repo: &RepoRef, named: u64) -> ForgeResult<bool> {
+        let Identity::App(app) = &self.identity else { return Ok(true) };
+        if app.installation(repo.id) != Some(named) {
+            // The known one is of an earlier installation, or the question is about another one.
+            app.set_installation(repo.id, None);
+        }
+        let what = format!("find the installation of {}", repo.full_name());
+        Ok(self.installation(app, repo, &what).await? == named)
+    }
+
+    /// Forgets the installation of a repository whose name turned out to belong to another one.
+    pub(super) fn forget_installation(&self, repo: &RepoRef) {
+        if let Identity::App(app) = &self.identity {
+            app.set_installation(repo.id, None);
         }
     }
 

@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering;
 
 use http::Method;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::client::ApiCall;
 use super::{GitHub, ignoring, parsed, wire};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{AccountKind, CommentId, Number, RepoRef, Timestamp, User, UserId};
-use crate::forge::http::error;
-use crate::forge::{ForgeErrorKind, ForgeResult, IssueEdit, LabelAssignment, LabelSpec, PullReview, ReviewComment};
+use crate::forge::http::{RequestPriority, error};
+use crate::forge::{ForgeErrorKind, ForgeResult, IssueEdit, LabelChange, LabelSpec, PullReview, ReviewComment};
 
 const EDITS: &str = "query($owner: String!, $name: String!, $number: Int!, $after: String) { \
     repository(owner: $owner, name: $name) { issueOrPullRequest(number: $number) { \
@@ -25,6 +26,15 @@ const READY: &str = "mutation($id: ID!) { markPullRequestReadyForReview(input: {
     { pullRequest { isDraft } } }";
 /// Maximum number of pages of an edit history; a page has 100 edits.
 const MAX_EDIT_PAGES: usize = 20;
+
+/// What the events of an issue say about a label and the title.
+#[derive(Default)]
+pub(super) struct LabelHistory {
+    /// Last change of the label.
+    pub(super) last: Option<LabelChange>,
+    /// Last change of the title.
+    pub(super) renamed_at: Option<Timestamp>,
+}
 
 #[derive(Deserialize)]
 struct LabelAnswer {
@@ -112,35 +122,84 @@ impl GitHub {
         Ok(issues)
     }
 
-    /// Returns the last assignment of a label and the last change of the title, from the events of an issue.
-    pub(super) async fn label_event(
+    /// Returns the last change of a label and of the title, from the events of an issue.
+    pub(super) async fn label_history(
         &self,
         repo: &RepoRef,
         number: Number,
         label: &str,
-    ) -> ForgeResult<Option<LabelAssignment>> {
+        priority: RequestPriority,
+    ) -> ForgeResult<LabelHistory> {
         let what = format!("list the events of #{number} of");
         let path = ["issues", &number.to_string(), "events"];
-        let call = ApiCall::on(repo, Method::GET, &path, &what).query(&[("per_page", "100")]);
-        let events = match self.client.pages(&call.background(), |page: Vec<wire::IssueEvent>| page).await {
-            Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(None),
+        let call = ApiCall::on(repo, Method::GET, &path, &what).query(&[("per_page", "100")]).with_priority(priority);
+        let events = match self.client.pages(&call, |page: Vec<wire::IssueEvent>| page).await {
+            Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(LabelHistory::default()),
             other => other?,
         };
-        let (mut labelled, mut renamed_at) = (None, None);
+        let mut history = LabelHistory::default();
         for event in events {
             let at = parsed(&what, wire::moment(&event.created_at))?;
+            let of_label = event.label.and_then(wire::GitHubLabel::name).as_deref() == Some(label);
             match event.event.as_str() {
-                "renamed" => renamed_at = renamed_at.max(Some(at)),
+                "renamed" => history.renamed_at = history.renamed_at.max(Some(at)),
                 // The issue brought its labels from another repository.
-                "transferred" => labelled = None,
-                "labeled" if event.label.and_then(wire::GitHubLabel::name).as_deref() == Some(label) => {
+                "transferred" => history.last = None,
+                name @ ("labeled" | "unlabeled") if of_label => {
                     // Events are sorted by time; the last one applies.
-                    labelled = event.actor.map(|actor| (actor.account(), at));
+                    let change = |by| LabelChange { id: event.id, added: name == "labeled", by, at };
+                    history.last = event.actor.map(|actor| change(actor.account()));
                 }
                 _ => {}
             }
         }
-        Ok(labelled.map(|(by, at)| LabelAssignment { by, at, renamed_at }))
+        Ok(history)
+    }
+
+    /// Returns a comment of a conversation; `None` if it does not exist or is in another conversation.
+    pub(super) async fn comment_by_id(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        id: CommentId,
+    ) -> ForgeResult<Option<CommentSnapshot>> {
+        let what = format!("read comment {id} on");
+        let path = ["issues", "comments", &id.to_string()];
+        let found: Option<wire::GitHubComment> = self.find(&ApiCall::on(repo, Method::GET, &path, &what)).await?;
+        let found = found.filter(|comment| comment.issue() == Some(number));
+        parsed(&what, found.map(wire::GitHubComment::snapshot).transpose())
+    }
+
+    /// Returns a comment on a line; `None` if it does not exist or is in another pull request.
+    pub(super) async fn review_comment_by_id(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        id: CommentId,
+    ) -> ForgeResult<Option<ReviewComment>> {
+        let what = format!("read review comment {id} on");
+        let path = ["pulls", "comments", &id.to_string()];
+        let found: Option<wire::GitHubComment> = self.find(&ApiCall::on(repo, Method::GET, &path, &what)).await?;
+        let found = found.filter(|comment| comment.pull() == Some(number));
+        parsed(&what, found.map(wire::GitHubComment::review_comment).transpose())
+    }
+
+    /// Returns a submitted review; `None` if the pull request has no such review.
+    pub(super) async fn review_by_id(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        id: i64,
+    ) -> ForgeResult<Option<PullReview>> {
+        let what = format!("read review {id} of #{number} of");
+        let path = ["pulls", &number.to_string(), "reviews", &id.to_string()];
+        let found: Option<wire::GitHubReview> = self.find(&ApiCall::on(repo, Method::GET, &path, &what)).await?;
+        parsed(&what, found.map(wire::GitHubReview::submitted).transpose()).map(Option::flatten)
+    }
+
+    /// Makes a call and parses its response; `None` if the object does not exist.
+    async fn find<T: DeserializeOwned>(&self, call: &ApiCall<'_>) -> ForgeResult<Option<T>> {
+        ignoring(ForgeErrorKind::NotFound, self.client.read(call).await.map(Some))
     }
 
     /// Returns issues and pull requests that changed since a time.

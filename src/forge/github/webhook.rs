@@ -55,6 +55,19 @@ pub(crate) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelive
     convert(forge, event, value).unwrap_or_else(|wrong| ParsedDelivery::Malformed(format!("`{event}`: {wrong}")))
 }
 
+/// Returns the installation that a body names; `None` if it names none.
+pub(super) fn named_installation(body: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Named {
+        id: u64,
+    }
+    #[derive(Deserialize)]
+    struct Naming {
+        installation: Option<Named>,
+    }
+    serde_json::from_slice::<Naming>(body).ok()?.installation.map(|named| named.id)
+}
+
 /// Returns a word in a form that is safe in logs: at most 60 ASCII characters.
 fn printable(word: &str) -> String {
     let plain: String = word.chars().take(60).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();

@@ -104,6 +104,7 @@ impl GitHubIssue {
 /// An event of an issue's timeline.
 #[derive(Debug, Deserialize)]
 pub(super) struct IssueEvent {
+    pub(super) id: i64,
     pub(super) event: String,
     pub(super) actor: Option<GitHubUser>,
     pub(super) created_at: String,
@@ -120,6 +121,7 @@ pub(super) struct GitHubComment {
     updated_at: Option<String>,
     html_url: String,
     issue_url: Option<String>,
+    pull_request_url: Option<String>,
     pub(super) path: Option<String>,
     line: Option<u64>,
     original_line: Option<u64>,
@@ -129,6 +131,11 @@ impl GitHubComment {
     /// Returns the number of its issue or pull request; `None` if the response does not contain it.
     pub(super) fn issue(&self) -> Option<Number> {
         number_at_end(self.issue_url.as_deref()?)
+    }
+
+    /// Returns the number of the pull request of a comment on a line; `None` for another comment.
+    pub(super) fn pull(&self) -> Option<Number> {
+        number_at_end(self.pull_request_url.as_deref()?)
     }
 
     pub(super) fn snapshot(self) -> Result<CommentSnapshot, String> {

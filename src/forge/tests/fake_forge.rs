@@ -15,13 +15,17 @@ use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::domain::model::event::{ForgeEvent, PullSnapshot, ReviewVerdict};
-use crate::domain::model::ids::{AccountKind, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
+use crate::domain::model::ids::{
+    AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
+};
 use crate::domain::trust::outbound::Outbound;
 use crate::forge::contract::{ContractSpec, ContractTransport};
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};
 use crate::forge::http::{RateSettings, ReqwestTransport, Timeouts, Transport, TransportError};
-use crate::forge::{Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, ParsedDelivery, Permission, Reaction};
+use crate::forge::{
+    Confirmations, Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, ParsedDelivery, Permission, Reaction,
+};
 
 /// Fake forge with one repository, three accounts and a manual clock.
 struct AdapterWorld {
@@ -173,6 +177,7 @@ async fn exercise(forge: &dyn Forge, world: &AdapterWorld) {
     let number = issues(forge, world, &repo).await;
     comments(forge, world, &repo, number).await;
     let pull = pulls(forge, world, &repo, number).await;
+    confirmations(forge, world, &repo, number, pull.number).await;
     ci(forge, world, &repo, &pull.head_sha).await;
     git(forge, world, &repo).await;
 }
@@ -337,6 +342,44 @@ async fn pulls(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, issue: N
     let merged = forge.pull(repo, number).await.unwrap();
     assert_eq!((merged.merged, merged.open), (true, false));
     merged
+}
+
+async fn confirmations(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, number: Number, pull: Number) {
+    let (fake, asked, now) = (&world.forge, forge.webhooks().unwrap(), world.clock.now());
+    let (mia, otto) = (&world.maintainer, &world.outsider);
+    assert_eq!(asked.last_label_change(repo, number, "nothing", now).await.unwrap(), None);
+    fake.label(mia, world.repo, number, "asked").await.unwrap();
+    let set = asked.last_label_change(repo, number, "asked", now).await.unwrap().unwrap();
+    assert_eq!((set.added, &set.by), (true, mia));
+    world.clock.advance_ms(3_600_000);
+    fake.unlabel(&world.bot, world.repo, number, "asked").await.unwrap();
+    // The reported time may be wrong.
+    for near in [now, world.clock.now(), world.clock.now().plus_ms(86_400_000), Timestamp(0)] {
+        let removed = asked.last_label_change(repo, number, "asked", near).await.unwrap().unwrap();
+        assert_eq!((removed.added, &removed.by), (false, &world.bot), "{near:?}");
+        assert!(removed.id > set.id);
+    }
+    assert_eq!(asked.last_label_change(repo, Number(999), "asked", now).await.unwrap(), None);
+
+    let comment = fake.comment(otto, world.repo, number, "Hello.").await.unwrap();
+    let found = Confirmations::comment(asked, repo, number, comment).await.unwrap().unwrap();
+    assert_eq!((found.body.as_str(), found.author.as_ref(), found.edited), ("Hello.", Some(otto), false));
+    assert_eq!(Confirmations::comment(asked, repo, pull, comment).await.unwrap(), None, "in another conversation");
+    assert_eq!(Confirmations::comment(asked, repo, number, CommentId(999_999)).await.unwrap(), None);
+    let on_pull = fake.comment(otto, world.repo, pull, "There.").await.unwrap();
+    assert!(Confirmations::comment(asked, repo, pull, on_pull).await.unwrap().is_some());
+    world.clock.advance_ms(5_000);
+    fake.edit_comment(otto, world.repo, comment, "Changed.").await.unwrap();
+    assert!(Confirmations::comment(asked, repo, number, comment).await.unwrap().unwrap().edited);
+
+    let known = forge.reviews().unwrap().submitted_reviews(repo, pull).await.unwrap().remove(0);
+    assert_eq!(asked.review(repo, pull, known.id).await.unwrap(), Some(known));
+    assert_eq!(asked.review(repo, pull, 999_999).await.unwrap(), None);
+    let remark = forge.reviews().unwrap().review_comments(repo, pull).await.unwrap().remove(0);
+    let id = remark.comment.id;
+    assert_eq!(asked.review_comment(repo, pull, id).await.unwrap(), Some(remark));
+    assert_eq!(asked.review_comment(repo, pull, CommentId(999_999)).await.unwrap(), None);
+    assert_eq!(Confirmations::comment(asked, repo, number, id).await.unwrap(), None, "a comment on a line");
 }
 
 async fn ci(forge: &dyn Forge, world: &AdapterWorld, repo: &RepoRef, sha: &Sha) {

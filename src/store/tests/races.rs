@@ -38,6 +38,7 @@ fn start(repo: i64, issue: u64, variant: usize) -> LoopStart {
             author: Some(mira),
             author_trusted: true,
             unconfirmed_editor: None,
+            edited_after: false,
             labels: Vec::new(),
             unseen: Default::default(),
         },

@@ -233,6 +233,64 @@ async fn unusual_files_are_committed() {
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "canary");
 }
 
+/// See docs/threats.md#g13 and docs/threats.md#g9.
+#[tokio::test]
+async fn protected_files_are_not_replaced_by_links_aliases_or_hard_links() {
+    let attacks = [
+        // The folder above, the folder itself, and a file become links to what the agent wrote.
+        "mkdir -p x/workflows; echo evil >x/workflows/ci.yml; rm -r .github; ln -s x .github",
+        "mkdir x; echo evil >x/ci.yml; rm -r .github/workflows; ln -s ../x .github/workflows",
+        "echo evil >x.yml; ln -sf ../../x.yml .github/workflows/ci.yml",
+        "rm -r .github; echo evil >.github",
+        "mkdir x; echo evil >x/AGENTS.md; rm -f AGENTS.md; ln -s x/AGENTS.md AGENTS.md",
+        // The same names on file systems that ignore case or some characters.
+        "mkdir -p .GitHub/Workflows; echo evil >.GitHub/Workflows/ci.yml",
+        "echo evil >agents.md; echo evil >codeowners",
+        "mkdir -p '.github./workflows'; echo evil >'.github./workflows/ci.yml'",
+        // What a protected link leads to is protected, also through another link.
+        "echo evil >docs/notes.md",
+        "rm docs/notes.md; ln -s ../evil.md docs/notes.md; echo evil >evil.md",
+        "rm -r docs; mkdir other; echo evil >other/notes.md; ln -s other docs",
+        // Another name of the same file.
+        "ln .github/workflows/ci.yml plain.yml; echo evil >plain.yml",
+    ];
+    for attack in attacks {
+        let world = WorkspaceWorld::new();
+        world.human(
+            "main",
+            "mkdir docs; echo base >docs/notes.md; ln -s docs/notes.md CLAUDE.md; ln -s CLAUDE.md GEMINI.md",
+        );
+        let info = world.prepare().await;
+        sh(&info.dir, attack);
+        sh(&info.dir, "echo fine >fine");
+        let request = CommitRequest {
+            loop_id: &world.loop_id,
+            repo: &world.repo,
+            parent: &info.head,
+            merge_parent: None,
+            message: &Outbound::of_test("m"),
+            base: &info.base,
+            protected_base: &info.base,
+            extra_protected: &[],
+            set_aside: None,
+        };
+        let made = world.workspaces.commit(request).await.unwrap();
+        assert!(!made.restored.is_empty(), "{attack}");
+        let commit = made.commit.expect("the file `fine`");
+        let files = world.files_of(&commit);
+        assert!(files.contains("100644 .github/workflows/ci.yml"), "{attack}: {files}");
+        assert!(files.contains("120000 CLAUDE.md") && files.contains("100644 docs/notes.md"), "{attack}: {files}");
+        assert_eq!(world.content(&commit, ".github/workflows/ci.yml"), "on: push", "{attack}");
+        assert_eq!(world.content(&commit, "docs/notes.md"), "base", "{attack}");
+        let seen = sh(&info.dir, "cat .github/workflows/ci.yml CLAUDE.md GEMINI.md; ls -A");
+        assert!(seen.starts_with("on: push\nbase\nbase\n"), "{attack}: {seen}");
+        for name in [".GitHub", "agents.md", "codeowners", ".github.", "AGENTS.md"] {
+            assert!(!seen.lines().any(|line| line == name), "{attack}: {seen}");
+        }
+        assert!(files.contains("fine"), "{attack}: {files}");
+    }
+}
+
 /// See docs/threats.md#g13.
 #[tokio::test]
 async fn protected_paths_are_restored_and_others_committed() {
@@ -260,7 +318,9 @@ async fn protected_paths_are_restored_and_others_committed() {
     assert_eq!(
         made.restored,
         [
+            ".claude",
             ".claude/settings.json",
+            ".gitea/workflows",
             ".github/workflows/ci.yml",
             ".github/workflows/new.yml",
             "AGENTS.md",
@@ -274,7 +334,7 @@ async fn protected_paths_are_restored_and_others_committed() {
         &world.mirror(),
         &["diff-tree", "-r", "--no-renames", "--name-status", info.head.as_str(), commit.as_str()],
     );
-    assert_eq!(changed, "A\t.gitea/workflows\nA\tdocs.md\nA\tfine");
+    assert_eq!(changed, "A\tdocs.md\nA\tfine");
     assert_eq!(
         sh(&info.dir, "cat .claude/settings.json AGENTS.md CLAUDE.md; readlink CLAUDE.md; ls .github/workflows"),
         "base\nbase\nbase\nAGENTS.md\nci.yml"

@@ -74,6 +74,7 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
         ["comments", text, "reactions"] => reactions(core, call, repo, CommentId(id(text)?)),
         [text] => one(core, call, repo, number(text)?),
         [text, "labels", rest @ ..] => labels_of(core, call, repo, number(text)?, rest),
+        [text, "timeline"] if call.method == Method::GET => timeline(core, call, repo, number(text)?),
         [text, "comments"] => {
             let number = number(text)?;
             match call.method {
@@ -119,6 +120,20 @@ fn comments_of(
         since.is_none_or(|since| changed >= since.0) && before.is_none_or(|before| changed <= before.0)
     });
     Ok(chosen.map(|comment| shape.comment(entry, issue, comment)).collect())
+}
+
+/// Returns the changes of labels and the state of an issue; other entries of a timeline are left out.
+fn timeline(core: &Core, call: &FakeCall, repo: RepoId, of: Number) -> FakeAnswer {
+    let since = call.moment("since")?;
+    let list = core.act(|state| {
+        let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
+        let issue = state.issue(repo, of)?;
+        let about = state.ops.iter().filter(|op| op.repo == repo && op.number == Some(of));
+        // The forge stores times in whole seconds.
+        let about = about.filter(|op| since.is_none_or(|since| op.at.0.div_euclid(1000) * 1000 >= since.0));
+        Ok(about.filter_map(|op| shape.timeline_entry(entry, issue, op)).collect())
+    })?;
+    Ok(call.page(list, &address(core, call), PAGE))
 }
 
 fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
@@ -255,6 +270,8 @@ fn labels_of(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &
 
 fn one_comment(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) -> FakeAnswer {
     match call.method {
+        // A comment on a line is not shown here.
+        Method::GET if core.act(|state| state.is_remark(repo, wanted)) => Ok(FakeReply::empty(204)),
         Method::GET => comment_json(core, repo, 200, wanted),
         Method::PATCH => {
             let (actor, body) = (call.actor()?, call.needed("body")?);

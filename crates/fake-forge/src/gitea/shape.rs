@@ -6,7 +6,7 @@ use crate::call::zoned;
 use crate::core::Core;
 use crate::state::{
     Access, FakeComment, FakeHook, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRepo, FakeReview,
-    FakeReviewComment, FakeState, FakeStatus, PushedCommit,
+    FakeReviewComment, FakeState, FakeStatus, Op, OpKind, PushedCommit,
 };
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Sha, UserId};
@@ -140,6 +140,31 @@ impl GiteaShape<'_> {
             "body": comment.body, "assets": [], "created_at": zoned(comment.created_at),
             "updated_at": zoned(comment.updated_at),
         })
+    }
+
+    /// Returns an entry of the timeline for an operation on a label or the state; `None` for any other.
+    pub fn timeline_entry(&self, repo: &FakeRepo, issue: &FakeIssue, op: &Op) -> Option<Value> {
+        let (kind, body) = match op.kind {
+            OpKind::LabelAdded => ("label", "1"),
+            OpKind::LabelRemoved => ("label", ""),
+            OpKind::IssueClosed => ("close", ""),
+            OpKind::IssueReopened => ("reopen", ""),
+            _ => return None,
+        };
+        let page = self.issue_page(repo, issue);
+        let is_pull = issue.pull.is_some();
+        let label = repo.labels.iter().find(|label| kind == "label" && label.name == op.detail);
+        Some(json!({
+            "id": op.at_seq, "type": kind, "html_url": format!("{page}#issuecomment-{}", op.at_seq),
+            "pull_request_url": if is_pull { page.as_str() } else { "" },
+            "issue_url": if is_pull { "" } else { page.as_str() }, "user": self.user(op.actor.id), "body": body,
+            "created_at": zoned(op.at), "updated_at": zoned(op.at), "old_project_id": 0, "project_id": 0,
+            "old_milestone": null, "milestone": null, "tracked_time": null, "old_title": "", "new_title": "",
+            "old_ref": "", "new_ref": "", "ref_issue": null, "ref_comment": null, "ref_action": "none",
+            "ref_commit_sha": "", "review_id": 0, "label": label.map(|label| self.label(repo, label)),
+            "assignee": null, "assignee_team": null, "removed_assignee": false, "resolve_doer": null,
+            "dependent_issue": null,
+        }))
     }
 
     pub fn reaction(&self, reaction: &FakeReaction) -> Value {

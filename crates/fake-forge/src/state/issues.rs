@@ -300,6 +300,15 @@ impl FakeState {
         all.find(|(_, comment)| comment.id == id).ok_or_else(|| FakeRefusal::NotFound(format!("comment {id}")))
     }
 
+    /// Whether an id is that of a comment on a line of a pull request.
+    pub fn is_remark(&self, repo: RepoId, id: CommentId) -> bool {
+        self.pulls(repo)
+            .iter()
+            .flat_map(|(_, pull)| &pull.reviews)
+            .flat_map(|review| &review.remarks)
+            .any(|r| r.id == id)
+    }
+
     /// Returns a mutable comment and the number of its issue.
     pub fn comment_mut(&mut self, repo: RepoId, id: CommentId) -> Result<(Number, &mut FakeComment), FakeRefusal> {
         let all = self.repo_mut(repo)?.issues.values_mut();

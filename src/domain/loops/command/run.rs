@@ -39,6 +39,7 @@ impl CommandDefinition for Run {
                         .reject(format!("`{hash}` is not the hash of the text shown; the loop was not started."));
                 }
                 current.task.unconfirmed_editor = None;
+                current.task.edited_after = false;
             }
             LoopState::NeedsCriteria if options.checks.is_empty() && current.checks.is_empty() => {
                 // The repository's file may have been added since, so that the loop is started nevertheless.

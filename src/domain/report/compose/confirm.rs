@@ -8,6 +8,7 @@ use crate::domain::report::view::{ConfirmReason, NeedsConfirmView, UnseenLine, V
 pub fn needs_confirm(current: &Loop) -> View {
     let task = &current.task;
     let reason = match task.unconfirmed_editor {
+        _ if task.edited_after => ConfirmReason::EditedAfter,
         None if task.has_unconfirmed_parts() => ConfirmReason::Unseen,
         _ => ConfirmReason::EditedBefore,
     };

@@ -13,7 +13,7 @@ use crate::domain::report::view::{
     AcceptedLine, CompletionView, EscalationSeverity, EscalationView, LoopOutcome, PullState, PullView,
     RecentIteration, SpentLine, View,
 };
-use crate::domain::trust::policy::ProtectedPolicy;
+use crate::domain::trust::protected::ProtectedPolicy;
 use crate::domain::trust::tamper;
 
 /// Fills the pull request.

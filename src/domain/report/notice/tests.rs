@@ -69,6 +69,7 @@ fn a_loop() -> Loop {
         author: None,
         author_trusted: true,
         unconfirmed_editor: None,
+        edited_after: false,
         labels: Vec::new(),
         unseen: Default::default(),
     };

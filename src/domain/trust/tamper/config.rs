@@ -80,6 +80,16 @@ pattern!(
     AUTOMAKE,
     r"^\s*(?:XFAIL_TESTS|TESTS|check_PROGRAMS|check_SCRIPTS|AM_TESTS_ENVIRONMENT|TESTS_ENVIRONMENT|LOG_COMPILER|SUBDIRS|DISABLE_HARD_ERRORS)\b|^\s*[\w./-]*test[\w./-]*\s*\\$"
 );
+// Settings of package managers, environments and wrappers that choose the shell, the program or code that runs first.
+pattern!(
+    READ_FIRST_FILE,
+    r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|bunfig\.toml|\.env(?:\..+)?|\.envrc|\.bazelrc|gradle\.properties|\.?mise(?:\.\w+)*\.toml|\.proverc|\.php\.ini|php\.ini|\.user\.ini)$"
+);
+pattern!(
+    READ_FIRST,
+    r"(?i)^\s*[\w.:-]*(?:script-shell|node[-_]options|shell|scripts-prepend-node-path|ignore-scripts|yarn-?path|preload|onload-script|auto_prepend_file|auto_append_file|run_under|test_env|jvmargs|BASH_ENV|PYTHONPATH|PYTHONSTARTUP|NODE_PATH|NODE_OPTIONS|RUBYOPT|RUBYLIB|PERL5OPT|PERL5LIB|LD_PRELOAD|LD_LIBRARY_PATH|GOFLAGS|RUSTC_WRAPPER|RUSTFLAGS|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|MAVEN_OPTS|GRADLE_OPTS|PYTEST_ADDOPTS|PYTEST_PLUGINS|MAKEFLAGS|SHELL|ENV|PATH)\s*[:=+]|^\s*(?:export\s+)?PATH_add\b|^\s*test\s+--|^\s*-[IM]\S*"
+);
+
 // Whole files that a linter or type checker is told to leave alone.
 pattern!(
     SILENCED,
@@ -160,6 +170,7 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
             changed(file, |line| TEST_KEY.is_match(line))
         }
         "conftest.py" => added(file, |line| HOOK.is_match(line)),
+        _ if READ_FIRST_FILE.is_match(name) => added(file, |line| READ_FIRST.is_match(line)),
         _ if is_makefile(file.path()) => file.hunks.iter().find_map(make),
         _ if name.starts_with("tsconfig") && name.ends_with(".json") => typescript(file),
         _ => {

@@ -320,7 +320,14 @@ pub(super) fn shadows(file: &FileDiff, files: &[FileDiff], findings: &mut Findin
     );
     let path = file.path();
     let name = path.rsplit('/').next().unwrap_or(path);
-    if !file.is_new() {
+    // A file that was renamed takes a place as a new one does.
+    let renamed = file.new.is_some() && file.old.is_some() && file.old != file.new;
+    if !file.is_new() && !renamed {
+        return;
+    }
+    if let Some(module) = super::starts::shadowed_module(path) {
+        let evidence = format!("takes the place of a module of Python: {module}");
+        findings.add(path, None, TamperKind::CodeReplaced, &evidence);
         return;
     }
     // A wrapper of the name of a command that runs checks.

@@ -59,6 +59,7 @@ impl LearningRun {
                 author: Some(maja()),
                 author_trusted: true,
                 unconfirmed_editor: None,
+                edited_after: false,
                 labels: vec!["test".into()],
                 unseen: Default::default(),
             },

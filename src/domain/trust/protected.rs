@@ -1,0 +1,454 @@
+//! Paths that agents must not change: CI, code ownership, hooks, and files that instruct or configure agents and editors.
+//!
+//! A pattern protects more than the paths that it matches, because a file can come to its place in other ways: the folder itself
+//! and the folders above it can become links, names that differ only in case or in invisible characters are the same file on
+//! other systems, and a protected link protects what it leads to.
+
+use std::collections::BTreeSet;
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::characters::is_invisible;
+use crate::domain::model::task::DiffStat;
+
+/// Paths protected by default. The configuration adds those of each preset of an agent. Globs are relative to the top of the tree.
+pub const PROTECTED_PATHS: &[&str] = &[
+    // The bot's own file.
+    ".github/ralph.yml",
+    ".gitea/ralph.yml",
+    ".forgejo/ralph.yml",
+    ".ralph.yml",
+    // CI of the forges.
+    ".github/workflows/**",
+    ".github/actions/**",
+    ".github/dependabot.y*ml",
+    ".gitea/workflows/**",
+    ".gitea/actions/**",
+    ".forgejo/workflows/**",
+    ".forgejo/actions/**",
+    ".gitlab-ci.y*ml",
+    ".gitlab/ci/**",
+    // Other CI.
+    ".woodpecker*",
+    ".woodpecker*/**",
+    ".drone*",
+    ".circleci/**",
+    ".buildkite/**",
+    ".tekton/**",
+    "**/Jenkinsfile*",
+    ".jenkins/**",
+    "azure-pipelines*",
+    "azure-pipelines*/**",
+    ".azure-pipelines*/**",
+    ".azuredevops/**",
+    ".pipelines/**",
+    ".travis.y*ml",
+    ".cirrus.*",
+    "appveyor.y*ml",
+    ".appveyor.y*ml",
+    "bitbucket-pipelines.y*ml",
+    ".semaphore/**",
+    ".teamcity/**",
+    "wercker.y*ml",
+    "codefresh.y*ml",
+    ".codefresh/**",
+    "cloudbuild*.y*ml",
+    "buildspec*.y*ml",
+    ".build.y*ml",
+    ".builds/**",
+    ".zuul.*",
+    ".zuul.d/**",
+    ".harness/**",
+    ".onedev-buildspec.y*ml",
+    // Code ownership.
+    "CODEOWNERS",
+    "*/CODEOWNERS",
+    // Hooks, and what runs on a developer's machine.
+    ".git-hooks/**",
+    ".githooks/**",
+    ".husky/**",
+    ".pre-commit-*.y*ml",
+    "lefthook*.*",
+    ".lefthook*",
+    ".lefthook*/**",
+    ".overcommit.yml",
+    ".simple-git-hooks.*",
+    ".gitmodules",
+    "**/.envrc",
+    ".direnv/**",
+    "**/.vscode/**",
+    "**/.idea/**",
+    ".run/**",
+    ".fleet/**",
+    ".zed/**",
+    "**/.devcontainer/**",
+    "**/.devcontainer.json",
+    ".gitpod.*",
+    ".replit",
+    // Instructions and configuration of agents.
+    "**/AGENTS*.md",
+    "**/AGENT.md",
+    "**/.agents/**",
+    "**/.agent/**",
+    "**/.github/copilot-instructions.md",
+    "**/.github/instructions/**",
+    "**/.github/prompts/**",
+    "**/.github/chatmodes/**",
+    "**/.github/agents/**",
+    "**/.github/skills/**",
+    "**/.github/hooks/**",
+    "**/.mcp.json",
+    "**/.cursor/**",
+    "**/.cursorrules",
+    "**/.windsurf/**",
+    "**/.windsurfrules",
+    "**/.kiro/**",
+    "**/.continue/**",
+    "**/.continuerules",
+    "**/.roo*",
+    "**/.roo*/**",
+    "**/.cline*",
+    "**/.cline*/**",
+    "**/.kilocode*",
+    "**/.kilocode*/**",
+    "**/.augment*",
+    "**/.augment*/**",
+    "**/.amazonq/**",
+    "**/.aiassistant/**",
+    "**/.junie/**",
+    "**/.goose*",
+    "**/.goose/**",
+    "**/.trae/**",
+    "**/.openhands/**",
+    "**/.factory/**",
+    "**/.crush*",
+    "**/.crush/**",
+    "**/CRUSH.md",
+    "**/WARP.md",
+    "**/.rules",
+];
+
+/// Response to a change of a protected path, least strict first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProtectedPolicy {
+    /// The change is kept, and the pull request lists it among the changes to review first.
+    Allow,
+    /// The change is reverted before the commit.
+    #[default]
+    Restore,
+    /// The loop pauses and asks a person.
+    Block,
+}
+
+/// Protected paths and the response to changes of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protected {
+    /// Response to a change.
+    pub policy: ProtectedPolicy,
+    /// Globs relative to the top of the tree; `*` does not match `/`.
+    pub paths: Vec<String>,
+}
+
+impl Protected {
+    /// Returns the protected ones among the files of a change; all files if the patterns cannot be compiled.
+    pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
+        let globs = ProtectedGlobs::new(&self.paths);
+        let is_protected = |path: &&str| globs.as_ref().map_or(true, |globs| globs.protect(path));
+        change.files.iter().map(|file| file.path.as_str()).filter(is_protected).collect()
+    }
+}
+
+impl Default for Protected {
+    fn default() -> Self {
+        Self { policy: ProtectedPolicy::default(), paths: PROTECTED_PATHS.iter().map(|p| (*p).to_owned()).collect() }
+    }
+}
+
+/// Compiled patterns of protected paths.
+#[derive(Debug, Clone)]
+pub struct ProtectedGlobs {
+    globs: GlobSet,
+    /// Index of the pattern that each glob was made from.
+    patterns: Vec<usize>,
+}
+
+impl ProtectedGlobs {
+    /// Compiles patterns.
+    ///
+    /// # Errors
+    /// The first invalid pattern.
+    pub fn new<S: AsRef<str>>(patterns: &[S]) -> Result<Self, globset::Error> {
+        let (mut set, mut made_from) = (GlobSetBuilder::new(), Vec::new());
+        for (index, pattern) in patterns.iter().enumerate() {
+            for pattern in with_folders(pattern.as_ref()) {
+                set.add(GlobBuilder::new(&pattern).literal_separator(true).case_insensitive(true).build()?);
+                made_from.push(index);
+            }
+        }
+        Ok(Self { globs: set.build()?, patterns: made_from })
+    }
+
+    /// Whether an entry of the tree (a file or a link, not a folder) is protected.
+    pub fn protect(&self, path: &str) -> bool {
+        self.globs.is_match(path) || self.globs.is_match(folded(path))
+    }
+
+    /// Returns the indices of the patterns that protect at least one of the paths, in order.
+    pub fn that_protect<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> BTreeSet<usize> {
+        let of = |path: &str| self.globs.matches(path).into_iter().chain(self.globs.matches(folded(path)));
+        paths.into_iter().flat_map(of).map(|glob| self.patterns[glob]).collect()
+    }
+}
+
+/// Returns a pattern with those of the folder itself and of the folders above it: what stands there as a link or a file takes
+/// the place of everything below.
+fn with_folders(pattern: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::from([pattern.to_owned()]);
+    all.extend(pattern.strip_suffix("/**").map(str::to_owned));
+    let mut above = String::new();
+    let parts: Vec<&str> = pattern.split('/').collect();
+    for part in parts.iter().take(parts.len().saturating_sub(1)) {
+        // A wildcard that is a whole folder would protect every link.
+        if part.chars().all(|c| c == '*') {
+            if *part == "**" && above.is_empty() {
+                above.push_str("**/");
+                continue;
+            }
+            break;
+        }
+        above.push_str(part);
+        all.insert(above.clone());
+        above.push('/');
+    }
+    all
+}
+
+/// Returns a path as file systems that ignore some characters see it: without invisible characters, without dots and blanks at the
+/// end of a name, without the name of a stream.
+fn folded(path: &str) -> String {
+    let part = |part: &str| {
+        let visible: String = part.chars().filter(|c| !is_invisible(*c)).collect();
+        let name = visible.split(':').next().unwrap_or_default();
+        let trimmed = name.trim_end_matches(['.', ' ']);
+        if trimmed.is_empty() { name.to_owned() } else { trimmed.to_owned() }
+    };
+    path.replace('\\', "/").split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+/// Returns the path in the tree that a link leads to; `None` if it leads out of the tree or to its top.
+pub fn target_of(link: &str, target: &str) -> Option<String> {
+    if target.starts_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = link.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+/// Escapes a path for use as a pattern that matches exactly it.
+pub fn literal(path: &str) -> String {
+    globset::escape(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::model::task::FileStat;
+
+    fn protects(patterns: &[&str], path: &str) -> bool {
+        ProtectedGlobs::new(patterns).unwrap().protect(path)
+    }
+
+    /// See docs/threats.md#g13.
+    #[test]
+    fn default_patterns_protect_ci_hooks_editors_and_agents() {
+        let set = ProtectedGlobs::new(PROTECTED_PATHS).unwrap();
+        let protected = [
+            ".github/workflows/ci.yml",
+            ".github/workflows/deep/ci.yml",
+            ".github/workflows/README.md",
+            ".github/actions/x/action.yml",
+            ".github/dependabot.yml",
+            ".gitea/workflows/a.yaml",
+            ".forgejo/workflows/a.yaml",
+            ".gitlab-ci.yml",
+            ".gitlab/ci/test.yml",
+            ".woodpecker.yml",
+            ".woodpecker.yaml",
+            ".woodpecker/test.yml",
+            ".drone.yml",
+            ".drone.star",
+            ".drone.jsonnet",
+            ".circleci/config.yml",
+            ".buildkite/pipeline.yml",
+            ".buildkite/hooks/pre-command",
+            ".tekton/push.yaml",
+            "Jenkinsfile",
+            "ci/Jenkinsfile.release",
+            "azure-pipelines.yml",
+            "azure-pipelines-nightly.yaml",
+            ".azure-pipelines/build.yml",
+            ".travis.yml",
+            ".cirrus.yml",
+            ".cirrus.star",
+            "appveyor.yml",
+            ".appveyor.yml",
+            "bitbucket-pipelines.yml",
+            ".semaphore/semaphore.yml",
+            ".teamcity/settings.kts",
+            "CODEOWNERS",
+            "docs/CODEOWNERS",
+            ".github/CODEOWNERS",
+            ".ralph.yml",
+            ".github/ralph.yml",
+            ".vscode/settings.json",
+            ".vscode/tasks.json",
+            "packages/a/.vscode/mcp.json",
+            ".idea/runConfigurations/Test.xml",
+            ".run/Test.run.xml",
+            ".devcontainer/devcontainer.json",
+            ".devcontainer.json",
+            ".envrc",
+            "sub/.envrc",
+            ".pre-commit-config.yaml",
+            ".pre-commit-hooks.yaml",
+            "lefthook.yml",
+            "lefthook-local.yml",
+            ".lefthook.toml",
+            ".lefthook/pre-commit/run.sh",
+            ".husky/pre-commit",
+            ".githooks/pre-push",
+            ".gitmodules",
+            ".github/copilot-instructions.md",
+            ".github/instructions/tests.instructions.md",
+            ".github/prompts/a.prompt.md",
+            "AGENTS.md",
+            "sub/deep/AGENTS.md",
+            "AGENTS.override.md",
+            ".agents/skills/x/SKILL.md",
+            "packages/a/.agents/x.md",
+            ".opencode/agent/x.md",
+            ".kiro/steering/a.md",
+            ".windsurf/rules/a.md",
+            ".windsurfrules",
+            ".qwen/settings.json",
+            ".codex/config.toml",
+            ".cursor/rules/a.mdc",
+            "sub/.cursor/mcp.json",
+            ".cursorrules",
+            ".continue/config.yaml",
+            ".roo/rules/a.md",
+            ".roomodes",
+            ".roorules-code",
+            ".clinerules",
+            ".clinerules/a.md",
+            ".mcp.json",
+            ".kilocode/rules/a.md",
+            ".junie/guidelines.md",
+            ".goosehints",
+        ];
+        // Those of the presets are added by the configuration.
+        let of_presets = ["**/.opencode/**", "**/.qwen/**", "**/.codex/**"];
+        let presets = ProtectedGlobs::new(&of_presets).unwrap();
+        for path in protected {
+            assert!(set.protect(path) || presets.protect(path), "{path}");
+        }
+        for path in [
+            "src/main.rs",
+            "README.md",
+            ".github/ISSUE_TEMPLATE/bug.md",
+            "workflows/ci.yml",
+            "docs/workflows/ci.md",
+            "package.json",
+            "src/agents/mod.rs",
+            "src/vscode/settings.rs",
+            "src/drone.rs",
+            "a/b/CODEOWNERS.md",
+            ".gitignore",
+            ".gitattributes",
+        ] {
+            assert!(!set.protect(path), "{path}");
+        }
+    }
+
+    /// See docs/threats.md#g13.
+    #[test]
+    fn links_in_place_of_folders_are_protected() {
+        let patterns = [".github/workflows/**", "**/.cursor/**", "a/*/c/**", "*/CODEOWNERS", "**/x/y.md"];
+        for link in [".github", ".github/workflows", ".cursor", "sub/.cursor", "a", "x", "deep/x", "deep/x/y.md"] {
+            assert!(protects(&patterns, link), "{link}");
+        }
+        for other in ["docs", "a/b", "src", "sub", ".githubx", "github", "y.md"] {
+            assert!(!protects(&patterns, other), "{other}");
+        }
+    }
+
+    #[test]
+    fn other_names_of_the_same_file_are_protected() {
+        let patterns = [".github/workflows/**", "**/AGENTS.md", "CODEOWNERS"];
+        for alias in [
+            ".GitHub/Workflows/ci.yml",
+            ".GITHUB/WORKFLOWS",
+            "agents.md",
+            "sub/Agents.MD",
+            "codeowners",
+            ".g\u{200c}ithub/workflows/ci.yml",
+            ".github./workflows/ci.yml",
+            ".github /workflows /ci.yml",
+            "CODEOWNERS.",
+            "CODEOWNERS::$DATA",
+            ".github\\workflows\\ci.yml",
+            "AGENTS\u{feff}.md",
+        ] {
+            assert!(protects(&patterns, alias), "{alias:?}");
+        }
+        for other in ["AGENTS-md", "xAGENTS.md", "CODEOWNERS.txt", "...", ".github/x.yml"] {
+            assert!(!protects(&patterns, other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn link_leads_to_a_path_in_the_tree() {
+        for (link, target, expected) in [
+            ("CLAUDE.md", "docs/notes.md", Some("docs/notes.md")),
+            ("a/b", "../c", Some("c")),
+            ("a/b", "./d//e", Some("a/d/e")),
+            ("a", "..", None),
+            ("a/b", "../../x", None),
+            ("a", "/etc/passwd", None),
+            ("a", ".", None),
+        ] {
+            assert_eq!(target_of(link, target).as_deref(), expected, "{link} -> {target}");
+        }
+        assert!(protects(&[&literal("a[1]*.md")], "a[1]*.md") && !protects(&[&literal("a[1]*.md")], "a1x.md"));
+    }
+
+    #[test]
+    fn only_present_patterns_are_named() {
+        let globs = ProtectedGlobs::new(&["CODEOWNERS", ".husky/**", "**/AGENTS.md"]).unwrap();
+        let present = globs.that_protect(["src/a.rs", "docs/AGENTS.md", "CODEOWNERS"]);
+        assert_eq!(present.into_iter().collect::<Vec<_>>(), [0, 2]);
+        assert!(globs.that_protect([]).is_empty());
+    }
+
+    #[test]
+    fn invalid_patterns_protect_everything() {
+        let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false };
+        let change = DiffStat { files: vec![file("deploy/run.sh"), file("src/deploy/a.rs")] };
+        let touched =
+            |path: &str| Protected { paths: vec![path.into()], ..Protected::default() }.touched(&change).len();
+        assert_eq!((touched("deploy/*"), touched("other/*"), touched("deploy/[")), (1, 0, 2));
+    }
+}

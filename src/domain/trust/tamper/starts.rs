@@ -1,0 +1,364 @@
+//! Files that decide how a check is started: what its command names, what its runner and the tools around it read by themselves,
+//! and what can take the place of a program or module. The fresh checkout runs the checks once more with the base's versions of
+//! those that a branch changed.
+
+use std::collections::HashSet;
+
+use super::config::{is_check_config, is_check_script};
+
+// Files that runners, build tools, package managers, shells and interpreters read without being told.
+pattern!(
+    READ,
+    r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|\.pnpmfile\.[cm]?js|pnpm-workspace\.ya?ml|bunfig\.toml|deno\.jsonc?|\.env(?:\..+)?|\.envrc|\.tool-versions|\.?mise(?:\.\w+)*\.toml|\.nvmrc|\.node-version|\.python-version|\.ruby-version|\.java-version|\.sdkmanrc|rust-toolchain(?:\.toml)?|go\.work(?:\.sum)?|\.bazelrc|\.bazelversion|\.buckconfig|gradle\.properties|\.proverc|Directory\.Build\.\w+|global\.json|nuget\.config|\S+\.runsettings|xunit\.runner\.json|CMake(?:User)?Presets\.json|\.?php\.ini|\.user\.ini|\.bashrc|\.bash_\w+|\.profile|\.zsh\w+|\.kshrc|\.shrc|\.inputrc|\.pdbrc(?:\.py)?|\.pythonrc\S*|\.irbrc|\.pryrc|\.gdbinit|\.lldbinit|pyvenv\.cfg|\S+\.pth|(?:site|user)customize\.py|conftest\.py|\S+\.(?:mk|mak|make|just)|stack\.yaml|cabal\.project(?:\.local)?|\.ghci|\.iex\.exs|\.sbtopts|\.jvmopts|\.perltidyrc)$"
+);
+// Folders of such files, of installed programs and of wrappers.
+pattern!(
+    READ_FOLDER,
+    r"(?i)(?:^|/)(?:\.cargo|\.mvn|\.bundle|\.yarn/(?:releases|plugins|sdks)|gradle/wrapper|buildSrc|\.config/(?:mise|nextest)|\.mise|\.direnv|node_modules|vendor/bin|\.?venv|site-packages|\.bin|shims)/.+|^tools/bazel$"
+);
+/// Files of which a tool takes the first that it finds, first ones first.
+const PRECEDENCE: [&[&str]; 5] = [
+    &["GNUmakefile", "BSDmakefile", "makefile", "Makefile"],
+    &["justfile", "Justfile", ".justfile"],
+    &[
+        "Taskfile.yml",
+        "taskfile.yml",
+        "Taskfile.yaml",
+        "taskfile.yaml",
+        "Taskfile.dist.yml",
+        "taskfile.dist.yml",
+        "Taskfile.dist.yaml",
+        "taskfile.dist.yaml",
+    ],
+    &["Rakefile", "rakefile", "Rakefile.rb", "rakefile.rb"],
+    &["pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"],
+];
+/// Manifests, which honest work changes with the program; certain lines of them are findings.
+const MANIFESTS: [&str; 4] = ["package.json", "pyproject.toml", "setup.cfg", "composer.json"];
+
+/// Modules of Python's standard library without those that begin with `_`.
+const PYTHON_MODULES: &str = "abc aifc antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb \
+    binascii bisect builtins bz2 cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys compileall \
+    concurrent configparser contextlib contextvars copy copyreg crypt csv ctypes curses dataclasses datetime dbm decimal difflib \
+    dis distutils doctest email encodings ensurepip enum errno faulthandler fcntl filecmp fileinput fnmatch formatter fractions \
+    ftplib functools gc genericpath getopt getpass gettext glob graphlib grp gzip hashlib heapq hmac html http imaplib imghdr imp \
+    importlib inspect io ipaddress itertools json keyword lib2to3 linecache locale logging lzma mailbox mailcap marshal math \
+    mimetypes mmap modulefinder multiprocessing netrc nis nntplib ntpath nturl2path numbers opcode operator optparse os parser \
+    pathlib pdb pickle pickletools pipes pkgutil platform plistlib poplib posix posixpath pprint profile pstats pty pwd \
+    py_compile pyclbr pydoc pyexpat queue quopri random re readline reprlib resource rlcompleter runpy sched secrets select \
+    selectors shelve shlex shutil signal site smtpd smtplib sndhdr socket socketserver spwd sqlite3 sre_compile sre_constants \
+    sre_parse ssl stat statistics string stringprep struct subprocess sunau symbol symtable sys sysconfig syslog tabnanny tarfile \
+    telnetlib tempfile termios textwrap this threading time timeit tkinter token tokenize tomllib trace traceback tracemalloc tty \
+    turtle types typing unicodedata unittest urllib uu uuid venv warnings wave weakref webbrowser wsgiref xdrlib xml xmlrpc \
+    zipapp zipfile zipimport zlib zoneinfo";
+
+/// The base and the commands of the checks.
+#[derive(Debug)]
+pub struct CheckStart<'a> {
+    commands: Vec<&'a str>,
+    base: HashSet<&'a str>,
+}
+
+impl<'a> CheckStart<'a> {
+    /// `base` are the paths of the base.
+    pub fn new(commands: impl IntoIterator<Item = &'a str>, base: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { commands: commands.into_iter().collect(), base: base.into_iter().collect() }
+    }
+
+    /// Whether a file that differs from the base decides how a check is started, so that the base's version has to give the same
+    /// result. A new file does if a tool finds it by itself, or if it takes the place of something that the base has.
+    pub fn depends_on(&self, path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        if MANIFESTS.contains(&name) {
+            return false;
+        }
+        let read = READ.is_match(name) || READ_FOLDER.is_match(path) || is_check_config(path);
+        if self.base.contains(path) {
+            return read || is_check_script(path) || self.names(path) || in_precedence(name).is_some();
+        }
+        read || self.takes_precedence(path, name) || self.is_on_path(path) || shadowed_module(path).is_some()
+    }
+
+    /// Whether a command names a file or a folder above it. `-m a.b` names the modules of Python of that name.
+    fn names(&self, path: &str) -> bool {
+        let words = self.commands.iter().flat_map(|command| words(command));
+        words.into_iter().any(|word| {
+            let word = word.trim_start_matches("./").trim_end_matches('/');
+            let module = word.replace('.', "/");
+            let below = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+            word == path
+                || !word.is_empty() && below(word)
+                || path == format!("{module}.py")
+                || path == format!("{module}/__main__.py")
+                || path == format!("{module}/__init__.py")
+        })
+    }
+
+    /// Whether a tool finds a new file before one of the base.
+    fn takes_precedence(&self, path: &str, name: &str) -> bool {
+        let Some((group, at)) = in_precedence(name) else { return false };
+        let folder = path.strip_suffix(name).unwrap_or_default();
+        group[at + 1..].iter().any(|other| self.base.contains(format!("{folder}{other}").as_str()))
+    }
+
+    /// Whether a command adds the folder of a file to the search path of programs or modules.
+    fn is_on_path(&self, path: &str) -> bool {
+        pattern!(SEARCHED, r#"\b[A-Z]*(?:PATH|_LIB|OPTIONS|OPT|ENV)\s*\+?=\s*["']?([^\s"';&|]+)"#);
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        self.commands.iter().flat_map(|command| SEARCHED.captures_iter(command)).any(|found| {
+            found[1].split([':', '=', ',']).any(|part| {
+                let part = part.trim_start_matches("$PWD/").trim_start_matches("./").trim_end_matches('/');
+                part == folder || part == "." && folder.is_empty()
+            })
+        })
+    }
+}
+
+/// Words of a command, without quotes and operators.
+fn words(command: &str) -> impl Iterator<Item = &str> {
+    command.split(|c: char| c.is_whitespace() || "\"'`;|&()<>{}=:,".contains(c)).filter(|word| !word.is_empty())
+}
+
+/// Group of files that a name belongs to, and its rank there.
+fn in_precedence(name: &str) -> Option<(&'static [&'static str], usize)> {
+    PRECEDENCE.iter().find_map(|group| Some((*group, group.iter().position(|known| *known == name)?)))
+}
+
+/// Returns the module of Python's standard library whose place a new file takes: at the top, or in a folder that interpreters and
+/// test runners search first.
+pub(super) fn shadowed_module(path: &str) -> Option<&str> {
+    let module = python_module(path)?;
+    PYTHON_MODULES.split_whitespace().any(|known| known == module).then_some(module)
+}
+
+/// Name of the module that Python finds in a file at the top or in a folder that is searched first: source, compiled, or native.
+fn python_module(path: &str) -> Option<&str> {
+    pattern!(SEARCHED_FOLDER, r"^(?:|src/|lib/|python/|(?:src/)?(?:tests?|testing|spec|specs)/(?:\w+/)?)$");
+    let (folder, file) = path.rsplit_once('/').map_or(("", path), |(folder, file)| (&path[..=folder.len()], file));
+    let (stem, suffix) = file.split_once('.')?;
+    if !["py", "pyc", "pyd", "so"].contains(&suffix.rsplit('.').next().unwrap_or_default()) {
+        return None;
+    }
+    if stem != "__init__" {
+        return SEARCHED_FOLDER.is_match(folder).then_some(stem);
+    }
+    let package = folder.trim_end_matches('/');
+    let (above, name) = package.rsplit_once('/').map_or(("", package), |(above, name)| (&folder[..=above.len()], name));
+    (SEARCHED_FOLDER.is_match(above) && !name.is_empty()).then_some(name)
+}
+
+/// Something that files of the base import, and in whose place a new file can be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedName {
+    /// Name, as an error about it has it.
+    pub name: String,
+    /// Extended regular expression of POSIX for a line that imports it.
+    pub pattern: String,
+    /// Globs of the files that have such lines.
+    pub files: &'static [&'static str],
+}
+
+impl ImportedName {
+    /// Returns what a new file could be taken for; `None` if nothing imports such a file by its name alone.
+    pub fn of(path: &str) -> Option<Self> {
+        let file = path.rsplit('/').next().unwrap_or(path);
+        let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+        let folder = path.strip_suffix(file).unwrap_or_default();
+        let searched = matches!(folder, "" | "lib/" | "test/" | "spec/" | "t/" | "t/lib/" | "test/lib/");
+        let (name, pattern, files): (&str, String, &[&str]) = if let Some(module) = python_module(path) {
+            let line = format!(
+                "^[[:space:]]*(from[[:space:]]+{module}|import[[:space:]]+(.*,[[:space:]]*)?{module})([[:space:].,;]|$)"
+            );
+            (module, line, &["*.py"])
+        } else if let Some(library) = file.strip_suffix(".rb").filter(|_| searched) {
+            (library, format!("require[[:space:](]+['\"]{library}['\"/]"), &["*.rb", "Rakefile", "*.rake"])
+        } else if let Some(library) = file.strip_suffix(".pm").filter(|_| searched) {
+            (library, format!("^[[:space:]]*(use|require)[[:space:]]+{library}[[:space:];:]"), &["*.pl", "*.pm", "*.t"])
+        } else if [".h", ".hpp", ".hh"].iter().any(|suffix| file.ends_with(suffix)) {
+            let escaped = file.replace('.', "[.]");
+            let line = format!("^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]([^>\"]*/)?{escaped}[>\"]");
+            (file, line, &["*.c", "*.cc", "*.cpp", "*.cxx", "*.h", "*.hpp"])
+        } else {
+            return None;
+        };
+        (plain(name) && !name.is_empty()).then(|| Self { name: name.to_owned(), pattern, files })
+    }
+
+    /// Whether an output of a check says that the import has nothing to find: then a new file takes no place.
+    pub fn is_missing_in(&self, output: &str) -> bool {
+        pattern!(
+            MISSING,
+            r"(?i)no module named|cannot import name|cannot load such file|can't locate|no such file or directory|file not found"
+        );
+        output.lines().any(|line| MISSING.is_match(line) && line.contains(&self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: [&str; 14] = [
+        "Makefile",
+        "Taskfile.dist.yml",
+        "check.sh",
+        "tools/run.py",
+        "app/__main__.py",
+        "src/app.py",
+        "gradlew",
+        ".npmrc",
+        "package.json",
+        "ci/steps/test",
+        "sub/makefile",
+        "rules.mk",
+        "setup.cfg",
+        "docs/guide.md",
+    ];
+    const COMMANDS: [&str; 6] = [
+        "sh check.sh",
+        "python3 ./tools/run.py --all && make test",
+        "python -m app",
+        "./gradlew test",
+        "PATH=\"./bin:$PATH\" npm test",
+        "PYTHONPATH=plugins pytest",
+    ];
+
+    /// See docs/threats.md#g17.
+    #[test]
+    fn changed_files_that_start_checks_are_known() {
+        let start = CheckStart::new(COMMANDS, BASE);
+        for path in [
+            "Makefile",
+            "check.sh",
+            "tools/run.py",
+            "app/__main__.py",
+            "gradlew",
+            ".npmrc",
+            "ci/steps/test",
+            "rules.mk",
+        ] {
+            assert!(start.depends_on(path), "{path}");
+        }
+        for path in ["src/app.py", "package.json", "docs/guide.md", "setup.cfg"] {
+            assert!(!start.depends_on(path), "{path}");
+        }
+    }
+
+    /// See docs/threats.md#g17.
+    #[test]
+    fn new_files_that_take_a_place_are_known() {
+        let start = CheckStart::new(COMMANDS, BASE);
+        for path in [
+            "GNUmakefile",
+            "makefile",
+            "BSDmakefile",
+            "sub/GNUmakefile",
+            "Taskfile.yml",
+            "extra.mk",
+            "pytest.ini",
+            ".pytest.ini",
+            "tox.ini",
+            "conftest.py",
+            "sitecustomize.py",
+            "tests/a.pth",
+            "unittest.py",
+            "argparse.py",
+            "re/__init__.py",
+            "tests/random.py",
+            "src/typing.py",
+            "node_modules/.bin/jest",
+            "node_modules/left-pad/index.js",
+            ".venv/bin/pytest",
+            "vendor/bin/phpunit",
+            "bin/npm",
+            "plugins/anything.py",
+            ".env",
+            ".env.test",
+            ".envrc",
+            ".yarnrc.yml",
+            ".yarn/releases/yarn.cjs",
+            ".pnpmfile.cjs",
+            "bunfig.toml",
+            ".cargo/config.toml",
+            ".cargo/config",
+            "sub/.cargo/config.toml",
+            "go.work",
+            "rust-toolchain",
+            ".bazelrc",
+            "tools/bazel",
+            ".mvn/jvm.config",
+            "gradle/wrapper/gradle-wrapper.properties",
+            "gradle.properties",
+            "buildSrc/build.gradle",
+            ".bundle/config",
+            ".proverc",
+            "Directory.Build.targets",
+            ".bashrc",
+            ".bash_env",
+            ".profile",
+            ".mise.toml",
+            "mise.local.toml",
+            ".tool-versions",
+            "CMakeUserPresets.json",
+        ] {
+            assert!(start.depends_on(path), "{path}");
+        }
+        for path in [
+            "src/app2.py",
+            "src/app/types.py",
+            "app/random.py",
+            "Justfile",
+            "new/Makefile",
+            "check2.sh",
+            "docs/env.md",
+            "tests/test_random.py",
+            "src/main.rs",
+            "binary/npm",
+            "package.json",
+        ] {
+            assert!(!start.depends_on(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn imports_of_the_base_are_found_by_their_lines() {
+        for (path, imports, others) in [
+            ("pluggy.py", &["import pluggy", "from pluggy import a", "import os, pluggy"][..], &["import pluggy2"][..]),
+            ("tests/yaml/__init__.py", &["import yaml", "from yaml.x import y"], &["# yaml", "import pyyaml"]),
+            ("attr.pyc", &["import attr"], &["from attrs import x"]),
+            ("fast.cpython-311-x86_64-linux-gnu.so", &["import fast"], &["import faster"]),
+            ("lib/json.rb", &["require 'json'", "require \"json/add\""], &["require 'jsonx'", "require_relative 'a'"]),
+            ("include/check.h", &["#include <check.h>", "# include <a/check.h>"], &["#include \"xcheck.h\""]),
+            ("t/lib/Test.pm", &["use Test;", "use Test::More;"], &["use Testing;"]),
+        ] {
+            let name = ImportedName::of(path).unwrap_or_else(|| panic!("{path}"));
+            let pattern = name.pattern.replace("[[:space:]]", r"\s").replace("[[:space:]", r"[\s");
+            let pattern = regex::Regex::new(&pattern).unwrap();
+            assert!(imports.iter().all(|line| pattern.is_match(line)), "{path}: {pattern}");
+            assert!(!others.iter().any(|line| pattern.is_match(line)), "{path}: {pattern}");
+        }
+        for path in ["src/app/yaml.py", "README.md", "src/main.rs", "app/models/json.rb", "a$b.h"] {
+            assert_eq!(ImportedName::of(path), None, "{path}");
+        }
+        let name = ImportedName::of("calc.py").unwrap();
+        assert!(name.is_missing_in("E   ModuleNotFoundError: No module named 'calc'"));
+        assert!(!name.is_missing_in("E   ModuleNotFoundError: No module named 'other'\ncalc failed"));
+    }
+
+    #[test]
+    fn compiled_and_native_modules_take_places() {
+        for path in ["argparse.pyc", "re.so", "tests/random.cpython-311.pyc", "json/__init__.pyc", "typing.pyd"] {
+            assert!(shadowed_module(path).is_some(), "{path}");
+        }
+        for path in ["argparse.txt", "app/argparse.py", "json/x.py", "re.md", "my.re.py"] {
+            assert!(shadowed_module(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn ordinary_makefile_is_found_after_others() {
+        let start = CheckStart::new(["make test"], ["makefile", "a/GNUmakefile"]);
+        assert!(!start.depends_on("Makefile") && start.depends_on("GNUmakefile"));
+        assert!(!start.depends_on("a/Makefile") && !start.depends_on("a/makefile"));
+    }
+}
