@@ -6,4 +6,5 @@ pub mod limits;
 pub mod permit;
 pub mod policy;
 pub mod sanitize;
+pub mod secret_forms;
 pub mod tamper;

@@ -1,0 +1,202 @@
+//! Finds the values of secrets in bytes, in whatever form they are written: plain, reversed, as hexadecimal, decimal, base32 or
+//! base64 digits, in UTF-8, UTF-16 or UTF-32, and with any of the characters escaped as in addresses, JSON or HTML.
+//!
+//! A value is searched in pieces of at least [`PIECE`] bytes, so that most of a value is found too. A form is a sequence of
+//! symbols; [`scan`] follows all forms over the bytes at once and accepts each symbol plain or escaped, so mixtures are found.
+
+mod scan;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use data_encoding::{BASE32, BASE64, BASE64URL, HEXLOWER};
+
+pub use scan::StreamRedactor;
+
+/// Minimum length of a piece of a value that is searched by itself, in bytes.
+const PIECE: usize = 16;
+/// Minimum number of symbols of a form; shorter ones would occur in ordinary text.
+const MIN_SYMBOLS: usize = 6;
+/// Minimum number of symbols from which on the case of letters and separators between the symbols are ignored.
+const LOOSE_SYMBOLS: usize = 10;
+
+/// Returns a value in each of its forms, without mixtures of escaped and plain characters. Forms of a value inside a longer
+/// one (`user:value` in base64) leave out the characters that depend on its neighbours.
+pub fn encodings_of(secret: &[u8]) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    for form in forms_of(secret) {
+        let first = |of: fn(&Symbol) -> u8| form.iter().map(of).collect::<Vec<u8>>();
+        let (one, other) = (first(|symbol| symbol.0), first(|symbol| symbol.1));
+        all.extend([one.to_ascii_lowercase(), one.to_ascii_uppercase()].into_iter().filter(|case| is_hex(case)));
+        all.extend([one, other]);
+    }
+    for base in [secret.to_vec(), reversed(secret)] {
+        let escaped = |escape: fn(u8) -> String| base.iter().map(|byte| escape(*byte)).collect::<String>().into_bytes();
+        all.push(escaped(|byte| format!("%{byte:02X}")));
+        all.push(escaped(|byte| format!("%{byte:02x}")));
+        all.push(escaped(
+            |byte| if byte.is_ascii_alphanumeric() { char::from(byte).into() } else { format!("%{byte:02X}") },
+        ));
+        all.push(escaped(
+            |byte| if byte.is_ascii_alphanumeric() { char::from(byte).into() } else { format!("%{byte:02x}") },
+        ));
+        all.push(escaped(|byte| format!("\\u{byte:04x}")));
+        all.push(escaped(|byte| format!("\\u{byte:04X}")));
+        all.push(escaped(|byte| format!("\\x{byte:02x}")));
+        all.push(escaped(|byte| format!("&#{byte};")));
+        all.push(escaped(|byte| format!("&#x{byte:x};")));
+        all.push(wide(&base, [None, Some(0)]));
+        all.push(wide(&base, [Some(0), None]));
+    }
+    all.retain(|form| form.len() >= MIN_SYMBOLS);
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn is_hex(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// Symbol of a form: one of two bytes, because the alphabets of base64 differ in two digits.
+type Symbol = (u8, u8);
+
+/// Returns the sequences of symbols by which a value or a piece of it is recognized.
+fn forms_of(secret: &[u8]) -> Vec<Vec<Symbol>> {
+    let plain = |text: &[u8]| text.iter().map(|byte| (*byte, *byte)).collect::<Vec<Symbol>>();
+    let mut forms = Vec::new();
+    let backwards = reversed(secret);
+    for text in [secret, &backwards] {
+        forms.push(plain(text));
+        forms.push(plain(text.iter().map(u8::to_string).collect::<String>().as_bytes()));
+    }
+    let wide_low = wide(secret, [None, Some(0)]);
+    let wide_high = wide(secret, [Some(0), None]);
+    for text in [secret, &backwards, &wide_low, &wide_high] {
+        forms.push(plain(HEXLOWER.encode(text).as_bytes()));
+        forms.extend((0..3).map(|offset| inner_digits(text, offset, 6, (&BASE64, &BASE64URL))));
+        forms.extend((0..5).map(|offset| inner_digits(text, offset, 5, (&BASE32, &BASE32))));
+    }
+    // Digits of a text that is written backwards afterwards.
+    let of_value = [HEXLOWER.encode(secret), BASE64.encode(secret), BASE64URL.encode(secret)];
+    forms.extend(of_value.iter().map(|digits| plain(&reversed(digits.trim_end_matches('=').as_bytes()))));
+    forms.retain(|form| form.len() >= MIN_SYMBOLS);
+    forms
+}
+
+fn reversed(text: &[u8]) -> Vec<u8> {
+    text.iter().rev().copied().collect()
+}
+
+/// Returns the bytes in two-byte units; `None` stands for the byte.
+fn wide(text: &[u8], unit: [Option<u8>; 2]) -> Vec<u8> {
+    text.iter().flat_map(|byte| unit.map(|part| part.unwrap_or(*byte))).collect()
+}
+
+/// Returns the digits of a text that follows `offset` other bytes, without those that also depend on its neighbours.
+fn inner_digits(
+    text: &[u8],
+    offset: usize,
+    bits: usize,
+    (one, other): (&data_encoding::Encoding, &data_encoding::Encoding),
+) -> Vec<Symbol> {
+    let mut padded = vec![0; offset];
+    padded.extend_from_slice(text);
+    let (first, last) = ((offset * 8).div_ceil(bits), padded.len() * 8 / bits);
+    let (one, other) = (one.encode(&padded), other.encode(&padded));
+    one.bytes().zip(other.bytes()).skip(first).take(last.saturating_sub(first)).collect()
+}
+
+/// A form that is searched.
+struct Form {
+    symbols: Vec<Symbol>,
+    /// Whether the case of letters and separators between symbols are ignored.
+    is_loose: bool,
+}
+
+impl Form {
+    /// Whether the symbol at this position is this byte.
+    fn accepts(&self, at: usize, byte: u8) -> bool {
+        let same = |symbol: u8| symbol == byte || (self.is_loose && symbol.eq_ignore_ascii_case(&byte));
+        self.symbols.get(at).is_some_and(|(one, other)| same(*one) || same(*other))
+    }
+}
+
+/// The forms of some secrets. Its `Debug` output contains none of them.
+pub struct SecretForms {
+    forms: Vec<Form>,
+    /// Indices of the forms that may begin with a byte.
+    by_first: Vec<Vec<u16>>,
+}
+
+impl std::fmt::Debug for SecretForms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretForms")
+    }
+}
+
+impl SecretForms {
+    /// Creates the forms of these values. Values shorter than 6 bytes are found only in longer forms (base64, hexadecimal).
+    pub fn new<S: AsRef<[u8]>>(secrets: impl IntoIterator<Item = S>) -> Self {
+        let mut symbols: Vec<Vec<Symbol>> = Vec::new();
+        for secret in secrets {
+            let secret = secret.as_ref().trim_ascii();
+            for piece in pieces(secret) {
+                symbols.extend(forms_of(piece));
+            }
+        }
+        symbols.sort();
+        symbols.dedup();
+        symbols.truncate(usize::from(scan::ANY_FORM));
+        let forms: Vec<Form> =
+            symbols.into_iter().map(|symbols| Form { is_loose: symbols.len() >= LOOSE_SYMBOLS, symbols }).collect();
+        let begins = |byte: u8| {
+            let of_byte = (0_u16..).zip(&forms).filter(|(_, form)| form.accepts(0, byte));
+            of_byte.map(|(index, _)| index).collect()
+        };
+        let by_first = (0..=u8::MAX).map(begins).collect();
+        Self { forms, by_first }
+    }
+
+    /// Returns the places of the secrets in these bytes, in order and without overlaps.
+    pub fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut scan = scan::Scan::default();
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for (at, byte) in bytes.iter().enumerate() {
+            if let Some(start) = scan.next(self, *byte) {
+                while found.last().is_some_and(|last| last.start >= start) {
+                    found.pop();
+                }
+                match found.last_mut() {
+                    Some(last) if last.end >= start => last.end = at + 1,
+                    _ => found.push(start..at + 1),
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether one of the secrets is in these bytes.
+    pub fn is_in(&self, bytes: &[u8]) -> bool {
+        let mut scan = scan::Scan::default();
+        bytes.iter().any(|byte| scan.next(self, *byte).is_some())
+    }
+
+    /// Returns the bytes with each secret replaced by `mark`.
+    pub fn redact(self: &Arc<Self>, bytes: &[u8], mark: &'static [u8]) -> Vec<u8> {
+        let mut redactor = StreamRedactor::new(self.clone(), mark);
+        let mut clean = redactor.push(bytes);
+        clean.extend(redactor.finish());
+        clean
+    }
+}
+
+/// Returns a value in pieces of at least [`PIECE`] bytes that cover it.
+fn pieces(secret: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let count = (secret.len() / PIECE).max(1);
+    let cut = move |at: usize| at * secret.len() / count;
+    (0..count).map(move |at| &secret[cut(at)..cut(at + 1)])
+}
+
+#[cfg(test)]
+mod tests;

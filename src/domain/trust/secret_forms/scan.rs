@@ -1,0 +1,299 @@
+//! Follows the forms of secrets over a stream of bytes: a nondeterministic automaton whose threads each stand before a symbol of
+//! a form, or inside the escape sequence of one.
+
+use std::sync::Arc;
+
+use super::SecretForms;
+
+/// Index that stands for all forms, before their first symbol.
+pub(super) const ANY_FORM: u16 = u16::MAX;
+/// Maximum number of bytes between two symbols: separators, quotes, line breaks, parts of wide characters.
+const MOST_SKIPPED: u8 = 6;
+/// Number of symbols from which on bytes are held back although separators follow them.
+const HELD_SYMBOLS: u16 = 4;
+/// Maximum number of digits of an escaped character, leading zeros included.
+const MOST_DIGITS: u8 = 8;
+
+/// Place of a thread: before a symbol, or inside an escape sequence with what was read of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// Before the symbol.
+    Symbol,
+    /// After `%`.
+    Percent,
+    /// After `%2`, which may be an escaped `%`.
+    PercentTwo,
+    /// After backslashes.
+    Backslash,
+    /// After `0`, which may begin `0x`.
+    Zero,
+    /// Inside two hexadecimal digits: number of digits and value.
+    Hex(u8, u8),
+    /// Inside the digits after `\u`.
+    Unicode(u8, u32),
+    /// Inside the digits after `\u{`.
+    Braced(u8, u32),
+    /// Inside the digits of `\ooo`.
+    Octal(u8, u32),
+    /// After `&`: the number of letters of `amp;` that were read.
+    Ampersand(u8),
+    /// After `&#`.
+    Entity,
+    /// Inside the digits after `&#`.
+    Decimal(u8, u32),
+    /// Inside the digits after `&#x`.
+    HexEntity(u8, u32),
+}
+
+/// Position in a form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Thread {
+    form: u16,
+    /// Number of symbols that matched.
+    matched: u16,
+    place: Place,
+    /// Position of the first byte in the stream.
+    start: usize,
+    /// Number of bytes since the last symbol.
+    skipped: u8,
+}
+
+/// State of the search in one stream.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    threads: Vec<Thread>,
+    next: Vec<Thread>,
+    /// Number of bytes read.
+    position: usize,
+}
+
+impl Scan {
+    /// Reads a byte. Returns the position of the first byte of a secret that ends here.
+    pub(super) fn next(&mut self, forms: &SecretForms, byte: u8) -> Option<usize> {
+        let fresh = Thread { form: ANY_FORM, matched: 0, place: Place::Symbol, start: self.position, skipped: 0 };
+        self.next.clear();
+        let mut found: Option<usize> = None;
+        let mut step = Step { forms, next: &mut self.next, found: &mut found };
+        for thread in &self.threads {
+            step.read(*thread, byte);
+        }
+        step.read(fresh, byte);
+        // Of threads at the same place the earliest counts.
+        if self.next.len() > 1 {
+            self.next.sort_unstable();
+            self.next.dedup_by(|later, kept| {
+                let is_same = (later.form, later.matched, later.place) == (kept.form, kept.matched, kept.place);
+                kept.skipped = if is_same { kept.skipped.min(later.skipped) } else { kept.skipped };
+                is_same
+            });
+        }
+        std::mem::swap(&mut self.threads, &mut self.next);
+        self.position += 1;
+        found
+    }
+
+    /// Returns the position of the first byte that may belong to a secret that has not ended.
+    fn held_from(&self) -> usize {
+        let held = self.threads.iter().filter(|thread| thread.skipped == 0 || thread.matched >= HELD_SYMBOLS);
+        held.map(|thread| thread.start).min().unwrap_or(self.position)
+    }
+
+    /// Returns the number of threads.
+    #[cfg(test)]
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Cuts what was read off from the threads.
+    fn cut(&mut self) {
+        for thread in &mut self.threads {
+            thread.start = thread.start.max(self.position);
+        }
+    }
+}
+
+/// One byte, read by all threads.
+struct Step<'a> {
+    forms: &'a SecretForms,
+    next: &'a mut Vec<Thread>,
+    found: &'a mut Option<usize>,
+}
+
+impl Step<'_> {
+    fn read(&mut self, thread: Thread, byte: u8) {
+        let digit = char::from(byte).to_digit(16);
+        match (thread.place, byte) {
+            (Place::Symbol, _) => self.symbol(thread, byte),
+            (Place::Percent, b'u' | b'U') => self.go(thread, Place::Unicode(0, 0)),
+            (Place::Percent, _) => {
+                if byte == b'2' {
+                    self.go(thread, Place::PercentTwo);
+                }
+                self.hex(thread, 0, 0, byte);
+            }
+            (Place::PercentTwo, b'5') => self.go(thread, Place::Percent),
+            (Place::Backslash, b'\\') => self.go(thread, Place::Backslash),
+            (Place::Backslash, b'u' | b'U') => self.go(thread, Place::Unicode(0, 0)),
+            (Place::Backslash, b'x' | b'X') => self.go(thread, Place::Hex(0, 0)),
+            (Place::Backslash, b'0'..=b'7') => self.go(thread, Place::Octal(1, u32::from(byte - b'0'))),
+            (Place::Backslash, b'n' | b'r' | b't') => self.skip(thread),
+            (Place::Zero, b'x' | b'X') => self.go(thread, Place::Hex(0, 0)),
+            (Place::Hex(count, value), _) => self.hex(thread, count, value, byte),
+            (Place::Unicode(0, _), b'{') => self.go(thread, Place::Braced(0, 0)),
+            (Place::Unicode(count, value), _) => {
+                let Some(digit) = digit else { return };
+                let (count, value) = (count + 1, value * 16 + digit);
+                if count == 4 { self.decoded(thread, value) } else { self.go(thread, Place::Unicode(count, value)) }
+            }
+            (Place::Braced(_, value), b'}') | (Place::Decimal(_, value) | Place::HexEntity(_, value), b';') => {
+                self.decoded(thread, value);
+            }
+            (Place::Braced(count, value), _) => self.number(thread, digit, 16, count, value, Place::Braced),
+            (Place::HexEntity(count, value), _) => self.number(thread, digit, 16, count, value, Place::HexEntity),
+            (Place::Decimal(count, value), _) => self.number(thread, digit, 10, count, value, Place::Decimal),
+            (Place::Octal(count, value), b'0'..=b'7') => {
+                let (count, value) = (count + 1, value * 8 + u32::from(byte - b'0'));
+                if count == 3 { self.decoded(thread, value) } else { self.go(thread, Place::Octal(count, value)) }
+            }
+            (Place::Ampersand(0), b'#') => self.go(thread, Place::Entity),
+            (Place::Ampersand(read), _) if b"amp;".get(usize::from(read)) == Some(&byte) => {
+                self.go(thread, Place::Ampersand((read + 1) % 4));
+            }
+            (Place::Entity, b'x' | b'X') => self.go(thread, Place::HexEntity(0, 0)),
+            (Place::Entity, _) => self.number(thread, digit, 10, 0, 0, Place::Decimal),
+            _ => {}
+        }
+    }
+
+    /// Reads a byte where a symbol is expected: the symbol, the begin of an escape sequence, or a separator.
+    fn symbol(&mut self, thread: Thread, byte: u8) {
+        self.decoded(thread, u32::from(byte));
+        match byte {
+            b'%' => self.go(thread, Place::Percent),
+            b'\\' => self.go(thread, Place::Backslash),
+            b'&' => self.go(thread, Place::Ampersand(0)),
+            b'=' => self.go(thread, Place::Hex(0, 0)),
+            b'0' => self.go(thread, Place::Zero),
+            _ => {}
+        }
+        let is_loose = self.forms.forms.get(usize::from(thread.form)).is_some_and(|form| form.is_loose);
+        if (is_loose && !byte.is_ascii_alphanumeric()) || matches!(byte, 0 | b';') {
+            self.skip(thread);
+        }
+    }
+
+    fn hex(&mut self, thread: Thread, count: u8, value: u8, byte: u8) {
+        let Some(digit) = char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok()) else { return };
+        let value = (value << 4) | digit;
+        if count == 1 { self.decoded(thread, u32::from(value)) } else { self.go(thread, Place::Hex(1, value)) }
+    }
+
+    fn number(
+        &mut self,
+        thread: Thread,
+        digit: Option<u32>,
+        radix: u32,
+        count: u8,
+        value: u32,
+        place: fn(u8, u32) -> Place,
+    ) {
+        if let Some(digit) = digit.filter(|digit| *digit < radix && count < MOST_DIGITS) {
+            self.go(thread, place(count + 1, value.saturating_mul(radix).saturating_add(digit)));
+        }
+    }
+
+    /// Takes a decoded character as the next symbol.
+    fn decoded(&mut self, thread: Thread, value: u32) {
+        // Separators can be escaped, too: the zero bytes of wide characters.
+        if value == 0 && thread.place != Place::Symbol {
+            self.skip(thread);
+        }
+        let Ok(byte) = u8::try_from(value) else { return };
+        if thread.form == ANY_FORM {
+            for form in &self.forms.by_first[usize::from(byte)] {
+                self.matched(Thread { form: *form, ..thread });
+            }
+        } else if self.forms.forms[usize::from(thread.form)].accepts(usize::from(thread.matched), byte) {
+            self.matched(thread);
+        }
+    }
+
+    fn matched(&mut self, thread: Thread) {
+        let matched = thread.matched + 1;
+        if usize::from(matched) == self.forms.forms[usize::from(thread.form)].symbols.len() {
+            // Of forms that end here the shortest match counts: the others begin with unrelated bytes before it.
+            *self.found = Some(self.found.map_or(thread.start, |start| start.max(thread.start)));
+        } else {
+            self.next.push(Thread { matched, place: Place::Symbol, skipped: 0, ..thread });
+        }
+    }
+
+    fn skip(&mut self, thread: Thread) {
+        if thread.form != ANY_FORM && thread.skipped < MOST_SKIPPED {
+            self.next.push(Thread { place: Place::Symbol, skipped: thread.skipped + 1, ..thread });
+        }
+    }
+
+    fn go(&mut self, thread: Thread, place: Place) {
+        self.next.push(Thread { place, ..thread });
+    }
+}
+
+/// Replaces secrets in a stream by a mark. Holds back only what may be the begin of a secret.
+#[derive(Debug)]
+pub struct StreamRedactor {
+    forms: Arc<SecretForms>,
+    mark: &'static [u8],
+    scan: Scan,
+    held: Vec<u8>,
+    /// Whether a mark is the last that was returned.
+    is_marked: bool,
+    /// Number of secrets that were replaced.
+    replaced: usize,
+}
+
+impl StreamRedactor {
+    /// Creates a redactor for one stream.
+    pub fn new(forms: Arc<SecretForms>, mark: &'static [u8]) -> Self {
+        Self { forms, mark, scan: Scan::default(), held: Vec::new(), is_marked: false, replaced: 0 }
+    }
+
+    /// Reads bytes; returns those that can be passed on.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut clean = Vec::with_capacity(bytes.len() + self.held.len());
+        for byte in bytes {
+            let held_at = self.scan.position - self.held.len();
+            self.held.push(*byte);
+            if let Some(start) = self.scan.next(&self.forms, *byte) {
+                self.held.truncate(start.saturating_sub(held_at));
+                self.release(self.held.len(), &mut clean);
+                if !self.is_marked {
+                    clean.extend_from_slice(self.mark);
+                    self.is_marked = true;
+                }
+                self.replaced += 1;
+                self.scan.cut();
+            }
+        }
+        // The begin of a secret may have been passed on before the rest of it was recognized.
+        let needed = self.scan.position - self.scan.held_from();
+        let released = self.held.len().saturating_sub(needed);
+        self.release(released, &mut clean);
+        clean
+    }
+
+    /// Returns what was held back at the end of the stream.
+    pub fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Returns the number of secrets that were replaced.
+    pub fn replaced(&self) -> usize {
+        self.replaced
+    }
+
+    fn release(&mut self, count: usize, clean: &mut Vec<u8>) {
+        self.is_marked &= count == 0;
+        clean.extend(self.held.drain(..count));
+    }
+}
