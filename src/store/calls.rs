@@ -241,6 +241,22 @@ pub fn record_cost(
     Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
 }
 
+/// Records what a running call will have cost with the requests that it is about to send, if the limits cover it together with
+/// the cost and reservations of other running calls. Returns the limit that does not.
+pub fn commit_cost(
+    c: &Connection,
+    caller: &CallContext,
+    committed: Money,
+    now: Timestamp,
+) -> StoreResult<Option<CostLimitReached>> {
+    if let Err(reached) = ledger(c, caller, now)?.covers(committed, now) {
+        return Ok(Some(reached));
+    }
+    let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";
+    c.prepare_cached(sql)?.execute(params![caller.key, committed.0])?;
+    Ok(None)
+}
+
 /// Records the end of a call and updates its backend; `seen` makes the observation from the recorded call and its cost. A call that
 /// has ended already stays unchanged.
 pub fn end(

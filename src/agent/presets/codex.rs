@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::agent::broker::ModelKey;
+use crate::agent::broker::formats::FormatName;
 use crate::agent::mcp::for_codex;
 use crate::agent::output::{MAX_KEPT, OutputAccumulator};
 use crate::agent::preset::{
@@ -52,6 +53,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         addresses: &["OPENAI_BASE_URL"],
         default_address: Some("https://api.openai.com/v1"),
         unless_set: &["CODEX_HOME"],
+        formats: &[FormatName::Responses],
     }],
     model_hosts: &["api.openai.com", "chatgpt.com", "auth.openai.com"],
     is_output_format: true,

@@ -8,6 +8,7 @@ use failpoint::kill_point;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::call_guard::CallGuard;
 use super::prompt_inputs::PromptInputs;
 use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor};
 use super::run_outcome::{add, charge, limit_of, limit_words, outcome_word, warm_up};
@@ -393,6 +394,7 @@ impl Engine {
             sandbox_user: self.settings.sandbox_user,
             sandbox_limits: self.settings.sandbox_limits,
             network: self.network(&task.refused),
+            guard: Some(CallGuard::of(self, &chosen.caller)),
         }
     }
 
