@@ -182,12 +182,15 @@ pub fn begin(
         Permit::No(reached) => return Ok(CallDecision::NoMoney(reached)),
     };
     let models = models(&backend);
-    let lacks = |model: &&String| known.backends.get(&backend).is_some_and(|state| state.lacks_model(model, now));
+    let lacks = |model: &&String| {
+        known.backends.get(&backend).is_some_and(|b| b.lacks_model_for(caller.loop_id.as_str(), model, now))
+    };
     let model = models.iter().find(|model| !lacks(model)).or(models.first()).cloned();
     let same_model = request.session.as_ref().is_some_and(|session| session.model == model);
     let session = if same_model { session } else { SessionUse::Fresh };
     let call = BackendCall {
         key: caller.key.clone(),
+        loop_id: caller.loop_id.to_string(),
         role: request.role,
         backend: backend.clone(),
         model: model.clone(),
@@ -453,6 +456,7 @@ mod tests {
 
     fn request() -> CallRequest {
         CallRequest {
+            loop_id: String::new(),
             role: BackendRole::Agent,
             task_type: TaskType::TestFix,
             exclude: Vec::new(),

@@ -81,6 +81,8 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
         }
     }
     set("check_for_update_on_startup=false".to_owned());
+    // The provider would search, outside of the allowed hosts; the operator's `args` can turn it on again.
+    set("web_search=\"disabled\"".to_owned());
     set("approval_policy=\"never\"".to_owned());
     if call.run.sandboxed {
         // It runs in our sandbox, and its own cannot be set up within.
