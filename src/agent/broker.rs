@@ -47,8 +47,6 @@ const MAX_REQUEST: usize = 64 * 1024 * 1024;
 const MOST_CONNECTIONS: usize = 256;
 /// Time limit for a request's head, also between two requests of one connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
-/// Bytes of a request that are estimated as one token.
-const BYTES_PER_TOKEN: usize = 4;
 
 /// Environment variables from which an agent reads the key and the address of a model.
 pub(super) struct ModelKey {
@@ -298,7 +296,7 @@ impl BrokeredModel {
         let size = serde_json::to_vec(body).map_or(usize::MAX, |text| text.len());
         let quote = Quote {
             price: self.meter.prices().price_or_highest([model.as_str()], format.vendor),
-            input: u64::try_from(size.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u64::MAX),
+            bytes: u64::try_from(size).unwrap_or(u64::MAX),
             output,
             choices,
             model,

@@ -775,7 +775,7 @@ async fn loop_with_200_calls_ends_at_its_budget() {
         Model::start(Arc::new(move |_| whole("200 OK", "content-type: application/json\r\n", body.as_bytes()))).await;
     let call = r#"curl -s -o /dev/null -X POST "$MODEL_URL/v1/chat/completions" -H "authorization: Bearer $MODEL_KEY" -H "content-type: application/json" -d '{"model":"priced","max_tokens":400,"messages":[{"role":"user","content":"x"}]}'"#;
     let agent = format!(
-        "echo $RALPH_ITERATION >answer.txt\nfor group in 1 2 3 4 5 6 7 8 9 10; do for one in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do {call} & done; wait; done\necho 42 >answer.txt\n"
+        "echo $RALPH_ITERATION >answer.txt\nfor group in 1 2 3 4 5 6 7 8 9 10; do for one in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do {call} & done; wait; done\nsleep 60\n"
     );
     let mut setup = Setup::new(Dialect::Gitea)
         .agent(&agent)

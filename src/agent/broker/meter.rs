@@ -19,6 +19,13 @@ const MOST_OUTPUT: u64 = 128_000;
 const USUAL_OUTPUT: u64 = 32_000;
 /// Tokens of an answer below which a request is not worth sending.
 const LEAST_OUTPUT: u64 = 1_024;
+/// Bytes of a request that are estimated as one token.
+const BYTES_PER_TOKEN: u64 = 4;
+/// Maximum number of requests of a run whose answers are incomplete; further ones wait. Their input is known only afterwards, so
+/// it bounds what a run can cost more than its budget.
+const MOST_OPEN: usize = 16;
+/// Maximum number of tokens by which an estimate is raised because earlier requests had as many more than estimated.
+const MOST_EXCESS: u64 = 200_000;
 /// Maximum number of different refusals that are kept for the operator.
 const MOST_REFUSALS: usize = 20;
 
@@ -27,8 +34,8 @@ const MOST_REFUSALS: usize = 20;
 pub(super) struct Quote {
     /// Price by the name of the model in the request.
     pub(super) price: TokenPrice,
-    /// Estimate of its input tokens.
-    pub(super) input: u64,
+    /// Length of its body, in bytes.
+    pub(super) bytes: u64,
     /// Output tokens that it asks for, if it limits them.
     pub(super) output: Option<u64>,
     /// Number of answers.
@@ -41,22 +48,28 @@ pub(super) struct Quote {
 }
 
 impl Quote {
-    fn input_cost(&self) -> Money {
+    /// Returns the estimate of its input tokens.
+    fn input(&self) -> u64 {
+        self.bytes.div_ceil(BYTES_PER_TOKEN)
+    }
+
+    /// Returns the cost of its input with this number of tokens more than estimated.
+    fn input_cost(&self, excess: u64) -> Money {
         // The whole input may be written to a cache.
         let input = self.price.input.max(self.price.cache_write);
         let price = TokenPrice { input, ..self.price };
-        price.cost(&TokenUsage { input: self.input, ..TokenUsage::default() })
+        price.cost(&TokenUsage { input: self.input().saturating_add(excess), ..TokenUsage::default() })
     }
 
     /// Returns the most that the request costs with answers of this length.
-    fn cost(&self, output: u64) -> Money {
+    fn cost(&self, output: u64, excess: u64) -> Money {
         let output = output.saturating_mul(self.choices);
-        self.input_cost().plus(self.price.cost(&TokenUsage { output, ..TokenUsage::default() }))
+        self.input_cost(excess).plus(self.price.cost(&TokenUsage { output, ..TokenUsage::default() }))
     }
 
     /// Returns the length of the answers that this amount pays.
-    fn affordable(&self, left: Money) -> u64 {
-        let left = i128::from(left.0.saturating_sub(self.input_cost().0).max(0)) * 1_000_000;
+    fn affordable(&self, left: Money, excess: u64) -> u64 {
+        let left = i128::from(left.0.saturating_sub(self.input_cost(excess).0).max(0)) * 1_000_000;
         let price = i128::from(self.price.output.0) * i128::from(self.choices.max(1));
         if price <= 0 { u64::MAX } else { u64::try_from(left / price).unwrap_or(u64::MAX) }
     }
@@ -72,7 +85,7 @@ struct OpenRequest {
 impl OpenRequest {
     /// Returns what a request costs whose answer was cut: an answer that is not streamed is written to its end.
     fn cut(&self, prices: &PriceTable) -> (SeenUsage, Money) {
-        let usage = self.told.or_estimated(self.quote.input);
+        let usage = self.told.or_estimated(self.quote.input());
         let cost = usage.cost(&self.price(prices));
         let is_unknown = !self.quote.is_streamed && !self.told.is_complete;
         (usage, if is_unknown { cost.max(self.reserved) } else { cost })
@@ -90,6 +103,8 @@ struct MeterState {
     counted: CountedUsage,
     open: BTreeMap<u64, OpenRequest>,
     next: u64,
+    /// Maximum number of input tokens by which a request exceeded its estimate.
+    excess: u64,
     /// Reason why the money is used up.
     exhausted: Option<String>,
     /// Last refusal of a model, unless a later request succeeded.
@@ -227,24 +242,31 @@ impl RunMeter {
         if let Some(why) = &state.exhausted {
             return Attempt::Exhausted(why.clone());
         }
+        if state.open.len() >= MOST_OPEN {
+            return Attempt::Wait;
+        }
         let wanted = quote.output.unwrap_or(MOST_OUTPUT);
+        // One request alone cannot add up with others, and must not be refused for what an earlier one was.
+        let excess = if state.open.is_empty() { 0 } else { state.excess };
         let granted = match self.budget {
             None => wanted,
             Some(budget) => {
                 let left = Money(budget.0.saturating_sub(state.counted.cost.0));
                 let free = Money(left.0.saturating_sub(state.reserved().0));
-                let (alone, now) = (quote.affordable(left).min(wanted), quote.affordable(free).min(wanted));
+                let alone = quote.affordable(left, 0).min(wanted);
+                let now = quote.affordable(free, excess).min(wanted);
                 // A model without a price costs nothing, whatever is left.
-                let is_free = quote.cost(wanted) == Money(0);
-                if !is_free && (left <= Money(0) || quote.cost(alone) > left || alone < wanted.min(LEAST_OUTPUT)) {
-                    let cost = quote.cost(wanted.min(LEAST_OUTPUT));
+                let is_free = quote.cost(wanted, 0) == Money(0);
+                let is_short = left <= Money(0) || quote.cost(alone, 0) > left || alone < wanted.min(LEAST_OUTPUT);
+                if !is_free && is_short {
+                    let cost = quote.cost(wanted.min(LEAST_OUTPUT), 0);
                     return Attempt::Exhausted(format!(
                         "the run's budget is {budget}, of which {} are used; the request needs about {cost}",
                         state.counted.cost
                     ));
                 }
                 let is_alone = state.open.is_empty();
-                if !is_free && !is_alone && (quote.cost(now) > free || now < wanted.min(USUAL_OUTPUT)) {
+                if !is_free && !is_alone && (quote.cost(now, excess) > free || now < wanted.min(USUAL_OUTPUT)) {
                     return Attempt::Wait;
                 }
                 now
@@ -252,7 +274,7 @@ impl RunMeter {
         };
         let id = state.next;
         state.next += 1;
-        let reserved = quote.cost(granted);
+        let reserved = quote.cost(granted, excess);
         state.open.insert(id, OpenRequest { quote: quote.clone(), reserved, told: Told::default() });
         Attempt::Granted(id, granted)
     }
@@ -270,6 +292,8 @@ impl RunMeter {
         if let Some(open) = state.open.remove(&id)
             && let Some((usage, cost)) = cost(&open)
         {
+            let excess = usage.input.saturating_sub(open.quote.input()).min(MOST_EXCESS);
+            state.excess = state.excess.max(excess);
             state.counted.add(usage.tokens(), cost);
         }
         drop(state);

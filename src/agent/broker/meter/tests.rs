@@ -10,10 +10,11 @@ fn prices() -> Arc<PriceTable> {
     Arc::new(PriceTable::with_entries(&[("m".to_owned(), entry)].into(), "prices").expect("prices"))
 }
 
+/// A request with this estimate of its input tokens.
 fn quote(input: u64, output: Option<u64>) -> Quote {
     Quote {
         price: prices().price("m").expect("a price"),
-        input,
+        bytes: input * 4,
         output,
         choices: 1,
         model: "m".to_owned(),
@@ -115,4 +116,19 @@ async fn limits_of_other_runs_are_asked_before_each_request() {
         }
     }
     assert_eq!((meter.counted().cost, meter.is_exhausted()), (Money::from_usd(0.1), true));
+}
+
+#[tokio::test]
+async fn estimates_follow_what_requests_really_had() {
+    let meter = meter(1.0);
+    let ask = || async {
+        let (mut call, _) = meter.reserve(&quote(0, Some(100))).await?;
+        tokio::task::yield_now().await;
+        // 2 cents instead of 1.
+        answer(&mut call, 1_000, 100);
+        Ok::<_, String>(())
+    };
+    let all = join_all((0..200).map(|_| ask())).await;
+    assert_eq!(all.iter().filter(|one| one.is_ok()).count(), 50);
+    assert_eq!(meter.counted().cost, Money::from_usd(1.0));
 }
