@@ -27,7 +27,9 @@ mod usage;
 use crate::domain::trust::limits::SandboxLimits;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -40,6 +42,7 @@ use crate::domain::model::task::AgentReport;
 use crate::domain::providers::backends::BackendSettings;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::money::Cumulative;
+use crate::domain::providers::prices::TokenUsage;
 use crate::process::sandbox::Network;
 use crate::process::{Cookie, SandboxUser};
 
@@ -89,6 +92,38 @@ pub struct AgentRun {
     pub sandbox_limits: SandboxLimits,
     /// Network access in the sandbox, in addition to the servers of its model.
     pub network: Network,
+    /// Limits of cost that other runs share, asked before each request that goes through the broker of keys.
+    pub guard: Option<Arc<dyn CostGuard>>,
+}
+
+/// Limits of cost that several runs share.
+#[async_trait]
+pub trait CostGuard: Send + Sync + fmt::Debug {
+    /// Notes that the run will have cost `committed`: what it has cost, and the most that its open requests can.
+    ///
+    /// # Errors
+    /// The limit that this would exceed, as a sentence.
+    async fn admit(&self, committed: Money) -> Result<(), String>;
+}
+
+/// Usage of a run that the broker of keys counted in the answers of its models.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CountedUsage {
+    /// Number of requests that were sent and not refused.
+    pub requests: u64,
+    /// Tokens.
+    pub usage: TokenUsage,
+    /// Cost by the prices of the models.
+    pub cost: Money,
+}
+
+impl CountedUsage {
+    /// Adds a request.
+    pub fn add(&mut self, usage: TokenUsage, cost: Money) {
+        self.requests = self.requests.saturating_add(1);
+        self.usage = self.usage.plus(usage);
+        self.cost = self.cost.plus(cost);
+    }
 }
 
 /// A session that a run resumes.
@@ -155,6 +190,19 @@ pub struct AgentOutcome {
     pub signals: LimitSignals,
     /// Whether its program was ended by a signal, so that files can be incomplete.
     pub killed: bool,
+    /// What the broker of keys saw; `None` if the agent's requests do not go through it.
+    pub brokered: Option<Brokered>,
+}
+
+/// What the broker of keys saw of a run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Brokered {
+    /// Usage by the models' answers.
+    pub counted: CountedUsage,
+    /// Refusal with which the model answered the last request, if it did.
+    pub refusal: Option<LimitSignals>,
+    /// Requests that the broker refused, each kind once.
+    pub refused_requests: Vec<String>,
 }
 
 impl AgentOutcome {
@@ -186,6 +234,7 @@ impl AgentOutcome {
             stop_reason: String::new(),
             signals: LimitSignals::default(),
             killed: false,
+            brokered: None,
         }
     }
 }

@@ -1,10 +1,19 @@
-//! Hides the API keys of models from agents.
+//! Hides the API keys of models from agents, and knows the wire formats of the models.
 //!
-//! An agent gets a token for one run in place of each key, and an address on loopback in place of the model's. Requests to that
-//! address are forwarded to the model with the token replaced by the key. The token is useless elsewhere and after the run.
+//! An agent gets a token for one run in place of each key, and an address on loopback in place of the model's. A request to that
+//! address is checked ([`request`]) against the endpoints of the model's [`formats`], its cost is reserved ([`meter`]), and it is
+//! sent with the key in the one header in which the token stood. The answer is counted ([`usage`]) and cleaned of the key
+//! ([`answer`], [`events`]). The token is useless elsewhere and after the run.
 
+mod answer;
+mod events;
+pub(super) mod formats;
+pub(super) mod meter;
+mod request;
+mod strict_json;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,20 +22,22 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
-};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use url::Url;
 
+use self::answer::Answer;
+use self::formats::{FormatName, Purpose};
+use self::meter::{OpenCall, Quote, RunMeter};
+use self::request::{CheckedHead, Refusal, RequestRules, RunToken};
 use super::BackendSetup;
 use crate::domain::model::error_chain::error_chain;
+use crate::domain::trust::secret_forms::SecretForms;
 use crate::net::client_of_model;
 use crate::net::serve::{ConnectionLimits, serve};
 
@@ -36,9 +47,6 @@ const MAX_REQUEST: usize = 64 * 1024 * 1024;
 const MOST_CONNECTIONS: usize = 256;
 /// Time limit for a request's head, also between two requests of one connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
-/// Headers that concern the connection and are not forwarded.
-const CONNECTION_HEADERS: [HeaderName; 8] =
-    [CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
 /// Environment variables from which an agent reads the key and the address of a model.
 pub(super) struct ModelKey {
@@ -50,6 +58,8 @@ pub(super) struct ModelKey {
     pub(super) default_address: Option<&'static str>,
     /// Variables that make the agent ignore these addresses.
     pub(super) unless_set: &'static [&'static str],
+    /// Wire formats that the agent speaks with this model.
+    pub(super) formats: &'static [FormatName],
 }
 
 /// Keys of one model that are hidden from the agent.
@@ -61,6 +71,8 @@ pub(super) struct HiddenKey {
     addresses: Vec<String>,
     /// Address of the model.
     model: Url,
+    /// Wire formats of its requests.
+    formats: &'static [FormatName],
 }
 
 /// Returns the keys to hide from an agent, from its configuration and the known variables of its program.
@@ -83,6 +95,7 @@ pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Hi
                 keys: vec![key.clone()],
                 addresses: vec![at.clone()],
                 model,
+                formats: FormatName::ALL,
             })),
         }
     }
@@ -95,6 +108,7 @@ pub(super) fn hidden_keys(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Hi
                 keys,
                 addresses: known.addresses.iter().map(|name| (*name).to_owned()).collect(),
                 model,
+                formats: known.formats,
             });
         }
     }
@@ -118,6 +132,21 @@ impl ModelClients {
     }
 }
 
+/// Returns the forms of all hidden keys, which are removed from answers.
+pub(super) fn forms_of_keys(settings: &BackendSetup, hidden: &[HiddenKey]) -> Arc<SecretForms> {
+    let is_hidden = |name: &String| hidden.iter().any(|hidden| hidden.keys.contains(name));
+    let keys = settings.env.iter().filter(|(name, _)| is_hidden(name));
+    Arc::new(SecretForms::new(keys.map(|(_, key)| key.expose_secret())))
+}
+
+/// What the brokers of all runs of a backend share.
+pub(super) struct BrokerParts<'a> {
+    pub(super) hidden: &'a [HiddenKey],
+    pub(super) clients: &'a ModelClients,
+    /// Forms of all keys.
+    pub(super) forms: &'a Arc<SecretForms>,
+}
+
 /// Forwards an agent's requests to its models until it is dropped.
 pub(super) struct Broker {
     /// Operator's variables with keys and addresses replaced.
@@ -132,12 +161,11 @@ impl Broker {
     /// A sentence for the operator: no free port, or no TLS root certificates.
     pub(super) async fn open(
         settings: &BackendSetup,
-        hidden: &[HiddenKey],
-        clients: &ModelClients,
+        parts: &BrokerParts<'_>,
+        meter: &Arc<RunMeter>,
     ) -> Result<Self, String> {
         let mut broker = Self { variables: settings.env.clone(), _serving: JoinSet::new() };
-        for hidden in hidden {
-            let model = BrokeredModel::of(hidden, clients.of(&hidden.model)?, &settings.env);
+        for hidden in parts.hidden {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
             let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
             let (at, listener) =
@@ -150,10 +178,23 @@ impl Broker {
             for name in &hidden.addresses {
                 broker.set(name, address.clone());
             }
-            for (name, token, _) in &model.keys {
-                broker.set(name, token.clone());
+            let (tokens, keys) = tokens_for(hidden, &settings.env);
+            for token in &tokens {
+                broker.set(&token.variable, token.token.clone());
             }
-            let router = axum::Router::new().fallback(pass_on).with_state(Arc::new(model));
+            let model = BrokeredModel {
+                hosts: [at.to_string(), format!("localhost:{}", at.port())],
+                base: hidden.model.clone(),
+                base_path: hidden.model.path().trim_end_matches('/').to_owned(),
+                client: parts.clients.of(&hidden.model)?,
+                formats: hidden.formats,
+                allowed: settings.config.server_tools.clone(),
+                tokens,
+                keys,
+                forms: parts.forms.clone(),
+                meter: meter.clone(),
+            };
+            let router = axum::Router::new().fallback(forward).with_state(Arc::new(model));
             let limits = ConnectionLimits { connections: MOST_CONNECTIONS, head: HEAD_TIMEOUT };
             broker._serving.spawn(async move { drop(serve(listener, router, limits, std::future::pending()).await) });
         }
@@ -166,99 +207,170 @@ impl Broker {
     }
 }
 
-/// A model and its keys.
+/// Creates a token for each key that has a value.
+fn tokens_for(hidden: &HiddenKey, variables: &[(String, SecretString)]) -> (Vec<RunToken>, Vec<SecretString>) {
+    let of = |name: &String| {
+        let (_, key) = variables.iter().find(|(known, _)| known == name)?;
+        let token = format!("ralph-{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        Some((RunToken { token, variable: name.clone() }, key.clone()))
+    };
+    hidden.keys.iter().filter_map(of).unzip()
+}
+
+/// A model, its keys, and what the run may ask of it.
 struct BrokeredModel {
+    /// Addresses of the broker as clients write them.
+    hosts: [String; 2],
     base: Url,
+    base_path: String,
     client: reqwest::Client,
-    /// Variable, token of the agent, and key that replaces the token.
-    keys: Vec<(String, String, SecretString)>,
+    formats: &'static [FormatName],
+    /// Features of the provider that the operator allows.
+    allowed: Vec<String>,
+    tokens: Vec<RunToken>,
+    /// Keys that replace the tokens, in the same order.
+    keys: Vec<SecretString>,
+    forms: Arc<SecretForms>,
+    meter: Arc<RunMeter>,
 }
 
 impl BrokeredModel {
-    fn of(hidden: &HiddenKey, client: reqwest::Client, variables: &[(String, SecretString)]) -> Self {
-        let key = |name: &String| {
-            let (_, key) = variables.iter().find(|(known, _)| known == name)?;
-            let token = format!("ralph-{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-            Some((name.clone(), token, key.clone()))
+    fn rules(&self) -> RequestRules<'_> {
+        RequestRules {
+            formats: self.formats,
+            hosts: self.hosts.clone(),
+            base_path: &self.base_path,
+            tokens: &self.tokens,
+            allowed: &self.allowed,
+        }
+    }
+
+    /// Checks a request, sends it and passes the answer on.
+    async fn answer(&self, request: Request) -> Result<Response, Refusal> {
+        let (head, body) = request.into_parts();
+        let checked = request::check_head(&self.rules(), &head)?;
+        let mut body = match checked.method {
+            Method::POST => Some(self.body(&checked, body).await?),
+            _ => None,
         };
-        Self { base: hidden.model.clone(), client, keys: hidden.keys.iter().filter_map(key).collect() }
-    }
-
-    /// Returns the text with the token replaced by its key; `None` if it contains no token.
-    fn with_key(&self, text: &str) -> Option<String> {
-        let (_, token, key) = self.keys.iter().find(|(_, token, _)| text.contains(token))?;
-        Some(text.replace(token, key.expose_secret()))
-    }
-
-    /// Returns the headers for the model, and whether a key is among them.
-    fn headers(&self, of: &HeaderMap) -> (HeaderMap, bool) {
-        let (mut headers, mut has_key) = (HeaderMap::new(), false);
-        let is_dropped = |name: &HeaderName| CONNECTION_HEADERS.contains(name) || *name == CONTENT_LENGTH;
-        for (name, value) in of.iter().filter(|(name, _)| !is_dropped(name)) {
-            let with_key = value.to_str().ok().and_then(|text| self.with_key(text));
-            let with_key = with_key.and_then(|text| HeaderValue::from_str(&text).ok());
-            has_key |= with_key.is_some();
-            headers.append(name, with_key.unwrap_or_else(|| value.clone()));
+        let mut call = None;
+        if let (Purpose::Answer, Some(body)) = (checked.matched.purpose, body.as_mut()) {
+            call = Some(self.reserve(&checked, body).await?);
         }
-        (headers, has_key)
+        let format = checked.matched.format;
+        let outgoing = self.outgoing(checked, body.map(Value::Object))?;
+        if let Some(call) = &mut call {
+            call.sent();
+        }
+        let sent = outgoing.send().await.map_err(|error| {
+            // Nothing was sent, so nothing is charged.
+            if error.is_connect()
+                && let Some(call) = &mut call
+            {
+                call.refused();
+            }
+            let why = format!("the model cannot be reached: {}", error_chain(&error.without_url()));
+            Refusal { status: StatusCode::BAD_GATEWAY, kind: "api_error", why }
+        });
+        let answer = Answer { upstream: sent?, format, call, forms: self.forms.clone() };
+        answer.into_response(|refusal| self.meter.note_answer(refusal)).await
     }
 
-    /// Returns the address to forward to, and whether its query contains a key; `None` if the path is not below the model's
-    /// address.
-    fn address(&self, path: &str, query: Option<&str>) -> Option<(Url, bool)> {
+    /// Reads and checks the body.
+    async fn body(&self, checked: &CheckedHead, body: Body) -> Result<Map<String, Value>, Refusal> {
+        let body = axum::body::to_bytes(body, MAX_REQUEST).await.map_err(|_| Refusal {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            kind: "invalid_request_error",
+            why: "the request is larger than 64 MiB or incomplete".to_owned(),
+        })?;
+        request::check_body(&self.rules(), &checked.matched, &body)
+    }
+
+    /// Reserves the money for a request; limits its answer if the money does not suffice for more.
+    async fn reserve(&self, checked: &CheckedHead, body: &mut Map<String, Value>) -> Result<OpenCall, Refusal> {
+        let format = checked.matched.format;
+        (format.ask_usage)(body);
+        let named = checked.matched.model.as_deref().or_else(|| body.get("model").and_then(Value::as_str));
+        let model = named.unwrap_or_default().to_owned();
+        let (output, choices) = (format.output)(body);
+        let size = serde_json::to_vec(body).map_or(usize::MAX, |text| text.len());
+        let quote = Quote {
+            price: self.meter.prices().price_or_highest([model.as_str()], format.vendor),
+            bytes: u64::try_from(size).unwrap_or(u64::MAX),
+            output,
+            choices,
+            model,
+            vendor: format.vendor,
+            is_streamed: body.get("stream") == Some(&Value::Bool(true))
+                || checked.path.ends_with("streamGenerateContent"),
+        };
+        let (call, most) = self.meter.reserve(&quote).await.map_err(|why| Refusal {
+            status: StatusCode::PAYMENT_REQUIRED,
+            kind: "billing_error",
+            why: format!("the budget is used up: {why}"),
+        })?;
+        if let Some(most) = most {
+            (format.limit_output)(body, most);
+        }
+        Ok(call)
+    }
+
+    /// Builds the request to the model from what was checked, with the key in its one header.
+    fn outgoing(&self, checked: CheckedHead, body: Option<Value>) -> Result<reqwest::RequestBuilder, Refusal> {
+        let (header, index) = checked.auth;
+        let key = self.keys.get(index).map_or("", |key| key.expose_secret().trim());
         let mut url = self.base.clone();
-        // This also removes `..`.
-        url.set_path(path);
-        let below = url.path().strip_prefix(self.base.path().trim_end_matches('/'))?;
-        if !(below.is_empty() || below.starts_with('/')) {
-            return None;
-        }
-        let with_key = query.and_then(|query| self.with_key(query));
-        let has_key = with_key.is_some();
-        match (self.base.query(), with_key.as_deref().or(query)) {
+        url.set_path(&checked.path);
+        match (self.base.query(), checked.query.as_deref()) {
             (Some(own), Some(query)) => url.set_query(Some(&format!("{own}&{query}"))),
             (None, query) => url.set_query(query),
             (Some(_), None) => {}
         }
-        Some((url, has_key))
+        let mut headers = checked.headers;
+        let mut value = HeaderValue::from_str(&header.value(key)).map_err(|_| Refusal {
+            status: StatusCode::BAD_GATEWAY,
+            kind: "api_error",
+            why: "the key contains invalid characters (a line break?)".to_owned(),
+        })?;
+        value.set_sensitive(true);
+        headers.insert(header.name(), value);
+        let request = self.client.request(checked.method, url).headers(headers);
+        Ok(match body {
+            Some(body) => request.header(CONTENT_TYPE, "application/json").body(body.to_string()),
+            None => request,
+        })
+    }
+
+    /// Reports a refused request to the operator, each kind once a run.
+    fn report(&self, asked: &str, refusal: &Refusal) {
+        // Some clients look whether the address answers before they send anything.
+        if asked.starts_with("HEAD ") || asked.starts_with("OPTIONS ") {
+            return;
+        }
+        let what = format!("{asked}: {}", refusal.why);
+        if self.meter.note_refused(&what) {
+            tracing::warn!(model = %self.base.host_str().unwrap_or_default(), what, "a request of an agent to its model was refused");
+        }
     }
 }
 
-/// Forwards a request to the model and streams its answer back.
-async fn pass_on(State(model): State<Arc<BrokeredModel>>, request: Request) -> Response {
-    let (asked, body) = request.into_parts();
-    let (headers, in_headers) = model.headers(&asked.headers);
-    let Some((url, in_query)) = model.address(asked.uri.path(), asked.uri.query()) else {
-        return refused(StatusCode::NOT_FOUND, "not_found_error", "the path is not below the address of the model");
-    };
-    if !in_headers && !in_query {
-        let why = "the request does not contain the token of this run";
-        return refused(StatusCode::UNAUTHORIZED, "authentication_error", why);
-    }
-    let Ok(body) = axum::body::to_bytes(body, MAX_REQUEST).await else {
-        let why = "the request is larger than 64 MiB or incomplete";
-        return refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", why);
-    };
-    match model.client.request(asked.method, url).headers(headers).body(body).send().await {
-        Ok(answer) => {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = answer.status();
-            for (name, value) in answer.headers().iter().filter(|(name, _)| !CONNECTION_HEADERS.contains(name)) {
-                response.headers_mut().append(name, value.clone());
-            }
-            *response.body_mut() = Body::from_stream(answer.bytes_stream());
-            response
-        }
-        Err(error) => {
-            let why = format!("the model cannot be reached: {}", error_chain(&error.without_url()));
-            refused(StatusCode::BAD_GATEWAY, "api_error", &why)
+async fn forward(State(model): State<Arc<BrokeredModel>>, request: Request) -> Response {
+    let path: String = request.uri().path().chars().take(80).collect();
+    let asked = format!("{} {}", request.method(), path);
+    match model.answer(request).await {
+        Ok(response) => response,
+        Err(refusal) => {
+            model.report(&asked, &refusal);
+            refused(&refusal, &model.forms)
         }
     }
 }
 
 /// Returns an error in a shape in which the clients of all vendors find the message.
-fn refused(status: StatusCode, kind: &str, why: &str) -> Response {
+fn refused(refusal: &Refusal, forms: &Arc<SecretForms>) -> Response {
+    let Refusal { status, kind, why } = refusal;
     let error = json!({ "type": kind, "code": status.as_u16(), "message": format!("ralph-bot: {why}") });
     let body = json!({ "type": "error", "error": error }).to_string();
-    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+    let body = forms.redact(body.as_bytes(), answer::MARK);
+    (*status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }

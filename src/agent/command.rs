@@ -4,6 +4,7 @@ mod provider_wait_limit;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,7 +13,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::provider_wait_limit::run_with_provider_wait_limit;
-use super::broker::{Broker, HiddenKey, ModelClients, hidden_keys};
+use super::broker::meter::RunMeter;
+use super::broker::{Broker, BrokerParts, HiddenKey, ModelClients, forms_of_keys, hidden_keys};
 use super::mcp;
 use super::placeholder::fill_in;
 use super::preset::{AgentPreset, OutputReader, ParsedOutput, PromptDelivery, RunContext, prompt_reference};
@@ -21,9 +23,10 @@ use super::run_environment::{self, GRACE, LeftoverFiles, REPORT, RunFolders};
 use super::session;
 use super::text::{MAX_ARGUMENT, describe_end, shortened};
 use super::usage::SessionUsage;
-use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, OutputFormat};
+use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, Brokered, OutputFormat};
 use crate::domain::providers::money::Cumulative;
-use crate::domain::providers::prices::TokenUsage;
+use crate::domain::providers::prices::{PriceTable, TokenUsage};
+use crate::domain::trust::secret_forms::SecretForms;
 use crate::process::{
     self, Finished, Flow, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Stdin, Stream, executable,
 };
@@ -32,6 +35,8 @@ use crate::process::{
 const KEEP_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum time that an agent may spend on retrying a provider that refuses.
 const MAX_PROVIDER_WAIT: Duration = Duration::from_secs(60);
+/// Time between the refusal of a request for lack of money and the end of the run.
+const BUDGET_GRACE: Duration = Duration::from_secs(2);
 /// Time limit for printing the version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of errors in an outcome.
@@ -48,6 +53,10 @@ pub(super) struct CommandBackend {
     /// Keys that are hidden from the agent.
     hidden_keys: Vec<HiddenKey>,
     model_clients: ModelClients,
+    /// Forms of the hidden keys.
+    key_forms: Arc<SecretForms>,
+    /// Prices of the models whose requests go through the broker.
+    prices: Arc<PriceTable>,
 }
 
 impl CommandBackend {
@@ -73,8 +82,23 @@ impl CommandBackend {
         let program =
             executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(|e| e.to_string())?;
         let (secrets, hidden_keys) = (run_environment::secrets(&settings), hidden_keys(&settings, preset.keys));
-        let model_clients = ModelClients::default();
-        Ok(Self { name: name.to_owned(), preset, settings, program, secrets, hidden_keys, model_clients })
+        let (model_clients, key_forms) = (ModelClients::default(), forms_of_keys(&settings, &hidden_keys));
+        let prices = PriceTable::with_entries(&settings.config.prices, "prices");
+        let prices =
+            Arc::new(prices.map_err(|problems| {
+                problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>().join("; ")
+            })?);
+        Ok(Self {
+            name: name.to_owned(),
+            preset,
+            settings,
+            program,
+            secrets,
+            hidden_keys,
+            model_clients,
+            key_forms,
+            prices,
+        })
     }
 
     /// Returns the run as the preset sees it.
@@ -196,7 +220,9 @@ impl Backend for CommandBackend {
             Ok(servers) => servers.unwrap_or_default(),
             Err(reason) => return not_started(AgentStatus::Unavailable { reason }),
         };
-        let broker = match Broker::open(&self.settings, &self.hidden_keys, &self.model_clients).await {
+        let meter = RunMeter::new(run.max_cost, run.guard.clone(), self.prices.clone());
+        let parts = BrokerParts { hidden: &self.hidden_keys, clients: &self.model_clients, forms: &self.key_forms };
+        let broker = match Broker::open(&self.settings, &parts, &meter).await {
             Ok(broker) => broker,
             Err(reason) => return not_started(AgentStatus::Failed { reason }),
         };
@@ -223,9 +249,14 @@ impl Backend for CommandBackend {
         let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
         let leftovers = LeftoverFiles::before(&run.tree, self.preset.leftovers);
         let running = process::run(spec, &stop, Some(&mut lines));
-        let (ended, gave_up) = run_with_provider_wait_limit(running, &mut waiting, MAX_PROVIDER_WAIT, &stop).await;
+        let running = run_with_provider_wait_limit(running, &mut waiting, MAX_PROVIDER_WAIT, &stop);
+        let (ended, gave_up) = tokio::select! {
+            ended = running => ended,
+            never = stop_when_exhausted(&meter, &stop) => match never {},
+        };
         leftovers.remove();
-        match ended {
+        drop(broker);
+        let outcome = match ended {
             Ok(mut finished) => {
                 if gave_up && finished.ended == ProcessEnd::Cancelled && !cancel.is_cancelled() {
                     let reason = format!("its provider refused it for {} s", MAX_PROVIDER_WAIT.as_secs());
@@ -235,7 +266,8 @@ impl Backend for CommandBackend {
             }
             Err(error @ ProcessError::Wait { .. }) => not_started(AgentStatus::Failed { reason: error.to_string() }),
             Err(error) => not_started(AgentStatus::Unavailable { reason: error.to_string() }),
-        }
+        };
+        if self.hidden_keys.is_empty() { outcome } else { with_brokered(outcome, &meter, cancel) }
     }
 
     async fn probe(&self) -> Result<String, String> {
@@ -363,6 +395,29 @@ fn subtract_earlier_runs(output: &mut ParsedOutput, run: &AgentRun, observed: Op
     account
 }
 
+/// Stops a run some time after a request was refused because its money is used up, so that its program can show why.
+async fn stop_when_exhausted(meter: &RunMeter, stop: &CancellationToken) -> std::convert::Infallible {
+    meter.until_exhausted().await;
+    tokio::time::sleep(BUDGET_GRACE).await;
+    stop.cancel();
+    std::future::pending().await
+}
+
+/// Adds what the broker of keys saw to an outcome: the end of the money, and usage of which the program told less.
+fn with_brokered(mut outcome: AgentOutcome, meter: &RunMeter, cancel: &CancellationToken) -> AgentOutcome {
+    let counted = meter.counted();
+    if meter.is_exhausted() && !cancel.is_cancelled() {
+        outcome.status = AgentStatus::OverBudget;
+    }
+    let usage = &counted.usage;
+    if usage.total() > outcome.tokens_in.saturating_add(outcome.tokens_out) {
+        (outcome.tokens_in, outcome.tokens_out) = (usage.read(), usage.output);
+        (outcome.cache_read, outcome.cache_write) = (usage.cache_read, usage.cache_write);
+    }
+    outcome.brokered = Some(Brokered { counted, refusal: meter.refusal(), refused_requests: meter.refused() });
+    outcome
+}
+
 /// Returns the event with the usage of this run, without that of earlier runs of the session.
 fn without_earlier_runs(event: AgentEvent, run: &AgentRun, observed: Option<u64>) -> AgentEvent {
     match (event, &run.session, observed) {
@@ -433,6 +488,7 @@ fn assembled(status: AgentStatus, mut output: ParsedOutput) -> AgentOutcome {
         stop_reason: output.stop_reason,
         signals: output.signals,
         killed: false,
+        brokered: None,
     }
 }
 

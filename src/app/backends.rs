@@ -251,7 +251,7 @@ fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) 
             &backend.settings.stdin,
             &backend.settings.session_files,
             &backend.settings.output,
-            (backend.settings.hide_keys, &backend.settings.keys),
+            (backend.settings.hide_keys, &backend.settings.keys, &backend.settings.server_tools),
             &backend.url,
             &backend.wire
         )

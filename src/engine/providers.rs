@@ -10,7 +10,7 @@ use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::CheckReport;
 use crate::domain::providers::backends::{
     BackendChange, BackendObservation, BackendRole, BackendStatus, Backends, Blocked, BlockedBy, CallAdvice,
-    CallRequest, ParkedFor, PreviousSession, RotationMode,
+    CallRequest, ClaimedState, ParkedFor, PreviousSession, RotationMode,
 };
 use crate::domain::providers::limit::Limit;
 use crate::domain::providers::money::Ending;
@@ -28,6 +28,8 @@ pub(super) enum CallEnd {
     Failed(String),
     /// The provider's limit was reached.
     Limited(Limit),
+    /// The agent reported that the provider's limit was reached.
+    Claimed(Limit),
     /// The call succeeded with an unusable answer.
     Unusable,
     /// The service ended the call; the backend's state is unaffected.
@@ -39,7 +41,7 @@ impl CallEnd {
         match self {
             Self::Succeeded => "finished",
             Self::Failed(_) => "failed",
-            Self::Limited(_) => "limited",
+            Self::Limited(_) | Self::Claimed(_) => "limited",
             Self::Unusable => "unusable",
             Self::Ended => "ended",
         }
@@ -116,6 +118,7 @@ impl Engine {
         }
         let previous = current.retained_iterations().rev().map(|i| &i.served.backend).find(|name| !name.is_empty());
         let request = CallRequest {
+            loop_id: current.id.to_string(),
             role,
             task_type: current.task_type(),
             exclude,
@@ -194,7 +197,9 @@ impl Engine {
         let booking = CallSettlement {
             ending: match (end, used.cost) {
                 (_, Some(cost)) => Ending::Cost(cost),
-                (CallEnd::Limited(_) | CallEnd::Failed(_), None) if used.usage == TokenUsage::default() => {
+                (CallEnd::Limited(_) | CallEnd::Claimed(_) | CallEnd::Failed(_), None)
+                    if used.usage == TokenUsage::default() =>
+                {
                     Ending::NeverRan
                 }
                 // A backend without a price has no known cost.
@@ -214,6 +219,7 @@ impl Engine {
                 }
                 CallEnd::Failed(error) => BackendObservation::CallFailed { call, cost, error, seed },
                 CallEnd::Limited(limit) => BackendObservation::CallLimited { call, cost, limit, seed },
+                CallEnd::Claimed(limit) => BackendObservation::LimitClaimed { call, cost, limit, seed },
                 CallEnd::Ended => BackendObservation::CallAbandoned { call, cost },
             })?;
             kill_point("K18b");
@@ -251,8 +257,10 @@ impl Engine {
             tracing::warn!(%error, "the state of the backends cannot be read");
             Backends::default()
         });
-        let parked = known.backends.get(&name).map(|backend| &backend.status);
-        if matches!(parked, Some(BackendStatus::Parked(park)) if park.kind == ParkedFor::Errors) {
+        let Some(backend) = known.backends.get(&name) else { return };
+        let claim = backend.claims.of(current.id.as_str(), self.clock.now()).map(|claim| claim.state);
+        let is_parked = matches!(&backend.status, BackendStatus::Parked(park) if park.kind == ParkedFor::Errors);
+        if is_parked || claim == Some(ClaimedState::Parked(ParkedFor::Errors)) {
             self.observe(BackendObservation::Enabled { backend: name }).await;
         }
     }
@@ -275,6 +283,16 @@ impl Engine {
                 }
                 BackendChange::Disabled { backend, kind, reason } => {
                     tracing::error!(backend, %kind, reason, "a backend is disabled until a person acts; see `ralph-bot backends`");
+                }
+                BackendChange::Claimed { backend, loop_id, until, reason } => {
+                    let until_ms = until.map(|until| until.0);
+                    tracing::warn!(
+                        backend,
+                        loop_id,
+                        until_ms,
+                        reason,
+                        "a backend cools down for the loop that reported a refusal"
+                    );
                 }
                 BackendChange::Reactivated { backend, .. }
                 | BackendChange::Proven { backend }

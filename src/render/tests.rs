@@ -87,6 +87,7 @@ fn templates_of_other_states_match_snapshots() {
             findings: vec![],
             restored_paths: vec![],
             refused_hosts: vec![],
+            refused_requests: vec![],
             commit: None,
             previous_percent: None,
             cost: None,

@@ -182,12 +182,15 @@ pub fn begin(
         Permit::No(reached) => return Ok(CallDecision::NoMoney(reached)),
     };
     let models = models(&backend);
-    let lacks = |model: &&String| known.backends.get(&backend).is_some_and(|state| state.lacks_model(model, now));
+    let lacks = |model: &&String| {
+        known.backends.get(&backend).is_some_and(|b| b.lacks_model_for(caller.loop_id.as_str(), model, now))
+    };
     let model = models.iter().find(|model| !lacks(model)).or(models.first()).cloned();
     let same_model = request.session.as_ref().is_some_and(|session| session.model == model);
     let session = if same_model { session } else { SessionUse::Fresh };
     let call = BackendCall {
         key: caller.key.clone(),
+        loop_id: caller.loop_id.to_string(),
         role: request.role,
         backend: backend.clone(),
         model: model.clone(),
@@ -239,6 +242,22 @@ pub fn record_cost(
     let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";
     c.prepare_cached(sql)?.execute(params![caller.key, cost.0])?;
     Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
+}
+
+/// Records what a running call will have cost with the requests that it is about to send, if the limits cover it together with
+/// the cost and reservations of other running calls. Returns the limit that does not.
+pub fn commit_cost(
+    c: &Connection,
+    caller: &CallContext,
+    committed: Money,
+    now: Timestamp,
+) -> StoreResult<Option<CostLimitReached>> {
+    if let Err(reached) = ledger(c, caller, now)?.covers(committed, now) {
+        return Ok(Some(reached));
+    }
+    let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";
+    c.prepare_cached(sql)?.execute(params![caller.key, committed.0])?;
+    Ok(None)
 }
 
 /// Records the end of a call and updates its backend; `seen` makes the observation from the recorded call and its cost. A call that
@@ -437,6 +456,7 @@ mod tests {
 
     fn request() -> CallRequest {
         CallRequest {
+            loop_id: String::new(),
             role: BackendRole::Agent,
             task_type: TaskType::TestFix,
             exclude: Vec::new(),

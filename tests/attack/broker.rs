@@ -1,1 +1,802 @@
 //! Requests to the broker of model keys and answers of a model that repeats everything.
+//!
+//! A program that obeys the attacker has the run's token; the tests send its requests as bytes. The canaries are the key (never in
+//! what comes back, in any form that the tests know), the model's list of requests (a forbidden one is never on it), and the
+//! cents of each answer.
+//!
+//! Each class fails without its defence. By hand: let `request::check_head` skip `check_form`, `is_plain`, `check_query` or
+//! `check_content`, or let `request::token` compare with `contains` (classes of heads); return early from
+//! `request::find_features` or `unknown_fields`, or parse with `serde_json::from_slice` (classes of bodies); let
+//! `EventRedactor::push` and `whole` return their input, or `clean_headers` its headers (classes of answers); let
+//! `RunMeter::attempt` grant all, `OpenCall::drop` book nothing, or `Told::or_estimated` return its usage (classes of money).
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fake_forge::Dialect;
+use ralph_bot::agent::{AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSetup, build};
+use ralph_bot::domain::loops::LoopState;
+use ralph_bot::domain::model::ids::Money;
+use ralph_bot::domain::providers::prices::PriceEntry;
+use ralph_bot::domain::trust::limits::SandboxLimits;
+use ralph_bot::process::sandbox::Network;
+use ralph_bot::process::{Cookie, SandboxUser};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{Setup, story};
+
+const KEY: &str = "sk-ant-api03-CANARYq8vT1xY73hGmpLw0RkEzzZW9";
+
+/// Answer of the model: the bytes of each write, for the request that it received.
+type Script = Arc<dyn Fn(&str) -> Vec<Vec<u8>> + Send + Sync>;
+
+/// A model that answers by script and keeps what it received.
+struct Model {
+    url: String,
+    seen: Arc<Mutex<Vec<String>>>,
+    script: Arc<Mutex<Script>>,
+    _task: JoinSet<()>,
+}
+
+impl Model {
+    async fn start(script: Script) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (seen, script) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(script)));
+        let mut task = JoinSet::new();
+        let (known, answers) = (seen.clone(), script.clone());
+        task.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (known, answers) = (known.clone(), answers.clone());
+                open.spawn(async move {
+                    let request = received(&mut stream).await;
+                    known.lock().expect("no panic").push(request.clone());
+                    let script = answers.lock().expect("no panic").clone();
+                    for part in script(&request) {
+                        if stream.write_all(&part).await.is_err() || stream.flush().await.is_err() {
+                            return;
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                });
+            }
+        });
+        Self { url, seen, script, _task: task }
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().expect("no panic").clone()
+    }
+
+    fn answers(&self, script: impl Fn(&str) -> Vec<Vec<u8>> + Send + Sync + 'static) {
+        *self.script.lock().expect("no panic") = Arc::new(script);
+    }
+}
+
+/// Reads one request.
+async fn received(stream: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&read).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+            if body.len() >= length.unwrap_or(0) {
+                return text;
+            }
+        }
+        if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
+            return text;
+        }
+    }
+}
+
+/// Returns an answer with a body, in one write.
+fn whole(status: &str, headers: &str, body: &[u8]) -> Vec<Vec<u8>> {
+    let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
+    vec![[head.as_bytes(), body].concat()]
+}
+
+/// Returns a stream of events in chunks of this size, with a trailer.
+fn streamed(body: &[u8], size: usize, trailer: &str) -> Vec<Vec<u8>> {
+    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\ntrailer: x-end\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut parts = vec![head.as_bytes().to_vec()];
+    parts.extend(body.chunks(size).map(|part| [format!("{:x}\r\n", part.len()).as_bytes(), part, b"\r\n"].concat()));
+    parts.push(format!("0\r\n{trailer}\r\n").into_bytes());
+    parts
+}
+
+fn told() -> Vec<Vec<u8>> {
+    let body = json!({ "model": "priced", "content": [], "usage": { "input_tokens": 100, "output_tokens": 10 } });
+    whole("200 OK", "content-type: application/json\r\n", body.to_string().as_bytes())
+}
+
+/// The broker of a run that lasts as long as the attack.
+struct Place {
+    host: String,
+    token: String,
+    model: Model,
+}
+
+impl Place {
+    /// Sends bytes to the broker; `HOST` and `TOKEN` stand for its address and the token.
+    async fn send(&self, request: &str) -> Vec<u8> {
+        let request = request.replace("TOKEN", &self.token).replace("HOST", &self.host);
+        let mut stream = TcpStream::connect(&self.host).await.expect("the broker listens");
+        let mut answer = Vec::new();
+        let exchange = async {
+            let _ = stream.write_all(request.as_bytes()).await;
+            let _ = stream.read_to_end(&mut answer).await;
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(10), exchange).await;
+        answer
+    }
+
+    async fn post(&self, path: &str, auth: &str, body: &str) -> Vec<u8> {
+        self.send(&posted(path, &format!("{auth}\r\ncontent-type: application/json"), body)).await
+    }
+
+    async fn ask(&self) -> Vec<u8> {
+        self.post("/v1/messages", "x-api-key: TOKEN", MESSAGE).await
+    }
+}
+
+const MESSAGE: &str = r#"{"model":"priced","max_tokens":10,"messages":[{"role":"user","content":"x"}]}"#;
+
+fn posted(path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: HOST\r\nconnection: close\r\n{headers}\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// Runs an attack while a program of the attacker runs, with this budget; returns the outcome of the run.
+async fn attack(budget: Option<Money>, script: Script, attack: impl AsyncFnOnce(&Place)) -> AgentOutcome {
+    let model = Model::start(script).await;
+    let folder = tempfile::Builder::new().prefix("ralph-broker-").tempdir().expect("a folder");
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).expect("a tree");
+    let agent = "echo \"$MODEL_URL $MODEL_KEY\" >address.new && mv address.new address; while [ ! -e stop ]; do sleep 0.02; done; echo done";
+    let mut setup = BackendSetup::new(BackendKind::Script, "/", "/usr/bin:/bin");
+    setup.config.command = ["/bin/sh", "-c", agent].map(str::to_owned).into();
+    setup.config.keys = [("MODEL_KEY".to_owned(), "MODEL_URL".to_owned())].into();
+    // 100 tokens read and 10 written cost 2 cents.
+    let price = PriceEntry { input: 100.0, output: 1000.0, cache_read: None, cache_write: None };
+    setup.config.prices = [("priced".to_owned(), price)].into();
+    setup.env = vec![("MODEL_KEY".into(), KEY.into()), ("MODEL_URL".into(), model.url.clone().into())];
+    let backend = build("mine", setup).expect("a backend");
+    let run = AgentRun {
+        prompt: "x".into(),
+        tree: tree.clone(),
+        read_only: Vec::new(),
+        scratch: folder.path().join("scratch"),
+        loop_id: "L".into(),
+        iteration: 1,
+        model: None,
+        wall: Duration::from_secs(300),
+        idle: Duration::from_secs(300),
+        max_turns: None,
+        max_cost: budget,
+        session: None,
+        keep: None,
+        mcp_config: None,
+        cookie: Cookie::new("attack", &uuid::Uuid::now_v7().simple().to_string(), 1),
+        sandboxed: false,
+        sandbox_user: SandboxUser::default(),
+        sandbox_limits: SandboxLimits::default(),
+        network: Network::Host,
+        guard: None,
+    };
+    let cancel = CancellationToken::new();
+    let mut ignore = |_| {};
+    let running = backend.run(run, &cancel, &mut ignore);
+    let attacking = async {
+        let address = address(&tree).await;
+        let (url, token) = address.trim().split_once(' ').expect("an address and a token");
+        assert!(!address.contains(KEY), "the agent reads the key");
+        let host = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
+        let place = Place { host, token: token.to_owned(), model };
+        attack(&place).await;
+        std::fs::write(tree.join("stop"), "").expect("a file");
+        let keys = place.model.seen().iter().filter(|request| request.matches(KEY).count() != 1).count();
+        assert_eq!(keys, 0, "each request has the key once: {:?}", place.model.seen());
+        assert!(!place.model.seen().iter().any(|request| request.contains(token)), "the token leaves the machine");
+    };
+    tokio::join!(running, attacking).0
+}
+
+async fn address(tree: &Path) -> String {
+    loop {
+        if let Ok(text) = std::fs::read_to_string(tree.join("address")) {
+            return text;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Asserts that a request is refused with an error that names the broker, and never reaches the model.
+async fn refused(place: &Place, name: &str, request: &str) {
+    let before = place.model.seen().len();
+    let answer = String::from_utf8_lossy(&place.send(request).await).into_owned();
+    assert!(!answer.starts_with("HTTP/1.1 2"), "{name}: {answer}");
+    assert!(!answer.contains(KEY), "{name}: {answer}");
+    // What is no HTTP at all is refused by the server, with an empty body.
+    assert!(
+        answer.contains("ralph-bot: ") || answer.starts_with("HTTP/1.1 400") || answer.is_empty(),
+        "{name}: {answer}"
+    );
+    assert_eq!(place.model.seen().len(), before, "{name} reached the model: {:?}", place.model.seen().last());
+}
+
+/// Heads of requests that are refused: name, request line, headers. The body is that of a usual request.
+const HEADS: [(&str, &str, &str); 46] = [
+    ("no token", "POST /v1/messages", "content-type: application/json"),
+    ("token in another header", "POST /v1/messages", "x-token: TOKEN\r\ncontent-type: application/json"),
+    ("token in a cookie", "POST /v1/messages", "cookie: k=TOKEN\r\ncontent-type: application/json"),
+    ("token in the query", "POST /v1/messages?key=TOKEN", "content-type: application/json"),
+    ("token in two places", "POST /v1/messages?beta=TOKEN", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("token within the header", "POST /v1/messages", "x-api-key: xTOKENx\r\ncontent-type: application/json"),
+    ("token with a scheme", "POST /v1/messages", "x-api-key: Bearer TOKEN\r\ncontent-type: application/json"),
+    ("token of Google", "POST /v1/messages", "x-goog-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("basic authentication", "POST /v1/messages", "authorization: Basic TOKEN\r\ncontent-type: application/json"),
+    ("two tokens", "POST /v1/messages", "x-api-key: TOKEN\r\nx-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("other method", "PUT /v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("delete", "DELETE /v1/models/m", "x-api-key: TOKEN"),
+    ("patch", "PATCH /v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("trace", "TRACE /v1/models", "x-api-key: TOKEN"),
+    ("options", "OPTIONS *", "x-api-key: TOKEN"),
+    ("connect", "CONNECT evil.example:443", "x-api-key: TOKEN"),
+    ("unknown method", "BREW /v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("absolute form", "POST http://evil.example/v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    (
+        "absolute form of the broker",
+        "POST http://HOST/v1/messages",
+        "x-api-key: TOKEN\r\ncontent-type: application/json",
+    ),
+    ("batches", "POST /v1/messages/batches", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("files", "POST /v1/files", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("files of others", "GET /v1/files", "x-api-key: TOKEN"),
+    ("containers", "POST /v1/containers", "authorization: Bearer TOKEN\r\ncontent-type: application/json"),
+    ("administration", "GET /v1/organizations/api_keys", "x-api-key: TOKEN"),
+    ("assistants", "POST /v1/assistants", "authorization: Bearer TOKEN\r\ncontent-type: application/json"),
+    ("images", "POST /v1/images/generations", "authorization: Bearer TOKEN\r\ncontent-type: application/json"),
+    ("stored answers", "GET /v1/responses/resp_1", "authorization: Bearer TOKEN"),
+    ("uploads of Gemini", "POST /upload/v1beta/files", "x-goog-api-key: TOKEN\r\ncontent-type: application/json"),
+    (
+        "batches of Gemini",
+        "POST /v1beta/models/m:batchGenerateContent",
+        "x-goog-api-key: TOKEN\r\ncontent-type: application/json",
+    ),
+    ("dots", "POST /v1/files/../messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("escaped dots", "POST /v1/messages/%2e%2e/files", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("escaped slash", "POST /v1%2Fmessages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("escaped letter", "POST /v1/%6dessages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("empty segment", "POST //evil.example/v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("backslash", "POST /v1\\messages", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    ("path parameter", "POST /v1/messages;x=/../files", "x-api-key: TOKEN\r\ncontent-type: application/json"),
+    (
+        "model with a slash",
+        "POST /v1beta/models/a%2F..%2Fb:generateContent",
+        "x-goog-api-key: TOKEN\r\ncontent-type: application/json",
+    ),
+    (
+        "method override",
+        "POST /v1/messages",
+        "x-api-key: TOKEN\r\nx-http-method-override: GET\r\ncontent-type: application/json",
+    ),
+    (
+        "method in the query",
+        "POST /v1beta/models/m:generateContent?$httpMethod=DELETE",
+        "x-goog-api-key: TOKEN\r\ncontent-type: application/json",
+    ),
+    (
+        "other path in a header",
+        "POST /v1/messages",
+        "x-api-key: TOKEN\r\nx-original-url: /v1/files\r\ncontent-type: application/json",
+    ),
+    ("second host", "POST /v1/messages", "x-api-key: TOKEN\r\nhost: evil.example\r\ncontent-type: application/json"),
+    (
+        "forwarded host",
+        "POST /v1/messages",
+        "x-api-key: TOKEN\r\nx-forwarded-host: evil.example\r\ncontent-type: application/json",
+    ),
+    ("upgrade", "GET /v1/responses", "authorization: Bearer TOKEN\r\nupgrade: websocket\r\nconnection: upgrade"),
+    (
+        "upgrade to HTTP/2",
+        "POST /v1/messages",
+        "x-api-key: TOKEN\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\ncontent-type: application/json",
+    ),
+    ("compressed", "POST /v1/messages", "x-api-key: TOKEN\r\ncontent-encoding: gzip\r\ncontent-type: application/json"),
+    ("form", "POST /v1/messages", "x-api-key: TOKEN\r\ncontent-type: multipart/form-data; boundary=x"),
+];
+
+/// See docs/threats.md#s4, docs/threats.md#s6.
+#[tokio::test]
+async fn forbidden_heads_never_reach_the_model() {
+    let outcome = attack(None, Arc::new(|_| told()), async |place| {
+        for (name, line, headers) in HEADS {
+            let length = MESSAGE.len();
+            let head = format!("{line} HTTP/1.1\r\nhost: HOST\r\nconnection: close\r\n{headers}\r\ncontent-length: {length}\r\n\r\n{MESSAGE}");
+            refused(place, name, &head).await;
+        }
+        for (name, request) in [
+            ("no host", format!("POST /v1/messages HTTP/1.1\r\nx-api-key: TOKEN\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{MESSAGE}", MESSAGE.len())),
+            ("other host", posted("/v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json", MESSAGE).replace("host: HOST", "host: evil.example")),
+            ("HTTP/1.0", posted("/v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json", MESSAGE).replace("HTTP/1.1", "HTTP/1.0")),
+            ("HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned()),
+            ("two lengths", posted("/v1/messages", "x-api-key: TOKEN\r\ncontent-length: 0\r\ncontent-type: application/json", MESSAGE)),
+            ("space before the colon", posted("/v1/messages", "x-api-key : TOKEN\r\ncontent-type: application/json", MESSAGE)),
+            ("folded header", posted("/v1/messages", "x-api-key:\r\n TOKEN\r\ncontent-type: application/json", MESSAGE)),
+            ("unknown transfer encoding", posted("/v1/messages", "x-api-key: TOKEN\r\ntransfer-encoding: gzip, chunked\r\ncontent-type: application/json", MESSAGE)),
+            ("bytes", "\x16\x03\x01\x02\r\n\r\n".to_owned()),
+        ] {
+            refused(place, name, &request).await;
+        }
+        // A usual request passes, so that the others are refused for their own reason.
+        assert!(place.ask().await.starts_with(b"HTTP/1.1 200"));
+        assert_eq!(place.model.seen().len(), 1);
+    })
+    .await;
+    let brokered = outcome.brokered.expect("it went through the broker");
+    assert_eq!(brokered.counted.cost, Money(20_000));
+    assert!(brokered.refused_requests.iter().any(|what| what.contains("/v1/messages/batches")), "{brokered:?}");
+}
+
+/// A second request behind the first one's body is a request of its own, and is judged like one.
+#[tokio::test]
+async fn smuggled_request_is_judged_by_itself() {
+    attack(None, Arc::new(|_| told()), async |place| {
+        let inner = "DELETE /v1/files/f HTTP/1.1\r\nhost: HOST\r\nx-api-key: TOKEN\r\n\r\n";
+        let chunked = format!("transfer-encoding: chunked\r\nx-api-key: TOKEN\r\ncontent-type: application/json\r\n\r\n{:x}\r\n{MESSAGE}\r\n0\r\n\r\n{inner}", MESSAGE.len());
+        let request = format!("POST /v1/messages HTTP/1.1\r\nhost: HOST\r\ncontent-length: 4\r\n{chunked}");
+        place.send(&request).await;
+        let seen = place.model.seen();
+        assert!(seen.iter().all(|request| request.starts_with("POST /v1/messages ") && !request.contains("DELETE")), "{seen:?}");
+        assert!(seen.iter().all(|request| !request.to_lowercase().contains("transfer-encoding")), "{seen:?}");
+    })
+    .await;
+}
+
+/// Bodies that are refused: name, path, header of the token, body.
+fn bodies() -> Vec<(&'static str, &'static str, &'static str, String)> {
+    let messages = |name, body: Value| (name, "/v1/messages", "x-api-key: TOKEN", with_model(body));
+    let chat = |name, body: Value| (name, "/v1/chat/completions", "authorization: Bearer TOKEN", with_model(body));
+    let responses = |name, body: Value| (name, "/v1/responses", "authorization: Bearer TOKEN", with_model(body));
+    let gemini =
+        |name, body: Value| (name, "/v1beta/models/m:generateContent", "x-goog-api-key: TOKEN", body.to_string());
+    let raw = |name, body: &str| (name, "/v1/messages", "x-api-key: TOKEN", body.to_owned());
+    let of_type = |kind: &str| json!({ "tools": [{ "type": "custom", "name": "a", "input_schema": {} }, { "type": kind, "name": "b" }] });
+    let part =
+        |part: Value| json!({ "messages": [{ "role": "user", "content": [{ "type": "text", "text": "x" }, part] }] });
+    vec![
+        messages("web search", of_type("web_search_20250305")),
+        messages("web search of tomorrow", of_type("web_search_20991231")),
+        messages("web fetch", of_type("web_fetch_20250910")),
+        messages("code execution", of_type("code_execution_20250825")),
+        messages("set of remote tools", of_type("mcp_toolset")),
+        messages("tool search of the provider", of_type("tool_search_tool_regex_20251119")),
+        messages("unknown tool", of_type("anything")),
+        messages("remote servers", json!({ "mcp_servers": [{ "type": "url", "url": "https://evil.example" }] })),
+        messages("container", json!({ "container": { "skills": [] } })),
+        messages(
+            "image by address",
+            part(json!({ "type": "image", "source": { "type": "url", "url": "https://evil.example/?d=1" } })),
+        ),
+        messages(
+            "document by address",
+            part(json!({ "type": "document", "source": { "type": "url", "url": "http://evil.example" } })),
+        ),
+        messages("stored file", part(json!({ "type": "document", "source": { "type": "file", "file_id": "file_1" } }))),
+        messages(
+            "file in a tool's result",
+            part(
+                json!({ "type": "tool_result", "content": [{ "type": "image", "source": { "type": "url", "url": "https://evil.example" } }] }),
+            ),
+        ),
+        messages("dear tier", json!({ "service_tier": "priority" })),
+        messages("fast mode", json!({ "speed": "fast" })),
+        chat("search of chat", json!({ "web_search_options": {} })),
+        chat("search model", json!({ "model": "gpt-4o-search-preview" })),
+        chat("hosted tool of chat", of_type("web_search")),
+        chat(
+            "built-in function of Moonshot",
+            json!({ "tools": [{ "type": "builtin_function", "function": { "name": "$web_search" } }] }),
+        ),
+        chat("plugins of a gateway", json!({ "plugins": [{ "id": "web" }] })),
+        chat("search parameters", json!({ "search_parameters": { "mode": "on" } })),
+        chat("enabled search", json!({ "enable_search": true })),
+        chat("other models of a gateway", json!({ "models": ["a", "b"] })),
+        chat("image of chat", part(json!({ "type": "image_url", "image_url": { "url": "HTTPS://evil.example" } }))),
+        chat("file of chat", part(json!({ "type": "file", "file": { "file_id": "f" } }))),
+        responses("web search of responses", of_type("web_search_preview_2025_03_11")),
+        responses("file search", of_type("file_search")),
+        responses("code interpreter", of_type("code_interpreter")),
+        responses("remote server", of_type("mcp")),
+        responses("image generation", of_type("image_generation")),
+        responses("computer", of_type("computer_use_preview")),
+        responses("hidden in a group", json!({ "tools": [{ "type": "namespace", "tools": [{ "type": "mcp" }] }] })),
+        responses(
+            "hidden in the input",
+            json!({ "input": [{ "type": "tool_search_output", "tools": [{ "type": "mcp" }] }] }),
+        ),
+        responses("stored prompt", json!({ "prompt": { "id": "p" } })),
+        responses("answer for later", json!({ "background": true })),
+        responses("conversation", json!({ "conversation": "c" })),
+        responses(
+            "file by address",
+            json!({ "input": [{ "content": [{ "type": "input_file", "file_url": "https://evil.example" }] }] }),
+        ),
+        gemini("Google search", json!({ "tools": [{ "googleSearch": {} }] })),
+        gemini("Google search, other spelling", json!({ "tools": [{ "google_search": {} }] })),
+        gemini("search retrieval", json!({ "tools": [{ "googleSearchRetrieval": {} }] })),
+        gemini("addresses", json!({ "tools": [{ "function_declarations": [], "url_context": {} }] })),
+        gemini("code", json!({ "tools": [{ "codeExecution": {} }] })),
+        gemini("maps", json!({ "tools": [{ "googleMaps": {} }] })),
+        gemini("tools in an object", json!({ "tools": { "googleSearch": {} } })),
+        gemini(
+            "file by address of Gemini",
+            json!({ "contents": [{ "parts": [{ "file_data": { "file_uri": "https://evil.example" } }] }] }),
+        ),
+        gemini("stored content", json!({ "cachedContent": "cachedContents/1" })),
+        raw("key twice", r#"{"model":"m","tools":[],"tools":[{"type":"web_search_20250305"}]}"#),
+        raw("key twice, escaped", r#"{"model":"m","tools":[],"t\u006fols":[{"type":"web_search_20250305"}]}"#),
+        raw("two documents", r#"{"model":"m"}{"model":"m","mcp_servers":[]}"#),
+        raw("byte order mark", "\u{feff}{\"model\":\"m\"}"),
+        raw("comment", "{\"model\":\"m\"/*x*/}"),
+        raw("no JSON", "model=m"),
+        raw("list", "[{\"model\":\"m\"}]"),
+        raw("no model", "{\"messages\":[]}"),
+        raw("empty", ""),
+        raw("deep", &format!("{{\"model\":\"m\",\"messages\":{}", "[".repeat(5_000))),
+    ]
+}
+
+fn with_model(mut body: Value) -> String {
+    if body["model"].is_null() {
+        body["model"] = "priced".into();
+    }
+    body.to_string()
+}
+
+/// See docs/threats.md#s6.
+#[tokio::test]
+async fn work_of_the_provider_never_reaches_the_model() {
+    attack(None, Arc::new(|_| told()), async |place| {
+        for (name, path, auth, body) in bodies() {
+            refused(place, name, &posted(path, &format!("{auth}\r\ncontent-type: application/json"), &body)).await;
+        }
+        // What is sent is what was read: escapes that another parser could read differently are gone.
+        let body =
+            r#"{ "model" : "priced", "m\u0061x_tokens": 10, "messages": [ {"role":"user","content":"\u0041"} ] }"#;
+        assert!(place.post("/v1/messages", "x-api-key: TOKEN", body).await.starts_with(b"HTTP/1.1 200"));
+        let sent = place.model.seen().pop().expect("a request");
+        assert!(
+            sent.ends_with(r#"{"model":"priced","max_tokens":10,"messages":[{"role":"user","content":"A"}]}"#),
+            "{sent}"
+        );
+    })
+    .await;
+}
+
+/// Encodings of the key, made without the code under test.
+fn disguises() -> Vec<(String, Vec<u8>)> {
+    let key = KEY.as_bytes();
+    let each = |f: &dyn Fn(u8) -> String| key.iter().map(|byte| f(*byte)).collect::<String>().into_bytes();
+    let base64 = |text: &[u8], url: bool| {
+        let encoding = if url { data_encoding::BASE64URL_NOPAD } else { data_encoding::BASE64 };
+        encoding.encode(text).into_bytes()
+    };
+    let mut all: Vec<(String, Vec<u8>)> = vec![
+        ("plain".into(), key.to_vec()),
+        ("reversed".into(), key.iter().rev().copied().collect()),
+        ("upper percent".into(), each(&|byte| format!("%{byte:02X}"))),
+        ("lower percent".into(), each(&|byte| format!("%{byte:02x}"))),
+        (
+            "half percent".into(),
+            each(&|byte| if byte % 2 == 0 { format!("%{byte:02x}") } else { char::from(byte).into() }),
+        ),
+        ("twice percent".into(), each(&|byte| format!("%25{byte:02x}"))),
+        ("upper hex".into(), each(&|byte| format!("{byte:02X}"))),
+        ("lower hex".into(), each(&|byte| format!("{byte:02x}"))),
+        ("hex with colons".into(), each(&|byte| format!("{byte:02x}:"))),
+        ("reversed hex".into(), each(&|byte| format!("{byte:02x}")).into_iter().rev().collect()),
+        ("JSON escapes".into(), each(&|byte| format!("\\u{byte:04x}"))),
+        ("HTML".into(), each(&|byte| format!("&#{byte};"))),
+        ("HTML, hexadecimal".into(), each(&|byte| format!("&#x{byte:X};"))),
+        ("codes".into(), each(&|byte| format!("{byte}, "))),
+        ("spaces".into(), each(&|byte| format!("{} ", char::from(byte)))),
+        ("case".into(), KEY.to_uppercase().into_bytes()),
+        ("UTF-16 little".into(), key.iter().flat_map(|byte| [*byte, 0]).collect()),
+        ("UTF-16 big".into(), key.iter().flat_map(|byte| [0, *byte]).collect()),
+        ("base64 of UTF-16".into(), base64(&key.iter().flat_map(|byte| [*byte, 0]).collect::<Vec<_>>(), false)),
+        ("base64 of reversed".into(), base64(&key.iter().rev().copied().collect::<Vec<_>>(), false)),
+        ("base32".into(), data_encoding::BASE32.encode(key).into_bytes()),
+    ];
+    for offset in 0..3 {
+        for url in [false, true] {
+            let inner = [&b"user:xyz"[..offset + 3], key, b"!?"].concat();
+            all.push((format!("base64 at {offset}, url {url}"), base64(&inner, url)));
+        }
+    }
+    all
+}
+
+/// Asserts that no part of the key that would be of use is in an answer, and that the answer came.
+fn assert_clean(name: &str, disguise: &[u8], answer: &[u8]) {
+    let text = String::from_utf8_lossy(answer);
+    assert!(text.starts_with("HTTP/1.1 "), "{name}: {text}");
+    // Half of a disguise is more than an attacker may learn.
+    let half = disguise.len() / 2;
+    for part in [&disguise[..half], &disguise[half..]] {
+        assert!(!answer.windows(part.len()).any(|window| window == part), "{name}: {text}");
+    }
+    for (form, needle) in disguises() {
+        assert!(!answer.windows(needle.len()).any(|window| window == needle), "{name}: {form} in {text}");
+    }
+}
+
+/// Returns the body of an answer, without the framing of chunks.
+fn body_of(answer: &[u8]) -> Vec<u8> {
+    let at = answer.windows(4).position(|window| window == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
+    let (head, mut rest) = answer.split_at(at);
+    if !String::from_utf8_lossy(head).to_lowercase().contains("transfer-encoding: chunked") {
+        return rest.to_vec();
+    }
+    let mut body = Vec::new();
+    while let Some(line) = rest.windows(2).position(|window| window == b"\r\n") {
+        let size = usize::from_str_radix(String::from_utf8_lossy(&rest[..line]).trim(), 16).unwrap_or(0);
+        let Some(chunk) = rest.get(line + 2..line + 2 + size).filter(|_| size > 0) else { break };
+        body.extend_from_slice(chunk);
+        rest = rest.get(line + 4 + size..).unwrap_or_default();
+    }
+    body
+}
+
+/// See docs/threats.md#s4.
+#[tokio::test]
+async fn answers_never_carry_the_key() {
+    attack(None, Arc::new(|_| told()), async |place| {
+        for (name, disguise) in disguises() {
+            let event = [b"event: x\ndata: {\"!\":\"", disguise.as_slice(), b"\"}\n\n"].concat();
+            let document = [b"{\"type\":\"message\",\"!\":\"", disguise.as_slice(), b"\"}"].concat();
+            for size in [1, 7, event.len()] {
+                let event = event.clone();
+                place.model.answers(move |_| streamed(&event, size, "x-end: 1\r\n"));
+                let answer = place.ask().await;
+                assert_clean(&format!("{name} in a stream by {size}"), &disguise, &body_then(&answer));
+                assert!(String::from_utf8_lossy(&body_of(&answer)).ends_with("\n\n"), "{name}: the stream stays one");
+            }
+            for status in ["200 OK", "400 Bad Request", "500 Oops", "429 Too Many Requests"] {
+                let document = document.clone();
+                place.model.answers(move |_| whole(status, "content-type: application/json\r\n", &document));
+                assert_clean(&format!("{name} with {status}"), &disguise, &place.ask().await);
+            }
+            if let Some(value) =
+                std::str::from_utf8(&disguise).ok().filter(|text| text.is_ascii() && !text.contains('\0'))
+            {
+                for header in
+                    ["x-request-id", "retry-after", "content-type", "anthropic-x", "x-any", "set-cookie", "location"]
+                {
+                    let headers = format!("{header}: {value}\r\n");
+                    place.model.answers(move |_| whole("200 OK", &headers, b"{}"));
+                    assert_clean(&format!("{name} in {header}"), &disguise, &place.ask().await);
+                }
+                let trailer = format!("x-end: {value}\r\n");
+                place.model.answers(move |_| streamed(b"data: {}\n\n", 4, &trailer));
+                assert_clean(&format!("{name} in a trailer"), &disguise, &place.ask().await);
+            }
+        }
+    })
+    .await;
+}
+
+/// Returns the head and the unframed body of an answer.
+fn body_then(answer: &[u8]) -> Vec<u8> {
+    [b"HTTP/1.1 ".as_slice(), answer, &body_of(answer)].concat()
+}
+
+/// Answers that echo the request itself, that hide the key between two parts, or that are not what was asked for.
+#[tokio::test]
+async fn unusual_answers_carry_no_key() {
+    attack(None, Arc::new(|_| told()), async |place| {
+        place.model.answers(|request| whole("200 OK", "content-type: text/plain\r\n", request.as_bytes()));
+        assert_clean("echo", KEY.as_bytes(), &place.ask().await);
+        let (first, second) = KEY.split_at(20);
+        let split = [("x-request-id", first), ("anthropic-y", second)]
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .concat();
+        place.model.answers(move |_| whole("200 OK", &split, b"{}"));
+        let answer = String::from_utf8_lossy(&place.ask().await).into_owned();
+        assert!(!answer.contains(first) || !answer.contains(second), "{answer}");
+        for pieces in [1, 2, 5] {
+            let events: String = KEY
+                .as_bytes()
+                .chunks(pieces)
+                .map(|part| {
+                    format!(
+                        "data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"text\":\"{}\"}}}}\n\n",
+                        String::from_utf8_lossy(part)
+                    )
+                })
+                .collect();
+            place.model.answers(move |_| streamed(events.as_bytes(), 50, ""));
+            let body = String::from_utf8(body_of(&place.ask().await)).expect("text");
+            let events =
+                body.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+            let said: String =
+                events.map(|event| event["delta"]["text"].as_str().unwrap_or_default().to_owned()).collect();
+            assert!(
+                said.contains("[key removed]") && !said.contains(&KEY[10..26]) && !said.contains(&KEY[26..]),
+                "{said}"
+            );
+        }
+        for headers in
+            ["content-encoding: gzip\r\n", "content-encoding: br\r\n", "content-encoding: identity, deflate\r\n"]
+        {
+            place.model.answers(move |_| whole("200 OK", headers, KEY.as_bytes()));
+            let answer = place.ask().await;
+            assert!(answer.starts_with(b"HTTP/1.1 502"), "{headers}");
+            assert_clean(headers, KEY.as_bytes(), &answer);
+        }
+        for status in ["302 Found", "307 Temporary Redirect"] {
+            let location = format!("location: https://evil.example/{KEY}\r\n");
+            place.model.answers(move |_| whole(status, &location, b""));
+            let answer = place.ask().await;
+            assert!(answer.starts_with(b"HTTP/1.1 502"), "{status}");
+            assert_clean(status, KEY.as_bytes(), &answer);
+        }
+        let asked = place.model.seen();
+        assert!(asked.iter().all(|request| request.to_lowercase().contains("accept-encoding: identity")), "{asked:?}");
+    })
+    .await;
+}
+
+/// Answers and what they cost: name, answer, cost in millionths of a dollar.
+fn priced() -> Vec<(&'static str, Vec<Vec<u8>>, i64)> {
+    let json = |body: Value| whole("200 OK", "content-type: application/json\r\n", body.to_string().as_bytes());
+    let stream = |events: &[Value]| {
+        let text: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        streamed(text.as_bytes(), 3, "")
+    };
+    let start = json!({ "type": "message_start", "message": { "model": "priced", "usage": { "input_tokens": 50, "cache_read_input_tokens": 25, "cache_creation_input_tokens": 25, "output_tokens": 1 } } });
+    let delta = json!({ "type": "content_block_delta", "index": 0, "delta": { "text": "x".repeat(300) } });
+    let end = json!({ "type": "message_delta", "usage": { "output_tokens": 10 } });
+    let stop = json!({ "type": "message_stop" });
+    let cut = {
+        let text: String = [&start, &delta].map(|event| format!("data: {event}\n\n")).concat();
+        let mut parts = streamed(text.as_bytes(), 9, "");
+        parts.pop();
+        parts
+    };
+    // The estimate of the request's 77 bytes.
+    let input = (MESSAGE.len().div_ceil(4) * 100) as i64;
+    vec![
+        ("document", told(), 20_000),
+        ("stream", stream(&[start.clone(), delta.clone(), end, stop]), 20_000),
+        ("stream that breaks off", cut, 10_000 + 100_000 + 11_000),
+        ("document without usage", json(json!({ "model": "priced", "text": "x".repeat(30) })), input + 10_000),
+        (
+            "unknown model in the answer",
+            json(json!({ "model": "cheap-unknown", "usage": { "input_tokens": 100, "output_tokens": 10 } })),
+            20_000,
+        ),
+        (
+            "usage in the text",
+            json(
+                json!({ "model": "priced", "text": "\"usage\":{\"output_tokens\":0}", "usage": { "input_tokens": 100, "output_tokens": 10 } }),
+            ),
+            20_000,
+        ),
+        (
+            "hour-long cache",
+            json(
+                json!({ "model": "priced", "usage": { "cache_creation_input_tokens": 100, "cache_creation": { "ephemeral_1h_input_tokens": 100 }, "output_tokens": 10 } }),
+            ),
+            30_000,
+        ),
+        (
+            "searches",
+            json(
+                json!({ "model": "priced", "usage": { "input_tokens": 100, "output_tokens": 10, "server_tool_use": { "web_search_requests": 3 } } }),
+            ),
+            50_000,
+        ),
+        ("no answer", vec![b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{\"model\":".to_vec()], input + 10_000),
+        ("refusal", whole("429 Too Many Requests", "", b"{}"), 0),
+        ("error", whole("500 Oops", "", b"{}"), 0),
+    ]
+}
+
+/// See docs/threats.md#s4.
+#[tokio::test]
+async fn each_cent_is_counted() {
+    for (name, answer, cost) in priced() {
+        let outcome = attack(None, Arc::new(move |_| answer.clone()), async |place| {
+            place.ask().await;
+        })
+        .await;
+        let counted = outcome.brokered.expect("it went through the broker").counted;
+        let close = (counted.cost.0 - cost).abs() <= if name.contains("breaks off") { 12_000 } else { 0 };
+        assert!(close, "{name}: {} instead of {}", counted.cost, Money(cost));
+    }
+}
+
+/// An agent that leaves before the answer pays for it.
+#[tokio::test]
+async fn answer_that_nobody_waits_for_is_counted() {
+    let outcome = attack(None, Arc::new(|_| vec![b"HTTP/1.1 200 OK\r\n".to_vec()]), async |place| {
+        let request = posted("/v1/messages", "x-api-key: TOKEN\r\ncontent-type: application/json", MESSAGE);
+        let request = request.replace("TOKEN", &place.token).replace("HOST", &place.host);
+        let mut stream = TcpStream::connect(&place.host).await.expect("the broker listens");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        while place.model.seen().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(stream);
+    })
+    .await;
+    let counted = outcome.brokered.expect("it went through the broker").counted;
+    assert!(counted.cost.0 >= 10_000, "ten tokens of answer: {}", counted.cost);
+}
+
+/// Calls in parallel and in a row stop at the budget; not one cent is lost.
+#[tokio::test]
+async fn parallel_calls_stay_within_the_budget() {
+    let outcome = attack(Some(Money(1_000_000)), Arc::new(|_| told()), async |place| {
+        let answers = futures::future::join_all((0..200).map(|_| place.ask())).await;
+        let served = answers.iter().filter(|answer| answer.starts_with(b"HTTP/1.1 200")).count();
+        let shown =
+            answers.iter().filter(|answer| String::from_utf8_lossy(answer).contains("the budget is used up")).count();
+        assert_eq!((served + shown, place.model.seen().len()), (200, served));
+        assert!((40..=50).contains(&served), "{served} calls of 2 cents");
+    })
+    .await;
+    assert_eq!(outcome.status, AgentStatus::OverBudget);
+    let counted = outcome.brokered.expect("it went through the broker").counted;
+    assert!(counted.cost <= Money(1_000_000) && counted.cost.0 == 20_000 * counted.requests as i64, "{counted:?}");
+}
+
+/// A loop of ten dollars whose agent makes 200 calls of 50 cents, 20 at a time, in the real service.
+///
+/// See docs/threats.md#s4.
+#[tokio::test]
+async fn loop_with_200_calls_ends_at_its_budget() {
+    let answer = json!({ "model": "priced", "choices": [{ "finish_reason": "stop", "message": { "content": "x" } }],
+        "usage": { "prompt_tokens": 1_000, "completion_tokens": 400 } });
+    let body = answer.to_string();
+    let model =
+        Model::start(Arc::new(move |_| whole("200 OK", "content-type: application/json\r\n", body.as_bytes()))).await;
+    let call = r#"curl -s -o /dev/null -X POST "$MODEL_URL/v1/chat/completions" -H "authorization: Bearer $MODEL_KEY" -H "content-type: application/json" -d '{"model":"priced","max_tokens":400,"messages":[{"role":"user","content":"x"}]}'"#;
+    let agent = format!(
+        "echo $RALPH_ITERATION >answer.txt\nfor group in 1 2 3 4 5 6 7 8 9 10; do for one in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do {call} & done; wait; done\nsleep 60\n"
+    );
+    let mut setup = Setup::new(Dialect::Gitea)
+        .agent(&agent)
+        .config("limits: { cost_usd: 10, comments_per_hour: 1000, comments_per_day: 1000 }\n");
+    setup.backend = ", env: [MODEL_KEY, MODEL_URL], keys: { MODEL_KEY: MODEL_URL }, prices: { priced: { input: 100, output: 1000 } }".into();
+    setup.env = vec![("MODEL_KEY", KEY.to_owned()), ("MODEL_URL", model.url.clone())];
+    story(setup, async |world| {
+        let stopped = world.run().await;
+        let sent = model.seen().len() as i64;
+        assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
+        // Each cent that the model charged is the loop's, and none is above the limit: requests are smaller than estimated.
+        assert_eq!(stopped.spent.cost, Money(sent * 500_000), "{sent} calls");
+        assert!((15..=20).contains(&sent) && stopped.spent.cost <= Money(10_000_000), "{sent} calls");
+        assert!(
+            stopped.iterations[0].agent_problem.contains("cost limit"),
+            "{:?}",
+            stopped.iterations[0].agent_problem
+        );
+        assert!(stopped.iterations[0].tokens_in >= 1_000 * sent as u64, "{:?}", stopped.iterations[0].tokens_in);
+        world.comment("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
+}

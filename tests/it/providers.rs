@@ -6,7 +6,7 @@ use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::session::{EventKind, SessionQuery};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Money;
-use ralph_bot::domain::providers::backends::BackendStatus;
+use ralph_bot::domain::providers::backends::{ClaimedState, DisabledFor, ParkedFor};
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -67,7 +67,11 @@ async fn refused_run_continues_on_next_backend(dialect: Dialect) {
         assert_eq!(served.backend, "mine");
         assert!(served.switched.iter().any(|text| text.contains("claude was left")), "{:?}", served.switched);
         let known = world.engine().store.read(calls::state).await.expect("a state");
-        assert!(matches!(known.backends["claude"].status, BackendStatus::Parked(_)), "{:?}", known.backends["claude"]);
+        // Only its run says so, and the backend is kept from this loop alone.
+        let claude = &known.backends["claude"];
+        let claim = claude.claims.of(done.id.as_str(), world.clock.now()).map(|claim| claim.state);
+        assert_eq!(claim, Some(ClaimedState::Parked(ParkedFor::Rate)), "{claude:?}");
+        assert!(claude.is_active(), "{claude:?}");
         let id = done.id.clone();
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
         let outcomes: Vec<_> = booked.iter().map(|call| (call.backend.as_str(), call.outcome.as_deref())).collect();
@@ -75,7 +79,6 @@ async fn refused_run_continues_on_next_backend(dialect: Dialect) {
         // Rules see no error: the run that did the work had none.
         let facts = done.rule_facts("mine", world.clock.now());
         assert_eq!((facts.last_error, facts.consec_errors, facts.error_count), (None, 0, 0));
-        // The next loop does not even try it.
     })
     .await;
 }
@@ -173,11 +176,10 @@ async fn logged_out_backend_needs_a_person(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
         let known = world.engine().store.read(calls::state).await.expect("a state");
-        assert!(
-            matches!(known.backends["claude"].status, BackendStatus::Disabled { .. }),
-            "{:?}",
-            known.backends["claude"]
-        );
+        let claude = &known.backends["claude"];
+        let claim = claude.claims.of(done.id.as_str(), world.clock.now()).map(|claim| claim.state);
+        assert_eq!(claim, Some(ClaimedState::Disabled(DisabledFor::Auth)), "{claude:?}");
+        assert!(claude.is_active(), "{claude:?}");
     })
     .await;
 }

@@ -59,6 +59,7 @@ impl CommandFixture {
             sandbox_user: SandboxUser::default(),
             sandbox_limits: SandboxLimits::default(),
             network: crate::process::sandbox::Network::None,
+            guard: None,
         }
     }
 }

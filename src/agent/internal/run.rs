@@ -10,7 +10,7 @@ use super::transcript::Transcript;
 use super::{InternalAgent, context, setup};
 use crate::agent::run_environment::{REPORT, RunFolders};
 use crate::agent::text::{MAX_EVENT_TEXT, shortened};
-use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, report};
+use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Brokered, report};
 use crate::clock::Stopwatch;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::chat::{
@@ -421,6 +421,12 @@ impl InternalRun<'_> {
             cache_read: self.usage.cache_read,
             cache_write: self.usage.cache_write,
             stop_reason: self.stop_reason,
+            // Its requests are the service's own.
+            brokered: self
+                .signals
+                .status
+                .is_some()
+                .then(|| Brokered { refusal: Some(self.signals.clone()), ..Brokered::default() }),
             signals: self.signals,
             cost: self.cost,
             tool_calls: self.tool_calls,

@@ -64,6 +64,7 @@ impl InternalFixture {
             sandbox_user: SandboxUser::default(),
             sandbox_limits: SandboxLimits::default(),
             network: crate::process::sandbox::Network::None,
+            guard: None,
         }
     }
 

@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use crate::agent::broker::ModelKey;
+use crate::agent::broker::formats::FormatName;
 use crate::agent::output::OutputAccumulator;
 use crate::agent::preset::{
     AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
@@ -39,12 +40,14 @@ const KEYS: [ModelKey; 2] = [
         addresses: &["OPENAI_BASE_URL", "OPENAI_API_BASE"],
         default_address: Some("https://api.openai.com/v1"),
         unless_set: &[],
+        formats: &[FormatName::Chat, FormatName::Responses],
     },
     ModelKey {
         keys: &["ANTHROPIC_API_KEY"],
         addresses: &["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"],
         default_address: Some("https://api.anthropic.com"),
         unless_set: &[],
+        formats: &[FormatName::Messages],
     },
 ];
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::agent::broker::ModelKey;
+use crate::agent::broker::formats::FormatName;
 use crate::agent::output::{MAX_KEPT, MAX_NOTES, OutputAccumulator};
 use crate::agent::preset::{
     AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
@@ -45,6 +46,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         addresses: &["ANTHROPIC_BASE_URL"],
         default_address: Some("https://api.anthropic.com"),
         unless_set: &["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"],
+        formats: &[FormatName::Messages],
     }],
     model_hosts: &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
     is_output_format: true,

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::agent::broker::ModelKey;
+use crate::agent::broker::formats::FormatName;
 use crate::agent::mcp::for_codex;
 use crate::agent::output::{MAX_KEPT, OutputAccumulator};
 use crate::agent::preset::{
@@ -52,6 +53,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         addresses: &["OPENAI_BASE_URL"],
         default_address: Some("https://api.openai.com/v1"),
         unless_set: &["CODEX_HOME"],
+        formats: &[FormatName::Responses],
     }],
     model_hosts: &["api.openai.com", "chatgpt.com", "auth.openai.com"],
     is_output_format: true,
@@ -79,6 +81,8 @@ fn arguments(call: &RunContext<'_>) -> Vec<String> {
         }
     }
     set("check_for_update_on_startup=false".to_owned());
+    // The provider would search, outside of the allowed hosts; the operator's `args` can turn it on again.
+    set("web_search=\"disabled\"".to_owned());
     set("approval_policy=\"never\"".to_owned());
     if call.run.sandboxed {
         // It runs in our sandbox, and its own cannot be set up within.

@@ -9,6 +9,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::agent::broker::ModelKey;
+use crate::agent::broker::formats::FormatName;
 use crate::agent::mcp::for_gemini;
 use crate::agent::output::OutputAccumulator;
 use crate::agent::preset::{
@@ -55,6 +56,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         addresses: &["GOOGLE_GEMINI_BASE_URL"],
         default_address: Some(BASE_URL),
         unless_set: &["GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"],
+        formats: &[FormatName::Gemini],
     }],
     model_hosts: &["generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"],
     is_output_format: true,

@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use crate::agent::broker::ModelKey;
+use crate::agent::broker::formats::FormatName;
 use crate::agent::output::OutputAccumulator;
 use crate::agent::preset::{
     AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
@@ -54,6 +55,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         addresses: &["KIMI_MODEL_BASE_URL"],
         default_address: None,
         unless_set: &[],
+        formats: &[FormatName::Chat],
     }],
     model_hosts: &["api.moonshot.ai", "api.moonshot.cn", "api.kimi.com", "auth.kimi.com"],
     usage: UsageReport::Tokens,

@@ -9,6 +9,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::agent::broker::ModelKey;
+use crate::agent::broker::formats::FormatName;
 use crate::agent::mcp::for_opencode;
 use crate::agent::output::OutputAccumulator;
 use crate::agent::preset::{
@@ -41,12 +42,14 @@ const KEYS: [ModelKey; 2] = [
         addresses: &["ANTHROPIC_BASE_URL"],
         default_address: Some("https://api.anthropic.com/v1"),
         unless_set: &OWN_CONFIG,
+        formats: &[FormatName::Messages],
     },
     ModelKey {
         keys: &["OPENAI_API_KEY"],
         addresses: &["OPENAI_BASE_URL"],
         default_address: Some("https://api.openai.com/v1"),
         unless_set: &OWN_CONFIG,
+        formats: &[FormatName::Responses, FormatName::Chat],
     },
 ];
 /// Names of these providers in its configuration, with the variables of their addresses.

@@ -11,6 +11,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::agent::broker::ModelKey;
+use crate::agent::broker::formats::FormatName;
 use crate::agent::output::{MAX_KEPT, MAX_NOTES, OutputAccumulator};
 use crate::agent::preset::{
     AgentPackage, AgentPreset, AgentProgram, OutputReader, ParsedOutput, PromptDelivery, RunContext, UsageReport,
@@ -56,6 +57,7 @@ pub(super) const PRESET: AgentPreset = AgentPreset {
         addresses: &["OPENAI_BASE_URL"],
         default_address: Some(BASE_URL),
         unless_set: &[],
+        formats: &[FormatName::Chat],
     }],
     model_hosts: &["api.openai.com"],
     protected_paths: &["**/QWEN.md", "**/.qwen/**"],

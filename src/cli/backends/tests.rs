@@ -20,6 +20,7 @@ async fn see(store: &Store, observation: BackendObservation) {
 fn call() -> BackendCall {
     BackendCall {
         key: "r-1/1".into(),
+        loop_id: String::new(),
         role: BackendRole::Agent,
         backend: "claude".into(),
         model: None,

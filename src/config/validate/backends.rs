@@ -140,6 +140,7 @@ impl Validator<'_> {
             ("output", backend.output.is_some()),
             ("hide_keys", !backend.hide_keys),
             ("keys", !backend.keys.is_empty()),
+            ("server_tools", !backend.server_tools.is_empty()),
         ];
         for (field, _) in unread.iter().filter(|(_, given)| *given) {
             let why = format!("has no effect with `type: {}`, which runs no command; remove it", kind.as_str());

@@ -213,6 +213,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     (current.tool_calls, current.tool_errors) = (run.tool_calls, run.tool_errors);
     current.tools = run.tools;
     current.refused_hosts = run.refused_hosts;
+    current.refused_requests = run.refused_requests;
     current.killed = run.killed;
     current.tokens_in = current.tokens_in.saturating_add(run.tokens_in);
     current.tokens_out = current.tokens_out.saturating_add(run.tokens_out);

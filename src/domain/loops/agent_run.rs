@@ -70,6 +70,9 @@ pub struct AgentRunFacts {
     /// Hosts with ports that the agent requested and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
+    /// Requests to the model that the broker of keys refused.
+    #[serde(default)]
+    pub refused_requests: Vec<String>,
     /// Whether the agent was ended from outside: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
@@ -93,6 +96,7 @@ impl AgentRunFacts {
             session: None,
             failed_elsewhere: Vec::new(),
             refused_hosts: Vec::new(),
+            refused_requests: Vec::new(),
             killed: false,
         }
     }

@@ -95,6 +95,9 @@ pub struct Iteration {
     /// Hosts with ports that the agent's last attempt requested and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
+    /// Requests to the model that the broker of keys refused in the agent's last attempt.
+    #[serde(default)]
+    pub refused_requests: Vec<String>,
     /// Whether the agent was ended from outside: at a limit, by the service, or by a signal.
     #[serde(default)]
     pub killed: bool,
@@ -199,6 +202,7 @@ impl Iteration {
             record: None,
             judged: None,
             refused_hosts: Vec::new(),
+            refused_requests: Vec::new(),
             killed: false,
             set_aside: Vec::new(),
             restored_to: None,

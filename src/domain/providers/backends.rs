@@ -6,9 +6,13 @@
 //!
 //! A backend is on probation after a cooldown: one call tries it, and all others use other backends until that call is
 //! answered. After repeated cooldowns another backend is preferred for increasing periods.
+//!
+//! A refusal is held against a backend for all loops only if the service saw it: in its own calls, and in those that go through
+//! the broker of keys. What a run reported holds for its loop until another loop reports the same ([`Claims`]).
 
 mod choice;
 mod choose;
+mod claims;
 mod ledger;
 mod observation;
 mod parking;
@@ -23,6 +27,7 @@ mod transition;
 
 pub use choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, PreviousSession, SessionUse};
 pub use choose::choose;
+pub use claims::{Claim, ClaimedState, Claims};
 pub use ledger::UsageLedger;
 pub use observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
 pub use proactive::Threshold;

@@ -162,6 +162,18 @@ impl CostAccounts {
         }
     }
 
+    /// Checks whether a run can go on to cost `committed` in total. The accounts' `spent` and `reserved` exclude this run.
+    ///
+    /// # Errors
+    /// The limit that this would exceed.
+    pub fn covers(&self, committed: Money, now: Timestamp) -> Result<(), CostLimitReached> {
+        let exceeds = |account: &CostAccount| account.remaining().is_some_and(|left| committed > left);
+        match self.accounts().into_iter().find(|(_, account)| exceeds(account)) {
+            Some((scope, account)) => Err(reached(scope, account, committed, now)),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the smallest remaining amount of all accounts; `None` if none has a limit.
     fn at_most(&self) -> Option<Money> {
         self.accounts().into_iter().filter_map(|(_, account)| account.remaining()).min()

@@ -18,6 +18,19 @@ use crate::domain::model::settings::KeyProblem;
 
 pub use published::PUBLISHED_ON;
 
+/// Vendor of models with published prices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vendor {
+    /// Anthropic.
+    Anthropic,
+    /// OpenAI.
+    OpenAi,
+    /// Google.
+    Google,
+    /// Moonshot.
+    Moonshot,
+}
+
 /// Highest plausible price, in dollars per million tokens; a higher one is an error of the unit.
 const PRICE_MAX_USD: f64 = 10_000.0;
 
@@ -136,6 +149,16 @@ impl TokenPrice {
         }
     }
 
+    /// Returns the higher price of each kind of token.
+    fn highest(self, other: Self) -> Self {
+        Self {
+            input: self.input.max(other.input),
+            output: self.output.max(other.output),
+            cache_read: self.cache_read.max(other.cache_read),
+            cache_write: self.cache_write.max(other.cache_write),
+        }
+    }
+
     /// Returns the cost of `usage`, rounded up to a millionth of a dollar; saturates, never negative.
     pub fn cost(&self, usage: &TokenUsage) -> Money {
         const MILLION: i128 = 1_000_000;
@@ -195,6 +218,21 @@ impl PriceTable {
         longest(self.own.iter().filter_map(whole).max_by_key(|found| found.0))
             .or_else(|| longest(self.own.iter().filter_map(beginning).max_by_key(|found| found.0)))
             .or_else(|| published::price(&model))
+    }
+
+    /// Returns the price of the first of these names of a model that has one; else, field by field, the highest price of the
+    /// configuration and of the vendor (of all vendors for `None`), so that an unknown model is never free.
+    pub fn price_or_highest<'m>(
+        &self,
+        models: impl IntoIterator<Item = &'m str>,
+        vendor: Option<Vendor>,
+    ) -> TokenPrice {
+        let known = models.into_iter().find_map(|model| self.price(model));
+        known.unwrap_or_else(|| {
+            let own = self.own.iter().map(|(_, _, price)| *price);
+            let all = own.chain(published::prices_of(vendor));
+            all.reduce(TokenPrice::highest).unwrap_or(TokenPrice::of(&PriceEntry::default()))
+        })
     }
 
     /// Returns the cost of `usage` of `model`; `None` if the price of the model is unknown.

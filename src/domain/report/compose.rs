@@ -503,6 +503,7 @@ fn iteration_view(current: &Loop, last: &Iteration) -> IterationView {
         findings: last.findings.clone(),
         restored_paths: last.restored.clone(),
         refused_hosts: refused_hosts(current, last),
+        refused_requests: last.refused_requests.clone(),
         commit: last.commit.as_ref().map(|sha| link(sha.short(), format!("{page}/commit/{sha}"))),
         agent_problem: Some(last.agent_problem.clone()).filter(|text| !text.is_empty()),
         duration_s: duration_s(last, current.updated_at),

@@ -8,9 +8,10 @@ use failpoint::kill_point;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::call_guard::CallGuard;
 use super::prompt_inputs::PromptInputs;
 use super::run_monitor::{EVENT_QUEUE_CAPACITY, EventFilter, RunMemoryServer, RunMonitor};
-use super::run_outcome::{add, charge, limit_of, limit_words, outcome_word, warm_up};
+use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_word, warm_up};
 use super::selected_backend::SelectedBackend;
 use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
@@ -181,11 +182,13 @@ impl Engine {
             let limit = limit_of(&outcome, self.clock.now());
             let end = match (&limit, &outcome.status) {
                 _ if outcome.session_unknown => CallEnd::Ended,
-                (Some(limit), _) => CallEnd::Limited(limit.clone()),
+                (Some((limit, SeenBy::Service)), _) => CallEnd::Limited(limit.clone()),
+                (Some((limit, SeenBy::Run)), _) => CallEnd::Claimed(limit.clone()),
                 (None, AgentStatus::Finished) => CallEnd::Succeeded,
                 (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
                 (None, status) => CallEnd::Failed(status.words()),
             };
+            let limit = limit.map(|(limit, _)| limit);
             let used = self.used(&chosen, &outcome);
             let advice = self.end_call(&chosen.caller.key, (&chosen.backend, BackendRole::Agent), &end, used).await?;
             kill_point("K18c");
@@ -393,6 +396,7 @@ impl Engine {
             sandbox_user: self.settings.sandbox_user,
             sandbox_limits: self.settings.sandbox_limits,
             network: self.network(&task.refused),
+            guard: Some(CallGuard::of(self, &chosen.caller)),
         }
     }
 
@@ -468,7 +472,12 @@ impl Engine {
         let mut models = [chosen.model.as_deref(), outcome.model.as_deref()].into_iter();
         let estimate = || models.find_map(|model| self.estimated(&chosen.backend, model, &usage));
         let cost = outcome.cost.or_else(estimate);
-        CallUsage { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() }
+        // The broker's count holds where the program told less.
+        let counted = outcome.brokered.as_ref().map(|brokered| brokered.counted.cost);
+        match counted.filter(|counted| *counted > cost.unwrap_or_default()) {
+            Some(counted) => CallUsage { usage, cost: Some(counted), estimated: true },
+            None => CallUsage { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() },
+        }
     }
 
     /// Stores the run as a turn of the session memory, with its events; failures are logged.

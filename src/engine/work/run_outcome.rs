@@ -18,8 +18,45 @@ pub(super) fn warm_up() {
     });
 }
 
-/// Returns the limit that a run reached, if any. The output of a finished run is never searched for limits.
-pub(super) fn limit_of(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> {
+/// Who saw a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SeenBy {
+    /// The service: in its own call, or in an answer that passed the broker of keys.
+    Service,
+    /// The run, which reported it.
+    Run,
+}
+
+/// Returns the limit that a run reached, if any, and who saw it. The output of a finished run is never searched for limits.
+pub(super) fn limit_of(outcome: &AgentOutcome, now: Timestamp) -> Option<(Limit, SeenBy)> {
+    let refused = match &outcome.status {
+        AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. } | AgentStatus::Limited { .. } => {
+            outcome.brokered.as_ref().and_then(|brokered| brokered.refusal.as_ref())
+        }
+        _ => None,
+    };
+    let seen = refused.and_then(|signals| in_answer(signals, now));
+    seen.map(|limit| (limit, SeenBy::Service)).or_else(|| Some((reported_limit(outcome, now)?, SeenBy::Run)))
+}
+
+/// Returns the limit in an answer of a provider. The message of an error in a request can contain text of the request, so it
+/// says nothing about the provider's limits.
+fn in_answer(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
+    let limit = classify(signals, now).or_else(|| {
+        Some(Limit { kind: signals.refusal("")?, until: None, source: LimitSource::Stream, evidence: String::new() })
+    })?;
+    let concerns_request = matches!(limit.kind, LimitKind::ContextTooLong | LimitKind::ModelMissing);
+    let is_refusal = matches!(signals.status, None | Some(401 | 402 | 403 | 408 | 429 | 500..=599));
+    (concerns_request || is_refusal).then(|| {
+        let evidence = match &limit.evidence {
+            empty if empty.is_empty() => format!("status {}", signals.status.unwrap_or_default()),
+            told => told.clone(),
+        };
+        Limit { evidence, ..limit }
+    })
+}
+
+fn reported_limit(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> {
     match &outcome.status {
         AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. } => classify(&outcome.signals, now),
         AgentStatus::Limited { until_ms, reason } => {
@@ -88,6 +125,11 @@ pub(super) fn add(
     sum.tokens_out = sum.tokens_out.saturating_add(outcome.tokens_out);
     sum.tool_calls = sum.tool_calls.saturating_add(outcome.tool_calls);
     sum.tool_errors = sum.tool_errors.saturating_add(outcome.tool_errors);
+    for request in outcome.brokered.into_iter().flat_map(|brokered| brokered.refused_requests) {
+        if !sum.refused_requests.contains(&request) {
+            sum.refused_requests.push(request);
+        }
+    }
     sum.duration_ms = sum.duration_ms.saturating_add(outcome.duration_ms);
     sum.served = ServedBy {
         backend: chosen.backend.clone(),

@@ -121,6 +121,7 @@ impl InstalledAgentFixture {
                 helper: env!("CARGO_BIN_EXE_ralph-bot").into(),
                 refused: RefusedHosts::default(),
             }),
+            guard: None,
         }
     }
 

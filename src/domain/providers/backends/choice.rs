@@ -13,6 +13,8 @@ use crate::domain::model::ids::{Money, Timestamp};
 /// A call that needs a backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRequest {
+    /// Loop that makes the call.
+    pub loop_id: String,
     /// Purpose of the call.
     pub role: BackendRole,
     /// Type of task that the call works on.

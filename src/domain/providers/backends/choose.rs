@@ -1,6 +1,7 @@
 //! Choice of a backend for a call, or the time to wait for one.
 
 use super::choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, SessionUse};
+use super::claims::ClaimedState;
 use super::luck;
 use super::parking::settling_ms;
 use super::proactive;
@@ -81,6 +82,13 @@ fn availability(
     }
     let new = BackendState::default();
     let backend = state.backends.get(name).unwrap_or(&new);
+    if let Some(claim) = backend.claims.of(&request.loop_id, now) {
+        let by = match claim.state {
+            ClaimedState::Parked(kind) => BlockedBy::Parked(kind, claim.reason.clone()),
+            ClaimedState::Disabled(kind) => BlockedBy::Disabled(kind, claim.reason.clone()),
+        };
+        return Availability::Blocked(by, claim.until);
+    }
     let (trial, settled) = match &backend.status {
         BackendStatus::Disabled { kind, reason, .. } => {
             return Availability::Blocked(BlockedBy::Disabled(*kind, reason.clone()), None);

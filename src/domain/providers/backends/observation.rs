@@ -16,6 +16,9 @@ pub struct BackendCall {
     /// Key of the call, unique among those in flight: the loop's id, with a purpose if the loop makes several
     /// calls.
     pub key: String,
+    /// Loop that makes the call; empty in records of earlier versions.
+    #[serde(default)]
+    pub loop_id: String,
     /// Purpose of the call.
     pub role: BackendRole,
     /// Name of the backend.
@@ -43,8 +46,10 @@ pub enum BackendObservation {
     CallSucceeded { call: BackendCall, tokens: u64, cost: Option<Money>, progress: Option<f64> },
     /// A call failed for another reason than a limit.
     CallFailed { call: BackendCall, cost: Option<Money>, error: String, seed: u64 },
-    /// A call met a limit.
+    /// A call met a limit, as the service saw itself.
     CallLimited { call: BackendCall, cost: Option<Money>, limit: Limit, seed: u64 },
+    /// A run reported that its call met a limit. Nobody else saw it.
+    LimitClaimed { call: BackendCall, cost: Option<Money>, limit: Limit, seed: u64 },
     /// The service ended a call, or the call's process died with the service; this says nothing about the backend.
     /// A call without events is abandoned after 12 hours.
     CallAbandoned { call: BackendCall, cost: Option<Money> },
@@ -66,6 +71,8 @@ pub enum BackendObservation {
 pub enum BackendChange {
     /// The backend cools down until `until`; also reported if the end of a cooldown changes.
     Parked { backend: String, kind: ParkedFor, until: Timestamp, reason: String },
+    /// A run reported a refusal, which keeps the backend from its loop until `until`, or until a person acts.
+    Claimed { backend: String, loop_id: String, until: Option<Timestamp>, reason: String },
     /// The cooldown is over; `probation` states whether one call has to try the backend first.
     Reactivated { backend: String, probation: bool },
     /// The backend answered after a cooldown and is used by all loops again.

@@ -81,6 +81,10 @@ config_section! {
         /// Further variables of `env` that hold an API key, each with the variable that holds the model's address:
         /// `{ MY_KEY: MY_MODEL_URL }`.
         pub keys: BTreeMap<String, String>;
+        /// Features of the provider that runs with a hidden key may use although they pass data outside of `sandbox.network` or
+        /// cost more than is counted, by the names in the error of a refused request: tools that the provider runs
+        /// (`web_search`, `code_execution`, `mcp`, `google_search`), `url_sources`, `files`, `mcp_servers`, `priority_tier`.
+        pub server_tools: Vec<String>;
         /// Format of a command's output; the preset's format, or text, by default.
         pub output: Option<OutputFormatName>;
         /// Uses of the backend. A backend of type `api` can only be an assistant, a command can only be an agent.

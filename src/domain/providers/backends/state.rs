@@ -1,10 +1,11 @@
 //! Stored state of each backend.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::claims::Claims;
 use super::ledger::UsageLedger;
 use super::settings::BackendRole;
 use super::thompson::Posteriors;
@@ -61,6 +62,10 @@ pub struct BackendState {
     pub recent_errors: Vec<LastError>,
     /// Models reported as missing, with the time of the report.
     pub missing_models: BTreeMap<String, Timestamp>,
+    /// Refusals that only runs reported.
+    pub claims: Claims,
+    /// Loops of the consecutive errors.
+    pub error_loops: BTreeSet<String>,
     /// Fingerprint of the configuration when it was last read.
     pub fingerprint: Option<String>,
     /// Total number of calls that succeeded.
@@ -236,6 +241,18 @@ impl BackendState {
     /// Whether the backend reported within the last day that it does not have this model.
     pub fn lacks_model(&self, model: &str, now: Timestamp) -> bool {
         self.missing_models.get(model).is_some_and(|seen| now.since(*seen) < MISSING_MS)
+    }
+
+    /// Whether the backend, or a run of this loop, reported within the last day that it does not have this model.
+    pub fn lacks_model_for(&self, loop_id: &str, model: &str, now: Timestamp) -> bool {
+        let claimed = self.claims.missing_models.get(loop_id).and_then(|models| models.get(model));
+        self.lacks_model(model, now) || claimed.is_some_and(|seen| now.since(*seen) < MISSING_MS)
+    }
+
+    /// Clears the count of consecutive errors.
+    pub(super) fn clear_errors(&mut self) {
+        self.consecutive_errors = 0;
+        self.error_loops.clear();
     }
 
     /// Returns the likely cost of the calls in flight.

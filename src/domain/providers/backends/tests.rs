@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod choosing;
+mod claims;
 mod properties;
 mod regressions;
 mod settings;
@@ -37,6 +38,7 @@ fn only(names: &[&str]) -> BackendsSettings {
 fn call(key: &str, backend: &str) -> BackendCall {
     BackendCall {
         key: key.to_owned(),
+        loop_id: String::new(),
         role: BackendRole::Agent,
         backend: backend.to_owned(),
         model: None,
@@ -48,6 +50,7 @@ fn call(key: &str, backend: &str) -> BackendCall {
 
 fn request(previous: Option<&str>) -> CallRequest {
     CallRequest {
+        loop_id: String::new(),
         role: BackendRole::Agent,
         task_type: TaskType::TestFix,
         exclude: Vec::new(),

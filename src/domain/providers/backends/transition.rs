@@ -1,5 +1,6 @@
 //! State transitions of backends; the only code that changes their state.
 
+use super::claims::{Claim, ClaimedState, Claims};
 use super::ledger::HOUR_MS;
 use super::observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
 use super::parking;
@@ -55,6 +56,7 @@ impl PendingTransition<'_> {
         let now = self.now;
         for (name, backend) in &mut self.state.backends {
             backend.in_flight.values_mut().for_each(|call| call.since = call.since.min(now));
+            backend.claims.elapse(now);
             backend.in_flight.retain(|_, call| now.since(call.since) < LONGEST_CALL_MS);
             backend.parks.iter_mut().for_each(|at| *at = (*at).min(now));
             backend.ledger.settle(self.settings.thresholds(name).window.as_millis(), now);
@@ -69,7 +71,7 @@ impl PendingTransition<'_> {
                     if ends <= now {
                         let probation = park.kind != ParkedFor::Threshold;
                         backend.status = if probation { active(now, true) } else { BackendStatus::default() };
-                        backend.consecutive_errors = 0;
+                        backend.clear_errors();
                         self.changes.push(BackendChange::Reactivated { backend: name.clone(), probation });
                     }
                 }
@@ -90,6 +92,7 @@ impl PendingTransition<'_> {
             }
             BackendObservation::CallFailed { call, cost, error, seed } => self.failed(call, *cost, error, *seed),
             BackendObservation::CallLimited { call, cost, limit, seed } => self.limited(call, *cost, limit, *seed),
+            BackendObservation::LimitClaimed { call, cost, limit, seed } => self.claimed(call, *cost, limit, *seed),
             BackendObservation::CallAbandoned { call, cost } => {
                 self.end(call, *cost);
             }
@@ -138,6 +141,7 @@ impl PendingTransition<'_> {
         let Some(begun) = backend.in_flight.get_mut(&call.key).filter(|call| !call.answered) else { return };
         begun.answered = true;
         let since = begun.since;
+        backend.claims.served(&call.loop_id);
         if is_fresh(backend, Some(since)) {
             self.prove(&call.backend);
         }
@@ -179,9 +183,10 @@ impl PendingTransition<'_> {
         let backend = self.backend(&call.backend);
         backend.succeeded = backend.succeeded.saturating_add(1);
         backend.tokens = backend.tokens.saturating_add(tokens);
+        backend.claims.served(&call.loop_id);
         if ended.fresh {
             backend.last_error = None;
-            backend.consecutive_errors = 0;
+            backend.clear_errors();
             if ended.unanswered {
                 self.prove(&call.backend);
             }
@@ -203,9 +208,65 @@ impl PendingTransition<'_> {
             return;
         }
         backend.consecutive_errors = backend.consecutive_errors.saturating_add(1);
-        if on_trial || backend.consecutive_errors >= most {
+        if backend.error_loops.len() < 2 {
+            backend.error_loops.insert(call.loop_id.clone());
+        }
+        // Errors of one loop can be its own doing.
+        let is_of_one = call.role == BackendRole::Agent && backend.error_loops.len() < 2 && !call.loop_id.is_empty();
+        if (on_trial || backend.consecutive_errors >= most) && is_of_one {
+            self.claim(call, ClaimedState::Parked(ParkedFor::Errors), None, error, seed);
+        } else if on_trial || backend.consecutive_errors >= most {
             self.park(&call.backend, ParkedFor::Errors, None, error, seed, true);
         }
+    }
+
+    /// Records a limit that only the run of a loop reported. Another loop's report of the same confirms it.
+    fn claimed(&mut self, call: &BackendCall, cost: Option<Money>, limit: &Limit, seed: u64) {
+        let state = match limit.kind {
+            LimitKind::Auth => ClaimedState::Disabled(DisabledFor::Auth),
+            LimitKind::Billing => ClaimedState::Disabled(DisabledFor::Billing),
+            LimitKind::Rate => ClaimedState::Parked(ParkedFor::Rate),
+            LimitKind::Quota => ClaimedState::Parked(ParkedFor::Quota),
+            LimitKind::Overload => ClaimedState::Parked(ParkedFor::Overload),
+            LimitKind::ModelMissing => {
+                self.end(call, cost);
+                let (now, model) = (self.now, call.model.clone());
+                self.advice = Some(CallAdvice::OtherModel { backend: call.backend.clone(), model: model.clone() });
+                if let Some(model) = model {
+                    self.backend(&call.backend).claims.add_missing(&call.loop_id, model, now);
+                }
+                return;
+            }
+            // Concerns this call only.
+            LimitKind::ContextTooLong => return self.limited(call, cost, limit, seed),
+        };
+        let now = self.now;
+        let confirmed =
+            self.backend(&call.backend).claims.confirmed(&call.loop_id, state, now).map(|claim| claim.until);
+        let Some(other) = confirmed else {
+            self.end(call, cost);
+            self.backend(&call.backend).note_error(&limit.evidence, now);
+            return self.claim(call, state, limit.until, &limit.evidence, seed);
+        };
+        // The earlier of the two ends: the later one may be made up.
+        let until = [limit.until, other].into_iter().flatten().min();
+        let known = Limit { until: until.filter(|_| limit.until.is_some()), ..limit.clone() };
+        self.limited(call, cost, &known, seed);
+    }
+
+    /// Keeps a backend from the loop of a call.
+    fn claim(&mut self, call: &BackendCall, state: ClaimedState, reported: Option<Timestamp>, reason: &str, seed: u64) {
+        let (now, settings) = (self.now, self.settings);
+        let claims = &mut self.backend(&call.backend).claims;
+        let step = claims.step(&call.loop_id);
+        let until = match state {
+            ClaimedState::Disabled(_) => None,
+            ClaimedState::Parked(_) => Some(parking::end(reported, step, &settings.cooldown, seed, now).0),
+        };
+        let reason = super::shortened(reason);
+        claims.add(&call.loop_id, Claim { since: now, until, state, step, reason: reason.clone() });
+        let (backend, loop_id) = (call.backend.clone(), call.loop_id.clone());
+        self.changes.push(BackendChange::Claimed { backend, loop_id, until, reason });
     }
 
     fn limited(&mut self, call: &BackendCall, cost: Option<Money>, limit: &Limit, seed: u64) {
@@ -320,7 +381,8 @@ impl PendingTransition<'_> {
         let now = self.now;
         let backend = self.backend(name);
         let was_away = !backend.is_active();
-        backend.consecutive_errors = 0;
+        backend.clear_errors();
+        backend.claims = Claims::default();
         backend.backoff_step = 0;
         backend.last_error = None;
         backend.parks.clear();

@@ -15,7 +15,7 @@
 //!   (Kimi-K2.7 Code). Moonshot publishes no price of Kimi-K2.6.
 
 use super::name::is_version_of;
-use super::{PriceEntry, TokenPrice};
+use super::{PriceEntry, TokenPrice, Vendor};
 
 /// Date on which the built-in prices were last checked.
 pub const PUBLISHED_ON: &str = "2026-11-22";
@@ -106,8 +106,24 @@ const ALIASES: &[(&str, &str)] = &[
 pub(super) fn price(model: &str) -> Option<TokenPrice> {
     let model = ALIASES.iter().find(|(alias, _)| *alias == model).map_or(model, |(_, name)| name);
     let row = rows().filter(|(name, _)| is_version_of(model, name)).max_by_key(|(name, _)| name.len())?;
+    Some(price_of(row))
+}
+
+fn price_of(row: &PriceRow) -> TokenPrice {
     let [input, output, cache_read, cache_write] = row.1;
-    Some(TokenPrice::of(&PriceEntry { input, output, cache_read: Some(cache_read), cache_write: Some(cache_write) }))
+    TokenPrice::of(&PriceEntry { input, output, cache_read: Some(cache_read), cache_write: Some(cache_write) })
+}
+
+/// Returns the published prices of a vendor; of all vendors for `None`.
+pub(super) fn prices_of(vendor: Option<Vendor>) -> impl Iterator<Item = TokenPrice> {
+    let tables = [
+        (Vendor::Anthropic, ANTHROPIC),
+        (Vendor::OpenAi, OPENAI),
+        (Vendor::Google, GOOGLE),
+        (Vendor::Moonshot, MOONSHOT),
+    ];
+    let of_vendor = tables.into_iter().filter(move |(name, _)| vendor.is_none_or(|vendor| vendor == *name));
+    of_vendor.flat_map(|(_, rows)| rows).map(price_of)
 }
 
 /// All rows.

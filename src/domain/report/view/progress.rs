@@ -190,6 +190,9 @@ pub struct IterationView {
     pub restored_paths: Vec<String>,
     /// Hosts that the sandbox refused for the first time in this loop.
     pub refused_hosts: Vec<String>,
+    /// Requests to the model that the broker of keys refused.
+    #[serde(default)]
+    pub refused_requests: Vec<String>,
     /// Commit, if anything changed.
     pub commit: Option<Link>,
     /// Failure of the agent, in a sentence.

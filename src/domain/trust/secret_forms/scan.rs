@@ -92,9 +92,12 @@ impl Scan {
         found
     }
 
-    /// Returns the position of the first byte that may belong to a secret that has not ended.
-    fn held_from(&self) -> usize {
-        let held = self.threads.iter().filter(|thread| thread.skipped == 0 || thread.matched >= HELD_SYMBOLS);
+    /// Returns the position of the first byte that may belong to a secret that has not ended; only begins of at least `least`
+    /// symbols count.
+    fn held_from(&self, least: u16) -> usize {
+        let is_held =
+            |thread: &&Thread| thread.matched >= least && (thread.skipped == 0 || thread.matched >= HELD_SYMBOLS);
+        let held = self.threads.iter().filter(is_held);
         held.map(|thread| thread.start).min().unwrap_or(self.position)
     }
 
@@ -244,6 +247,8 @@ impl Step<'_> {
 pub struct StreamRedactor {
     forms: Arc<SecretForms>,
     mark: &'static [u8],
+    /// Number of symbols of a secret from which on its begin is held back.
+    least: u16,
     scan: Scan,
     held: Vec<u8>,
     /// Whether a mark is the last that was returned.
@@ -255,7 +260,12 @@ pub struct StreamRedactor {
 impl StreamRedactor {
     /// Creates a redactor for one stream.
     pub fn new(forms: Arc<SecretForms>, mark: &'static [u8]) -> Self {
-        Self { forms, mark, scan: Scan::default(), held: Vec::new(), is_marked: false, replaced: 0 }
+        Self { forms, mark, least: 0, scan: Scan::default(), held: Vec::new(), is_marked: false, replaced: 0 }
+    }
+
+    /// Passes on begins of fewer than `least` symbols, for texts that must rarely be held back.
+    pub fn holding(self, least: u16) -> Self {
+        Self { least, ..self }
     }
 
     /// Reads bytes; returns those that can be passed on.
@@ -276,7 +286,7 @@ impl StreamRedactor {
             }
         }
         // The begin of a secret may have been passed on before the rest of it was recognized.
-        let needed = self.scan.position - self.scan.held_from();
+        let needed = self.scan.position - self.scan.held_from(self.least);
         let released = self.held.len().saturating_sub(needed);
         self.release(released, &mut clean);
         clean

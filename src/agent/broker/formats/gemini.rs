@@ -1,0 +1,119 @@
+//! Google Gemini: `x-goog-api-key`, tools by the name of a field, usage in each chunk. Field names are those of protocol buffers
+//! and can be written in two ways.
+
+use serde_json::{Map, Value, json};
+
+use super::{AuthHeader, Endpoint, Purpose, WireFormat, tokens};
+use crate::agent::broker::usage::{SeenUsage, Told};
+use crate::domain::providers::prices::Vendor;
+
+/// The row of the format.
+pub(super) const FORMAT: WireFormat = WireFormat {
+    name: "gemini",
+    auth: &[AuthHeader::GoogleKey],
+    versions: &["/v1beta", "/v1alpha", "/v1"],
+    endpoints: &[
+        Endpoint::post("/models/{}:generateContent", Purpose::Answer),
+        Endpoint::post("/models/{}:streamGenerateContent", Purpose::Answer),
+        Endpoint::post("/models/{}:countTokens", Purpose::Count),
+        Endpoint::get("/models"),
+        Endpoint::get("/models/{}"),
+    ],
+    query: &[("alt", &["sse", "json"]), ("pageSize", &[]), ("pageToken", &[])],
+    fields: &[
+        "model",
+        "contents",
+        "systemInstruction",
+        "system_instruction",
+        "tools",
+        "toolConfig",
+        "tool_config",
+        "generationConfig",
+        "generation_config",
+        "safetySettings",
+        "safety_settings",
+        "generateContentRequest",
+        "generate_content_request",
+        "labels",
+    ],
+    server_tool,
+    features,
+    output,
+    limit_output,
+    ask_usage: |_| {},
+    usage,
+    vendor: Some(Vendor::Google),
+};
+
+/// Each field of a tool other than the declared functions is a tool of the provider.
+fn server_tool(tool: &Value) -> Option<String> {
+    let Some(fields) = tool.as_object() else { return Some("untyped_tools".to_owned()) };
+    let other = fields.keys().find(|name| !matches!(name.as_str(), "functionDeclarations" | "function_declarations"));
+    other.map(|name| snake(name))
+}
+
+/// Returns the name with `_`: `googleSearch` is `google_search`.
+fn snake(name: &str) -> String {
+    let mut snake = String::new();
+    for character in name.chars() {
+        if character.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(character.to_ascii_lowercase());
+    }
+    snake
+}
+
+/// A request within a request for a count is checked like one.
+fn features(body: &Map<String, Value>) -> Vec<&'static str> {
+    let inner = ["generateContentRequest", "generate_content_request"].into_iter().filter_map(|name| body.get(name));
+    let is_known = |name: &str| FORMAT.fields.contains(&name);
+    let unknown = inner.filter_map(Value::as_object).any(|inner| inner.keys().any(|name| !is_known(name)));
+    let is_twice = body.contains_key("generationConfig") && body.contains_key("generation_config");
+    let mut names = Vec::new();
+    names.extend(unknown.then_some("generate_content_request"));
+    // Which of two limits holds would be the provider's choice.
+    names.extend(is_twice.then_some("generation_config"));
+    names
+}
+
+/// Returns the configuration of the answer.
+fn config(body: &Map<String, Value>) -> Vec<&Map<String, Value>> {
+    let names = ["generationConfig", "generation_config"];
+    names.into_iter().filter_map(|name| body.get(name)?.as_object()).collect()
+}
+
+fn output(body: &Map<String, Value>) -> (Option<u64>, u64) {
+    let all = |names: [&str; 2]| {
+        let configs = config(body);
+        let numbers = configs.iter().flat_map(|config| names.map(|name| config.get(name).and_then(Value::as_u64)));
+        numbers.flatten().max()
+    };
+    let choices = all(["candidateCount", "candidate_count"]).unwrap_or(1).max(1);
+    (all(["maxOutputTokens", "max_output_tokens"]), choices)
+}
+
+fn limit_output(body: &mut Map<String, Value>, most: u64) {
+    let name = if body.contains_key("generation_config") { "generation_config" } else { "generationConfig" };
+    let config = body.entry(name).or_insert_with(|| json!({}));
+    if let Some(config) = config.as_object_mut() {
+        config.remove("max_output_tokens");
+        config.insert("maxOutputTokens".to_owned(), most.into());
+    }
+}
+
+fn usage(event: &Value, seen: &mut Told) {
+    for event in event.as_array().map_or_else(|| std::slice::from_ref(event), Vec::as_slice) {
+        let usage = &event["usageMetadata"];
+        let input = tokens(&usage["promptTokenCount"]).saturating_add(tokens(&usage["toolUsePromptTokenCount"]));
+        seen.tell(&SeenUsage {
+            input,
+            output: tokens(&usage["candidatesTokenCount"]).saturating_add(tokens(&usage["thoughtsTokenCount"])),
+            cache_read: tokens(&usage["cachedContentTokenCount"]),
+            ..SeenUsage::default()
+        });
+        seen.name_model(&event["modelVersion"]);
+        let candidates = event["candidates"].as_array();
+        seen.end(candidates.is_some_and(|all| all.iter().any(|one| one["finishReason"].is_string())));
+    }
+}

@@ -1,0 +1,90 @@
+//! Anthropic Messages: `x-api-key` or a bearer token, tools by `type`, usage in the first and the last event.
+
+use serde_json::{Map, Value};
+
+use super::{AuthHeader, Endpoint, Purpose, WireFormat, tokens, unless_own};
+use crate::agent::broker::usage::{SeenUsage, Told};
+use crate::domain::providers::prices::Vendor;
+
+/// Types of tools that the agent runs itself.
+const OWN_TOOLS: [&str; 6] = ["custom", "bash", "text_editor", "memory", "computer", "computer_use"];
+
+/// The row of the format.
+pub(super) const FORMAT: WireFormat = WireFormat {
+    name: "anthropic messages",
+    auth: &[AuthHeader::ApiKey, AuthHeader::Bearer],
+    versions: &["/v1"],
+    endpoints: &[
+        Endpoint::post("/messages", Purpose::Answer),
+        Endpoint::post("/messages/count_tokens", Purpose::Count),
+        Endpoint::get("/models"),
+        Endpoint::get("/models/{}"),
+    ],
+    query: &[("beta", &["true"]), ("limit", &[]), ("after_id", &[]), ("before_id", &[])],
+    fields: &[
+        "model",
+        "messages",
+        "max_tokens",
+        "metadata",
+        "stop_sequences",
+        "stream",
+        "system",
+        "temperature",
+        "thinking",
+        "tool_choice",
+        "tools",
+        "top_k",
+        "top_p",
+        "service_tier",
+        "context_management",
+        "output_config",
+        "output_format",
+        "cache_control",
+        "inference_geo",
+        "diagnostics",
+    ],
+    server_tool,
+    features: |_| Vec::new(),
+    output: |body| (body.get("max_tokens").and_then(Value::as_u64), 1),
+    limit_output,
+    ask_usage: |_| {},
+    usage,
+    vendor: Some(Vendor::Anthropic),
+};
+
+/// A tool without a type is the agent's own.
+fn server_tool(tool: &Value) -> Option<String> {
+    if tool.get("type").is_none() && tool.get("input_schema").is_some() {
+        return None;
+    }
+    unless_own(tool, &OWN_TOOLS)
+}
+
+/// Thinking has to end before the answer does.
+fn limit_output(body: &mut Map<String, Value>, most: u64) {
+    body.insert("max_tokens".to_owned(), most.into());
+    if let Some(budget) = body.get_mut("thinking").and_then(|thinking| thinking.get_mut("budget_tokens"))
+        && budget.as_u64().is_some_and(|budget| budget >= most)
+    {
+        *budget = (most / 2).into();
+    }
+}
+
+fn usage(event: &Value, seen: &mut Told) {
+    for usage in [&event["usage"], &event["message"]["usage"]] {
+        let (read, written) =
+            (tokens(&usage["cache_read_input_tokens"]), tokens(&usage["cache_creation_input_tokens"]));
+        let input = tokens(&usage["input_tokens"]);
+        seen.tell(&SeenUsage {
+            input: input.saturating_add(read).saturating_add(written),
+            output: tokens(&usage["output_tokens"]),
+            cache_read: read,
+            cache_write: written,
+            long_cache_write: tokens(&usage["cache_creation"]["ephemeral_1h_input_tokens"]),
+            searches: tokens(&usage["server_tool_use"]["web_search_requests"]),
+        });
+    }
+    seen.name_model(&event["model"]);
+    seen.name_model(&event["message"]["model"]);
+    seen.end(event["type"] == "message_stop");
+}

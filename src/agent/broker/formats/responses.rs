@@ -1,0 +1,93 @@
+//! OpenAI Responses: a bearer token, hosted tools by `type`, usage in the event that ends the response.
+
+use serde_json::{Map, Value};
+
+use super::{AuthHeader, Endpoint, Purpose, WireFormat, tokens, unless_own};
+use crate::agent::broker::usage::{SeenUsage, Told};
+use crate::domain::providers::prices::Vendor;
+
+/// Types of tools that the agent runs itself.
+const OWN_TOOLS: [&str; 4] = ["function", "custom", "local_shell", "apply_patch"];
+
+/// The row of the format.
+pub(super) const FORMAT: WireFormat = WireFormat {
+    name: "openai responses",
+    auth: &[AuthHeader::Bearer],
+    versions: &["/v1"],
+    endpoints: &[
+        Endpoint::post("/responses", Purpose::Answer),
+        Endpoint::post("/responses/compact", Purpose::Answer),
+        Endpoint::post("/responses/input_tokens", Purpose::Count),
+        Endpoint::get("/models"),
+        Endpoint::get("/models/{}"),
+    ],
+    query: &[("client_version", &[])],
+    fields: &[
+        "model",
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "metadata",
+        "client_metadata",
+        "parallel_tool_calls",
+        "previous_response_id",
+        "reasoning",
+        "service_tier",
+        "store",
+        "stream",
+        "stream_options",
+        "temperature",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+        "truncation",
+        "user",
+        "include",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "context_management",
+        "background",
+    ],
+    server_tool,
+    features,
+    output: |body| (body.get("max_output_tokens").and_then(Value::as_u64), 1),
+    limit_output: |body, most| drop(body.insert("max_output_tokens".to_owned(), most.into())),
+    ask_usage: |_| {},
+    usage,
+    vendor: Some(Vendor::OpenAi),
+};
+
+fn server_tool(tool: &Value) -> Option<String> {
+    match tool["type"].as_str() {
+        // Groups of tools, and a search among them that the agent makes itself.
+        Some("namespace") => tool["tools"].as_array()?.iter().find_map(server_tool),
+        Some("tool_search") if tool["execution"] == "client" => None,
+        _ => unless_own(tool, &OWN_TOOLS),
+    }
+}
+
+/// An answer that is made later tells its usage to nobody.
+fn features(body: &Map<String, Value>) -> Vec<&'static str> {
+    let is_later = body.get("background").is_some_and(|value| *value != Value::Bool(false) && !value.is_null());
+    if is_later { vec!["background"] } else { Vec::new() }
+}
+
+fn usage(event: &Value, seen: &mut Told) {
+    for usage in [&event["usage"], &event["response"]["usage"]] {
+        seen.tell(&SeenUsage {
+            input: tokens(&usage["input_tokens"]),
+            output: tokens(&usage["output_tokens"]),
+            cache_read: tokens(&usage["input_tokens_details"]["cached_tokens"]),
+            ..SeenUsage::default()
+        });
+    }
+    seen.name_model(&event["model"]);
+    seen.name_model(&event["response"]["model"]);
+    seen.end(matches!(
+        event["type"].as_str(),
+        Some("response.completed" | "response.incomplete" | "response.failed" | "response.done")
+    ));
+}

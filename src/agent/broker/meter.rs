@@ -1,0 +1,339 @@
+//! Money of a run at its models: each request reserves what it can cost before it is sent, and is booked with what its answer
+//! tells. What does not fit the remaining money is refused, and the run ends.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::usage::{SeenUsage, Told};
+use crate::agent::{CostGuard, CountedUsage};
+use crate::domain::model::ids::Money;
+use crate::domain::providers::limit::LimitSignals;
+use crate::domain::providers::prices::{PriceTable, TokenPrice, TokenUsage, Vendor};
+
+/// Tokens that a request is assumed to ask for if it does not limit its answer: the most that models write.
+const MOST_OUTPUT: u64 = 128_000;
+/// Tokens of an answer for which a request does not wait for others to end: they are enough for a turn.
+const USUAL_OUTPUT: u64 = 32_000;
+/// Tokens of an answer below which a request is not worth sending.
+const LEAST_OUTPUT: u64 = 1_024;
+/// Bytes of a request that are estimated as one token.
+const BYTES_PER_TOKEN: u64 = 4;
+/// Maximum number of requests of a run whose answers are incomplete; further ones wait. Their input is known only afterwards, so
+/// it bounds what a run can cost more than its budget.
+const MOST_OPEN: usize = 16;
+/// Maximum number of tokens by which an estimate is raised because earlier requests had as many more than estimated.
+const MOST_EXCESS: u64 = 200_000;
+/// Maximum number of different refusals that are kept for the operator.
+const MOST_REFUSALS: usize = 20;
+
+/// What a request can cost.
+#[derive(Debug, Clone)]
+pub(super) struct Quote {
+    /// Price by the name of the model in the request.
+    pub(super) price: TokenPrice,
+    /// Length of its body, in bytes.
+    pub(super) bytes: u64,
+    /// Output tokens that it asks for, if it limits them.
+    pub(super) output: Option<u64>,
+    /// Number of answers.
+    pub(super) choices: u64,
+    /// Name of the model in the request.
+    pub(super) model: String,
+    pub(super) vendor: Option<Vendor>,
+    /// Whether the answer is streamed, so that it ends with the connection.
+    pub(super) is_streamed: bool,
+}
+
+impl Quote {
+    /// Returns the estimate of its input tokens.
+    fn input(&self) -> u64 {
+        self.bytes.div_ceil(BYTES_PER_TOKEN)
+    }
+
+    /// Returns the cost of its input with this number of tokens more than estimated.
+    fn input_cost(&self, excess: u64) -> Money {
+        // The whole input may be written to a cache.
+        let input = self.price.input.max(self.price.cache_write);
+        let price = TokenPrice { input, ..self.price };
+        price.cost(&TokenUsage { input: self.input().saturating_add(excess), ..TokenUsage::default() })
+    }
+
+    /// Returns the most that the request costs with answers of this length.
+    fn cost(&self, output: u64, excess: u64) -> Money {
+        let output = output.saturating_mul(self.choices);
+        self.input_cost(excess).plus(self.price.cost(&TokenUsage { output, ..TokenUsage::default() }))
+    }
+
+    /// Returns the length of the answers that this amount pays.
+    fn affordable(&self, left: Money, excess: u64) -> u64 {
+        let left = i128::from(left.0.saturating_sub(self.input_cost(excess).0).max(0)) * 1_000_000;
+        let price = i128::from(self.price.output.0) * i128::from(self.choices.max(1));
+        if price <= 0 { u64::MAX } else { u64::try_from(left / price).unwrap_or(u64::MAX) }
+    }
+}
+
+#[derive(Debug)]
+struct OpenRequest {
+    quote: Quote,
+    reserved: Money,
+    told: Told,
+}
+
+impl OpenRequest {
+    /// Returns what a request costs whose answer was cut: an answer that is not streamed is written to its end.
+    fn cut(&self, prices: &PriceTable) -> (SeenUsage, Money) {
+        let usage = self.told.or_estimated(self.quote.input());
+        let cost = usage.cost(&self.price(prices));
+        let is_unknown = !self.quote.is_streamed && !self.told.is_complete;
+        (usage, if is_unknown { cost.max(self.reserved) } else { cost })
+    }
+
+    /// Returns the price of the model that answered, else of the requested one.
+    fn price(&self, prices: &PriceTable) -> TokenPrice {
+        let names = self.told.model.as_deref().into_iter().chain([self.quote.model.as_str()]);
+        prices.price_or_highest(names, self.quote.vendor)
+    }
+}
+
+#[derive(Debug, Default)]
+struct MeterState {
+    counted: CountedUsage,
+    open: BTreeMap<u64, OpenRequest>,
+    next: u64,
+    /// Maximum number of input tokens by which a request exceeded its estimate.
+    excess: u64,
+    /// Reason why the money is used up.
+    exhausted: Option<String>,
+    /// Last refusal of a model, unless a later request succeeded.
+    refusal: Option<LimitSignals>,
+    refused: Vec<String>,
+}
+
+impl MeterState {
+    fn reserved(&self) -> Money {
+        self.open.values().fold(Money(0), |sum, open| sum.plus(open.reserved))
+    }
+}
+
+/// Account of a run.
+#[derive(Debug)]
+pub(in crate::agent) struct RunMeter {
+    state: Mutex<MeterState>,
+    /// Money of the run; `None` without a limit.
+    budget: Option<Money>,
+    /// Limits that other runs share.
+    guard: Option<Arc<dyn CostGuard>>,
+    prices: Arc<PriceTable>,
+    freed: Notify,
+    /// Cancelled once the money is used up.
+    exhausted: CancellationToken,
+}
+
+/// Decision about a request that was tried.
+enum Attempt {
+    Granted(u64, u64),
+    Wait,
+    Exhausted(String),
+}
+
+impl RunMeter {
+    /// Creates the account of a run that may cost `budget`.
+    pub(in crate::agent) fn new(
+        budget: Option<Money>,
+        guard: Option<Arc<dyn CostGuard>>,
+        prices: Arc<PriceTable>,
+    ) -> Arc<Self> {
+        let (state, freed, exhausted) = (Mutex::default(), Notify::new(), CancellationToken::new());
+        Arc::new(Self { state, budget, guard, prices, freed, exhausted })
+    }
+
+    fn state(&self) -> MutexGuard<'_, MeterState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prices of the models.
+    pub(super) fn prices(&self) -> &PriceTable {
+        &self.prices
+    }
+
+    /// Waits until the money is used up.
+    pub(in crate::agent) async fn until_exhausted(&self) {
+        self.exhausted.cancelled().await;
+    }
+
+    /// Whether a request was refused because the money is used up.
+    pub(in crate::agent) fn is_exhausted(&self) -> bool {
+        self.exhausted.is_cancelled()
+    }
+
+    /// Returns what the run used. Requests whose answers are incomplete count as far as is known.
+    pub(in crate::agent) fn counted(&self) -> CountedUsage {
+        let state = self.state();
+        let mut sum = state.counted.clone();
+        for open in state.open.values() {
+            let (usage, cost) = open.cut(&self.prices);
+            sum.add(usage.tokens(), cost);
+        }
+        sum
+    }
+
+    /// Returns the last refusal of a model, if no later request succeeded.
+    pub(in crate::agent) fn refusal(&self) -> Option<LimitSignals> {
+        self.state().refusal.clone()
+    }
+
+    /// Notes the status of an answer: a refusal, or that the model serves the run.
+    pub(super) fn note_answer(&self, refusal: Option<LimitSignals>) {
+        self.state().refusal = refusal;
+    }
+
+    /// Notes a refused request; returns whether it is the first of its kind.
+    pub(super) fn note_refused(&self, what: &str) -> bool {
+        let refused = &mut self.state().refused;
+        let is_new = refused.len() < MOST_REFUSALS && !refused.iter().any(|known| known == what);
+        if is_new {
+            refused.push(what.to_owned());
+        }
+        is_new
+    }
+
+    /// Returns the refused requests, each kind once.
+    pub(in crate::agent) fn refused(&self) -> Vec<String> {
+        self.state().refused.clone()
+    }
+
+    /// Reserves the most that a request can cost; waits for other requests of the run if all together do not fit. Returns the
+    /// open request and the maximum length of its answer, if it has to be limited.
+    ///
+    /// # Errors
+    /// A sentence if the money does not suffice.
+    pub(super) async fn reserve(self: &Arc<Self>, quote: &Quote) -> Result<(OpenCall, Option<u64>), String> {
+        let (id, granted) = loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            // Registers before the state is read, so that no end of another request is missed.
+            freed.as_mut().enable();
+            match self.attempt(quote) {
+                Attempt::Granted(id, granted) => break (id, granted),
+                Attempt::Wait => freed.await,
+                Attempt::Exhausted(why) => return Err(self.exhaust(why)),
+            }
+        };
+        let call = OpenCall { meter: self.clone(), id, is_sent: false };
+        if let Some(guard) = &self.guard {
+            let committed = {
+                let state = self.state();
+                state.counted.cost.plus(state.reserved())
+            };
+            if let Err(why) = guard.admit(committed).await {
+                drop(call);
+                return Err(self.exhaust(why));
+            }
+        }
+        let wanted = quote.output.unwrap_or(MOST_OUTPUT);
+        Ok((call, (granted < wanted).then_some(granted)))
+    }
+
+    fn attempt(&self, quote: &Quote) -> Attempt {
+        let mut state = self.state();
+        if let Some(why) = &state.exhausted {
+            return Attempt::Exhausted(why.clone());
+        }
+        if state.open.len() >= MOST_OPEN {
+            return Attempt::Wait;
+        }
+        let wanted = quote.output.unwrap_or(MOST_OUTPUT);
+        // One request alone cannot add up with others, and must not be refused for what an earlier one was.
+        let excess = if state.open.is_empty() { 0 } else { state.excess };
+        let granted = match self.budget {
+            None => wanted,
+            Some(budget) => {
+                let left = Money(budget.0.saturating_sub(state.counted.cost.0));
+                let free = Money(left.0.saturating_sub(state.reserved().0));
+                let alone = quote.affordable(left, 0).min(wanted);
+                let now = quote.affordable(free, excess).min(wanted);
+                // A model without a price costs nothing, whatever is left.
+                let is_free = quote.cost(wanted, 0) == Money(0);
+                let is_short = left <= Money(0) || quote.cost(alone, 0) > left || alone < wanted.min(LEAST_OUTPUT);
+                if !is_free && is_short {
+                    let cost = quote.cost(wanted.min(LEAST_OUTPUT), 0);
+                    return Attempt::Exhausted(format!(
+                        "the run's budget is {budget}, of which {} are used; the request needs about {cost}",
+                        state.counted.cost
+                    ));
+                }
+                let is_alone = state.open.is_empty();
+                if !is_free && !is_alone && (quote.cost(now, excess) > free || now < wanted.min(USUAL_OUTPUT)) {
+                    return Attempt::Wait;
+                }
+                now
+            }
+        };
+        let id = state.next;
+        state.next += 1;
+        let reserved = quote.cost(granted, excess);
+        state.open.insert(id, OpenRequest { quote: quote.clone(), reserved, told: Told::default() });
+        Attempt::Granted(id, granted)
+    }
+
+    fn exhaust(&self, why: String) -> String {
+        self.state().exhausted.get_or_insert_with(|| why.clone());
+        self.exhausted.cancel();
+        self.freed.notify_waiters();
+        why
+    }
+
+    /// Books an open request.
+    fn close(&self, id: u64, cost: impl FnOnce(&OpenRequest) -> Option<(SeenUsage, Money)>) {
+        let mut state = self.state();
+        if let Some(open) = state.open.remove(&id)
+            && let Some((usage, cost)) = cost(&open)
+        {
+            let excess = usage.input.saturating_sub(open.quote.input()).min(MOST_EXCESS);
+            state.excess = state.excess.max(excess);
+            state.counted.add(usage.tokens(), cost);
+        }
+        drop(state);
+        self.freed.notify_waiters();
+    }
+}
+
+/// A request that has reserved money. Dropping it books what is known.
+#[derive(Debug)]
+pub(super) struct OpenCall {
+    meter: Arc<RunMeter>,
+    id: u64,
+    is_sent: bool,
+}
+
+impl OpenCall {
+    /// Notes that the request is on its way to the model and will cost something.
+    pub(super) fn sent(&mut self) {
+        self.is_sent = true;
+    }
+
+    /// Notes that the model refused the request, which costs nothing.
+    pub(super) fn refused(&mut self) {
+        self.is_sent = false;
+    }
+
+    /// Adds what the answer told.
+    pub(super) fn tell(&self, read: impl FnOnce(&mut Told)) {
+        if let Some(open) = self.meter.state().open.get_mut(&self.id) {
+            read(&mut open.told);
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        let (meter, is_sent) = (self.meter.clone(), self.is_sent);
+        meter.close(self.id, |open| is_sent.then(|| open.cut(&meter.prices)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

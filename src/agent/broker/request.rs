@@ -1,0 +1,353 @@
+//! Decides about a request before anything of it is sent: its form, its endpoint, its token, and what its body asks the provider
+//! to do. What is sent is built anew from what was checked.
+
+use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HOST, TRANSFER_ENCODING, UPGRADE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use serde_json::{Map, Value};
+
+use super::formats::{self, AuthHeader, FormatName, Matched, Purpose, WireFormat};
+use super::strict_json;
+
+/// Headers that are forwarded; those that end with `-` stand for all that begin with them.
+const FORWARDED: [&str; 14] = [
+    "user-agent",
+    "anthropic-version",
+    "anthropic-beta",
+    "anthropic-dangerous-direct-browser-access",
+    "x-app",
+    "x-stainless-",
+    "openai-beta",
+    "originator",
+    "session_id",
+    "session-id",
+    "thread-id",
+    "x-client-request-id",
+    "x-codex-",
+    "x-goog-api-client",
+];
+/// Headers that would make a server behind the model's address read another method, path or host.
+const OVERRIDES: [&str; 10] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-original-url",
+    "x-original-uri",
+    "x-rewrite-url",
+    "x-forwarded-host",
+    "x-forwarded-path",
+    "x-goog-encode-response-if-executable",
+    "http2-settings",
+];
+/// Fields whose content is data of the agent, which no provider acts on.
+const DATA: [&str; 16] = [
+    "input_schema",
+    "parameters",
+    "parametersJsonSchema",
+    "parameters_json_schema",
+    "args",
+    "arguments",
+    "response",
+    "schema",
+    "json_schema",
+    "response_schema",
+    "responseSchema",
+    "responseJsonSchema",
+    "metadata",
+    "client_metadata",
+    "annotations",
+    "citations",
+];
+/// Fields that name something for the provider to fetch.
+const ADDRESSES: [&str; 9] =
+    ["url", "image_url", "video_url", "audio_url", "file_url", "uri", "file_uri", "fileUri", "server_url"];
+/// Fields that name something in a store of the provider.
+const STORED: [&str; 9] = [
+    "file_id",
+    "fileId",
+    "file_ids",
+    "vector_store_ids",
+    "container_id",
+    "skill_id",
+    "connector_id",
+    "cachedContent",
+    "cached_content",
+];
+
+/// A refused request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// Status of the answer.
+    pub(super) status: StatusCode,
+    /// Kind in the words of the vendors.
+    pub(super) kind: &'static str,
+    /// Reason, a sentence without a full stop.
+    pub(super) why: String,
+}
+
+impl Refusal {
+    pub(super) fn invalid(why: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, kind: "invalid_request_error", why: why.into() }
+    }
+
+    fn not_found(why: &str) -> Self {
+        Self { status: StatusCode::NOT_FOUND, kind: "not_found_error", why: why.to_owned() }
+    }
+}
+
+/// A token of the run, and where it may stand.
+pub(super) struct RunToken {
+    pub(super) token: String,
+    /// Name of the variable that contains it.
+    pub(super) variable: String,
+}
+
+impl RunToken {
+    /// Whether the agent's program sends this variable in such a header.
+    fn belongs_in(&self, header: AuthHeader) -> bool {
+        match self.variable.as_str() {
+            "ANTHROPIC_API_KEY" => header == AuthHeader::ApiKey,
+            "ANTHROPIC_AUTH_TOKEN" | "CLAUDE_CODE_OAUTH_TOKEN" => header == AuthHeader::Bearer,
+            _ => true,
+        }
+    }
+}
+
+/// What holds for the requests to one model.
+pub(super) struct RequestRules<'a> {
+    pub(super) formats: &'a [FormatName],
+    /// Address of the broker, as clients have to name it.
+    pub(super) hosts: [String; 2],
+    /// Path of the model's address, without a trailing slash.
+    pub(super) base_path: &'a str,
+    pub(super) tokens: &'a [RunToken],
+    /// Names of the features of the provider that the operator allows.
+    pub(super) allowed: &'a [String],
+}
+
+/// Head of a request that may be sent, if its body may.
+pub(super) struct CheckedHead {
+    pub(super) matched: Matched,
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) query: Option<String>,
+    pub(super) headers: HeaderMap,
+    /// Header of the key, and the index of the token that it stands for.
+    pub(super) auth: (AuthHeader, usize),
+}
+
+/// Checks the head of a request.
+pub(super) fn check_head(rules: &RequestRules<'_>, head: &Parts) -> Result<CheckedHead, Refusal> {
+    check_form(rules, head)?;
+    let path = head.uri.path();
+    let below = path.strip_prefix(rules.base_path).filter(|below| below.starts_with('/') && is_plain(path));
+    let below =
+        below.ok_or_else(|| Refusal::not_found("the path is not a plain path below the address of the model"))?;
+    let matched = formats::endpoint(rules.formats, &head.method, below).map_err(|is_known| {
+        if is_known {
+            let why = "this endpoint does not have that method".to_owned();
+            Refusal { status: StatusCode::METHOD_NOT_ALLOWED, kind: "invalid_request_error", why }
+        } else {
+            let names: Vec<_> = rules.formats.iter().map(|name| name.row().name).collect();
+            let names = names.join(", ");
+            Refusal::not_found(&format!("only requests for answers, counts and models ({names}) are forwarded"))
+        }
+    })?;
+    let auth = token(rules, matched.format, &head.headers)?;
+    check_query(matched.format, head.uri.query())?;
+    if head.method == Method::POST {
+        check_content(&head.headers)?;
+    }
+    Ok(CheckedHead {
+        method: head.method.clone(),
+        path: path.to_owned(),
+        query: head.uri.query().filter(|query| !query.is_empty()).map(str::to_owned),
+        headers: forwarded(&head.headers),
+        matched,
+        auth,
+    })
+}
+
+/// Checks that a request is addressed to the broker and is a request only.
+fn check_form(rules: &RequestRules<'_>, head: &Parts) -> Result<(), Refusal> {
+    if head.uri.authority().is_some() || head.uri.scheme().is_some() || head.method == Method::CONNECT {
+        return Err(Refusal::invalid("this is no proxy: the address of a request is a path"));
+    }
+    if head.version != Version::HTTP_11 {
+        return Err(Refusal::invalid("only HTTP/1.1 is spoken here"));
+    }
+    let names_broker = |host: &str| rules.hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
+    if !single(&head.headers, HOST.as_str())?.is_some_and(names_broker) {
+        let why = "the header `host` does not name this address".to_owned();
+        return Err(Refusal { status: StatusCode::MISDIRECTED_REQUEST, kind: "invalid_request_error", why });
+    }
+    if head.headers.contains_key(UPGRADE) {
+        return Err(Refusal::invalid("connections cannot be upgraded"));
+    }
+    if let Some(name) = OVERRIDES.into_iter().find(|name| head.headers.contains_key(*name)) {
+        return Err(Refusal::invalid(format!("the header `{name}` would change the request")));
+    }
+    let encodings = single(&head.headers, TRANSFER_ENCODING.as_str())?;
+    if encodings.is_some_and(|encoding| !encoding.eq_ignore_ascii_case("chunked")) {
+        return Err(Refusal::invalid("the body has another transfer encoding than `chunked`"));
+    }
+    Ok(())
+}
+
+/// Returns the value of a header that may occur once.
+fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refusal> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let value = value
+        .to_str()
+        .map_err(|_| Refusal::invalid(format!("the header `{name}` contains other characters than ASCII")))?;
+    if values.next().is_some() {
+        return Err(Refusal::invalid(format!("the header `{name}` occurs twice")));
+    }
+    Ok(Some(value))
+}
+
+/// Whether all servers read the same path: no escapes, empty or dotted segments, parameters or backslashes.
+fn is_plain(path: &str) -> bool {
+    let is_plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':' | b'@' | b'+');
+    let mut segments = path.split('/').skip(1);
+    path.starts_with('/')
+        && segments.all(|part| !part.is_empty() && part.bytes().all(is_plain) && part.bytes().any(|byte| byte != b'.'))
+}
+
+/// Returns the header with the token of the run, and the token's index.
+fn token(rules: &RequestRules<'_>, format: &WireFormat, headers: &HeaderMap) -> Result<(AuthHeader, usize), Refusal> {
+    for header in format.auth {
+        let Some(given) = single(headers, header.name())?.and_then(|value| header.token(value)) else { continue };
+        let known = rules.tokens.iter().position(|known| known.token == given && known.belongs_in(*header));
+        if let Some(index) = known {
+            return Ok((*header, index));
+        }
+    }
+    let names: Vec<_> = format.auth.iter().map(|header| format!("`{}`", header.name())).collect();
+    let why = format!("the token of this run is not in the header {}", names.join(" or "));
+    Err(Refusal { status: StatusCode::UNAUTHORIZED, kind: "authentication_error", why })
+}
+
+fn check_query(format: &WireFormat, query: Option<&str>) -> Result<(), Refusal> {
+    let is_value = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    for pair in query.into_iter().flat_map(|query| query.split('&')).filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let known = format.query.iter().find(|(known, _)| *known == name);
+        if !known.is_some_and(|(_, values)| if values.is_empty() { is_value(value) } else { values.contains(&value) }) {
+            return Err(Refusal::invalid("the query contains a parameter that this endpoint does not need"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the body is announced as plain JSON.
+fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
+    let kind = single(headers, CONTENT_TYPE.as_str())?.unwrap_or_default().to_ascii_lowercase();
+    let (kind, parameters) = kind.split_once(';').unwrap_or((kind.as_str(), ""));
+    let is_utf8 = matches!(parameters.trim().trim_matches('"'), "" | "charset=utf-8" | "charset=\"utf-8");
+    if kind.trim() != "application/json" || !is_utf8 {
+        return Err(Refusal::invalid("the body is not announced as JSON in UTF-8 (`content-type: application/json`)"));
+    }
+    match single(headers, CONTENT_ENCODING.as_str())? {
+        None => Ok(()),
+        Some(encoding) if encoding.eq_ignore_ascii_case("identity") => Ok(()),
+        Some(_) => Err(Refusal::invalid("the body is compressed; send it without `content-encoding`")),
+    }
+}
+
+/// Returns the headers that are sent on.
+fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let is_forwarded = |name: &HeaderName| {
+        let name = name.as_str();
+        FORWARDED.iter().any(|known| if known.ends_with('-') { name.starts_with(known) } else { name == *known })
+    };
+    let mut sent: HeaderMap = headers
+        .iter()
+        .filter(|(name, _)| is_forwarded(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let streams = headers.get_all(ACCEPT).iter().any(|value| value.to_str().is_ok_and(|v| v.contains("event-stream")));
+    let accept = if streams { "application/json, text/event-stream" } else { "application/json" };
+    sent.insert(ACCEPT, HeaderValue::from_static(accept));
+    // A compressed answer could not be searched for the key.
+    sent.insert(axum::http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    sent
+}
+
+/// Parses the body of a request and checks what it asks the provider to do.
+pub(super) fn check_body(
+    rules: &RequestRules<'_>,
+    matched: &Matched,
+    body: &[u8],
+) -> Result<Map<String, Value>, Refusal> {
+    let value = strict_json::parse(body)
+        .map_err(|error| Refusal::invalid(format!("the body is not an unambiguous JSON document: {error}")))?;
+    let Value::Object(body) = value else { return Err(Refusal::invalid("the body is not a JSON object")) };
+    let model = matched.model.as_deref().or_else(|| body.get("model").and_then(Value::as_str));
+    if matched.purpose == Purpose::Answer && model.is_none() {
+        return Err(Refusal::invalid("the request names no model"));
+    }
+    let mut features: Vec<String> = unknown_fields(matched.format, &body);
+    features.extend((matched.format.features)(&body).into_iter().map(str::to_owned));
+    features.extend(model.and_then(formats::searching_model).map(str::to_owned));
+    features.extend(expensive_tier(&body));
+    find_features(matched.format, &Value::Object(body.clone()), &mut features);
+    features.retain(|feature| !rules.allowed.contains(feature));
+    features.dedup();
+    match features.first() {
+        None => Ok(body),
+        Some(first) => Err(Refusal::invalid(format!(
+            "the request asks the provider for `{}`, which can pass data outside of the allowed hosts or cost more than is \
+             counted; the operator can allow it (`server_tools: [{first}]` of the backend)",
+            features.join("`, `")
+        ))),
+    }
+}
+
+fn unknown_fields(format: &WireFormat, body: &Map<String, Value>) -> Vec<String> {
+    let unknown = body.iter().filter(|(name, value)| !format.fields.contains(&name.as_str()) && !value.is_null());
+    unknown.map(|(name, _)| name.chars().take(60).collect()).collect()
+}
+
+/// Returns the name of a tier of service that costs more than the usual price.
+fn expensive_tier(body: &Map<String, Value>) -> Option<String> {
+    let usual = ["auto", "default", "standard", "standard_only", "flex"];
+    let tier = body.get("service_tier").filter(|tier| !tier.is_null())?;
+    (!tier.as_str().is_some_and(|tier| usual.contains(&tier))).then(|| "priority_tier".to_owned())
+}
+
+/// Finds tools that the provider runs, and what it would fetch or read from its stores, anywhere in a request.
+fn find_features(format: &WireFormat, value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| find_features(format, value, found)),
+        Value::Object(fields) => {
+            let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+            for (name, value) in fields {
+                let is_data = DATA.contains(&name.as_str()) || (name == "input" && kind.ends_with("_use"));
+                match value {
+                    _ if is_data => continue,
+                    Value::Array(tools) if name == "tools" => found.extend(tools.iter().filter_map(format.server_tool)),
+                    Value::Null => {}
+                    _ if name == "tools" => found.push("untyped_tools".to_owned()),
+                    Value::String(text) if ADDRESSES.contains(&name.as_str()) && !is_inline(text) => {
+                        found.push("url_sources".to_owned());
+                    }
+                    _ if STORED.contains(&name.as_str()) => found.push("files".to_owned()),
+                    _ => {}
+                }
+                find_features(format, value, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether an address contains its data.
+fn is_inline(text: &str) -> bool {
+    text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
+}
+
+#[cfg(test)]
+mod tests;

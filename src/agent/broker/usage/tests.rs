@@ -1,0 +1,83 @@
+//! Usage of answers and streams of each format, complete and cut.
+
+use super::super::formats::FormatName;
+use super::*;
+
+const MESSAGES: &str = "event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"claude-x\",\"usage\":{\"input_tokens\":10,\"cache_read_input_tokens\":5,\"cache_creation_input_tokens\":7,\"output_tokens\":1}}}\r\n\r\n\
+    data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"hello hello hello \\\"usage\\\":{\\\"output_tokens\\\":900}\"}}\n\n\
+    data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":40,\"server_tool_use\":{\"web_search_requests\":2}}}\n\ndata: {\"type\":\"message_stop\"}\n\n";
+const CHAT: &str = "data: {\"model\":\"m\",\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n\
+    data: {\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":4,\"prompt_tokens_details\":{\"cached_tokens\":8}}}\n\ndata: [DONE]\n\n";
+const RESPONSES: &str = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\n\ndata: {\"type\":\"response.completed\",\"response\":{\"model\":\"gpt-5\",\"usage\":{\"input_tokens\":30,\"output_tokens\":6,\"input_tokens_details\":{\"cached_tokens\":9}}}}\n\n";
+const GEMINI: &str = "data: {\"candidates\":[{\"content\":{}}],\"usageMetadata\":{\"promptTokenCount\":8,\"candidatesTokenCount\":1}}\n\n\
+    data: {\"modelVersion\":\"gemini-x\",\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":8,\"candidatesTokenCount\":3,\"thoughtsTokenCount\":2,\"cachedContentTokenCount\":4}}\n\n";
+
+fn told(name: FormatName, stream: &str, size: usize) -> Told {
+    let (mut reader, mut told) = (EventReader::default(), Told::default());
+    for chunk in stream.as_bytes().chunks(size) {
+        reader.read(name.row(), chunk, &mut told);
+    }
+    told
+}
+
+#[test]
+fn usage_of_streams_is_read_in_any_chunks() {
+    for (name, stream, model, input, output, cached) in [
+        (FormatName::Messages, MESSAGES, "claude-x", 22, 40, 5),
+        (FormatName::Chat, CHAT, "m", 20, 4, 8),
+        (FormatName::Responses, RESPONSES, "gpt-5", 30, 6, 9),
+        (FormatName::Gemini, GEMINI, "gemini-x", 8, 5, 4),
+    ] {
+        for size in [1, 7, stream.len()] {
+            let told = told(name, stream, size);
+            let seen = told.or_estimated(999);
+            assert_eq!((seen.input, seen.output, seen.cache_read), (input, output, cached), "{name:?}");
+            assert_eq!((told.model.as_deref(), told.is_complete), (Some(model), true), "{name:?}");
+        }
+    }
+    assert_eq!(told(FormatName::Messages, MESSAGES, 9).usage.searches, 2);
+}
+
+#[test]
+fn cut_stream_is_estimated() {
+    let cut = MESSAGES.find("message_delta").expect("an end");
+    let seen = told(FormatName::Messages, &MESSAGES[..cut], 5).or_estimated(999);
+    assert_eq!(seen.input, 22);
+    assert!((15..60).contains(&seen.output), "{seen:?}");
+    let silent = told(FormatName::Chat, &CHAT[..CHAT.len() / 2], 5).or_estimated(999);
+    assert_eq!((silent.input, silent.output), (999, 1));
+    assert_eq!(told(FormatName::Chat, "", 1).or_estimated(7).input, 7);
+}
+
+#[test]
+fn usage_of_bodies_is_read() {
+    let mut of_body = Told::default();
+    let body = r#"{"model":"claude-x","content":[{"type":"text","text":"{\"usage\":{\"output_tokens\":9}}"}],"usage":{"input_tokens":3,"output_tokens":4}}"#;
+    read_body(FormatName::Messages.row(), body.as_bytes(), &mut of_body);
+    assert_eq!((of_body.usage.input, of_body.usage.output, of_body.is_complete), (3, 4, true));
+    let mut of_array = Told::default();
+    let body = r#"[{"usageMetadata":{"promptTokenCount":3}},{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2}}]"#;
+    read_body(FormatName::Gemini.row(), body.as_bytes(), &mut of_array);
+    assert_eq!((of_array.usage.input, of_array.usage.output), (3, 2));
+    let mut of_stream = Told::default();
+    read_body(FormatName::Chat.row(), CHAT.as_bytes(), &mut of_stream);
+    assert_eq!((of_stream.usage.input, of_stream.usage.output), (20, 4));
+}
+
+#[test]
+fn cost_includes_long_caches_and_searches() {
+    let price = TokenPrice {
+        input: Money(4_000_000),
+        output: Money(20_000_000),
+        cache_read: Money(400_000),
+        cache_write: Money(5_000_000),
+    };
+    let seen = SeenUsage {
+        input: 1_000_000,
+        cache_write: 1_000_000,
+        long_cache_write: 1_000_000,
+        searches: 3,
+        ..SeenUsage::default()
+    };
+    assert_eq!(seen.cost(&price), Money(8_000_000 + 30_000));
+}

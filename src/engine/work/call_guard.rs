@@ -1,0 +1,45 @@
+//! Limits of cost that a running call shares with others, asked before each request of its agent to a model.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::agent::CostGuard;
+use crate::clock::Clock;
+use crate::domain::model::ids::Money;
+use crate::engine::Engine;
+use crate::store::Store;
+use crate::store::calls::{self, CallContext};
+
+/// Guard of one call.
+pub(super) struct CallGuard {
+    store: Store,
+    clock: Clock,
+    caller: CallContext,
+}
+
+impl fmt::Debug for CallGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallGuard")
+    }
+}
+
+impl CallGuard {
+    /// Creates the guard of a call that has begun.
+    pub(super) fn of(engine: &Engine, caller: &CallContext) -> Arc<dyn CostGuard> {
+        Arc::new(Self { store: engine.store.clone(), clock: engine.clock.clone(), caller: caller.clone() })
+    }
+}
+
+#[async_trait]
+impl CostGuard for CallGuard {
+    async fn admit(&self, committed: Money) -> Result<(), String> {
+        let (caller, now) = (self.caller.clone(), self.clock.now());
+        match self.store.write(move |c| calls::commit_cost(c, &caller, committed, now)).await {
+            Ok(None) => Ok(()),
+            Ok(Some(reached)) => Err(reached.to_string()),
+            Err(error) => Err(format!("the cost of the request cannot be recorded: {error}")),
+        }
+    }
+}
