@@ -7,3 +7,4 @@ pub mod permit;
 pub mod policy;
 pub mod sanitize;
 pub mod tamper;
+pub mod visible;

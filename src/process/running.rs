@@ -57,7 +57,7 @@ pub async fn run(
             Some((view, installed_bubblewrap().await.map_err(failed)?))
         }
     };
-    let spawn::Started { child, proxy_socket } = spawn::start(&spec, sandbox).await?;
+    let spawn::Started { child, proxy_socket, user: _lease } = spawn::start(&spec, sandbox).await?;
     let completion = watch_to_end(&spec, child, cancel, lines);
     let mut finished = match (proxy_socket, spec.egress()) {
         (Some(ours), Some(egress)) => tokio::select! {
@@ -159,7 +159,7 @@ async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch
 /// Completes when the processes of a sandbox exceed a limit; never without a sandbox.
 fn exceeded_limit(pid: Option<u32>, sandbox: &Sandbox) -> impl Future<Output = String> + Send + use<> {
     let limits = match sandbox {
-        Sandbox::Bubblewrap(view) => pid.map(|pid| (pid, view.limits)),
+        Sandbox::Bubblewrap(view) => pid.map(|pid| (pid, view.settings.limits)),
         Sandbox::None => None,
     };
     async move {

@@ -1,6 +1,6 @@
 //! Starts a child: finds its program, prepares its descriptors and closes all others.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::egress_proxy::{self, PROXY_FD};
-use super::sandbox::{Bubblewrap, Mounts, Network, Prepared, SandboxUser, SandboxView, pipe_of, readable};
+use super::sandbox::{Bubblewrap, Mounts, Network, Prepared, SandboxUser, SandboxView, UserLease, pipe_of, readable};
 use super::survivors::COOKIE_VARIABLE;
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
 
@@ -80,6 +80,8 @@ fn may_execute(file: &Path) -> bool {
 pub(super) struct Started {
     pub(super) child: Child,
     pub(super) proxy_socket: Option<UnixStream>,
+    /// User of the run, which no other run has until this is dropped.
+    pub(super) user: Option<UserLease>,
 }
 
 /// View of a sandbox, and the program that builds it.
@@ -101,10 +103,12 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
         None => None,
         Some((view, bubblewrap)) => {
             let failed = |reason| ProcessError::Sandbox { program: program.clone(), reason };
-            Some(view.prepare(bubblewrap, &program, &spec.cwd).map_err(failed)?)
+            let environment = inner_environment(spec, view);
+            Some(view.prepare(bubblewrap, (&program, &spec.cwd), &environment).map_err(failed)?)
         }
     };
-    let user = prepared.as_ref().and_then(|prepared| prepared.user);
+    let lease = prepared.as_mut().and_then(|prepared| prepared.user.take());
+    let user = lease.as_ref().map(UserLease::user);
     let mut given = descriptors(&spec.fds, user).map_err(input("further descriptors"))?;
     let mut proxy_socket = None;
     // Descriptors are sorted by number: the proxy's is above those of the run, and those of bubblewrap are above the proxy's.
@@ -140,7 +144,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, proxy_socket });
+                return Ok(Started { child, proxy_socket, user: lease });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -159,7 +163,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
 
 /// Returns the command with arguments and environment: the program, or bubblewrap around it.
 fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<(BuiltSandbox<'_>, Prepared)>) -> Command {
-    let view = sandbox.as_ref().map(|((view, _), _)| *view);
+    let sandboxed = sandbox.is_some();
     #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
     let mut command = match sandbox {
         None => {
@@ -177,18 +181,27 @@ fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<(BuiltSandbox<'_>
             command
         }
     };
-    command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    if let Some(view) = view {
-        // In the environment, not by --setenv: every user of the machine can read arguments.
-        command.env("HOME", view.home.folder()).env("TMPDIR", "/tmp");
-        if matches!(view.network, Network::Only(_)) {
-            command.envs(egress_proxy::environment());
-        }
+    command.env_clear();
+    if !sandboxed {
+        command.envs(spec.env.iter().map(|(name, value)| (name, value)));
     }
     if let Some(cookie) = &spec.cookie {
         command.env(COOKIE_VARIABLE, cookie.as_str());
     }
     command
+}
+
+/// Returns the environment of a program in a sandbox. bubblewrap does not get it, neither as its own, which would let the program
+/// make it load libraries, nor by --setenv, because every user of the machine can read arguments.
+fn inner_environment(spec: &ProcessSpec, view: &SandboxView) -> Vec<(OsString, OsString)> {
+    let mut environment = spec.env.clone();
+    environment.push(("HOME".into(), view.home.folder().into()));
+    environment.push(("TMPDIR".into(), "/tmp".into()));
+    if matches!(view.network, Network::Only(_)) {
+        environment.extend(egress_proxy::environment().map(|(name, value)| (name.into(), value.into())));
+    }
+    environment.extend(spec.cookie.iter().map(|cookie| (COOKIE_VARIABLE.into(), cookie.as_str().into())));
+    environment
 }
 
 fn mounts_refused(error: &io::Error) -> String {

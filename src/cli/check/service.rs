@@ -48,7 +48,14 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         let detail = "disabled; agents can read and write everything that this account can";
         findings.push(CheckFinding::warn("sandbox", detail, "set `sandbox.required` to `auto`"));
     } else {
-        findings.extend(sandbox(&probe_sandbox(&app::probe_settings(config)).await));
+        if let Err(why) = app::check_visible(config, env) {
+            findings.push(CheckFinding::fail(
+                "visible folders",
+                why,
+                "move one of the two paths; the service does not start",
+            ));
+        }
+        findings.extend(sandbox(&probe_sandbox(&app::probe_settings(config, env)).await));
         findings.extend(network(&config.sandbox.network));
     }
     findings.extend(super::backends::look(config, env).await);
