@@ -8,6 +8,8 @@
 //! sandbox the PID namespace prevents that.
 
 mod capture;
+mod cgroup;
+mod disk;
 mod egress_proxy;
 mod mask;
 mod memory;

@@ -135,7 +135,7 @@ impl SandboxView {
         {
             arguments.bind(&egress.helper, false)?;
         }
-        for socket in sockets::visible(&self.all_shown(), &self.writable) {
+        for socket in sockets::visible(&self.all_shown(), &self.writable_folders()) {
             arguments.push("--ro-bind", &["/dev/null".as_ref(), socket.as_os_str()]);
         }
         // Folders that were created for mounts are in memory without a limit.
@@ -185,11 +185,16 @@ impl SandboxView {
 
     /// Paths that are shown in addition to the system's.
     fn all_shown(&self) -> Vec<PathBuf> {
+        self.read_only.iter().cloned().chain(self.writable_folders()).collect()
+    }
+
+    /// Writable paths of the machine.
+    pub(in crate::process) fn writable_folders(&self) -> Vec<PathBuf> {
         let home = match &self.home {
             ScratchHome::Folder(folder) => Some(folder),
             ScratchHome::Memory => None,
         };
-        self.read_only.iter().chain(&self.writable).chain(home).cloned().collect()
+        self.writable.iter().chain(home).cloned().collect()
     }
 
     fn shows(&self, path: &Path) -> bool {

@@ -147,17 +147,23 @@ async fn stop_signals_processes_inside_and_leaves_none() {
 
 /// See docs/threats.md#s10.
 #[tokio::test]
-async fn run_is_ended_at_limits_of_memory_and_processes() {
+async fn run_is_ended_at_limits_of_memory_processes_and_disk() {
     if !usable().await {
         return;
     }
     let folders = ViewFolders::new();
-    let limits = SandboxLimits { memory_mib: 64, processes: 20 };
+    let limits = SandboxLimits { memory_mib: 64, processes: 20, disk_mib: 64 };
     for (script, words) in [
         ("head -c 300M /dev/zero | tail -c 200M | sleep 20", "MiB of memory; the limit is 64 MiB"),
         (
             "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 20 & sleep 20 & done; wait",
-            "processes and threads; the limit is 20",
+            "processes and threads",
+        ),
+        ("head -c 40M /dev/zero >a; head -c 40M /dev/zero >b; sleep 20", "disk space; the limit is 64 MiB"),
+        ("head -c 40M /dev/zero >$HOME/a; head -c 40M /dev/zero >b; sleep 20", "disk space; the limit is 64 MiB"),
+        (
+            "exec 5>a 6>b; head -c 40M /dev/zero >&5; head -c 40M /dev/zero >&6; rm a b; sleep 20",
+            "disk space; the limit is 64 MiB",
         ),
     ] {
         let mut spec = folders.shell(script);
