@@ -35,7 +35,7 @@ pub use mask::Masker;
 pub use running::run;
 use sandbox::{Network, SandboxView};
 pub use sandbox::{Sandbox, SandboxUser, attempts};
-pub use sandbox_probe::{EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, probe_sandbox};
+pub use sandbox_probe::{EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, enforces_limits, probe_sandbox};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 

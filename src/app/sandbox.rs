@@ -31,6 +31,7 @@ fn settings(config: &Config, env: &Env) -> SandboxSettings {
         user: SandboxUser::new(config.sandbox.user).unwrap_or_default(),
         limits: config.sandbox.limits,
         hidden: hidden(config, env).into(),
+        without: Vec::new(),
     }
 }
 

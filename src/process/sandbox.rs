@@ -91,6 +91,38 @@ pub struct SandboxSettings {
     pub limits: SandboxLimits,
     /// Paths that no sandbox shows.
     pub hidden: Arc<[HiddenPath]>,
+    /// Defences to leave out, so that tests see that the probe notices it; without effect in release builds.
+    pub without: Vec<Defence>,
+}
+
+/// A defence that tests can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defence {
+    /// The allow list of files that are readable.
+    Reads,
+    /// The allow list of files that are writable.
+    Writes,
+    /// Covers on sockets of the machine.
+    Sockets,
+    /// The network namespace.
+    Network,
+    /// The PID namespace and the new `/proc`.
+    Processes,
+    /// Read-only and hidden files of the kernel.
+    KernelFiles,
+    /// Filters of system calls.
+    Filter,
+    /// A session keyring of its own.
+    Keyring,
+    /// A user other than root.
+    User,
+}
+
+impl SandboxSettings {
+    /// Whether a defence is in place.
+    pub(super) fn has(&self, defence: Defence) -> bool {
+        !(cfg!(debug_assertions) && self.without.contains(&defence))
+    }
 }
 
 /// Network access of a sandbox. It always has a loopback interface.
@@ -166,7 +198,8 @@ impl SandboxView {
         (program, cwd): (&Path, &Path),
         environment: &[(OsString, OsString)],
     ) -> Result<Prepared, String> {
-        let user = self.settings.user.where_root().map(SandboxUser::lease).transpose()?;
+        let user = self.settings.user.where_root().filter(|_| self.settings.has(Defence::User));
+        let user = user.map(SandboxUser::lease).transpose()?;
         let id = user.as_ref().map(UserLease::user);
         let Arguments { mut list, binds, last, .. } = self.arguments(bubblewrap, id, program, cwd)?;
         let mounts = id.map(|user| Mounts::new(user, &binds)).transpose()?;
@@ -181,7 +214,7 @@ impl SandboxView {
             list.extend(path.map(OsString::from));
             Ok(())
         };
-        for filter in seccomp::filters()? {
+        for filter in seccomp::filters()?.iter().filter(|_| self.settings.has(Defence::Filter)) {
             add(&["--add-seccomp-fd"], filter, None)?;
         }
         if let Some(user) = id {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::running::installed_bubblewrap;
 use super::sandbox::{BEGIN, CALLED, CONNECTED, END, Network, Sandbox, SandboxSettings, SandboxView, ScratchHome};
-use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
+use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, cgroup, end_survivors, survivors};
 
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -91,6 +91,11 @@ pub struct SandboxProbe {
     pub bubblewrap: Result<String, String>,
     /// Attempts; empty if bubblewrap does not run.
     pub escapes: Vec<EscapeTest>,
+}
+
+/// Returns whether the kernel enforces the limits of runs on this machine; the reason if they are only measured.
+pub fn enforces_limits() -> Result<(), &'static str> {
+    cgroup::parent().map(drop)
 }
 
 /// Settings, place and program of the probe.
@@ -261,6 +266,7 @@ impl EscapeSetup {
             }
         });
         let held = ended.await.is_ok();
+        end_survivors(&self.canary, Duration::ZERO).await;
         let detail = if held { String::new() } else { "processes survived their sandbox".to_owned() };
         let survival = EscapeTest { name: "outlive the sandbox", held, detail, fix: UPDATE };
         let kept_root = self.view.settings.user.where_root().is_some() && !as_root.is_empty();

@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::egress_proxy::{self, PROXY_FD};
-use super::sandbox::{Bubblewrap, Mounts, Network, Prepared, SandboxUser, SandboxView, UserLease, pipe_of, readable};
+use super::sandbox::{Bubblewrap, Defence, Mounts, Network, Prepared, SandboxUser, SandboxView, UserLease, pipe_of, readable};
 use super::survivors::COOKIE_VARIABLE;
 use super::cgroup::{self, RunCgroup};
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
@@ -136,7 +136,8 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let group = sandbox.and_then(|(view, _)| group_of_run(view.settings.limits)).map(Arc::new);
     let entrance = group.as_deref().map(RunCgroup::entrance).transpose().map_err(input("its control group"))?;
     let limits = sandbox.map(|(view, _)| view.settings.limits);
-    prepare_child(&mut command, ChildSetup { given, mounts, entrance, limits });
+    let keyring = sandbox.is_some_and(|(view, _)| view.settings.has(Defence::Keyring));
+    prepare_child(&mut command, ChildSetup { given, mounts, entrance, limits, keyring });
     for attempt in 1.. {
         command.stdin(match &spec.stdin {
             Stdin::Null => Stdio::null(),
@@ -273,21 +274,23 @@ struct ChildSetup {
     entrance: Option<OwnedFd>,
     /// Limits in a sandbox.
     limits: Option<SandboxLimits>,
+    /// Whether it gets a session keyring of its own.
+    keyring: bool,
 }
 
 /// Prepares the child between fork and exec: own session, no core dumps, only the given descriptors; for a sandbox also its
 /// control group, limits and mounts, and a keyring of its own.
 #[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
 fn prepare_child(command: &mut Command, setup: ChildSetup) {
-    let ChildSetup { given, mounts, entrance, limits } = setup;
+    let ChildSetup { given, mounts, entrance, limits, keyring } = setup;
     let act = move || -> io::Result<()> {
         rustix::process::setsid()?;
         entrance.as_ref().map_or(Ok(()), cgroup::enter)?;
-        if let Some(limits) = limits {
+        if keyring {
             // Without one, keys are out of reach all the same: the filter of system calls refuses access to them.
             let _ = syscalls::join_new_keyring();
-            limit_resources(limits)?;
         }
+        limits.map_or(Ok(()), limit_resources)?;
         // First, because the numbers of the given descriptors may be those of the mounts.
         mounts.as_ref().map_or(Ok(()), Mounts::attach)?;
         rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;

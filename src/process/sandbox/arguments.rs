@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
 use super::{
-    Bubblewrap, EMPTY_HOME, FORBIDS_NESTING, LIMITS_SIZES, Network, SandboxUser, SandboxView, ScratchHome,
+    Bubblewrap, Defence, EMPTY_HOME, FORBIDS_NESTING, LIMITS_SIZES, Network, SandboxUser, SandboxView, ScratchHome,
     USER_CAPABILITIES, kernel_files, sockets,
 };
 use crate::domain::trust::visible::{self, SYSTEM, in_system};
@@ -102,23 +102,32 @@ impl SandboxView {
     ) -> Result<Arguments, String> {
         let sizes = bubblewrap.is_at_least(LIMITS_SIZES);
         let mut arguments = Arguments { user, sizes, ..Arguments::default() };
-        arguments.flags(&["--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
+        let has = |defence| self.settings.has(defence);
+        if has(Defence::Processes) {
+            arguments.flags(&["--unshare-pid"]);
+        }
+        arguments.flags(&["--unshare-ipc", "--unshare-uts"]);
         arguments.flags(&["--unshare-cgroup-try", "--hostname", "sandbox"]);
-        if !matches!(self.network, Network::Host) {
+        if !matches!(self.network, Network::Host) && has(Defence::Network) {
             arguments.flags(&["--unshare-net"]);
         }
-        arguments.flags(&["--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
+        arguments.flags(&["--die-with-parent", "--new-session"]);
+        if has(Defence::User) {
+            arguments.flags(&["--cap-drop", "ALL"]);
+        }
         if user.is_some() {
             USER_CAPABILITIES.iter().for_each(|capability| arguments.flags(&["--cap-add", capability]));
-        } else {
+        } else if has(Defence::User) {
             arguments.flags(&["--unshare-user"]);
             if bubblewrap.is_at_least(FORBIDS_NESTING) {
                 arguments.flags(&["--disable-userns"]);
             }
         }
         arguments.system();
-        arguments.flags(&["--proc", "/proc"]);
-        arguments.flags(&kernel_files::arguments()?);
+        arguments.flags(if has(Defence::Processes) { &["--proc", "/proc"] } else { &["--ro-bind", "/proc", "/proc"] });
+        if has(Defence::KernelFiles) {
+            arguments.flags(&kernel_files::arguments()?);
+        }
         arguments.flags(&["--dev", "/dev"]);
         let size = (self.settings.limits.memory_mib << 20) / MEMORY_PART;
         arguments.empty("/tmp", size);
@@ -135,7 +144,8 @@ impl SandboxView {
         {
             arguments.bind(&egress.helper, false)?;
         }
-        for socket in sockets::visible(&self.all_shown(), &self.writable_folders()) {
+        let sockets = sockets::visible(&self.all_shown(), &self.writable_folders());
+        for socket in sockets.into_iter().filter(|_| has(Defence::Sockets)) {
             arguments.push("--ro-bind", &["/dev/null".as_ref(), socket.as_os_str()]);
         }
         // Folders that were created for mounts are in memory without a limit.
@@ -157,7 +167,12 @@ impl SandboxView {
         if let ScratchHome::Folder(folder) = &self.home {
             paths.push((folder.clone(), Shown::Writable));
         }
-        let covered = visible::covered(&self.settings.hidden, &self.all_shown())?;
+        let beside = self.writable.first().and_then(|folder| folder.parent()).map(Path::to_owned);
+        for (defence, shown) in [(Defence::Reads, Shown::ReadOnly), (Defence::Writes, Shown::Writable)] {
+            paths.extend(beside.iter().filter(|_| !self.settings.has(defence)).map(|folder| (folder.clone(), shown)));
+        }
+        let mut covered = visible::covered(&self.settings.hidden, &self.all_shown())?;
+        covered.retain(|_| self.settings.has(Defence::Reads));
         paths.extend(covered.into_iter().filter(|path| path.is_dir()).map(|path| (path, Shown::Covered)));
         paths.sort_by_key(|(path, shown)| (path.components().count(), path.clone(), *shown));
         paths.dedup();
