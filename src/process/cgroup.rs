@@ -125,7 +125,8 @@ fn take_over(folder: &Path) -> io::Result<()> {
         write(&service, "cgroup.procs", pid)?;
     }
     let available = fs::read_to_string(folder.join("cgroup.controllers"))?;
-    let wanted = NEEDED.into_iter().chain([CPU]).filter(|name| available.split_whitespace().any(|found| found == *name));
+    let wanted =
+        NEEDED.into_iter().chain([CPU]).filter(|name| available.split_whitespace().any(|found| found == *name));
     write(folder, "cgroup.subtree_control", &wanted.map(|name| format!("+{name}")).collect::<Vec<_>>().join(" "))
 }
 
@@ -278,7 +279,9 @@ mod tests {
         let limits = SandboxLimits { memory_mib: 100, processes: 30, ..SandboxLimits::default() };
         let group = RunCgroup::create(folder.path(), limits).unwrap();
         let of_run = |name: &str| group.folder.join(name);
-        for (name, value) in [("memory.max", "104857600"), ("pids.max", "34"), ("memory.swap.max", "0"), ("cpu.weight", "50")] {
+        for (name, value) in
+            [("memory.max", "104857600"), ("pids.max", "34"), ("memory.swap.max", "0"), ("cpu.weight", "50")]
+        {
             assert_eq!(read(of_run(name)), value, "{name}");
         }
         fs::write(of_run("cgroup.procs"), "").unwrap();

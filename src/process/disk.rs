@@ -120,8 +120,7 @@ fn measure(folder: &Path, limit: u64, found: &mut DiskUse, linked: &mut BTreeSet
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        let stat: Option<Stat> =
-            level.fd().ok().and_then(|fd| statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).ok());
+        let stat: Option<Stat> = level.fd().ok().and_then(|fd| statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).ok());
         let Some(stat) = stat else { continue };
         found.files += 1;
         #[expect(clippy::useless_conversion, reason = "the type of links differs between architectures")]
@@ -130,7 +129,11 @@ fn measure(folder: &Path, limit: u64, found: &mut DiskUse, linked: &mut BTreeSet
             found.bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            let below = if levels.len() < MOST_DEPTH { levels.last().and_then(|level| open(level.fd().ok()?, name)) } else { None };
+            let below = if levels.len() < MOST_DEPTH {
+                levels.last().and_then(|level| open(level.fd().ok()?, name))
+            } else {
+                None
+            };
             match below {
                 Some(below) => levels.push(below),
                 None => found.incomplete = true,

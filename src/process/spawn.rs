@@ -18,10 +18,12 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-use super::egress_proxy::{self, PROXY_FD};
-use super::sandbox::{Bubblewrap, Defence, Mounts, Network, Prepared, SandboxUser, SandboxView, UserLease, pipe_of, readable};
-use super::survivors::COOKIE_VARIABLE;
 use super::cgroup::{self, RunCgroup};
+use super::egress_proxy::{self, PROXY_FD};
+use super::sandbox::{
+    Bubblewrap, Defence, Mounts, Network, Prepared, SandboxUser, SandboxView, UserLease, pipe_of, readable,
+};
+use super::survivors::COOKIE_VARIABLE;
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
 use crate::domain::trust::limits::SandboxLimits;
 

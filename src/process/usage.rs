@@ -156,7 +156,11 @@ mod tests {
 
     #[test]
     fn own_processes_are_measured() {
-        let usage = measure(std::process::id(), SandboxLimits { memory_mib: 0, processes: 1, ..SandboxLimits::default() }, &BTreeSet::new());
+        let usage = measure(
+            std::process::id(),
+            SandboxLimits { memory_mib: 0, processes: 1, ..SandboxLimits::default() },
+            &BTreeSet::new(),
+        );
         assert!(usage.memory_mib > 0 && usage.processes > 0, "{usage:?}");
     }
 }

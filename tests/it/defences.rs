@@ -93,7 +93,8 @@ async fn attempts_with_key(without: &[Defence]) -> String {
     assert!(added >= 0, "{}", std::io::Error::last_os_error());
     let folder = tempfile::tempdir().expect("a folder");
     let program = env!("CARGO_BIN_EXE_ralph-bot");
-    let mut spec = ProcessSpec::new(program, folder.path()).args(["sandbox-attempts", "--socket", "/x", "--name", &name]);
+    let mut spec =
+        ProcessSpec::new(program, folder.path()).args(["sandbox-attempts", "--socket", "/x", "--name", &name]);
     spec.sandbox = Sandbox::Bubblewrap(SandboxView {
         writable: vec![folder.path().to_owned()],
         read_only: vec![program.into()],

@@ -155,10 +155,7 @@ async fn run_is_ended_at_limits_of_memory_processes_and_disk() {
     let limits = SandboxLimits { memory_mib: 64, processes: 20, disk_mib: 64 };
     for (script, words) in [
         ("head -c 300M /dev/zero | tail -c 200M | sleep 20", "MiB of memory; the limit is 64 MiB"),
-        (
-            "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 20 & sleep 20 & done; wait",
-            "processes and threads",
-        ),
+        ("for n in 1 2 3 4 5 6 7 8 9 10; do sleep 20 & sleep 20 & done; wait", "processes and threads"),
         ("head -c 40M /dev/zero >a; head -c 40M /dev/zero >b; sleep 20", "disk space; the limit is 64 MiB"),
         ("head -c 40M /dev/zero >$HOME/a; head -c 40M /dev/zero >b; sleep 20", "disk space; the limit is 64 MiB"),
         (

@@ -8,7 +8,9 @@ use ralph_bot::clock::Clock;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha};
 use ralph_bot::process::sandbox::{SandboxView, ScratchHome};
 use ralph_bot::process::{self, ProcessSpec, Sandbox, SandboxTier};
-use ralph_bot::workspace::{CommitInfo, CommitRequest, GitUrl, PrepareTree, PushRequest, WorkspaceSettings, Workspaces};
+use ralph_bot::workspace::{
+    CommitInfo, CommitRequest, GitUrl, PrepareTree, PushRequest, WorkspaceSettings, Workspaces,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::machine::Script;
@@ -18,28 +20,104 @@ use crate::harness::sandbox;
 /// Scripts; `$TRAP` is a command that creates the marker if the service runs it. Each ends with a change of its own.
 const TRAPS: &[Script] = &[
     Script("g1", "fsmonitor", "git config core.fsmonitor \"$TRAP\"; echo 1 >a"),
-    Script("g1", "fsmonitor-of-worktree", "git config extensions.worktreeConfig true; git config --worktree core.fsmonitor \"$TRAP\"; echo 1 >a"),
-    Script("g2", "clean", "git config filter.x.clean \"$TRAP\"; git config filter.x.smudge \"$TRAP\"; echo '* filter=x' >.gitattributes; echo 1 >a"),
-    Script("g2", "process", "git config filter.x.process \"$TRAP\"; git config filter.x.required true; echo '* filter=x' >.git/info/attributes; echo 1 >a"),
-    Script("g2", "lfs", "git config filter.lfs.clean \"$TRAP\"; git config filter.lfs.process \"$TRAP\"; echo '* filter=lfs diff=lfs merge=lfs' >.gitattributes; echo 1 >a"),
-    Script("g3", "textconv", "git config diff.x.textconv \"$TRAP\"; git config diff.x.command \"$TRAP\"; echo '* diff=x' >.gitattributes; echo 1 >a; echo 2 >README.md"),
-    Script("g3", "external", "git config diff.external \"$TRAP\"; export GIT_EXTERNAL_DIFF=\"$TRAP\"; echo 2 >README.md"),
-    Script("g4", "hooks", "for h in pre-commit post-commit commit-msg pre-push reference-transaction post-index-change post-checkout; do printf '#!/bin/sh\\n%s\\n' \"$TRAP\" >.git/hooks/$h 2>/dev/null || { mkdir -p .git/hooks; printf '#!/bin/sh\\n%s\\n' \"$TRAP\" >.git/hooks/$h; }; chmod +x .git/hooks/$h; done; echo 1 >a"),
-    Script("g4", "hooks-path", "mkdir h; printf '#!/bin/sh\\n%s\\n' \"$TRAP\" >h/pre-push; cp h/pre-push h/reference-transaction; chmod +x h/*; git config core.hooksPath $PWD/h; echo 1 >a"),
-    Script("g5", "git-file", "rm -rf .git; mkdir e; git init -q --bare e/r; git -C e/r config core.fsmonitor \"$TRAP\"; echo 'gitdir: e/r' >.git; echo 1 >a"),
+    Script(
+        "g1",
+        "fsmonitor-of-worktree",
+        "git config extensions.worktreeConfig true; git config --worktree core.fsmonitor \"$TRAP\"; echo 1 >a",
+    ),
+    Script(
+        "g2",
+        "clean",
+        "git config filter.x.clean \"$TRAP\"; git config filter.x.smudge \"$TRAP\"; echo '* filter=x' >.gitattributes; echo 1 >a",
+    ),
+    Script(
+        "g2",
+        "process",
+        "git config filter.x.process \"$TRAP\"; git config filter.x.required true; echo '* filter=x' >.git/info/attributes; echo 1 >a",
+    ),
+    Script(
+        "g2",
+        "lfs",
+        "git config filter.lfs.clean \"$TRAP\"; git config filter.lfs.process \"$TRAP\"; echo '* filter=lfs diff=lfs merge=lfs' >.gitattributes; echo 1 >a",
+    ),
+    Script(
+        "g3",
+        "textconv",
+        "git config diff.x.textconv \"$TRAP\"; git config diff.x.command \"$TRAP\"; echo '* diff=x' >.gitattributes; echo 1 >a; echo 2 >README.md",
+    ),
+    Script(
+        "g3",
+        "external",
+        "git config diff.external \"$TRAP\"; export GIT_EXTERNAL_DIFF=\"$TRAP\"; echo 2 >README.md",
+    ),
+    Script(
+        "g4",
+        "hooks",
+        "for h in pre-commit post-commit commit-msg pre-push reference-transaction post-index-change post-checkout; do printf '#!/bin/sh\\n%s\\n' \"$TRAP\" >.git/hooks/$h 2>/dev/null || { mkdir -p .git/hooks; printf '#!/bin/sh\\n%s\\n' \"$TRAP\" >.git/hooks/$h; }; chmod +x .git/hooks/$h; done; echo 1 >a",
+    ),
+    Script(
+        "g4",
+        "hooks-path",
+        "mkdir h; printf '#!/bin/sh\\n%s\\n' \"$TRAP\" >h/pre-push; cp h/pre-push h/reference-transaction; chmod +x h/*; git config core.hooksPath $PWD/h; echo 1 >a",
+    ),
+    Script(
+        "g5",
+        "git-file",
+        "rm -rf .git; mkdir e; git init -q --bare e/r; git -C e/r config core.fsmonitor \"$TRAP\"; echo 'gitdir: e/r' >.git; echo 1 >a",
+    ),
     Script("g5", "git-link", "mv .git e; git --git-dir=e config core.fsmonitor \"$TRAP\"; ln -s e .git; echo 1 >a"),
     Script("g5", "no-git", "rm -rf .git; echo 1 >a"),
-    Script("g6", "bare-repository", "mkdir n; git init -q --bare n/HEADless; (cd n && git init -q --bare . && git config core.fsmonitor \"$TRAP\"); echo 1 >a"),
-    Script("g6", "nested-repository", "git init -q sub; git -C sub config core.fsmonitor \"$TRAP\"; git -C sub config filter.x.clean \"$TRAP\"; echo '* filter=x' >sub/.gitattributes; echo 1 >sub/a"),
-    Script("g7", "helpers", "git config credential.helper \"!$TRAP\"; git config core.sshCommand \"$TRAP\"; git config core.gitProxy \"$TRAP\"; git config url.ext::sh.insteadOf file; git config remote.origin.uploadpack \"$TRAP\"; git config core.pager \"$TRAP\"; git config core.editor \"$TRAP\"; git config gpg.program \"$TRAP\"; git config commit.gpgsign true; echo 1 >a"),
-    Script("g7", "includes", "printf '[core]\\n\\tfsmonitor = %s\\n' \"$TRAP\" >inc; git config include.path $PWD/inc; cp inc ~/.gitconfig; echo 1 >a"),
-    Script("g7", "aliases", "git config alias.commit-tree \"!$TRAP\"; git config alias.add \"!$TRAP\"; git config alias.write-tree \"!$TRAP\"; echo 1 >a"),
-    Script("g8", "submodule", "printf '[submodule \"x\"]\\n\\tpath = x\\n\\turl = ext::sh -c %%x\\n\\tupdate = !%s\\n' \"$TRAP\" >.gitmodules; git init -q x; git -C x -c user.name=x -c user.email=x@x commit -q --allow-empty -m x; echo 1 >a"),
-    Script("g8", "submodule-names", "printf '[submodule \"../../x\"]\\n\\tpath = x\\r\\n\\turl = -u./payload\\n' >.gitmodules; git init -q x; echo 1 >a"),
-    Script("g9", "links", "ln -s /etc/shadow shadow; ln -s $CANARY link; ln -s .. up; mkdir d; ln -s /etc d/etc; echo 1 >a"),
-    Script("g9", "links-in-place-of-files", "rm -f README.md; ln -s $CANARY README.md; rm -rf src; ln -s /etc src; echo 1 >a"),
+    Script(
+        "g6",
+        "bare-repository",
+        "mkdir n; git init -q --bare n/HEADless; (cd n && git init -q --bare . && git config core.fsmonitor \"$TRAP\"); echo 1 >a",
+    ),
+    Script(
+        "g6",
+        "nested-repository",
+        "git init -q sub; git -C sub config core.fsmonitor \"$TRAP\"; git -C sub config filter.x.clean \"$TRAP\"; echo '* filter=x' >sub/.gitattributes; echo 1 >sub/a",
+    ),
+    Script(
+        "g7",
+        "helpers",
+        "git config credential.helper \"!$TRAP\"; git config core.sshCommand \"$TRAP\"; git config core.gitProxy \"$TRAP\"; git config url.ext::sh.insteadOf file; git config remote.origin.uploadpack \"$TRAP\"; git config core.pager \"$TRAP\"; git config core.editor \"$TRAP\"; git config gpg.program \"$TRAP\"; git config commit.gpgsign true; echo 1 >a",
+    ),
+    Script(
+        "g7",
+        "includes",
+        "printf '[core]\\n\\tfsmonitor = %s\\n' \"$TRAP\" >inc; git config include.path $PWD/inc; cp inc ~/.gitconfig; echo 1 >a",
+    ),
+    Script(
+        "g7",
+        "aliases",
+        "git config alias.commit-tree \"!$TRAP\"; git config alias.add \"!$TRAP\"; git config alias.write-tree \"!$TRAP\"; echo 1 >a",
+    ),
+    Script(
+        "g8",
+        "submodule",
+        "printf '[submodule \"x\"]\\n\\tpath = x\\n\\turl = ext::sh -c %%x\\n\\tupdate = !%s\\n' \"$TRAP\" >.gitmodules; git init -q x; git -C x -c user.name=x -c user.email=x@x commit -q --allow-empty -m x; echo 1 >a",
+    ),
+    Script(
+        "g8",
+        "submodule-names",
+        "printf '[submodule \"../../x\"]\\n\\tpath = x\\r\\n\\turl = -u./payload\\n' >.gitmodules; git init -q x; echo 1 >a",
+    ),
+    Script(
+        "g9",
+        "links",
+        "ln -s /etc/shadow shadow; ln -s $CANARY link; ln -s .. up; mkdir d; ln -s /etc d/etc; echo 1 >a",
+    ),
+    Script(
+        "g9",
+        "links-in-place-of-files",
+        "rm -f README.md; ln -s $CANARY README.md; rm -rf src; ln -s /etc src; echo 1 >a",
+    ),
     Script("g9", "links-in-place-of-git", "rm -rf .git; ln -s $SERVICE .git; echo 1 >a"),
-    Script("g10", "special-files", "mkfifo pipe; ln README.md hard; perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local => \"s\", Listen => 1)'; echo 1 >a"),
+    Script(
+        "g10",
+        "special-files",
+        "mkfifo pipe; ln README.md hard; perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local => \"s\", Listen => 1)'; echo 1 >a",
+    ),
     Script("g10", "sparse", "truncate -s 1T large; echo 1 >a"),
     Script("g10", "names", "touch -- '-rf' 'a\n b' '..x' $'\\xff'; mkdir -p '.. '; echo 1 >'.. /x'; echo 1 >a"),
     Script("g10", "deep", "d=; for n in $(seq 1 300); do mkdir d; cd d || break; done; echo 1 >x; cd $TREE; echo 1 >a"),
@@ -164,7 +242,8 @@ async fn traps_in_the_tree_catch_nothing() {
 async fn traps_catch_git_without_the_defences() {
     let folder = tempfile::tempdir().expect("a folder");
     let marker = folder.path().join("marker");
-    let script = format!("git init -q . && git config core.fsmonitor 'touch {}' && echo 1 >a && git status", marker.display());
+    let script =
+        format!("git init -q . && git config core.fsmonitor 'touch {}' && echo 1 >a && git status", marker.display());
     output(command("/bin/sh").args(["-c", &script]).current_dir(folder.path())).await;
     assert!(marker.exists());
 }

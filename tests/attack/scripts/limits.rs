@@ -20,16 +20,32 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
     ("bomb", "b() { b | b & }; b; sleep 30", Some("processes")),
     ("many-sleepers", "for n in $(seq 1 200); do sleep 30 & done; wait", Some("processes")),
     ("threads", "perl -e 'fork for 1..8; sleep 30'", Some("processes")),
-    ("memory", "perl -e 'my @a; while (1) { push @a, \"x\" x 1048576; select(undef, undef, undef, 0.005) }'", Some("memory")),
-    ("memory-of-many", "for n in 1 2 3 4 5 6 7 8; do perl -e '$a = \"x\" x (30 << 20); sleep 30' & done; wait", Some("memory")),
+    (
+        "memory",
+        "perl -e 'my @a; while (1) { push @a, \"x\" x 1048576; select(undef, undef, undef, 0.005) }'",
+        Some("memory"),
+    ),
+    (
+        "memory-of-many",
+        "for n in 1 2 3 4 5 6 7 8; do perl -e '$a = \"x\" x (30 << 20); sleep 30' & done; wait",
+        Some("memory"),
+    ),
     (
         "memory-in-files-without-a-name",
-        "perl -e 'my $f = syscall(319, \"x\", 0); open(F, \">&=\", $f); for (1..200) { syswrite(F, \"x\" x 1048576) } sleep 30'",
+        "perl -e 'my $n = \"x\"; for my $k (1..2) { my $f = syscall(`uname -m` =~ /aarch/ ? 279 : 319, $n, 0); open(my $h, \">&=\", $f); push @h, $h; for (1..100) { syswrite($h, \"x\" x 1048576) } } sleep 30'",
         Some("memory"),
     ),
     ("temporary-files", "head -c 200M /dev/zero >/tmp/a; head -c 200M /dev/zero >/dev/shm/a; echo ended", None),
-    ("disk", "n=0; while [ $n -lt 100 ]; do n=$((n + 1)); head -c 4M /dev/zero >f$n; sleep 0.02; done; sleep 30", Some("disk")),
-    ("deleted-files", "exec 5>a; rm a; head -c 100M /dev/zero >&5; exec 6>b; rm b; head -c 100M /dev/zero >&6; sleep 30", Some("disk")),
+    (
+        "disk",
+        "n=0; while [ $n -lt 100 ]; do n=$((n + 1)); head -c 4M /dev/zero >f$n; sleep 0.02; done; sleep 30",
+        Some("disk"),
+    ),
+    (
+        "deleted-files",
+        "exec 5>a; rm a; head -c 100M /dev/zero >&5; exec 6>b; rm b; head -c 100M /dev/zero >&6; sleep 30",
+        Some("disk"),
+    ),
     ("one-large-file", "head -c 300M /dev/zero >large; stat -c %s large; sleep 30", Some("disk")),
     ("processors", "for n in 1 2 3 4; do while :; do :; done & done; sleep 3; echo ended", None),
 ];

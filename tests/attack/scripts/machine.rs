@@ -91,7 +91,8 @@ impl Machine {
         abstract_socket.set_nonblocking(true).expect("not blocking");
         let datagrams = UnixDatagram::bind(root.join("opt/tool/run/log.sock")).expect("a socket");
         datagrams.set_nonblocking(true).expect("not blocking");
-        fs::set_permissions(root.join("opt/tool/run/log.sock"), fs::Permissions::from_mode(0o777)).expect("open to all");
+        fs::set_permissions(root.join("opt/tool/run/log.sock"), fs::Permissions::from_mode(0o777))
+            .expect("open to all");
         let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
         udp.set_nonblocking(true).expect("not blocking");
         // A process like the service's own, with a secret in its environment.
@@ -146,7 +147,7 @@ impl Machine {
         found
     }
 
-    /// Runs all scripts in one sandbox; returns `row name: what` for each that broke out.
+    /// Runs all scripts in one sandbox, sorted by name; returns `row name: what` for each that broke out.
     pub async fn broken_by(&self, scripts: &[Script], without: &[Defence]) -> Vec<String> {
         let before = self.outside();
         let (tree, home) = (self.at("tree"), self.at("data/scratch/own"));
@@ -156,7 +157,7 @@ impl Machine {
         // What a script leaves running does not keep the next one from starting.
         let all = format!(
             "for s in scripts/*; do NAME=$(basename $s); export NAME; mkdir -p out work/$NAME; \
-             (cd work/$NAME && timeout -k 1 {SCRIPT_SECONDS} bash -u ../../$s >../../out/$NAME 2>/dev/null </dev/null); done; echo all ran"
+             (cd work/$NAME && timeout -k 1 {SCRIPT_SECONDS} bash -u ../../$s >../../out/$NAME 2>/dev/null </dev/null); done"
         );
         let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", self.at("opt/tool/bin").display());
         let mut spec = ProcessSpec::new("/bin/bash", &tree).args(["-c", &all]);
@@ -176,10 +177,12 @@ impl Machine {
         });
         spec.limits = ProcessLimits { wall: Duration::from_secs(300), ..ProcessLimits::default() };
         let done = process::run(spec, &CancellationToken::new(), None).await.expect("it runs");
-        assert!(done.stdout.text().contains("all ran"), "{:?} {}", done.ended, done.stderr.text());
         let mut broken = Vec::new();
         for Script(row, name, _) in scripts {
-            let output = String::from_utf8_lossy(&fs::read(tree.join("out").join(name)).unwrap_or_default()).into_owned();
+            let ran = tree.join("out").join(name).exists();
+            assert!(ran, "{name} did not run: {:?} {}", done.ended, done.stderr.text());
+            let output =
+                String::from_utf8_lossy(&fs::read(tree.join("out").join(name)).unwrap_or_default()).into_owned();
             let left = self.text_below(&tree.join("work").join(name));
             if output.contains(&self.canary) || left.contains(&self.canary) {
                 broken.push(format!("{row} {name}: it has a canary"));
@@ -188,6 +191,9 @@ impl Machine {
             }
         }
         broken.extend(self.reached());
+        if !self.holder.id().is_some_and(process::is_alive) {
+            broken.push("s11 a process of the machine was killed".to_owned());
+        }
         for (path, bytes) in self.outside() {
             if before.get(&path) != Some(&bytes) {
                 broken.push(format!("g19 {} was changed", path.display()));
@@ -195,7 +201,18 @@ impl Machine {
         }
         let gone = before.keys().filter(|path| !path.exists());
         broken.extend(gone.map(|path| format!("g19 {} is gone", path.display())));
-        broken.extend(self.living());
+        // The kernel ends them with the sandbox, but not before its first process is reported as ended.
+        let gone = tokio::time::timeout(Duration::from_secs(5), async {
+            while !self.living().is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        if gone.await.is_err() {
+            broken.extend(self.living().into_iter().map(|(pid, line)| {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                format!("s11 {line} lives on")
+            }));
+        }
         broken
     }
 
@@ -230,16 +247,15 @@ impl Machine {
         found
     }
 
-    /// Processes with the mark that live on; they are ended.
-    fn living(&self) -> Vec<String> {
+    /// Processes with the mark that live on.
+    fn living(&self) -> Vec<(rustix::process::Pid, String)> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").expect("listed").flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
             if line.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes()) {
-                found.push(format!("s11 {} lives on", String::from_utf8_lossy(&line)));
                 let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ")));
             }
         }
         found
