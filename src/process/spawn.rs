@@ -313,7 +313,7 @@ fn prepare_child(command: &mut Command, setup: ChildSetup) {
 
 /// Limits what each process of a sandbox may use by itself, and lets others go first. Does not allocate.
 fn limit_resources(limits: SandboxLimits) -> io::Result<()> {
-    for (resource, most) in [(Resource::Fsize, limits.disk_mib << 20), (Resource::Nofile, MOST_DESCRIPTORS)] {
+    for (resource, most) in [(Resource::Fsize, (limits.disk_mib + 1) << 20), (Resource::Nofile, MOST_DESCRIPTORS)] {
         let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
         let lowered = |value: Option<u64>| Some(value.map_or(most, |value| value.min(most)));
         rustix::process::setrlimit(resource, Rlimit { current: lowered(current), maximum: lowered(maximum) })?;

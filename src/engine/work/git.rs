@@ -101,7 +101,8 @@ impl Engine {
         let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
         let mut branch = branch_findings(current, &info.branch);
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
-            let theirs = branch_findings(current, &self.workspaces.branch_diff(repo, base, other).await?);
+            let theirs =
+                branch_findings(current, &self.workspaces.branch_diff((&current.id, repo), base, other).await?);
             branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));
         }
         Ok(IterationChange {
@@ -188,8 +189,14 @@ impl Engine {
             return Ok(lost);
         }
         let access = self.git_url(account, repo, true).await?;
-        let request =
-            PushRequest { repo, access: &access, branch: &current.branch, commit, expected: current.pushed.as_ref() };
+        let request = PushRequest {
+            loop_id: &current.id,
+            repo,
+            access: &access,
+            branch: &current.branch,
+            commit,
+            expected: current.pushed.as_ref(),
+        };
         match self.workspaces.push(request).await? {
             PushOutcome::Pushed | PushOutcome::AlreadyThere => {
                 kill_point("K24");

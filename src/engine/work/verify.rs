@@ -26,7 +26,7 @@ impl Engine {
         commit: &Sha,
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
-        let checkout = self.workspaces.clean_checkout(repo, commit).await?;
+        let checkout = self.workspaces.clean_checkout(&current.id, repo, commit).await?;
         kill_point("K22");
         let outcome = self.verify_in(&checkout, repo, current, commit, cancel).await;
         kill_point("K23");
@@ -51,7 +51,7 @@ impl Engine {
         self.setup(current, &current.policy, &checkout.dir, cancel).await?;
         let report = self.run_checks(current, &checkout.dir, &checkout.read_only, &current.checks, cancel).await?;
         let Some(base) = &current.base else { return Ok((report, TestEvidence::default())) };
-        let complete = self.workspaces.branch_diff(repo, base, commit).await?;
+        let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
         let findings = branch_findings(current, &complete);
         let accepted_finding = |finding: &BranchFinding| current.guard.accepted_by(finding).is_some();
         let open = |one: &BranchFinding| one.blocks() && !one.needs_decision() && !accepted_finding(one);
@@ -60,7 +60,7 @@ impl Engine {
             return Ok((report, TestEvidence { findings, base_tests: None }));
         }
         let accepted = |path: &str| findings.iter().any(|one| one.found.path == path && accepted_finding(one));
-        let mut changed = self.workspaces.changed_base_files(repo, base, commit).await?;
+        let mut changed = self.workspaces.changed_base_files((&current.id, repo), base, commit).await?;
         changed.retain(|file| tamper::is_test_file(&file.path) && !accepted(&file.path));
         let base_tests = match changed.is_empty() {
             true => None,
@@ -68,7 +68,8 @@ impl Engine {
                 let marks = tamper::ChangeMarks::of(&complete.text);
                 let (files, report) = self.run_with_base_tests(checkout, current, base, &changed, cancel).await?;
                 let mark = |path: String| ChangedTestFile { mark: marks.change_of(&path), path };
-                let diff = self.workspaces.diff_of_files(repo, (base, commit), &files, TEST_CHANGE_BYTES).await?;
+                let of = (&current.id, repo);
+                let diff = self.workspaces.diff_of_files(of, (base, commit), &files, TEST_CHANGE_BYTES).await?;
                 let files = changed.into_iter().map(|file| mark(file.path)).collect();
                 Some(BaseTestsRun { report, files, diff })
             }

@@ -224,9 +224,16 @@ async fn traps_in_the_tree_catch_nothing() {
         let done = world.commit(&loop_id, &info.head).await;
         let head = done.commit.unwrap_or_else(|| panic!("{row} {name}: its own change is not committed"));
         assert!(!done.diff.contains("canary-in-a-file") && !done.diff.contains("root:"), "{row} {name}: {}", done.diff);
-        let checkout = workspaces.clean_checkout(repo, &head).await.expect("checked out");
+        let checkout = workspaces.clean_checkout(&loop_id, repo, &head).await.expect("checked out");
         workspaces.release_checkout(checkout).await.expect("released");
-        let push = PushRequest { repo, access: &world.access, branch: &branch, commit: &head, expected: None };
+        let push = PushRequest {
+            loop_id: &loop_id,
+            repo,
+            access: &world.access,
+            branch: &branch,
+            commit: &head,
+            expected: None,
+        };
         workspaces.push(push).await.expect("pushed");
         workspaces.salvage(&loop_id, repo).await.expect("salvaged");
         workspaces.reset(&loop_id, repo, &info.head).await.expect("reset");
