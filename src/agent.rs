@@ -24,7 +24,6 @@ mod text;
 mod transcript;
 mod usage;
 
-use crate::domain::trust::limits::SandboxLimits;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -43,8 +42,9 @@ use crate::domain::providers::backends::BackendSettings;
 use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::TokenUsage;
+use crate::process::Cookie;
 use crate::process::sandbox::Network;
-use crate::process::{Cookie, SandboxUser};
+use crate::process::sandbox::SandboxSettings;
 
 pub use internal::{InternalAgentLimits, InternalSettings, ModelFunction, PriceFunction, build_internal};
 pub use preset::{AgentPackage, AgentProgram, UsageReport};
@@ -86,10 +86,8 @@ pub struct AgentRun {
     pub cookie: Cookie,
     /// Whether it runs in a bubblewrap sandbox.
     pub sandboxed: bool,
-    /// User of its programs in the sandbox where the service is root.
-    pub sandbox_user: SandboxUser,
-    /// Limits of its processes in the sandbox.
-    pub sandbox_limits: SandboxLimits,
+    /// Settings of the sandbox.
+    pub sandbox: SandboxSettings,
     /// Network access in the sandbox, in addition to the servers of its model.
     pub network: Network,
     /// Limits of cost that other runs share, asked before each request that goes through the broker of keys.

@@ -1,13 +1,13 @@
 //! Composition root: builds the adapters; starts and stops the service in order.
 
 mod backends;
+mod sandbox;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +20,9 @@ use tokio_util::sync::CancellationToken;
 use crate::channels::{Channel, ChannelSettings};
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
-use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
+use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind};
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::trust::egress::Egress;
 use crate::domain::trust::outbound::{Door, Masker};
 use crate::embed::StaticModel;
 use crate::engine::{
@@ -37,15 +36,17 @@ use crate::forge::http::RateSettings;
 use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
-use crate::process::sandbox::{SandboxView, tool_environment};
-use crate::process::{ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, private, probe_sandbox};
+use crate::process::sandbox::tool_environment;
+use crate::process::{SandboxProbe, private};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
 use crate::workspace::{WorkspaceSettings, Workspaces};
 use backends::Built;
+use sandbox::{SandboxFound, egress, programs};
 
 pub use backends::{api, backend};
+pub use sandbox::{check_visible, probe_settings};
 
 /// Duration of a lease on a work effect.
 const LEASE: Duration = Duration::from_secs(30);
@@ -210,7 +211,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         };
         forges.insert(forge.name().clone(), ForgeAccount { forge, user_id: own });
     }
-    let sandbox = sandbox(config, options).await;
+    let sandbox = sandbox::find(config, env, options).await?;
     let (path, tools) = programs(env);
     let (instance, key) = identity(&store).await?;
     let mcp_key = mcp_key(&store).await?;
@@ -235,8 +236,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     check_env.push(("LANG".into(), "C.UTF-8".into()));
     let checks = CheckRunner {
         sandboxed: sandbox.on,
-        sandbox_user: sandbox.user,
-        sandbox_limits: config.sandbox.limits,
+        sandbox: sandbox.settings.clone(),
         read_only,
         timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
         network: config.checks.network,
@@ -380,75 +380,6 @@ pub fn channel(channel: &ChannelConfig, door: &Door) -> Result<Channel, String> 
     Channel::new(settings, door.clone())
 }
 
-/// Result of the sandbox probe.
-struct SandboxFound {
-    on: bool,
-    user: SandboxUser,
-    words: String,
-    refusal: Option<String>,
-}
-
-/// Returns user, place and program of the probe of the sandbox.
-pub fn probe_settings(config: &Config) -> ProbeSettings {
-    let user = SandboxUser::new(config.sandbox.user).unwrap_or_default();
-    let folder = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
-    ProbeSettings { user, folder, program: std::env::current_exe().ok() }
-}
-
-async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
-    let probe = probe_settings(config);
-    let user = probe.user;
-    if config.sandbox.required == SandboxRequired::None {
-        let words = "none (disabled by the operator)".to_owned();
-        return SandboxFound { on: false, user, words, refusal: None };
-    }
-    let found = match &options.sandbox {
-        Some(found) => found.clone(),
-        None => probe_sandbox(&probe).await,
-    };
-    match (found.tier, &found.bubblewrap) {
-        (SandboxTier::A, Ok(version)) => {
-            let network = match egress(config) {
-                Egress::Everything => "",
-                Egress::Nothing => ", without network",
-                Egress::Only(_) => ", with listed hosts only",
-            };
-            let words = format!("bubblewrap {version} (tier A){network}");
-            SandboxFound { on: true, user, words, refusal: None }
-        }
-        (_, found_version) => {
-            let why = match found_version {
-                Ok(version) => {
-                    let failed: Vec<_> = found.escapes.iter().filter(|e| !e.held).map(|e| e.name).collect();
-                    format!("bubblewrap {version} does not isolate on this machine: {}", failed.join(", "))
-                }
-                Err(why) => why.clone(),
-            };
-            let fix = "`ralph-bot check` tests it again; without one, set `sandbox: { required: none }`";
-            tracing::error!(why, fix, "there is no sandbox; no loop will run");
-            SandboxFound {
-                on: true,
-                user,
-                words: "none".into(),
-                refusal: Some(format!("there is no sandbox ({why}); {fix}")),
-            }
-        }
-    }
-}
-
-/// Returns the agents' permitted network destinations; none if the list is invalid, which validation reports.
-fn egress(config: &Config) -> Egress {
-    config.sandbox.network.egress().unwrap_or(Egress::Nothing)
-}
-
-/// Returns the search path for programs and the tool folders that agents and checks may read.
-fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
-    let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
-    let home = PathBuf::from(env.get("HOME").unwrap_or("/"));
-    let tools = SandboxView::tools(&path, &home);
-    (path, tools)
-}
-
 /// Returns the installation's name and marker key; generated once.
 async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     let random = || format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::now_v7().simple());
@@ -529,8 +460,7 @@ fn settings(
         reconcile_idle: Duration::from_secs(15 * 60),
         missed_event_after_ms: 60_000,
         sandboxed: sandbox.on,
-        sandbox_user: sandbox.user,
-        sandbox_limits: config.sandbox.limits,
+        sandbox: sandbox.settings.clone(),
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
         agent_egress: egress(config),

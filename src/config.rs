@@ -83,6 +83,10 @@ pub struct Config {
     pub checks: ChecksSection,
     /// Isolation of agents and checks; `read_only` is absolute or relative to the working directory.
     pub sandbox: SandboxSection,
+    /// The file itself, if it exists.
+    pub file: Option<PathBuf>,
+    /// Files with secrets that were read, with their keys.
+    pub secret_files: Vec<(String, PathBuf)>,
     /// Custom templates: name (`comment/status.md`) and content, sorted by name.
     pub templates: Vec<(String, String)>,
     /// Reuse of work trees.
@@ -295,7 +299,8 @@ impl Config {
         env::apply(env, &mut root, shape, &mut report);
         let Some(file) = typed::<OperatorFile>(&root, shape, &mut report) else { return Err(report.into_problems()) };
         let base = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        validate::operator(file, &root, &base, (reach, env), report)
+        let config = validate::operator(file, &root, &base, (reach, env), report)?;
+        Ok(Self { file: path.is_file().then(|| path.to_owned()), ..config })
     }
 
     /// Returns the policy for repositories of `forge`, before a repository's file is merged.

@@ -8,6 +8,8 @@
 //! sandbox the PID namespace prevents that.
 
 mod capture;
+mod cgroup;
+mod disk;
 mod egress_proxy;
 mod memory;
 pub mod private;
@@ -32,7 +34,7 @@ pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use running::run;
 use sandbox::{Network, SandboxView};
 pub use sandbox::{Sandbox, SandboxUser, attempts};
-pub use sandbox_probe::{EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, probe_sandbox};
+pub use sandbox_probe::{EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, enforces_limits, probe_sandbox};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 

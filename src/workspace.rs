@@ -1,11 +1,12 @@
 //! Mirrors, work trees, snapshots and pushes, without trust in files that an agent wrote.
 //!
-//! One bare mirror per repository holds all objects. A loop has a folder with files and a private index, which the agent
-//! cannot access. The `.git` in that folder is a temporary repository for the agent that borrows the
-//! mirror's objects: the service writes it and never runs git on it. Commits contain the files of the folder.
+//! One bare mirror per repository holds what was fetched from the forge. A loop has a store, a bare repository for its own
+//! commits that borrows the mirror's objects, and a folder with files and a private index, which the agent cannot access. The
+//! `.git` in that folder is a temporary repository for the agent that borrows the objects of both: the service writes it and
+//! never runs git on it. Commits contain the files of the folder.
 //!
-//! Lock order: a tree's lock before its repository's lock. Everything that moves a ref or creates
-//! a mirror holds the repository's lock; objects are added without it.
+//! Lock order: a tree's lock before its mirror's lock before its store's lock. Everything that moves a ref or creates a mirror
+//! holds the lock of that repository; objects are added without it.
 
 mod agent_repo;
 mod branch;
@@ -26,6 +27,7 @@ mod push;
 mod reaper;
 mod snapshot;
 mod spawner;
+mod store;
 mod tracked;
 mod tree;
 
@@ -59,7 +61,7 @@ use tracked::KnownTracked;
 /// Settings of mirrors and work trees.
 #[derive(Debug, Clone)]
 pub struct WorkspaceSettings {
-    /// Folder with `mirrors/ trees/ pool/ tmp/`; created if missing.
+    /// Folder with `mirrors/ loops/ trees/ pool/ tmp/`; created if missing.
     pub root: PathBuf,
     /// Maximum number of finished trees kept for reuse per repository.
     pub pool: usize,

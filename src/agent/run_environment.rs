@@ -92,8 +92,7 @@ impl RunFolders {
             read_only,
             home: ScratchHome::Folder(self.home.clone()),
             network: run.network.clone().with(servers),
-            user: run.sandbox_user,
-            limits: run.sandbox_limits,
+            settings: run.sandbox.clone(),
         })
     }
 

@@ -1,6 +1,5 @@
 //! Runs each check in its own sandbox and judges its result.
 
-use crate::domain::trust::limits::SandboxLimits;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,10 +11,8 @@ use super::reports::Reports;
 use crate::domain::checks::criteria::{CheckVerdict, judge};
 use crate::domain::model::signature::error_lines;
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestResults};
-use crate::process::sandbox::{Network, SandboxView, ScratchHome};
-use crate::process::{
-    self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox, SandboxUser,
-};
+use crate::process::sandbox::{Network, SandboxSettings, SandboxView, ScratchHome};
+use crate::process::{self, Cookie, Finished, Masker, ProcessEnd, ProcessError, ProcessLimits, ProcessSpec, Sandbox};
 
 /// Maximum number of output bytes that are judged, half from each end.
 const JUDGED_BYTES: usize = 4 << 20;
@@ -34,10 +31,8 @@ pub struct CheckRunner {
     pub shell: PathBuf,
     /// Whether checks run in a sandbox; off only if the operator disables it.
     pub sandboxed: bool,
-    /// User of checks in the sandbox where the service is root.
-    pub sandbox_user: SandboxUser,
-    /// Limits of the processes of a check in the sandbox.
-    pub sandbox_limits: SandboxLimits,
+    /// Settings of the sandbox.
+    pub sandbox: SandboxSettings,
     /// Tool folders readable in the sandbox.
     pub read_only: Vec<PathBuf>,
     /// Default time limit of a check.
@@ -75,8 +70,7 @@ impl CheckRunner {
         Self {
             shell: PathBuf::from("/bin/sh"),
             sandboxed: true,
-            sandbox_user: SandboxUser::default(),
-            sandbox_limits: SandboxLimits::default(),
+            sandbox: SandboxSettings::default(),
             read_only: Vec::new(),
             timeout: Duration::from_secs(600),
             network: false,
@@ -160,8 +154,7 @@ impl CheckRunner {
                 read_only: self.read_only.clone(),
                 home: ScratchHome::Folder(scratch.to_owned()),
                 network: Network::all_or_nothing(self.network),
-                user: self.sandbox_user,
-                limits: self.sandbox_limits,
+                settings: self.sandbox.clone(),
             });
         }
         spec.cookie = self.cookie.clone();

@@ -220,9 +220,10 @@ config_section! {
     pub struct SandboxSection {
         /// Required sandbox: `auto` for the tier that the repository needs, `bubblewrap` always, or `none`.
         pub required: SandboxRequired;
-        /// Number of the user and group of agents and checks in the sandbox where the service runs as root. Nothing else on the
-        /// machine may have it. Where the service has another user, agents and checks have that one.
-        pub user: u32 = SANDBOX_USER, in 1..=4_294_967_293;
+        /// First of 256 numbers of users and groups of agents and checks in the sandbox where the service runs as root; each run has
+        /// one alone. Nothing else on the machine may have them. Where the service has another user, agents and checks have that
+        /// one.
+        pub user: u32 = SANDBOX_USER, in 1..=4_294_967_038;
         /// Limits of all processes of one run of an agent or a check.
         pub limits: SandboxLimits => section;
         /// Network access of agents: a list of hosts, reached through a proxy that cannot be bypassed, `all` for the host's network,
@@ -231,7 +232,9 @@ config_section! {
         /// a backend's `env`, are always allowed. Comments list the hosts that were refused. Without a sandbox agents have the
         /// network access of the machine.
         pub network: AgentNetwork;
-        /// Folders that agents and checks can read, in addition to the system's tool chains.
+        /// Folders that agents and checks can read, in addition to `/usr` without `/usr/local` and what the programs on the `PATH`
+        /// need: `PREFIX` for `PREFIX/bin`, of `/usr/local` the folders of programs, libraries and their data. `data_dir`, the
+        /// folders of this file and of files with secrets, and the service's home are hidden wherever they lie.
         pub read_only: Vec<PathBuf>;
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn operator(
     (reach, env): (ConfigScope, &Env),
     report: ProblemCollector,
 ) -> Result<Config, ConfigProblems> {
-    let mut check = Validator { root, base, reach, env, report };
+    let mut check = Validator { root, base, reach, env, report, secret_files: Vec::new() };
     check.settings(file.check(""));
     let listen = check.listen(&file.server.listen);
     let public_url = file.server.public_url.as_deref().and_then(|url| check.url("server.public_url", url));
@@ -64,7 +64,7 @@ pub(super) fn operator(
     let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;
     sandbox.read_only = sandbox.read_only.iter().map(|path| base.join(path)).collect();
-    let Validator { mut report, .. } = check;
+    let Validator { mut report, secret_files, .. } = check;
     let config = Config {
         server: ServerConfig { listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080))), public_url },
         data_dir: base.join(&file.data_dir),
@@ -72,6 +72,8 @@ pub(super) fn operator(
         repositories,
         checks: file.checks,
         sandbox,
+        file: None,
+        secret_files,
         templates,
         workspace: file.workspace,
         engine: file.engine,
@@ -102,6 +104,8 @@ struct Validator<'a> {
     reach: ConfigScope,
     env: &'a Env,
     report: ProblemCollector,
+    /// Files with secrets that were read, with their keys.
+    secret_files: Vec<(String, PathBuf)>,
 }
 
 impl Validator<'_> {
@@ -306,6 +310,9 @@ impl Validator<'_> {
     fn secret(&mut self, key: &str, source: &SecretSource) -> Option<SecretString> {
         if self.reach == ConfigScope::Store {
             return Some(SecretString::default());
+        }
+        if let SecretSource::File(path) = source {
+            self.secret_files.push((key.to_owned(), self.base.join(path)));
         }
         match secret::read(source, self.env, self.base) {
             Ok(secret) => Some(secret),

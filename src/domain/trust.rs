@@ -10,3 +10,4 @@ pub mod protected;
 pub mod sanitize;
 pub mod secret_forms;
 pub mod tamper;
+pub mod visible;

@@ -1,6 +1,5 @@
 //! Settings of the engine, taken from the operator's configuration.
 
-use crate::domain::trust::limits::SandboxLimits;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::domain::providers::rules::ModelRules;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
-use crate::process::SandboxUser;
+use crate::process::sandbox::SandboxSettings;
 
 /// Wait after a failed step, so that a failing store is not called in a tight loop.
 const WAIT_AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -96,10 +95,8 @@ pub struct EngineSettings {
     pub missed_event_after_ms: i64,
     /// Whether agents and checks run in bubblewrap.
     pub sandboxed: bool,
-    /// User of their programs where the service is root.
-    pub sandbox_user: SandboxUser,
-    /// Limits of the processes of one run.
-    pub sandbox_limits: SandboxLimits,
+    /// Settings of their sandboxes.
+    pub sandbox: SandboxSettings,
     /// Description of the sandbox for people.
     pub sandbox_words: String,
     /// Reason no loop may run if the required sandbox is missing.

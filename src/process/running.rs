@@ -6,6 +6,7 @@ use std::future::pending;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use failpoint::kill_point;
@@ -16,6 +17,7 @@ use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, Keeper, LineCutter};
+use super::cgroup::RunCgroup;
 use super::{
     Cookie, Finished, Flow, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream, egress_proxy,
     end_survivors, memory, sandbox, spawn, survivors, usage,
@@ -57,8 +59,8 @@ pub async fn run(
             Some((view, installed_bubblewrap().await.map_err(failed)?))
         }
     };
-    let spawn::Started { child, proxy_socket } = spawn::start(&spec, sandbox).await?;
-    let completion = watch_to_end(&spec, child, cancel, lines);
+    let spawn::Started { child, proxy_socket, user: _lease, group } = spawn::start(&spec, sandbox).await?;
+    let completion = watch_to_end(&spec, child, group.clone(), cancel, lines);
     let mut finished = match (proxy_socket, spec.egress()) {
         (Some(ours), Some(egress)) => tokio::select! {
             finished = completion => finished?,
@@ -66,6 +68,14 @@ pub async fn run(
         },
         _ => completion.await?,
     };
+    if let Some(group) = group {
+        if let (Some(reason), false) = (group.exceeded(), finished.success()) {
+            finished.ended = ProcessEnd::ResourceLimit(reason);
+        }
+        if let Some(group) = Arc::into_inner(group) {
+            group.end().await;
+        }
+    }
     let killed = matches!(finished.ended, ProcessEnd::Signalled(KILLED) | ProcessEnd::Exited(KILLED_WITHIN));
     finished.out_of_memory = killed && memory::killed_so_far() > killed_before;
     finished.duration = watch.elapsed();
@@ -76,6 +86,7 @@ pub async fn run(
 async fn watch_to_end(
     spec: &ProcessSpec,
     mut child: Child,
+    group: Option<Arc<RunCgroup>>,
     cancel: &CancellationToken,
     lines: Option<Lines<'_>>,
 ) -> Result<Finished, ProcessError> {
@@ -84,7 +95,7 @@ async fn watch_to_end(
     let mut output = Output::new(&mut child, spec, lines);
     let mut limits = Watch {
         wall: Box::pin(tokio::time::sleep(spec.limits.wall)),
-        resources: Box::pin(exceeded_limit(child.id(), &spec.sandbox)),
+        resources: Box::pin(exceeded_limit(child.id(), &spec.sandbox, group)),
         idle: spec.limits.idle,
         cancel,
     };
@@ -157,14 +168,18 @@ async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch
 }
 
 /// Completes when the processes of a sandbox exceed a limit; never without a sandbox.
-fn exceeded_limit(pid: Option<u32>, sandbox: &Sandbox) -> impl Future<Output = String> + Send + use<> {
+fn exceeded_limit(
+    pid: Option<u32>,
+    sandbox: &Sandbox,
+    group: Option<Arc<RunCgroup>>,
+) -> impl Future<Output = String> + Send + use<> {
     let limits = match sandbox {
-        Sandbox::Bubblewrap(view) => pid.map(|pid| (pid, view.limits)),
+        Sandbox::Bubblewrap(view) => pid.map(|pid| (pid, view.settings.limits, view.writable_folders())),
         Sandbox::None => None,
     };
     async move {
         match limits {
-            Some((pid, limits)) => usage::exceeded(pid, limits).await,
+            Some((pid, limits, folders)) => usage::exceeded(pid, limits, folders, group).await,
             None => pending().await,
         }
     }

@@ -1,6 +1,5 @@
 //! Probes the sandbox: tries to escape from it with real processes.
 
-use crate::domain::trust::limits::SandboxLimits;
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -11,8 +10,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::running::installed_bubblewrap;
-use super::sandbox::{BEGIN, CALLED, CONNECTED, END, Network, Sandbox, SandboxUser, SandboxView, ScratchHome};
-use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, survivors};
+use super::sandbox::{BEGIN, CALLED, CONNECTED, END, Network, Sandbox, SandboxSettings, SandboxView, ScratchHome};
+use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, cgroup, end_survivors, survivors};
 
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -94,11 +93,16 @@ pub struct SandboxProbe {
     pub escapes: Vec<EscapeTest>,
 }
 
-/// User, place and program of the probe.
+/// Returns whether the kernel enforces the limits of runs on this machine; the reason if they are only measured.
+pub fn enforces_limits() -> Result<(), &'static str> {
+    cgroup::parent().map(drop)
+}
+
+/// Settings, place and program of the probe.
 #[derive(Debug, Clone, Default)]
 pub struct ProbeSettings {
-    /// User of programs where the service is root.
-    pub user: SandboxUser,
+    /// Settings of sandboxes.
+    pub settings: SandboxSettings,
     /// Folder of the service's data. The probe works in it, or in the nearest folder above that exists, because sandboxes
     /// depend on the file system.
     pub folder: PathBuf,
@@ -161,8 +165,7 @@ impl EscapeSetup {
             read_only: settings.program.iter().cloned().collect(),
             home: ScratchHome::Memory,
             network: Network::None,
-            user: settings.user,
-            limits: SandboxLimits::default(),
+            settings: settings.settings.clone(),
         };
         Ok(Self {
             view,
@@ -263,9 +266,10 @@ impl EscapeSetup {
             }
         });
         let held = ended.await.is_ok();
+        end_survivors(&self.canary, Duration::ZERO).await;
         let detail = if held { String::new() } else { "processes survived their sandbox".to_owned() };
         let survival = EscapeTest { name: "outlive the sandbox", held, detail, fix: UPDATE };
-        let kept_root = self.view.user.where_root().is_some() && !as_root.is_empty();
+        let kept_root = self.view.settings.user.where_root().is_some() && !as_root.is_empty();
         let detail = if kept_root { format!("uid 0: {}", as_root.join(", ")) } else { String::new() };
         let name = "have the uid of the host's root";
         Ok(vec![survival, EscapeTest { name, held: !kept_root, detail, fix: NOT_AS_ROOT }])

@@ -1,6 +1,6 @@
 //! Starts a child: finds its program, prepares its descriptors and closes all others.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use failpoint::kill_point;
@@ -17,15 +18,23 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
+use super::cgroup::{self, RunCgroup};
 use super::egress_proxy::{self, PROXY_FD};
-use super::sandbox::{Bubblewrap, Mounts, Network, Prepared, SandboxUser, SandboxView, pipe_of, readable};
+use super::sandbox::{
+    Bubblewrap, Defence, Mounts, Network, Prepared, SandboxUser, SandboxView, UserLease, pipe_of, readable,
+};
 use super::survivors::COOKIE_VARIABLE;
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
+use crate::domain::trust::limits::SandboxLimits;
 
 /// Allowed numbers of further descriptors in the child.
 const FD_NUMBERS: std::ops::RangeInclusive<i32> = 3..=63;
 /// Maximum bytes for a further descriptor: they are written to a pipe, whose capacity is 64 KiB, before it is read.
 const MAX_FD_BYTES: usize = 60 * 1024;
+/// Maximum number of open files of a process in a sandbox.
+const MOST_DESCRIPTORS: u64 = 65_536;
+/// Added to the niceness of a sandbox, so that the service gets processors first.
+const NICE: i32 = 5;
 /// Maximum attempts to start a program that is briefly held open for writing by a child of another thread.
 const MAX_BUSY_ATTEMPTS: u32 = 10;
 
@@ -80,6 +89,10 @@ fn may_execute(file: &Path) -> bool {
 pub(super) struct Started {
     pub(super) child: Child,
     pub(super) proxy_socket: Option<UnixStream>,
+    /// User of the run, which no other run has until this is dropped.
+    pub(super) user: Option<UserLease>,
+    /// Control group of the run, if it has one.
+    pub(super) group: Option<Arc<RunCgroup>>,
 }
 
 /// View of a sandbox, and the program that builds it.
@@ -101,10 +114,12 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
         None => None,
         Some((view, bubblewrap)) => {
             let failed = |reason| ProcessError::Sandbox { program: program.clone(), reason };
-            Some(view.prepare(bubblewrap, &program, &spec.cwd).map_err(failed)?)
+            let environment = inner_environment(spec, view);
+            Some(view.prepare(bubblewrap, (&program, &spec.cwd), &environment).map_err(failed)?)
         }
     };
-    let user = prepared.as_ref().and_then(|prepared| prepared.user);
+    let lease = prepared.as_mut().and_then(|prepared| prepared.user.take());
+    let user = lease.as_ref().map(UserLease::user);
     let mut given = descriptors(&spec.fds, user).map_err(input("further descriptors"))?;
     let mut proxy_socket = None;
     // Descriptors are sorted by number: the proxy's is above those of the run, and those of bubblewrap are above the proxy's.
@@ -120,7 +135,11 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let ((out, stdout), (err, stderr)) =
         pipe_of(user).and_then(|out| Ok((out, pipe_of(user)?))).map_err(input("the pipes of its output"))?;
     command.stdout(stdout).stderr(stderr).kill_on_drop(true);
-    prepare_child(&mut command, given, mounts, sandbox.is_some());
+    let group = sandbox.and_then(|(view, _)| group_of_run(view.settings.limits)).map(Arc::new);
+    let entrance = group.as_deref().map(RunCgroup::entrance).transpose().map_err(input("its control group"))?;
+    let limits = sandbox.map(|(view, _)| view.settings.limits);
+    let keyring = sandbox.is_some_and(|(view, _)| view.settings.has(Defence::Keyring));
+    prepare_child(&mut command, ChildSetup { given, mounts, entrance, limits, keyring });
     for attempt in 1.. {
         command.stdin(match &spec.stdin {
             Stdin::Null => Stdio::null(),
@@ -140,7 +159,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, proxy_socket });
+                return Ok(Started { child, proxy_socket, user: lease, group });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -159,7 +178,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
 
 /// Returns the command with arguments and environment: the program, or bubblewrap around it.
 fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<(BuiltSandbox<'_>, Prepared)>) -> Command {
-    let view = sandbox.as_ref().map(|((view, _), _)| *view);
+    let sandboxed = sandbox.is_some();
     #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
     let mut command = match sandbox {
         None => {
@@ -177,18 +196,27 @@ fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<(BuiltSandbox<'_>
             command
         }
     };
-    command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    if let Some(view) = view {
-        // In the environment, not by --setenv: every user of the machine can read arguments.
-        command.env("HOME", view.home.folder()).env("TMPDIR", "/tmp");
-        if matches!(view.network, Network::Only(_)) {
-            command.envs(egress_proxy::environment());
-        }
+    command.env_clear();
+    if !sandboxed {
+        command.envs(spec.env.iter().map(|(name, value)| (name, value)));
     }
     if let Some(cookie) = &spec.cookie {
         command.env(COOKIE_VARIABLE, cookie.as_str());
     }
     command
+}
+
+/// Returns the environment of a program in a sandbox. bubblewrap does not get it, neither as its own, which would let the program
+/// make it load libraries, nor by --setenv, because every user of the machine can read arguments.
+fn inner_environment(spec: &ProcessSpec, view: &SandboxView) -> Vec<(OsString, OsString)> {
+    let mut environment = spec.env.clone();
+    environment.push(("HOME".into(), view.home.folder().into()));
+    environment.push(("TMPDIR".into(), "/tmp".into()));
+    if matches!(view.network, Network::Only(_)) {
+        environment.extend(egress_proxy::environment().map(|(name, value)| (name.into(), value.into())));
+    }
+    environment.extend(spec.cookie.iter().map(|cookie| (COOKIE_VARIABLE.into(), cookie.as_str().into())));
+    environment
 }
 
 fn mounts_refused(error: &io::Error) -> String {
@@ -233,16 +261,38 @@ fn descriptors(given: &[(i32, Vec<u8>)], user: Option<SandboxUser>) -> io::Resul
         .collect()
 }
 
+/// Creates the control group of a run; `None` where the service has none, and on errors, because limits are measured as well.
+fn group_of_run(limits: SandboxLimits) -> Option<RunCgroup> {
+    let created = RunCgroup::create(cgroup::parent().ok()?, limits);
+    created.inspect_err(|error| tracing::warn!(%error, "a run has no control group; its limits are only measured")).ok()
+}
+
+/// What a child does before it becomes the program.
+struct ChildSetup {
+    /// Its descriptors above 2, by number.
+    given: Vec<(RawFd, OwnedFd)>,
+    mounts: Option<Mounts>,
+    /// File through which it enters its control group.
+    entrance: Option<OwnedFd>,
+    /// Limits in a sandbox.
+    limits: Option<SandboxLimits>,
+    /// Whether it gets a session keyring of its own.
+    keyring: bool,
+}
+
 /// Prepares the child between fork and exec: own session, no core dumps, only the given descriptors; for a sandbox also its
-/// mounts and a keyring of its own.
+/// control group, limits and mounts, and a keyring of its own.
 #[expect(unsafe_code, reason = "the only route to act in the child before it becomes the program")]
-fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>, mounts: Option<Mounts>, sandboxed: bool) {
+fn prepare_child(command: &mut Command, setup: ChildSetup) {
+    let ChildSetup { given, mounts, entrance, limits, keyring } = setup;
     let act = move || -> io::Result<()> {
         rustix::process::setsid()?;
-        if sandboxed {
+        entrance.as_ref().map_or(Ok(()), cgroup::enter)?;
+        if keyring {
             // Without one, keys are out of reach all the same: the filter of system calls refuses access to them.
             let _ = syscalls::join_new_keyring();
         }
+        limits.map_or(Ok(()), limit_resources)?;
         // First, because the numbers of the given descriptors may be those of the mounts.
         mounts.as_ref().map_or(Ok(()), Mounts::attach)?;
         rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
@@ -259,6 +309,17 @@ fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>, mounts: Op
     };
     // SAFETY: only system calls on values that exist already; nothing allocates, locks or panics.
     unsafe { command.pre_exec(act) };
+}
+
+/// Limits what each process of a sandbox may use by itself, and lets others go first. Does not allocate.
+fn limit_resources(limits: SandboxLimits) -> io::Result<()> {
+    for (resource, most) in [(Resource::Fsize, (limits.disk_mib + 1) << 20), (Resource::Nofile, MOST_DESCRIPTORS)] {
+        let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
+        let lowered = |value: Option<u64>| Some(value.map_or(most, |value| value.min(most)));
+        rustix::process::setrlimit(resource, Rlimit { current: lowered(current), maximum: lowered(maximum) })?;
+    }
+    let _ = rustix::process::nice(NICE);
+    Ok(())
 }
 
 /// Marks every descriptor above 2 as close-on-exec, except the given ones. Does not allocate.

@@ -1,20 +1,31 @@
-//! Memory and processes of a sandbox while it runs, and their limits.
+//! Memory, processes and disk space of a sandbox while it runs, and their limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::cgroup::RunCgroup;
+use super::disk::DiskWatch;
 use super::stat::ProcessStat;
 use crate::domain::trust::limits::SandboxLimits;
 
 /// Time between two measurements.
-const INTERVAL: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Size of a block in the number of blocks of a file.
+const BLOCK: u64 = 512;
+/// Folders in memory of a sandbox.
+const IN_MEMORY: [&str; 3] = ["tmp", "dev/shm", "home/agent"];
 
 /// Memory and processes at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Usage {
     memory_mib: u64,
     processes: u64,
+    /// Bytes of files without a name in the run's folders.
+    deleted: u64,
 }
 
 /// Returns the reason if a limit is exceeded.
@@ -28,18 +39,36 @@ fn reason(limits: SandboxLimits, usage: Usage) -> Option<String> {
     }
 }
 
-/// Measures the process `root` and its descendants; completes with the reason when they exceed a limit.
-pub(super) async fn exceeded(root: u32, limits: SandboxLimits) -> String {
+/// Measures the process `root` and its descendants, and these writable folders; completes with the reason when they exceed a
+/// limit. `group` is the control group in which the kernel limits them, if there is one.
+pub(super) async fn exceeded(
+    root: u32,
+    limits: SandboxLimits,
+    folders: Vec<PathBuf>,
+    group: Option<Arc<RunCgroup>>,
+) -> String {
+    let mut disk = DiskWatch::new(folders, limits.disk_mib << 20);
+    let devices = Arc::new(disk.devices());
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let measured = tokio::task::spawn_blocking(move || measure(root, limits)).await;
-        if let Some(reason) = measured.ok().and_then(|usage| reason(limits, usage)) {
+        if let Some(reason) = group.as_deref().and_then(RunCgroup::exceeded) {
             return reason;
+        }
+        let devices = devices.clone();
+        let measured = tokio::task::spawn_blocking(move || {
+            let usage = measure(root, limits, &devices);
+            let reason = reason(limits, usage).or_else(|| disk.exceeded(usage.deleted));
+            (disk, reason)
+        });
+        match measured.await {
+            Ok((_, Some(reason))) => return reason,
+            Ok((watch, None)) => disk = watch,
+            Err(error) => return format!("it could not be measured: {error}"),
         }
     }
 }
 
-fn measure(root: u32, limits: SandboxLimits) -> Usage {
+fn measure(root: u32, limits: SandboxLimits, devices: &BTreeSet<u64>) -> Usage {
     let running = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let all: Vec<ProcessStat> = pids.filter_map(ProcessStat::of).collect();
@@ -52,7 +81,35 @@ fn measure(root: u32, limits: SandboxLimits) -> Usage {
         // Pages that several processes share were counted several times; dividing them takes longer to read.
         memory_mib = found().filter_map(|process| proportional_kib(process.pid)).sum::<u64>() >> 10;
     }
-    Usage { memory_mib, processes: found().map(|process| process.threads).sum() }
+    let (in_memory, deleted) = nameless_files(found().map(|process| process.pid), devices);
+    let last = found().map(|process| process.pid).max();
+    memory_mib += (in_memory + last.map_or(0, folders_in_memory)) >> 20;
+    Usage { memory_mib, processes: found().map(|process| process.threads).sum(), deleted }
+}
+
+/// Returns the bytes of files that processes have open and that have no name: those in memory, and those on these devices.
+fn nameless_files(pids: impl Iterator<Item = u32>, devices: &BTreeSet<u64>) -> (u64, u64) {
+    let (mut known, mut in_memory, mut deleted) = (BTreeSet::new(), 0, 0);
+    for pid in pids {
+        for open in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let Ok(file) = fs::metadata(open.path()) else { continue };
+            if file.is_file() && file.nlink() == 0 && known.insert((file.dev(), file.ino())) {
+                let bytes = if devices.contains(&file.dev()) { &mut deleted } else { &mut in_memory };
+                *bytes += file.blocks() * BLOCK;
+            }
+        }
+    }
+    (in_memory, deleted)
+}
+
+/// Returns the bytes in a sandbox's folders in memory, seen through one of its processes.
+fn folders_in_memory(pid: u32) -> u64 {
+    let used = |folder: &&str| {
+        let found = rustix::fs::statvfs(format!("/proc/{pid}/root/{folder}")).ok()?;
+        Some(found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize)
+    };
+    let is_sandbox = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok() != fs::read_link("/proc/self/ns/mnt").ok();
+    if is_sandbox { IN_MEMORY.iter().filter_map(used).sum() } else { 0 }
 }
 
 /// Returns the proportional set size of a process, in KiB.
@@ -90,16 +147,20 @@ mod tests {
 
     #[test]
     fn limits_are_exceeded_above_their_number() {
-        let limits = SandboxLimits { memory_mib: 10, processes: 3 };
-        assert_eq!(reason(limits, Usage { memory_mib: 10, processes: 3 }), None);
+        let limits = SandboxLimits { memory_mib: 10, processes: 3, ..SandboxLimits::default() };
+        assert_eq!(reason(limits, Usage { memory_mib: 10, processes: 3, deleted: 0 }), None);
         for (memory_mib, processes, words) in [(11, 1, "11 MiB of memory; the limit is 10"), (1, 4, "4 processes")] {
-            assert!(reason(limits, Usage { memory_mib, processes }).unwrap().contains(words));
+            assert!(reason(limits, Usage { memory_mib, processes, deleted: 0 }).unwrap().contains(words));
         }
     }
 
     #[test]
     fn own_processes_are_measured() {
-        let usage = measure(std::process::id(), SandboxLimits { memory_mib: 0, processes: 1 });
+        let usage = measure(
+            std::process::id(),
+            SandboxLimits { memory_mib: 0, processes: 1, ..SandboxLimits::default() },
+            &BTreeSet::new(),
+        );
         assert!(usage.memory_mib > 0 && usage.processes > 0, "{usage:?}");
     }
 }

@@ -44,7 +44,8 @@ fn write(dir: &Path, tree_paths: &TreePaths, commit: &Sha, (name, email): (&str,
         quoted(name),
         quoted(email)
     );
-    let alternates = format!("{}\n", objects(&tree_paths.mirror).display());
+    let borrowed = [&tree_paths.store, &tree_paths.mirror].map(|from| format!("{}\n", objects(from).display()));
+    let alternates = borrowed.concat();
     for (file, text) in [
         ("HEAD", format!("ref: refs/heads/{BRANCH}\n")),
         ("config", config),

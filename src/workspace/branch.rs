@@ -3,7 +3,7 @@
 use super::empty_tree::empty_tree;
 use super::git::GitCommand;
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
 /// Maximum size of the complete change of a branch, in bytes.
 const BRANCH_BYTES: usize = 16 << 20;
@@ -28,11 +28,16 @@ pub struct ChangedBaseFile {
 
 impl Workspaces {
     /// Returns the change from `base` to a commit or tree.
-    pub async fn branch_diff(&self, repo: &RepoRef, base: &Sha, to: &Sha) -> Result<BranchDiff, WorkspaceError> {
+    pub async fn branch_diff(
+        &self,
+        of: (&LoopId, &RepoRef),
+        base: &Sha,
+        to: &Sha,
+    ) -> Result<BranchDiff, WorkspaceError> {
         if let Some(known) = self.known.patch(base, to) {
             return Ok(known);
         }
-        let patch = self.patch(repo, (base, to), &[], BRANCH_BYTES).await?;
+        let patch = self.patch(of, (base, to), &[], BRANCH_BYTES).await?;
         self.known.remember_patch(base, to, &patch);
         Ok(patch)
     }
@@ -40,23 +45,23 @@ impl Workspaces {
     /// Returns the change of some files from `base` to a commit, cut after `bytes` bytes.
     pub async fn diff_of_files(
         &self,
-        repo: &RepoRef,
+        of: (&LoopId, &RepoRef),
         (base, to): (&Sha, &Sha),
         paths: &[String],
         bytes: usize,
     ) -> Result<String, WorkspaceError> {
-        Ok(self.patch(repo, (base, to), paths, bytes).await?.text)
+        Ok(self.patch(of, (base, to), paths, bytes).await?.text)
     }
 
     pub(super) async fn patch(
         &self,
-        repo: &RepoRef,
+        (loop_id, repo): (&LoopId, &RepoRef),
         (from, to): (&Sha, &Sha),
         paths: &[String],
         bytes: usize,
     ) -> Result<BranchDiff, WorkspaceError> {
-        let mirror = self.layout.mirror(repo);
-        let call = GitCommand::new("read a change", &mirror).attributes_of(empty_tree(to));
+        let store = self.opened(loop_id, repo).await?.store;
+        let call = GitCommand::new("read a change", &store).attributes_of(empty_tree(to));
         let call = call.env("GIT_LITERAL_PATHSPECS", "1").args(["diff-tree", "-r", "-M", "--patch", "--no-color"]);
         let call = call.args(["--no-ext-diff", "--no-textconv", from.as_str(), to.as_str(), "--"]).args(paths);
         let output = self.git.ok(call.output_bytes(bytes)).await?;
@@ -67,21 +72,26 @@ impl Workspaces {
     /// Returns the files of `base` that a commit changed, without files that it only moved.
     pub async fn changed_base_files(
         &self,
-        repo: &RepoRef,
+        (loop_id, repo): (&LoopId, &RepoRef),
         base: &Sha,
         to: &Sha,
     ) -> Result<Vec<ChangedBaseFile>, WorkspaceError> {
-        let mirror = self.layout.mirror(repo);
-        let call = GitCommand::new("list changed files of the base", &mirror);
+        let store = self.opened(loop_id, repo).await?.store;
+        let call = GitCommand::new("list changed files of the base", &store);
         let call = call.args(["diff-tree", "-r", "-M", "-z", "--name-status", "--diff-filter=MDTR"]);
         let listed = self.git.ok(call.args([base.as_str(), to.as_str()])).await?.stdout;
         Ok(changed_files(&listed))
     }
 
     /// Returns the files of a commit that `base` does not have, also those that it only moved.
-    pub async fn added_files(&self, repo: &RepoRef, base: &Sha, to: &Sha) -> Result<Vec<String>, WorkspaceError> {
-        let mirror = self.layout.mirror(repo);
-        let call = GitCommand::new("list new files", &mirror);
+    pub async fn added_files(
+        &self,
+        (loop_id, repo): (&LoopId, &RepoRef),
+        base: &Sha,
+        to: &Sha,
+    ) -> Result<Vec<String>, WorkspaceError> {
+        let store = self.opened(loop_id, repo).await?.store;
+        let call = GitCommand::new("list new files", &store);
         let call = call.args(["diff-tree", "-r", "--no-renames", "-z", "--name-only", "--diff-filter=A"]);
         let listed = self.git.ok(call.args([base.as_str(), to.as_str()])).await?.stdout;
         Ok(names(&listed))

@@ -53,7 +53,7 @@ impl Workspaces {
         from: &Sha,
         to: &Sha,
     ) -> Result<Vec<PathBuf>, WorkspaceError> {
-        let call = GitCommand::new("compare with the base", &tree_paths.mirror);
+        let call = GitCommand::new("compare with the base", &tree_paths.store);
         let call = call.args(["diff-tree", "-r", "-z", "--no-renames", "--name-only", from.as_str(), to.as_str()]);
         let listed = self.git.ok(call).await?;
         if listed.truncated {
@@ -72,7 +72,7 @@ impl Workspaces {
         if let Some(known) = self.known.sizes(from, to) {
             return Ok(known);
         }
-        let call = GitCommand::new("measure all changes", &tree_paths.mirror).attributes_of(empty_tree(to)).args([
+        let call = GitCommand::new("measure all changes", &tree_paths.store).attributes_of(empty_tree(to)).args([
             "diff-tree",
             "-r",
             "--no-renames",
@@ -99,7 +99,7 @@ impl Workspaces {
         from: &Sha,
         tree: &Sha,
     ) -> Result<TreeDiff, WorkspaceError> {
-        let call = GitCommand::new("measure the change", &tree_paths.mirror).attributes_of(empty_tree(tree)).args([
+        let call = GitCommand::new("measure the change", &tree_paths.store).attributes_of(empty_tree(tree)).args([
             "diff-tree",
             "-r",
             "-M",

@@ -27,8 +27,10 @@ pub(super) struct TreePaths {
     pub dir: PathBuf,
     /// The service's index, which the agent cannot access.
     pub index: PathBuf,
-    /// Mirror with the objects.
+    /// Mirror with what was fetched.
     pub mirror: PathBuf,
+    /// Store of the loop's own commits.
+    pub store: PathBuf,
 }
 
 impl Layout {
@@ -39,7 +41,7 @@ impl Layout {
         std::fs::create_dir_all(&tmp).map_err(WorkspaceError::io("create", &tmp))?;
         let (scratches, alive) = claim(&tmp)?;
         let layout = Self { root, scratches, _alive: alive, in_use: Arc::default() };
-        for dir in [layout.mirrors(), layout.trees(), layout.pools(), layout.home()] {
+        for dir in [layout.mirrors(), layout.stores(), layout.trees(), layout.pools(), layout.home()] {
             std::fs::create_dir_all(&dir).map_err(WorkspaceError::io("create", &dir))?;
         }
         Ok(layout)
@@ -47,6 +49,10 @@ impl Layout {
 
     pub fn mirrors(&self) -> PathBuf {
         self.root.join("mirrors")
+    }
+    /// Returns the folder of loops' stores, by repository.
+    pub fn stores(&self) -> PathBuf {
+        self.root.join("loops")
     }
     pub fn trees(&self) -> PathBuf {
         self.root.join("trees")
@@ -72,6 +78,7 @@ impl Layout {
         TreePaths {
             dir: self.trees().join(loop_name(loop_id)).join(repo_name(repo)),
             index: indexes(&mirror).join(format!("{}.index", loop_name(loop_id))),
+            store: self.stores().join(repo_name(repo)).join(format!("{}.git", loop_name(loop_id))),
             mirror,
         }
     }
@@ -177,7 +184,7 @@ pub(super) fn indexes(mirror: &Path) -> PathBuf {
     mirror.join("ralph-indexes")
 }
 
-/// Returns the folder of a mirror's objects, which agents' repositories borrow.
+/// Returns the folder of the objects of a mirror or store, which agents' repositories borrow.
 pub(super) fn objects(mirror: &Path) -> PathBuf {
     mirror.join("objects")
 }

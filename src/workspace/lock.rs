@@ -19,7 +19,7 @@ const FOREIGN_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Locks(Mutex<HashMap<std::path::PathBuf, Arc<AsyncMutex<()>>>>);
 
-/// Exclusive lock of a mirror, in this process and among processes.
+/// Exclusive lock of a mirror or store, in this process and among processes.
 #[derive(Debug)]
 pub(super) struct RepoGuard {
     _here: OwnedMutexGuard<()>,
@@ -41,10 +41,13 @@ impl Locks {
         mutex.lock_owned().await
     }
 
-    /// Locks a mirror in this process and among processes, and removes the stale locks that git left.
+    /// Locks a mirror or store in this process and among processes, and removes the stale locks that git left.
     pub async fn repository(&self, mirror: &Path) -> Result<RepoGuard, WorkspaceError> {
         let here = self.here(mirror).await;
         let path = mirror.with_extension("lock");
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(WorkspaceError::io("create", folder))?;
+        }
         let file = File::options()
             .create(true)
             .truncate(false)

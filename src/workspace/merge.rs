@@ -17,7 +17,7 @@ pub enum MergeOutcome {
 
 impl Workspaces {
     /// Merges `base` into `head` and writes the result to the tree. Uncommitted changes in the tree are
-    /// overwritten by merged files; commit or salvage them first. Both commits must be in the mirror.
+    /// overwritten by merged files; commit or salvage them first. Both commits must be in the mirror or the loop's store.
     pub async fn merge_base_into(
         &self,
         loop_id: &LoopId,
@@ -25,20 +25,20 @@ impl Workspaces {
         head: &Sha,
         base: &Sha,
     ) -> Result<MergeOutcome, WorkspaceError> {
-        let tree_paths = self.layout.tree(loop_id, repo);
+        let tree_paths = self.opened(loop_id, repo).await?;
         let _tree = self.locks.here(&tree_paths.dir).await;
         for commit in [head, base] {
-            if !self.has_commit(&tree_paths.mirror, commit).await? {
+            if !self.has_commit(&tree_paths.store, commit).await? {
                 return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
             }
         }
-        if self.merge_base(&tree_paths.mirror, head, base).await?.as_ref() == Some(base) {
+        if self.merge_base(&tree_paths.store, head, base).await?.as_ref() == Some(base) {
             return Ok(MergeOutcome::UpToDate);
         }
         if !std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir()) {
             return Err(WorkspaceError::TreeMissing(tree_paths.dir));
         }
-        let call = GitCommand::new("merge the base branch", &tree_paths.mirror).attributes_of(base.as_str());
+        let call = GitCommand::new("merge the base branch", &tree_paths.store).attributes_of(base.as_str());
         let merge = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head.as_str(), base.as_str()];
         let merged = self.git.run(call.args(merge)).await?;
         if !matches!(merged.code, 0 | 1) {
@@ -50,7 +50,7 @@ impl Workspaces {
         let conflicted: Vec<String> = parts.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         super::tree::remove_index_lock(&tree_paths.index)?;
         self.forget_tracked(&tree_paths);
-        let fill = GitCommand::new("put the merged files into the tree", &tree_paths.mirror)
+        let fill = GitCommand::new("put the merged files into the tree", &tree_paths.store)
             .on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(fill.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", tree.as_str()])).await?;
         self.install_agent_repository(&tree_paths, head).await?;

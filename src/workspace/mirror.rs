@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::git::{GitCommand, GitUrl, failure};
-use super::layout::{check_branch, encoded, indexes};
+use super::layout::{TreePaths, check_branch, encoded, indexes};
 use super::lock::RepoGuard;
 use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces, files};
@@ -162,18 +162,18 @@ impl Workspaces {
         Ok(WorkspaceError::BaseBranchMissing { url: access.url.clone(), branch: branch.to_owned(), default_branch })
     }
 
-    /// Fetches missing objects of these commits in a partial mirror; does nothing in a full one.
+    /// Fetches objects of these commits that are neither in a partial mirror nor in the loop's store; does nothing for a full one.
     pub(super) async fn complete(
         &self,
         _guard: &RepoGuard,
-        mirror: &Path,
+        TreePaths { mirror, store, .. }: &TreePaths,
         access: &GitUrl,
         commits: &[&Sha],
     ) -> Result<(), WorkspaceError> {
         if !is_partial(mirror) {
             return Ok(());
         }
-        let list = GitCommand::new("list missing objects", mirror);
+        let list = GitCommand::new("list missing objects", store);
         let list = list.args(["rev-list", "--objects", "--no-object-names", "--missing=print", "--no-walk=unsorted"]);
         let listed = self.git.ok(list.args(commits.iter().map(|commit| commit.as_str()))).await?;
         let text = String::from_utf8_lossy(&listed.stdout);
@@ -190,7 +190,7 @@ impl Workspaces {
         outcome.map(drop)
     }
 
-    /// Whether the mirror has a commit.
+    /// Whether a mirror or store has a commit.
     pub(super) async fn has_commit(&self, mirror: &Path, commit: &Sha) -> Result<bool, WorkspaceError> {
         let call = GitCommand::new("look for a commit", mirror);
         Ok(self.git.run(call.args(["cat-file", "-e", &format!("{commit}^{{commit}}")])).await?.code == 0)
@@ -212,7 +212,7 @@ impl Workspaces {
         }
     }
 
-    /// Returns the value of a ref of the mirror.
+    /// Returns the value of a ref of a mirror or store.
     pub(super) async fn ref_value(&self, mirror: &Path, name: &str) -> Result<Option<Sha>, WorkspaceError> {
         let call = GitCommand::new("read a ref", mirror).args(["rev-parse", "--verify", "--quiet", name]);
         Ok(Sha::parse(&self.git.run(call).await?.text()))
@@ -296,7 +296,8 @@ pub(super) fn is_partial(mirror: &Path) -> bool {
     std::fs::read_to_string(mirror.join("config")).is_ok_and(|config| config.contains("partialClone"))
 }
 
-fn mirror_config(partial: bool) -> &'static str {
+/// Returns the configuration of a mirror, or of a store that borrows from one.
+pub(super) fn mirror_config(partial: bool) -> &'static str {
     if partial {
         "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n[extensions]\n\tpartialClone = origin\n[remote \"origin\"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n"
     } else {

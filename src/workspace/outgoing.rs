@@ -4,15 +4,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use flate2::read::ZlibDecoder;
 
 use super::git::GitCommand;
-use super::layout::objects;
+use super::layout::{TreePaths, objects};
 use super::mirror::is_partial;
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::outbound::{ClearedCommit, Door, FoundSecret, Leak, ObjectScan};
 
 /// Maximum size of the contents that are scanned at once, in bytes; a change with more is not pushed.
@@ -27,6 +27,7 @@ const SUBMODULE: &[u8] = b"160000";
 /// Commit to push.
 #[derive(Debug, Clone, Copy)]
 pub struct ClearRequest<'a> {
+    pub loop_id: &'a LoopId,
     pub repo: &'a RepoRef,
     /// Branch without `refs/heads/`.
     pub branch: &'a str,
@@ -98,15 +99,15 @@ impl Workspaces {
     /// Returns the commit as cleared for a push, or what keeps it from that. Scans what the forge does not have: without a git process if
     /// the commits were made by this process.
     pub async fn clear(&self, request: ClearRequest<'_>) -> Result<Result<ClearedCommit, Leak>, WorkspaceError> {
-        let ClearRequest { repo, branch, commit, .. } = request;
+        let ClearRequest { loop_id, repo, branch, commit, .. } = request;
         let door = &self.settings.door;
         let mut scan = ObjectScan::new(door);
         scan.branch(branch);
         if !self.is_remembered(&request) {
-            let mirror = self.layout.mirror(repo);
-            for (id, head, changed) in self.range(&mirror, &request).await? {
+            let tree_paths = self.opened(loop_id, repo).await?;
+            for (id, head, changed) in self.range(&tree_paths, &request).await? {
                 scan.commit(&id, &head);
-                self.scan_objects(&mirror, &changed, &mut scan).await?;
+                self.scan_objects(&tree_paths, &changed, &mut scan).await?;
             }
         }
         Ok(scan.finish(commit))
@@ -115,14 +116,14 @@ impl Workspaces {
     /// Scans what a new commit contains in comparison with its parents; remembers a commit in which nothing is found.
     pub(super) async fn scan_commit(
         &self,
-        mirror: &Path,
+        tree_paths: &TreePaths,
         (commit, parent): (&Sha, &Sha),
         message: &str,
         changed: &[ChangedObject],
     ) -> Result<Option<Leak>, WorkspaceError> {
         let mut scan = ObjectScan::new(&self.settings.door);
         scan.commit(commit, message.as_bytes());
-        self.scan_objects(mirror, changed, &mut scan).await?;
+        self.scan_objects(tree_paths, changed, &mut scan).await?;
         let leak = scan.finish(commit).err();
         if leak.is_none() {
             self.known.scanned.commits.put(commit.clone(), parent.clone());
@@ -147,7 +148,7 @@ impl Workspaces {
 
     async fn scan_objects(
         &self,
-        mirror: &Path,
+        tree_paths: &TreePaths,
         changed: &[ChangedObject],
         scan: &mut ObjectScan<'_>,
     ) -> Result<(), WorkspaceError> {
@@ -160,7 +161,7 @@ impl Workspaces {
         let blobs: Vec<&ChangedObject> = changed.iter().filter(|one| !one.is_submodule).collect();
         let new: HashSet<Sha> =
             blobs.iter().map(|one| one.object.clone()).filter(|id| !self.known.scanned.blobs.holds(id)).collect();
-        let contents = self.contents(mirror, &new).await?;
+        let contents = self.contents(tree_paths, &new).await?;
         let mut suspicious = HashMap::new();
         for (id, content) in scanned(&self.settings.door, contents).await? {
             match content {
@@ -173,7 +174,7 @@ impl Workspaces {
             return Ok(());
         }
         let earlier: HashSet<Sha> = of_found().flat_map(|one| one.before.iter().cloned()).collect();
-        let earlier = self.contents(mirror, &earlier).await?;
+        let earlier = self.contents(tree_paths, &earlier).await?;
         for one in blobs.iter().filter(|one| new.contains(&one.object) && !self.known.scanned.blobs.holds(&one.object))
         {
             let before: Vec<u8> =
@@ -190,10 +191,14 @@ impl Workspaces {
     /// Returns the commits that the forge does not have, each with its head and message and what it changes.
     async fn range(
         &self,
-        mirror: &Path,
+        tree_paths: &TreePaths,
         request: &ClearRequest<'_>,
     ) -> Result<Vec<(Sha, Vec<u8>, Vec<ChangedObject>)>, WorkspaceError> {
-        let call = GitCommand::new("list what a push sends", mirror).args(["log", "-z", "--no-color", "--pretty=raw"]);
+        // The mirror has the refs of what the forge has, the loop's store the new objects.
+        let TreePaths { mirror, store, .. } = tree_paths;
+        let call = GitCommand::new("list what a push sends", mirror);
+        let call = call.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects(store));
+        let call = call.args(["log", "-z", "--no-color", "--pretty=raw"]);
         let call = call.args(["--diff-merges=combined", "--raw", "-r", "--root", "--no-abbrev", "--no-renames"]);
         let call = call.args(["--no-ext-diff", "--no-textconv", "--no-notes", "--no-show-signature", "--no-decorate"]);
         let call = call.args(is_partial(mirror).then_some("--exclude-promisor-objects"));
@@ -208,15 +213,19 @@ impl Workspaces {
     }
 
     /// Returns the contents of objects: from their files, or those that are packed from git at once. Missing ones are left out.
-    async fn contents(&self, mirror: &Path, ids: &HashSet<Sha>) -> Result<HashMap<Sha, Content>, WorkspaceError> {
-        let folder = objects(mirror);
+    async fn contents(
+        &self,
+        tree_paths: &TreePaths,
+        ids: &HashSet<Sha>,
+    ) -> Result<HashMap<Sha, Content>, WorkspaceError> {
+        let folders = [&tree_paths.store, &tree_paths.mirror].map(|of| objects(of));
         let wanted: Vec<Sha> = ids.iter().cloned().collect();
-        let (mut read, left) = files::blocking(move || Ok(loose(&folder, wanted))).await?;
+        let (mut read, left) = files::blocking(move || Ok(loose(&folders, wanted))).await?;
         if left.is_empty() {
             return Ok(read);
         }
         let asked: String = left.iter().map(|id| format!("{id}\n")).collect();
-        let call = GitCommand::new("read objects", mirror).args(["cat-file", "--batch", "--buffer"]);
+        let call = GitCommand::new("read objects", &tree_paths.store).args(["cat-file", "--batch", "--buffer"]);
         let answer = self.git.ok(call.input(asked.into_bytes()).output_bytes(MOST_BYTES)).await?;
         packed(&answer.stdout, &mut read);
         if answer.truncated {
@@ -255,11 +264,12 @@ async fn scanned(door: &Door, contents: HashMap<Sha, Content>) -> Result<Vec<(Sh
 }
 
 /// Reads objects that have files of their own; returns also the ids of the others.
-fn loose(folder: &Path, ids: Vec<Sha>) -> (HashMap<Sha, Content>, Vec<Sha>) {
+fn loose(folders: &[PathBuf], ids: Vec<Sha>) -> (HashMap<Sha, Content>, Vec<Sha>) {
     let (mut read, mut left, mut bytes) = (HashMap::new(), Vec::new(), 0);
     for id in ids {
         let (first, rest) = id.as_str().split_at(2);
-        match loose_object(&folder.join(first).join(rest), MOST_BYTES.saturating_sub(bytes)) {
+        let most = MOST_BYTES.saturating_sub(bytes);
+        match folders.iter().find_map(|folder| loose_object(&folder.join(first).join(rest), most)) {
             Some(content) => {
                 bytes += bytes_of(&content).len();
                 read.insert(id, content);

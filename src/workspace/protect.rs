@@ -129,7 +129,7 @@ impl Workspaces {
         base: &Sha,
         changed: &[&[u8]],
     ) -> Result<(), WorkspaceError> {
-        let list = GitCommand::new("read the base", &tree_paths.mirror).args([
+        let list = GitCommand::new("read the base", &tree_paths.store).args([
             "ls-tree",
             "-r",
             "-z",
@@ -156,7 +156,7 @@ impl Workspaces {
         }
         index_info.extend(back);
         let update =
-            GitCommand::new("put protected paths back", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+            GitCommand::new("put protected paths back", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.forget_tracked(tree_paths);
         self.git.ok(update.args(["update-index", "-z", "--index-info"]).input(index_info)).await?;
         for path in &wanted {
@@ -164,7 +164,7 @@ impl Workspaces {
         }
         let paths = kept.iter().flat_map(|path| path.iter().copied().chain([0])).collect();
         let check_out =
-            GitCommand::new("put protected paths back", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+            GitCommand::new("put protected paths back", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]).input(paths)).await.map(drop)
     }
 
@@ -190,8 +190,7 @@ impl Workspaces {
         if present.is_empty() {
             return Ok(());
         }
-        let list =
-            GitCommand::new("list tracked files", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+        let list = GitCommand::new("list tracked files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         let listed = self.git.ok(list.args(["ls-files", "-z", "--cached"])).await?.stdout;
         let tracked: BTreeSet<PathBuf> = files::zero_separated(&listed).map(files::path_of).collect();
         for path in present.iter().filter(|path| !tracked.contains(*path)) {

@@ -5,7 +5,7 @@ use super::layout::check_branch;
 use super::mirror::is_partial;
 use super::spawner::GitOutput;
 use super::{WorkspaceError, Workspaces};
-use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::outbound::ClearedCommit;
 
 /// Maximum length of a rejection's reason, in characters.
@@ -14,6 +14,7 @@ const REASON_CHARACTERS: usize = 1000;
 /// Commit to push and its destination.
 #[derive(Debug, Clone, Copy)]
 pub struct PushRequest<'a> {
+    pub loop_id: &'a LoopId,
     pub repo: &'a RepoRef,
     pub access: &'a GitUrl,
     /// Branch without `refs/heads/`.
@@ -42,15 +43,15 @@ impl Workspaces {
     /// Pushes `commit` to `branch` if the branch is at the expected commit. After a transient error, the
     /// push may have happened; retry it.
     pub async fn push(&self, request: PushRequest<'_>) -> Result<PushOutcome, WorkspaceError> {
-        let PushRequest { repo, access, branch, commit, expected } = request;
+        let PushRequest { loop_id, repo, access, branch, commit, expected } = request;
         let commit = commit.commit();
         check_branch(branch)?;
-        let mirror = self.layout.mirror(repo);
+        let store = self.opened(loop_id, repo).await?.store;
         let lease = format!("--force-with-lease=refs/heads/{branch}:{}", expected.map_or("", Sha::as_str));
         let refspec = format!("{commit}:refs/heads/{branch}");
         // Without file contents, git must know what the remote has, or it tries to send objects that are missing here.
-        let negotiate = format!("push.negotiate={}", is_partial(&mirror));
-        let call = GitCommand::new("push", &mirror).remote(access).config(negotiate);
+        let negotiate = format!("push.negotiate={}", is_partial(&store));
+        let call = GitCommand::new("push", &store).remote(access).config(negotiate);
         let call = call.args(["push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags"]);
         // A local repository is cleaned up by commands of its owner, not while a loop waits.
         let local =
@@ -62,11 +63,11 @@ impl Workspaces {
             let up_to_date = output.stdout.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"=\t"));
             return Ok(if up_to_date { PushOutcome::AlreadyThere } else { PushOutcome::Pushed });
         }
-        if !self.has_commit(&mirror, commit).await? {
+        if !self.has_commit(&store, commit).await? {
             return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
         }
         let Some(reason) = refusal(&output) else { return Err(failure("push", &output, Some(&access.url))) };
-        let remote = self.remote_tips(&mirror, access, &[branch]).await?.into_iter().next().flatten();
+        let remote = self.remote_tips(&store, access, &[branch]).await?.into_iter().next().flatten();
         Ok(match remote {
             Some(tip) if tip == *commit => PushOutcome::AlreadyThere,
             remote if remote.as_ref() != expected => moved(remote),

@@ -9,6 +9,9 @@ use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::LoopId;
 
+/// Number of loose objects that begin with the same byte, from which a store is packed; git has the same for 6700 in all.
+const FULL: usize = 27;
+
 /// Result of a garbage collection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReapReport {
@@ -40,6 +43,13 @@ impl Workspaces {
         for mirror in children(&self.layout.mirrors())?.into_iter().filter(|path| path.is_dir()) {
             if let Err(error) = self.reap_mirror(&mirror, &live, &mut report).await {
                 report.failures.push(error.to_string());
+            }
+        }
+        for folder in children(&self.layout.stores())? {
+            for store in children(&folder)?.into_iter().filter(|path| path.is_dir()) {
+                if let Err(error) = self.reap_store(&store, &live, &mut report).await {
+                    report.failures.push(error.to_string());
+                }
             }
         }
         let leftovers = self.layout.leftovers()?;
@@ -114,8 +124,38 @@ impl Workspaces {
             .config("gc.auto=6700")
             .config("gc.autoPackLimit=50")
             .config("gc.autoDetach=false")
+            // Stores borrow objects that no ref of the mirror needs any more, such as those of a base that was moved back.
+            .config("gc.pruneExpire=never")
             .args(["gc", "--auto", "--quiet"]);
         self.git.ok(housekeeping).await.map(drop)
+    }
+
+    /// Deletes the tree's ref of an ended loop and stale locks, and packs the store if it has many objects.
+    async fn reap_store(
+        &self,
+        store: &Path,
+        live: &HashSet<String>,
+        report: &mut ReapReport,
+    ) -> Result<(), WorkspaceError> {
+        let Some(owner) = store.file_stem().and_then(|name| name.to_str()) else { return Ok(()) };
+        let is_over = !live.contains(owner) && !self.layout.trees().join(owner).exists();
+        let name = format!("refs/ralph/trees/{owner}");
+        let has_tree = store.join(&name).exists();
+        let is_full = children(&store.join("objects/17")).is_ok_and(|found| found.len() > FULL);
+        if !(is_over && has_tree) && !is_full && !store.join("packed-refs.lock").exists() {
+            return Ok(());
+        }
+        let guard = self.locks.repository(store).await?;
+        report.locks += guard.stale;
+        if is_over {
+            self.update_refs(&guard, store, &[RefChange::Delete(name)]).await?;
+        }
+        if is_full {
+            let pack =
+                GitCommand::new("pack a store", store).config("gc.pruneExpire=never").config("gc.autoDetach=false");
+            self.git.ok(pack.args(["gc", "--quiet"])).await?;
+        }
+        Ok(())
     }
 }
 

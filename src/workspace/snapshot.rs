@@ -103,10 +103,10 @@ impl Workspaces {
     /// agent's repository. After a crash, returns the commit that was already created.
     pub async fn commit(&self, request: CommitRequest<'_>) -> Result<CommitInfo, WorkspaceError> {
         let CommitRequest { loop_id, repo, parent, merge_parent, base, protected_base, extra_protected, .. } = request;
-        let tree_paths = self.layout.tree(loop_id, repo);
+        let tree_paths = self.opened(loop_id, repo).await?;
         let _tree = self.locks.here(&tree_paths.dir).await;
         let tracked = self.known_tracked(&tree_paths, parent);
-        let (staged, before) = tokio::join!(self.stage(&tree_paths, parent), self.before(&request, &tree_paths.mirror));
+        let (staged, before) = tokio::join!(self.stage(&tree_paths, parent), self.before(&request, &tree_paths.store));
         let (staged, before) = (staged?, before?);
         let set_aside = self.set_aside(&request, &tree_paths).await?;
         let found = self.write_tree(&tree_paths).await?;
@@ -141,7 +141,7 @@ impl Workspaces {
                 Some(base_tree) if *base_tree == tree => Ok(Some(BranchDiff::default())),
                 // The change itself is the branch's.
                 _ if merge_parent.is_none() && parent == base => Ok(None),
-                _ => self.branch_diff(repo, base, &tree).await.map(Some),
+                _ => self.branch_diff((loop_id, repo), base, &tree).await.map(Some),
             }
         };
         // All run to their ends, so that no git process is stopped halfway.
@@ -155,7 +155,7 @@ impl Workspaces {
         let leak = match &commit {
             Some(commit) => {
                 let made = (commit, parent);
-                self.scan_commit(&tree_paths.mirror, made, request.message.as_str(), &described.objects).await?
+                self.scan_commit(&tree_paths, made, request.message.as_str(), &described.objects).await?
             }
             None => None,
         };
@@ -204,23 +204,23 @@ impl Workspaces {
     /// Saves uncommitted files of the tree as a commit at `refs/ralph/keep/<loop>/<n>`; returns `None` if there
     /// are none. The commit is for people: it contains protected paths as found.
     pub async fn salvage(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<Option<Sha>, WorkspaceError> {
-        let tree_paths = self.layout.tree(loop_id, repo);
+        let tree_paths = self.opened(loop_id, repo).await?;
         let _tree = self.locks.here(&tree_paths.dir).await;
         let exists = std::fs::symlink_metadata(&tree_paths.dir).is_ok_and(|found| found.is_dir());
         let Some(head) = (if exists { self.recorded(loop_id, repo).await? } else { None }) else { return Ok(None) };
         self.stage(&tree_paths, &head).await?;
         let tree = self.write_tree(&tree_paths).await?;
-        if tree == self.tree_of(&tree_paths.mirror, &head).await? {
+        if tree == self.tree_of(&tree_paths.store, &head).await? {
             return Ok(None);
         }
         let message = "Unfinished work, kept before the tree was reset";
-        let commit = self.commit_tree(&tree_paths.mirror, &tree, &[&head], message).await?;
-        let guard = self.locks.repository(&tree_paths.mirror).await?;
+        let commit = self.commit_tree(&tree_paths.store, &tree, &[&head], message).await?;
+        let guard = self.locks.repository(&tree_paths.store).await?;
         let prefix = format!("refs/ralph/keep/{}/", loop_name(loop_id));
-        let names = self.ref_names(&tree_paths.mirror, &prefix).await?;
+        let names = self.ref_names(&tree_paths.store, &prefix).await?;
         let numbers = names.iter().filter_map(|name| name.strip_prefix(&prefix)?.parse::<u64>().ok());
         let name = format!("{prefix}{}", numbers.max().unwrap_or(0) + 1);
-        self.update_refs(&guard, &tree_paths.mirror, &[RefChange::Set(name, commit.clone())]).await?;
+        self.update_refs(&guard, &tree_paths.store, &[RefChange::Set(name, commit.clone())]).await?;
         Ok(Some(commit))
     }
 
@@ -232,14 +232,14 @@ impl Workspaces {
         tree_paths: &TreePaths,
     ) -> Result<Vec<String>, WorkspaceError> {
         let Some(SetAside { iteration, except }) = request.set_aside else { return Ok(Vec::new()) };
-        let (name, mirror) = (set_aside_ref(request.loop_id, iteration), &tree_paths.mirror);
-        let kept = self.ref_value(mirror, &name).await?;
+        let (name, store) = (set_aside_ref(request.loop_id, iteration), &tree_paths.store);
+        let kept = self.ref_value(store, &name).await?;
         let tree = match &kept {
-            Some(kept) => self.tree_of(mirror, kept).await?,
+            Some(kept) => self.tree_of(store, kept).await?,
             None => self.write_tree(tree_paths).await?,
         };
         let parent = request.parent.as_str();
-        let call = GitCommand::new("list new files", mirror).args(["diff-tree", "-r", "-z", "--name-only"]);
+        let call = GitCommand::new("list new files", store).args(["diff-tree", "-r", "-z", "--name-only"]);
         let listed = self.git.ok(call.args(["--no-renames", "--diff-filter=A", parent, tree.as_str()])).await?;
         let new: Vec<PathBuf> = files::zero_separated(&listed.stdout)
             .map(files::path_of)
@@ -250,9 +250,9 @@ impl Workspaces {
         }
         if kept.is_none() {
             let message = "New files of a run that was stopped, kept before they were removed";
-            let commit = self.commit_tree(mirror, &tree, &[request.parent], message).await?;
-            let guard = self.locks.repository(mirror).await?;
-            self.update_refs(&guard, mirror, &[RefChange::Set(name, commit)]).await?;
+            let commit = self.commit_tree(store, &tree, &[request.parent], message).await?;
+            let guard = self.locks.repository(store).await?;
+            self.update_refs(&guard, store, &[RefChange::Set(name, commit)]).await?;
         }
         for path in &new {
             if files::parents_are_real(&tree_paths.dir, path) {
@@ -260,7 +260,7 @@ impl Workspaces {
             }
         }
         self.forget_tracked(tree_paths);
-        let call = GitCommand::new("take out new files", mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+        let call = GitCommand::new("take out new files", store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git
             .ok(call.args(["update-index", "-z", "--force-remove", "--stdin"]).input(zero_terminated(&new)))
             .await?;
@@ -275,14 +275,14 @@ impl Workspaces {
         paths: &[String],
         to: &Path,
     ) -> Result<(), WorkspaceError> {
-        let mirror = self.layout.mirror(repo);
-        let Some(kept) = self.ref_value(&mirror, &set_aside_ref(loop_id, iteration)).await? else { return Ok(()) };
+        let store = self.opened(loop_id, repo).await?.store;
+        let Some(kept) = self.ref_value(&store, &set_aside_ref(loop_id, iteration)).await? else { return Ok(()) };
         std::fs::create_dir_all(to).map_err(WorkspaceError::io("create", to))?;
         let index = to.with_extension("index");
-        let read = GitCommand::new("read files that were set aside", &mirror).on_tree(to, &index);
+        let read = GitCommand::new("read files that were set aside", &store).on_tree(to, &index);
         self.git.ok(read.args(["read-tree", kept.as_str()])).await?;
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-        let copy = GitCommand::new("copy files that were set aside", &mirror).on_tree(to, &index);
+        let copy = GitCommand::new("copy files that were set aside", &store).on_tree(to, &index);
         let copied = self.git.ok(copy.args(["checkout-index", "-z", "--stdin"]).input(zero_terminated(&paths))).await;
         files::remove(&index)?;
         copied.map(drop)
@@ -292,10 +292,10 @@ impl Workspaces {
     /// returns that name.
     pub async fn keep(&self, loop_id: &LoopId, repo: &RepoRef, head: &Sha) -> Result<String, WorkspaceError> {
         let kept = self.salvage(loop_id, repo).await?.unwrap_or_else(|| head.clone());
-        let mirror = self.layout.mirror(repo);
-        let guard = self.locks.repository(&mirror).await?;
+        let store = self.opened(loop_id, repo).await?.store;
+        let guard = self.locks.repository(&store).await?;
         let name = format!("refs/ralph/keep/{}/undone-{}", loop_name(loop_id), kept.short());
-        self.update_refs(&guard, &mirror, &[RefChange::Set(name.clone(), kept)]).await?;
+        self.update_refs(&guard, &store, &[RefChange::Set(name.clone(), kept)]).await?;
         Ok(name)
     }
 
@@ -336,8 +336,8 @@ impl Workspaces {
             if !input.is_empty() {
                 // A repeated attempt finds them in the index already.
                 self.forget_tracked(tree_paths);
-                let call = GitCommand::new("take in the files", &tree_paths.mirror)
-                    .on_tree(&tree_paths.dir, &tree_paths.index);
+                let call =
+                    GitCommand::new("take in the files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
                 self.git.ok(call.args(["update-index", "-z"]).args(flags).input(input)).await?;
             }
         }
@@ -357,7 +357,7 @@ impl Workspaces {
         }
         self.forget_tracked(tree_paths);
         files::remove(&tree_paths.index)?;
-        let read = GitCommand::new("rebuild an index", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+        let read = GitCommand::new("rebuild an index", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(read.args(["read-tree", parent.as_str()])).await?;
         self.gitlinks(tree_paths).await
     }
@@ -370,7 +370,7 @@ impl Workspaces {
         }
         for _ in 0..MOST_NESTING {
             let call =
-                GitCommand::new("list changed files", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+                GitCommand::new("list changed files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
             let call = call.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"]);
             let listed = self.git.ok(call).await?;
             let paths: BTreeSet<&[u8]> = files::zero_separated(&listed.stdout).collect();
@@ -390,27 +390,27 @@ impl Workspaces {
     }
 
     async fn write_tree(&self, tree_paths: &TreePaths) -> Result<Sha, WorkspaceError> {
-        let call = GitCommand::new("write a tree", &tree_paths.mirror).on_index(&tree_paths.index).args(["write-tree"]);
+        let call = GitCommand::new("write a tree", &tree_paths.store).on_index(&tree_paths.index).args(["write-tree"]);
         self.object("write a tree", call).await
     }
 
-    async fn tree_of(&self, mirror: &Path, commit: &Sha) -> Result<Sha, WorkspaceError> {
+    async fn tree_of(&self, store: &Path, commit: &Sha) -> Result<Sha, WorkspaceError> {
         let name = format!("{commit}^{{tree}}");
         let call =
-            GitCommand::new("find the tree of a commit", mirror).args(["rev-parse", "--verify", "--quiet", &name]);
+            GitCommand::new("find the tree of a commit", store).args(["rev-parse", "--verify", "--quiet", &name]);
         Sha::parse(&self.git.run(call).await?.text())
             .ok_or_else(|| WorkspaceError::CommitMissing { commit: commit.clone() })
     }
 
     async fn commit_tree(
         &self,
-        mirror: &Path,
+        store: &Path,
         tree: &Sha,
         parents: &[&Sha],
         message: &str,
     ) -> Result<Sha, WorkspaceError> {
         let date = format!("@{} +0000", self.clock.now().0.div_euclid(1000).max(0));
-        let mut call = GitCommand::new("write a commit", mirror)
+        let mut call = GitCommand::new("write a commit", store)
             .args(["commit-tree", tree.as_str(), "-F", "-"])
             .input(message.replace('\0', "").into_bytes());
         for parent in parents {
@@ -425,18 +425,18 @@ impl Workspaces {
         self.object("write a commit", call).await
     }
 
-    /// Returns what the mirror holds before the commit. A single command for all, because starting git dominates the time of
+    /// Returns what the store holds before the commit. A single command for all, because starting git dominates the time of
     /// a snapshot.
-    async fn before(&self, request: &CommitRequest<'_>, mirror: &Path) -> Result<Before, WorkspaceError> {
+    async fn before(&self, request: &CommitRequest<'_>, store: &Path) -> Result<Before, WorkspaceError> {
         let CommitRequest { parent, base, loop_id, .. } = request;
         let known = |commit: &Sha| self.known.trees.get(commit);
         if let (Some(tree), Some(base_tree)) = (known(parent), known(base))
-            && loose_ref(mirror, &tree_ref(loop_id)).as_ref() == Some(*parent)
+            && loose_ref(store, &tree_ref(loop_id)).as_ref() == Some(*parent)
         {
             return Ok(Before { tree, base_tree: Some(base_tree), recorded: None });
         }
         let asked = format!("info {parent}^{{tree}}\ninfo {base}^{{tree}}\ncontents {}\n", tree_ref(loop_id));
-        let call = GitCommand::new("read a commit", mirror).args(["cat-file", "--batch-command"]);
+        let call = GitCommand::new("read a commit", store).args(["cat-file", "--batch-command"]);
         let answer = self.git.ok(call.input(asked.into_bytes())).await?;
         let text = String::from_utf8_lossy(&answer.stdout);
         let mut parts = text.splitn(3, '\n');
@@ -470,10 +470,10 @@ impl Workspaces {
         parents.extend(request.merge_parent);
         let commit = match recorded {
             Some(recorded) if recorded.is_of(tree, &parents, request.message.as_str()) => recorded.commit,
-            _ => self.commit_tree(&tree_paths.mirror, tree, &parents, request.message.as_str()).await?,
+            _ => self.commit_tree(&tree_paths.store, tree, &parents, request.message.as_str()).await?,
         };
         kill_point("K20");
-        let guard = self.locks.repository(&tree_paths.mirror).await?;
+        let guard = self.locks.repository(&tree_paths.store).await?;
         let folder = format!("refs/ralph/loops/{}", loop_name(request.loop_id));
         let changes = [
             RefChange::Set(format!("{folder}/{commit}"), commit.clone()),
@@ -481,22 +481,28 @@ impl Workspaces {
             // The parent stays reachable through its child.
             RefChange::Delete(format!("{folder}/{}", request.parent)),
         ];
-        self.update_refs(&guard, &tree_paths.mirror, &changes).await?;
+        self.update_refs(&guard, &tree_paths.store, &changes).await?;
         self.known.trees.put(commit.clone(), tree.clone());
         Ok(commit)
     }
 
     /// Returns the difference of two commits as a patch, cut after `bytes` bytes.
-    pub async fn diff(&self, repo: &RepoRef, from: &Sha, to: &Sha, bytes: usize) -> Result<String, WorkspaceError> {
-        Ok(self.patch(repo, (from, to), &[], bytes).await?.text)
+    pub async fn diff(
+        &self,
+        of: (&LoopId, &RepoRef),
+        from: &Sha,
+        to: &Sha,
+        bytes: usize,
+    ) -> Result<String, WorkspaceError> {
+        Ok(self.patch(of, (from, to), &[], bytes).await?.text)
     }
 }
 
-/// State of the mirror before a commit.
+/// State of the store before a commit.
 struct Before {
     /// Tree of the first parent.
     tree: Sha,
-    /// Tree of the base; `None` if the mirror does not have it.
+    /// Tree of the base; `None` if the store does not have it.
     base_tree: Option<Sha>,
     /// Commit last recorded for the loop's tree; `None` if it is the first parent.
     recorded: Option<Recorded>,

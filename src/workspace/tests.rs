@@ -112,6 +112,10 @@ impl WorkspaceWorld {
         self.workspaces.layout.mirror(&self.repo)
     }
 
+    fn store(&self) -> PathBuf {
+        self.workspaces.layout.tree(&self.loop_id, &self.repo).store
+    }
+
     fn tree(&self) -> PathBuf {
         self.workspaces.tree_dir(&self.loop_id, &self.repo)
     }
@@ -153,6 +157,7 @@ impl WorkspaceWorld {
 
     async fn push(&self, commit: &Sha, expected: Option<&Sha>) -> PushOutcome {
         let request = PushRequest {
+            loop_id: &self.loop_id,
             repo: &self.repo,
             access: &self.access,
             branch: BRANCH,
@@ -181,11 +186,11 @@ impl WorkspaceWorld {
 
     /// Returns the files of a commit in the mirror, with modes.
     fn files_of(&self, commit: &Sha) -> String {
-        let list = git(&self.mirror(), &["ls-tree", "-r", "--format=%(objectmode) %(path)", commit.as_str()]);
+        let list = git(&self.store(), &["ls-tree", "-r", "--format=%(objectmode) %(path)", commit.as_str()]);
         list.replace('\n', ", ")
     }
 
     fn content(&self, commit: &Sha, path: &str) -> String {
-        git(&self.mirror(), &["show", &format!("{commit}:{path}")])
+        git(&self.store(), &["show", &format!("{commit}:{path}")])
     }
 }

@@ -75,17 +75,20 @@ impl Workspaces {
     /// Returns the paths for the agent's sandbox.
     pub fn agent_view(&self, loop_id: &LoopId, repo: &RepoRef) -> AgentView {
         let tree_paths = self.layout.tree(loop_id, repo);
-        AgentView { tree: tree_paths.dir, read_only: vec![objects(&tree_paths.mirror)] }
+        AgentView {
+            tree: tree_paths.dir,
+            read_only: [&tree_paths.mirror, &tree_paths.store].map(|from| objects(from)).into(),
+        }
     }
 
     /// Returns the last commit of the loop's tree; `None` before the first `prepare`. After a crash,
     /// this may be a commit that the caller has not recorded.
     pub async fn recorded(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<Option<Sha>, WorkspaceError> {
-        let mirror = self.layout.mirror(repo);
-        if !mirror.is_dir() {
+        if !self.layout.mirror(repo).is_dir() {
             return Ok(None);
         }
-        self.ref_value(&mirror, &tree_ref(loop_id)).await
+        let store = self.opened(loop_id, repo).await?.store;
+        self.ref_value(&store, &tree_ref(loop_id)).await
     }
 
     /// Fetches new commits and sets the tree to `resume_at`, else to the forge's branch, else to the base. Idempotent with any state
@@ -100,22 +103,23 @@ impl Workspaces {
         kill_point("K12");
         self.ensure_mirror(&guard, &tree_paths.mirror, partial).await?;
         kill_point("K13");
+        self.opened(loop_id, repo).await?;
         let remote = self.fetch_branches(&guard, &tree_paths.mirror, access, base_branch, branch).await?;
         let head = resume_at.or(remote.branch.as_ref()).unwrap_or(&remote.base).clone();
-        if !self.has_commit(&tree_paths.mirror, &head).await? {
+        if !self.has_commit(&tree_paths.store, &head).await? {
             self.fetch_commit(&guard, &tree_paths.mirror, access, &head).await?;
         }
         let mut needed = vec![&head, &remote.base];
-        let common = self.merge_base(&tree_paths.mirror, &head, &remote.base).await?;
+        let common = self.merge_base(&tree_paths.store, &head, &remote.base).await?;
         needed.extend(common.as_ref());
         // Commits of other authors on the loop's branch may need a merge.
         needed.extend(remote.branch.as_ref());
         let parted = match &remote.branch {
-            Some(branch) => self.merge_base(&tree_paths.mirror, &head, branch).await?,
+            Some(branch) => self.merge_base(&tree_paths.store, &head, branch).await?,
             None => None,
         };
         needed.extend(parted.as_ref());
-        self.complete(&guard, &tree_paths.mirror, access, &needed).await?;
+        self.complete(&guard, &tree_paths, access, &needed).await?;
         drop(guard);
         if std::fs::symlink_metadata(&tree_paths.dir).is_err() {
             self.take_from_pool(repo, &tree_paths)?;
@@ -126,20 +130,25 @@ impl Workspaces {
 
     /// Sets the tree to `to`; discards all other files, including ignored ones and the agent's repository.
     pub async fn reset(&self, loop_id: &LoopId, repo: &RepoRef, to: &Sha) -> Result<(), WorkspaceError> {
-        let tree_paths = self.layout.tree(loop_id, repo);
+        let tree_paths = self.opened(loop_id, repo).await?;
         let _tree = self.locks.here(&tree_paths.dir).await;
         self.put_at(loop_id, &tree_paths, to).await
     }
 
     /// Creates a separate tree with exactly the files of `commit`.
-    pub async fn clean_checkout(&self, repo: &RepoRef, commit: &Sha) -> Result<CleanCheckout, WorkspaceError> {
-        let mirror = self.layout.mirror(repo);
+    pub async fn clean_checkout(
+        &self,
+        loop_id: &LoopId,
+        repo: &RepoRef,
+        commit: &Sha,
+    ) -> Result<CleanCheckout, WorkspaceError> {
+        let of_loop = self.opened(loop_id, repo).await?;
         let scratch = self.layout.scratch()?;
-        let tree_paths = TreePaths { dir: scratch.path().join("tree"), index: scratch.path().join("index"), mirror };
+        let tree_paths = TreePaths { dir: scratch.path().join("tree"), index: scratch.path().join("index"), ..of_loop };
         self.take_from_pool(repo, &tree_paths)?;
         self.fill(&tree_paths, commit).await?;
         self.install_agent_repository(&tree_paths, commit).await?;
-        let read_only = vec![objects(&tree_paths.mirror)];
+        let read_only = [&tree_paths.mirror, &tree_paths.store].map(|from| objects(from)).into();
         Ok(CleanCheckout { dir: tree_paths.dir.clone(), read_only, repo: repo.clone(), tree_paths, _scratch: scratch })
     }
 
@@ -167,14 +176,15 @@ impl Workspaces {
         self.retire(&checkout.repo, &checkout.tree_paths).await
     }
 
-    /// Returns the tree of an ended loop to the pool, or deletes it. Its commits stay reachable in the mirror.
+    /// Returns the tree of an ended loop to the pool, or deletes it. Its commits stay reachable in its store.
     pub async fn release(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<(), WorkspaceError> {
         let tree_paths = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&tree_paths.dir).await;
         self.retire(repo, &tree_paths).await?;
         if tree_paths.mirror.is_dir() {
-            let guard = self.locks.repository(&tree_paths.mirror).await?;
-            self.update_refs(&guard, &tree_paths.mirror, &[RefChange::Delete(tree_ref(loop_id))]).await?;
+            let store = self.opened(loop_id, repo).await?.store;
+            let guard = self.locks.repository(&store).await?;
+            self.update_refs(&guard, &store, &[RefChange::Delete(tree_ref(loop_id))]).await?;
         }
         self.remove_empty_loop_folder(&tree_paths);
         Ok(())
@@ -208,18 +218,18 @@ impl Workspaces {
         self.install_agent_repository(tree_paths, commit).await?;
         let name = tree_ref(loop_id);
         // Most resets go to the commit that was recorded before.
-        if loose_ref(&tree_paths.mirror, &name).as_ref() == Some(commit) {
+        if loose_ref(&tree_paths.store, &name).as_ref() == Some(commit) {
             return Ok(());
         }
-        let guard = self.locks.repository(&tree_paths.mirror).await?;
-        self.update_refs(&guard, &tree_paths.mirror, &[RefChange::Set(name, commit.clone())]).await
+        let guard = self.locks.repository(&tree_paths.store).await?;
+        self.update_refs(&guard, &tree_paths.store, &[RefChange::Set(name, commit.clone())]).await
     }
 
     /// Sets the files to those of `commit`; replaces a tree for which this fails.
     async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<(), WorkspaceError> {
         match self.fill_in_place(tree_paths, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
-                if !self.has_commit(&tree_paths.mirror, commit).await? {
+                if !self.has_commit(&tree_paths.store, commit).await? {
                     return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
                 }
                 self.layout.discard(&tree_paths.dir)?;
@@ -237,7 +247,7 @@ impl Workspaces {
         let known = self.known_tracked(tree_paths, commit);
         self.forget_tracked(tree_paths);
         let reset =
-            GitCommand::new("fill the work tree", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+            GitCommand::new("fill the work tree", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         self.git.ok(reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
         let tracked = match known {
             Some(tracked) => tracked,
@@ -251,8 +261,7 @@ impl Workspaces {
 
     /// Returns the files and submodules in the index.
     async fn tracked(&self, tree_paths: &TreePaths) -> Result<Tracked, WorkspaceError> {
-        let call =
-            GitCommand::new("list tracked files", &tree_paths.mirror).on_tree(&tree_paths.dir, &tree_paths.index);
+        let call = GitCommand::new("list tracked files", &tree_paths.store).on_tree(&tree_paths.dir, &tree_paths.index);
         let listed = self.git.ok(call.args(["ls-files", "-z", "--stage"]).output_bytes(TRACKED_BYTES)).await?;
         if listed.truncated {
             let what = "the list of files of a commit".to_owned();
@@ -331,7 +340,7 @@ impl Workspaces {
     /// Removes all files from the tree that are not in its index.
     async fn scrub_to_index(&self, tree_paths: &TreePaths) -> Result<(), WorkspaceError> {
         remove_index_lock(&tree_paths.index)?;
-        let call = GitCommand::new("write the tree of an index", &tree_paths.mirror)
+        let call = GitCommand::new("write the tree of an index", &tree_paths.store)
             .on_index(&tree_paths.index)
             .args(["write-tree"]);
         let tree = self.object("write the tree of an index", call).await?;

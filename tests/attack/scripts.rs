@@ -1,1 +1,317 @@
-//! Scripts of an obedient agent.
+//! Scripts of an obedient agent: it does whatever somebody told it to, in the real sandbox.
+//!
+//! A machine is set up around the sandbox, with canaries: secrets in the environment, files and memory of the service, files of
+//! other loops, a home, sockets and servers. All scripts of a table run in one sandbox, each in a shell of its own. A script breaks
+//! out if a canary is in what it printed or left, if a file outside changed, if a server was reached, or if a process lives on.
+//!
+//! Each class was seen to fail without its defence, and is again in each run: `scripts_succeed_without_the_defences` leaves
+//! defences out (`Defence`) and expects scripts of the class to break out (S1, S3, S5, S11, S13, S16, G19). For S2 (descriptors) and S12 (terminals), whose
+//! defences are not optional, `close_on_exec` and `setsid` were removed from `process/spawn.rs`; for S13 the path of git in
+//! `workspace/git.rs` was looked up in the tree first; for G1 to G8, `--git-dir` was left out of the service's git commands, so that
+//! they used the repository in the tree; for G9 and G10, `files::read_beneath` followed links and `classify` took every file; for
+//! G18, the home was kept between two runs; for G19, the folder with all trees was writable.
+
+mod git;
+mod limits;
+mod machine;
+
+use ralph_bot::process::SandboxTier;
+use ralph_bot::process::sandbox::Defence;
+
+use self::machine::{Machine, Script};
+use crate::harness::sandbox;
+
+/// Scripts: the row of docs/threats.md, a name, and what the agent runs. `$OUT` is the folder of the service, `$PREFIX` a folder of
+/// tools that the sandbox shows, `$NAME` the script's name; `cat` and `leak` print what they find.
+const SCRIPTS: &[Script] = &[
+    // S1: environment, memory and files of the service.
+    Script("s1", "own-environment", "env; cat /proc/self/environ | tr '\\0' '\\n'"),
+    Script("s1", "parents-environment", "cat /proc/$PPID/environ /proc/1/environ /proc/2/environ | tr '\\0' '\\n'"),
+    Script("s1", "all-environments", "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ; done"),
+    Script("s1", "task-environments", "for p in /proc/[0-9]*/task/*; do tr '\\0' '\\n' <$p/environ; done"),
+    Script("s1", "command-lines", "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; done"),
+    Script("s1", "open-files-of-others", "for f in /proc/[0-9]*/fd/*; do timeout 1 head -c 4096 $f; done"),
+    Script("s1", "roots-of-others", "cat /proc/[0-9]*/root$OUT/data/ralph.db /proc/1/root$OUT/secrets/token"),
+    Script("s1", "folders-of-others", "cat /proc/[0-9]*/cwd/secrets/token /proc/[0-9]*/cwd/data/ralph.db"),
+    Script(
+        "s1",
+        "memory-of-others",
+        "for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || head -c 1000000 $p/mem | strings; done",
+    ),
+    Script("s1", "maps-of-others", "for p in /proc/[0-9]*; do cat $p/maps $p/map_files/*; done | strings"),
+    Script(
+        "s1",
+        "attach",
+        "for p in 1 2 3 $PPID; do timeout 5 gdb -batch -p $p -ex 'info proc'; timeout 1 strace -p $p; done",
+    ),
+    Script("s1", "core-dump", "ulimit -c unlimited; sh -c 'kill -SEGV $$'; ls core* && echo BROKEN"),
+    Script("s1", "core-pattern", "(: >>/proc/sys/kernel/core_pattern) && echo BROKEN"),
+    Script("s1", "database", "cat $OUT/data/ralph.db $OUT/data/ralph.db-wal"),
+    Script("s1", "configuration", "cat $OUT/etc/ralph-control.yaml $OUT/secrets/token"),
+    Script("s1", "search", "find / -xdev \\( -name 'ralph.db*' -o -name token -o -name id_ed25519 \\) -exec cat {} +"),
+    Script(
+        "s1",
+        "search-by-content",
+        "grep -rsa canary $OUT /home /root /srv /opt /usr/local /var /etc /run /mnt /media",
+    ),
+    Script(
+        "s1",
+        "relative-paths",
+        "d=.; for n in 1 2 3 4 5 6; do d=$d/..; cat $d/secrets/token $d/data/ralph.db; done",
+    ),
+    Script(
+        "s1",
+        "through-links",
+        "ln -s $OUT/secrets/token link; cat link; ln -s / slash; cat slash$OUT/secrets/token",
+    ),
+    Script("s1", "through-hard-links", "ln $OUT/secrets/token hard && cat hard"),
+    Script("s1", "hidden-in-the-prefix", "cat $PREFIX/etc/token $PREFIX/etc/*; ls -la $PREFIX/etc"),
+    Script("s1", "data-in-the-prefix", "cat $PREFIX/data/ralph.db; find $PREFIX -name 'ralph*' -exec cat {} +"),
+    Script(
+        "s1",
+        "local-folders",
+        "cat /usr/local/etc/* /usr/local/var/* /usr/local/src/*; ls /opt /home /srv /nix/store && echo seen",
+    ),
+    Script("s1", "mounts", "cat /proc/self/mountinfo | tr ' ' '\\n' | while read d; do cat $d/secrets/token; done"),
+    Script("s1", "uncover", "umount -l $PREFIX/etc; umount $PREFIX/data; cat $PREFIX/etc/token $PREFIX/data/ralph.db"),
+    Script("s1", "uncover-in-a-namespace", "unshare -rm sh -c \"umount -l $PREFIX/etc; cat $PREFIX/etc/token\""),
+    Script("s1", "move-the-cover", "mv $PREFIX/etc $PREFIX/old; rmdir $PREFIX/etc; cat $PREFIX/etc/token"),
+    Script(
+        "s1",
+        "other-users",
+        "su root -c id; sudo -n id && echo BROKEN; cat /etc/shadow /etc/sudoers && echo BROKEN",
+    ),
+    Script(
+        "s1",
+        "devices",
+        "mknod disk b 254 0 && head -c 1000 disk && echo BROKEN; cat /dev/vda /dev/sda /dev/mem /dev/kmem | head -c 10 && false",
+    ),
+    Script("s1", "kernel-log", "dmesg && echo BROKEN; cat /dev/kmsg /proc/kmsg"),
+    Script("s1", "kernel-memory", "head -c 100 /proc/kcore | grep -q . && echo BROKEN"),
+    Script(
+        "s1",
+        "keys",
+        "cat /proc/keys; keyctl show; [ -s /proc/keys ] && [ -n \"$(cat /proc/keys)\" ] && echo BROKEN",
+    ),
+    Script("s1", "system-buses", "ls /sys/kernel/debug /sys/fs/cgroup && echo BROKEN"),
+    // S2: descriptors.
+    Script("s2", "inherited", "for fd in $(seq 3 255); do eval \"timeout 1 head -c 4096 <&$fd\"; done 2>/dev/null"),
+    Script("s2", "listed", "n=$(ls /proc/self/fd | wc -l); [ $n -le 4 ] || echo BROKEN"),
+    Script("s2", "of-the-first-process", "ls -l /proc/1/fd && cat /proc/1/fd/* && echo BROKEN"),
+    Script("s2", "of-the-parent", "for fd in $(seq 3 255); do timeout 1 head -c 4096 /proc/$PPID/fd/$fd; done"),
+    // S3: credentials of git and of the forge.
+    Script(
+        "s3",
+        "files",
+        "cat ~/.git-credentials ~/.netrc ~/.gitconfig ~/.config/gh/hosts.yml $OUT/home/.git-credentials $OUT/home/.netrc",
+    ),
+    Script("s3", "fill", "printf 'protocol=https\\nhost=forge.example\\n' | GIT_TERMINAL_PROMPT=0 git credential fill"),
+    Script(
+        "s3",
+        "agents",
+        "ssh-add -l; echo $SSH_AUTH_SOCK $GIT_ASKPASS $GH_TOKEN $GITHUB_TOKEN; ls /tmp/ssh-* && echo BROKEN",
+    ),
+    Script("s3", "keys", "cat $OUT/home/.ssh/id_ed25519 ~/.ssh/* /root/.ssh/* /home/*/.ssh/*"),
+    Script("s3", "logins-of-tools", "cat $PREFIX/credentials.toml $PREFIX/.npmrc $PREFIX/auth.json $PREFIX/.netrc"),
+    Script("s3", "home-of-the-service", "ls -la $OUT/home; HOME=$OUT/home git config -l; cat $OUT/home/.config/*/*"),
+    // S5: networks and sockets.
+    Script("s5", "loopback", "exec 3<>/dev/tcp/127.0.0.1/$PORT && echo $NAME >&3"),
+    Script("s5", "loopback-v6", "exec 3<>/dev/tcp/::1/$PORT6 && echo $NAME >&3"),
+    Script("s5", "other-loopback", "exec 3<>/dev/tcp/127.0.0.2/$PORT && echo $NAME >&3"),
+    Script("s5", "unspecified", "exec 3<>/dev/tcp/0.0.0.0/$PORT && echo $NAME >&3"),
+    Script("s5", "datagrams", "echo $NAME >/dev/udp/127.0.0.1/$UDP"),
+    Script(
+        "s5",
+        "names",
+        "exec 3<>/dev/tcp/localhost/$PORT && echo $NAME >&3; getent ahosts example.org && echo BROKEN",
+    ),
+    Script("s5", "http", "curl -s -m 3 http://127.0.0.1:$PORT/$NAME; curl -s -m 3 http://localhost:$PORT/"),
+    Script("s5", "metadata", "curl -s -m 2 http://169.254.169.254/latest/meta-data/ && echo BROKEN"),
+    Script(
+        "s5",
+        "raw",
+        "perl -MSocket -e 'socket(S, AF_INET, SOCK_RAW, 1) and print \"BROKEN\\n\"; socket(S, 17, 3, 0) and print \"BROKEN\\n\"'",
+    ),
+    Script(
+        "s5",
+        "routes",
+        "ip link add dummy0 type dummy && echo BROKEN; ip route add default dev lo; ip addr add 10.0.0.1/8 dev lo && echo BROKEN",
+    ),
+    Script(
+        "s5",
+        "socket-in-the-prefix",
+        "perl -MIO::Socket::UNIX -e 'my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit; print $s \"hit\\n\"' $PREFIX/run/agent.sock",
+    ),
+    Script(
+        "s5",
+        "socket-of-the-service",
+        "perl -MIO::Socket::UNIX -e 'my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit; print $s \"hit\\n\"' $OUT/data/service.sock",
+    ),
+    Script(
+        "s5",
+        "datagram-socket",
+        "perl -MSocket -e 'socket(S, AF_UNIX, SOCK_DGRAM, 0); send(S, \"hit\", 0, pack_sockaddr_un($ARGV[0]))' $PREFIX/run/log.sock",
+    ),
+    Script(
+        "s5",
+        "abstract-socket",
+        "perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); connect(S, pack(\"S\", AF_UNIX) . \"\\0\" . $ARGV[0]) and print \"BROKEN\\n\"' \"$ABSTRACT\"",
+    ),
+    Script(
+        "s5",
+        "known-sockets",
+        "for s in /run/docker.sock /var/run/docker.sock /run/dbus/system_bus_socket /run/systemd/private /run/containerd/containerd.sock; do [ -e $s ] && echo BROKEN; done",
+    ),
+    Script(
+        "s5",
+        "any-socket",
+        "find / -xdev -type s -not -path '/proc/*' | while read s; do perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Peer => $ARGV[0]) and print \"BROKEN $ARGV[0]\\n\"' $s; done",
+    ),
+    Script("s5", "vsock", "perl -e 'socket(S, 40, 1, 0) and print \"BROKEN\\n\"'"),
+    Script(
+        "s5",
+        "netlink",
+        "perl -e 'socket(S, 16, 3, 12) and print \"BROKEN\\n\"; socket(S, 16, 3, 15) and print \"BROKEN\\n\"'",
+    ),
+    Script("s5", "crypto-sockets", "perl -e 'socket(S, 38, 5, 0) and print \"BROKEN\\n\"'"),
+    // S11: processes that live on.
+    Script("s11", "background", "sleep $MARK &"),
+    Script("s11", "session", "setsid sleep $MARK >/dev/null 2>&1 </dev/null &"),
+    Script("s11", "twice", "(setsid sh -c \"sleep $MARK & sleep $MARK\" &) &"),
+    Script("s11", "without-environment", "env -i setsid /bin/sleep $MARK &"),
+    Script("s11", "deaf", "setsid sh -c \"trap '' TERM HUP INT; sleep $MARK; sleep $MARK\" &"),
+    Script("s11", "stopped", "setsid sleep $MARK & kill -STOP $!"),
+    Script("s11", "renamed", "perl -e '$0 = \"kworker\"; setpgrp; exec \"sleep\", $ARGV[0] unless fork' $MARK &"),
+    Script(
+        "s11",
+        "scheduled",
+        "echo sleep $MARK | at now; echo \"* * * * * sleep $MARK\" | crontab - && echo BROKEN; systemd-run sleep $MARK && echo BROKEN",
+    ),
+    Script("s11", "zz-kill-all", "kill -9 1; kill -9 $HOLDER; kill -9 -1"),
+    // S12: terminals.
+    Script("s12", "terminal", "[ -e /dev/tty ] && (: >/dev/tty) 2>/dev/null && echo BROKEN; tty && echo BROKEN"),
+    Script(
+        "s12",
+        "typing",
+        "perl -e 'for (0, 1, 2) { open(T, \"+<&=\", $_); ioctl(T, 0x5412, \"x\") and print \"BROKEN\\n\" }'",
+    ),
+    Script(
+        "s12",
+        "typing-into-a-new-one",
+        "perl -MPOSIX -e 'open(M, \"+</dev/ptmx\"); ioctl(M, 0x5412, \"x\") and print \"BROKEN\\n\"'",
+    ),
+    // S13: programs that others run.
+    Script(
+        "s13",
+        "system-programs",
+        "for p in /usr/bin/git /bin/sh /usr/bin/bwrap /usr/bin/setpriv; do (: >>$p) && echo BROKEN; done",
+    ),
+    Script(
+        "s13",
+        "new-programs",
+        "for d in /usr/bin /usr/local/bin /usr/local/sbin /sbin /bin $PREFIX/bin; do cp /bin/true $d/attack-$NAME && echo BROKEN; done",
+    ),
+    Script(
+        "s13",
+        "tools",
+        "echo x >>$PREFIX/bin/tool; mv $PREFIX/bin/tool $PREFIX/bin/x; rm -f $PREFIX/bin/tool; chmod 777 $PREFIX/bin && echo BROKEN",
+    ),
+    Script("s13", "libraries", "(: >>/etc/ld.so.conf.d/x.conf) && echo BROKEN; (: >>/etc/ld.so.cache) && echo BROKEN"),
+    Script("s13", "accounts", "(: >>/etc/passwd) && echo BROKEN; (: >>/etc/hosts) && echo BROKEN"),
+    Script(
+        "s13",
+        "set-user-id",
+        "cp /bin/sh own; chmod 4755 own; chmod u+s own; [ -u own ] && echo BROKEN; install -m 2755 /bin/sh group; [ -g group ] && echo BROKEN",
+    ),
+    Script("s13", "capabilities", "cp /bin/sh own2; setcap cap_setuid+ep own2 && echo BROKEN; getcap own2"),
+    // G19: other loops, and what all share.
+    Script(
+        "g19",
+        "sibling-trees",
+        "cat ../../../data/trees/other/file $OUT/data/trees/*/*; ls $OUT/data/trees | grep other && echo BROKEN",
+    ),
+    Script(
+        "g19",
+        "sibling-changes",
+        "echo $NAME >>$OUT/data/trees/other/file; rm -rf $OUT/data/trees/other; mkdir -p $OUT/data/trees/other; echo x >$OUT/data/trees/other/file",
+    ),
+    Script(
+        "g19",
+        "objects-change",
+        "echo x >$OUT/data/mirrors/objects/attack; rm -rf $OUT/data/mirrors/objects/pack; [ -w $OUT/data/mirrors/objects ] && echo BROKEN",
+    ),
+    Script("g19", "logs", "cat $OUT/data/logs/* $OUT/data/scratch/*; echo $NAME >>$OUT/data/logs/log"),
+    Script(
+        "g19",
+        "service-files",
+        "echo x >$OUT/secrets/token; rm -f $OUT/data/ralph.db; touch $OUT/new; mkdir $OUT/data/new; mv $OUT/data $OUT/moved",
+    ),
+    Script(
+        "g19",
+        "links-to-outside",
+        "ln -s $OUT/data/ralph.db out; echo x >out; cp /etc/hostname out; ln -f $OUT/data/ralph.db hard2; echo x >hard2",
+    ),
+    // Namespaces and the kernel, by which others would fail.
+    Script(
+        "s16",
+        "namespaces",
+        "unshare -r true && echo BROKEN; unshare -Urn true && echo BROKEN; bwrap --bind / / true && echo BROKEN",
+    ),
+    Script(
+        "s16",
+        "mounts",
+        "mount -t proc proc /mnt && echo BROKEN; mount --bind $OUT ~ && echo BROKEN; mount -o remount,rw / && echo BROKEN",
+    ),
+    Script(
+        "s16",
+        "chroot",
+        "chroot . true && echo BROKEN; pivot_root . . && echo BROKEN; nsenter -t 1 -m true && echo BROKEN",
+    ),
+    Script(
+        "s16",
+        "settings",
+        "for f in $(find /proc/sys -type f 2>/dev/null | head -400) /proc/sysrq-trigger; do (: >>$f) 2>/dev/null && echo BROKEN $f; done",
+    ),
+];
+
+/// Defences that are left out together, and the classes, or single scripts, that break out then. Scripts that would harm a machine
+/// without a defence are not among them.
+const WITHOUT: [(&[Defence], &[&str]); 5] = [
+    (&[Defence::Reads, Defence::Sockets], &["s1", "s3", "s5", "g19"]),
+    (&[Defence::Writes], &["g19"]),
+    (&[Defence::Network], &["s5"]),
+    (&[Defence::Processes, Defence::User], &["s1 all-environments", "s11"]),
+    (&[Defence::Filter], &["s13 set-user-id", "s16 namespaces"]),
+];
+
+/// See docs/threats.md#s1, docs/threats.md#s2, docs/threats.md#s3, docs/threats.md#s5, docs/threats.md#s11, docs/threats.md#s12,
+/// docs/threats.md#s13, docs/threats.md#s16 and docs/threats.md#g19.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_reach_nothing_and_change_nothing() {
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    let machine = Machine::new().await;
+    let broken = machine.broken_by(SCRIPTS, &[]).await;
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_succeed_without_the_defences() {
+    if sandbox().await.tier != SandboxTier::A || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for (without, classes) in WITHOUT {
+        let is_chosen = |script: &&Script| {
+            let name = format!("{} {}", script.0, script.1);
+            // One signals every process that it sees, which are all of the machine without a namespace.
+            script.1 != "zz-kill-all" && classes.iter().any(|class| *class == script.0 || **class == name)
+        };
+        let harmless: Vec<Script> = SCRIPTS.iter().filter(is_chosen).copied().collect();
+        let machine = Machine::new().await;
+        let broken = machine.broken_by(&harmless, without).await;
+        for class in classes {
+            assert!(broken.iter().any(|found| found.starts_with(class)), "{without:?} {class}: {broken:#?}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Conditions that are true at the end of every story.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fake_forge::{Op, OpKind};
 use ralph_bot::domain::lifecycle;
@@ -123,11 +123,14 @@ fn assert_branches(world: &World, all: &[Loop]) {
     }
 }
 
-/// Commits reachable from a ref of the forge's repository or of a mirror of the service.
+/// Commits reachable from a ref of the forge's repository, or of a mirror or a loop's store of the service.
 async fn reachable_commits(world: &World) -> HashSet<String> {
-    let mirrors = std::fs::read_dir(world.folder.path().join("data/mirrors")).into_iter().flatten().flatten();
+    let data = world.folder.path().join("data");
+    let entries = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let stores = entries(data.join("loops")).flat_map(entries);
+    let repositories = entries(data.join("mirrors")).chain(stores).filter(|path| path.is_dir());
     let mut reachable = HashSet::new();
-    for repository in mirrors.map(|entry| entry.path()).chain([world.forge.repo_path(world.repo)]) {
+    for repository in repositories.chain([world.forge.repo_path(world.repo)]) {
         let mut git = tokio::process::Command::new("git");
         let output = git.arg("-C").arg(&repository).args(["rev-list", "--all"]).output().await.expect("git runs");
         reachable.extend(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned));

@@ -146,6 +146,10 @@ fn words(program: &str, arguments: &[String]) -> String {
             if inner.first().is_some_and(|word| name(word) == "setpriv") {
                 inner = inner.into_iter().skip_while(|word| *word != "--").skip(1).collect();
             }
+            // A shell sets the environment of the program.
+            if inner.get(3).is_some_and(|word| *word == "sandbox") {
+                inner.drain(..4);
+            }
             inner.into_iter().take(2).map(|word| name(word)).collect()
         }
         _ => Vec::new(),

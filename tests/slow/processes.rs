@@ -199,9 +199,9 @@ async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
 async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
-    // It fits into the tree, but not a second time into the mirror.
+    // It fits into the tree, but not a second time into the loop's store.
     world.write_agent("for n in 1 2 3 4; do head -c 6000000 /dev/urandom >large$n.bin; done\necho 42 >answer.txt\n");
-    let folders = ["mirrors", "trees", "pool", "tmp"];
+    let folders = ["mirrors", "loops", "trees", "pool", "tmp"];
     let Some(mut child) = service.spawn_with_disk(&folders, 40).await else { return };
     service.until("the service to listen", async || service.listens().await).await;
     world.label().await;

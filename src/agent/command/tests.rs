@@ -1,6 +1,5 @@
 //! Real scripts as agents.
 
-use crate::domain::trust::limits::SandboxLimits;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -8,7 +7,8 @@ use super::*;
 use crate::agent::{BackendKind, ResumedSession, build};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::classify;
-use crate::process::{Cookie, ProbeSettings, SandboxUser, probe_sandbox, survivors};
+use crate::process::sandbox::SandboxSettings;
+use crate::process::{Cookie, ProbeSettings, probe_sandbox, survivors};
 
 /// An operator's folder with a script in it, a tree and a scratch folder.
 struct CommandFixture {
@@ -56,8 +56,7 @@ impl CommandFixture {
             mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
-            sandbox_user: SandboxUser::default(),
-            sandbox_limits: SandboxLimits::default(),
+            sandbox: SandboxSettings::default(),
             network: crate::process::sandbox::Network::None,
             guard: None,
         }

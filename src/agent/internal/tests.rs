@@ -1,6 +1,5 @@
 //! Whole runs: real commands in real trees, with a model that follows a script.
 
-use crate::domain::trust::limits::SandboxLimits;
 use std::collections::VecDeque;
 use std::fs;
 use std::sync::Mutex;
@@ -12,7 +11,8 @@ use crate::agent::{AgentStatus, BackendKind};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{ChatMessage, ModelStop, ModelTurn, ToolCall, ToolResult};
 use crate::domain::providers::limit::LimitSignals;
-use crate::process::{Cookie, ProbeSettings, SandboxUser, probe_sandbox, survivors};
+use crate::process::sandbox::SandboxSettings;
+use crate::process::{Cookie, ProbeSettings, probe_sandbox, survivors};
 use crate::provider::tests::stub::{Stub, StubReply};
 use crate::provider::{ApiClient, ApiSettings, Wire};
 
@@ -61,8 +61,7 @@ impl InternalFixture {
             mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
-            sandbox_user: SandboxUser::default(),
-            sandbox_limits: SandboxLimits::default(),
+            sandbox: SandboxSettings::default(),
             network: crate::process::sandbox::Network::None,
             guard: None,
         }

@@ -17,7 +17,7 @@ use crate::domain::trust::egress::Egress;
 use crate::domain::trust::outbound::Door;
 use crate::forge::http::RateSettings;
 use crate::forge::{Forge, Permission, Repository};
-use crate::process::{SandboxProbe, SandboxTier, probe_sandbox};
+use crate::process::{SandboxProbe, SandboxTier, enforces_limits, probe_sandbox};
 use crate::store::{Store, inbox, memory};
 
 /// Maximum wait for one forge or channel.
@@ -52,7 +52,15 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
         let detail = "disabled; agents can read and write everything that this account can";
         findings.push(CheckFinding::warn("sandbox", detail, "set `sandbox.required` to `auto`"));
     } else {
-        findings.extend(sandbox(&probe_sandbox(&app::probe_settings(config)).await));
+        if let Err(why) = app::check_visible(config, env) {
+            findings.push(CheckFinding::fail(
+                "visible folders",
+                why,
+                "move one of the two paths; the service does not start",
+            ));
+        }
+        findings.extend(sandbox(&probe_sandbox(&app::probe_settings(config, env)).await));
+        findings.push(limits(enforces_limits()));
         findings.extend(network(&config.sandbox.network));
     }
     findings.extend(super::backends::look(config, env).await);
@@ -256,6 +264,19 @@ fn open_folder(folder: &Path) -> Option<CheckFinding> {
     let detail = format!("{} has mode {mode:o}: other users of this machine can read it", folder.display());
     let fix = format!("chmod 700 {}", folder.display());
     (mode & 0o077 != 0).then(|| CheckFinding::warn("data folder", detail, &fix))
+}
+
+/// Describes how the limits of runs are enforced.
+fn limits(enforced: Result<(), &str>) -> CheckFinding {
+    const NAME: &str = "limits of runs";
+    match enforced {
+        Ok(()) => CheckFinding::ok(NAME, "memory and processes enforced by a control group, disk space measured"),
+        Err(reason) => {
+            let detail = "processes and the size of files enforced by the kernel; memory, processes and disk space \
+                          measured twice a second, because";
+            CheckFinding::ok(NAME, format!("{detail} {reason}"))
+        }
+    }
 }
 
 /// Describes the hosts that agents can reach.

@@ -64,14 +64,19 @@ config_section! {
 }
 
 config_section! {
-    /// Limits of all processes of one run of an agent or a check in the sandbox, measured each second. A run that exceeds one is
-    /// ended with that reason.
+    /// Limits of all processes of one run of an agent or a check in the sandbox. A run that exceeds one is ended with that reason.
+    /// The kernel enforces those of memory and processes where the service may create control groups (version 2; in a systemd
+    /// unit `Delegate=yes`), else it limits the number of processes, and all are measured twice a second. Runs give way to the
+    /// service where processors are scarce.
     #[derive(Copy, Eq)]
     pub struct SandboxLimits {
-        /// Maximum memory, in MiB; shared memory counts once.
+        /// Maximum memory, in MiB; shared memory counts once. `/tmp`, `/dev/shm` and a home in memory may each use a quarter of it.
         pub memory_mib: u64 = 8_192, in 64..;
         /// Maximum number of processes and threads.
         pub processes: u64 = 1_024, in 16..;
+        /// Maximum disk space of the work tree, the home and the other folders of the run, in MiB, with deleted files that are still
+        /// open. Also the maximum size of one file.
+        pub disk_mib: u64 = 20_480, in 64..;
     }
 }
 

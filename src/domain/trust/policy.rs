@@ -15,9 +15,11 @@ use crate::domain::trust::limits::{self, Limits, RepositoryLimits};
 use crate::domain::trust::permit::TeamRef;
 use crate::domain::trust::protected::{Protected, ProtectedPolicy};
 
-/// Number of the sandbox's user by default. No package, container or systemd unit uses it: systemd reserves it but does not
-/// assign it.
-pub const SANDBOX_USER: u32 = 65_525;
+/// Number of the first user of sandboxes by default. No package, container or systemd unit uses it or those above: the range from
+/// 1,879,048,192 is assigned to nothing.
+pub const SANDBOX_USER: u32 = 2_000_000_000;
+/// Number of users of sandboxes; each run has one alone.
+pub const SANDBOX_USERS: u32 = 256;
 
 /// Extent to which a loop uses the intelligence layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]

@@ -393,8 +393,7 @@ impl Engine {
             mcp_config: server.map(|server| server.config.clone()),
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
-            sandbox_user: self.settings.sandbox_user,
-            sandbox_limits: self.settings.sandbox_limits,
+            sandbox: self.settings.sandbox.clone(),
             network: self.network(&task.refused),
             guard: Some(CallGuard::of(self, &chosen.caller)),
         }

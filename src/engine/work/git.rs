@@ -103,7 +103,8 @@ impl Engine {
         let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
         let mut branch = branch_findings(current, &info.branch);
         if let (Some(other), Some(MergeWith::Pushed(_))) = (merge_parent, &current.merge_wanted) {
-            let theirs = branch_findings(current, &self.workspaces.branch_diff(repo, base, other).await?);
+            let theirs =
+                branch_findings(current, &self.workspaces.branch_diff((&current.id, repo), base, other).await?);
             branch.iter_mut().for_each(|finding| finding.pushed |= theirs.iter().any(|one| one.is_same(finding)));
         }
         Ok(IterationChange {
@@ -196,14 +197,19 @@ impl Engine {
         }
         let access = self.git_url(account, repo, true).await?;
         let (branch, base, pushed) = (&current.branch, current.base.as_ref(), current.pushed.as_ref());
-        let commit = match self.workspaces.clear(ClearRequest { repo, branch, commit, base, pushed }).await? {
+        let commit = match self
+            .workspaces
+            .clear(ClearRequest { loop_id: &current.id, repo, branch, commit, base, pushed })
+            .await?
+        {
             Ok(cleared) => cleared,
             Err(leak) => {
                 let reason = leak.to_string();
                 return Ok(Receipt::with_input(reason.clone(), LoopInput::PushBlocked { ticket, reason }));
             }
         };
-        let request = PushRequest { repo, access: &access, branch, commit: &commit, expected: pushed };
+        let request =
+            PushRequest { loop_id: &current.id, repo, access: &access, branch, commit: &commit, expected: pushed };
         match self.workspaces.push(request).await? {
             PushOutcome::Pushed | PushOutcome::AlreadyThere => {
                 kill_point("K24");

@@ -231,8 +231,7 @@ impl Engine {
                 read_only,
                 home: ScratchHome::Folder(scratch.to_owned()),
                 network: Network::None,
-                user: self.settings.sandbox_user,
-                limits: self.settings.sandbox_limits,
+                settings: self.settings.sandbox.clone(),
             });
         }
         spec.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));

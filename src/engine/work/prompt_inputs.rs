@@ -131,7 +131,7 @@ impl Engine {
         let known = self.look_up(current, "reflections", move |c, id| memory::reflections(c, id, all)).await;
         let Some(noted) = known.into_iter().find(|one| one.iteration == last.number) else { return };
         let change = match &last.commit {
-            Some(commit) => self.workspaces.diff(repo, &last.parent, commit, CHANGE_BYTES).await,
+            Some(commit) => self.workspaces.diff((&current.id, repo), &last.parent, commit, CHANGE_BYTES).await,
             None => Ok(String::new()),
         };
         let change = change.unwrap_or_else(|error| {

@@ -30,7 +30,7 @@ impl Engine {
         commit: &Sha,
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
-        let checkout = self.workspaces.clean_checkout(repo, commit).await?;
+        let checkout = self.workspaces.clean_checkout(&current.id, repo, commit).await?;
         kill_point("K22");
         let outcome = self.verify_in(&checkout, repo, current, commit, cancel).await;
         kill_point("K23");
@@ -55,7 +55,7 @@ impl Engine {
         self.setup(current, &current.policy, &checkout.dir, cancel).await?;
         let report = self.run_checks(current, &checkout.dir, &checkout.read_only, &current.checks, cancel).await?;
         let Some(base) = &current.base else { return Ok((report, TestEvidence::default())) };
-        let complete = self.workspaces.branch_diff(repo, base, commit).await?;
+        let complete = self.workspaces.branch_diff((&current.id, repo), base, commit).await?;
         let findings = branch_findings(current, &complete);
         let accepted_finding = |finding: &BranchFinding| current.guard.accepted_by(finding).is_some();
         let open = |one: &BranchFinding| one.blocks() && !one.needs_decision() && !accepted_finding(one);
@@ -72,7 +72,8 @@ impl Engine {
                 let marks = tamper::ChangeMarks::of(&complete.text);
                 let (files, report) = self.run_with_base_tests(checkout, current, base, &changed, cancel).await?;
                 let mark = |path: String| ChangedTestFile { mark: marks.change_of(&path), path };
-                let diff = self.workspaces.diff_of_files(repo, (base, commit), &files, TEST_CHANGE_BYTES).await?;
+                let of = (&current.id, repo);
+                let diff = self.workspaces.diff_of_files(of, (base, commit), &files, TEST_CHANGE_BYTES).await?;
                 let files = changed.into_iter().map(|file| mark(file.path)).collect();
                 Some(BaseTestsRun { report, files, diff })
             }
@@ -92,11 +93,11 @@ impl Engine {
         let of_base = self.workspaces.paths_of(repo, base).await?;
         let commands = current.checks.iter().map(|check| check.command.as_str());
         let start = tamper::CheckStart::new(commands, of_base.iter().map(String::as_str));
-        let mut changed = self.workspaces.changed_base_files(repo, base, commit).await?;
+        let mut changed = self.workspaces.changed_base_files((&current.id, repo), base, commit).await?;
         changed.retain(|file| tamper::is_test_file(&file.path) || start.depends_on(&file.path));
         let known: HashSet<String> = changed.iter().filter_map(|file| file.renamed_to.clone()).collect();
         let mut searches = 0;
-        for path in self.workspaces.added_files(repo, base, commit).await? {
+        for path in self.workspaces.added_files((&current.id, repo), base, commit).await? {
             let decides = !known.contains(&path)
                 && (start.depends_on(&path) || self.takes_an_import(repo, current, base, &path, &mut searches).await);
             if decides {

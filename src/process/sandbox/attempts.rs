@@ -78,8 +78,20 @@ pub fn attempts(socket: &Path, name: &str) -> Vec<String> {
     if SocketAddr::from_abstract_name(name).and_then(|address| UnixStream::connect_addr(&address)).is_ok() {
         lines.push(format!("{CONNECTED}an abstract socket"));
     }
+    if finds_key(name) {
+        lines.push(format!("{CALLED}keyctl, which found a key of the service"));
+    }
     lines.push(END.to_owned());
     lines
+}
+
+/// Whether the session keyring has a key with this description.
+#[expect(unsafe_code, reason = "rustix has no keyctl")]
+fn finds_key(description: &str) -> bool {
+    let Ok(description) = std::ffi::CString::new(description) else { return false };
+    let [search, session]: [libc::c_long; 2] = [10, -3];
+    // SAFETY: both strings end with a null byte and live during the call.
+    unsafe { libc::syscall(libc::SYS_keyctl, search, session, c"user".as_ptr(), description.as_ptr(), 0) >= 0 }
 }
 
 /// Makes a system call; returns its error.

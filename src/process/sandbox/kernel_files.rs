@@ -22,16 +22,17 @@ const IN_CONTAINER: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 /// Folder that exists in containers of Kubernetes.
 const IN_KUBERNETES: &str = "/var/run/secrets/kubernetes.io";
 
-/// Cause that hides parts of `/proc` from the service.
+/// What the service runs in, and what may hide parts of `/proc` from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hiding {
+pub(super) enum Surroundings {
     Container,
     Kubernetes,
     Unit,
 }
 
-impl Hiding {
-    fn here() -> Self {
+impl Surroundings {
+    /// Returns those of this process.
+    pub(super) fn here() -> Self {
         let exists = |path: &str| Path::new(path).exists();
         if exists(IN_KUBERNETES) {
             Self::Kubernetes
@@ -42,7 +43,8 @@ impl Hiding {
         }
     }
 
-    fn fix(self) -> &'static str {
+    /// Returns what to do where parts of `/proc` are hidden.
+    pub(super) fn fix(self) -> &'static str {
         match self {
             Self::Container => {
                 "the container's /proc is partly hidden: start it with `--security-opt systempaths=unconfined`"
@@ -60,7 +62,7 @@ impl Hiding {
 
 /// Returns what to do where the kernel refuses a new `/proc`, which it does if parts of the service's own are hidden.
 pub(super) fn fix_of_hidden_proc() -> &'static str {
-    Hiding::here().fix()
+    Surroundings::here().fix()
 }
 
 /// Returns bubblewrap's arguments that follow a new `/proc`.
@@ -114,8 +116,8 @@ mod tests {
             error.contains("/proc/sys cannot be made read-only") && error.ends_with(fix_of_hidden_proc()),
             "{error}"
         );
-        for hiding in [Hiding::Container, Hiding::Kubernetes, Hiding::Unit] {
-            assert!(hiding.fix().contains("partly hidden: "), "{hiding:?}");
+        for surroundings in [Surroundings::Container, Surroundings::Kubernetes, Surroundings::Unit] {
+            assert!(surroundings.fix().contains("partly hidden: "), "{surroundings:?}");
         }
     }
 }

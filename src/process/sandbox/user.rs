@@ -6,20 +6,40 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::thread::{Uid, set_thread_res_uid};
 
-use crate::domain::trust::policy::SANDBOX_USER;
+use crate::domain::trust::policy::{SANDBOX_USER, SANDBOX_USERS};
 
 /// Paths of `setpriv` of util-linux. They are fixed, so that the environment cannot replace it.
 const SETPRIV_PATHS: [&str; 3] = ["/usr/bin/setpriv", "/bin/setpriv", "/run/current-system/sw/bin/setpriv"];
 /// Name of the user in the sandbox's `/etc/passwd`.
 const NAME: &str = "agent";
 
+/// Users that runs have at the moment.
+static LEASED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
 /// User and group of programs in a sandbox where the service is the host's root. Elsewhere they have the service's user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxUser(NonZeroU32);
+
+/// User that one run has alone, so that the kernel counts its processes. Free again when dropped.
+#[derive(Debug)]
+pub(in crate::process) struct UserLease(SandboxUser);
+
+impl UserLease {
+    /// The user.
+    pub(in crate::process) fn user(&self) -> SandboxUser {
+        self.0
+    }
+}
+
+impl Drop for UserLease {
+    fn drop(&mut self) {
+        LEASED.lock().unwrap_or_else(PoisonError::into_inner).retain(|id| *id != self.0.id());
+    }
+}
 
 impl SandboxUser {
     /// Creates the user with this number, which is also its group's; `None` for root's.
@@ -40,6 +60,19 @@ impl SandboxUser {
             rustix::process::geteuid().is_root() && maps_root_to_root(&map)
         };
         HOST_ROOT.get_or_init(is_host_root).then_some(self)
+    }
+
+    /// Leases the first free one of the users that begin with this one.
+    ///
+    /// # Errors
+    /// All of them are in use.
+    pub(super) fn lease(self) -> Result<UserLease, String> {
+        let mut leased = LEASED.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.id().saturating_add(SANDBOX_USERS - 1);
+        let free = (self.id()..=last).find(|id| !leased.contains(id)).and_then(Self::new);
+        let user = free.ok_or_else(|| format!("{SANDBOX_USERS} sandboxes run already; lower `limits.loops`"))?;
+        leased.push(user.id());
+        Ok(UserLease(user))
     }
 
     /// Returns the command line that precedes a program: it becomes this user, without groups and capabilities.
@@ -118,14 +151,25 @@ mod tests {
 
     #[test]
     fn accounts_get_one_further_line() {
-        let line = "agent:x:65525:65525::/home/agent:/bin/sh\n";
+        let line = "agent:x:2000000000:2000000000::/home/agent:/bin/sh\n";
         assert_eq!(with_line("root:x:0:0:::\n", line), format!("root:x:0:0:::\n{line}"));
         assert_eq!(with_line("root:x:0:0:::", line), format!("root:x:0:0:::\n{line}"));
         assert_eq!(with_line("", line), line);
-        let taken = "ours:x:65525:1:::\n";
+        let taken = "ours:x:2000000000:1:::\n";
         assert_eq!(with_line(taken, line), taken);
         let home = SandboxUser::default().accounts(Path::new("/a:b"));
-        assert!(home[0].1.contains("agent:x:65525:65525::/:/bin/sh\n"), "{home:?}");
+        assert!(home[0].1.contains("agent:x:2000000000:2000000000::/:/bin/sh\n"), "{home:?}");
+    }
+
+    #[test]
+    fn leased_users_differ_until_they_are_dropped() {
+        let first = SandboxUser::new(3_000_000).unwrap();
+        let (one, two) = (first.lease().unwrap(), first.lease().unwrap());
+        assert_eq!([one.user().id(), two.user().id()], [3_000_000, 3_000_001]);
+        drop(one);
+        let rest: Vec<UserLease> = (1..SANDBOX_USERS).map(|_| first.lease().unwrap()).collect();
+        assert_eq!(rest[0].user(), first);
+        assert!(first.lease().unwrap_err().contains("limits.loops"));
     }
 
     #[test]

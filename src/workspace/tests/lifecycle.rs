@@ -26,7 +26,7 @@ async fn tree_is_prepared_committed_and_pushed() {
     assert_eq!(made.stat.lines(), (2, 2));
     assert!(made.diff.contains("+fn main() { run() }") && !made.diff_truncated, "{}", made.diff);
     assert!(made.restored.is_empty() && made.oversized.is_empty() && made.conflict_markers.is_empty());
-    let shown = git(&world.mirror(), &["show", "-s", "--format=%an <%ae> %cn %ct %P|%B", commit.as_str()]);
+    let shown = git(&world.store(), &["show", "-s", "--format=%an <%ae> %cn %ct %P|%B", commit.as_str()]);
     let parent = info.head.as_str();
     assert_eq!(
         shown,
@@ -42,7 +42,7 @@ async fn tree_is_prepared_committed_and_pushed() {
     sh(&info.dir, "echo y >>docs/new.md");
     let next = world.commit(&commit).await.commit.unwrap();
     assert_eq!(world.push(&next, Some(&commit)).await, PushOutcome::Pushed);
-    let kept = git(&world.mirror(), &["for-each-ref", "--format=%(refname)", "refs/ralph/loops"]);
+    let kept = git(&world.store(), &["for-each-ref", "--format=%(refname)", "refs/ralph/loops"]);
     assert_eq!(kept, format!("refs/ralph/loops/{}/{next}", world.loop_id));
     // The forge has the two branches and nothing else.
     assert_eq!(
@@ -189,7 +189,7 @@ async fn base_is_merged_or_conflicts_are_reported() {
     let made = world.commit_with(&head, Some(&base)).await;
     let merge = made.commit.clone().unwrap();
     assert_eq!(made.tree, tree);
-    assert_eq!(git(&world.mirror(), &["show", "-s", "--format=%P", merge.as_str()]), format!("{head} {base}"));
+    assert_eq!(git(&world.store(), &["show", "-s", "--format=%P", merge.as_str()]), format!("{head} {base}"));
     assert_eq!(world.content(&merge, "theirs"), "theirs");
     // What the other side did is no change of the loop's.
     let changed = |stat: &DiffStat| stat.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
@@ -217,21 +217,21 @@ async fn clean_checkout_contains_only_the_commit() {
     let info = world.prepare().await;
     sh(&info.dir, "echo 1 >a; mkdir target; echo x >target/cache");
     let commit = world.commit(&info.head).await.commit.unwrap();
-    let checkout = world.workspaces.clean_checkout(&world.repo, &commit).await.unwrap();
+    let checkout = world.workspaces.clean_checkout(&world.loop_id, &world.repo, &commit).await.unwrap();
     assert_ne!(checkout.dir, info.dir);
     assert_eq!(sh(&checkout.dir, "git status --porcelain; ls -A"), ".git\n.github\n.gitignore\nREADME.md\na\nsrc");
-    let other = world.workspaces.clean_checkout(&world.repo, &info.head).await.unwrap();
+    let other = world.workspaces.clean_checkout(&world.loop_id, &world.repo, &info.head).await.unwrap();
     assert!(!other.dir.join("a").exists());
     sh(&other.dir, "mkdir target; echo secret >target/x; echo secret >y; echo changed >README.md");
     let (first, second) = (checkout.dir.clone(), other.dir.clone());
     world.workspaces.release_checkout(other).await.unwrap();
     world.workspaces.release_checkout(checkout).await.unwrap();
     assert!(!first.exists() && !second.exists());
-    let again = world.workspaces.clean_checkout(&world.repo, &commit).await.unwrap();
+    let again = world.workspaces.clean_checkout(&world.loop_id, &world.repo, &commit).await.unwrap();
     assert_eq!(sh(&again.dir, "git status --porcelain --ignored; cat README.md"), "hello");
     let missing = Sha::parse(&"2".repeat(40)).unwrap();
     assert!(matches!(
-        world.workspaces.clean_checkout(&world.repo, &missing).await,
+        world.workspaces.clean_checkout(&world.loop_id, &world.repo, &missing).await,
         Err(WorkspaceError::CommitMissing { .. })
     ));
 }
@@ -274,10 +274,16 @@ async fn agent_repository_works_with_git() {
     assert_eq!(made.changed_files, 2);
     // A single commit on the parent; the agent's commits were removed with its repository.
     let commit = made.commit.unwrap();
-    assert_eq!(git(&world.mirror(), &["rev-list", "--count", commit.as_str()]), "2");
+    assert_eq!(git(&world.store(), &["rev-list", "--count", commit.as_str()]), "2");
     assert_eq!(git(&info.dir, &["rev-parse", "HEAD"]), commit.as_str());
     assert_eq!(git(&info.dir, &["status", "--porcelain"]), "");
     assert!(world.workspaces.agent_messages(&world.loop_id, &world.repo).await.is_empty());
     let view = world.workspaces.agent_view(&world.loop_id, &world.repo);
-    assert_eq!(view, AgentView { tree: info.dir, read_only: vec![world.mirror().join("objects")] });
+    assert_eq!(
+        view,
+        AgentView {
+            tree: info.dir,
+            read_only: [world.mirror(), world.store()].map(|from| from.join("objects")).into()
+        }
+    );
 }

@@ -100,7 +100,7 @@ async fn exercise(world: &WorkspaceWorld, lay: impl Fn(&Path)) -> Vec<Sha> {
     world.workspaces.merge_base_into(&world.loop_id, &world.repo, &commit, &base).await.unwrap();
     lay_again(&info.dir, &lay);
     let merge = world.commit_with(&commit, Some(&base)).await.commit.unwrap();
-    let checkout = world.workspaces.clean_checkout(&world.repo, &merge).await.unwrap();
+    let checkout = world.workspaces.clean_checkout(&world.loop_id, &world.repo, &merge).await.unwrap();
     world.workspaces.release_checkout(checkout).await.unwrap();
     lay_again(&info.dir, &lay);
     world.workspaces.reset(&world.loop_id, &world.repo, &info.head).await.unwrap();
@@ -202,7 +202,7 @@ async fn unusual_files_are_committed() {
     );
     let made = world.commit(&info.head).await;
     let commit = made.commit.unwrap();
-    let listed = git(&world.mirror(), &["ls-tree", "-r", "-z", "--format=%(objectmode) %(path)", commit.as_str()]);
+    let listed = git(&world.store(), &["ls-tree", "-r", "-z", "--format=%(objectmode) %(path)", commit.as_str()]);
     let files: Vec<&str> = listed.split('\0').filter(|entry| !entry.is_empty()).collect();
     assert_eq!(
         files,
@@ -224,7 +224,7 @@ async fn unusual_files_are_committed() {
     assert_eq!(made.oversized, ["large.bin", "sparse"]);
     assert_eq!(made.conflict_markers, ["conflict.txt"]);
     assert!(!made.diff.contains("canary"));
-    let objects = sh(&world.mirror(), "du -sk objects | cut -f1");
+    let objects = sh(&world.store(), "du -sk objects | cut -f1");
     assert!(objects.parse::<u64>().unwrap() < 10_000, "{objects} KiB");
     // The forge takes it, and a reset clears all of it.
     assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
@@ -330,10 +330,8 @@ async fn protected_paths_are_restored_and_others_committed() {
         ]
     );
     let commit = made.commit.unwrap();
-    let changed = git(
-        &world.mirror(),
-        &["diff-tree", "-r", "--no-renames", "--name-status", info.head.as_str(), commit.as_str()],
-    );
+    let changed =
+        git(&world.store(), &["diff-tree", "-r", "--no-renames", "--name-status", info.head.as_str(), commit.as_str()]);
     assert_eq!(changed, "A\tdocs.md\nA\tfine");
     assert_eq!(
         sh(&info.dir, "cat .claude/settings.json AGENTS.md CLAUDE.md; readlink CLAUDE.md; ls .github/workflows"),
@@ -396,7 +394,7 @@ async fn submodules_of_the_base_are_unchanged() {
     traps(&info.dir.join("vendor/.git"), &markers);
     sh(&info.dir, "echo 1 >x");
     let commit = world.commit(&info.head).await.commit.unwrap();
-    let entry = git(&world.mirror(), &["ls-tree", commit.as_str(), "vendor"]);
+    let entry = git(&world.store(), &["ls-tree", commit.as_str(), "vendor"]);
     assert_eq!(entry, format!("160000 commit {tip}\tvendor"));
     world.workspaces.reset(&world.loop_id, &world.repo, &commit).await.unwrap();
     assert_eq!(sh(&info.dir, "ls -A vendor"), "");
@@ -440,7 +438,7 @@ async fn malicious_objects_are_refused_on_fetch() {
         git(&forge, &["update-ref", "refs/heads/main", &commit]);
         let refused = world.workspaces.prepare(world.request()).await;
         assert!(matches!(refused, Err(WorkspaceError::Git { .. })), "{mode} {name}: {refused:?}");
-        assert!(!world.workspaces.has_commit(&world.mirror(), &Sha::parse(&commit).unwrap()).await.unwrap(), "{name}");
+        assert!(!world.workspaces.has_commit(&world.store(), &Sha::parse(&commit).unwrap()).await.unwrap(), "{name}");
         assert!(world.tree().join("README.md").is_file(), "the tree stands as it was");
     }
     git(&forge, &["update-ref", "refs/heads/main", good.head.as_str()]);

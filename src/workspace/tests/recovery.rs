@@ -142,7 +142,7 @@ async fn uncommitted_work_is_salvaged_before_a_reset() {
         sh(&info.dir, &format!("echo {n} >half; rm README.md; git add -A; git commit -qm agent; echo ignored >x.log"));
         let kept = world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap().unwrap();
         let name = format!("refs/ralph/keep/{}/{n}", world.loop_id);
-        assert_eq!(git(&world.mirror(), &["rev-parse", &name, &format!("{name}^")]), format!("{kept}\n{}", info.head));
+        assert_eq!(git(&world.store(), &["rev-parse", &name, &format!("{name}^")]), format!("{kept}\n{}", info.head));
         assert_eq!(world.content(&kept, "half"), n.to_string());
         world.workspaces.reset(&world.loop_id, &world.repo, &info.head).await.unwrap();
         assert_eq!(sh(&info.dir, "git status --porcelain --ignored; cat README.md"), "hello");
@@ -157,8 +157,8 @@ async fn garbage_collection_deletes_only_unused_files() {
     let commit = world.commit(&info.head).await.commit.unwrap();
     let other = LoopId::new("r-43-bbbbbb");
     world.workspaces.prepare(PrepareTree { loop_id: &other, branch: "ralph/43", ..world.request() }).await.unwrap();
-    let in_use = world.workspaces.clean_checkout(&world.repo, &commit).await.unwrap();
-    let dead = world.workspaces.clean_checkout(&world.repo, &commit).await.unwrap().dir;
+    let in_use = world.workspaces.clean_checkout(&world.loop_id, &world.repo, &commit).await.unwrap();
+    let dead = world.workspaces.clean_checkout(&world.loop_id, &world.repo, &commit).await.unwrap().dir;
     let state = world.path("state");
     sh(
         &state,
@@ -172,8 +172,11 @@ async fn garbage_collection_deletes_only_unused_files() {
     assert_eq!((report.trees, report.pooled, report.locks), (1, 2, 1), "{report:?}");
     assert!(!info.dir.exists() && in_use.dir.join("work").exists() && !dead.exists());
     assert!(world.workspaces.tree_dir(&other, &world.repo).join("README.md").exists());
-    let refs = git(&world.mirror(), &["for-each-ref", "--format=%(refname)", "refs/ralph/trees", "refs/ralph/loops"]);
-    assert_eq!(refs, format!("refs/ralph/loops/{}/{commit}\nrefs/ralph/trees/{other}", world.loop_id));
+    let refs = git(&world.store(), &["for-each-ref", "--format=%(refname)", "refs/ralph/trees", "refs/ralph/loops"]);
+    assert_eq!(refs, format!("refs/ralph/loops/{}/{commit}", world.loop_id));
+    let live_store = world.workspaces.layout.tree(&other, &world.repo).store;
+    let refs = git(&live_store, &["for-each-ref", "--format=%(refname)", "refs/ralph/trees"]);
+    assert_eq!(refs, format!("refs/ralph/trees/{other}"));
 
     world.restart();
     // A process that another test is starting at this moment holds the old lock until it becomes its program.

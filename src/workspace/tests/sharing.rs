@@ -69,6 +69,7 @@ async fn concurrent_loops_do_not_interfere() {
             };
             let commit = world.workspaces.commit(request).await.unwrap().commit.unwrap();
             let push = PushRequest {
+                loop_id,
                 repo: &world.repo,
                 access: &world.access,
                 branch,
@@ -81,7 +82,8 @@ async fn concurrent_loops_do_not_interfere() {
     });
     let commits = futures::future::join_all(loops).await;
     for ((commit, loop_id), branch) in commits.iter().zip(&ids).zip(&branches) {
-        assert_eq!(world.content(commit, "who"), loop_id.as_str());
+        let who = git(&world.path("forge.git"), &["show", &format!("{commit}:who")]);
+        assert_eq!(who, loop_id.as_str());
         assert_eq!(world.forge_tip(branch).as_ref(), Some(commit));
     }
 }
@@ -126,7 +128,7 @@ async fn partial_mirror_works_offline_after_prepare() {
     let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &commit, &merged_in).await.unwrap();
     assert!(matches!(merged, MergeOutcome::Clean { .. }));
     let merge = world.commit_with(&commit, Some(&merged_in)).await.commit.unwrap();
-    let checkout = world.workspaces.clean_checkout(&world.repo, &merge).await.unwrap();
+    let checkout = world.workspaces.clean_checkout(&world.loop_id, &world.repo, &merge).await.unwrap();
     assert_eq!(sh(&checkout.dir, "cat d/*"), "one\ntwo\n3\n4");
     world.workspaces.reset(&world.loop_id, &world.repo, &commit).await.unwrap();
     std::fs::rename(world.path("away.git"), world.path("forge.git")).unwrap();
@@ -135,4 +137,87 @@ async fn partial_mirror_works_offline_after_prepare() {
     assert_eq!(world.push(&merge, None).await, PushOutcome::Pushed);
     assert_eq!(world.forge_tip(BRANCH), Some(merge));
     assert_eq!(missing(&base), 3);
+}
+
+/// See docs/threats.md#g19.
+#[tokio::test]
+async fn commits_of_a_loop_are_in_no_other_loops_sight() {
+    let world = WorkspaceWorld::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "echo secret work >work");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    let blob = git(&info.dir, &["rev-parse", "HEAD:work"]);
+    let other = LoopId::new("r-43-bbbbbb");
+    let request = PrepareTree { loop_id: &other, branch: "ralph/43", ..world.request() };
+    let next = world.workspaces.prepare(request).await.unwrap();
+    let sees = |dir: &Path, object: &str| {
+        let mut asked = Command::new("git");
+        asked.args(["cat-file", "-e", object]).current_dir(dir).output().unwrap().status.success()
+    };
+    let objects = [commit.as_str(), blob.as_str()];
+    assert!(objects.iter().all(|object| sees(&info.dir, object)), "the loop's own agent sees them");
+    assert!(objects.iter().all(|object| !sees(&next.dir, object)), "another loop's agent does not");
+    assert!(objects.iter().all(|object| !sees(&world.mirror(), object)), "the mirror does not have them");
+    let seen = world.workspaces.agent_view(&other, &world.repo).read_only;
+    let store = world.store();
+    assert!(seen.iter().all(|path| !store.starts_with(path) && !path.starts_with(&store)), "{seen:?}");
+    // On the forge they are everybody's, and come from there.
+    assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
+    let request = PrepareTree { loop_id: &other, branch: BRANCH, ..world.request() };
+    world.workspaces.prepare(request).await.unwrap();
+    assert!(objects.iter().all(|object| sees(&world.mirror(), object)));
+}
+
+/// The base is moved back after a loop began, so that no ref of the mirror needs what the loop borrows.
+#[tokio::test]
+async fn borrowed_objects_survive_packing_of_the_mirror() {
+    let world = WorkspaceWorld::new();
+    let moved = world.human("main", "echo later >later");
+    let info = world.prepare().await;
+    assert_eq!(info.head, moved);
+    sh(&info.dir, "echo mine >work");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    sh(&world.path("human"), "git reset -q --hard HEAD~1 && git push -qf origin main");
+    let resumed = PrepareTree { resume_at: Some(&commit), ..world.request() };
+    world.workspaces.prepare(resumed).await.unwrap();
+    let old = "find mirrors loops -type f -path '*objects*' -exec touch -d '2 months ago' {} +";
+    sh(&world.path("state"), old);
+    git(&world.mirror(), &["-c", "gc.pruneExpire=never", "gc", "--quiet"]);
+    git(&world.store(), &["-c", "gc.pruneExpire=never", "gc", "--quiet"]);
+    assert_eq!(git(&world.store(), &["show", &format!("{commit}:later")]), "later");
+    git(&world.store(), &["fsck", "--connectivity-only"]);
+    let checkout = world.workspaces.clean_checkout(&world.loop_id, &world.repo, &commit).await.unwrap();
+    assert_eq!(sh(&checkout.dir, "cat later work"), "later\nmine");
+    assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
+}
+
+/// Older versions kept commits and refs of loops in the mirror.
+#[tokio::test]
+async fn loops_of_older_versions_go_on() {
+    let mut world = WorkspaceWorld::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "echo mine >work");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    let kept = world.workspaces.keep(&world.loop_id, &world.repo, &commit).await.unwrap();
+    let (mirror, store) = (world.mirror(), world.store());
+    let refs = git(&store, &["for-each-ref", "--format=%(refname) %(objectname)"]);
+    sh(
+        &store,
+        &format!(
+            "find objects -mindepth 1 -maxdepth 1 -name '??' -exec cp -r {{}} {}/ \\;",
+            mirror.join("objects").display()
+        ),
+    );
+    for line in refs.lines() {
+        let (name, object) = line.split_once(' ').unwrap();
+        git(&mirror, &["update-ref", name, object]);
+    }
+    std::fs::remove_dir_all(&store).unwrap();
+    world.restart();
+    let recorded = world.workspaces.recorded(&world.loop_id, &world.repo).await.unwrap();
+    assert_eq!(recorded.as_ref(), Some(&commit));
+    assert_eq!(git(&store, &["rev-parse", &kept]), commit.as_str());
+    let resumed = PrepareTree { resume_at: Some(&commit), ..world.request() };
+    assert_eq!(world.workspaces.prepare(resumed).await.unwrap().head, commit);
+    assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
 }

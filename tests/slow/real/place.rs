@@ -1,6 +1,5 @@
 //! Installed coding agent with a tree and a scratch folder, and its runs against a provider on loopback.
 
-use ralph_bot::domain::trust::limits::SandboxLimits;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,7 +7,8 @@ use axum::http::HeaderValue;
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSetup, build};
 use ralph_bot::domain::trust::egress::Hosts;
 use ralph_bot::process::sandbox::Network;
-use ralph_bot::process::{Cookie, EgressSettings, RefusedHosts, SandboxTier, SandboxUser, survivors};
+use ralph_bot::process::sandbox::SandboxSettings;
+use ralph_bot::process::{Cookie, EgressSettings, RefusedHosts, SandboxTier, survivors};
 use secrecy::SecretString;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -113,8 +113,7 @@ impl InstalledAgentFixture {
             mcp_config: None,
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
-            sandbox_user: SandboxUser::default(),
-            sandbox_limits: SandboxLimits::default(),
+            sandbox: SandboxSettings::default(),
             // Only the address of its model is allowed: an agent that needs more fails here.
             network: Network::Only(EgressSettings {
                 hosts: Hosts::default(),

@@ -1,0 +1,125 @@
+//! Sandbox of agents and checks: what it shows and hides, and what this machine offers.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+
+use super::Options;
+use crate::config::{Config, Env, SandboxRequired};
+use crate::domain::trust::egress::Egress;
+use crate::domain::trust::visible::{self, HiddenKind, HiddenPath};
+use crate::process::sandbox::{SandboxSettings, tools};
+use crate::process::{ProbeSettings, SandboxTier, SandboxUser, probe_sandbox};
+
+/// Result of the sandbox probe.
+pub(super) struct SandboxFound {
+    pub(super) on: bool,
+    pub(super) settings: SandboxSettings,
+    pub(super) words: String,
+    pub(super) refusal: Option<String>,
+}
+
+/// Returns settings, place and program of the probe of the sandbox.
+pub fn probe_settings(config: &Config, env: &Env) -> ProbeSettings {
+    let folder = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
+    ProbeSettings { settings: settings(config, env), folder, program: std::env::current_exe().ok() }
+}
+
+fn settings(config: &Config, env: &Env) -> SandboxSettings {
+    SandboxSettings {
+        user: SandboxUser::new(config.sandbox.user).unwrap_or_default(),
+        limits: config.sandbox.limits,
+        hidden: hidden(config, env).into(),
+        without: Vec::new(),
+    }
+}
+
+/// Checks that what the operator shows in sandboxes leaves the service's own paths hidden.
+///
+/// # Errors
+/// Which path has to be shown and to be hidden, and what to do.
+pub fn check_visible(config: &Config, env: &Env) -> Result<(), String> {
+    let (_, mut shown) = programs(env);
+    shown.extend(config.sandbox.read_only.iter().map(|path| real(path)));
+    visible::check(&hidden(config, env), &shown)
+}
+
+/// Returns the paths that no sandbox shows: data, configuration, secrets, home.
+fn hidden(config: &Config, env: &Env) -> Vec<HiddenPath> {
+    let path = |name: &str, path: &Path, kind| HiddenPath { path: real(path), kind, name: format!("`{name}`") };
+    let mut hidden = vec![path("data_dir", &config.data_dir, HiddenKind::Folder)];
+    hidden.extend(config.file.iter().map(|file| path("--config", file, HiddenKind::File)));
+    hidden.extend(config.secret_files.iter().map(|(key, file)| path(key, file, HiddenKind::File)));
+    hidden.extend(env.get("HOME").map(|home| path("HOME", Path::new(home), HiddenKind::Home)));
+    hidden
+}
+
+/// Returns a path without links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = absolute.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match existing {
+        Some((above, real)) => match absolute.strip_prefix(above) {
+            Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
+            _ => real,
+        },
+        None => absolute,
+    }
+}
+
+/// Probes the sandbox, unless the caller did or the operator disabled it.
+pub(super) async fn find(config: &Config, env: &Env, options: &Options) -> anyhow::Result<SandboxFound> {
+    let probe = probe_settings(config, env);
+    let settings = probe.settings.clone();
+    if config.sandbox.required == SandboxRequired::None {
+        let words = "none (disabled by the operator)".to_owned();
+        return Ok(SandboxFound { on: false, settings, words, refusal: None });
+    }
+    check_visible(config, env).map_err(|why| anyhow!(why))?;
+    let found = match &options.sandbox {
+        Some(found) => found.clone(),
+        None => probe_sandbox(&probe).await,
+    };
+    Ok(match (found.tier, &found.bubblewrap) {
+        (SandboxTier::A, Ok(version)) => {
+            let network = match egress(config) {
+                Egress::Everything => "",
+                Egress::Nothing => ", without network",
+                Egress::Only(_) => ", with listed hosts only",
+            };
+            let words = format!("bubblewrap {version} (tier A){network}");
+            SandboxFound { on: true, settings, words, refusal: None }
+        }
+        (_, found_version) => {
+            let why = match found_version {
+                Ok(version) => {
+                    let failed: Vec<_> = found.escapes.iter().filter(|e| !e.held).map(|e| e.name).collect();
+                    format!("bubblewrap {version} does not isolate on this machine: {}", failed.join(", "))
+                }
+                Err(why) => why.clone(),
+            };
+            let fix = "`ralph-bot check` tests it again; without one, set `sandbox: { required: none }`";
+            tracing::error!(why, fix, "there is no sandbox; no loop will run");
+            SandboxFound {
+                on: true,
+                settings,
+                words: "none".into(),
+                refusal: Some(format!("there is no sandbox ({why}); {fix}")),
+            }
+        }
+    })
+}
+
+/// Returns the agents' permitted network destinations; none if the list is invalid, which validation reports.
+pub(super) fn egress(config: &Config) -> Egress {
+    config.sandbox.network.egress().unwrap_or(Egress::Nothing)
+}
+
+/// Returns the search path for programs and the tool folders that agents and checks may read.
+pub(super) fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
+    let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
+    let home = PathBuf::from(env.get("HOME").unwrap_or("/"));
+    let tools = tools(&path, &home);
+    (path, tools)
+}

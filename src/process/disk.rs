@@ -1,0 +1,197 @@
+//! Disk space that folders of a run use, measured without following links and within bounds.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, statat, statvfs};
+
+use crate::clock::Stopwatch;
+
+/// Maximum number of files and folders; a run that has more exceeds its limit.
+const MOST_FILES: u64 = 4_000_000;
+/// Maximum depth that is measured; each level needs a descriptor.
+const MOST_DEPTH: usize = 128;
+/// Size of a block in the number of blocks of a file.
+const BLOCK: u64 = 512;
+/// Decrease of free space after which the folders are measured again.
+const NOTABLE: u64 = 32 << 20;
+/// Time after which they are measured again in any case.
+const AT_LEAST: Duration = Duration::from_secs(60);
+/// Part of the time that measuring may take.
+const SHARE: u32 = 20;
+
+/// Space used by folders.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct DiskUse {
+    /// Allocated bytes.
+    pub(super) bytes: u64,
+    /// Number of files and folders.
+    pub(super) files: u64,
+    /// Whether some folders could not be read or are too deep.
+    pub(super) incomplete: bool,
+}
+
+/// Measures the folders of a run when their file system has lost space.
+#[derive(Debug)]
+pub(super) struct DiskWatch {
+    folders: Vec<PathBuf>,
+    limit: u64,
+    free_at_start: u64,
+    free: u64,
+    measured: Stopwatch,
+    took: Duration,
+    last: DiskUse,
+}
+
+impl DiskWatch {
+    /// Watches these folders; the limit is in bytes.
+    pub(super) fn new(folders: Vec<PathBuf>, limit: u64) -> Self {
+        let free = free(&folders);
+        // Measured at the first look, because folders may be large before the run.
+        let last = DiskUse { incomplete: true, ..DiskUse::default() };
+        Self { folders, limit, free_at_start: free, free, measured: Stopwatch::start(), took: AT_LEAST, last }
+    }
+
+    /// Device of the folders.
+    pub(super) fn devices(&self) -> BTreeSet<u64> {
+        self.folders.iter().filter_map(|folder| Some(statat(CWD, folder, AtFlags::empty()).ok()?.st_dev)).collect()
+    }
+
+    /// Returns the reason if the limit is exceeded; `deleted` are bytes in files without a name. Blocking.
+    pub(super) fn exceeded(&mut self, deleted: u64) -> Option<String> {
+        let free_now = free(&self.folders);
+        let is_first = self.took == AT_LEAST;
+        let since = self.measured.elapsed();
+        let lost = self.free.saturating_sub(free_now) >= NOTABLE;
+        if is_first || (lost && since >= self.took * SHARE) || since >= AT_LEAST {
+            let start = Stopwatch::start();
+            self.last = used(&self.folders, self.limit);
+            (self.measured, self.free) = (Stopwatch::start(), free_now);
+            self.took = start.elapsed().min(AT_LEAST / 2);
+        }
+        let limit_mib = self.limit >> 20;
+        let bytes = self.last.bytes.saturating_add(deleted);
+        if self.last.files > MOST_FILES {
+            Some(format!("it has more than {MOST_FILES} files"))
+        } else if bytes > self.limit {
+            Some(format!("it used {} MiB of disk space; the limit is {limit_mib} MiB", bytes >> 20))
+        } else if self.last.incomplete && self.free_at_start.saturating_sub(free_now) > self.limit {
+            Some(format!(
+                "its folders cannot be measured, and more than {limit_mib} MiB of disk space were used while it ran"
+            ))
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns the free bytes of the file system of the first folder.
+fn free(folders: &[PathBuf]) -> u64 {
+    let found = folders.first().and_then(|folder| statvfs(folder).ok());
+    found.map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Measures folders; stops above `limit` bytes.
+fn used(folders: &[PathBuf], limit: u64) -> DiskUse {
+    let (mut found, mut linked) = (DiskUse::default(), BTreeSet::new());
+    for folder in folders {
+        measure(folder, limit, &mut found, &mut linked);
+    }
+    found
+}
+
+fn measure(folder: &Path, limit: u64, found: &mut DiskUse, linked: &mut BTreeSet<(u64, u64)>) {
+    let Some(first) = open(CWD, folder) else {
+        found.incomplete |= folder.is_dir();
+        return;
+    };
+    let mut levels = vec![first];
+    while let Some(level) = levels.last_mut() {
+        if found.bytes > limit || found.files > MOST_FILES {
+            return;
+        }
+        let Some(Ok(entry)) = level.read() else {
+            levels.pop();
+            continue;
+        };
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let stat: Option<Stat> = level.fd().ok().and_then(|fd| statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).ok());
+        let Some(stat) = stat else { continue };
+        found.files += 1;
+        #[expect(clippy::useless_conversion, reason = "the type of links differs between architectures")]
+        let is_shared = u64::from(stat.st_nlink) > 1 && FileType::from_raw_mode(stat.st_mode) != FileType::Directory;
+        if !is_shared || linked.insert((stat.st_dev, stat.st_ino)) {
+            found.bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
+        }
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let below = if levels.len() < MOST_DEPTH {
+                levels.last().and_then(|level| open(level.fd().ok()?, name))
+            } else {
+                None
+            };
+            match below {
+                Some(below) => levels.push(below),
+                None => found.incomplete = true,
+            }
+        }
+    }
+}
+
+fn open(at: impl std::os::fd::AsFd, name: impl rustix::path::Arg) -> Option<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder: OwnedFd = openat(at, name, flags, Mode::empty()).ok()?;
+    Dir::new(folder).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// See docs/threats.md#s10.
+    #[test]
+    fn files_are_measured_once_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("large"), vec![1; 4 << 20]).unwrap();
+        fs::create_dir_all(at("a/b")).unwrap();
+        fs::write(at("a/b/file"), vec![1; 1 << 20]).unwrap();
+        fs::hard_link(at("a/b/file"), at("again")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), at("link")).unwrap();
+        let sparse = fs::File::create(at("sparse")).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        let found = used(&[folder.path().to_owned()], u64::MAX);
+        assert!((1 << 20..2 << 20).contains(&found.bytes) && !found.incomplete, "{found:?}");
+        assert_eq!(found.files, 6);
+        assert!(used(&[folder.path().to_owned()], 1000).bytes > 1000);
+        assert_eq!(used(&["/nonexistent".into()], 1), DiskUse::default());
+    }
+
+    #[test]
+    fn what_is_too_deep_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut deep = folder.path().to_owned();
+        for _ in 0..MOST_DEPTH + 1 {
+            deep.push("d");
+        }
+        fs::create_dir_all(deep).unwrap();
+        assert!(used(&[folder.path().to_owned()], u64::MAX).incomplete);
+    }
+
+    #[test]
+    fn limit_is_exceeded_above_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), vec![1; 2 << 20]).unwrap();
+        let watch = |limit: u64| DiskWatch::new(vec![folder.path().to_owned()], limit);
+        assert_eq!(watch(8 << 20).exceeded(0), None);
+        assert!(watch(1 << 20).exceeded(0).unwrap().contains("MiB of disk space; the limit is 1 MiB"));
+        assert!(watch(8 << 20).exceeded(9 << 20).unwrap().contains("11 MiB of disk space"));
+    }
+}

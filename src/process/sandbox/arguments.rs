@@ -1,0 +1,319 @@
+//! Arguments with which bubblewrap builds a view.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path, PathBuf};
+
+use super::{
+    Bubblewrap, Defence, EMPTY_HOME, FORBIDS_NESTING, LIMITS_SIZES, Network, SandboxUser, SandboxView, ScratchHome,
+    USER_CAPABILITIES, kernel_files, sockets,
+};
+use crate::domain::trust::visible::{self, SYSTEM, in_system};
+
+/// Parts of `/etc` that programs need and that contain no secrets.
+const ETC: [&str; 32] = [
+    "alternatives",
+    "bash.bashrc",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "debian_version",
+    "fonts",
+    "gai.conf",
+    "group",
+    "host.conf",
+    "hosts",
+    "java",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "login.defs",
+    "machine-id",
+    "mime.types",
+    "nsswitch.conf",
+    "os-release",
+    "passwd",
+    "perl",
+    "pki",
+    "protocols",
+    "profile",
+    "resolv.conf",
+    "services",
+    "shells",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "timezone",
+];
+/// Prefixes of further such entries with versions in their names.
+const ETC_PREFIXES: [&str; 3] = ["java-", "python3", "maven"];
+/// Names of files with credentials; directly in a read-only folder they are replaced by empty files.
+const LOGINS: [&str; 10] = [
+    "credentials",
+    "credentials.toml",
+    "credentials.json",
+    ".credentials.json",
+    "auth.json",
+    "auth.toml",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+];
+
+/// Part of the memory limit that each folder in memory may use.
+const MEMORY_PART: u64 = 4;
+/// Maximum size of `/run`, in bytes.
+const RUN_BYTES: u64 = 16 << 20;
+
+/// How a path of the machine appears in a view, in the order in which different ones at the same path are mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Shown {
+    Covered,
+    ReadOnly,
+    Writable,
+}
+
+/// An argument list for bubblewrap.
+#[derive(Default)]
+pub(super) struct Arguments {
+    /// Arguments up to the data that is read from descriptors.
+    pub(super) list: Vec<OsString>,
+    /// Arguments after that data.
+    pub(super) last: Vec<OsString>,
+    /// Paths of the view, and whether they are writable, in the order in which they are mounted.
+    pub(super) binds: Vec<(PathBuf, bool)>,
+    /// User of the program, if it is not bubblewrap's.
+    user: Option<SandboxUser>,
+    /// Whether folders in memory can have a maximum size.
+    sizes: bool,
+    /// Folders above mounts that were created.
+    folders: BTreeSet<PathBuf>,
+}
+
+impl SandboxView {
+    /// Returns bubblewrap's arguments for this view. They contain no secrets.
+    pub(super) fn arguments(
+        &self,
+        bubblewrap: &Bubblewrap,
+        user: Option<SandboxUser>,
+        program: &Path,
+        cwd: &Path,
+    ) -> Result<Arguments, String> {
+        let sizes = bubblewrap.is_at_least(LIMITS_SIZES);
+        let mut arguments = Arguments { user, sizes, ..Arguments::default() };
+        let has = |defence| self.settings.has(defence);
+        if has(Defence::Processes) {
+            arguments.flags(&["--unshare-pid"]);
+        }
+        arguments.flags(&["--unshare-ipc", "--unshare-uts"]);
+        arguments.flags(&["--unshare-cgroup-try", "--hostname", "sandbox"]);
+        if !matches!(self.network, Network::Host) && has(Defence::Network) {
+            arguments.flags(&["--unshare-net"]);
+        }
+        arguments.flags(&["--die-with-parent", "--new-session"]);
+        if has(Defence::User) {
+            arguments.flags(&["--cap-drop", "ALL"]);
+        }
+        if user.is_some() {
+            USER_CAPABILITIES.iter().for_each(|capability| arguments.flags(&["--cap-add", capability]));
+        } else if has(Defence::User) {
+            arguments.flags(&["--unshare-user"]);
+            if bubblewrap.is_at_least(FORBIDS_NESTING) {
+                arguments.flags(&["--disable-userns"]);
+            }
+        }
+        arguments.system();
+        arguments.flags(if has(Defence::Processes) { &["--proc", "/proc"] } else { &["--ro-bind", "/proc", "/proc"] });
+        if has(Defence::KernelFiles) {
+            arguments.flags(&kernel_files::arguments()?);
+        }
+        arguments.flags(&["--dev", "/dev"]);
+        let size = (self.settings.limits.memory_mib << 20) / MEMORY_PART;
+        arguments.empty("/tmp", size);
+        arguments.empty("/dev/shm", size);
+        arguments.size(RUN_BYTES);
+        arguments.flags(&["--tmpfs", "/run"]);
+        if self.home == ScratchHome::Memory {
+            arguments.empty(EMPTY_HOME, size);
+        }
+        self.show_paths(&mut arguments)?;
+        self.show_program(&mut arguments, program)?;
+        if let Network::Only(egress) = &self.network
+            && !self.shows(&egress.helper)
+        {
+            arguments.bind(&egress.helper, false)?;
+        }
+        let sockets = sockets::visible(&self.all_shown(), &self.writable_folders());
+        for socket in sockets.into_iter().filter(|_| has(Defence::Sockets)) {
+            arguments.push("--ro-bind", &["/dev/null".as_ref(), socket.as_os_str()]);
+        }
+        // Folders that were created for mounts are in memory without a limit.
+        for folder in ["/dev", "/"] {
+            arguments.last.extend(["--remount-ro", folder].map(OsString::from));
+        }
+        arguments.last.extend(["--chdir".into(), cwd.as_os_str().to_owned()]);
+        Ok(arguments)
+    }
+
+    /// Adds the paths of the view and covers hidden ones, shallow paths first, so that deeper ones are mounted on top.
+    fn show_paths(&self, arguments: &mut Arguments) -> Result<(), String> {
+        let read_only = || self.read_only.iter().map(PathBuf::as_path);
+        let mut paths: Vec<(PathBuf, Shown)> = read_only().map(|path| (path.to_owned(), Shown::ReadOnly)).collect();
+        // What a link leads to is shown where it is.
+        let targets = read_only().filter(|path| path.is_symlink()).filter_map(|path| path.canonicalize().ok());
+        paths.extend(targets.filter(|target| !self.shows(target)).map(|target| (target, Shown::ReadOnly)));
+        paths.extend(self.writable.iter().map(|path| (path.clone(), Shown::Writable)));
+        if let ScratchHome::Folder(folder) = &self.home {
+            paths.push((folder.clone(), Shown::Writable));
+        }
+        let beside = self.writable.first().and_then(|folder| folder.parent()).map(Path::to_owned);
+        for (defence, shown) in [(Defence::Reads, Shown::ReadOnly), (Defence::Writes, Shown::Writable)] {
+            paths.extend(beside.iter().filter(|_| !self.settings.has(defence)).map(|folder| (folder.clone(), shown)));
+        }
+        let mut covered = visible::covered(&self.settings.hidden, &self.all_shown())?;
+        covered.retain(|_| self.settings.has(Defence::Reads));
+        paths.extend(covered.into_iter().filter(|path| path.is_dir()).map(|path| (path, Shown::Covered)));
+        paths.sort_by_key(|(path, shown)| (path.components().count(), path.clone(), *shown));
+        paths.dedup();
+        for (path, shown) in paths {
+            match shown {
+                Shown::Covered => arguments.cover(&path),
+                Shown::ReadOnly => arguments.bind(&path, false)?,
+                Shown::Writable => arguments.bind(&path, true)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the program itself, with the package that it links to.
+    fn show_program(&self, arguments: &mut Arguments, program: &Path) -> Result<(), String> {
+        let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
+        if !self.shows(&real) {
+            arguments.bind(package(&real), false)?;
+        }
+        if real != program && !self.shows(program) && !program.starts_with(package(&real)) {
+            arguments.mount("--symlink", &real, program);
+        }
+        Ok(())
+    }
+
+    /// Paths that are shown in addition to the system's.
+    fn all_shown(&self) -> Vec<PathBuf> {
+        self.read_only.iter().cloned().chain(self.writable_folders()).collect()
+    }
+
+    /// Writable paths of the machine.
+    pub(in crate::process) fn writable_folders(&self) -> Vec<PathBuf> {
+        let home = match &self.home {
+            ScratchHome::Folder(folder) => Some(folder),
+            ScratchHome::Memory => None,
+        };
+        self.writable.iter().chain(home).cloned().collect()
+    }
+
+    fn shows(&self, path: &Path) -> bool {
+        in_system(path) || self.read_only.iter().chain(&self.writable).any(|shown| path.starts_with(shown))
+    }
+}
+
+/// Returns the folder that a program needs: the outermost `node_modules` that contains it, else the program itself.
+fn package(program: &Path) -> &Path {
+    program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
+}
+
+impl Arguments {
+    fn flags(&mut self, flags: &[&str]) {
+        self.list.extend(flags.iter().map(OsString::from));
+    }
+
+    fn push(&mut self, flag: &str, values: &[&OsStr]) {
+        self.list.push(flag.into());
+        self.list.extend(values.iter().map(OsString::from));
+    }
+
+    /// Adds an empty folder in memory of at most so many bytes. It belongs to bubblewrap's user, so another one gets permission
+    /// to write.
+    fn empty(&mut self, path: &str, bytes: u64) {
+        if self.user.is_some() {
+            self.open_folders_above(Path::new(path));
+            self.flags(&["--perms", "1777"]);
+        }
+        self.size(bytes);
+        self.flags(&["--tmpfs", path]);
+    }
+
+    /// Limits the next folder in memory.
+    fn size(&mut self, bytes: u64) {
+        if self.sizes {
+            self.push("--size", &[bytes.to_string().as_ref()]);
+        }
+    }
+
+    /// Covers a folder by an empty one, which becomes read-only when everything below it is mounted.
+    fn cover(&mut self, path: &Path) {
+        self.push("--perms", &["0755".as_ref(), "--tmpfs".as_ref(), path.as_os_str()]);
+        self.last.extend(["--remount-ro".into(), path.as_os_str().to_owned()]);
+    }
+
+    /// Adds `path`, made from `source`.
+    fn mount(&mut self, flag: &str, source: &Path, path: &Path) {
+        if self.user.is_some() {
+            self.open_folders_above(path);
+        }
+        self.push(flag, &[source.as_os_str(), path.as_os_str()]);
+    }
+
+    /// Creates the folders above a mount so that every user can enter them; bubblewrap lets only its own do so.
+    fn open_folders_above(&mut self, path: &Path) {
+        let mut above: Vec<&Path> = path.ancestors().skip(1).filter(|folder| folder.parent().is_some()).collect();
+        above.reverse();
+        for folder in above {
+            if !in_system(folder) && self.folders.insert(folder.to_owned()) {
+                self.push("--perms", &["0755".as_ref(), "--dir".as_ref(), folder.as_os_str()]);
+            }
+        }
+    }
+
+    /// Adds the system folders and files that exist on this machine.
+    fn system(&mut self) {
+        for folder in SYSTEM.map(Path::new) {
+            match std::fs::read_link(folder) {
+                Ok(target) => self.mount("--symlink", &target, folder),
+                Err(_) if folder.is_dir() => self.mount("--ro-bind", folder, folder),
+                Err(_) => {}
+            }
+        }
+        let etc = Path::new("/etc");
+        let named = ETC.iter().map(|name| etc.join(name));
+        let versioned = std::fs::read_dir(etc).into_iter().flatten().flatten().filter(|entry| {
+            entry.file_name().to_str().is_some_and(|name| ETC_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        });
+        for path in named.chain(versioned.map(|entry| entry.path())).filter(|p| p.exists()) {
+            self.mount("--ro-bind", &path, &path);
+        }
+    }
+
+    /// Binds a path of the machine at the same path.
+    fn bind(&mut self, path: &Path, writable: bool) -> Result<(), String> {
+        let plain = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+        if !plain || !path.is_absolute() || path.parent().is_none() {
+            return Err(format!("{path:?} cannot be added to it: an absolute path below / without `..` is required"));
+        }
+        if !path.exists() {
+            return Err(format!("{path:?} cannot be added to it: it does not exist"));
+        }
+        if let (Ok(target), false) = (std::fs::read_link(path), writable) {
+            self.mount("--symlink", &target, path);
+            return Ok(());
+        }
+        self.mount(if writable { "--bind" } else { "--ro-bind" }, path, path);
+        self.binds.push((path.to_owned(), writable));
+        if !writable {
+            for login in LOGINS.map(|name| path.join(name)).iter().filter(|file| file.is_file()) {
+                self.push("--ro-bind", &["/dev/null".as_ref(), login.as_os_str()]);
+            }
+        }
+        Ok(())
+    }
+}

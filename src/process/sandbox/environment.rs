@@ -1,0 +1,86 @@
+//! Environment and limits of a program, set inside its sandbox by a shell that then becomes the program.
+//!
+//! bubblewrap and setpriv run as root where the service is root. With the program's environment, `LD_PRELOAD` and others would
+//! let them load a library that the program wrote.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::domain::trust::limits::SandboxLimits;
+
+/// File in the sandbox with the environment. Programs can read there what they have anyway.
+pub(super) const FILE: &str = "/run/environment";
+/// Name of the shell in its messages.
+pub(super) const SHELL_NAME: &str = "sandbox";
+/// Processes and threads that a user may have beyond the limit, so that a run is seen to exceed it.
+const SPARE_PROCESSES: u64 = 64;
+/// First Linux that counts the processes of a user in each user namespace.
+const COUNTS_IN_NAMESPACES: (u32, u32) = (5, 14);
+
+/// Returns the command line that precedes a program. `own_user` says that no other run has its user.
+pub(super) fn before_program(limits: SandboxLimits, own_user: bool) -> [OsString; 4] {
+    let is_counted = own_user || kernel().is_some_and(|version| version >= COUNTS_IN_NAMESPACES);
+    let processes = if is_counted {
+        let most = limits.processes + SPARE_PROCESSES;
+        // The option has different names in bash and dash; elsewhere processes are only measured.
+        format!("ulimit -u {most} 2>/dev/null || ulimit -p {most} 2>/dev/null; ")
+    } else {
+        String::new()
+    };
+    ["/bin/sh", "-c", &format!("{processes}. {FILE}; exec \"$@\""), SHELL_NAME].map(OsString::from)
+}
+
+/// Returns a script that exports the variables.
+///
+/// # Errors
+/// A name that shells cannot export.
+pub(super) fn exports(environment: &[(OsString, OsString)]) -> Result<Vec<u8>, String> {
+    let mut script = Vec::new();
+    for (name, value) in environment {
+        if !is_name(name) {
+            return Err(format!(
+                "the environment variable {name:?} cannot be set in it: its name must consist of letters, digits and `_`"
+            ));
+        }
+        script.extend(b"export ");
+        script.extend(name.as_bytes());
+        script.extend(b"='");
+        for byte in value.as_bytes() {
+            if *byte == b'\'' { script.extend(b"'\\''") } else { script.push(*byte) }
+        }
+        script.extend(b"'\n");
+    }
+    Ok(script)
+}
+
+fn is_name(name: &OsStr) -> bool {
+    let bytes = name.as_bytes();
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    bytes.iter().all(is_part) && bytes.first().is_some_and(|first| !first.is_ascii_digit())
+}
+
+/// Returns major and minor version of the kernel.
+fn kernel() -> Option<(u32, u32)> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_quoted_and_names_are_checked() {
+        let of = |name: &str, value: &str| exports(&[(name.into(), value.into())]);
+        assert_eq!(of("A_1", "it's $x\n\\").unwrap(), b"export A_1='it'\\''s $x\n\\'\n");
+        for name in ["", "1a", "a b", "a=b", "npm_config_//host/:_token", "a\n"] {
+            assert!(of(name, "").unwrap_err().contains("letters, digits"), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn version_of_the_kernel_is_known() {
+        assert!(kernel().is_some_and(|version| version > (2, 6)));
+    }
+}

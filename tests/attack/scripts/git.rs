@@ -1,0 +1,279 @@
+//! Scripts that prepare a trap in the work tree for the service's git. A marker that only the service could create is the canary.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ralph_bot::clock::Clock;
+use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha};
+use ralph_bot::process::sandbox::{SandboxView, ScratchHome};
+use ralph_bot::process::{self, ProcessSpec, Sandbox, SandboxTier};
+use ralph_bot::workspace::{
+    CommitInfo, CommitRequest, GitUrl, PrepareTree, PushRequest, WorkspaceSettings, Workspaces,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::machine::Script;
+use crate::harness::parts::{command, output};
+use crate::harness::sandbox;
+
+/// Scripts; `$TRAP` is a command that creates the marker if the service runs it. Each ends with a change of its own.
+const TRAPS: &[Script] = &[
+    Script("g1", "fsmonitor", "git config core.fsmonitor \"$TRAP\"; echo 1 >a"),
+    Script(
+        "g1",
+        "fsmonitor-of-worktree",
+        "git config extensions.worktreeConfig true; git config --worktree core.fsmonitor \"$TRAP\"; echo 1 >a",
+    ),
+    Script(
+        "g2",
+        "clean",
+        "git config filter.x.clean \"$TRAP\"; git config filter.x.smudge \"$TRAP\"; echo '* filter=x' >.gitattributes; echo 1 >a",
+    ),
+    Script(
+        "g2",
+        "process",
+        "git config filter.x.process \"$TRAP\"; git config filter.x.required true; echo '* filter=x' >.git/info/attributes; echo 1 >a",
+    ),
+    Script(
+        "g2",
+        "lfs",
+        "git config filter.lfs.clean \"$TRAP\"; git config filter.lfs.process \"$TRAP\"; echo '* filter=lfs diff=lfs merge=lfs' >.gitattributes; echo 1 >a",
+    ),
+    Script(
+        "g3",
+        "textconv",
+        "git config diff.x.textconv \"$TRAP\"; git config diff.x.command \"$TRAP\"; echo '* diff=x' >.gitattributes; echo 1 >a; echo 2 >README.md",
+    ),
+    Script(
+        "g3",
+        "external",
+        "git config diff.external \"$TRAP\"; export GIT_EXTERNAL_DIFF=\"$TRAP\"; echo 2 >README.md",
+    ),
+    Script(
+        "g4",
+        "hooks",
+        "for h in pre-commit post-commit commit-msg pre-push reference-transaction post-index-change post-checkout; do printf '#!/bin/sh\\n%s\\n' \"$TRAP\" >.git/hooks/$h 2>/dev/null || { mkdir -p .git/hooks; printf '#!/bin/sh\\n%s\\n' \"$TRAP\" >.git/hooks/$h; }; chmod +x .git/hooks/$h; done; echo 1 >a",
+    ),
+    Script(
+        "g4",
+        "hooks-path",
+        "mkdir h; printf '#!/bin/sh\\n%s\\n' \"$TRAP\" >h/pre-push; cp h/pre-push h/reference-transaction; chmod +x h/*; git config core.hooksPath $PWD/h; echo 1 >a",
+    ),
+    Script(
+        "g5",
+        "git-file",
+        "rm -rf .git; mkdir e; git init -q --bare e/r; git -C e/r config core.fsmonitor \"$TRAP\"; echo 'gitdir: e/r' >.git; echo 1 >a",
+    ),
+    Script("g5", "git-link", "mv .git e; git --git-dir=e config core.fsmonitor \"$TRAP\"; ln -s e .git; echo 1 >a"),
+    Script("g5", "no-git", "rm -rf .git; echo 1 >a"),
+    Script(
+        "g6",
+        "bare-repository",
+        "mkdir n; git init -q --bare n/HEADless; (cd n && git init -q --bare . && git config core.fsmonitor \"$TRAP\"); echo 1 >a",
+    ),
+    Script(
+        "g6",
+        "nested-repository",
+        "git init -q sub; git -C sub config core.fsmonitor \"$TRAP\"; git -C sub config filter.x.clean \"$TRAP\"; echo '* filter=x' >sub/.gitattributes; echo 1 >sub/a",
+    ),
+    Script(
+        "g7",
+        "helpers",
+        "git config credential.helper \"!$TRAP\"; git config core.sshCommand \"$TRAP\"; git config core.gitProxy \"$TRAP\"; git config url.ext::sh.insteadOf file; git config remote.origin.uploadpack \"$TRAP\"; git config core.pager \"$TRAP\"; git config core.editor \"$TRAP\"; git config gpg.program \"$TRAP\"; git config commit.gpgsign true; echo 1 >a",
+    ),
+    Script(
+        "g7",
+        "includes",
+        "printf '[core]\\n\\tfsmonitor = %s\\n' \"$TRAP\" >inc; git config include.path $PWD/inc; cp inc ~/.gitconfig; echo 1 >a",
+    ),
+    Script(
+        "g7",
+        "aliases",
+        "git config alias.commit-tree \"!$TRAP\"; git config alias.add \"!$TRAP\"; git config alias.write-tree \"!$TRAP\"; echo 1 >a",
+    ),
+    Script(
+        "g8",
+        "submodule",
+        "printf '[submodule \"x\"]\\n\\tpath = x\\n\\turl = ext::sh -c %%x\\n\\tupdate = !%s\\n' \"$TRAP\" >.gitmodules; git init -q x; git -C x -c user.name=x -c user.email=x@x commit -q --allow-empty -m x; echo 1 >a",
+    ),
+    Script(
+        "g8",
+        "submodule-names",
+        "printf '[submodule \"../../x\"]\\n\\tpath = x\\r\\n\\turl = -u./payload\\n' >.gitmodules; git init -q x; echo 1 >a",
+    ),
+    Script(
+        "g9",
+        "links",
+        "ln -s /etc/shadow shadow; ln -s $CANARY link; ln -s .. up; mkdir d; ln -s /etc d/etc; echo 1 >a",
+    ),
+    Script(
+        "g9",
+        "links-in-place-of-files",
+        "rm -f README.md; ln -s $CANARY README.md; rm -rf src; ln -s /etc src; echo 1 >a",
+    ),
+    Script("g9", "links-in-place-of-git", "rm -rf .git; ln -s $SERVICE .git; echo 1 >a"),
+    Script(
+        "g10",
+        "special-files",
+        "mkfifo pipe; ln README.md hard; perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local => \"s\", Listen => 1)'; echo 1 >a",
+    ),
+    Script("g10", "sparse", "truncate -s 1T large; echo 1 >a"),
+    Script("g10", "names", "touch -- '-rf' 'a\n b' '..x' $'\\xff'; mkdir -p '.. '; echo 1 >'.. /x'; echo 1 >a"),
+    Script("g10", "deep", "d=; for n in $(seq 1 300); do mkdir d; cd d || break; done; echo 1 >x; cd $TREE; echo 1 >a"),
+    Script("g10", "unreadable", "echo 1 >u; chmod 000 u; mkdir v; echo 1 >v/x; chmod 000 v; echo 1 >a"),
+    Script("g10", "many", "mkdir m; for n in $(seq 1 3000); do : >m/$n; done; echo 1 >a"),
+    Script("g10", "alternates", "echo $SERVICE >>.git/objects/info/alternates; git config core.worktree /; echo 1 >a"),
+    Script("g10", "locks", "touch .git/index.lock .git/HEAD.lock; git update-ref refs/heads/main HEAD; echo 1 >a"),
+];
+
+/// Service with one repository.
+struct Repository {
+    folder: tempfile::TempDir,
+    workspaces: Workspaces,
+    repo: RepoRef,
+    access: GitUrl,
+}
+
+impl Repository {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = "git init -q --bare -b main forge.git && git init -q -b main human && cd human && mkdir src && \
+                      echo hello >README.md && echo x >src/x && git add -A && git commit -qm first && \
+                      git push -q ../forge.git main";
+        let mut human = command("/bin/sh");
+        for role in ["AUTHOR", "COMMITTER"] {
+            human.env(format!("GIT_{role}_NAME"), "Human").env(format!("GIT_{role}_EMAIL"), "human@forge.example");
+        }
+        output(human.args(["-c", script]).current_dir(folder.path())).await;
+        let settings = WorkspaceSettings {
+            root: folder.path().join("state"),
+            pool: 1,
+            committer_name: "ralph-bot".into(),
+            committer_email: "bot@forge.example".into(),
+            protected: Vec::new(),
+        };
+        let workspaces = Workspaces::open(settings, Clock::System).expect("it opens");
+        let access = GitUrl { url: format!("file://{}/forge.git", folder.path().display()), credential: None };
+        let repo = RepoRef { forge: ForgeName::new("gh"), id: RepoId(7), owner: "o".into(), name: "n".into() };
+        fs::write(folder.path().join("canary"), "canary-in-a-file").expect("written");
+        Self { folder, workspaces, repo, access }
+    }
+
+    fn marker(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("marker-{name}"))
+    }
+
+    async fn run(&self, loop_id: &LoopId, tree: &Path, Script(_, name, script): Script) {
+        let view = self.workspaces.agent_view(loop_id, &self.repo);
+        let home = self.folder.path().join("home");
+        fs::create_dir_all(&home).expect("made");
+        let marker = self.marker(name);
+        let mut spec = ProcessSpec::new("/bin/bash", tree).args(["-c", script]).env("PATH", "/usr/bin:/bin");
+        spec = spec.env("TRAP", format!("touch {}", marker.display())).env("TREE", tree);
+        spec = spec.env("CANARY", self.folder.path().join("canary")).env("SERVICE", self.folder.path().join("state"));
+        spec.sandbox = Sandbox::Bubblewrap(SandboxView {
+            writable: vec![view.tree],
+            read_only: view.read_only,
+            home: ScratchHome::Folder(home),
+            ..SandboxView::default()
+        });
+        spec.limits.wall = Duration::from_secs(60);
+        process::run(spec, &CancellationToken::new(), None).await.expect("it runs");
+    }
+
+    async fn commit(&self, loop_id: &LoopId, parent: &Sha) -> CommitInfo {
+        let request = CommitRequest {
+            loop_id,
+            repo: &self.repo,
+            parent,
+            merge_parent: None,
+            message: "work",
+            base: parent,
+            protected_base: parent,
+            extra_protected: &[],
+            set_aside: None,
+        };
+        self.workspaces.commit(request).await.expect("committed")
+    }
+}
+
+/// See docs/threats.md#g1, docs/threats.md#g2, docs/threats.md#g3, docs/threats.md#g4, docs/threats.md#g5, docs/threats.md#g6,
+/// docs/threats.md#g7, docs/threats.md#g8, docs/threats.md#g9 and docs/threats.md#g10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traps_in_the_tree_catch_nothing() {
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    let world = Repository::new().await;
+    let (workspaces, repo) = (&world.workspaces, &world.repo);
+    for (number, script) in TRAPS.iter().enumerate() {
+        let Script(row, name, _) = *script;
+        let (loop_id, branch) = (LoopId::new(format!("r-{number}-aaaaaa")), format!("ralph/{number}"));
+        let request = PrepareTree {
+            loop_id: &loop_id,
+            repo,
+            access: &world.access,
+            base_branch: "main",
+            branch: &branch,
+            resume_at: None,
+            partial: false,
+        };
+        let info = workspaces.prepare(request).await.expect("prepared");
+        world.run(&loop_id, &info.dir, *script).await;
+        let done = world.commit(&loop_id, &info.head).await;
+        let head = done.commit.unwrap_or_else(|| panic!("{row} {name}: its own change is not committed"));
+        assert!(!done.diff.contains("canary-in-a-file") && !done.diff.contains("root:"), "{row} {name}: {}", done.diff);
+        let checkout = workspaces.clean_checkout(&loop_id, repo, &head).await.expect("checked out");
+        workspaces.release_checkout(checkout).await.expect("released");
+        let push = PushRequest {
+            loop_id: &loop_id,
+            repo,
+            access: &world.access,
+            branch: &branch,
+            commit: &head,
+            expected: None,
+        };
+        workspaces.push(push).await.expect("pushed");
+        workspaces.salvage(&loop_id, repo).await.expect("salvaged");
+        workspaces.reset(&loop_id, repo, &info.head).await.expect("reset");
+        workspaces.release(&loop_id, repo).await.expect("released");
+        assert!(!world.marker(name).exists(), "{row} {name}: the service ran it");
+        let canary = fs::read_to_string(world.folder.path().join("canary")).expect("it is there");
+        assert_eq!(canary, "canary-in-a-file", "{row} {name}");
+    }
+}
+
+/// Without the service's own directory, git obeys the tree's repository: the traps are real.
+#[tokio::test]
+async fn traps_catch_git_without_the_defences() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let marker = folder.path().join("marker");
+    let script =
+        format!("git init -q . && git config core.fsmonitor 'touch {}' && echo 1 >a && git status", marker.display());
+    output(command("/bin/sh").args(["-c", &script]).current_dir(folder.path())).await;
+    assert!(marker.exists());
+}
+
+/// What a run leaves in its home, temporary folders and processes is not there in the next one.
+///
+/// See docs/threats.md#g18.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_but_the_tree_is_left_for_the_next_run() {
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (first, second) = (
+        "echo left >/tmp/left; echo left >/dev/shm/left; echo left >~/left; echo left >>/run/left; git config core.x left",
+        "cat /tmp/left /dev/shm/left ~/left /run/left; ls -A /tmp /dev/shm ~",
+    );
+    let mut seen = String::new();
+    for script in [first, second] {
+        let mut spec = ProcessSpec::new("/bin/bash", folder.path()).args(["-c", script]).env("PATH", "/usr/bin:/bin");
+        spec.sandbox =
+            Sandbox::Bubblewrap(SandboxView { writable: vec![folder.path().to_owned()], ..SandboxView::default() });
+        seen = process::run(spec, &CancellationToken::new(), None).await.expect("it runs").stdout.text();
+    }
+    assert!(!seen.contains("left"), "{seen}");
+}

@@ -1,0 +1,117 @@
+//! Scripts that use up the machine. While they run, the service starts other programs as fast as before.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ralph_bot::clock::Stopwatch;
+use ralph_bot::domain::trust::limits::SandboxLimits;
+use ralph_bot::process::sandbox::{SandboxSettings, SandboxView, ScratchHome};
+use ralph_bot::process::{self, Finished, ProcessEnd, ProcessSpec, Sandbox, SandboxTier};
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::sandbox;
+
+const LIMITS: SandboxLimits = SandboxLimits { memory_mib: 128, processes: 60, disk_mib: 128 };
+/// Maximum time in which another program is started and ends meanwhile; it takes milliseconds.
+const OTHERS: Duration = Duration::from_secs(3);
+
+/// Scripts, and the limit at which each is ended; the others fail inside and end by themselves.
+const HOGS: &[(&str, &str, Option<&str>)] = &[
+    ("bomb", "b() { b | b & }; b; sleep 30", Some("processes")),
+    ("many-sleepers", "for n in $(seq 1 200); do sleep 30 & done; wait", Some("processes")),
+    ("threads", "perl -e 'fork for 1..8; sleep 30'", Some("processes")),
+    (
+        "memory",
+        "perl -e 'my @a; while (1) { push @a, \"x\" x 1048576; select(undef, undef, undef, 0.005) }'",
+        Some("memory"),
+    ),
+    (
+        "memory-of-many",
+        "for n in 1 2 3 4 5 6 7 8; do perl -e '$a = \"x\" x (30 << 20); sleep 30' & done; wait",
+        Some("memory"),
+    ),
+    (
+        "memory-in-files-without-a-name",
+        "perl -e 'my $n = \"x\"; for my $k (1..2) { my $f = syscall(`uname -m` =~ /aarch/ ? 279 : 319, $n, 0); open(my $h, \">&=\", $f); push @h, $h; for (1..100) { syswrite($h, \"x\" x 1048576) } } sleep 30'",
+        Some("memory"),
+    ),
+    ("temporary-files", "head -c 200M /dev/zero >/tmp/a; head -c 200M /dev/zero >/dev/shm/a; echo ended", None),
+    (
+        "disk",
+        "n=0; while [ $n -lt 100 ]; do n=$((n + 1)); head -c 4M /dev/zero >f$n; sleep 0.02; done; sleep 30",
+        Some("disk"),
+    ),
+    (
+        "deleted-files",
+        "exec 5>a; rm a; head -c 100M /dev/zero >&5; exec 6>b; rm b; head -c 100M /dev/zero >&6; sleep 30",
+        Some("disk"),
+    ),
+    ("one-large-file", "head -c 300M /dev/zero >large; stat -c %s large; sleep 30", Some("disk")),
+    ("processors", "for n in 1 2 3 4; do while :; do :; done & done; sleep 3; echo ended", None),
+];
+
+async fn run(folder: &Path, script: &str, limits: SandboxLimits) -> Finished {
+    let mut spec = ProcessSpec::new("/bin/bash", folder.join("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
+    spec.sandbox = Sandbox::Bubblewrap(SandboxView {
+        writable: vec![folder.join("tree")],
+        home: ScratchHome::Folder(folder.join("home")),
+        settings: SandboxSettings { limits, ..SandboxSettings::default() },
+        ..SandboxView::default()
+    });
+    spec.limits.wall = Duration::from_secs(20);
+    spec.limits.grace = Duration::ZERO;
+    process::run(spec, &CancellationToken::new(), None).await.expect("it runs")
+}
+
+/// See docs/threats.md#s10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hogs_are_ended_with_the_reason_and_others_feel_nothing() {
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    let other = tempfile::tempdir().expect("a folder");
+    for name in ["tree", "home"] {
+        std::fs::create_dir(other.path().join(name)).expect("made");
+    }
+    for (name, script, expected) in HOGS {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["tree", "home"] {
+            std::fs::create_dir(folder.path().join(name)).expect("made");
+        }
+        let mut hog = Box::pin(run(folder.path(), script, LIMITS));
+        let finished = loop {
+            let watch = Stopwatch::start();
+            tokio::select! {
+                finished = &mut hog => break finished,
+                other = run(other.path(), "sleep 0.1; for n in 1 2 3 4 5; do /bin/true & done; wait; echo fine", LIMITS) => {
+                    assert_eq!(other.stdout.text(), "fine\n", "{name}: {:?} {}", other.ended, other.stderr.text());
+                    assert!(watch.elapsed() < OTHERS, "{name}: another program took {:?}", watch.elapsed());
+                }
+            }
+        };
+        match (expected, &finished.ended) {
+            (Some(limit), ProcessEnd::ResourceLimit(reason)) => assert!(reason.contains(limit), "{name}: {reason}"),
+            (None, ProcessEnd::Exited(_)) => assert!(finished.stdout.text().contains("ended"), "{name}: {finished:?}"),
+            _ => panic!("{name}: {finished:?}"),
+        }
+    }
+}
+
+/// Without limits the same scripts go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hogs_go_on_without_limits() {
+    if sandbox().await.tier != SandboxTier::A {
+        return;
+    }
+    for (name, script, _) in HOGS.iter().filter(|(name, _, _)| matches!(*name, "many-sleepers" | "deleted-files")) {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["tree", "home"] {
+            std::fs::create_dir(folder.path().join(name)).expect("made");
+        }
+        let ended = tokio::time::timeout(
+            Duration::from_secs(4),
+            run(folder.path(), script, SandboxLimits { memory_mib: 4096, processes: 4096, disk_mib: 4096 }),
+        );
+        assert!(ended.await.is_err(), "{name} was ended");
+    }
+}
