@@ -76,7 +76,7 @@ impl<'a> CheckStart<'a> {
         if self.base.contains(path) {
             return read || is_check_script(path) || self.names(path) || in_precedence(name).is_some();
         }
-        read || self.takes_precedence(path, name) || self.is_on_path(path) || shadowed_module(path).is_some()
+        read || self.takes_precedence(path, name) || shadowed_module(path).is_some()
     }
 
     /// Whether a command names a file or a folder above it. `-m a.b` names the modules of Python of that name.
@@ -101,8 +101,9 @@ impl<'a> CheckStart<'a> {
         group[at + 1..].iter().any(|other| self.base.contains(format!("{folder}{other}").as_str()))
     }
 
-    /// Whether a command adds the folder of a file to the search path of programs or modules.
-    fn is_on_path(&self, path: &str) -> bool {
+    /// Whether a command adds the folder of a file to the search path of programs or modules, so that a new file can take the place
+    /// of another. It does not if the checks of the base found nothing: see [`is_missing`].
+    pub fn is_on_path(&self, path: &str) -> bool {
         pattern!(SEARCHED, r#"\b[A-Z]*(?:PATH|_LIB|OPTIONS|OPT|ENV)\s*\+?=\s*["']?([^\s"';&|]+)"#);
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         self.commands.iter().flat_map(|command| SEARCHED.captures_iter(command)).any(|found| {
@@ -183,15 +184,15 @@ impl ImportedName {
         };
         (plain(name) && !name.is_empty()).then(|| Self { name: name.to_owned(), pattern, files })
     }
+}
 
-    /// Whether an output of a check says that the import has nothing to find: then a new file takes no place.
-    pub fn is_missing_in(&self, output: &str) -> bool {
-        pattern!(
-            MISSING,
-            r"(?i)no module named|cannot import name|cannot load such file|can't locate|no such file or directory|file not found"
-        );
-        output.lines().any(|line| MISSING.is_match(line) && line.contains(&self.name))
-    }
+/// Whether an output of a check says that a program, module or header was not found: then a new file of this name takes no place.
+pub fn is_missing(output: &str, name: &str) -> bool {
+    pattern!(
+        MISSING,
+        r"(?i)no module named|cannot import name|cannot load such file|can't locate|no such file or directory|\bnot found\b|unknown command"
+    );
+    !name.is_empty() && output.lines().any(|line| MISSING.is_match(line) && line.contains(name))
 }
 
 #[cfg(test)]
@@ -270,8 +271,6 @@ mod tests {
             "node_modules/left-pad/index.js",
             ".venv/bin/pytest",
             "vendor/bin/phpunit",
-            "bin/npm",
-            "plugins/anything.py",
             ".env",
             ".env.test",
             ".envrc",
@@ -316,7 +315,10 @@ mod tests {
             "binary/npm",
             "package.json",
         ] {
-            assert!(!start.depends_on(path), "{path}");
+            assert!(!start.depends_on(path) && !start.is_on_path(path), "{path}");
+        }
+        for path in ["bin/npm", "plugins/anything.py"] {
+            assert!(start.is_on_path(path), "{path}");
         }
     }
 
@@ -340,9 +342,9 @@ mod tests {
         for path in ["src/app/yaml.py", "README.md", "src/main.rs", "app/models/json.rb", "a$b.h"] {
             assert_eq!(ImportedName::of(path), None, "{path}");
         }
-        let name = ImportedName::of("calc.py").unwrap();
-        assert!(name.is_missing_in("E   ModuleNotFoundError: No module named 'calc'"));
-        assert!(!name.is_missing_in("E   ModuleNotFoundError: No module named 'other'\ncalc failed"));
+        assert!(is_missing("E   ModuleNotFoundError: No module named 'calc'", "calc"));
+        assert!(is_missing("sh: 1: verify: not found", "verify"));
+        assert!(!is_missing("E   ModuleNotFoundError: No module named 'other'\ncalc failed", "calc"));
     }
 
     #[test]
