@@ -105,9 +105,9 @@ async fn settings_of_the_shell_do_not_pass(dialect: Dialect) {
 /// See docs/threats.md#g17.
 async fn renamed_file_in_the_place_of_a_makefile_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["make"], "install make") else { return };
+    const AGENT: &str = "if [ -f example.txt ]; then mv example.txt GNUmakefile; elif [ ! -f GNUmakefile ]; then printf 'test:\\n\\t@echo fine\\n' >GNUmakefile; fi\n";
     let notes = "test:\n\t@echo fine\nother:\n\t@echo other\nmore:\n\t@echo more\n";
-    let setup =
-        setup(dialect, "make test", "git mv example.txt GNUmakefile 2>/dev/null || mv example.txt GNUmakefile\n");
+    let setup = setup(dialect, "make test", AGENT);
     let setup = setup.file("Makefile", "test:\n\tsh check.sh\n").file("example.txt", notes);
     does_not_pass(setup, "GNUmakefile").await;
 }

@@ -39,7 +39,7 @@ use blocks::TestFile;
 use diff::FileDiff;
 
 pub use marks::{ChangeMarks, is_test_file};
-pub use starts::{CheckStart, ImportedName};
+pub use starts::{CheckStart, ImportedName, is_missing};
 
 /// Maximum number of findings of one diff.
 pub const MAX_FINDINGS: usize = 100;

@@ -99,7 +99,7 @@ impl Engine {
         let mut searches = 0;
         for path in self.workspaces.added_files((&current.id, repo), base, commit).await? {
             let decides = !known.contains(&path)
-                && (start.depends_on(&path) || self.takes_an_import(repo, current, base, &path, &mut searches).await);
+                && (start.depends_on(&path) || self.takes_a_place(repo, current, &start, &path, &mut searches).await);
             if decides {
                 changed.push(ChangedBaseFile { path, renamed_to: None });
             }
@@ -107,22 +107,27 @@ impl Engine {
         Ok(changed)
     }
 
-    /// Whether a new file is in the place of something that the base imports and that its checks found.
-    async fn takes_an_import(
+    /// Whether a new file is in the place of a program or module that the checks found before: in a folder of their search path, or
+    /// under a name that the base imports.
+    async fn takes_a_place(
         &self,
         repo: &RepoRef,
         current: &Loop,
-        base: &Sha,
+        start: &tamper::CheckStart<'_>,
         path: &str,
         searches: &mut usize,
     ) -> bool {
-        let Some(import) = tamper::ImportedName::of(path).filter(|_| *searches < MAX_IMPORT_SEARCHES) else {
-            return false;
-        };
-        let Some(baseline) = &current.baseline else { return false };
-        if baseline.outcomes.iter().any(|outcome| import.is_missing_in(&outcome.output)) {
+        let (Some(base), Some(baseline)) = (&current.base, &current.baseline) else { return false };
+        let import = tamper::ImportedName::of(path);
+        let file = path.rsplit('/').next().unwrap_or(path);
+        let name = import.as_ref().map_or(file.split('.').next().unwrap_or(file), |import| &import.name);
+        if baseline.outcomes.iter().any(|outcome| tamper::is_missing(&outcome.output, name)) {
             return false;
         }
+        if start.is_on_path(path) {
+            return true;
+        }
+        let Some(import) = import.filter(|_| *searches < MAX_IMPORT_SEARCHES) else { return false };
         *searches += 1;
         self.workspaces.has_line(repo, base, &import.pattern, import.files).await
     }

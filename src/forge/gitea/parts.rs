@@ -133,7 +133,11 @@ impl Gitea {
         let Some(found) = found else { return Ok(None) };
         if found.body().is_empty() {
             // A reply in a review's thread is delivered like a comment, but listed with the review.
-            let of_reviews = self.review_comments(repo, number).await?;
+            let of_reviews = match self.review_comments(repo, number).await {
+                // The conversation is not that of a pull request.
+                Err(ForgeError { kind: NotFound, .. }) => return Ok(None),
+                other => other?,
+            };
             return Ok(of_reviews.into_iter().map(|found| found.comment).find(|comment| comment.id == id));
         }
         let comment: WireComment = read(&what, &found)?;

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::config::{is_check_config, is_check_script};
+use super::config::{is_check_config, is_makefile};
 
 // Files that runners, build tools, package managers, shells and interpreters read without being told.
 pattern!(
@@ -74,24 +74,21 @@ impl<'a> CheckStart<'a> {
         }
         let read = READ.is_match(name) || READ_FOLDER.is_match(path) || is_check_config(path);
         if self.base.contains(path) {
-            return read || is_check_script(path) || self.names(path) || in_precedence(name).is_some();
+            return read
+                || is_makefile(path)
+                || runs_checks(path)
+                || self.executes(path)
+                || in_precedence(name).is_some();
         }
-        read || self.takes_precedence(path, name) || self.is_on_path(path) || shadowed_module(path).is_some()
+        read || self.takes_precedence(path, name) || shadowed_module(path).is_some()
     }
 
-    /// Whether a command names a file or a folder above it. `-m a.b` names the modules of Python of that name.
-    fn names(&self, path: &str) -> bool {
-        let words = self.commands.iter().flat_map(|command| words(command));
-        words.into_iter().any(|word| {
-            let word = word.trim_start_matches("./").trim_end_matches('/');
-            let module = word.replace('.', "/");
-            let below = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
-            word == path
-                || !word.is_empty() && below(word)
-                || path == format!("{module}.py")
-                || path == format!("{module}/__main__.py")
-                || path == format!("{module}/__init__.py")
-        })
+    /// Whether a command executes a file that runs checks: a script of a shell, or another one whose path says so. A program that a
+    /// command executes or reads is what the check is about.
+    fn executes(&self, path: &str) -> bool {
+        let shell = matches!(extension(path), "" | "sh" | "bash" | "zsh" | "ksh" | "ps1" | "bat" | "cmd");
+        let executed = || self.commands.iter().flat_map(|command| executed(command)).any(|file| file == path);
+        (shell || ABOUT_CHECKS.is_match(path)) && executed()
     }
 
     /// Whether a tool finds a new file before one of the base.
@@ -101,8 +98,9 @@ impl<'a> CheckStart<'a> {
         group[at + 1..].iter().any(|other| self.base.contains(format!("{folder}{other}").as_str()))
     }
 
-    /// Whether a command adds the folder of a file to the search path of programs or modules.
-    fn is_on_path(&self, path: &str) -> bool {
+    /// Whether a command adds the folder of a file to the search path of programs or modules, so that a new file can take the place
+    /// of another. It does not if the checks of the base found nothing: see [`is_missing`].
+    pub fn is_on_path(&self, path: &str) -> bool {
         pattern!(SEARCHED, r#"\b[A-Z]*(?:PATH|_LIB|OPTIONS|OPT|ENV)\s*\+?=\s*["']?([^\s"';&|]+)"#);
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         self.commands.iter().flat_map(|command| SEARCHED.captures_iter(command)).any(|found| {
@@ -114,9 +112,69 @@ impl<'a> CheckStart<'a> {
     }
 }
 
-/// Words of a command, without quotes and operators.
-fn words(command: &str) -> impl Iterator<Item = &str> {
-    command.split(|c: char| c.is_whitespace() || "\"'`;|&()<>{}=:,".contains(c)).filter(|word| !word.is_empty())
+// Paths of files that run checks.
+pattern!(
+    ABOUT_CHECKS,
+    r"(?i)(?:^|/)(?:\.?ci|hack|scripts?|tools|checks?)/|(?:^|[/._-])(?:tests?|checks?|lint|verify|coverage|cov|ci)(?:[._-][^/]*)?$"
+);
+// Programs that execute the file after their options.
+pattern!(
+    INTERPRETER,
+    r"^(?:.*/)?(?:(?:ba|da|z|k)?sh|python[\d.]*|node|ruby|perl|php|deno|bun|tsx?|source|\.|pwsh|just|make)$"
+);
+
+/// Whether a script runs checks by its name or folder, whoever executes it.
+fn runs_checks(path: &str) -> bool {
+    pattern!(
+        NAMED,
+        r"(?i)(?:^|/)(?:\.?ci|hack)/(?:.*/)?[\w.-]*$|(?:^|[/._-])(?:tests?|checks?|lint|verify|coverage|cov|ci)(?:[._-][\w.-]*)?$"
+    );
+    matches!(extension(path), "" | "sh" | "bash" | "zsh") && NAMED.is_match(path)
+}
+
+fn extension(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
+/// Files that a command executes, as paths from the top of the tree: the first word of each part, or the file after an
+/// interpreter and its options. `-m a.b` is the file of that module of Python.
+fn executed(command: &str) -> Vec<String> {
+    let plain =
+        |word: &str| word.trim_matches(['"', '\'']).trim_start_matches("$PWD/").trim_start_matches("./").to_owned();
+    let mut files = Vec::new();
+    for part in command.split([';', '|', '&', '(', ')', '\n', '`', '{', '}']) {
+        let words: Vec<&str> = part.split_whitespace().collect();
+        for (at, word) in words.iter().enumerate() {
+            let assigned = word.split_once('=').is_some_and(|(name, _)| !name.contains(['/', '-']));
+            let wraps =
+                matches!(*word, "env" | "time" | "exec" | "command" | "nice" | "nohup" | "xvfb-run" | "timeout" | "!");
+            if assigned || wraps || word.starts_with('-') || word.starts_with(|c: char| c.is_ascii_digit()) {
+                continue;
+            }
+            if INTERPRETER.is_match(word) {
+                let mut rest = words[at + 1..].iter();
+                while let Some(next) = rest.next() {
+                    match *next {
+                        "-m" => {
+                            let module = rest.next().map(|module| module.replace('.', "/")).unwrap_or_default();
+                            files.extend([format!("{module}.py"), format!("{module}/__main__.py")]);
+                            break;
+                        }
+                        option if option.starts_with('-') => {}
+                        file => {
+                            files.push(plain(file));
+                            break;
+                        }
+                    }
+                }
+            } else {
+                files.push(plain(word));
+            }
+            break;
+        }
+    }
+    files
 }
 
 /// Group of files that a name belongs to, and its rank there.
@@ -183,22 +241,24 @@ impl ImportedName {
         };
         (plain(name) && !name.is_empty()).then(|| Self { name: name.to_owned(), pattern, files })
     }
+}
 
-    /// Whether an output of a check says that the import has nothing to find: then a new file takes no place.
-    pub fn is_missing_in(&self, output: &str) -> bool {
-        pattern!(
-            MISSING,
-            r"(?i)no module named|cannot import name|cannot load such file|can't locate|no such file or directory|file not found"
-        );
-        output.lines().any(|line| MISSING.is_match(line) && line.contains(&self.name))
-    }
+/// Whether an output of a check says that a program, module or header was not found: then a new file of this name takes no place.
+pub fn is_missing(output: &str, name: &str) -> bool {
+    pattern!(
+        MISSING,
+        r"(?i)no module named|cannot import name|cannot load such file|can't locate|no such file or directory|\bnot found\b|unknown command"
+    );
+    !name.is_empty() && output.lines().any(|line| MISSING.is_match(line) && line.contains(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BASE: [&str; 14] = [
+    const BASE: [&str; 16] = [
+        "answer.txt",
+        "main.py",
         "Makefile",
         "Taskfile.dist.yml",
         "check.sh",
@@ -214,7 +274,9 @@ mod tests {
         "setup.cfg",
         "docs/guide.md",
     ];
-    const COMMANDS: [&str; 6] = [
+    const COMMANDS: [&str; 8] = [
+        "grep -q right answer.txt",
+        "python3 main.py --all src docs",
         "sh check.sh",
         "python3 ./tools/run.py --all && make test",
         "python -m app",
@@ -227,19 +289,12 @@ mod tests {
     #[test]
     fn changed_files_that_start_checks_are_known() {
         let start = CheckStart::new(COMMANDS, BASE);
-        for path in [
-            "Makefile",
-            "check.sh",
-            "tools/run.py",
-            "app/__main__.py",
-            "gradlew",
-            ".npmrc",
-            "ci/steps/test",
-            "rules.mk",
-        ] {
+        for path in ["Makefile", "check.sh", "tools/run.py", "gradlew", ".npmrc", "ci/steps/test", "rules.mk"] {
             assert!(start.depends_on(path), "{path}");
         }
-        for path in ["src/app.py", "package.json", "docs/guide.md", "setup.cfg"] {
+        for path in
+            ["src/app.py", "package.json", "docs/guide.md", "setup.cfg", "app/__main__.py", "answer.txt", "main.py"]
+        {
             assert!(!start.depends_on(path), "{path}");
         }
     }
@@ -270,8 +325,6 @@ mod tests {
             "node_modules/left-pad/index.js",
             ".venv/bin/pytest",
             "vendor/bin/phpunit",
-            "bin/npm",
-            "plugins/anything.py",
             ".env",
             ".env.test",
             ".envrc",
@@ -316,7 +369,10 @@ mod tests {
             "binary/npm",
             "package.json",
         ] {
-            assert!(!start.depends_on(path), "{path}");
+            assert!(!start.depends_on(path) && !start.is_on_path(path), "{path}");
+        }
+        for path in ["bin/npm", "plugins/anything.py"] {
+            assert!(start.is_on_path(path), "{path}");
         }
     }
 
@@ -340,9 +396,9 @@ mod tests {
         for path in ["src/app/yaml.py", "README.md", "src/main.rs", "app/models/json.rb", "a$b.h"] {
             assert_eq!(ImportedName::of(path), None, "{path}");
         }
-        let name = ImportedName::of("calc.py").unwrap();
-        assert!(name.is_missing_in("E   ModuleNotFoundError: No module named 'calc'"));
-        assert!(!name.is_missing_in("E   ModuleNotFoundError: No module named 'other'\ncalc failed"));
+        assert!(is_missing("E   ModuleNotFoundError: No module named 'calc'", "calc"));
+        assert!(is_missing("sh: 1: verify: not found", "verify"));
+        assert!(!is_missing("E   ModuleNotFoundError: No module named 'other'\ncalc failed", "calc"));
     }
 
     #[test]
@@ -352,6 +408,21 @@ mod tests {
         }
         for path in ["argparse.txt", "app/argparse.py", "json/x.py", "re.md", "my.re.py"] {
             assert!(shadowed_module(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn executed_files_of_commands_are_found() {
+        for (command, files) in [
+            ("sh check.sh", &["check.sh"][..]),
+            ("CI=1 env A=b timeout 60 bash -eu ./a/b.sh x.txt", &["a/b.sh"]),
+            ("cd x && ./run | tee log.txt", &["cd", "run", "tee"]),
+            ("python -m app.tests -v", &["app/tests.py", "app/tests/__main__.py"]),
+            ("\"./my script\"", &["my"]),
+            ("grep -q right answer.txt", &["grep"]),
+            ("", &[]),
+        ] {
+            assert_eq!(executed(command), files, "{command}");
         }
     }
 
