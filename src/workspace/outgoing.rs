@@ -10,7 +10,6 @@ use flate2::read::ZlibDecoder;
 
 use super::git::GitCommand;
 use super::layout::objects;
-use super::mirror::is_partial;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::outbound::{ClearedCommit, Door, FoundSecret, Leak, ObjectScan};
@@ -196,7 +195,6 @@ impl Workspaces {
         let call = GitCommand::new("list what a push sends", mirror).args(["log", "-z", "--no-color", "--pretty=raw"]);
         let call = call.args(["--diff-merges=combined", "--raw", "-r", "--root", "--no-abbrev", "--no-renames"]);
         let call = call.args(["--no-ext-diff", "--no-textconv", "--no-notes", "--no-show-signature", "--no-decorate"]);
-        let call = call.args(is_partial(mirror).then_some("--exclude-promisor-objects"));
         let call = call.args(["--ignore-missing", request.commit.as_str(), "--not"]);
         let call = call.args(request.base.iter().chain(&request.pushed).map(|known| known.as_str()));
         let call = call.args(["--glob=refs/ralph/base/*", "--glob=refs/ralph/remote/*", "--"]);

@@ -193,9 +193,10 @@ impl Door {
         }
     }
 
-    /// Lets a rendered comment or body pass.
+    /// Lets a rendered comment or body pass. Forges offer the body of a pull request as the message of its merge, so it holds no
+    /// words for CI systems.
     pub fn body(&self, markdown: &str) -> Outbound<Body> {
-        Outbound::new(without_invisible(&self.masked(markdown)))
+        Outbound::new(plain::without_ci_words(&without_invisible(&self.masked(markdown))))
     }
 
     /// Lets a title pass, whose foreign parts are results of [`title`].
