@@ -48,8 +48,8 @@ pub(super) struct ChangedObject {
     before: Vec<Sha>,
 }
 
-/// Content of an object.
-enum Content {
+/// ObjectContent of an object.
+enum ObjectContent {
     Bytes(Vec<u8>),
     TooLarge,
 }
@@ -206,7 +206,7 @@ impl Workspaces {
     }
 
     /// Returns the contents of objects: from their files, or those that are packed from git at once. Missing ones are left out.
-    async fn contents(&self, mirror: &Path, ids: &HashSet<Sha>) -> Result<HashMap<Sha, Content>, WorkspaceError> {
+    async fn contents(&self, mirror: &Path, ids: &HashSet<Sha>) -> Result<HashMap<Sha, ObjectContent>, WorkspaceError> {
         let folder = objects(mirror);
         let wanted: Vec<Sha> = ids.iter().cloned().collect();
         let (mut read, left) = files::blocking(move || Ok(loose(&folder, wanted))).await?;
@@ -219,33 +219,33 @@ impl Workspaces {
         packed(&answer.stdout, &mut read);
         if answer.truncated {
             for id in left {
-                read.entry(id).or_insert(Content::TooLarge);
+                read.entry(id).or_insert(ObjectContent::TooLarge);
             }
         }
         Ok(read)
     }
 }
 
-fn bytes_of(content: &Content) -> &[u8] {
+fn bytes_of(content: &ObjectContent) -> &[u8] {
     match content {
-        Content::Bytes(bytes) => bytes,
-        Content::TooLarge => &[],
+        ObjectContent::Bytes(bytes) => bytes,
+        ObjectContent::TooLarge => &[],
     }
 }
 
-/// Content with what is found in it; `None` if it was too large.
+/// ObjectContent with what is found in it; `None` if it was too large.
 type Scanned = Option<(Vec<u8>, Vec<FoundSecret>)>;
 
-async fn scanned(door: &Door, contents: HashMap<Sha, Content>) -> Result<Vec<(Sha, Scanned)>, WorkspaceError> {
+async fn scanned(door: &Door, contents: HashMap<Sha, ObjectContent>) -> Result<Vec<(Sha, Scanned)>, WorkspaceError> {
     let door = door.clone();
     let scan = move || {
         let scan = ObjectScan::new(&door);
         let one = |(id, content)| match content {
-            Content::Bytes(bytes) => {
+            ObjectContent::Bytes(bytes) => {
                 let found = scan.content(&bytes);
                 (id, Some((bytes, found)))
             }
-            Content::TooLarge => (id, None),
+            ObjectContent::TooLarge => (id, None),
         };
         Ok(contents.into_iter().map(one).collect())
     };
@@ -253,7 +253,7 @@ async fn scanned(door: &Door, contents: HashMap<Sha, Content>) -> Result<Vec<(Sh
 }
 
 /// Reads objects that have files of their own; returns also the ids of the others.
-fn loose(folder: &Path, ids: Vec<Sha>) -> (HashMap<Sha, Content>, Vec<Sha>) {
+fn loose(folder: &Path, ids: Vec<Sha>) -> (HashMap<Sha, ObjectContent>, Vec<Sha>) {
     let (mut read, mut left, mut bytes) = (HashMap::new(), Vec::new(), 0);
     for id in ids {
         let (first, rest) = id.as_str().split_at(2);
@@ -269,7 +269,7 @@ fn loose(folder: &Path, ids: Vec<Sha>) -> (HashMap<Sha, Content>, Vec<Sha>) {
 }
 
 /// Reads the file of an object: zlib of `<kind> <size>`, a zero byte and the content.
-fn loose_object(path: &PathBuf, most: usize) -> Option<Content> {
+fn loose_object(path: &PathBuf, most: usize) -> Option<ObjectContent> {
     /// Maximum length of the kind and size, in bytes.
     const HEAD: usize = 32;
     let mut all = Vec::new();
@@ -278,14 +278,14 @@ fn loose_object(path: &PathBuf, most: usize) -> Option<Content> {
     let end = all.iter().take(HEAD).position(|byte| *byte == 0)?;
     let size: usize = std::str::from_utf8(&all[..end]).ok()?.split_once(' ')?.1.parse().ok()?;
     if size > most {
-        return Some(Content::TooLarge);
+        return Some(ObjectContent::TooLarge);
     }
     all.drain(..=end);
-    (all.len() == size).then_some(Content::Bytes(all))
+    (all.len() == size).then_some(ObjectContent::Bytes(all))
 }
 
 /// Adds the objects that `cat-file --batch` wrote.
-fn packed(mut output: &[u8], read: &mut HashMap<Sha, Content>) {
+fn packed(mut output: &[u8], read: &mut HashMap<Sha, ObjectContent>) {
     while let Some(end) = output.iter().position(|byte| *byte == b'\n') {
         let head = String::from_utf8_lossy(&output[..end]).into_owned();
         output = &output[end + 1..];
@@ -294,7 +294,7 @@ fn packed(mut output: &[u8], read: &mut HashMap<Sha, Content>) {
             (fields.next().and_then(Sha::parse), fields.nth(1).and_then(|size| size.parse::<usize>().ok()));
         let (Some(id), Some(size)) = (id, size) else { continue };
         let Some(content) = output.get(..size) else { return };
-        read.insert(id, Content::Bytes(content.to_vec()));
+        read.insert(id, ObjectContent::Bytes(content.to_vec()));
         output = output.get(size + 1..).unwrap_or_default();
     }
 }

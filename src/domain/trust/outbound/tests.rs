@@ -1,4 +1,4 @@
-//! What a door lets pass.
+//! Texts and commits at the door.
 
 use data_encoding::BASE64;
 use secrecy::SecretString;
