@@ -27,7 +27,7 @@ use secrecy::SecretString;
 
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
-use crate::domain::trust::outbound::{Body, Outbound, Title};
+use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::domain::trust::permit::TeamRef;
 
 /// Classification of errors by the engine's reaction.
@@ -138,9 +138,9 @@ pub enum Reaction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIssue {
     /// Title.
-    pub title: Outbound<Title>,
+    pub title: Outbound<TitleText>,
     /// Body.
-    pub body: Outbound<Body>,
+    pub body: Outbound<BodyText>,
     /// Names of existing labels.
     pub labels: Vec<String>,
     /// Logins of the people to assign. A login that cannot be assigned fails the call on some forges.
@@ -151,9 +151,9 @@ pub struct NewIssue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPull {
     /// Title, without a draft prefix.
-    pub title: Outbound<Title>,
+    pub title: Outbound<TitleText>,
     /// Body.
-    pub body: Outbound<Body>,
+    pub body: Outbound<BodyText>,
     /// Head branch.
     pub head: String,
     /// Base branch.
@@ -332,10 +332,10 @@ pub trait Forge: Send + Sync {
         &self,
         repo: &RepoRef,
         number: Number,
-        body: &Outbound<Body>,
+        body: &Outbound<BodyText>,
     ) -> ForgeResult<CommentSnapshot>;
     /// Replaces the text of a comment.
-    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<Body>) -> ForgeResult<()>;
+    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<BodyText>) -> ForgeResult<()>;
     /// Deletes a comment; without effect if it does not exist.
     async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()>;
     /// Returns a pull request.
@@ -349,8 +349,8 @@ pub trait Forge: Send + Sync {
         &self,
         repo: &RepoRef,
         number: Number,
-        title: &Outbound<Title>,
-        body: &Outbound<Body>,
+        title: &Outbound<TitleText>,
+        body: &Outbound<BodyText>,
     ) -> ForgeResult<()>;
     /// Returns the git address and credential; `push` requests a credential with permission to push.
     async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess>;

@@ -19,7 +19,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use crate::domain::knowledge::prompt::PromptView;
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::report::view::{EscalationSeverity, EscalationView, PullView, View};
-use crate::domain::trust::outbound::{self, Body, Door, Outbound, Title};
+use crate::domain::trust::outbound::{self, BodyText, Door, Outbound, TitleText};
 
 pub use marker::{Marker, MarkerKey, find_marker};
 
@@ -98,18 +98,18 @@ impl Renderer {
     }
 
     /// Renders a view as a comment or body, with the marker that identifies it later.
-    pub fn comment(&self, view: &View, marker: &Marker) -> Outbound<Body> {
+    pub fn comment(&self, view: &View, marker: &Marker) -> Outbound<BodyText> {
         self.door.body(&format!("{}\n\n{}\n", self.render(view), marker.text()))
     }
 
     /// Returns the title of a pull request: the issue's title without mentions and references.
-    pub fn pull_title(&self, view: &PullView) -> Outbound<Title> {
+    pub fn pull_title(&self, view: &PullView) -> Outbound<TitleText> {
         let title = outbound::title(&self.door.masked(&view.title));
         self.door.title(&if title.is_empty() { format!("Work on issue {}", view.closes) } else { title })
     }
 
     /// Returns the title of an escalation issue: the required action, the loop's issue, and the cause.
-    pub fn escalation_title(&self, view: &EscalationView) -> Outbound<Title> {
+    pub fn escalation_title(&self, view: &EscalationView) -> Outbound<TitleText> {
         let action = match view.severity {
             EscalationSeverity::Critical => "ralph needs a decision on",
             EscalationSeverity::Emergency => "ralph stopped work on",

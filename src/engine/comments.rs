@@ -10,7 +10,7 @@ use super::{Engine, ForgeAccount};
 use crate::domain::model::event::CommentSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report::view::View;
-use crate::domain::trust::outbound::{Body, Outbound};
+use crate::domain::trust::outbound::{BodyText, Outbound};
 use crate::forge::ForgeErrorKind;
 use crate::render::{Marker, find_marker};
 use crate::store::forge_posts::{self, ForgePost};
@@ -123,7 +123,7 @@ impl Engine {
     }
 
     /// Renders a view as the text that an effect writes under a key.
-    pub(super) fn text(&self, claimed: &ClaimedEffect, key: &str, view: &View) -> Outbound<Body> {
+    pub(super) fn text(&self, claimed: &ClaimedEffect, key: &str, view: &View) -> Outbound<BodyText> {
         self.renderer.comment(view, &self.marker(claimed, key))
     }
 

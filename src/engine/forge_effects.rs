@@ -11,7 +11,7 @@ use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::report;
 use crate::domain::report::view::{EscalationSeverity, EscalationView, View};
-use crate::domain::trust::outbound::{Body, Outbound, Title};
+use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::forge::{CiState, ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
 use crate::store::forge_posts::{self, ForgePost};
@@ -180,7 +180,7 @@ impl Engine {
         account: &ForgeAccount,
         repo: &RepoRef,
         old: &ForgePost,
-        folded: &Outbound<Body>,
+        folded: &Outbound<BodyText>,
     ) -> Result<(), EffectError> {
         let id = CommentId(old.forge_id);
         let result = match account.forge.minimizing() {
@@ -270,8 +270,8 @@ impl Engine {
         account: &ForgeAccount,
         repo: &RepoRef,
         current: &Loop,
-        title: &Outbound<Title>,
-        body: &Outbound<Body>,
+        title: &Outbound<TitleText>,
+        body: &Outbound<BodyText>,
     ) -> Result<crate::domain::model::event::PullSnapshot, EffectError> {
         let new = NewPull {
             title: title.clone(),
@@ -358,7 +358,7 @@ impl Engine {
         repo: &RepoRef,
         label: &str,
         view: &EscalationView,
-        body: &Outbound<Body>,
+        body: &Outbound<BodyText>,
     ) -> Result<IssueSnapshot, EffectError> {
         let labels = match view.severity {
             EscalationSeverity::Emergency => ["emergency", "blocking"],

@@ -30,7 +30,7 @@ use super::{
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Timestamp, User};
-use crate::domain::trust::outbound::{Body, Outbound, Title};
+use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::webhook::parse as parse_delivery;
@@ -326,7 +326,7 @@ impl Forge for Gitea {
         &self,
         repo: &RepoRef,
         number: Number,
-        body: &Outbound<Body>,
+        body: &Outbound<BodyText>,
     ) -> ForgeResult<CommentSnapshot> {
         let what = format!("create a comment on {repo}#{number}");
         let text = number.to_string();
@@ -343,7 +343,7 @@ impl Forge for Gitea {
         }
     }
 
-    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<Body>) -> ForgeResult<()> {
+    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<BodyText>) -> ForgeResult<()> {
         let what = format!("edit comment {id} in {repo}");
         let id = id.to_string();
         let path = under(repo, &["issues", "comments", &id])?;
@@ -386,8 +386,8 @@ impl Forge for Gitea {
         &self,
         repo: &RepoRef,
         number: Number,
-        title: &Outbound<Title>,
-        body: &Outbound<Body>,
+        title: &Outbound<TitleText>,
+        body: &Outbound<BodyText>,
     ) -> ForgeResult<()> {
         let draft = self.wire_pull(repo, number).await?.draft();
         let title = if draft { map::draft_title(title.as_str()) } else { map::ready_title(title.as_str()).to_owned() };

@@ -36,7 +36,7 @@ use super::{
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
-use crate::domain::trust::outbound::{Body, Outbound, Title};
+use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::domain::trust::permit::TeamRef;
 
 #[cfg(any(test, fuzzing))]
@@ -257,7 +257,7 @@ impl Forge for GitHub {
         &self,
         repo: &RepoRef,
         number: Number,
-        body: &Outbound<Body>,
+        body: &Outbound<BodyText>,
     ) -> ForgeResult<CommentSnapshot> {
         let path = ["issues", &number.to_string(), "comments"];
         let call =
@@ -266,7 +266,7 @@ impl Forge for GitHub {
         parsed("create a comment", created.snapshot())
     }
 
-    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<Body>) -> ForgeResult<()> {
+    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &Outbound<BodyText>) -> ForgeResult<()> {
         let path = ["issues", "comments", &id.to_string()];
         let call =
             ApiCall::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
@@ -300,8 +300,8 @@ impl Forge for GitHub {
         &self,
         repo: &RepoRef,
         number: Number,
-        title: &Outbound<Title>,
-        body: &Outbound<Body>,
+        title: &Outbound<TitleText>,
+        body: &Outbound<BodyText>,
     ) -> ForgeResult<()> {
         let path = ["pulls", &number.to_string()];
         let call = ApiCall::on(repo, Method::PATCH, &path, format!("edit pull request #{number} of"));

@@ -22,7 +22,7 @@ use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
-use crate::domain::trust::outbound::{Body, Outbound, Title};
+use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::process::{self, ProcessLimits, ProcessSpec};
 
 /// Name of the forge in references to the repository.
@@ -385,7 +385,7 @@ impl Forge for Local {
         &self,
         _repo: &RepoRef,
         number: Number,
-        body: &Outbound<Body>,
+        body: &Outbound<BodyText>,
     ) -> ForgeResult<CommentSnapshot> {
         let comment = {
             let mut state = self.lock();
@@ -408,7 +408,7 @@ impl Forge for Local {
         Ok(comment)
     }
 
-    async fn edit_comment(&self, _repo: &RepoRef, id: CommentId, body: &Outbound<Body>) -> ForgeResult<()> {
+    async fn edit_comment(&self, _repo: &RepoRef, id: CommentId, body: &Outbound<BodyText>) -> ForgeResult<()> {
         let mut state = self.lock();
         let found = state.comments.iter_mut().find(|(_, comment)| comment.id == id);
         let (_, comment) = found.ok_or_else(|| not_found(&format!("edit comment {id}")))?;
@@ -473,8 +473,8 @@ impl Forge for Local {
         &self,
         _repo: &RepoRef,
         number: Number,
-        title: &Outbound<Title>,
-        body: &Outbound<Body>,
+        title: &Outbound<TitleText>,
+        body: &Outbound<BodyText>,
     ) -> ForgeResult<()> {
         self.change_issue(number, |issue| {
             title.as_str().clone_into(&mut issue.title);

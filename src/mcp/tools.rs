@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, Semaphore};
 
 use super::{Learnings, Session};
 use crate::domain::knowledge::session::{self, SessionQuery};
-use crate::domain::trust::outbound::{Answer, Outbound};
+use crate::domain::trust::outbound::{AnswerText, Outbound};
 use crate::store::{self, StoreError};
 
 /// Maximum number of pending requests per connection.
@@ -95,7 +95,7 @@ impl Tools {
         tools
     }
 
-    fn passed(&self, answer: Result<String, String>) -> Result<Outbound<Answer>, Outbound<Answer>> {
+    fn passed(&self, answer: Result<String, String>) -> Result<Outbound<AnswerText>, Outbound<AnswerText>> {
         let door = &self.session.door;
         answer.map(|text| door.answer(&text)).map_err(|text| door.answer(&text))
     }
@@ -185,7 +185,7 @@ impl ServerHandler for Tools {
     }
 }
 
-fn told_back(answer: Result<Outbound<Answer>, Outbound<Answer>>) -> CallToolResponse {
+fn told_back(answer: Result<Outbound<AnswerText>, Outbound<AnswerText>>) -> CallToolResponse {
     CallToolResponse::Complete(match answer {
         Ok(text) => CallToolResult::success(vec![ContentBlock::text(text.as_str())]),
         Err(text) => CallToolResult::error(vec![ContentBlock::text(text.as_str())]),

@@ -10,7 +10,6 @@ use flate2::read::ZlibDecoder;
 
 use super::git::GitCommand;
 use super::layout::{TreePaths, objects};
-use super::mirror::is_partial;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::outbound::{ClearedCommit, Door, FoundSecret, Leak, ObjectScan};
@@ -50,8 +49,8 @@ pub(super) struct ChangedObject {
     before: Vec<Sha>,
 }
 
-/// Content of an object.
-enum Content {
+/// ObjectContent of an object.
+enum ObjectContent {
     Bytes(Vec<u8>),
     TooLarge,
 }
@@ -201,7 +200,6 @@ impl Workspaces {
         let call = call.args(["log", "-z", "--no-color", "--pretty=raw"]);
         let call = call.args(["--diff-merges=combined", "--raw", "-r", "--root", "--no-abbrev", "--no-renames"]);
         let call = call.args(["--no-ext-diff", "--no-textconv", "--no-notes", "--no-show-signature", "--no-decorate"]);
-        let call = call.args(is_partial(mirror).then_some("--exclude-promisor-objects"));
         let call = call.args(["--ignore-missing", request.commit.as_str(), "--not"]);
         let call = call.args(request.base.iter().chain(&request.pushed).map(|known| known.as_str()));
         let call = call.args(["--glob=refs/ralph/base/*", "--glob=refs/ralph/remote/*", "--"]);
@@ -217,7 +215,7 @@ impl Workspaces {
         &self,
         tree_paths: &TreePaths,
         ids: &HashSet<Sha>,
-    ) -> Result<HashMap<Sha, Content>, WorkspaceError> {
+    ) -> Result<HashMap<Sha, ObjectContent>, WorkspaceError> {
         let folders = [&tree_paths.store, &tree_paths.mirror].map(|of| objects(of));
         let wanted: Vec<Sha> = ids.iter().cloned().collect();
         let (mut read, left) = files::blocking(move || Ok(loose(&folders, wanted))).await?;
@@ -230,33 +228,33 @@ impl Workspaces {
         packed(&answer.stdout, &mut read);
         if answer.truncated {
             for id in left {
-                read.entry(id).or_insert(Content::TooLarge);
+                read.entry(id).or_insert(ObjectContent::TooLarge);
             }
         }
         Ok(read)
     }
 }
 
-fn bytes_of(content: &Content) -> &[u8] {
+fn bytes_of(content: &ObjectContent) -> &[u8] {
     match content {
-        Content::Bytes(bytes) => bytes,
-        Content::TooLarge => &[],
+        ObjectContent::Bytes(bytes) => bytes,
+        ObjectContent::TooLarge => &[],
     }
 }
 
-/// Content with what is found in it; `None` if it was too large.
+/// ObjectContent with what is found in it; `None` if it was too large.
 type Scanned = Option<(Vec<u8>, Vec<FoundSecret>)>;
 
-async fn scanned(door: &Door, contents: HashMap<Sha, Content>) -> Result<Vec<(Sha, Scanned)>, WorkspaceError> {
+async fn scanned(door: &Door, contents: HashMap<Sha, ObjectContent>) -> Result<Vec<(Sha, Scanned)>, WorkspaceError> {
     let door = door.clone();
     let scan = move || {
         let scan = ObjectScan::new(&door);
         let one = |(id, content)| match content {
-            Content::Bytes(bytes) => {
+            ObjectContent::Bytes(bytes) => {
                 let found = scan.content(&bytes);
                 (id, Some((bytes, found)))
             }
-            Content::TooLarge => (id, None),
+            ObjectContent::TooLarge => (id, None),
         };
         Ok(contents.into_iter().map(one).collect())
     };
@@ -264,7 +262,7 @@ async fn scanned(door: &Door, contents: HashMap<Sha, Content>) -> Result<Vec<(Sh
 }
 
 /// Reads objects that have files of their own; returns also the ids of the others.
-fn loose(folders: &[PathBuf], ids: Vec<Sha>) -> (HashMap<Sha, Content>, Vec<Sha>) {
+fn loose(folders: &[PathBuf], ids: Vec<Sha>) -> (HashMap<Sha, ObjectContent>, Vec<Sha>) {
     let (mut read, mut left, mut bytes) = (HashMap::new(), Vec::new(), 0);
     for id in ids {
         let (first, rest) = id.as_str().split_at(2);
@@ -281,7 +279,7 @@ fn loose(folders: &[PathBuf], ids: Vec<Sha>) -> (HashMap<Sha, Content>, Vec<Sha>
 }
 
 /// Reads the file of an object: zlib of `<kind> <size>`, a zero byte and the content.
-fn loose_object(path: &PathBuf, most: usize) -> Option<Content> {
+fn loose_object(path: &PathBuf, most: usize) -> Option<ObjectContent> {
     /// Maximum length of the kind and size, in bytes.
     const HEAD: usize = 32;
     let mut all = Vec::new();
@@ -290,14 +288,14 @@ fn loose_object(path: &PathBuf, most: usize) -> Option<Content> {
     let end = all.iter().take(HEAD).position(|byte| *byte == 0)?;
     let size: usize = std::str::from_utf8(&all[..end]).ok()?.split_once(' ')?.1.parse().ok()?;
     if size > most {
-        return Some(Content::TooLarge);
+        return Some(ObjectContent::TooLarge);
     }
     all.drain(..=end);
-    (all.len() == size).then_some(Content::Bytes(all))
+    (all.len() == size).then_some(ObjectContent::Bytes(all))
 }
 
 /// Adds the objects that `cat-file --batch` wrote.
-fn packed(mut output: &[u8], read: &mut HashMap<Sha, Content>) {
+fn packed(mut output: &[u8], read: &mut HashMap<Sha, ObjectContent>) {
     while let Some(end) = output.iter().position(|byte| *byte == b'\n') {
         let head = String::from_utf8_lossy(&output[..end]).into_owned();
         output = &output[end + 1..];
@@ -306,7 +304,7 @@ fn packed(mut output: &[u8], read: &mut HashMap<Sha, Content>) {
             (fields.next().and_then(Sha::parse), fields.nth(1).and_then(|size| size.parse::<usize>().ok()));
         let (Some(id), Some(size)) = (id, size) else { continue };
         let Some(content) = output.get(..size) else { return };
-        read.insert(id, Content::Bytes(content.to_vec()));
+        read.insert(id, ObjectContent::Bytes(content.to_vec()));
         output = output.get(size + 1..).unwrap_or_default();
     }
 }

@@ -18,7 +18,7 @@ use super::tree::{remove_index_lock, tree_ref};
 use super::{BranchDiff, WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::model::task::DiffStat;
-use crate::domain::trust::outbound::{Leak, Message, Outbound};
+use crate::domain::trust::outbound::{CommitText, Leak, Outbound};
 
 /// Maximum size of a committed file, in bytes; forges reject larger ones.
 const LARGEST_FILE: u64 = 100 << 20;
@@ -36,7 +36,7 @@ pub struct CommitRequest<'a> {
     pub parent: &'a Sha,
     /// Second parent, after `merge_base_into`; the commit is then created even without changed files.
     pub merge_parent: Option<&'a Sha>,
-    pub message: &'a Outbound<Message>,
+    pub message: &'a Outbound<CommitText>,
     /// Commit that the loop's whole change is compared with.
     pub base: &'a Sha,
     /// Commit from which protected paths are restored.

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use super::*;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha, Timestamp};
-use crate::domain::trust::outbound::{ClearedCommit, Door, Message, Outbound};
+use crate::domain::trust::outbound::{ClearedCommit, CommitText, Door, Outbound};
 
 const BRANCH: &str = "ralph/42-fix";
 

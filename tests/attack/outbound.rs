@@ -3,7 +3,7 @@
 //! Each test looks for a canary at the far end: in the repository and the texts of the forge, in the bytes that a channel received, in the
 //! answer of the session memory. `leaks` recognizes the canary independently of the service.
 //!
-//! How each class was seen to fail, with its defence switched off by hand:
+//! Each class was seen to fail with its defence switched off by hand:
 //! - objects: `ObjectScan::finish` that always clears; for archives, `archive::members` that returns nothing;
 //! - range: `ObjectScan` that is not fed by `Workspaces::range` (deleted again, author and message of a foreign commit);
 //! - texts, titles, channels, session memory: `Door::masked` that returns its text;
@@ -127,7 +127,7 @@ fn door() -> Door {
 }
 
 /// A repository on disk and a loop's tree of it.
-struct Tree {
+struct AttackTree {
     folder: tempfile::TempDir,
     workspaces: Workspaces,
     repo: RepoRef,
@@ -136,7 +136,7 @@ struct Tree {
     base: Sha,
 }
 
-impl Tree {
+impl AttackTree {
     const BRANCH: &str = "ralph/1-canary";
 
     async fn new() -> Self {
@@ -261,7 +261,7 @@ fn everything(repository: &std::path::Path) -> Vec<u8> {
 /// See docs/threats.md#i7.
 #[tokio::test]
 async fn contents_and_names_with_secrets_are_not_pushed() {
-    let mut tree = Tree::new().await;
+    let mut tree = AttackTree::new().await;
     for (name, text) in encodings() {
         let binary = [b"\x7fELF\0\x01\0\0", text.as_bytes(), b"\0\0\xff"].concat();
         tree.write("new.txt", format!("line\n{text}\n").as_bytes());
@@ -307,7 +307,7 @@ async fn contents_and_names_with_secrets_are_not_pushed() {
 /// See docs/threats.md#i7, docs/threats.md#g11.
 #[tokio::test]
 async fn further_contents_and_names_are_not_pushed() {
-    let tree = Tree::new().await;
+    let tree = AttackTree::new().await;
     let wide = |low: bool| CANARY.bytes().flat_map(|b| if low { [b, 0] } else { [0, b] }).collect::<Vec<u8>>();
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     packed.write_all(format!("{}{CANARY}{}", "a".repeat(500), "b".repeat(500)).as_bytes()).expect("packed");
@@ -348,7 +348,7 @@ async fn further_contents_and_names_are_not_pushed() {
 /// See docs/threats.md#i7.
 #[tokio::test]
 async fn secrets_that_a_file_held_before_do_not_block() {
-    let mut tree = Tree::new().await;
+    let mut tree = AttackTree::new().await;
     let example = format!("AKIA{}", "IOSFODNN7EXAMPLE");
     // As a person: the forge has it.
     sh(
@@ -362,7 +362,7 @@ async fn secrets_that_a_file_held_before_do_not_block() {
         repo: &tree.repo,
         access: &tree.access,
         base_branch: "main",
-        branch: Tree::BRANCH,
+        branch: AttackTree::BRANCH,
         resume_at: None,
         partial: false,
     };
@@ -376,7 +376,7 @@ async fn secrets_that_a_file_held_before_do_not_block() {
     assert!(tree.push(&commit).await, "also without memory");
 }
 
-/// What a channel received.
+/// Bytes that a channel received.
 type Received = Arc<Mutex<Vec<u8>>>;
 
 async fn receiver() -> (Received, SocketAddr, JoinSet<()>) {

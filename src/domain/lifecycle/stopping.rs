@@ -133,4 +133,15 @@ impl StepContext {
         let (why, cause, advice) = (why.to_owned(), Some(cause), advice.to_owned());
         self.stop_at_best(LoopStopReason::Paused { why, cause, advice });
     }
+
+    /// Pauses a loop whose commits cannot be pushed. Its best state is not restored: the push of that would hold the same commits.
+    pub(super) fn push_blocked(&mut self, reason: &str) {
+        self.close_open_iteration(reason);
+        if self.next.halting.is_some() {
+            return self.halt_without(reason);
+        }
+        self.stop(LoopState::Paused, reason);
+        let advice = "nothing was pushed; `/ralph retry` discards the commits of the last iteration, `/ralph abort` ends the loop";
+        self.escalate(EscalationCause::BlockedChange, advice);
+    }
 }

@@ -818,6 +818,19 @@ fn blocked_change_waits_for_person() {
     assert_eq!(run.current.iterations[1].parent, sha(1));
 }
 
+/// See docs/threats.md#i7.
+#[test]
+fn blocked_push_waits_for_person_without_restoring() {
+    let mut run = LoopRun::in_state(LoopState::Running);
+    run.agent(AgentEnd::Finished).committed(|_| {});
+    run.tell(LoopInput::PushBlocked { ticket: run.current.ticket, reason: "a secret in `f`".into() });
+    run.is(LoopState::Paused, LoopStep::Idle);
+    assert!(run.escalates("blocked_change") && !run.has(|e| matches!(e, Effect::Push { .. } | Effect::Restore { .. })));
+    assert!(run.current.why.contains("a secret in `f`"));
+    run.command(LoopCommand::Retry(command::Retry)).working().is(LoopState::Running, LoopStep::Agent);
+    assert_eq!(run.current.head, Some(sha(1)), "without the commit");
+}
+
 #[test]
 fn new_checks_that_pass_lead_to_review() {
     let mut run = LoopRun::in_state(LoopState::Running);
@@ -901,6 +914,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },
+        14 if run.current.version.is_multiple_of(3) => LoopInput::PushBlocked { ticket, reason: "a secret".into() },
         14 => LoopInput::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
         15 => agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
         16 => LoopInput::AuthorityLost { who: "maja".into() },

@@ -62,7 +62,7 @@ pub(super) fn outcome(turn: &mut StepContext, input: LoopInput) {
         LoopInput::Restored { commit, retained_as, .. } => restored(turn, commit, retained_as),
         LoopInput::Pushed { .. } => pushed(turn),
         LoopInput::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
-        LoopInput::PushBlocked { reason, .. } => push_blocked(turn, &reason),
+        LoopInput::PushBlocked { reason, .. } => turn.push_blocked(&reason),
         LoopInput::Merged { other, conflicts, up_to_date, base, .. } => {
             merged(turn, other, conflicts, up_to_date, base)
         }
@@ -408,19 +408,6 @@ fn push_rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str) {
         }
         None => refused_push(turn, reason),
     }
-}
-
-/// Pauses a loop whose commits cannot be pushed. Its best state is not restored: the push of that would hold the same commits.
-fn push_blocked(turn: &mut StepContext, reason: &str) {
-    turn.close_open_iteration(reason);
-    if turn.next.halting.is_some() {
-        return turn.halt_without(reason);
-    }
-    turn.stop(LoopState::Paused, reason);
-    turn.escalate(
-        EscalationCause::BlockedChange,
-        "nothing was pushed; `/ralph retry` discards the commits of the last iteration, `/ralph abort` ends the loop",
-    );
 }
 
 fn refused_push(turn: &mut StepContext, reason: &str) {

@@ -37,16 +37,16 @@ const MOST_LEARNED: usize = 32;
 
 /// Markdown of a comment, issue or pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body {}
+pub enum BodyText {}
 /// Title of an issue or pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Title {}
+pub enum TitleText {}
 /// Message of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Message {}
+pub enum CommitText {}
 /// Answer to an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {}
+pub enum AnswerText {}
 
 /// Text without secrets; only a [`Door`] creates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,19 +193,20 @@ impl Door {
         }
     }
 
-    /// Lets a rendered comment or body pass.
-    pub fn body(&self, markdown: &str) -> Outbound<Body> {
-        Outbound::new(without_invisible(&self.masked(markdown)))
+    /// Lets a rendered comment or body pass. Forges offer the body of a pull request as the message of its merge, so it holds no
+    /// words for CI systems.
+    pub fn body(&self, markdown: &str) -> Outbound<BodyText> {
+        Outbound::new(plain::without_ci_words(&without_invisible(&self.masked(markdown))))
     }
 
     /// Lets a title pass, whose foreign parts are results of [`title`].
-    pub fn title(&self, text: &str) -> Outbound<Title> {
+    pub fn title(&self, text: &str) -> Outbound<TitleText> {
         let line = without_invisible(&self.masked(text)).split_whitespace().collect::<Vec<_>>().join(" ");
         Outbound::new(line)
     }
 
     /// Lets an answer to an agent pass.
-    pub fn answer(&self, text: &str) -> Outbound<Answer> {
+    pub fn answer(&self, text: &str) -> Outbound<AnswerText> {
         Outbound::new(self.masked(text))
     }
 
@@ -215,7 +216,7 @@ impl Door {
     }
 
     /// Returns the message of a commit: the subject, lines and trailers. Only trailers act.
-    pub fn message(&self, subject: &str, lines: &[String], trailers: &[Trailer]) -> Outbound<Message> {
+    pub fn message(&self, subject: &str, lines: &[String], trailers: &[Trailer]) -> Outbound<CommitText> {
         let inert = |line: &str| plain_line(&self.masked(line));
         let mut text = format!("{}\n", inert(subject));
         if !lines.is_empty() {

@@ -7,7 +7,7 @@ use super::Attempt;
 use crate::domain::loops::{BranchFinding, IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::outbound::{
-    self, ChangeSize, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, Message, Outbound, Trailer,
+    self, ChangeSize, CommitText, MAX_CHANGE_BYTES, MAX_CHANGED_FILES, Outbound, Trailer,
 };
 use crate::domain::trust::protected::{Protected, ProtectedPolicy};
 use crate::domain::trust::tamper;
@@ -164,7 +164,7 @@ impl Engine {
         Ok(Receipt::with_input(what, LoopInput::Restored { ticket, commit: info.commit, retained_as }))
     }
 
-    async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> Outbound<Message> {
+    async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> Outbound<CommitText> {
         let report = current.current().map(|i| i.report.summary.trim()).filter(|s| !s.is_empty());
         let own = self.workspaces.agent_messages(&current.id, repo).await;
         let summary = report.map(str::to_owned).or_else(|| own.last().cloned());
@@ -175,7 +175,7 @@ impl Engine {
         self.door.message(&format!("ralph: iteration {iteration}: {first}"), &[], &trailers)
     }
 
-    fn put_back_message(&self, current: &Loop, paths: &[String]) -> Outbound<Message> {
+    fn put_back_message(&self, current: &Loop, paths: &[String]) -> Outbound<CommitText> {
         let mut lines = vec!["The branch weakened tests and did not put them back:".to_owned()];
         let reasons = current.open_findings().into_iter().map(|finding| &finding.found);
         lines.extend(reasons.map(|found| format!("- {}: {}", found.path, found.evidence)));

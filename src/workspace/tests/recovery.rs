@@ -102,7 +102,7 @@ async fn commit_works_without_the_old_index() {
 fn commit_on<'a>(
     world: &'a WorkspaceWorld,
     head: &'a Sha,
-    message: &'a Outbound<Message>,
+    message: &'a Outbound<CommitText>,
     set_aside: Option<SetAside<'a>>,
 ) -> CommitRequest<'a> {
     CommitRequest {

@@ -47,3 +47,34 @@ fn unpacked(from: impl std::io::Read, most: u64) -> Vec<u8> {
     let _ = from.take(most).read_to_end(&mut out);
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::{DeflateEncoder, GzEncoder};
+
+    use super::*;
+
+    /// See docs/threats.md#i7.
+    #[test]
+    fn members_of_gzip_and_zip_are_unpacked() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(b"content").expect("packed");
+        let gzip = gzip.finish().expect("packed");
+        assert_eq!(members(&gzip), [b"content"]);
+        assert_eq!(members(&gzip[..gzip.len() - 4]), [b"content"], "what can be read counts");
+        let mut zip = Vec::new();
+        for name in ["a", "bc"] {
+            let mut deflate = DeflateEncoder::new(Vec::new(), Compression::default());
+            deflate.write_all(format!("content of {name}").as_bytes()).expect("packed");
+            let mut header = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
+            header.resize(26, 0);
+            header.extend([name.len() as u8, 0, 0, 0]);
+            zip.extend([header, name.as_bytes().to_vec(), deflate.finish().expect("packed")].concat());
+        }
+        assert_eq!(members(&zip), [b"content of a".to_vec(), b"content of bc".to_vec()]);
+        assert!(members(b"PK\x03\x04").is_empty() && members(b"").is_empty() && members(b"text").is_empty());
+    }
+}

@@ -12,9 +12,9 @@ const NAME_CHARACTERS: usize = 200;
 /// Reason not to push commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leak {
-    /// What was found; never the value of a secret.
+    /// Name of the finding; never the value of a secret.
     pub what: String,
-    /// Where it was found.
+    /// Place of the finding.
     pub place: String,
 }
 

@@ -27,7 +27,7 @@ static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
 });
 /// Text in brackets that a CI system may obey, such as `[skip ci]`.
 static BRACKETS: LazyLock<Regex> =
-    LazyLock::new(|| constant(r"(?i)\[([^\[\]]*(?:skip|no|ci|azp|actions|deploy|build|wip|draft)[^\[\]]*)\]"));
+    LazyLock::new(|| constant(r"(?i)\[([^\]]*(?:skip|no|ci|azp|actions|deploy|build|wip|draft)[^\]]*)\]"));
 /// Words that CI systems obey without brackets, also within longer ones.
 static WORDS: LazyLock<Regex> = LazyLock::new(|| {
     constant(r"(?i)\*+(\s*no[\s_-]*ci\s*)\*+|(no)\s*[_-]+\s*(ci)|(skip)\s*[_-]+\s*(checks|ci)|(ci)\s*[_-]+\s*(skip)")
@@ -36,6 +36,24 @@ static WORDS: LazyLock<Regex> = LazyLock::new(|| {
 static PREFIX: LazyLock<Regex> = LazyLock::new(|| {
     constant(r"(?i)^(?:[\s(\[]*(?:wip|draft|do not merge)\b[\])]*\s*(?::|$|-|\]|\))|(?:fixup|squash|amend)!|[\s/!])\s*")
 });
+
+/// Words for CI systems in any text, which may become the message of a commit: with brackets, or as a trailer.
+static CI_WORDS: LazyLock<Regex> = LazyLock::new(|| {
+    let systems = "ci|actions|azure-?pipelines|azp|travis|appveyor|circle-?ci|netlify|buildkite|drone|woodpecker|cirrus|vercel|build|deploy";
+    constant(&format!(
+        r"(?i)\[(\s*(?:skip[\s_-]*(?:{systems})|(?:{systems})[\s_-]*skip|no[\s_-]*(?:{systems}))\s*)\]|\*+(\s*no[\s_-]*ci\s*)\*+|(skip)-(checks\s*:)"
+    ))
+});
+
+/// Returns a text without words that CI systems obey in the message of a commit.
+pub(super) fn without_ci_words(text: &str) -> String {
+    let words = CI_WORDS.replace_all(text, |found: &regex::Captures<'_>| match (found.get(1), found.get(2)) {
+        (Some(words), _) => format!("({})", words.as_str()),
+        (_, Some(words)) => words.as_str().replace('_', " ").trim().to_owned(),
+        _ => found[0].replacen('-', " ", 1),
+    });
+    words.into_owned()
+}
 
 fn constant(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a constant pattern")

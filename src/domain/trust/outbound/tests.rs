@@ -1,4 +1,4 @@
-//! What a door lets pass.
+//! Texts and commits at the door.
 
 use data_encoding::BASE64;
 use secrecy::SecretString;
@@ -65,6 +65,10 @@ fn messages_of_commits_have_no_foreign_effects() {
 fn bodies_and_titles_have_no_invisible_characters() {
     assert_eq!(door().body("a\u{202e}b\u{200b} ⚠️\n\tc").as_str(), "ab ⚠️\n\tc");
     assert_eq!(door().title("a\u{2066}\nb").as_str(), "a b");
+    let words = "`[skip ci]` [CI-Skip] [1, 2] [no. 1](x) ***NO_CI***\nskip-checks: true [ no\nci ]";
+    let inert = "`(skip ci)` (CI-Skip) [1, 2] [no. 1](x) NO CI\nskip checks: true ( no\nci )";
+    assert_eq!(door().body(words).as_str(), inert);
+    assert_eq!(door().body(inert).as_str(), inert);
 }
 
 /// See docs/threats.md#i7, docs/threats.md#g11.
