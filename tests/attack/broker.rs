@@ -119,13 +119,13 @@ fn told() -> Vec<Vec<u8>> {
 }
 
 /// The broker of a run that lasts as long as the attack.
-struct Place {
+struct AttackedRun {
     host: String,
     token: String,
     model: Model,
 }
 
-impl Place {
+impl AttackedRun {
     /// Sends bytes to the broker; `HOST` and `TOKEN` stand for its address and the token.
     async fn send(&self, request: &str) -> Vec<u8> {
         let request = request.replace("TOKEN", &self.token).replace("HOST", &self.host);
@@ -158,7 +158,7 @@ fn posted(path: &str, headers: &str, body: &str) -> String {
 }
 
 /// Runs an attack while a program of the attacker runs, with this budget; returns the outcome of the run.
-async fn attack(budget: Option<Money>, script: Script, attack: impl AsyncFnOnce(&Place)) -> AgentOutcome {
+async fn attack(budget: Option<Money>, script: Script, attack: impl AsyncFnOnce(&AttackedRun)) -> AgentOutcome {
     let model = Model::start(script).await;
     let folder = tempfile::Builder::new().prefix("ralph-broker-").tempdir().expect("a folder");
     let tree = folder.path().join("tree");
@@ -202,7 +202,7 @@ async fn attack(budget: Option<Money>, script: Script, attack: impl AsyncFnOnce(
         let (url, token) = address.trim().split_once(' ').expect("an address and a token");
         assert!(!address.contains(KEY), "the agent reads the key");
         let host = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        let place = Place { host, token: token.to_owned(), model };
+        let place = AttackedRun { host, token: token.to_owned(), model };
         attack(&place).await;
         std::fs::write(tree.join("stop"), "").expect("a file");
         let keys = place.model.seen().iter().filter(|request| request.matches(KEY).count() != 1).count();
@@ -222,7 +222,7 @@ async fn address(tree: &Path) -> String {
 }
 
 /// Asserts that a request is refused with an error that names the broker, and never reaches the model.
-async fn refused(place: &Place, name: &str, request: &str) {
+async fn refused(place: &AttackedRun, name: &str, request: &str) {
     let before = place.model.seen().len();
     let answer = String::from_utf8_lossy(&place.send(request).await).into_owned();
     assert!(!answer.starts_with("HTTP/1.1 2"), "{name}: {answer}");
