@@ -188,11 +188,11 @@ pub struct AgentOutcome {
     pub signals: LimitSignals,
     /// Whether its program was ended by a signal, so that files can be incomplete.
     pub killed: bool,
-    /// What the broker of keys saw; `None` if the agent's requests do not go through it.
+    /// Record of the broker of keys; `None` if the agent's requests do not go through it.
     pub brokered: Option<Brokered>,
 }
 
-/// What the broker of keys saw of a run.
+/// Record of the broker of keys about a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Brokered {
     /// Usage by the models' answers.

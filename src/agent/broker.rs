@@ -31,10 +31,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use url::Url;
 
-use self::answer::Answer;
-use self::formats::{FormatName, Purpose};
+use self::answer::ModelAnswer;
+use self::formats::{EndpointPurpose, FormatName};
 use self::meter::{OpenCall, Quote, RunMeter};
-use self::request::{CheckedHead, Refusal, RequestRules, RunToken};
+use self::request::{CheckedHead, RefusedRequest, RequestRules, RunToken};
 use super::BackendSetup;
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::trust::secret_forms::SecretForms;
@@ -139,7 +139,7 @@ pub(super) fn forms_of_keys(settings: &BackendSetup, hidden: &[HiddenKey]) -> Ar
     Arc::new(SecretForms::new(keys.map(|(_, key)| key.expose_secret())))
 }
 
-/// What the brokers of all runs of a backend share.
+/// Parts that the brokers of all runs of a backend share.
 pub(super) struct BrokerParts<'a> {
     pub(super) hidden: &'a [HiddenKey],
     pub(super) clients: &'a ModelClients,
@@ -246,7 +246,7 @@ impl BrokeredModel {
     }
 
     /// Checks a request, sends it and passes the answer on.
-    async fn answer(&self, request: Request) -> Result<Response, Refusal> {
+    async fn answer(&self, request: Request) -> Result<Response, RefusedRequest> {
         let (head, body) = request.into_parts();
         let checked = request::check_head(&self.rules(), &head)?;
         let mut body = match checked.method {
@@ -254,7 +254,7 @@ impl BrokeredModel {
             _ => None,
         };
         let mut call = None;
-        if let (Purpose::Answer, Some(body)) = (checked.matched.purpose, body.as_mut()) {
+        if let (EndpointPurpose::Answer, Some(body)) = (checked.matched.purpose, body.as_mut()) {
             call = Some(self.reserve(&checked, body).await?);
         }
         let format = checked.matched.format;
@@ -270,15 +270,15 @@ impl BrokeredModel {
                 call.refused();
             }
             let why = format!("the model cannot be reached: {}", error_chain(&error.without_url()));
-            Refusal { status: StatusCode::BAD_GATEWAY, kind: "api_error", why }
+            RefusedRequest { status: StatusCode::BAD_GATEWAY, kind: "api_error", why }
         });
-        let answer = Answer { upstream: sent?, format, call, forms: self.forms.clone() };
+        let answer = ModelAnswer { upstream: sent?, format, call, forms: self.forms.clone() };
         answer.into_response(|refusal| self.meter.note_answer(refusal)).await
     }
 
     /// Reads and checks the body.
-    async fn body(&self, checked: &CheckedHead, body: Body) -> Result<Map<String, Value>, Refusal> {
-        let body = axum::body::to_bytes(body, MAX_REQUEST).await.map_err(|_| Refusal {
+    async fn body(&self, checked: &CheckedHead, body: Body) -> Result<Map<String, Value>, RefusedRequest> {
+        let body = axum::body::to_bytes(body, MAX_REQUEST).await.map_err(|_| RefusedRequest {
             status: StatusCode::PAYLOAD_TOO_LARGE,
             kind: "invalid_request_error",
             why: "the request is larger than 64 MiB or incomplete".to_owned(),
@@ -287,7 +287,7 @@ impl BrokeredModel {
     }
 
     /// Reserves the money for a request; limits its answer if the money does not suffice for more.
-    async fn reserve(&self, checked: &CheckedHead, body: &mut Map<String, Value>) -> Result<OpenCall, Refusal> {
+    async fn reserve(&self, checked: &CheckedHead, body: &mut Map<String, Value>) -> Result<OpenCall, RefusedRequest> {
         let format = checked.matched.format;
         (format.ask_usage)(body);
         let named = checked.matched.model.as_deref().or_else(|| body.get("model").and_then(Value::as_str));
@@ -304,7 +304,7 @@ impl BrokeredModel {
             is_streamed: body.get("stream") == Some(&Value::Bool(true))
                 || checked.path.ends_with("streamGenerateContent"),
         };
-        let (call, most) = self.meter.reserve(&quote).await.map_err(|why| Refusal {
+        let (call, most) = self.meter.reserve(&quote).await.map_err(|why| RefusedRequest {
             status: StatusCode::PAYMENT_REQUIRED,
             kind: "billing_error",
             why: format!("the budget is used up: {why}"),
@@ -316,7 +316,7 @@ impl BrokeredModel {
     }
 
     /// Builds the request to the model from what was checked, with the key in its one header.
-    fn outgoing(&self, checked: CheckedHead, body: Option<Value>) -> Result<reqwest::RequestBuilder, Refusal> {
+    fn outgoing(&self, checked: CheckedHead, body: Option<Value>) -> Result<reqwest::RequestBuilder, RefusedRequest> {
         let (header, index) = checked.auth;
         let key = self.keys.get(index).map_or("", |key| key.expose_secret().trim());
         let mut url = self.base.clone();
@@ -327,7 +327,7 @@ impl BrokeredModel {
             (Some(_), None) => {}
         }
         let mut headers = checked.headers;
-        let mut value = HeaderValue::from_str(&header.value(key)).map_err(|_| Refusal {
+        let mut value = HeaderValue::from_str(&header.value(key)).map_err(|_| RefusedRequest {
             status: StatusCode::BAD_GATEWAY,
             kind: "api_error",
             why: "the key contains invalid characters (a line break?)".to_owned(),
@@ -342,7 +342,7 @@ impl BrokeredModel {
     }
 
     /// Reports a refused request to the operator, each kind once a run.
-    fn report(&self, asked: &str, refusal: &Refusal) {
+    fn report(&self, asked: &str, refusal: &RefusedRequest) {
         // Some clients look whether the address answers before they send anything.
         if asked.starts_with("HEAD ") || asked.starts_with("OPTIONS ") {
             return;
@@ -367,8 +367,8 @@ async fn forward(State(model): State<Arc<BrokeredModel>>, request: Request) -> R
 }
 
 /// Returns an error in a shape in which the clients of all vendors find the message.
-fn refused(refusal: &Refusal, forms: &Arc<SecretForms>) -> Response {
-    let Refusal { status, kind, why } = refusal;
+fn refused(refusal: &RefusedRequest, forms: &Arc<SecretForms>) -> Response {
+    let RefusedRequest { status, kind, why } = refusal;
     let error = json!({ "type": kind, "code": status.as_u16(), "message": format!("ralph-bot: {why}") });
     let body = json!({ "type": "error", "error": error }).to_string();
     let body = forms.redact(body.as_bytes(), answer::MARK);

@@ -286,6 +286,7 @@ impl Engine {
                 }
                 BackendChange::Claimed { backend, loop_id, until, reason } => {
                     let until_ms = until.map(|until| until.0);
+                    self.metrics.parked(backend, "claimed");
                     tracing::warn!(
                         backend,
                         loop_id,

@@ -22,6 +22,7 @@ use ralph_bot::domain::providers::prices::PriceEntry;
 use ralph_bot::domain::trust::limits::SandboxLimits;
 use ralph_bot::process::sandbox::Network;
 use ralph_bot::process::{Cookie, SandboxUser};
+use ralph_bot::store::calls;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -119,13 +120,13 @@ fn told() -> Vec<Vec<u8>> {
 }
 
 /// The broker of a run that lasts as long as the attack.
-struct Place {
+struct AttackedRun {
     host: String,
     token: String,
     model: Model,
 }
 
-impl Place {
+impl AttackedRun {
     /// Sends bytes to the broker; `HOST` and `TOKEN` stand for its address and the token.
     async fn send(&self, request: &str) -> Vec<u8> {
         let request = request.replace("TOKEN", &self.token).replace("HOST", &self.host);
@@ -158,7 +159,7 @@ fn posted(path: &str, headers: &str, body: &str) -> String {
 }
 
 /// Runs an attack while a program of the attacker runs, with this budget; returns the outcome of the run.
-async fn attack(budget: Option<Money>, script: Script, attack: impl AsyncFnOnce(&Place)) -> AgentOutcome {
+async fn attack(budget: Option<Money>, script: Script, attack: impl AsyncFnOnce(&AttackedRun)) -> AgentOutcome {
     let model = Model::start(script).await;
     let folder = tempfile::Builder::new().prefix("ralph-broker-").tempdir().expect("a folder");
     let tree = folder.path().join("tree");
@@ -202,7 +203,7 @@ async fn attack(budget: Option<Money>, script: Script, attack: impl AsyncFnOnce(
         let (url, token) = address.trim().split_once(' ').expect("an address and a token");
         assert!(!address.contains(KEY), "the agent reads the key");
         let host = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        let place = Place { host, token: token.to_owned(), model };
+        let place = AttackedRun { host, token: token.to_owned(), model };
         attack(&place).await;
         std::fs::write(tree.join("stop"), "").expect("a file");
         let keys = place.model.seen().iter().filter(|request| request.matches(KEY).count() != 1).count();
@@ -222,7 +223,7 @@ async fn address(tree: &Path) -> String {
 }
 
 /// Asserts that a request is refused with an error that names the broker, and never reaches the model.
-async fn refused(place: &Place, name: &str, request: &str) {
+async fn refused(place: &AttackedRun, name: &str, request: &str) {
     let before = place.model.seen().len();
     let answer = String::from_utf8_lossy(&place.send(request).await).into_owned();
     assert!(!answer.starts_with("HTTP/1.1 2"), "{name}: {answer}");
@@ -799,4 +800,40 @@ async fn loop_with_200_calls_ends_at_its_budget() {
         world.settle().await;
     })
     .await;
+}
+
+/// Output of Claude Code when its provider refuses it.
+const CLAIMED: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"API Error: 429 rate limit exceeded, try again in 8 days","session_id":"s"}"#;
+
+/// A refusal keeps the backend from other loops if the model refused a request of the run, not if only the run says so.
+#[tokio::test]
+async fn refusal_is_believed_for_others_only_where_it_was_seen() {
+    for (status, seen) in
+        [("429 Too Many Requests", true), ("529 Overloaded", true), ("401 Unauthorized", true), ("200 OK", false)]
+    {
+        let model = Model::start(Arc::new(move |_| {
+            let error = json!({ "type": "error", "error": { "type": "x", "message": "invalid api key, or too many requests" } });
+            whole(status, "content-type: application/json\r\nretry-after: 600\r\n", error.to_string().as_bytes())
+        }))
+        .await;
+        let call = r#"curl -s -o /dev/null -X POST "$MODEL_URL/v1/messages" -H "x-api-key: $MODEL_KEY" -H "content-type: application/json" -d '{"model":"priced","max_tokens":10,"messages":[]}'"#;
+        let mut setup =
+            Setup::new(Dialect::Gitea).agent(&format!("cat >/dev/null\n{call}\necho '{CLAIMED}'\nexit 1\n"));
+        setup.backend = ", output: claude, env: [MODEL_KEY, MODEL_URL], keys: { MODEL_KEY: MODEL_URL }, prices: { priced: { input: 100, output: 1000 } }".into();
+        setup.env = vec![("MODEL_KEY", KEY.to_owned()), ("MODEL_URL", model.url.clone())];
+        story(setup, async |world| {
+            world.label().await;
+            world.settle().await;
+            let current = world.the_loop().await;
+            let known = world.engine().store.read(calls::state).await.expect("a state");
+            let backend = &known.backends["mine"];
+            assert_eq!(backend.is_active(), !seen, "{status}: {backend:?}");
+            let claim = backend.claims.of(current.id.as_str(), world.clock.now());
+            assert_eq!(claim.is_some(), !seen, "{status}: {backend:?}");
+            assert!(!model.seen().is_empty(), "{status}");
+            world.comment("/ralph abort").await;
+            world.settle().await;
+        })
+        .await;
+    }
 }

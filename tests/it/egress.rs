@@ -211,10 +211,11 @@ async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
     let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
     tokio::spawn(async move { axum::serve(listener, model).await.expect("it serves") });
     let agent = r#"bash -c '
-        at=${MY_URL#http://} everything=$(env)
+        at=${MY_URL#http://} everything=$(env | base64 -w 0)
+        body="{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"$everything\"}]}"
         exec 9<>/dev/tcp/${at%%:*}/$(echo ${at#*:} | cut -d/ -f1)
-        printf "POST /v1/ask HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer $MY_KEY\r\n" >&9
-        printf "Content-Length: ${#everything}\r\n\r\n%s" "$everything" >&9
+        printf "POST /v1/chat/completions HTTP/1.1\r\nHost: ${at%%/*}\r\nConnection: close\r\nAuthorization: Bearer $MY_KEY\r\n" >&9
+        printf "Content-Type: application/json\r\nContent-Length: ${#body}\r\n\r\n%s" "$body" >&9
         tail -n 1 <&9 | grep -o 42 >answer.txt'
     "#;
     let mut setup = Setup::new(dialect).isolated().agent(agent);
@@ -227,13 +228,16 @@ async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{:?}", world.bot_comments());
-        let (headers, had) = requests.lock().expect("no panic").pop().expect("the model was asked");
+        let (headers, sent) = requests.lock().expect("no panic").pop().expect("the model was asked");
+        let sent: serde_json::Value = serde_json::from_str(&sent).expect("a request");
+        let had = sent["messages"][0]["content"].as_str().expect("a text").as_bytes();
+        let had = String::from_utf8(data_encoding::BASE64.decode(had).expect("base64")).expect("text");
         assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
         assert!(had.contains("RALPH_ITERATION=1") && !had.contains(KEY) && !had.contains(&url), "{had}");
         // What it had is of no use any more.
         let value = |name: &str| had.lines().find_map(|line| line.strip_prefix(name)).expect("it is set").to_owned();
         let (at, token) = (value("MY_URL="), value("MY_KEY="));
-        let later = reqwest::Client::new().get(format!("{at}/ask")).bearer_auth(token).send().await;
+        let later = reqwest::Client::new().get(format!("{at}/models")).bearer_auth(token).send().await;
         assert!(later.is_err_and(|error| error.is_connect()), "it ended with its run");
     })
     .await;

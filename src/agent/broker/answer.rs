@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::events::EventRedactor;
 use super::formats::WireFormat;
 use super::meter::OpenCall;
-use super::request::Refusal;
+use super::request::RefusedRequest;
 use super::usage::{EventReader, read_body};
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::providers::limit::LimitSignals;
@@ -27,7 +27,7 @@ const MAX_ANSWER: usize = 64 * 1024 * 1024;
 const MAX_ERROR: usize = 64 * 1024;
 
 /// An answer that has begun.
-pub(super) struct Answer {
+pub(super) struct ModelAnswer {
     pub(super) upstream: reqwest::Response,
     /// Format of the answer; `None` for descriptions of models.
     pub(super) format: &'static WireFormat,
@@ -36,12 +36,15 @@ pub(super) struct Answer {
     pub(super) forms: Arc<SecretForms>,
 }
 
-impl Answer {
+impl ModelAnswer {
     /// Passes the answer on; `note` gets the signs of a limit if it is a refusal.
     ///
     /// # Errors
     /// An answer for the agent in place of one that cannot be passed on.
-    pub(super) async fn into_response(mut self, note: impl FnOnce(Option<LimitSignals>)) -> Result<Response, Refusal> {
+    pub(super) async fn into_response(
+        mut self,
+        note: impl FnOnce(Option<LimitSignals>),
+    ) -> Result<Response, RefusedRequest> {
         let status = self.upstream.status();
         let headers = self.upstream.headers().clone();
         if let Some(call) = self.call.as_mut().filter(|_| !status.is_success()) {
@@ -69,14 +72,14 @@ impl Answer {
         let body = self.whole().await?;
         note((!status.is_success()).then(|| signals(status, &headers, &body, &self.forms)));
         if let Some(call) = self.call.take() {
-            call.tell(|told| read_body(self.format, &body, told));
+            call.tell(|told| read_body(self.format.usage, &body, told));
         }
         *response.body_mut() = Body::from(EventRedactor::whole(self.forms, MARK, &body));
         Ok(response)
     }
 
     /// Reads the whole body.
-    async fn whole(&mut self) -> Result<Vec<u8>, Refusal> {
+    async fn whole(&mut self) -> Result<Vec<u8>, RefusedRequest> {
         let mut body = Vec::new();
         loop {
             match self.upstream.chunk().await {
@@ -122,7 +125,7 @@ impl StreamState {
             let clean = match self.upstream.next().await {
                 Some(Ok(chunk)) => {
                     if let Some(call) = &self.call {
-                        call.tell(|told| self.events.read(self.format, &chunk, told));
+                        call.tell(|told| self.events.read(self.format.usage, &chunk, told));
                     }
                     self.redactor.push(&chunk)
                 }
@@ -147,8 +150,8 @@ impl StreamState {
     }
 }
 
-fn broken(why: &str) -> Refusal {
-    Refusal { status: StatusCode::BAD_GATEWAY, kind: "api_error", why: why.to_owned() }
+fn broken(why: &str) -> RefusedRequest {
+    RefusedRequest { status: StatusCode::BAD_GATEWAY, kind: "api_error", why: why.to_owned() }
 }
 
 /// Whether a header of an answer is of use to an agent.

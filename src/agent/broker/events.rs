@@ -22,14 +22,18 @@ const POSITIONS: [&str; 4] = ["index", "output_index", "content_index", "item_id
 pub(super) struct EventRedactor {
     bytes: StreamRedactor,
     line: Vec<u8>,
-    texts: Texts,
+    texts: AnswerTexts,
 }
 
 impl EventRedactor {
     /// Creates a redactor of one answer.
     pub(super) fn new(forms: Arc<SecretForms>, mark: &'static [u8]) -> Self {
         let bytes = StreamRedactor::new(forms.clone(), mark);
-        Self { bytes, line: Vec::new(), texts: Texts { forms, mark, least: HELD_SYMBOLS, known: BTreeMap::new() } }
+        Self {
+            bytes,
+            line: Vec::new(),
+            texts: AnswerTexts { forms, mark, least: HELD_SYMBOLS, known: BTreeMap::new() },
+        }
     }
 
     /// Reads bytes; returns those that can be passed on. Incomplete lines are held back.
@@ -95,7 +99,7 @@ impl EventRedactor {
 }
 
 /// The texts of an answer, each by the place of its parts.
-struct Texts {
+struct AnswerTexts {
     forms: Arc<SecretForms>,
     mark: &'static [u8],
     /// Number of symbols of a key from which on a text is held back.
@@ -103,7 +107,7 @@ struct Texts {
     known: BTreeMap<String, StreamRedactor>,
 }
 
-impl Texts {
+impl AnswerTexts {
     /// Returns the same without any text, for texts that are held back from `least` symbols on.
     fn anew(&self, least: u16) -> Self {
         Self { forms: self.forms.clone(), mark: self.mark, least, known: BTreeMap::new() }

@@ -9,7 +9,7 @@ mod responses;
 use axum::http::Method;
 use serde_json::{Map, Value};
 
-use super::usage::Told;
+use super::usage::ReadUsage;
 use crate::domain::providers::prices::Vendor;
 
 /// Name of a wire format.
@@ -81,9 +81,9 @@ impl AuthHeader {
     }
 }
 
-/// Purpose of an endpoint.
+/// EndpointPurpose of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum EndpointPurpose {
     /// An answer of the model, which costs money.
     Answer,
     /// A count of tokens, which is free.
@@ -97,16 +97,16 @@ pub(super) struct Endpoint {
     pub(super) method: Method,
     /// Path after the version; `{}` stands for the name of a model.
     pub(super) path: &'static str,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: EndpointPurpose,
 }
 
 impl Endpoint {
-    const fn post(path: &'static str, purpose: Purpose) -> Self {
+    const fn post(path: &'static str, purpose: EndpointPurpose) -> Self {
         Self { method: Method::POST, path, purpose }
     }
 
     const fn get(path: &'static str) -> Self {
-        Self { method: Method::GET, path, purpose: Purpose::Models }
+        Self { method: Method::GET, path, purpose: EndpointPurpose::Models }
     }
 }
 
@@ -132,8 +132,8 @@ pub(super) struct WireFormat {
     pub(super) limit_output: fn(&mut Map<String, Value>, u64),
     /// Changes a request so that its answer tells its usage.
     pub(super) ask_usage: fn(&mut Map<String, Value>),
-    /// Adds the usage that an answer or an event of its stream tells.
-    pub(super) usage: fn(&Value, &mut Told),
+    /// Reader of the usage.
+    pub(super) usage: ReadUsage,
     /// Vendor whose highest price holds for models without a known price; `None` for the highest of all.
     pub(super) vendor: Option<Vendor>,
 }
@@ -141,7 +141,7 @@ pub(super) struct WireFormat {
 /// Endpoint that a request asks for.
 pub(super) struct Matched {
     pub(super) format: &'static WireFormat,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: EndpointPurpose,
     /// Name of the model in the path.
     pub(super) model: Option<String>,
 }

@@ -29,7 +29,7 @@ const MOST_EXCESS: u64 = 200_000;
 /// Maximum number of different refusals that are kept for the operator.
 const MOST_REFUSALS: usize = 20;
 
-/// What a request can cost.
+/// Figures by which the cost of a request is estimated.
 #[derive(Debug, Clone)]
 pub(super) struct Quote {
     /// Price by the name of the model in the request.
@@ -133,7 +133,7 @@ pub(in crate::agent) struct RunMeter {
 }
 
 /// Decision about a request that was tried.
-enum Attempt {
+enum ReserveOutcome {
     Granted(u64, u64),
     Wait,
     Exhausted(String),
@@ -217,9 +217,9 @@ impl RunMeter {
             // Registers before the state is read, so that no end of another request is missed.
             freed.as_mut().enable();
             match self.attempt(quote) {
-                Attempt::Granted(id, granted) => break (id, granted),
-                Attempt::Wait => freed.await,
-                Attempt::Exhausted(why) => return Err(self.exhaust(why)),
+                ReserveOutcome::Granted(id, granted) => break (id, granted),
+                ReserveOutcome::Wait => freed.await,
+                ReserveOutcome::Exhausted(why) => return Err(self.exhaust(why)),
             }
         };
         let call = OpenCall { meter: self.clone(), id, is_sent: false };
@@ -237,13 +237,13 @@ impl RunMeter {
         Ok((call, (granted < wanted).then_some(granted)))
     }
 
-    fn attempt(&self, quote: &Quote) -> Attempt {
+    fn attempt(&self, quote: &Quote) -> ReserveOutcome {
         let mut state = self.state();
         if let Some(why) = &state.exhausted {
-            return Attempt::Exhausted(why.clone());
+            return ReserveOutcome::Exhausted(why.clone());
         }
         if state.open.len() >= MOST_OPEN {
-            return Attempt::Wait;
+            return ReserveOutcome::Wait;
         }
         let wanted = quote.output.unwrap_or(MOST_OUTPUT);
         // One request alone cannot add up with others, and must not be refused for what an earlier one was.
@@ -260,14 +260,14 @@ impl RunMeter {
                 let is_short = left <= Money(0) || quote.cost(alone, 0) > left || alone < wanted.min(LEAST_OUTPUT);
                 if !is_free && is_short {
                     let cost = quote.cost(wanted.min(LEAST_OUTPUT), 0);
-                    return Attempt::Exhausted(format!(
+                    return ReserveOutcome::Exhausted(format!(
                         "the run's budget is {budget}, of which {} are used; the request needs about {cost}",
                         state.counted.cost
                     ));
                 }
                 let is_alone = state.open.is_empty();
                 if !is_free && !is_alone && (quote.cost(now, excess) > free || now < wanted.min(USUAL_OUTPUT)) {
-                    return Attempt::Wait;
+                    return ReserveOutcome::Wait;
                 }
                 now
             }
@@ -276,7 +276,7 @@ impl RunMeter {
         state.next += 1;
         let reserved = quote.cost(granted, excess);
         state.open.insert(id, OpenRequest { quote: quote.clone(), reserved, told: Told::default() });
-        Attempt::Granted(id, granted)
+        ReserveOutcome::Granted(id, granted)
     }
 
     fn exhaust(&self, why: String) -> String {

@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use serde_json::{Map, Value};
 
-use super::formats::{self, AuthHeader, FormatName, Matched, Purpose, WireFormat};
+use super::formats::{self, AuthHeader, EndpointPurpose, FormatName, Matched, WireFormat};
 use super::strict_json;
 
 /// Headers that are forwarded; those that end with `-` stand for all that begin with them.
@@ -76,7 +76,7 @@ const STORED: [&str; 9] = [
 
 /// A refused request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct RefusedRequest {
     /// Status of the answer.
     pub(super) status: StatusCode,
     /// Kind in the words of the vendors.
@@ -85,7 +85,7 @@ pub(super) struct Refusal {
     pub(super) why: String,
 }
 
-impl Refusal {
+impl RefusedRequest {
     pub(super) fn invalid(why: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, kind: "invalid_request_error", why: why.into() }
     }
@@ -113,7 +113,7 @@ impl RunToken {
     }
 }
 
-/// What holds for the requests to one model.
+/// Rules for the requests to one model.
 pub(super) struct RequestRules<'a> {
     pub(super) formats: &'a [FormatName],
     /// Address of the broker, as clients have to name it.
@@ -137,20 +137,20 @@ pub(super) struct CheckedHead {
 }
 
 /// Checks the head of a request.
-pub(super) fn check_head(rules: &RequestRules<'_>, head: &Parts) -> Result<CheckedHead, Refusal> {
+pub(super) fn check_head(rules: &RequestRules<'_>, head: &Parts) -> Result<CheckedHead, RefusedRequest> {
     check_form(rules, head)?;
     let path = head.uri.path();
     let below = path.strip_prefix(rules.base_path).filter(|below| below.starts_with('/') && is_plain(path));
-    let below =
-        below.ok_or_else(|| Refusal::not_found("the path is not a plain path below the address of the model"))?;
+    let below = below
+        .ok_or_else(|| RefusedRequest::not_found("the path is not a plain path below the address of the model"))?;
     let matched = formats::endpoint(rules.formats, &head.method, below).map_err(|is_known| {
         if is_known {
             let why = "this endpoint does not have that method".to_owned();
-            Refusal { status: StatusCode::METHOD_NOT_ALLOWED, kind: "invalid_request_error", why }
+            RefusedRequest { status: StatusCode::METHOD_NOT_ALLOWED, kind: "invalid_request_error", why }
         } else {
             let names: Vec<_> = rules.formats.iter().map(|name| name.row().name).collect();
             let names = names.join(", ");
-            Refusal::not_found(&format!("only requests for answers, counts and models ({names}) are forwarded"))
+            RefusedRequest::not_found(&format!("only requests for answers, counts and models ({names}) are forwarded"))
         }
     })?;
     let auth = token(rules, matched.format, &head.headers)?;
@@ -169,40 +169,40 @@ pub(super) fn check_head(rules: &RequestRules<'_>, head: &Parts) -> Result<Check
 }
 
 /// Checks that a request is addressed to the broker and is a request only.
-fn check_form(rules: &RequestRules<'_>, head: &Parts) -> Result<(), Refusal> {
+fn check_form(rules: &RequestRules<'_>, head: &Parts) -> Result<(), RefusedRequest> {
     if head.uri.authority().is_some() || head.uri.scheme().is_some() || head.method == Method::CONNECT {
-        return Err(Refusal::invalid("this is no proxy: the address of a request is a path"));
+        return Err(RefusedRequest::invalid("this is no proxy: the address of a request is a path"));
     }
     if head.version != Version::HTTP_11 {
-        return Err(Refusal::invalid("only HTTP/1.1 is spoken here"));
+        return Err(RefusedRequest::invalid("only HTTP/1.1 is spoken here"));
     }
     let names_broker = |host: &str| rules.hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
     if !single(&head.headers, HOST.as_str())?.is_some_and(names_broker) {
         let why = "the header `host` does not name this address".to_owned();
-        return Err(Refusal { status: StatusCode::MISDIRECTED_REQUEST, kind: "invalid_request_error", why });
+        return Err(RefusedRequest { status: StatusCode::MISDIRECTED_REQUEST, kind: "invalid_request_error", why });
     }
     if head.headers.contains_key(UPGRADE) {
-        return Err(Refusal::invalid("connections cannot be upgraded"));
+        return Err(RefusedRequest::invalid("connections cannot be upgraded"));
     }
     if let Some(name) = OVERRIDES.into_iter().find(|name| head.headers.contains_key(*name)) {
-        return Err(Refusal::invalid(format!("the header `{name}` would change the request")));
+        return Err(RefusedRequest::invalid(format!("the header `{name}` would change the request")));
     }
     let encodings = single(&head.headers, TRANSFER_ENCODING.as_str())?;
     if encodings.is_some_and(|encoding| !encoding.eq_ignore_ascii_case("chunked")) {
-        return Err(Refusal::invalid("the body has another transfer encoding than `chunked`"));
+        return Err(RefusedRequest::invalid("the body has another transfer encoding than `chunked`"));
     }
     Ok(())
 }
 
 /// Returns the value of a header that may occur once.
-fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refusal> {
+fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, RefusedRequest> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let value = value
         .to_str()
-        .map_err(|_| Refusal::invalid(format!("the header `{name}` contains other characters than ASCII")))?;
+        .map_err(|_| RefusedRequest::invalid(format!("the header `{name}` contains other characters than ASCII")))?;
     if values.next().is_some() {
-        return Err(Refusal::invalid(format!("the header `{name}` occurs twice")));
+        return Err(RefusedRequest::invalid(format!("the header `{name}` occurs twice")));
     }
     Ok(Some(value))
 }
@@ -217,7 +217,11 @@ fn is_plain(path: &str) -> bool {
 }
 
 /// Returns the header with the token of the run, and the token's index.
-fn token(rules: &RequestRules<'_>, format: &WireFormat, headers: &HeaderMap) -> Result<(AuthHeader, usize), Refusal> {
+fn token(
+    rules: &RequestRules<'_>,
+    format: &WireFormat,
+    headers: &HeaderMap,
+) -> Result<(AuthHeader, usize), RefusedRequest> {
     for header in format.auth {
         let Some(given) = single(headers, header.name())?.and_then(|value| header.token(value)) else { continue };
         let known = rules.tokens.iter().position(|known| known.token == given && known.belongs_in(*header));
@@ -227,33 +231,35 @@ fn token(rules: &RequestRules<'_>, format: &WireFormat, headers: &HeaderMap) -> 
     }
     let names: Vec<_> = format.auth.iter().map(|header| format!("`{}`", header.name())).collect();
     let why = format!("the token of this run is not in the header {}", names.join(" or "));
-    Err(Refusal { status: StatusCode::UNAUTHORIZED, kind: "authentication_error", why })
+    Err(RefusedRequest { status: StatusCode::UNAUTHORIZED, kind: "authentication_error", why })
 }
 
-fn check_query(format: &WireFormat, query: Option<&str>) -> Result<(), Refusal> {
+fn check_query(format: &WireFormat, query: Option<&str>) -> Result<(), RefusedRequest> {
     let is_value = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
     for pair in query.into_iter().flat_map(|query| query.split('&')).filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let known = format.query.iter().find(|(known, _)| *known == name);
         if !known.is_some_and(|(_, values)| if values.is_empty() { is_value(value) } else { values.contains(&value) }) {
-            return Err(Refusal::invalid("the query contains a parameter that this endpoint does not need"));
+            return Err(RefusedRequest::invalid("the query contains a parameter that this endpoint does not need"));
         }
     }
     Ok(())
 }
 
 /// Checks that the body is announced as plain JSON.
-fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_content(headers: &HeaderMap) -> Result<(), RefusedRequest> {
     let kind = single(headers, CONTENT_TYPE.as_str())?.unwrap_or_default().to_ascii_lowercase();
     let (kind, parameters) = kind.split_once(';').unwrap_or((kind.as_str(), ""));
     let is_utf8 = matches!(parameters.trim().trim_matches('"'), "" | "charset=utf-8" | "charset=\"utf-8");
     if kind.trim() != "application/json" || !is_utf8 {
-        return Err(Refusal::invalid("the body is not announced as JSON in UTF-8 (`content-type: application/json`)"));
+        return Err(RefusedRequest::invalid(
+            "the body is not announced as JSON in UTF-8 (`content-type: application/json`)",
+        ));
     }
     match single(headers, CONTENT_ENCODING.as_str())? {
         None => Ok(()),
         Some(encoding) if encoding.eq_ignore_ascii_case("identity") => Ok(()),
-        Some(_) => Err(Refusal::invalid("the body is compressed; send it without `content-encoding`")),
+        Some(_) => Err(RefusedRequest::invalid("the body is compressed; send it without `content-encoding`")),
     }
 }
 
@@ -281,13 +287,13 @@ pub(super) fn check_body(
     rules: &RequestRules<'_>,
     matched: &Matched,
     body: &[u8],
-) -> Result<Map<String, Value>, Refusal> {
+) -> Result<Map<String, Value>, RefusedRequest> {
     let value = strict_json::parse(body)
-        .map_err(|error| Refusal::invalid(format!("the body is not an unambiguous JSON document: {error}")))?;
-    let Value::Object(body) = value else { return Err(Refusal::invalid("the body is not a JSON object")) };
+        .map_err(|error| RefusedRequest::invalid(format!("the body is not an unambiguous JSON document: {error}")))?;
+    let Value::Object(body) = value else { return Err(RefusedRequest::invalid("the body is not a JSON object")) };
     let model = matched.model.as_deref().or_else(|| body.get("model").and_then(Value::as_str));
-    if matched.purpose == Purpose::Answer && model.is_none() {
-        return Err(Refusal::invalid("the request names no model"));
+    if matched.purpose == EndpointPurpose::Answer && model.is_none() {
+        return Err(RefusedRequest::invalid("the request names no model"));
     }
     let mut features: Vec<String> = unknown_fields(matched.format, &body);
     features.extend((matched.format.features)(&body).into_iter().map(str::to_owned));
@@ -298,7 +304,7 @@ pub(super) fn check_body(
     features.dedup();
     match features.first() {
         None => Ok(body),
-        Some(first) => Err(Refusal::invalid(format!(
+        Some(first) => Err(RefusedRequest::invalid(format!(
             "the request asks the provider for `{}`, which can pass data outside of the allowed hosts or cost more than is \
              counted; the operator can allow it (`server_tools: [{first}]` of the backend)",
             features.join("`, `")

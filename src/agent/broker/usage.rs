@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::formats::WireFormat;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::prices::{TokenPrice, TokenUsage};
 
@@ -14,6 +13,9 @@ const BYTES_PER_TOKEN: u64 = 3;
 const SEARCH: Money = Money(10_000);
 /// Fields of an event that are not text of the model.
 const NAMES: [&str; 8] = ["type", "id", "object", "model", "role", "name", "item_id", "signature"];
+
+/// Adds the usage that an answer or an event of its stream tells.
+pub(super) type ReadUsage = fn(&Value, &mut Told);
 
 /// Usage that was told; the highest figure of each kind counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,7 +31,7 @@ pub(super) struct SeenUsage {
     pub(super) searches: u64,
 }
 
-/// What an answer has told up to now.
+/// Content of an answer that concerns its cost, as far as it has arrived.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Told {
     pub(super) usage: SeenUsage,
@@ -91,8 +93,8 @@ impl Told {
     }
 
     /// Reads an answer or an event of its stream.
-    pub(super) fn read(&mut self, format: &WireFormat, event: &Value) {
-        (format.usage)(event, self);
+    pub(super) fn read(&mut self, usage: ReadUsage, event: &Value) {
+        usage(event, self);
         let text = text_bytes(event);
         self.text = self.text.saturating_add(text);
     }
@@ -133,7 +135,7 @@ pub(super) struct EventReader {
 
 impl EventReader {
     /// Reads bytes; events that are complete are added to `told`.
-    pub(super) fn read(&mut self, format: &WireFormat, bytes: &[u8], told: &mut Told) {
+    pub(super) fn read(&mut self, usage: ReadUsage, bytes: &[u8], told: &mut Told) {
         for byte in bytes {
             if !matches!(byte, b'\n' | b'\r') {
                 if self.line.len() < MAX_EVENT {
@@ -146,7 +148,7 @@ impl EventReader {
             // The line feed of `\r\n` ends an empty line, which is no end of an event.
             let line = std::mem::take(&mut self.line);
             match line.strip_prefix(b"data:") {
-                Some(data) => self.add(format, data, told),
+                Some(data) => self.add(usage, data, told),
                 None if line.is_empty() && *byte == b'\n' => self.data.clear(),
                 None => {}
             }
@@ -154,7 +156,7 @@ impl EventReader {
     }
 
     /// Reads a line of data. Providers send an event in one line; one that is cut into lines is read once it is a document.
-    fn add(&mut self, format: &WireFormat, data: &[u8], told: &mut Told) {
+    fn add(&mut self, usage: ReadUsage, data: &[u8], told: &mut Told) {
         if self.data.len() + data.len() > MAX_EVENT || self.is_too_long {
             self.data.clear();
             self.is_too_long = false;
@@ -162,21 +164,21 @@ impl EventReader {
         }
         self.data.extend_from_slice(data);
         if let Ok(event) = serde_json::from_slice::<Value>(self.data.trim_ascii()) {
-            told.read(format, &event);
+            told.read(usage, &event);
             self.data.clear();
         }
     }
 }
 
 /// Reads the usage of a complete body: a document, or a stream of events.
-pub(super) fn read_body(format: &WireFormat, body: &[u8], told: &mut Told) {
+pub(super) fn read_body(usage: ReadUsage, body: &[u8], told: &mut Told) {
     if let Ok(document) = serde_json::from_slice::<Value>(body) {
-        told.read(format, &document);
+        told.read(usage, &document);
         told.is_complete = true;
     } else {
         let mut reader = EventReader::default();
-        reader.read(format, body, told);
-        reader.read(format, b"\n\n", told);
+        reader.read(usage, body, told);
+        reader.read(usage, b"\n\n", told);
     }
 }
 

@@ -17,6 +17,7 @@ mod ledger;
 mod observation;
 mod parking;
 mod proactive;
+mod reasons;
 mod rotation;
 mod settings;
 mod state;
@@ -27,7 +28,7 @@ mod transition;
 
 pub use choice::{BackendChoice, Blocked, BlockedBy, CallRequest, ChoiceReason, PreviousSession, SessionUse};
 pub use choose::choose;
-pub use claims::{Claim, ClaimedState, Claims};
+pub use claims::{ClaimedState, Claims, RefusalClaim};
 pub use ledger::UsageLedger;
 pub use observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
 pub use proactive::Threshold;

@@ -108,13 +108,13 @@ fn inner_digits(
 }
 
 /// A form that is searched.
-struct Form {
+struct SecretForm {
     symbols: Vec<Symbol>,
     /// Whether the case of letters and separators between symbols are ignored.
     is_loose: bool,
 }
 
-impl Form {
+impl SecretForm {
     /// Whether the symbol at this position is this byte.
     fn accepts(&self, at: usize, byte: u8) -> bool {
         let same = |symbol: u8| symbol == byte || (self.is_loose && symbol.eq_ignore_ascii_case(&byte));
@@ -124,7 +124,7 @@ impl Form {
 
 /// The forms of some secrets. Its `Debug` output contains none of them.
 pub struct SecretForms {
-    forms: Vec<Form>,
+    forms: Vec<SecretForm>,
     /// Indices of the forms that may begin with a byte.
     by_first: Vec<Vec<u16>>,
 }
@@ -148,8 +148,10 @@ impl SecretForms {
         symbols.sort();
         symbols.dedup();
         symbols.truncate(usize::from(scan::ANY_FORM));
-        let forms: Vec<Form> =
-            symbols.into_iter().map(|symbols| Form { is_loose: symbols.len() >= LOOSE_SYMBOLS, symbols }).collect();
+        let forms: Vec<SecretForm> = symbols
+            .into_iter()
+            .map(|symbols| SecretForm { is_loose: symbols.len() >= LOOSE_SYMBOLS, symbols })
+            .collect();
         let begins = |byte: u8| {
             let of_byte = (0_u16..).zip(&forms).filter(|(_, form)| form.accepts(0, byte));
             of_byte.map(|(index, _)| index).collect()

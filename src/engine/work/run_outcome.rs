@@ -18,7 +18,7 @@ pub(super) fn warm_up() {
     });
 }
 
-/// Who saw a limit.
+/// Witness of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeenBy {
     /// The service: in its own call, or in an answer that passed the broker of keys.

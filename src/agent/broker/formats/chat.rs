@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AuthHeader, Endpoint, Purpose, WireFormat, tokens, unless_own};
+use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
 use crate::agent::broker::usage::{SeenUsage, Told};
 
 /// The row of the format.
@@ -12,7 +12,7 @@ pub(super) const FORMAT: WireFormat = WireFormat {
     auth: &[AuthHeader::Bearer],
     versions: &["/v1"],
     endpoints: &[
-        Endpoint::post("/chat/completions", Purpose::Answer),
+        Endpoint::post("/chat/completions", EndpointPurpose::Answer),
         Endpoint::get("/models"),
         Endpoint::get("/models/{}"),
     ],

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AuthHeader, Endpoint, Purpose, WireFormat, tokens};
+use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens};
 use crate::agent::broker::usage::{SeenUsage, Told};
 use crate::domain::providers::prices::Vendor;
 
@@ -13,9 +13,9 @@ pub(super) const FORMAT: WireFormat = WireFormat {
     auth: &[AuthHeader::GoogleKey],
     versions: &["/v1beta", "/v1alpha", "/v1"],
     endpoints: &[
-        Endpoint::post("/models/{}:generateContent", Purpose::Answer),
-        Endpoint::post("/models/{}:streamGenerateContent", Purpose::Answer),
-        Endpoint::post("/models/{}:countTokens", Purpose::Count),
+        Endpoint::post("/models/{}:generateContent", EndpointPurpose::Answer),
+        Endpoint::post("/models/{}:streamGenerateContent", EndpointPurpose::Answer),
+        Endpoint::post("/models/{}:countTokens", EndpointPurpose::Count),
         Endpoint::get("/models"),
         Endpoint::get("/models/{}"),
     ],

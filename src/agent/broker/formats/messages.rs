@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{AuthHeader, Endpoint, Purpose, WireFormat, tokens, unless_own};
+use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
 use crate::agent::broker::usage::{SeenUsage, Told};
 use crate::domain::providers::prices::Vendor;
 
@@ -15,8 +15,8 @@ pub(super) const FORMAT: WireFormat = WireFormat {
     auth: &[AuthHeader::ApiKey, AuthHeader::Bearer],
     versions: &["/v1"],
     endpoints: &[
-        Endpoint::post("/messages", Purpose::Answer),
-        Endpoint::post("/messages/count_tokens", Purpose::Count),
+        Endpoint::post("/messages", EndpointPurpose::Answer),
+        Endpoint::post("/messages/count_tokens", EndpointPurpose::Count),
         Endpoint::get("/models"),
         Endpoint::get("/models/{}"),
     ],

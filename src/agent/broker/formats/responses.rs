@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{AuthHeader, Endpoint, Purpose, WireFormat, tokens, unless_own};
+use super::{AuthHeader, Endpoint, EndpointPurpose, WireFormat, tokens, unless_own};
 use crate::agent::broker::usage::{SeenUsage, Told};
 use crate::domain::providers::prices::Vendor;
 
@@ -15,9 +15,9 @@ pub(super) const FORMAT: WireFormat = WireFormat {
     auth: &[AuthHeader::Bearer],
     versions: &["/v1"],
     endpoints: &[
-        Endpoint::post("/responses", Purpose::Answer),
-        Endpoint::post("/responses/compact", Purpose::Answer),
-        Endpoint::post("/responses/input_tokens", Purpose::Count),
+        Endpoint::post("/responses", EndpointPurpose::Answer),
+        Endpoint::post("/responses/compact", EndpointPurpose::Answer),
+        Endpoint::post("/responses/input_tokens", EndpointPurpose::Count),
         Endpoint::get("/models"),
         Endpoint::get("/models/{}"),
     ],

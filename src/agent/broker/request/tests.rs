@@ -21,7 +21,7 @@ fn tokens() -> [RunToken; 2] {
         .map(|variable| RunToken { token: format!("ralph-{variable}"), variable: variable.to_owned() })
 }
 
-fn head(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<CheckedHead, Refusal> {
+fn head(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<CheckedHead, RefusedRequest> {
     let mut request = Request::builder().method(method).uri(uri);
     for (name, value) in headers {
         request = request.header(*name, *value);

@@ -15,7 +15,7 @@ const GEMINI: &str = "data: {\"candidates\":[{\"content\":{}}],\"usageMetadata\"
 fn told(name: FormatName, stream: &str, size: usize) -> Told {
     let (mut reader, mut told) = (EventReader::default(), Told::default());
     for chunk in stream.as_bytes().chunks(size) {
-        reader.read(name.row(), chunk, &mut told);
+        reader.read(name.row().usage, chunk, &mut told);
     }
     told
 }
@@ -53,14 +53,14 @@ fn cut_stream_is_estimated() {
 fn usage_of_bodies_is_read() {
     let mut of_body = Told::default();
     let body = r#"{"model":"claude-x","content":[{"type":"text","text":"{\"usage\":{\"output_tokens\":9}}"}],"usage":{"input_tokens":3,"output_tokens":4}}"#;
-    read_body(FormatName::Messages.row(), body.as_bytes(), &mut of_body);
+    read_body(FormatName::Messages.row().usage, body.as_bytes(), &mut of_body);
     assert_eq!((of_body.usage.input, of_body.usage.output, of_body.is_complete), (3, 4, true));
     let mut of_array = Told::default();
     let body = r#"[{"usageMetadata":{"promptTokenCount":3}},{"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2}}]"#;
-    read_body(FormatName::Gemini.row(), body.as_bytes(), &mut of_array);
+    read_body(FormatName::Gemini.row().usage, body.as_bytes(), &mut of_array);
     assert_eq!((of_array.usage.input, of_array.usage.output), (3, 2));
     let mut of_stream = Told::default();
-    read_body(FormatName::Chat.row(), CHAT.as_bytes(), &mut of_stream);
+    read_body(FormatName::Chat.row().usage, CHAT.as_bytes(), &mut of_stream);
     assert_eq!((of_stream.usage.input, of_stream.usage.output), (20, 4));
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{DisabledFor, ParkedFor};
+use super::reasons::{DisabledFor, ParkedFor};
 use crate::domain::model::ids::Timestamp;
 
 /// Maximum number of loops whose reports are kept per backend.
@@ -15,7 +15,7 @@ const MAX_MODELS: usize = 8;
 /// Time after the end of a cooldown during which the next one is longer, in milliseconds.
 const FLAPPING_MS: i64 = 2 * 3_600_000;
 
-/// What a refusal means for a backend.
+/// State of a backend for the loop that reported a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "for", content = "kind", rename_all = "snake_case")]
 pub enum ClaimedState {
@@ -34,7 +34,7 @@ impl ClaimedState {
 
 /// Report of a loop's run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Claim {
+pub struct RefusalClaim {
     /// Time of the report.
     pub since: Timestamp,
     /// End; `None` until a person acts.
@@ -49,7 +49,7 @@ pub struct Claim {
     pub reason: String,
 }
 
-impl Claim {
+impl RefusalClaim {
     /// Whether the report keeps the backend from its loop.
     pub fn holds(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| until > now)
@@ -61,19 +61,19 @@ impl Claim {
 #[serde(default)]
 pub struct Claims {
     /// Refusals.
-    pub refusals: BTreeMap<String, Claim>,
+    pub refusals: BTreeMap<String, RefusalClaim>,
     /// Models reported as missing, with the time of the report.
     pub missing_models: BTreeMap<String, BTreeMap<String, Timestamp>>,
 }
 
 impl Claims {
     /// Returns the report that keeps the backend from a loop.
-    pub fn of(&self, loop_id: &str, now: Timestamp) -> Option<&Claim> {
+    pub fn of(&self, loop_id: &str, now: Timestamp) -> Option<&RefusalClaim> {
         self.refusals.get(loop_id).filter(|claim| claim.holds(now))
     }
 
     /// Returns another loop's report that confirms one of this kind.
-    pub(super) fn confirmed(&self, loop_id: &str, state: ClaimedState, now: Timestamp) -> Option<&Claim> {
+    pub(super) fn confirmed(&self, loop_id: &str, state: ClaimedState, now: Timestamp) -> Option<&RefusalClaim> {
         let others = self.refusals.iter().filter(|(other, _)| other.as_str() != loop_id).map(|(_, claim)| claim);
         others.filter(|claim| claim.holds(now) && claim.state.confirms(state)).max_by_key(|claim| claim.since)
     }
@@ -84,7 +84,7 @@ impl Claims {
     }
 
     /// Adds a report; the oldest one of another loop gives way.
-    pub(super) fn add(&mut self, loop_id: &str, claim: Claim) {
+    pub(super) fn add(&mut self, loop_id: &str, claim: RefusalClaim) {
         if self.refusals.len() >= MAX_LOOPS && !self.refusals.contains_key(loop_id) {
             let oldest = self.refusals.iter().min_by_key(|(_, claim)| claim.since).map(|(other, _)| other.clone());
             oldest.map(|other| self.refusals.remove(&other));

@@ -1,12 +1,12 @@
 //! Stored state of each backend.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claims;
 use super::ledger::UsageLedger;
+pub use super::reasons::{DisabledFor, ParkedFor};
 use super::settings::BackendRole;
 use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
@@ -157,56 +157,6 @@ impl Park {
     pub fn ends(&self, longest_ms: i64, now: Timestamp) -> Timestamp {
         let length = self.until.since(self.since).min(longest_ms);
         self.since.min(now).plus_ms(length)
-    }
-}
-
-/// Reason of a cooldown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ParkedFor {
-    /// Too many requests or tokens.
-    Rate,
-    /// The plan's share is used up.
-    Quota,
-    /// The provider is overloaded.
-    Overload,
-    /// Too many consecutive errors.
-    Errors,
-    /// A configured threshold is reached.
-    Threshold,
-}
-
-impl fmt::Display for ParkedFor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Rate => "rate limit",
-            Self::Quota => "used-up quota",
-            Self::Overload => "overloaded provider",
-            Self::Errors => "errors in a row",
-            Self::Threshold => "configured threshold",
-        })
-    }
-}
-
-/// Reason why a backend is disabled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DisabledFor {
-    /// Not logged in, or the key is not accepted.
-    Auth,
-    /// No money on the account.
-    Billing,
-    /// A person disabled it; a changed configuration does not enable it.
-    Person,
-}
-
-impl fmt::Display for DisabledFor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auth => "not logged in",
-            Self::Billing => "no money on the account",
-            Self::Person => "disabled by a person",
-        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! State transitions of backends; the only code that changes their state.
 
-use super::claims::{Claim, ClaimedState, Claims};
+use super::claims::{ClaimedState, Claims, RefusalClaim};
 use super::ledger::HOUR_MS;
 use super::observation::{BackendCall, BackendChange, BackendObservation, BackendTransition, CallAdvice};
 use super::parking;
@@ -264,7 +264,7 @@ impl PendingTransition<'_> {
             ClaimedState::Parked(_) => Some(parking::end(reported, step, &settings.cooldown, seed, now).0),
         };
         let reason = super::shortened(reason);
-        claims.add(&call.loop_id, Claim { since: now, until, state, step, reason: reason.clone() });
+        claims.add(&call.loop_id, RefusalClaim { since: now, until, state, step, reason: reason.clone() });
         let (backend, loop_id) = (call.backend.clone(), call.loop_id.clone());
         self.changes.push(BackendChange::Claimed { backend, loop_id, until, reason });
     }

@@ -14,9 +14,9 @@ const HELD_SYMBOLS: u16 = 4;
 /// Maximum number of digits of an escaped character, leading zeros included.
 const MOST_DIGITS: u8 = 8;
 
-/// Place of a thread: before a symbol, or inside an escape sequence with what was read of it.
+/// ScanPlace of a thread: before a symbol, or inside an escape sequence with what was read of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum ScanPlace {
     /// Before the symbol.
     Symbol,
     /// After `%`.
@@ -51,7 +51,7 @@ struct Thread {
     form: u16,
     /// Number of symbols that matched.
     matched: u16,
-    place: Place,
+    place: ScanPlace,
     /// Position of the first byte in the stream.
     start: usize,
     /// Number of bytes since the last symbol.
@@ -70,7 +70,7 @@ pub(super) struct Scan {
 impl Scan {
     /// Reads a byte. Returns the position of the first byte of a secret that ends here.
     pub(super) fn next(&mut self, forms: &SecretForms, byte: u8) -> Option<usize> {
-        let fresh = Thread { form: ANY_FORM, matched: 0, place: Place::Symbol, start: self.position, skipped: 0 };
+        let fresh = Thread { form: ANY_FORM, matched: 0, place: ScanPlace::Symbol, start: self.position, skipped: 0 };
         self.next.clear();
         let mut found: Option<usize> = None;
         let mut step = Step { forms, next: &mut self.next, found: &mut found };
@@ -126,44 +126,47 @@ impl Step<'_> {
     fn read(&mut self, thread: Thread, byte: u8) {
         let digit = char::from(byte).to_digit(16);
         match (thread.place, byte) {
-            (Place::Symbol, _) => self.symbol(thread, byte),
-            (Place::Percent, b'u' | b'U') => self.go(thread, Place::Unicode(0, 0)),
-            (Place::Percent, _) => {
+            (ScanPlace::Symbol, _) => self.symbol(thread, byte),
+            (ScanPlace::Percent, b'u' | b'U') => self.go(thread, ScanPlace::Unicode(0, 0)),
+            (ScanPlace::Percent, _) => {
                 if byte == b'2' {
-                    self.go(thread, Place::PercentTwo);
+                    self.go(thread, ScanPlace::PercentTwo);
                 }
                 self.hex(thread, 0, 0, byte);
             }
-            (Place::PercentTwo, b'5') => self.go(thread, Place::Percent),
-            (Place::Backslash, b'\\') => self.go(thread, Place::Backslash),
-            (Place::Backslash, b'u' | b'U') => self.go(thread, Place::Unicode(0, 0)),
-            (Place::Backslash, b'x' | b'X') => self.go(thread, Place::Hex(0, 0)),
-            (Place::Backslash, b'0'..=b'7') => self.go(thread, Place::Octal(1, u32::from(byte - b'0'))),
-            (Place::Backslash, b'n' | b'r' | b't') => self.skip(thread),
-            (Place::Zero, b'x' | b'X') => self.go(thread, Place::Hex(0, 0)),
-            (Place::Hex(count, value), _) => self.hex(thread, count, value, byte),
-            (Place::Unicode(0, _), b'{') => self.go(thread, Place::Braced(0, 0)),
-            (Place::Unicode(count, value), _) => {
+            (ScanPlace::PercentTwo, b'5') => self.go(thread, ScanPlace::Percent),
+            (ScanPlace::Backslash, b'\\') => self.go(thread, ScanPlace::Backslash),
+            (ScanPlace::Backslash, b'u' | b'U') => self.go(thread, ScanPlace::Unicode(0, 0)),
+            (ScanPlace::Backslash, b'x' | b'X') => self.go(thread, ScanPlace::Hex(0, 0)),
+            (ScanPlace::Backslash, b'0'..=b'7') => self.go(thread, ScanPlace::Octal(1, u32::from(byte - b'0'))),
+            (ScanPlace::Backslash, b'n' | b'r' | b't') => self.skip(thread),
+            (ScanPlace::Zero, b'x' | b'X') => self.go(thread, ScanPlace::Hex(0, 0)),
+            (ScanPlace::Hex(count, value), _) => self.hex(thread, count, value, byte),
+            (ScanPlace::Unicode(0, _), b'{') => self.go(thread, ScanPlace::Braced(0, 0)),
+            (ScanPlace::Unicode(count, value), _) => {
                 let Some(digit) = digit else { return };
                 let (count, value) = (count + 1, value * 16 + digit);
-                if count == 4 { self.decoded(thread, value) } else { self.go(thread, Place::Unicode(count, value)) }
+                if count == 4 { self.decoded(thread, value) } else { self.go(thread, ScanPlace::Unicode(count, value)) }
             }
-            (Place::Braced(_, value), b'}') | (Place::Decimal(_, value) | Place::HexEntity(_, value), b';') => {
+            (ScanPlace::Braced(_, value), b'}')
+            | (ScanPlace::Decimal(_, value) | ScanPlace::HexEntity(_, value), b';') => {
                 self.decoded(thread, value);
             }
-            (Place::Braced(count, value), _) => self.number(thread, digit, 16, count, value, Place::Braced),
-            (Place::HexEntity(count, value), _) => self.number(thread, digit, 16, count, value, Place::HexEntity),
-            (Place::Decimal(count, value), _) => self.number(thread, digit, 10, count, value, Place::Decimal),
-            (Place::Octal(count, value), b'0'..=b'7') => {
+            (ScanPlace::Braced(count, value), _) => self.number(thread, digit, 16, count, value, ScanPlace::Braced),
+            (ScanPlace::HexEntity(count, value), _) => {
+                self.number(thread, digit, 16, count, value, ScanPlace::HexEntity)
+            }
+            (ScanPlace::Decimal(count, value), _) => self.number(thread, digit, 10, count, value, ScanPlace::Decimal),
+            (ScanPlace::Octal(count, value), b'0'..=b'7') => {
                 let (count, value) = (count + 1, value * 8 + u32::from(byte - b'0'));
-                if count == 3 { self.decoded(thread, value) } else { self.go(thread, Place::Octal(count, value)) }
+                if count == 3 { self.decoded(thread, value) } else { self.go(thread, ScanPlace::Octal(count, value)) }
             }
-            (Place::Ampersand(0), b'#') => self.go(thread, Place::Entity),
-            (Place::Ampersand(read), _) if b"amp;".get(usize::from(read)) == Some(&byte) => {
-                self.go(thread, Place::Ampersand((read + 1) % 4));
+            (ScanPlace::Ampersand(0), b'#') => self.go(thread, ScanPlace::Entity),
+            (ScanPlace::Ampersand(read), _) if b"amp;".get(usize::from(read)) == Some(&byte) => {
+                self.go(thread, ScanPlace::Ampersand((read + 1) % 4));
             }
-            (Place::Entity, b'x' | b'X') => self.go(thread, Place::HexEntity(0, 0)),
-            (Place::Entity, _) => self.number(thread, digit, 10, 0, 0, Place::Decimal),
+            (ScanPlace::Entity, b'x' | b'X') => self.go(thread, ScanPlace::HexEntity(0, 0)),
+            (ScanPlace::Entity, _) => self.number(thread, digit, 10, 0, 0, ScanPlace::Decimal),
             _ => {}
         }
     }
@@ -172,11 +175,11 @@ impl Step<'_> {
     fn symbol(&mut self, thread: Thread, byte: u8) {
         self.decoded(thread, u32::from(byte));
         match byte {
-            b'%' => self.go(thread, Place::Percent),
-            b'\\' => self.go(thread, Place::Backslash),
-            b'&' => self.go(thread, Place::Ampersand(0)),
-            b'=' => self.go(thread, Place::Hex(0, 0)),
-            b'0' => self.go(thread, Place::Zero),
+            b'%' => self.go(thread, ScanPlace::Percent),
+            b'\\' => self.go(thread, ScanPlace::Backslash),
+            b'&' => self.go(thread, ScanPlace::Ampersand(0)),
+            b'=' => self.go(thread, ScanPlace::Hex(0, 0)),
+            b'0' => self.go(thread, ScanPlace::Zero),
             _ => {}
         }
         let is_loose = self.forms.forms.get(usize::from(thread.form)).is_some_and(|form| form.is_loose);
@@ -188,7 +191,7 @@ impl Step<'_> {
     fn hex(&mut self, thread: Thread, count: u8, value: u8, byte: u8) {
         let Some(digit) = char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok()) else { return };
         let value = (value << 4) | digit;
-        if count == 1 { self.decoded(thread, u32::from(value)) } else { self.go(thread, Place::Hex(1, value)) }
+        if count == 1 { self.decoded(thread, u32::from(value)) } else { self.go(thread, ScanPlace::Hex(1, value)) }
     }
 
     fn number(
@@ -198,7 +201,7 @@ impl Step<'_> {
         radix: u32,
         count: u8,
         value: u32,
-        place: fn(u8, u32) -> Place,
+        place: fn(u8, u32) -> ScanPlace,
     ) {
         if let Some(digit) = digit.filter(|digit| *digit < radix && count < MOST_DIGITS) {
             self.go(thread, place(count + 1, value.saturating_mul(radix).saturating_add(digit)));
@@ -208,7 +211,7 @@ impl Step<'_> {
     /// Takes a decoded character as the next symbol.
     fn decoded(&mut self, thread: Thread, value: u32) {
         // Separators can be escaped, too: the zero bytes of wide characters.
-        if value == 0 && thread.place != Place::Symbol {
+        if value == 0 && thread.place != ScanPlace::Symbol {
             self.skip(thread);
         }
         let Ok(byte) = u8::try_from(value) else { return };
@@ -227,17 +230,17 @@ impl Step<'_> {
             // Of forms that end here the shortest match counts: the others begin with unrelated bytes before it.
             *self.found = Some(self.found.map_or(thread.start, |start| start.max(thread.start)));
         } else {
-            self.next.push(Thread { matched, place: Place::Symbol, skipped: 0, ..thread });
+            self.next.push(Thread { matched, place: ScanPlace::Symbol, skipped: 0, ..thread });
         }
     }
 
     fn skip(&mut self, thread: Thread) {
         if thread.form != ANY_FORM && thread.skipped < MOST_SKIPPED {
-            self.next.push(Thread { place: Place::Symbol, skipped: thread.skipped + 1, ..thread });
+            self.next.push(Thread { place: ScanPlace::Symbol, skipped: thread.skipped + 1, ..thread });
         }
     }
 
-    fn go(&mut self, thread: Thread, place: Place) {
+    fn go(&mut self, thread: Thread, place: ScanPlace) {
         self.next.push(Thread { place, ..thread });
     }
 }
