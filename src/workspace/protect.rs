@@ -50,7 +50,7 @@ impl Workspaces {
 
     async fn protected_at(
         &self,
-        mirror: &Path,
+        folder: &Path,
         commit: &Sha,
         extra: &[String],
     ) -> Result<ProtectedPresent, WorkspaceError> {
@@ -60,7 +60,7 @@ impl Workspaces {
         }
         let all: Vec<&String> = self.settings.protected.iter().chain(extra).collect();
         let globs = self::patterns(&all)?;
-        let list = GitCommand::new("read the base", mirror);
+        let list = GitCommand::new("read the base", folder);
         let list = list.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()]);
         let listed = self.git.ok(list).await?.stdout;
         let entries: Vec<(&[u8], &str)> = files::zero_separated(&listed)
@@ -80,7 +80,7 @@ impl Workspaces {
         // A link can lead to another one.
         let mut waiting: Vec<(&str, &str)> = links.iter().filter(|(_, path)| globs.protect(path)).copied().collect();
         while let Some((blob, path)) = waiting.pop() {
-            let read = GitCommand::new("read a protected link", mirror).args(["cat-file", "blob", blob]);
+            let read = GitCommand::new("read a protected link", folder).args(["cat-file", "blob", blob]);
             let Ok(read) = self.git.ok(read).await else { continue };
             let Some(target) = target_of(path, &String::from_utf8_lossy(&read.stdout)) else { continue };
             if found.targets.contains(&literal(&target)) {
@@ -106,7 +106,7 @@ impl Workspaces {
     ) -> Result<Vec<String>, WorkspaceError> {
         let mut extra = extra.to_vec();
         if !extra.is_empty() || !self.settings.protected.is_empty() {
-            extra.extend(self.protected_at(&tree_paths.mirror, base, &extra).await?.targets);
+            extra.extend(self.protected_at(&tree_paths.store, base, &extra).await?.targets);
         }
         let more = patterns(&extra)?;
         let is_protected = |path: &Path| {
