@@ -23,7 +23,7 @@ pub(super) struct KnownObjects {
     sizes: Facts<(Sha, Sha), ChangedFiles>,
     /// Patch between two commits or trees.
     patches: Facts<(Sha, Sha), BranchDiff>,
-    /// What a commit has of the paths with these patterns.
+    /// Protected parts of a commit, by patterns.
     pub protected: Facts<(Sha, Vec<String>), ProtectedPresent>,
 }
 
