@@ -180,6 +180,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
         author: Some(by.clone()),
         author_trusted: true,
         unconfirmed_editor: None,
+        edited_after: false,
         labels: vec!["ralph:run".into()],
         unseen: Default::default(),
     };

@@ -28,7 +28,7 @@ pub struct RepositorySecrets {
     pub secrets: Vec<SecretString>,
 }
 
-/// What happens to the secret of a repository that has one.
+/// Treatment of the secret of a repository that has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExistingSecret {
     /// It stays, and the one that it replaced is dropped.

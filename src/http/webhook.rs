@@ -108,7 +108,7 @@ async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> R
 /// Returns the secrets that may sign a body: those of the repository that it names, if it has its own, else the forge's.
 fn secrets_for<'a>(hook: &'a Hook, body: &[u8]) -> Result<&'a [SecretString], Refusal> {
     #[derive(Deserialize)]
-    struct Named {
+    struct RepositoryOf {
         #[serde(default)]
         repository: Value,
     }
@@ -116,7 +116,7 @@ fn secrets_for<'a>(hook: &'a Hook, body: &[u8]) -> Result<&'a [SecretString], Re
         return Ok(&hook.secrets);
     }
     // What is no JSON, or has a key twice, is refused when it is processed.
-    let named = serde_json::from_slice::<Named>(body).map_or(Value::Null, |named| named.repository);
+    let named = serde_json::from_slice::<RepositoryOf>(body).map_or(Value::Null, |named| named.repository);
     if named.is_null() {
         return Ok(&hook.secrets);
     }

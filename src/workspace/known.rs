@@ -28,7 +28,7 @@ pub(super) struct KnownObjects {
     patches: Facts<(Sha, Sha), BranchDiff>,
     /// Objects in which a scan found no secret.
     pub scanned: ScannedObjects,
-    /// What a commit has of the paths with these patterns.
+    /// Protected parts of a commit, by patterns.
     pub protected: Facts<(Sha, Vec<String>), ProtectedPresent>,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<ProtectedGlobs, Wor
     })
 }
 
-/// What a commit has of the protected paths.
+/// Protected parts of a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProtectedPresent {
     /// Patterns that protect something in it.

@@ -4,14 +4,18 @@
 //! service never receives. Each must have no effect (no loop, no step of a loop, no prompt, no write to the forge) and must be
 //! told to the operator; then an honest delivery of the same kind must act.
 //!
-//! Each class was seen to fail with its defence off, by hand:
-//! - comments, remarks: `agrees` returns `Ok(())` at its start;
-//! - labels: `confirmed_change` returns its origin without looking at the change;
-//! - reviews: `confirmed_review` compares neither author nor text, and takes the reported review if there is none;
-//! - issues and pull requests: `issue_is_gone`, `confirmed_pull` and the question in `issue_closed` are left out;
-//! - replays: the origins of labels and reviews are those of their deliveries;
-//! - repositories and installations: `confirmed_repository` returns the reported one;
-//! - secrets: `secrets_for` returns the forge's.
+//! Each class was seen to fail on both forges with its defence off, by hand:
+//! - comments, remarks, bots as people: `agrees` returns `Ok(())` at its start ("unknown-comment" starts a loop);
+//! - labels: `confirmed_change` returns its origin without looking at the change ("outsiders-label-as-the-maintainers" starts one);
+//! - reviews: `confirmed_review` compares neither author nor text, and takes the reported review if there is none
+//!   ("review-with-another-text" aborts the loop);
+//! - issues and pull requests: `issue_is_gone`, `confirmed_pull` and the question in `issue_closed` are left out
+//!   ("issue-closed-that-is-open" ends it);
+//! - replays: the origins of labels and reviews are those of their deliveries ("label-again", "review-again" run an agent);
+//! - repositories and installations: `confirmed_repository` returns the reported one ("comment-in-another-repository",
+//!   "another-installation");
+//! - secrets: `secrets_for` returns the forge's (status 202);
+//! - texts and times: `ApprovedText::of` takes the reported issue, `OLDEST_COMMAND_MS` is a year.
 
 use std::time::Duration;
 
@@ -41,12 +45,12 @@ on_both_forges!(
 /// Agent that changes something in each iteration.
 const AGENT: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
 
-/// How the operator learns of a delivery.
+/// Way in which the operator learns of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
-    /// As one that the forge does not confirm: log, counter, and a reason for `ralph-bot check`.
+    /// The forge does not confirm it: log, counter, and a reason for `ralph-bot check`.
     Refused,
-    /// As one that was processed before.
+    /// It was processed before.
     Repeated,
     /// It claims nothing that could be wrong.
     Nothing,
@@ -809,7 +813,7 @@ async fn forged_text_is_never_the_task(dialect: Dialect) {
     }
 }
 
-/// What only GitHub has: Apps with installations, and accounts of bots.
+/// Apps with installations, and accounts of bots, which only GitHub has.
 mod github_only {
     use super::*;
 

@@ -11,7 +11,7 @@ use crate::forge::{Confirmations, ForgeErrorKind, ForgeResult, LabelChange, Pull
 use crate::store::forge_state;
 
 /// The run label of an issue by the forge, and the sender's permission.
-pub(super) struct LabelAnswer {
+pub(super) struct RunLabelState {
     /// The issue; `None` if it does not exist.
     pub(super) issue: Option<IssueSnapshot>,
     /// Last change of the label; `None` if it was not requested or the forge recorded none.
@@ -79,7 +79,7 @@ impl Engine {
         number: Number,
         sender: &User,
         reported_at: Option<Timestamp>,
-    ) -> Result<LabelAnswer, IntakeError> {
+    ) -> Result<RunLabelState, IntakeError> {
         let run = self.run_label(repo);
         let change = async {
             match (account.forge.webhooks(), reported_at) {
@@ -93,7 +93,7 @@ impl Engine {
             Err(error) if error.kind == ForgeErrorKind::NotFound => None,
             found => Some(found?),
         };
-        Ok(LabelAnswer { issue, change: change?, permission })
+        Ok(RunLabelState { issue, change: change?, permission })
     }
 
     /// Returns the origin of a reported change of the label, if the forge has it: the last change is of this kind and by this
@@ -104,7 +104,7 @@ impl Engine {
         number: Number,
         sender: &User,
         added: bool,
-        answer: &LabelAnswer,
+        answer: &RunLabelState,
         origin: &Origin,
     ) -> Result<Origin, IntakeError> {
         let run = self.run_label(repo);

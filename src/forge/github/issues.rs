@@ -27,7 +27,7 @@ const READY: &str = "mutation($id: ID!) { markPullRequestReadyForReview(input: {
 /// Maximum number of pages of an edit history; a page has 100 edits.
 const MAX_EDIT_PAGES: usize = 20;
 
-/// What the events of an issue say about a label and the title.
+/// Last changes of a label and of the title, by the events of an issue.
 #[derive(Default)]
 pub(super) struct LabelHistory {
     /// Last change of the label.

@@ -58,14 +58,14 @@ pub(crate) fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelive
 /// Returns the installation that a body names; `None` if it names none.
 pub(super) fn named_installation(body: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
-    struct Named {
+    struct NamedInstallation {
         id: u64,
     }
     #[derive(Deserialize)]
-    struct Naming {
-        installation: Option<Named>,
+    struct InstallationOf {
+        installation: Option<NamedInstallation>,
     }
-    serde_json::from_slice::<Naming>(body).ok()?.installation.map(|named| named.id)
+    serde_json::from_slice::<InstallationOf>(body).ok()?.installation.map(|named| named.id)
 }
 
 /// Returns a word in a form that is safe in logs: at most 60 ASCII characters.
