@@ -4,11 +4,13 @@
 //! answer of the session memory. `leaks` recognizes the canary independently of the service.
 //!
 //! Each class was seen to fail with its defence switched off by hand:
-//! - objects: `ObjectScan::finish` that always clears; for archives, `archive::members` that returns nothing;
-//! - range: `ObjectScan` that is not fed by `Workspaces::range` (deleted again, author and message of a foreign commit);
-//! - texts, titles, channels, session memory: `Door::masked` that returns its text;
+//! - objects: `ObjectScan::finish` that always clears;
+//! - range of a push (deleted again, foreign author or message): `Workspaces::is_remembered` that is always true;
+//! - texts, titles, commits' messages, channels, session memory: `Door::masked` that returns its text;
 //! - effects in commits and titles: `plain_line` that returns its text;
-//! - bounds: `ChangeSize::exceeded` that looks at the last commit only.
+//! - bounds over the loop: `ChangeSize::exceeded` that finds nothing.
+//!
+//! Commits, tags and notes of agents are not pushed by construction: nothing was switched off for them.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,7 +40,7 @@ use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 on_both_forges!(
     /// See docs/threats.md#i7, docs/threats.md#s8.
     texts_with_secrets_reach_neither_forge_nor_channel,
-    /// See docs/threats.md#i8, docs/threats.md#i9, docs/threats.md#g16.
+    /// See docs/threats.md#i6, docs/threats.md#i8, docs/threats.md#i9, docs/threats.md#g16.
     texts_of_agents_have_no_effects_on_the_forge,
 );
 on_one_forge!(
