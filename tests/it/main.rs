@@ -30,4 +30,5 @@ mod settings;
 mod story;
 mod supervised;
 mod texts;
+mod visible;
 mod weakened_tests;
