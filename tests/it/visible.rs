@@ -1,4 +1,4 @@
-//! What sandboxes show: an allow list, without the service's own paths; and machines that cannot build one, with the reason.
+//! Files that sandboxes show, an allow list without the service's own; and machines that cannot build one, with the reason.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,4 @@
-//! What a sandbox shows of the machine: the folders that programs need, and what is hidden in them.
+//! Allow list of what a sandbox shows of the machine: the folders that programs need, and what is hidden in them.
 //!
 //! Always shown are `/usr` without `/usr/local`, and the folders of programs and libraries beside it. Of everything else only
 //! what the programs on the `PATH` need: for `PREFIX/bin` the prefix, for any other folder the folder itself. A prefix that
