@@ -17,6 +17,7 @@ mod memory;
 mod recall;
 mod report;
 mod restart;
+mod sandbox;
 mod service;
 mod supervision;
 mod thinking;
@@ -31,13 +32,14 @@ use report::Row;
 use tempfile::TempDir;
 
 /// Names and descriptions of the benchmarks.
-const FIGURES: [(&str, &str); 9] = [
+const FIGURES: [(&str, &str); 10] = [
     ("ingest", ingest::DESCRIPTION),
     ("memory", memory::DESCRIPTION),
     ("restart", restart::DESCRIPTION),
     ("label", label_to_agent::DESCRIPTION),
     ("iteration", iteration::DESCRIPTION),
     ("trees", trees::DESCRIPTION),
+    ("sandbox", sandbox::DESCRIPTION),
     ("supervision", supervision::DESCRIPTION),
     ("recall", recall::DESCRIPTION),
     ("thinking", thinking::DESCRIPTION),
@@ -164,6 +166,7 @@ async fn main() -> anyhow::Result<()> {
             "iteration" => iteration::run(&mut run).await,
             "supervision" => supervision::run(&mut run),
             "recall" => recall::run(&mut run).await,
+            "sandbox" => sandbox::run(&mut run).await,
             "thinking" => thinking::run(&mut run).await,
             _ => trees::run(&mut run).await,
         };

@@ -28,9 +28,9 @@ const RUN: &str = "run-";
 /// Time within which the processes of an ended run must leave its group, in steps of 10 ms.
 const LEAVE_STEPS: u32 = 200;
 
-/// Facts on which it depends whether groups are used.
+/// GroupFacts on which it depends whether groups are used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Facts {
+struct GroupFacts {
     /// Folder of the service's own group.
     folder: Option<PathBuf>,
     /// Whether it is the root of all groups of the machine.
@@ -44,7 +44,7 @@ struct Facts {
 }
 
 /// Returns the folder of the service's own group, or the reason why runs get no groups.
-fn decide(facts: &Facts) -> Result<PathBuf, String> {
+fn decide(facts: &GroupFacts) -> Result<PathBuf, String> {
     let Some(folder) = &facts.folder else { return Err("the machine has no control groups of version 2".to_owned()) };
     if facts.is_root {
         return Err("the service is in the root group".to_owned());
@@ -63,7 +63,7 @@ fn decide(facts: &Facts) -> Result<PathBuf, String> {
     Ok(folder.clone())
 }
 
-impl Facts {
+impl GroupFacts {
     fn here() -> Self {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let own = read(Path::new("/proc/self/cgroup"));
@@ -103,7 +103,7 @@ fn folder_of(cgroup: &str, mountinfo: &str) -> Option<PathBuf> {
 pub(super) fn parent() -> Result<&'static Path, &'static str> {
     static PARENT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = PARENT.get_or_init(|| {
-        let folder = decide(&Facts::here())?;
+        let folder = decide(&GroupFacts::here())?;
         take_over(&folder).map_err(|error| format!("its control group cannot be used: {error}"))?;
         Ok(folder)
     });
@@ -132,7 +132,7 @@ fn take_over(folder: &Path) -> io::Result<()> {
 
 fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     // Created in tests only; the kernel does not let anybody create files.
-    let mut file = OpenOptions::new().write(true).create(cfg!(test)).open(folder.join(name))?;
+    let mut file = OpenOptions::new().write(true).create(cfg!(test)).truncate(true).open(folder.join(name))?;
     file.write_all(text.as_bytes())
 }
 
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn groups_are_used_only_where_they_are_ours() {
-        let good = Facts {
+        let good = GroupFacts {
             folder: Some("/sys/fs/cgroup/x".into()),
             is_root: false,
             writable: true,
@@ -252,11 +252,11 @@ mod tests {
         };
         assert_eq!(decide(&good), Ok("/sys/fs/cgroup/x".into()));
         for (facts, words) in [
-            (Facts { folder: None, ..good.clone() }, "no control groups of version 2"),
-            (Facts { is_root: true, ..good.clone() }, "root group"),
-            (Facts { writable: false, ..good.clone() }, "Delegate=yes"),
-            (Facts { controllers: vec!["cpu".to_owned()], ..good.clone() }, "no controller for memory and pids"),
-            (Facts { others: 1, ..good.clone() }, "other programs"),
+            (GroupFacts { folder: None, ..good.clone() }, "no control groups of version 2"),
+            (GroupFacts { is_root: true, ..good.clone() }, "root group"),
+            (GroupFacts { writable: false, ..good.clone() }, "Delegate=yes"),
+            (GroupFacts { controllers: vec!["cpu".to_owned()], ..good.clone() }, "no controller for memory and pids"),
+            (GroupFacts { others: 1, ..good.clone() }, "other programs"),
         ] {
             assert!(decide(&facts).unwrap_err().contains(words), "{facts:?}");
         }

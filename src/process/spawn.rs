@@ -267,7 +267,7 @@ fn group_of_run(limits: SandboxLimits) -> Option<RunCgroup> {
     created.inspect_err(|error| tracing::warn!(%error, "a run has no control group; its limits are only measured")).ok()
 }
 
-/// What a child does before it becomes the program.
+/// Work of a child before it becomes the program.
 struct ChildSetup {
     /// Its descriptors above 2, by number.
     given: Vec<(RawFd, OwnedFd)>,

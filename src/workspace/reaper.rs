@@ -142,7 +142,8 @@ impl Workspaces {
         let name = format!("refs/ralph/trees/{owner}");
         let has_tree = store.join(&name).exists();
         let is_full = children(&store.join("objects/17")).is_ok_and(|found| found.len() > FULL);
-        if !(is_over && has_tree) && !is_full && !store.join("packed-refs.lock").exists() {
+        let is_due = is_full || (is_over && has_tree) || store.join("packed-refs.lock").exists();
+        if !is_due {
             return Ok(());
         }
         let guard = self.locks.repository(store).await?;

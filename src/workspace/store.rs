@@ -1,7 +1,7 @@
 //! Object store of one loop: a bare repository that borrows the objects of the mirror.
 //!
-//! What a loop commits lies here only, so that no other loop sees it before it is on the forge. The mirror holds what was fetched,
-//! and nothing of it is pruned, because stores borrow it.
+//! A loop's commits lie here only, so that no other loop sees them before they are on the forge. The mirror holds what was
+//! fetched, and nothing of it is pruned, because stores borrow it.
 
 use std::fs::{self, File};
 use std::io::Write;

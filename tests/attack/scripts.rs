@@ -18,7 +18,7 @@ mod machine;
 use ralph_bot::process::SandboxTier;
 use ralph_bot::process::sandbox::Defence;
 
-use self::machine::{Machine, Script};
+use self::machine::{AttackedMachine, Script};
 use crate::harness::sandbox;
 
 /// Scripts: the row of docs/threats.md, a name, and what the agent runs. `$OUT` is the folder of the service, `$PREFIX` a folder of
@@ -291,7 +291,7 @@ async fn scripts_reach_nothing_and_change_nothing() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
-    let machine = Machine::new().await;
+    let machine = AttackedMachine::new().await;
     let broken = machine.broken_by(SCRIPTS, &[]).await;
     assert!(broken.is_empty(), "{broken:#?}");
 }
@@ -308,7 +308,7 @@ async fn scripts_succeed_without_the_defences() {
             script.1 != "zz-kill-all" && classes.iter().any(|class| *class == script.0 || **class == name)
         };
         let harmless: Vec<Script> = SCRIPTS.iter().filter(is_chosen).copied().collect();
-        let machine = Machine::new().await;
+        let machine = AttackedMachine::new().await;
         let broken = machine.broken_by(&harmless, without).await;
         for class in classes {
             assert!(broken.iter().any(|found| found.starts_with(class)), "{without:?} {class}: {broken:#?}");

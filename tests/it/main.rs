@@ -31,4 +31,5 @@ mod shadowing;
 mod story;
 mod supervised;
 mod texts;
+mod visible;
 mod weakened_tests;

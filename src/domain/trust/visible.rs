@@ -1,4 +1,4 @@
-//! What a sandbox shows of the machine: the folders that programs need, and what is hidden in them.
+//! Allow list of what a sandbox shows of the machine: the folders that programs need, and what is hidden in them.
 //!
 //! Always shown are `/usr` without `/usr/local`, and the folders of programs and libraries beside it. Of everything else only
 //! what the programs on the `PATH` need: for `PREFIX/bin` the prefix, for any other folder the folder itself. A prefix that
@@ -99,9 +99,12 @@ pub fn covered(hidden: &[HiddenPath], shown: &[PathBuf]) -> Result<Vec<PathBuf>,
         let root = roots().filter(above).max_by_key(|root| root.components().count());
         let whole = roots().find(|root| *root == one.path || *root == folder);
         let of_system = is_of_system(folder);
+        // Without its programs or libraries a prefix is of no use.
+        let needed = roots().find(|root| OF_PROGRAMS.iter().any(|name| folder == root.join(name)));
         match (whole, one.kind) {
             (_, HiddenKind::Home) if of_system => {}
             (Some(whole), _) => return Err(conflict(one, whole)),
+            _ if needed.is_some() => return Err(conflict(one, folder)),
             _ if of_system => return Err(conflict(one, folder)),
             (None, _) if root.is_some() || in_system(folder) => covered.push(folder.to_owned()),
             // Not shown at all.
@@ -217,6 +220,8 @@ mod tests {
         for (kind, path, words) in [
             (HiddenKind::Folder, "/opt/ralph", "have to see /opt/ralph "),
             (HiddenKind::File, "/opt/ralph/ralph.yaml", "have to see /opt/ralph "),
+            (HiddenKind::File, "/opt/ralph/bin/token", "have to see /opt/ralph/bin "),
+            (HiddenKind::Folder, "/opt/ralph/lib", "have to see /opt/ralph/lib "),
             (HiddenKind::File, "/usr/local/bin/token", "have to see /usr/local/bin "),
             (HiddenKind::File, "/usr/bin/token", "have to see /usr/bin "),
             (HiddenKind::Folder, "/usr/lib", "have to see /usr/lib "),

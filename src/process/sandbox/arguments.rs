@@ -66,7 +66,7 @@ const MEMORY_PART: u64 = 4;
 /// Maximum size of `/run`, in bytes.
 const RUN_BYTES: u64 = 16 << 20;
 
-/// How a path of the machine appears in a view, in the order in which different ones at the same path are mounted.
+/// Appearance of a path of the machine in a view, in the order in which different ones at the same path are mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     Covered,

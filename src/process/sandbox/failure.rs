@@ -34,7 +34,7 @@ pub(in crate::process) fn setup_failure(
     if output.contains('\n') {
         return None;
     }
-    let machine = Machine::here();
+    let machine = HostFacts::here();
     if let Some(message) = output.strip_prefix("bwrap: ") {
         return (status.code() == Some(1)).then(|| format!("bubblewrap: {message}; {}", fix(message, machine)));
     }
@@ -46,9 +46,9 @@ pub(in crate::process) fn setup_failure(
     not_executed.then(|| format!("{message}; {}", not_executed_fix(message)))
 }
 
-/// What decides which cause a message has.
+/// Facts about the host on which the cause of a message depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Machine {
+pub(super) struct HostFacts {
     pub(super) surroundings: Surroundings,
     /// Whether the kernel allows no user namespaces at all.
     pub(super) no_namespaces: bool,
@@ -56,7 +56,7 @@ pub(super) struct Machine {
     pub(super) only_root: bool,
 }
 
-impl Machine {
+impl HostFacts {
     fn here() -> Self {
         let is_zero = |path: &str| fs::read_to_string(path).is_ok_and(|text| text.trim() == "0");
         Self {
@@ -101,7 +101,7 @@ const UPDATE: &str = "update bubblewrap to 0.6 or newer";
 const UNKNOWN: &str = "run `ralph-bot check` for a full test of the sandbox";
 
 /// Returns what to do about a message of bubblewrap or setpriv.
-pub(super) fn fix(message: &str, machine: Machine) -> &'static str {
+pub(super) fn fix(message: &str, machine: HostFacts) -> &'static str {
     use Surroundings::{Container, Kubernetes, Unit};
     let has = |part: &str| message.contains(part);
     let place = machine.surroundings;
@@ -169,9 +169,9 @@ fn not_executed_fix(message: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    const UNIT: Machine = Machine { surroundings: Surroundings::Unit, no_namespaces: false, only_root: false };
-    const CONTAINER: Machine = Machine { surroundings: Surroundings::Container, ..UNIT };
-    const POD: Machine = Machine { surroundings: Surroundings::Kubernetes, ..UNIT };
+    const UNIT: HostFacts = HostFacts { surroundings: Surroundings::Unit, no_namespaces: false, only_root: false };
+    const CONTAINER: HostFacts = HostFacts { surroundings: Surroundings::Container, ..UNIT };
+    const POD: HostFacts = HostFacts { surroundings: Surroundings::Kubernetes, ..UNIT };
 
     /// Messages as people reported them, with where they ran and what helped.
     #[test]
@@ -185,8 +185,8 @@ mod tests {
             (denied, UNIT, RESTRICTED_UNIT),
             (denied, CONTAINER, FILTERED_CONTAINER),
             (denied, POD, FILTERED_POD),
-            (denied, Machine { only_root: true, ..UNIT }, UNPRIVILEGED),
-            (denied, Machine { no_namespaces: true, ..UNIT }, MORE_NAMESPACES),
+            (denied, HostFacts { only_root: true, ..UNIT }, UNPRIVILEGED),
+            (denied, HostFacts { no_namespaces: true, ..UNIT }, MORE_NAMESPACES),
             ("No permissions to creating new namespace, likely because", CONTAINER, FILTERED_CONTAINER),
             (many, UNIT, MORE_NAMESPACES),
             ("Creating new namespace failed: No space left on device", UNIT, MORE_NAMESPACES),

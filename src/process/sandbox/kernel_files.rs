@@ -22,7 +22,7 @@ const IN_CONTAINER: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 /// Folder that exists in containers of Kubernetes.
 const IN_KUBERNETES: &str = "/var/run/secrets/kubernetes.io";
 
-/// What the service runs in, and what may hide parts of `/proc` from it.
+/// Surroundings of the service, which may hide parts of `/proc` from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Surroundings {
     Container,

@@ -128,14 +128,14 @@ const TRAPS: &[Script] = &[
 ];
 
 /// Service with one repository.
-struct Repository {
+struct TrapWorld {
     folder: tempfile::TempDir,
     workspaces: Workspaces,
     repo: RepoRef,
     access: GitUrl,
 }
 
-impl Repository {
+impl TrapWorld {
     async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let script = "git init -q --bare -b main forge.git && git init -q -b main human && cd human && mkdir src && \
@@ -205,7 +205,7 @@ async fn traps_in_the_tree_catch_nothing() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
-    let world = Repository::new().await;
+    let world = TrapWorld::new().await;
     let (workspaces, repo) = (&world.workspaces, &world.repo);
     for (number, script) in TRAPS.iter().enumerate() {
         let Script(row, name, _) = *script;
@@ -255,7 +255,7 @@ async fn traps_catch_git_without_the_defences() {
     assert!(marker.exists());
 }
 
-/// What a run leaves in its home, temporary folders and processes is not there in the next one.
+/// Files that a run leaves in its home and in temporary folders are not there in the next one.
 ///
 /// See docs/threats.md#g18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,7 +23,7 @@ pub struct Script(pub &'static str, pub &'static str, pub &'static str);
 const SCRIPT_SECONDS: u32 = 5;
 
 /// Folders of a service, with canaries, and servers that must not be reached.
-pub struct Machine {
+pub struct AttackedMachine {
     folder: tempfile::TempDir,
     /// Text that no script may print.
     canary: String,
@@ -48,7 +48,7 @@ fn file(path: &Path, text: &str) {
     fs::write(path, text).expect("written");
 }
 
-impl Machine {
+impl AttackedMachine {
     pub async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().canonicalize().expect("a path");
