@@ -2,7 +2,7 @@
 //! `cargo test` tries the inputs in `fuzz/corpus`.
 
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use secrecy::SecretString;
 
@@ -16,6 +16,7 @@ use crate::domain::report;
 use crate::domain::trust::egress::Target;
 use crate::domain::trust::outbound::Door;
 use crate::domain::trust::policy::Policy;
+use crate::domain::trust::secret_forms::{SecretForms, StreamRedactor};
 use crate::domain::trust::{sanitize, tamper};
 use crate::forge::{ParsedDelivery, gitea, github};
 use crate::render::{Marker, MarkerKey, find_marker};
@@ -37,6 +38,8 @@ pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("documents", documents),
     ("limits", limits),
     ("markers", markers),
+    ("model_answers", model_answers),
+    ("model_bodies", model_bodies),
     ("names", names),
     ("outgoing_texts", outgoing_texts),
     ("webhooks", webhooks),
@@ -128,6 +131,26 @@ pub fn agent_report(data: &[u8]) {
 /// Output of an agent after a byte that chooses its format, and the usage in it.
 pub fn agent_output(data: &[u8]) {
     agent::fuzzing::output(data);
+}
+
+/// Body of a request to a model, or of its answer, after a byte that chooses the wire format.
+pub fn model_bodies(data: &[u8]) {
+    agent::fuzzing::model_body(data);
+}
+
+/// Streamed answer with the key in the middle, in parts of a length that the first byte gives: the key does not reach the agent.
+pub fn model_answers(data: &[u8]) {
+    static FORMS: LazyLock<Arc<SecretForms>> = LazyLock::new(|| Arc::new(SecretForms::new([SECRET])));
+    let Some((length, text)) = data.split_first() else { return };
+    let (before, after) = text.split_at(text.len() / 2);
+    let answer = [before, SECRET.as_bytes(), after].concat();
+    let mut redactor = StreamRedactor::new(FORMS.clone(), b"[key removed]");
+    let mut passed = Vec::new();
+    for part in answer.chunks(usize::from(*length).max(1)) {
+        passed.extend(redactor.push(part));
+    }
+    passed.extend(redactor.finish());
+    assert!(!passed.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()));
 }
 
 /// Output of a check: counts of tests never contradict each other.

@@ -8,6 +8,8 @@
 mod answer;
 mod events;
 pub(super) mod formats;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
 pub(super) mod meter;
 mod request;
 mod strict_json;

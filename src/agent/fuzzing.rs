@@ -2,7 +2,7 @@
 
 use super::output::MAX_NOTES;
 use super::transcript::played;
-use super::{presets, report};
+use super::{broker, presets, report};
 use crate::process::{Masker, ProcessEnd};
 
 /// A report's lists and texts are bounded, and its numbers are in range.
@@ -26,4 +26,9 @@ pub(crate) fn output(data: &[u8]) {
     let (reader, end) = (readers[choice % readers.len()], &ends[choice / readers.len() % ends.len()]);
     let (parsed, _) = played(reader(), &text, &text, end.clone());
     assert!(parsed.errors.len() <= MAX_NOTES + 2, "{}", parsed.errors.len());
+}
+
+/// Body of a request to a model, or of its answer.
+pub(crate) fn model_body(data: &[u8]) {
+    broker::fuzzing::body(data);
 }
