@@ -323,8 +323,13 @@ const HEADS: [(&str, &str, &str); 46] = [
 async fn forbidden_heads_never_reach_the_model() {
     let outcome = attack(None, Arc::new(|_| told()), async |place| {
         for (name, line, headers) in HEADS {
-            let length = MESSAGE.len();
-            let head = format!("{line} HTTP/1.1\r\nhost: HOST\r\nconnection: close\r\n{headers}\r\ncontent-length: {length}\r\n\r\n{MESSAGE}");
+            // A usual body of the format, so that the head alone is at fault.
+            let body = match line {
+                gemini if gemini.contains("/v1beta") => r#"{"contents":[]}"#,
+                _ => MESSAGE,
+            };
+            let length = body.len();
+            let head = format!("{line} HTTP/1.1\r\nhost: HOST\r\nconnection: close\r\n{headers}\r\ncontent-length: {length}\r\n\r\n{body}");
             refused(place, name, &head).await;
         }
         for (name, request) in [
@@ -447,6 +452,7 @@ fn bodies() -> Vec<(&'static str, &'static str, &'static str, String)> {
         ),
         gemini("stored content", json!({ "cachedContent": "cachedContents/1" })),
         raw("key twice", r#"{"model":"m","tools":[],"tools":[{"type":"web_search_20250305"}]}"#),
+        raw("key twice, the last one harmless", r#"{"model":"m","tools":[{"type":"web_search_20250305"}],"tools":[]}"#),
         raw("key twice, escaped", r#"{"model":"m","tools":[],"t\u006fols":[{"type":"web_search_20250305"}]}"#),
         raw("two documents", r#"{"model":"m"}{"model":"m","mcp_servers":[]}"#),
         raw("byte order mark", "\u{feff}{\"model\":\"m\"}"),
