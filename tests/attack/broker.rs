@@ -4,11 +4,10 @@
 //! what comes back, in any form that the tests know), the model's list of requests (a forbidden one is never on it), and the
 //! cents of each answer.
 //!
-//! Each class fails without its defence. By hand: let `request::check_head` skip `check_form`, `is_plain`, `check_query` or
-//! `check_content`, or let `request::token` compare with `contains` (classes of heads); return early from
-//! `request::find_features` or `unknown_fields`, or parse with `serde_json::from_slice` (classes of bodies); let
-//! `EventRedactor::push` and `whole` return their input, or `clean_headers` its headers (classes of answers); let
-//! `RunMeter::attempt` grant all, `OpenCall::drop` book nothing, or `Told::or_estimated` return its usage (classes of money).
+//! Classes were seen to fail without their defence, by hand: `request::check_head` without `check_form`, `check_query` or
+//! `check_content`, and `request::token` with `contains` (heads); an early return from `request::find_features` and
+//! `unknown_fields` (bodies); `EventRedactor::push` and `whole` that return their input (answers). Not tried: `is_plain`,
+//! `strict_json` (other layers refuse most of their rows), `clean_headers`, and the classes of money.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -19,9 +18,8 @@ use ralph_bot::agent::{AgentOutcome, AgentRun, AgentStatus, BackendKind, Backend
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::prices::PriceEntry;
-use ralph_bot::domain::trust::limits::SandboxLimits;
-use ralph_bot::process::sandbox::Network;
-use ralph_bot::process::{Cookie, SandboxUser};
+use ralph_bot::process::Cookie;
+use ralph_bot::process::sandbox::{Network, SandboxSettings};
 use ralph_bot::store::calls;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -190,8 +188,7 @@ async fn attack(budget: Option<Money>, script: Script, attack: impl AsyncFnOnce(
         mcp_config: None,
         cookie: Cookie::new("attack", &uuid::Uuid::now_v7().simple().to_string(), 1),
         sandboxed: false,
-        sandbox_user: SandboxUser::default(),
-        sandbox_limits: SandboxLimits::default(),
+        sandbox: SandboxSettings::default(),
         network: Network::Host,
         guard: None,
     };

@@ -209,10 +209,17 @@ impl AttackTree {
 
     /// Attempts a push; returns whether the forge has the commit then.
     async fn push(&self, commit: &Sha) -> bool {
-        let request =
-            ClearRequest { repo: &self.repo, branch: Self::BRANCH, commit, base: Some(&self.base), pushed: None };
+        let request = ClearRequest {
+            loop_id: &self.id,
+            repo: &self.repo,
+            branch: Self::BRANCH,
+            commit,
+            base: Some(&self.base),
+            pushed: None,
+        };
         let Ok(cleared) = self.workspaces.clear(request).await.expect("a scan") else { return false };
         let request = PushRequest {
+            loop_id: &self.id,
             repo: &self.repo,
             access: &self.access,
             branch: Self::BRANCH,

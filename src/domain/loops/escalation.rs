@@ -52,7 +52,7 @@ pub enum EscalationCause {
     Failed,
     /// The person on whose authority the loop runs lost access.
     Authority,
-    /// A change to protected files was blocked.
+    /// A change was blocked before the push: to protected files, or with a secret.
     BlockedChange,
     /// Somebody else pushed to the branch.
     BranchMoved,

@@ -1,5 +1,7 @@
 //! Tests of many loops on one repository: one mirror, and a pool of trees that carry nothing over.
 
+use secrecy::SecretString;
+
 use super::*;
 
 /// See docs/threats.md#g18, docs/threats.md#g19.
@@ -220,4 +222,38 @@ async fn loops_of_older_versions_go_on() {
     let resumed = PrepareTree { resume_at: Some(&commit), ..world.request() };
     assert_eq!(world.workspaces.prepare(resumed).await.unwrap().head, commit);
     assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
+}
+
+/// See docs/threats.md#i7.
+#[tokio::test]
+async fn range_of_partial_and_packed_mirror_is_scanned_after_restart() {
+    for partial in [false, true] {
+        let mut world = WorkspaceWorld::new();
+        world.human("main", "for i in 1 2 3; do echo old $i >history; git add -A; git commit -qm $i; done");
+        let info = world.workspaces.prepare(PrepareTree { partial, ..world.request() }).await.unwrap();
+        sh(&info.dir, "echo one >work; echo more >>README.md");
+        let first = world.commit(&info.head).await.commit.unwrap();
+        // On the other side, so that the range has a merge of what the forge has.
+        let theirs = world.human("main", "echo theirs >other");
+        let again = PrepareTree { resume_at: Some(&first), partial, ..world.request() };
+        world.workspaces.prepare(again).await.unwrap();
+        world.workspaces.merge_base_into(&world.loop_id, &world.repo, &first, &theirs).await.unwrap();
+        let merge = world.commit_with(&first, Some(&theirs)).await.commit.unwrap();
+        git(&world.store(), &["repack", "-adq"]);
+        world.restart();
+        let id = world.loop_id.clone();
+        let clear =
+            |commit| ClearRequest { loop_id: &id, repo: &world.repo, branch: BRANCH, commit, base: None, pushed: None };
+        let cleared = world.workspaces.clear(clear(&merge)).await.unwrap();
+        assert_eq!(cleared.map(|cleared| cleared.commit().clone()), Ok(merge.clone()), "partial: {partial}");
+        world.restart();
+        world.workspaces.settings.door = Door::new([("the word".to_owned(), &SecretString::from("bW9yZQ-9f8a7b6c5d"))]);
+        sh(&info.dir, "echo bW9yZQ-9f8a7b6c5d >work");
+        let made = world.commit(&merge).await;
+        assert!(made.leak.is_some());
+        let clear =
+            |commit| ClearRequest { loop_id: &id, repo: &world.repo, branch: BRANCH, commit, base: None, pushed: None };
+        let leak = world.workspaces.clear(clear(&made.commit.unwrap())).await.unwrap().unwrap_err();
+        assert_eq!(leak.place, "`work`, line 1");
+    }
 }

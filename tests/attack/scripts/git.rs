@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha};
+use ralph_bot::domain::trust::outbound::Door;
 use ralph_bot::process::sandbox::{SandboxView, ScratchHome};
 use ralph_bot::process::{self, ProcessSpec, Sandbox, SandboxTier};
 use ralph_bot::workspace::{
-    CommitInfo, CommitRequest, GitUrl, PrepareTree, PushRequest, WorkspaceSettings, Workspaces,
+    ClearRequest, CommitInfo, CommitRequest, GitUrl, PrepareTree, PushRequest, WorkspaceSettings, Workspaces,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -152,6 +153,7 @@ impl TrapWorld {
             committer_name: "ralph-bot".into(),
             committer_email: "bot@forge.example".into(),
             protected: Vec::new(),
+            door: Door::new([]),
         };
         let workspaces = Workspaces::open(settings, Clock::System).expect("it opens");
         let access = GitUrl { url: format!("file://{}/forge.git", folder.path().display()), credential: None };
@@ -183,12 +185,13 @@ impl TrapWorld {
     }
 
     async fn commit(&self, loop_id: &LoopId, parent: &Sha) -> CommitInfo {
+        let message = Door::new([]).message("work", &[], &[]);
         let request = CommitRequest {
             loop_id,
             repo: &self.repo,
             parent,
             merge_parent: None,
-            message: "work",
+            message: &message,
             base: parent,
             protected_base: parent,
             extra_protected: &[],
@@ -226,15 +229,20 @@ async fn traps_in_the_tree_catch_nothing() {
         assert!(!done.diff.contains("canary-in-a-file") && !done.diff.contains("root:"), "{row} {name}: {}", done.diff);
         let checkout = workspaces.clean_checkout(&loop_id, repo, &head).await.expect("checked out");
         workspaces.release_checkout(checkout).await.expect("released");
-        let push = PushRequest {
-            loop_id: &loop_id,
-            repo,
-            access: &world.access,
-            branch: &branch,
-            commit: &head,
-            expected: None,
-        };
-        workspaces.push(push).await.expect("pushed");
+        let (base, pushed) = (Some(&info.head), None);
+        let clear = ClearRequest { loop_id: &loop_id, repo, branch: &branch, commit: &head, base, pushed };
+        // A name with control characters is not pushed.
+        if let Ok(cleared) = workspaces.clear(clear).await.expect("scanned") {
+            let push = PushRequest {
+                loop_id: &loop_id,
+                repo,
+                access: &world.access,
+                branch: &branch,
+                commit: &cleared,
+                expected: None,
+            };
+            workspaces.push(push).await.expect("pushed");
+        }
         workspaces.salvage(&loop_id, repo).await.expect("salvaged");
         workspaces.reset(&loop_id, repo, &info.head).await.expect("reset");
         workspaces.release(&loop_id, repo).await.expect("released");
