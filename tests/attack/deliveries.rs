@@ -47,7 +47,7 @@ const AGENT: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>note
 
 /// Way in which the operator learns of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum OperatorNews {
     /// The forge does not confirm it: log, counter, and a reason for `ralph-bot check`.
     Refused,
     /// It was processed before.
@@ -61,7 +61,7 @@ struct Forged {
     name: &'static str,
     event: String,
     body: Value,
-    told: Told,
+    told: OperatorNews,
 }
 
 /// Everything that a delivery could have caused.
@@ -102,7 +102,7 @@ async fn assert_without_effect(world: &World, forged: Vec<Forged>) {
     for (number, Forged { name, event, body, told }) in forged.into_iter().enumerate() {
         world.settle().await;
         let before = Effects::of(world).await;
-        let counter = if told == Told::Repeated { "repeated" } else { "unconfirmed" };
+        let counter = if told == OperatorNews::Repeated { "repeated" } else { "unconfirmed" };
         let count = counted(world, counter);
         let id = format!("{name}-{number}-{}", world.delivery_outcomes().await.len());
         assert_eq!(deliver(world, &id, &event, body.to_string().as_bytes()).await, 202, "{name}");
@@ -113,10 +113,10 @@ async fn assert_without_effect(world: &World, forged: Vec<Forged>) {
         }
         assert_eq!(Effects::of(world).await, before, "{name}: it had an effect");
         let (state, reason) = outcome(world, &id).await;
-        let expected = if told == Told::Refused { "refused" } else { "ignored" };
+        let expected = if told == OperatorNews::Refused { "refused" } else { "ignored" };
         assert_eq!(state, expected, "{name}: {reason}");
         assert!(!reason.is_empty(), "{name}");
-        assert_eq!(counted(world, counter), count + u64::from(told != Told::Nothing), "{name}: {reason}");
+        assert_eq!(counted(world, counter), count + u64::from(told != OperatorNews::Nothing), "{name}: {reason}");
     }
 }
 
@@ -171,7 +171,7 @@ fn reused_login(world: &World) -> User {
 fn case(name: &'static str, base: &(String, Value), change: impl FnOnce(&mut Value)) -> Forged {
     let (event, mut body) = base.clone();
     change(&mut body);
-    Forged { name, event, body, told: Told::Refused }
+    Forged { name, event, body, told: OperatorNews::Refused }
 }
 
 async fn comment_kept_back(world: &World, by: &User, on: Number, text: &str) -> (String, Value) {
@@ -303,7 +303,7 @@ impl Forged {
         self
     }
 
-    fn told(mut self, told: Told) -> Self {
+    fn told(mut self, told: OperatorNews) -> Self {
         self.told = told;
         self
     }
@@ -364,11 +364,11 @@ async fn forged_labels_start_nothing(dialect: Dialect) {
             case("label-of-a-pull-request-as-issue", &removed, |body| {
                 body["issue"]["number"] = pull["pull_request"]["number"].clone();
             })
-            .told(Told::Nothing),
+            .told(OperatorNews::Nothing),
             case("issue-opened-with-the-label", &removed, |body| body["action"] = json!("opened")).told(
                 match dialect {
-                    Dialect::GitHub => Told::Nothing,
-                    Dialect::Gitea => Told::Refused,
+                    Dialect::GitHub => OperatorNews::Nothing,
+                    Dialect::Gitea => OperatorNews::Refused,
                 },
             ),
             case("under-the-header-of-a-comment", &removed, |_| {}).under("issue_comment"),
@@ -460,9 +460,9 @@ async fn forged_states_change_no_loop(dialect: Dialect) {
             case("merge-under-the-header-of-an-issue", &closed, ours).under("issues"),
             case("close-under-the-header-of-a-push", &closing, as_ours).under("push"),
             case("push-of-another-branch", &pushed, |body| body["ref"] = json!("refs/heads/elsewhere"))
-                .told(Told::Nothing),
+                .told(OperatorNews::Nothing),
             case("push-under-the-header-of-an-issue", &pushed, |_| {}).under("issues"),
-            case("tag-created", &pushed, |body| body["ref"] = json!("refs/tags/v1")).told(Told::Nothing),
+            case("tag-created", &pushed, |body| body["ref"] = json!("refs/tags/v1")).told(OperatorNews::Nothing),
         ];
         if dialect == Dialect::GitHub {
             forged.push(case("issue-transferred-that-is-here", &closing, |body| {
@@ -580,20 +580,20 @@ async fn replays_act_once(dialect: Dialect) {
         let review = picked(&held, is_review);
         send(world, "review", &review).await;
         // On Gitea the set of labels is the known one, which claims nothing new.
-        let of_label = if dialect == Dialect::Gitea { Told::Nothing } else { Told::Repeated };
+        let of_label = if dialect == Dialect::Gitea { OperatorNews::Nothing } else { OperatorNews::Repeated };
         let forged = vec![
             case("label-again", &label, |_| {}).told(of_label),
             case("label-again-with-another-time", &label, |body| {
                 body["issue"]["updated_at"] = json!("2026-12-31T00:00:00Z");
             })
             .told(of_label),
-            case("command-again", &status, |_| {}).told(Told::Repeated),
+            case("command-again", &status, |_| {}).told(OperatorNews::Repeated),
             case("command-again-with-another-time", &status, |body| {
                 body["comment"]["created_at"] = json!("2026-12-31T00:00:00Z");
                 body["comment"]["updated_at"] = json!("2026-12-31T00:00:00Z");
             })
-            .told(Told::Repeated),
-            case("review-again", &review, |_| {}).told(Told::Repeated),
+            .told(OperatorNews::Repeated),
+            case("review-again", &review, |_| {}).told(OperatorNews::Repeated),
         ];
         assert_without_effect(world, forged).await;
         // A paused loop is not resumed by the label that started it.
@@ -628,7 +628,7 @@ async fn old_deliveries_do_not_act_on_later_loops(dialect: Dialect) {
         assert_eq!(deliver(world, "merge", &merged.0, merged.1.to_string().as_bytes()).await, 202);
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Merged);
-        let nothing = |one: Forged| one.told(Told::Nothing);
+        let nothing = |one: Forged| one.told(OperatorNews::Nothing);
         let closed_issue = vec![
             case("label-after-the-end", &label, |_| {}),
             nothing(case("merge-after-the-end", &merged, |_| {})),

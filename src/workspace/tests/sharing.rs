@@ -229,7 +229,10 @@ async fn loops_of_older_versions_go_on() {
 async fn range_of_partial_and_packed_mirror_is_scanned_after_restart() {
     for partial in [false, true] {
         let mut world = WorkspaceWorld::new();
-        world.human("main", "for i in 1 2 3; do echo old $i >history; git add -A; git commit -qm $i; done");
+        world.human(
+            "main",
+            "for i in 1 2 3; do echo old $i >history; git add -A; git commit -qm $i; done; echo last >last",
+        );
         let info = world.workspaces.prepare(PrepareTree { partial, ..world.request() }).await.unwrap();
         sh(&info.dir, "echo one >work; echo more >>README.md");
         let first = world.commit(&info.head).await.commit.unwrap();

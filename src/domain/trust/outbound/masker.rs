@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::patterns::{PATTERNS, TOKEN_PATTERNS, may_hold_token};
 use super::{archive, parts, skeleton};
@@ -63,8 +63,11 @@ impl FormSearch {
     fn new(mut forms: Vec<(Vec<u8>, ValueForm)>) -> Option<Self> {
         forms.sort();
         forms.dedup_by(|a, b| a.0 == b.0);
-        let built =
-            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms.iter().map(|form| &form.0));
+        let built = AhoCorasick::builder()
+            // Smaller and built sooner than the automaton that is chosen for few patterns.
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(forms.iter().map(|form| &form.0));
         Some(Self { forms: built.ok()?, values: forms.into_iter().map(|form| form.1).collect() })
     }
 
