@@ -32,18 +32,18 @@ use crate::harness::{Setup, story};
 const KEY: &str = "sk-ant-api03-CANARYq8vT1xY73hGmpLw0RkEzzZW9";
 
 /// Answer of the model: the bytes of each write, for the request that it received.
-type ModelScript = Arc<dyn Fn(&str) -> Vec<Vec<u8>> + Send + Sync>;
+type BrokerScript = Arc<dyn Fn(&str) -> Vec<Vec<u8>> + Send + Sync>;
 
 /// A model that answers by script and keeps what it received.
 struct Model {
     url: String,
     seen: Arc<Mutex<Vec<String>>>,
-    script: Arc<Mutex<ModelScript>>,
+    script: Arc<Mutex<BrokerScript>>,
     _task: JoinSet<()>,
 }
 
 impl Model {
-    async fn start(script: ModelScript) -> Self {
+    async fn start(script: BrokerScript) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let (seen, script) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(script)));
@@ -157,7 +157,7 @@ fn posted(path: &str, headers: &str, body: &str) -> String {
 }
 
 /// Runs an attack while a program of the attacker runs, with this budget; returns the outcome of the run.
-async fn attack(budget: Option<Money>, script: ModelScript, attack: impl AsyncFnOnce(&AttackedRun)) -> AgentOutcome {
+async fn attack(budget: Option<Money>, script: BrokerScript, attack: impl AsyncFnOnce(&AttackedRun)) -> AgentOutcome {
     let model = Model::start(script).await;
     let folder = tempfile::Builder::new().prefix("ralph-broker-").tempdir().expect("a folder");
     let tree = folder.path().join("tree");

@@ -1,8 +1,8 @@
 //! Finds the values of secrets in bytes, in whatever form they are written: plain, reversed, as hexadecimal, decimal, base32 or
 //! base64 digits, in UTF-8, UTF-16 or UTF-32, and with any of the characters escaped as in addresses, JSON or HTML.
 //!
-//! A value is searched in pieces of at least [`PIECE`] bytes, so that most of a value is found too. A form is a sequence of
-//! symbols; [`scan`] follows all forms over the bytes at once and accepts each symbol plain or escaped, so mixtures are found.
+//! A value is searched in pieces of at least 16 bytes, so that most of a value is found too. A form is a sequence of
+//! symbols; a scan follows all forms over the bytes at once and accepts each symbol plain or escaped, so mixtures are found.
 
 mod scan;
 

@@ -242,7 +242,7 @@ async fn range_of_partial_and_packed_mirror_is_scanned_after_restart() {
         world.workspaces.prepare(again).await.unwrap();
         world.workspaces.merge_base_into(&world.loop_id, &world.repo, &first, &theirs).await.unwrap();
         let merge = world.commit_with(&first, Some(&theirs)).await.commit.unwrap();
-        git(&world.store(), &["repack", "-adq"]);
+        git(&world.store(), &["repack", "-dlq"]);
         world.restart();
         let id = world.loop_id.clone();
         let clear =
