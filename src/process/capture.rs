@@ -106,9 +106,9 @@ pub(super) fn masked_line(secrets: &Masker, line: &[u8], cut: bool) -> String {
     let text = String::from_utf8_lossy(line);
     if cut {
         let end = text.floor_char_boundary(text.len().saturating_sub(SLACK));
-        return secrets.mask_range(&text, 0..end);
+        return secrets.mask_line(&text, 0..end);
     }
-    secrets.mask(&text).into_owned()
+    secrets.mask_line(&text, 0..text.len())
 }
 
 /// Splits a stream of chunks into lines without line endings (`\n`, `\r\n`).

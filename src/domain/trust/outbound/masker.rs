@@ -180,12 +180,15 @@ impl Masker {
         found
     }
 
+    /// Returns a part of a text with the secrets masked that are in one piece and encoded once: for lines of output, of which there
+    /// are many, and which pass [`Self::mask`] before they leave the machine.
+    pub fn mask_line(&self, text: &str, range: Range<usize>) -> String {
+        let found = on_characters(text, self.found_as_is(text.as_bytes()));
+        replace(text, &found, range, |_| MASK.to_owned())
+    }
+
     fn found_in_text(&self, text: &str) -> Vec<FoundSecret> {
-        let mut found = self.found(text.as_bytes());
-        for one in &mut found {
-            one.range = text.floor_char_boundary(one.range.start)..text.ceil_char_boundary(one.range.end);
-        }
-        merged(found)
+        on_characters(text, self.found(text.as_bytes()))
     }
 
     /// Returns what is found without decoding.
@@ -246,6 +249,14 @@ impl KnownValues {
         let range = if form.is_piece { parts::widened(bytes, range) } else { range };
         FoundSecret { range, name: self.names.get(form.index).cloned().unwrap_or_else(|| UNNAMED.into()) }
     }
+}
+
+/// Extends what was found in a text to whole characters.
+fn on_characters(text: &str, mut found: Vec<FoundSecret>) -> Vec<FoundSecret> {
+    for one in &mut found {
+        one.range = text.floor_char_boundary(one.range.start)..text.ceil_char_boundary(one.range.end);
+    }
+    merged(found)
 }
 
 /// Sorts findings and joins those that overlap.

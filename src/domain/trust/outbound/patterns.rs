@@ -14,8 +14,6 @@ const TOKENS: &[&str] = &[
     r"sk-(?:ant|proj|or|svcacct|admin)-[A-Za-z0-9_-]{16,}",
     r"sk-[A-Za-z0-9]{32,}",
     r"AIza[A-Za-z0-9_-]{35}",
-    // Placeholders of keys that the broker gives to runs.
-    r"ralph-[0-9a-f]{64}",
     r"(?:gsk|hf|xai|r8|pplx)[_-][A-Za-z0-9]{30,}",
     // Clouds.
     r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
@@ -67,7 +65,6 @@ const IN_CONTEXT: &[&str] = &[
 
 /// Texts of which every match of [`TOKENS`] contains one.
 const HINTS: &[&str] = &[
-    "ralph-",
     "ghp_",
     "gho_",
     "ghu_",
