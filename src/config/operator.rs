@@ -233,7 +233,7 @@ config_section! {
         /// network access of the machine.
         pub network: AgentNetwork;
         /// Folders that agents and checks can read, in addition to `/usr` without `/usr/local` and what the programs on the `PATH`
-        /// need: `PREFIX` for `PREFIX/bin`, of `/usr/local` the folders of programs, libraries and their data. `data_dir`, the
+        /// need: `PREFIX` for `PREFIX/bin` if it has folders such as `lib` or `share`, of `/usr/local` the folders of programs, libraries and their data. `data_dir`, the
         /// folders of this file and of files with secrets, and the service's home are hidden wherever they lie.
         pub read_only: Vec<PathBuf>;
     }

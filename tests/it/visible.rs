@@ -57,7 +57,9 @@ async fn start_fails_where_own_paths_cannot_be_hidden() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().canonicalize().expect("a path");
     program(&root.join("opt/tool/bin/tool"), "#!/bin/sh\n");
-    fs::create_dir_all(root.join("home")).expect("made");
+    for path in ["home", "opt/tool/lib"] {
+        fs::create_dir_all(root.join(path)).expect("made");
+    }
     for (name, file, data, words) in [
         ("data folder is a prefix", "etc/ralph.yaml", "opt/tool", "`data_dir`"),
         ("file in a folder of the PATH", "opt/tool/bin/ralph.yaml", "data", "`--config`"),

@@ -11,6 +11,8 @@ use crate::domain::trust::visible::{in_system, needed_by_programs_in};
 const TOOL_HOMES: [(&str, &str); 3] = [(".rustup", "RUSTUP_HOME"), ("rustup", "RUSTUP_HOME"), (".pyenv", "PYENV_ROOT")];
 /// Folders of cargo, whose programs are those of rustup, with rustup's folder beside it.
 const CARGO_HOMES: [(&str, &str); 2] = [(".cargo", ".rustup"), ("cargo", "rustup")];
+/// Folders of which an installation has one beside its programs.
+const INSTALLED: [&str; 6] = ["lib", "lib32", "lib64", "libexec", "include", "share"];
 /// Maximum number of links on the way to a file, as in the kernel.
 const MOST_LINKS: usize = 40;
 
@@ -22,7 +24,7 @@ pub fn tools(path: &OsStr, home: &Path) -> Vec<PathBuf> {
     let mut links = Vec::new();
     for entry in std::env::split_paths(path).filter(|entry| entry.is_absolute()) {
         let Some((folder, passed)) = resolve(&entry).filter(|(folder, _)| folder.is_dir()) else { continue };
-        found.extend(needed_by_programs_in(&folder, &home));
+        found.extend(needed_in(&folder, &home));
         links.extend(passed);
         for link in links_in(&folder) {
             let Some((program, passed)) = resolve(&link).filter(|(program, _)| is_program(program)) else { continue };
@@ -60,12 +62,28 @@ pub fn tool_environment(tools: &[PathBuf]) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
+/// Returns what the programs in a folder need. The folder above `bin` is left out unless it is that of an installation, because
+/// anything may lie beside a folder of scripts.
+fn needed_in(folder: &Path, home: &Path) -> Vec<PathBuf> {
+    let is_installation = |prefix: &Path| {
+        CARGO_HOMES.iter().any(|(name, _)| prefix.ends_with(name))
+            || INSTALLED.iter().any(|name| prefix.join(name).is_dir())
+    };
+    let mut needed = needed_by_programs_in(folder, home);
+    for one in &mut needed {
+        if Some(one.as_path()) == folder.parent() && !is_installation(one) {
+            folder.clone_into(one);
+        }
+    }
+    needed
+}
+
 /// Returns what a program needs to which a link on the `PATH` leads.
 fn needed_by(program: &Path, home: &Path) -> Vec<PathBuf> {
     if let Some(packages) = program.ancestors().filter(|above| above.ends_with("node_modules")).last() {
         return vec![packages.to_owned()];
     }
-    program.parent().map(|folder| needed_by_programs_in(folder, home)).unwrap_or_default()
+    program.parent().map(|folder| needed_in(folder, home)).unwrap_or_default()
 }
 
 fn links_in(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
@@ -118,15 +136,16 @@ mod tests {
     fn tool_folders_are_found_in_path() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().canonicalize().unwrap();
-        for folder in [".cargo/bin", ".rustup", ".local/bin", "bin", "node/v22/bin", "shims"] {
+        for folder in [".cargo/bin", ".rustup", ".local/bin", "bin", "node/v22/bin", "node/v22/lib", "shims", "own/bin"]
+        {
             fs::create_dir_all(home.join(folder)).unwrap();
         }
-        let entries = [".cargo/bin", ".local/bin", "bin", "node/v22/bin", "shims", "gone/bin", ""];
+        let entries = [".cargo/bin", ".local/bin", "bin", "node/v22/bin", "shims", "own/bin", "gone/bin", ""];
         let mut path: Vec<PathBuf> = entries.iter().map(|e| home.join(e)).collect();
         path.extend(["/usr/bin".into(), "relative/bin".into()]);
         let found = tools(&std::env::join_paths(path).unwrap(), &home);
         let found: Vec<_> = found.into_iter().filter(|path| path.starts_with(&home)).collect();
-        let expected = [".cargo", ".local/bin", ".rustup", "bin", "node/v22", "shims"].map(|e| home.join(e));
+        let expected = [".cargo", ".local/bin", ".rustup", "bin", "node/v22", "own/bin", "shims"].map(|e| home.join(e));
         assert_eq!(found, expected);
         assert!(tools(OsStr::new(""), &home).is_empty());
     }
@@ -139,7 +158,9 @@ mod tests {
         for path in ["opt/node-22/bin/node", "opt/agent/agent.js", "lib/node_modules/pkg/cli.js", "opt/other/bin/no"] {
             program(&at(path));
         }
-        fs::create_dir_all(at("path/bin")).unwrap();
+        for path in ["path/bin", "opt/node-22/lib"] {
+            fs::create_dir_all(at(path)).unwrap();
+        }
         symlink("node-22", at("opt/node")).unwrap();
         symlink(at("opt/node/bin/node"), at("path/bin/node")).unwrap();
         symlink(at("opt/agent/agent.js"), at("path/bin/agent")).unwrap();
@@ -149,7 +170,7 @@ mod tests {
         symlink("loop", at("path/bin/loop")).unwrap();
         symlink(at("path"), at("current")).unwrap();
         let found = tools(at("current/bin").as_os_str(), Path::new("/nonexistent"));
-        let expected = ["current", "lib/node_modules", "opt/agent", "opt/node", "opt/node-22", "path"].map(at);
+        let expected = ["current", "lib/node_modules", "opt/agent", "opt/node", "opt/node-22", "path/bin"].map(at);
         assert_eq!(found, expected);
     }
 }
