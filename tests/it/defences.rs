@@ -37,7 +37,7 @@ async fn probe_notices_each_defence_that_is_missing() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
-        return skipped_tests::skip("rows of a service that is root");
+        return skipped_tests::skip_in_ci_as_well("rows of a service that is root");
     }
     for (without, rows) in ROWS {
         let found = probe_sandbox(&settings(without)).await;
@@ -59,7 +59,7 @@ async fn probe_notices_each_defence_that_is_missing() {
 fn keys_of_the_service_are_out_of_reach_by_the_keyring_alone() {
     // The keyring belongs to this thread and to what it starts.
     if !joins_new_keyring() {
-        return skipped_tests::skip("the kernel has no keys, or none for this process");
+        return skipped_tests::skip_in_ci_as_well("the kernel has no keys, or none for this process");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
