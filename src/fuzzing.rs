@@ -69,7 +69,7 @@ pub fn commands(data: &[u8]) {
     assert!(found.is_empty() || text.contains("/ralph"), "{found:?}");
 }
 
-/// Issue: the text for the agent contains nothing invisible, and reading it takes no more than its size explains.
+/// Issue: the text for the agent contains nothing invisible and is no longer than 64 times the source.
 pub fn documents(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let prompted = sanitize::for_prompt(&text);
@@ -153,12 +153,12 @@ pub fn model_answers(data: &[u8]) {
     assert!(!passed.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()));
 }
 
-/// Output of a check: counts of tests never contradict each other.
+/// Output of a check: it is read to its end.
 pub fn check_output(data: &[u8]) {
     drop(counts::read(&String::from_utf8_lossy(data)));
 }
 
-/// Names: branches have harmless parts, and the targets of connections have a host.
+/// Names: parts of branches are short and harmless, and any text can be read as the target of a connection.
 pub fn names(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let slug = report::slug(&text);
@@ -168,7 +168,7 @@ pub fn names(data: &[u8]) {
     drop(Target::named_in(&text));
 }
 
-/// Configuration of an operator and of a repository: problems have a text, and the repository cannot fail the service.
+/// Configuration of an operator and of a repository: each refusal has a text.
 pub fn configuration(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let env = crate::config::Env::of([]);

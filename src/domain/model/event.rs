@@ -127,48 +127,40 @@ pub enum ForgeEvent {
     InstallationChanged { action: String },
 }
 
+/// Returns the repository of an event, borrowed as the event is.
+macro_rules! repo_of {
+    ($event:expr) => {
+        match $event {
+            ForgeEvent::Labeled { repo, .. }
+            | ForgeEvent::Unlabeled { repo, .. }
+            | ForgeEvent::LabelSet { repo, .. }
+            | ForgeEvent::IssueOpened { repo, .. }
+            | ForgeEvent::IssueEdited { repo, .. }
+            | ForgeEvent::IssueClosed { repo, .. }
+            | ForgeEvent::IssueReopened { repo, .. }
+            | ForgeEvent::IssueGone { repo, .. }
+            | ForgeEvent::CommentCreated { repo, .. }
+            | ForgeEvent::PullChanged { repo, .. }
+            | ForgeEvent::ReviewSubmitted { repo, .. }
+            | ForgeEvent::ReviewCommented { repo, .. }
+            | ForgeEvent::ChecksChanged { repo, .. }
+            | ForgeEvent::Pushed { repo, .. }
+            | ForgeEvent::RepositoryChanged { repo, .. } => Some(repo),
+            ForgeEvent::InstallationChanged { .. } => None,
+        }
+    };
+}
+
 impl ForgeEvent {
     /// Returns the repository of the event, if it has one.
     pub fn repo(&self) -> Option<&RepoRef> {
-        match self {
-            Self::Labeled { repo, .. }
-            | Self::Unlabeled { repo, .. }
-            | Self::LabelSet { repo, .. }
-            | Self::IssueOpened { repo, .. }
-            | Self::IssueEdited { repo, .. }
-            | Self::IssueClosed { repo, .. }
-            | Self::IssueReopened { repo, .. }
-            | Self::IssueGone { repo, .. }
-            | Self::CommentCreated { repo, .. }
-            | Self::PullChanged { repo, .. }
-            | Self::ReviewSubmitted { repo, .. }
-            | Self::ReviewCommented { repo, .. }
-            | Self::ChecksChanged { repo, .. }
-            | Self::Pushed { repo, .. }
-            | Self::RepositoryChanged { repo, .. } => Some(repo),
-            Self::InstallationChanged { .. } => None,
-        }
+        repo_of!(self)
     }
 
     /// Replaces the repository, if the event has one.
     pub fn set_repo(&mut self, confirmed: RepoRef) {
-        match self {
-            Self::Labeled { repo, .. }
-            | Self::Unlabeled { repo, .. }
-            | Self::LabelSet { repo, .. }
-            | Self::IssueOpened { repo, .. }
-            | Self::IssueEdited { repo, .. }
-            | Self::IssueClosed { repo, .. }
-            | Self::IssueReopened { repo, .. }
-            | Self::IssueGone { repo, .. }
-            | Self::CommentCreated { repo, .. }
-            | Self::PullChanged { repo, .. }
-            | Self::ReviewSubmitted { repo, .. }
-            | Self::ReviewCommented { repo, .. }
-            | Self::ChecksChanged { repo, .. }
-            | Self::Pushed { repo, .. }
-            | Self::RepositoryChanged { repo, .. } => *repo = confirmed,
-            Self::InstallationChanged { .. } => {}
+        if let Some(repo) = repo_of!(self) {
+            *repo = confirmed;
         }
     }
 

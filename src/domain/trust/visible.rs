@@ -16,7 +16,7 @@ pub const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib6
 /// Folder in `/usr` of what was not installed by the system; hidden, except what programs need.
 pub const LOCAL: &str = "/usr/local";
 /// Parts of a shared prefix that programs need.
-const OF_PROGRAMS: [&str; 8] = ["bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "share"];
+pub const OF_PROGRAMS: [&str; 8] = ["bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "share"];
 /// Folder of packages that need each other.
 const NIX_STORE: &str = "/nix/store";
 /// Path components, the root included, of folders directly below the root.

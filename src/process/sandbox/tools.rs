@@ -5,14 +5,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::domain::trust::visible::{in_system, needed_by_programs_in};
+use crate::domain::trust::visible::{OF_PROGRAMS, in_system, needed_by_programs_in};
 
 /// Folders of tools that are found through `HOME`, each with the environment variable that overrides it.
 const TOOL_HOMES: [(&str, &str); 3] = [(".rustup", "RUSTUP_HOME"), ("rustup", "RUSTUP_HOME"), (".pyenv", "PYENV_ROOT")];
 /// Folders of cargo, whose programs are those of rustup, with rustup's folder beside it.
 const CARGO_HOMES: [(&str, &str); 2] = [(".cargo", ".rustup"), ("cargo", "rustup")];
-/// Folders of which an installation has one beside its programs.
-const INSTALLED: [&str; 6] = ["lib", "lib32", "lib64", "libexec", "include", "share"];
 /// Maximum number of links on the way to a file, as in the kernel.
 const MOST_LINKS: usize = 40;
 
@@ -67,7 +65,7 @@ pub fn tool_environment(tools: &[PathBuf]) -> Vec<(OsString, OsString)> {
 fn needed_in(folder: &Path, home: &Path) -> Vec<PathBuf> {
     let is_installation = |prefix: &Path| {
         CARGO_HOMES.iter().any(|(name, _)| prefix.ends_with(name))
-            || INSTALLED.iter().any(|name| prefix.join(name).is_dir())
+            || OF_PROGRAMS.iter().any(|name| !name.ends_with("bin") && prefix.join(name).is_dir())
     };
     let mut needed = needed_by_programs_in(folder, home);
     for one in &mut needed {

@@ -30,6 +30,11 @@ impl Skeleton {
 /// Returns the letters and digits in lower case, without the marks of hexadecimal escapes (`0x41`, `\x41`, `\u0041`). Splitting
 /// with quotes, spaces, line ends, plus signs, and upper or lower case makes no difference in it.
 pub(super) fn folded(bytes: &[u8]) -> Skeleton {
+    kept(bytes, u8::is_ascii_alphanumeric)
+}
+
+/// Returns the bytes that `keeps` accepts in lower case, without marks of escapes.
+fn kept(bytes: &[u8], keeps: fn(&u8) -> bool) -> Skeleton {
     let mut view = Skeleton { bytes: Vec::with_capacity(bytes.len()), positions: Vec::with_capacity(bytes.len()) };
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -38,7 +43,7 @@ pub(super) fn folded(bytes: &[u8]) -> Skeleton {
             at += mark;
             continue;
         }
-        if byte.is_ascii_alphanumeric() {
+        if keeps(byte) {
             view.push(byte.to_ascii_lowercase(), at);
         }
         at += 1;
@@ -153,20 +158,7 @@ pub(super) fn base64_characters(bytes: &[u8]) -> Skeleton {
 
 /// Returns the hexadecimal digits in lower case, without marks of escapes.
 pub(super) fn hex_digits(bytes: &[u8]) -> Skeleton {
-    let mut view = Skeleton::default();
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let mark = escape_mark(&bytes[at..]);
-        if mark > 0 {
-            at += mark;
-            continue;
-        }
-        if byte.is_ascii_hexdigit() {
-            view.push(byte.to_ascii_lowercase(), at);
-        }
-        at += 1;
-    }
-    view
+    kept(bytes, u8::is_ascii_hexdigit)
 }
 
 /// Decodes base64 from each of the four positions at which it can begin.
