@@ -217,7 +217,8 @@ proptest! {
                 continue;
             }
             // What could not be put back or pushed is left, and so is what others pushed.
-            let cut_off = matches!(input, LoopInput::WorkFailed { .. } | LoopInput::PushRejected { .. } | LoopInput::AuthorityLost { .. });
+            // A push that the door blocks could not send the best state either: it is on the same commits.
+            let cut_off = matches!(input, LoopInput::WorkFailed { .. } | LoopInput::PushRejected { .. } | LoopInput::PushBlocked { .. } | LoopInput::AuthorityLost { .. });
             let discards = matches!(&input, LoopInput::Command { command: LoopCommand::Retry(_) | LoopCommand::Abort(_), .. });
             run.tell(input);
             let (now, was) = (&run.current, before.state);
