@@ -111,7 +111,7 @@ fn invalid_model_is_reported_with_its_file() {
     let short: Tensor = ("weights", Dtype::F32, vec![2], vec![0; 8]);
     let other: Tensor = ("vectors", Dtype::F16, vec![5, 2], vec![0; 20]);
     let cases: [(&[Tensor], &str); 8] = [
-        (&[odd], "of the sort BOOL"),
+        (&[odd], "type BOOL, which is not supported"),
         (&[flat], "must have two dimensions"),
         (&[few], "3 vectors; the tokenizer knows 5 tokens"),
         (&[nothing], "its table is empty"),
