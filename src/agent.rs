@@ -43,6 +43,7 @@ use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::TokenUsage;
 use crate::process::Cookie;
+use crate::process::Masker;
 use crate::process::sandbox::Network;
 use crate::process::sandbox::SandboxSettings;
 
@@ -368,7 +369,7 @@ pub struct BackendSetup {
     /// Whether the prompt is passed on standard input.
     pub prompt_on_stdin: bool,
     /// Secrets of the service: never passed to the agent, masked in all output.
-    pub masked: Vec<SecretString>,
+    pub masked: Masker,
 }
 
 impl BackendSetup {
@@ -384,7 +385,7 @@ impl BackendSetup {
             env: Vec::new(),
             output: None,
             prompt_on_stdin: true,
-            masked: Vec::new(),
+            masked: Masker::default(),
         }
     }
 }

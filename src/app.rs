@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use failpoint::kill_point;
-use secrecy::ExposeSecret;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +22,7 @@ use crate::clock::{Clock, ClockWatch};
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind};
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
 use crate::domain::providers::backends::BackendRole;
-use crate::domain::trust::outbound::{Door, Masker};
+use crate::domain::trust::outbound::Door;
 use crate::embed::StaticModel;
 use crate::engine::{
     self, ChannelRetrySettings, Engine, EngineSettings, ForgeAccount, ForgeCallLimits, LeaseOwner, RepositoryPattern,
@@ -216,7 +215,8 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let (instance, key) = identity(&store).await?;
     let mcp_key = mcp_key(&store).await?;
     let built = backends::build(config, env, &options.clock, &key);
-    let door = backends::door(config, [("the key of markers", &key), ("the key of session memory", &mcp_key)]);
+    let door =
+        backends::door(config, &built.masker, [("the key of markers", &key), ("the key of session memory", &mcp_key)]);
     let workspaces = Workspaces::open(
         WorkspaceSettings {
             root: data.clone(),
@@ -241,9 +241,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
         network: config.checks.network,
         env: check_env,
-        masker: Masker::named(
-            backends::secrets(config).iter().map(|(name, value)| (name.as_str(), value.expose_secret())),
-        ),
+        masker: built.masker.clone(),
         ..CheckRunner::new()
     };
     let mut settings = settings(config, &data, &sandbox, &forges, &built);

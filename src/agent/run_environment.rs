@@ -136,8 +136,8 @@ pub(super) fn zone(settings: &BackendSetup) -> Option<String> {
 /// Returns a masker for everything that must not be shown in output.
 pub(super) fn secrets(settings: &BackendSetup) -> Masker {
     // The time zone is not a secret, and messages about limits contain it.
-    let passed_on = settings.env.iter().filter(|(name, _)| name != TIME_ZONE).map(|(_, value)| value);
-    Masker::new(passed_on.chain(&settings.masked).map(|value| value.expose_secret()))
+    let passed_on = settings.env.iter().filter(|(name, _)| name != TIME_ZONE).map(|(_, value)| value.expose_secret());
+    settings.masked.with(&Masker::new(passed_on.filter(|value| !settings.masked.knows(value))))
 }
 
 /// Returns the environment that every agent gets. The service's environment is not inherited.

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
 use crate::domain::providers::backends::{BackendRole, BackendSettings, BackendType, StdinUse, WireName};
 use crate::domain::providers::prices::{PriceTable, TokenUsage};
-use crate::domain::trust::outbound::Door;
+use crate::domain::trust::outbound::{Door, Masker};
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
 use crate::provider::{ApiClient, ApiSettings, Wire};
@@ -28,6 +28,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 const FINGERPRINT_BYTES: usize = 16;
 
 /// Backends built from the configuration; unusable ones are in neither of the first two maps.
+#[derive(Default)]
 pub(super) struct Built {
     /// Agent backends by name.
     pub(super) agents: HashMap<String, Arc<dyn Backend>>,
@@ -35,6 +36,8 @@ pub(super) struct Built {
     pub(super) assistants: HashMap<String, Arc<dyn Assistant>>,
     /// Digest per backend that changes with its settings, program or key.
     pub(super) fingerprints: BTreeMap<String, String>,
+    /// Masker for the secrets of the configuration, see [`secrets`].
+    pub(super) masker: Masker,
 }
 
 impl Built {
@@ -51,12 +54,12 @@ impl Built {
 /// installation.
 pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Built {
     let (path, tools) = programs(env);
-    let mut built = Built { agents: HashMap::new(), assistants: HashMap::new(), fingerprints: BTreeMap::new() };
+    let mut built = Built { masker: secrets(config), ..Built::default() };
     for (name, backend) in &config.backends {
         built.fingerprints.insert(name.clone(), fingerprint(name, backend, &path, key));
         for role in &backend.settings.roles {
             let done = match role {
-                BackendRole::Agent => agent(config, name, backend, (&path, &tools), clock)
+                BackendRole::Agent => agent((config, &built.masker), name, backend, (&path, &tools), clock)
                     .map(|agent| drop(built.agents.insert(name.clone(), Arc::from(agent)))),
                 BackendRole::Assistant => client(name, backend, clock)
                     .map(|client| drop(built.assistants.insert(name.clone(), client as Arc<dyn Assistant>))),
@@ -75,7 +78,7 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
 /// Creates the agent of one configured backend; the error is a sentence for the operator.
 pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend>, String> {
     let (path, tools) = programs(env);
-    agent(config, name, configured(config, name)?, (&path, &tools), &Clock::System)
+    agent((config, &secrets(config)), name, configured(config, name)?, (&path, &tools), &Clock::System)
 }
 
 /// Creates the client of an HTTP backend; the error is a sentence for the operator.
@@ -88,13 +91,13 @@ fn configured<'c>(config: &'c Config, name: &str) -> Result<&'c BackendConfig, S
 }
 
 fn agent(
-    config: &Config,
+    (config, masker): (&Config, &Masker),
     name: &str,
     backend: &BackendConfig,
     programs: (&OsStr, &[PathBuf]),
     clock: &Clock,
 ) -> Result<Box<dyn Backend>, String> {
-    let setup = setup(name, backend, programs, config)?;
+    let setup = setup(name, backend, programs, (config, masker))?;
     if backend.settings.kind != Some(BackendType::Internal) {
         return agent::build(name, setup);
     }
@@ -147,7 +150,7 @@ fn setup(
     name: &str,
     backend: &BackendConfig,
     (path, tools): (&OsStr, &[PathBuf]),
-    config: &Config,
+    (config, masker): (&Config, &Masker),
 ) -> Result<BackendSetup, String> {
     let kind = match backend.settings.kind {
         None => agent::BackendKind::Preset(name.to_owned()),
@@ -164,12 +167,12 @@ fn setup(
     setup.env = backend.env.clone();
     setup.tools = tools.to_vec();
     setup.tools.extend(config.sandbox.read_only.iter().cloned());
-    setup.masked = secrets(config).into_iter().map(|(_, secret)| secret).collect();
+    setup.masked = masker.clone();
     Ok(setup)
 }
 
-/// Returns all secrets of the configuration with their names, except those passed to single backends by `env`.
-pub(super) fn secrets(config: &Config) -> Vec<(String, SecretString)> {
+/// Returns a masker for all secrets of the configuration, except those passed to single backends by `env`.
+fn secrets(config: &Config) -> Masker {
     let mut secrets = Vec::new();
     for forge in &config.forges {
         let name = &forge.name;
@@ -190,19 +193,23 @@ pub(super) fn secrets(config: &Config) -> Vec<(String, SecretString)> {
     }
     let keys = config.backends.iter().filter_map(|(name, backend)| Some((name, backend.api_key.clone()?)));
     secrets.extend(keys.map(|(name, key)| (format!("the key of backend {name}"), key)));
-    secrets
+    named(&secrets)
+}
+
+fn named(secrets: &[(String, SecretString)]) -> Masker {
+    Masker::named(secrets.iter().map(|(name, value)| (name.as_str(), value.expose_secret())))
 }
 
 /// Creates the door that everything passes that leaves. It knows the configuration's secrets, those among the variables of
 /// backends, and the installation's `keys`.
-pub(super) fn door(config: &Config, keys: [(&str, &String); 2]) -> Door {
-    let mut secrets = secrets(config);
+pub(super) fn door(config: &Config, configured: &Masker, keys: [(&str, &String); 2]) -> Door {
+    let mut secrets = Vec::new();
     for (backend, settings) in &config.backends {
         let secret = settings.env.iter().filter(|(name, value)| is_secret_variable(name, value.expose_secret()));
         secrets.extend(secret.map(|(name, value)| (format!("{name} of backend {backend}"), value.clone())));
     }
     secrets.extend(keys.map(|(name, key)| (name.to_owned(), SecretString::from(key.as_str()))));
-    Door::new(secrets.iter().map(|(name, value)| (name.clone(), value)))
+    Door::new(configured.with(&named(&secrets)))
 }
 
 /// Whether a variable of a backend holds a secret, judged by its name, or else by its value. Names of models, addresses and switches are

@@ -24,13 +24,12 @@ use fake_forge::Dialect;
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha};
-use ralph_bot::domain::trust::outbound::{Door, Trailer};
+use ralph_bot::domain::trust::outbound::{Door, Masker, Trailer};
 use ralph_bot::workspace::{
     ClearRequest, CommitInfo, CommitRequest, GitUrl, PrepareTree, PushOutcome, PushRequest, WorkspaceSettings,
     Workspaces,
 };
 use regex::Regex;
-use secrecy::SecretString;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -125,7 +124,7 @@ fn canary_is_recognized_in_every_form() {
 }
 
 fn door() -> Door {
-    Door::new([("the canary".to_owned(), &SecretString::from(CANARY))])
+    Door::new(Masker::named([("the canary", CANARY)]))
 }
 
 /// A repository on disk and a loop's tree of it.

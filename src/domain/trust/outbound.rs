@@ -136,10 +136,9 @@ impl std::fmt::Debug for Door {
 }
 
 impl Door {
-    /// Creates a door that knows these values of secrets, each with the name that replaces it.
-    pub fn new<'a>(secrets: impl IntoIterator<Item = (String, &'a SecretString)>) -> Self {
-        let values = secrets.into_iter().map(|(name, value)| (name, value.expose_secret()));
-        Self { configured: Masker::named(values), learned: Arc::default() }
+    /// Creates a door that replaces each value of the masker by its name.
+    pub fn new(configured: Masker) -> Self {
+        Self { configured, learned: Arc::default() }
     }
 
     /// Adds a value that was just issued. What was scanned before cannot hold it.

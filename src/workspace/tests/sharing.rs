@@ -1,7 +1,5 @@
 //! Tests of many loops on one repository: one mirror, and a pool of trees that carry nothing over.
 
-use secrecy::SecretString;
-
 use super::*;
 
 /// See docs/threats.md#g18, docs/threats.md#g19.
@@ -250,7 +248,7 @@ async fn range_of_partial_and_packed_mirror_is_scanned_after_restart() {
         let cleared = world.workspaces.clear(clear(&merge)).await.unwrap();
         assert_eq!(cleared.map(|cleared| cleared.commit().clone()), Ok(merge.clone()), "partial: {partial}");
         world.restart();
-        world.workspaces.settings.door = Door::new([("the word".to_owned(), &SecretString::from("bW9yZQ-9f8a7b6c5d"))]);
+        world.workspaces.settings.door = Door::new(crate::process::Masker::named([("the word", "bW9yZQ-9f8a7b6c5d")]));
         sh(&info.dir, "echo bW9yZQ-9f8a7b6c5d >work");
         let made = world.commit(&merge).await;
         assert!(made.leak.is_some());

@@ -153,7 +153,7 @@ impl TrapWorld {
             committer_name: "ralph-bot".into(),
             committer_email: "bot@forge.example".into(),
             protected: Vec::new(),
-            door: Door::new([]),
+            door: Door::default(),
         };
         let workspaces = Workspaces::open(settings, Clock::System).expect("it opens");
         let access = GitUrl { url: format!("file://{}/forge.git", folder.path().display()), credential: None };
@@ -185,7 +185,7 @@ impl TrapWorld {
     }
 
     async fn commit(&self, loop_id: &LoopId, parent: &Sha) -> CommitInfo {
-        let message = Door::new([]).message("work", &[], &[]);
+        let message = Door::default().message("work", &[], &[]);
         let request = CommitRequest {
             loop_id,
             repo: &self.repo,

@@ -30,7 +30,7 @@ pub struct FoundSecret {
 /// Finds secrets and replaces them by `***`. Cheap to clone; its `Debug` output contains no secrets.
 #[derive(Clone, Default)]
 pub struct Masker {
-    known: Option<Arc<KnownValues>>,
+    known: Vec<Arc<KnownValues>>,
 }
 
 /// Forms of known values.
@@ -125,18 +125,26 @@ impl Masker {
             names.push(name);
         }
         if exact.is_empty() {
-            return Self { known: None };
+            return Self::default();
         }
         let built = FormSearch::new(exact).zip(FormSearch::new(folded));
         // Only more than 2^31 states cannot be built.
-        Self { known: built.map(|(exact, folded)| Arc::new(KnownValues { exact, folded, names })) }
+        Self {
+            known: built.map(|(exact, folded)| Arc::new(KnownValues { exact, folded, names })).into_iter().collect(),
+        }
+    }
+
+    /// Returns a masker for the values of both. The searches are shared, because those for long values take long to build.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        Self { known: self.known.iter().chain(&other.known).cloned().collect() }
     }
 
     /// Whether this is one of the known values.
-    pub(super) fn knows(&self, value: &str) -> bool {
+    pub fn knows(&self, value: &str) -> bool {
         let value = value.trim().as_bytes();
         let is_value = |(range, form): (Range<usize>, ValueForm)| range == (0..value.len()) && !form.is_piece;
-        self.known.as_ref().is_some_and(|known| known.exact.find(value).any(is_value))
+        self.known.iter().any(|known| known.exact.find(value).any(is_value))
     }
 
     /// Returns the text with secrets masked; the text itself if it contains none.
@@ -195,7 +203,7 @@ impl Masker {
     fn found_as_is(&self, bytes: &[u8]) -> Vec<FoundSecret> {
         let tokens = PATTERNS.find_iter(bytes).map(|found| FoundSecret { range: found.range(), name: UNKNOWN.into() });
         let mut all: Vec<FoundSecret> = tokens.collect();
-        if let Some(known) = &self.known {
+        for known in &self.known {
             all.extend(known.exact.find(bytes).map(|(range, value)| known.at(bytes, range, value)));
         }
         all
@@ -238,9 +246,16 @@ impl Masker {
 
     /// Returns the known values that were split, or whose case was changed.
     fn found_folded(&self, bytes: &[u8]) -> Vec<FoundSecret> {
-        let Some(known) = &self.known else { return Vec::new() };
+        if self.known.is_empty() {
+            return Vec::new();
+        }
         let view = skeleton::folded(bytes);
-        known.folded.find(&view.bytes).map(|(range, value)| known.at(bytes, view.original(range), value)).collect()
+        let mut found = Vec::new();
+        for known in &self.known {
+            let values = known.folded.find(&view.bytes);
+            found.extend(values.map(|(range, value)| known.at(bytes, view.original(range), value)));
+        }
+        found
     }
 }
 

@@ -10,7 +10,7 @@ use crate::domain::model::ids::Sha;
 const SECRET: &str = "Zq7Wm2-Rk9Tx4Lp8Vb3Nc6";
 
 fn door() -> Door {
-    Door::new([("the token of forge `work`".to_owned(), &SecretString::from(SECRET))])
+    Door::new(Masker::named([("the token of forge `work`", SECRET)]))
 }
 
 /// See docs/threats.md#i7, docs/threats.md#s8.
