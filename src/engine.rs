@@ -8,6 +8,7 @@
 mod assist;
 mod channel_effects;
 mod comments;
+mod commit_status;
 mod concurrency_limits;
 mod executor;
 mod forge_effects;

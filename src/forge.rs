@@ -27,6 +27,7 @@ use secrecy::SecretString;
 
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::report::view::CommitState;
 use crate::domain::trust::outbound::{BodyText, Outbound, TitleText};
 use crate::domain::trust::permit::TeamRef;
 
@@ -186,6 +187,41 @@ pub struct ReviewComment {
     pub path: String,
     /// Line in the new file, if reported.
     pub line: Option<u64>,
+}
+
+/// Name of the status that the bot sets; protection of a branch can require it.
+pub const VERIFIED_STATUS: &str = "ralph/verified";
+
+/// Status of a commit as the bot sets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitStatus {
+    /// Commit.
+    pub commit: Sha,
+    /// State.
+    pub state: CommitState,
+    /// One line.
+    pub title: Outbound<TitleText>,
+    /// Markdown; forges that have only a line leave it out.
+    pub summary: Outbound<BodyText>,
+    /// Web page with more; empty if there is none.
+    pub url: String,
+}
+
+impl CommitStatus {
+    /// State in the words of both forges' commit statuses.
+    fn word(&self) -> &'static str {
+        match self.state {
+            CommitState::Queued | CommitState::Running => "pending",
+            CommitState::Success => "success",
+            CommitState::Failure => "failure",
+            CommitState::Cancelled => "error",
+        }
+    }
+
+    /// Returns the beginning of the title, of at most `max` characters.
+    fn description(&self, max: usize) -> String {
+        self.title.as_str().chars().take(max).collect()
+    }
 }
 
 /// CI results of a commit.
@@ -379,6 +415,10 @@ pub trait Forge: Send + Sync {
     fn ci(&self) -> Option<&dyn Ci> {
         None
     }
+    /// Statuses of commits. Without them, protection of a branch cannot require verified work.
+    fn commit_statuses(&self) -> Option<&dyn CommitStatuses> {
+        None
+    }
     /// History of labels and texts. Without it, a missed label needs a confirmation.
     fn history(&self) -> Option<&dyn IssueHistory> {
         None
@@ -485,6 +525,14 @@ pub trait Drafts: Send + Sync {
 pub trait Ci: Send + Sync {
     /// Returns the CI results of a commit.
     async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState>;
+}
+
+/// Statuses of commits.
+#[async_trait]
+pub trait CommitStatuses: Send + Sync {
+    /// Sets the status [`VERIFIED_STATUS`] of a commit and returns its id. `id` is that of the status to update; a forge that
+    /// keeps every status adds a newer one.
+    async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64>;
 }
 
 /// History of an issue's text and labels.

@@ -89,7 +89,11 @@ struct StepContext {
 }
 
 impl StepContext {
-    fn done(self) -> StepDecision {
+    fn done(mut self) -> StepDecision {
+        let changed = self.effects.iter().any(|effect| matches!(effect, Effect::Status { .. }));
+        if changed && self.next.pushed.is_some() {
+            self.effects.push(Effect::CommitStatus);
+        }
         StepDecision { next: self.next, effects: self.effects, reasons: self.reasons }
     }
 

@@ -60,6 +60,7 @@ impl Engine {
                     self.comment_in_place(account, claimed, &repo, issue, &view).await
                 }
             }
+            Effect::CommitStatus => self.commit_status(account, &repo, claimed).await,
             Effect::StateLabel { state } => self.state_label(account, &repo, issue, *state).await,
             Effect::DropRunLabel => {
                 let run = self.run_label(&repo);

@@ -2,6 +2,7 @@
 
 mod capabilities;
 mod client;
+mod commit_status;
 mod map;
 mod parts;
 mod webhook;
@@ -24,8 +25,8 @@ use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, Wir
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read};
 use super::{
-    Ci, Drafts, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull, Permission, Polling,
-    Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks,
+    Ci, CommitStatuses, Drafts, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull, Permission,
+    Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -403,6 +404,6 @@ impl Forge for Gitea {
 
     capabilities! {
         webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
-        reactions: Reactions, files: RepositoryFiles,
+        commit_statuses: CommitStatuses, reactions: Reactions, files: RepositoryFiles,
     }
 }

@@ -4,6 +4,7 @@ mod account;
 mod auth;
 mod ci;
 mod client;
+mod commit_status;
 mod issues;
 mod log;
 mod transport;
@@ -28,10 +29,10 @@ use self::client::{ApiCall, GitHubClient, is_unprocessable};
 use self::transport::{ClockSkewTransport, OctocrabTransport};
 use super::http::{RateSettings, RequestPriority, Transport, TransportError, error};
 use super::{
-    Ci, CiState, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess, IssueEdit, IssueHistory,
-    LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery, Permission, Polling,
-    PullReview, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment, Reviews, ServerInfo, TeamVisibility,
-    Teams, TextFile, Webhooks,
+    Ci, CiState, CommitStatus, CommitStatuses, Confirmations, Drafts, Forge, ForgeErrorKind, ForgeResult, GitAccess,
+    IssueEdit, IssueHistory, LabelAssignment, LabelChange, LabelSpec, Minimizing, NewIssue, NewPull, ParsedDelivery,
+    Permission, Polling, PullReview, Reaction, Reactions, Repository, RepositoryFiles, ReviewComment, Reviews,
+    ServerInfo, TeamVisibility, Teams, TextFile, Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -48,7 +49,7 @@ pub const EVENTS: &[&str] = webhook::HANDLED;
 /// Repository permissions that the App needs, by GitHub's names.
 pub const PERMISSIONS: &[(&str, &str)] = &[
     ("actions", "read"),
-    ("checks", "read"),
+    ("checks", "write"),
     ("contents", "write"),
     ("issues", "write"),
     ("metadata", "read"),
@@ -320,7 +321,7 @@ impl Forge for GitHub {
 
     capabilities! {
         webhooks: Webhooks, polling: Polling, teams: Teams, reviews: Reviews, drafts: Drafts, ci: Ci,
-        reactions: Reactions, files: RepositoryFiles,
+        commit_statuses: CommitStatuses, reactions: Reactions, files: RepositoryFiles,
     }
 
     fn history(&self) -> Option<&dyn IssueHistory> {
@@ -462,6 +463,13 @@ impl Drafts for GitHub {
 impl Ci for GitHub {
     async fn ci_results(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
         self.ci_state(repo, sha).await
+    }
+}
+
+#[async_trait]
+impl CommitStatuses for GitHub {
+    async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64> {
+        self.set_status(repo, status, id).await
     }
 }
 

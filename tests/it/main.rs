@@ -7,6 +7,7 @@ mod channels;
 mod cli;
 mod clock;
 mod commands;
+mod commit_status;
 mod defences;
 mod edge;
 mod egress;

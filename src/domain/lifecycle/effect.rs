@@ -97,6 +97,8 @@ pub enum Effect {
     Comment { key: String, on: Number, view: Box<View> },
     /// Updates the status comment from the loop's current state. `fresh` posts a new one.
     Status { fresh: bool },
+    /// Sets the status of the branch's commit from the loop's current state.
+    CommitStatus,
     /// Sets the label of a state and removes those of other states; `None` removes all.
     StateLabel { state: Option<LoopState> },
     /// Removes the label that started the loop from the issue.
@@ -226,6 +228,7 @@ impl Effect {
             Self::Release { .. } => "release".into(),
             Self::Comment { key, .. } => key.clone(),
             Self::Status { fresh } => if *fresh { "status/fresh" } else { "status" }.into(),
+            Self::CommitStatus => "commit-status".into(),
             Self::StateLabel { .. } => "label".into(),
             Self::DropRunLabel => "run-label".into(),
             Self::React { comment, mark } => format!("react/{comment}/{mark:?}").to_lowercase(),
@@ -245,7 +248,11 @@ impl Effect {
     pub fn replaces_older(&self) -> bool {
         matches!(
             self,
-            Self::Status { fresh: false } | Self::StateLabel { .. } | Self::Inspect { .. } | Self::Pull { .. }
+            Self::Status { fresh: false }
+                | Self::CommitStatus
+                | Self::StateLabel { .. }
+                | Self::Inspect { .. }
+                | Self::Pull { .. }
         )
     }
 }

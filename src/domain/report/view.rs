@@ -22,7 +22,7 @@ pub use progress::{
     CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, PlannedCheck, StatusView,
 };
 
-use crate::domain::model::ids::LoopId;
+use crate::domain::model::ids::{LoopId, Sha};
 
 /// Link to a page of the forge or the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +70,42 @@ pub enum View {
     Escalation(Box<EscalationView>),
     /// Errors in the repository's file.
     RepositoryFileError(RepositoryFileErrorView),
+}
+
+/// State of a commit as its status shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommitState {
+    /// Waits for a slot, a backend or a person.
+    Queued,
+    /// Is worked on.
+    Running,
+    /// Every check passed in a fresh checkout.
+    Success,
+    /// The loop stopped before every check passed.
+    Failure,
+    /// The loop ended without a result, or the branch has a newer commit.
+    Cancelled,
+}
+
+impl CommitState {
+    /// Whether nothing follows.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Success | Self::Failure | Self::Cancelled)
+    }
+}
+
+/// Status of the branch's commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitStatusView {
+    /// Commit on the forge.
+    pub commit: Sha,
+    /// State.
+    pub state: CommitState,
+    /// One line.
+    pub title: String,
+    /// Page of the pull request, else of the issue.
+    pub url: String,
 }
 
 impl View {

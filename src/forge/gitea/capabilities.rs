@@ -17,7 +17,7 @@ use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
     Ci, CiFailure, CiState, Confirmations, Drafts, ForgeError, ForgeResult, LabelChange, ParsedDelivery, Polling,
     PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams, TextFile,
-    Webhooks, signature,
+    VERIFIED_STATUS, Webhooks, signature,
 };
 
 /// Time before a reported change of a label from which it is searched first, in milliseconds.
@@ -217,7 +217,7 @@ impl Ci for Gitea {
         let mut state = CiState::default();
         let statuses =
             self.client.pages(&what, &path, &[], RequestPriority::Normal, WireStatuses::page, |_| false).await?;
-        for status in statuses {
+        for status in statuses.into_iter().filter(|status| status.context != VERIFIED_STATUS) {
             match status.status.as_str() {
                 "success" | "warning" | "skipped" => state.passed += 1,
                 "error" | "failure" => {

@@ -29,6 +29,8 @@ const MIN_SKEW_MS: i64 = 2_000;
 pub(super) enum Purpose {
     /// API calls. GitHub requires `contents: write` to mark a pull request as ready.
     Api,
+    /// Setting check runs. A separate token, because installations may not have accepted this permission.
+    Checks,
     /// Fetching with git.
     Fetch,
     /// Pushing with git.
@@ -42,7 +44,14 @@ pub(super) enum Purpose {
 impl Purpose {
     fn permissions(self) -> Value {
         match self {
-            Self::Api => super::PERMISSIONS.iter().map(|(name, access)| (*name, *access)).collect(),
+            Self::Api => {
+                let access = |(name, access): &(&'static str, &'static str)| match *name {
+                    "checks" => (*name, "read"),
+                    _ => (*name, *access),
+                };
+                super::PERMISSIONS.iter().map(access).collect()
+            }
+            Self::Checks => json!({ "checks": "write", "metadata": "read" }),
             Self::Fetch => json!({ "contents": "read", "metadata": "read" }),
             Self::Push => json!({ "contents": "write", "metadata": "read" }),
             Self::Members => json!({ "members": "read", "metadata": "read" }),

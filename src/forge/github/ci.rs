@@ -7,7 +7,7 @@ use super::client::ApiCall;
 use super::log::{MAX_LOG_BYTES, failing_part, last_bytes};
 use super::{GitHub, ignoring};
 use crate::domain::model::ids::{RepoRef, Sha};
-use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult};
+use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult, VERIFIED_STATUS};
 
 /// Maximum number of failures whose log or annotations are fetched.
 const MAX_LOGS: usize = 10;
@@ -91,7 +91,7 @@ impl GitHub {
         let statuses = ignoring(ForgeErrorKind::NotFound, statuses)?;
 
         let mut state = CiState::default();
-        for run in runs {
+        for run in runs.into_iter().filter(|run| run.name != VERIFIED_STATUS) {
             match run.conclusion.as_deref().filter(|_| run.status == "completed") {
                 None => state.pending += 1,
                 Some("success" | "neutral" | "skipped") => state.passed += 1,
@@ -103,7 +103,8 @@ impl GitHub {
                 }
             }
         }
-        for status in statuses {
+        let own = |status: &GitHubStatus| status.context.as_deref() == Some(VERIFIED_STATUS);
+        for status in statuses.into_iter().filter(|status| !own(status)) {
             match status.state.as_str() {
                 "success" => state.passed += 1,
                 "pending" => state.pending += 1,

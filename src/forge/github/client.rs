@@ -64,6 +64,14 @@ impl<'a> ApiCall<'a> {
         Self::new(Scope::Repository(repo, Purpose::Api), method, &segments, what)
     }
 
+    /// Uses a token for another purpose than [`Purpose::Api`].
+    pub(super) fn purpose(mut self, purpose: Purpose) -> Self {
+        if let Scope::Repository(_, of) = &mut self.scope {
+            *of = purpose;
+        }
+        self
+    }
+
     /// Adds query parameters.
     pub(super) fn query(mut self, pairs: &[(&str, &str)]) -> Self {
         let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::wire::{self, moment};
 use crate::domain::model::event::{ForgeEvent, IssueSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{ForgeName, RepoRef, Sha, User};
-use crate::forge::{ParsedDelivery, payload};
+use crate::forge::{ParsedDelivery, VERIFIED_STATUS, payload};
 
 /// Events that `parse` handles and that a webhook subscribes to.
 pub(super) const HANDLED: &[&str] = &[
@@ -294,6 +294,7 @@ fn review_comment(forge: &ForgeName, mut body: ReviewCommentBody) -> ParseResult
 
 #[derive(Deserialize)]
 struct CheckSubject {
+    name: Option<String>,
     head_sha: Option<String>,
     head_branch: Option<String>,
     check_suite: Option<Box<CheckSubject>>,
@@ -312,9 +313,16 @@ fn checks(forge: &ForgeName, body: ChecksBody) -> ParseResult {
         return unused_action(&body.action);
     }
     let run = body.check_run;
+    if run.name.as_deref() == Some(VERIFIED_STATUS) {
+        return own_status();
+    }
     let sha = run.head_sha.as_deref().and_then(Sha::parse).ok_or("the delivery names no commit")?;
     let branch = run.head_branch.or_else(|| run.check_suite.and_then(|suite| suite.head_branch));
     event(ForgeEvent::ChecksChanged { repo: body.repository.reference(forge)?, sha, branch })
+}
+
+fn own_status() -> ParseResult {
+    Ok(ParsedDelivery::Ignored("it is the status that the bot sets".to_owned()))
 }
 
 #[derive(Deserialize)]
@@ -331,12 +339,16 @@ struct StatusCommit {
 #[derive(Deserialize)]
 struct StatusBody {
     sha: String,
+    context: Option<String>,
     branches: Option<Vec<StatusBranch>>,
     repository: wire::GitHubRepository,
 }
 
 /// Converts a status; its branch is the one whose head is the commit.
 fn status(forge: &ForgeName, body: StatusBody) -> ParseResult {
+    if body.context.as_deref() == Some(VERIFIED_STATUS) {
+        return own_status();
+    }
     let sha = Sha::parse(&body.sha).ok_or("the delivery names no commit")?;
     let is_head = |branch: &StatusBranch| {
         branch.commit.as_ref().and_then(|commit| commit.sha.as_deref()).and_then(Sha::parse).as_ref() == Some(&sha)

@@ -18,13 +18,15 @@ use crate::domain::model::event::{ForgeEvent, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
-use crate::domain::trust::outbound::Outbound;
+use crate::domain::report::view::CommitState;
+use crate::domain::trust::outbound::{Door, Outbound};
 use crate::forge::contract::{ContractSpec, ContractTransport};
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};
 use crate::forge::http::{RateSettings, ReqwestTransport, Timeouts, Transport, TransportError};
 use crate::forge::{
-    Confirmations, Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, ParsedDelivery, Permission, Reaction,
+    CiState, CommitStatus, Confirmations, Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, ParsedDelivery,
+    Permission, Reaction,
 };
 
 /// Fake forge with one repository, three accounts and a manual clock.
@@ -589,4 +591,44 @@ async fn expired_app_tokens_are_renewed() {
     });
     let refused = forge.issue(&repo, number).await.unwrap_err();
     assert_eq!(refused.kind, ForgeErrorKind::NotFound, "{refused}");
+}
+
+#[tokio::test]
+async fn apps_status_is_one_check_run_per_commit_and_no_ci_result() {
+    let mut world = world(Dialect::GitHub).await;
+    let forge = with_app(&mut world, "");
+    let repo = reference(&world);
+    let commit = world.forge.branch_sha(world.repo, "main").await.unwrap();
+    let door = Door::default();
+    let status = |state: CommitState, title: &str| CommitStatus {
+        commit: commit.clone(),
+        state,
+        title: door.title(title),
+        summary: door.body("| check |"),
+        url: "https://forge.test/acme/app/pull/2".to_owned(),
+    };
+    let statuses = forge.commit_statuses().unwrap();
+    let mut id = None;
+    for (state, conclusion) in
+        [(CommitState::Queued, None), (CommitState::Running, None), (CommitState::Failure, Some("failure"))]
+    {
+        let set = statuses.set_commit_status(&repo, &status(state, "a title"), id).await.unwrap();
+        assert_eq!(*id.get_or_insert(set), set, "updated, not added");
+        let found = world.forge.with(|fake| fake.repo(world.repo).unwrap().check_runs.clone());
+        let [run] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((run.name.as_str(), run.conclusion.as_deref()), ("ralph/verified", conclusion));
+        if conclusion.is_some() {
+            assert_eq!(run.summary.trim(), "| check |");
+        }
+    }
+    assert_eq!(forge.ci().unwrap().ci_results(&repo, &commit).await.unwrap(), CiState::default());
+    let gone = statuses.set_commit_status(&repo, &status(CommitState::Success, "again"), Some(999)).await.unwrap();
+    assert_ne!(Some(gone), id, "one that is gone is set anew");
+
+    let people = with_token(&world);
+    world.forge.grant(world.repo, &world.bot, Access::Write).unwrap();
+    let set =
+        people.commit_statuses().unwrap().set_commit_status(&repo, &status(CommitState::Success, "x"), None).await;
+    assert!(set.is_ok(), "a token sets a commit status: {set:?}");
+    assert_eq!(people.ci().unwrap().ci_results(&repo, &commit).await.unwrap(), CiState::default());
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::apps::wrapped;
 use super::shape::GitHubShape;
 use super::{PAGE, address, answer_with, nothing_here};
-use crate::call::{FakeAnswer, FakeCall, FakeReply, id};
+use crate::call::{FakeAnswer, FakeCall, FakeReply, SignedIn, id};
 use crate::core::Core;
 use crate::state::FakeRefusal;
 use crate::state::pulls::StatusDraft;
@@ -72,6 +72,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
             Ok(wrapped(call.page(all, &address(core, call), PAGE), &around, "check_runs"))
         }
         ("POST", ["check-runs"]) => set_check_run(core, call, repo).await,
+        ("PATCH", ["check-runs", text]) => update_check_run(core, call, repo, id(text)?),
         ("GET", ["check-runs", _, "annotations"]) => Ok(call.page(Vec::new(), &address(core, call), PAGE)),
         ("GET", ["check-runs", text]) => one_check_run(core, repo, 200, id(text)?),
         ("GET", ["actions", "jobs", text, "logs"]) => {
@@ -113,12 +114,29 @@ fn one_check_run(core: &Core, repo: RepoId, status: u16, wanted: i64) -> FakeAns
 async fn set_check_run(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let (actor, name) = (call.actor()?, call.needed("name")?);
     let sha = resolve(core, repo, call.needed("head_sha")?).await?;
-    let output = |field: &str| {
-        call.body.get("output").and_then(|output| output.get(field)).and_then(Value::as_str).unwrap_or_default()
-    };
-    let outcome = call.text("conclusion").map(|conclusion| (conclusion, output("summary"), ""));
+    only_apps(call)?;
+    let outcome = call.text("conclusion").map(|conclusion| (conclusion, summary(call), ""));
     let created = core.act(|state| state.set_check_run(actor, repo, &sha, name, outcome))?;
     one_check_run(core, repo, 201, created)
+}
+
+fn update_check_run(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> FakeAnswer {
+    let actor = call.actor()?;
+    only_apps(call)?;
+    core.act(|state| state.update_check_run(actor, repo, wanted, call.text("conclusion"), summary(call)))?;
+    one_check_run(core, repo, 200, wanted)
+}
+
+fn summary(call: &FakeCall) -> &str {
+    call.body.get("output").and_then(|output| output.get("summary")).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Fails for tokens of people, which cannot write check runs.
+fn only_apps(call: &FakeCall) -> Result<(), FakeRefusal> {
+    match call.signed_in {
+        SignedIn::Installation(..) => Ok(()),
+        _ => Err(FakeRefusal::Forbidden("You must authenticate via a GitHub App.".to_owned())),
+    }
 }
 
 async fn contents(core: &Core, call: &FakeCall, repo: RepoId, path: &str) -> FakeAnswer {

@@ -299,6 +299,25 @@ impl FakeState {
         self.emit(repo, actor, FakeEventKind::CheckRunChanged(id));
         Ok(id)
     }
+
+    /// Changes the conclusion and the summary of a check run.
+    pub fn update_check_run(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        id: i64,
+        conclusion: Option<&str>,
+        summary: &str,
+    ) -> Result<(), FakeRefusal> {
+        self.require_change(repo, actor, Access::Write)?;
+        let missing = || FakeRefusal::NotFound(format!("check run {id}"));
+        let run = self.repo_mut(repo)?.check_runs.iter_mut().find(|run| run.id == id).ok_or_else(missing)?;
+        (run.conclusion, run.summary) = (conclusion.map(str::to_owned), summary.to_owned());
+        let what = format!("{}: {}", run.name, conclusion.unwrap_or("running"));
+        self.log(actor, OpKind::CheckRunSet, repo, None, what);
+        self.emit(repo, actor, FakeEventKind::CheckRunChanged(id));
+        Ok(())
+    }
 }
 
 /// Returns the numbers that a text closes by keyword (`Closes #7`).

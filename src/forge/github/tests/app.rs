@@ -78,7 +78,8 @@ async fn tokens_are_scoped_and_renewed_before_expiry() {
         github.issue(&repo(), Number(42)).await.unwrap();
     }
     assert_eq!(bearers(&transport, ISSUE), ["ghs_first", "ghs_first", "ghs_second", "ghs_second"]);
-    let permissions: Value = PERMISSIONS.iter().map(|(name, access)| (*name, *access)).collect();
+    let mut permissions: Value = PERMISSIONS.iter().map(|(name, access)| (*name, *access)).collect();
+    permissions["checks"] = "read".into();
     let requested = json!({ "repository_ids": [7], "permissions": permissions });
     assert_eq!(transport.bodies("POST", TOKENS), [requested.clone(), requested]);
 

@@ -1,0 +1,36 @@
+//! Status of the branch's commit, as forges show it beside the commit.
+
+use super::{counts, reason, sentence};
+use crate::domain::loops::{Loop, LoopState};
+use crate::domain::report::view::{CommitState, CommitStatusView};
+
+/// Returns the status of the commit that is on the forge; `None` if none is there, or if a merge has settled it.
+pub fn commit_status(current: &Loop) -> Option<CommitStatusView> {
+    let commit = current.pushed.clone()?;
+    let is_verified = current.verified.as_ref() == Some(&commit);
+    let (passed, all) = counts(current.latest_checks(), current);
+    let stopped = |word: &str| sentence(&format!("{word}: {}", reason(current)));
+    let (state, title) = match current.state {
+        LoopState::Merged => return None,
+        LoopState::Queued => (CommitState::Queued, "Waits for a free slot.".to_owned()),
+        LoopState::NeedsCriteria => (CommitState::Queued, "Waits for a check that measures completion.".to_owned()),
+        LoopState::NeedsConfirm => (CommitState::Queued, "Waits for a confirmation of the task.".to_owned()),
+        LoopState::Waiting => (CommitState::Queued, "Waits for its backend.".to_owned()),
+        LoopState::Review if is_verified => {
+            (CommitState::Success, format!("All {all} checks pass in a fresh checkout."))
+        }
+        LoopState::Running | LoopState::Review => {
+            let (n, most) = (current.spent.iterations.max(1), current.limits.iterations);
+            let completion = current.completion().whole_percent();
+            let title = format!("Iteration {n} of {most}: {passed} of {all} checks pass, completion {completion} %.");
+            (CommitState::Running, title)
+        }
+        LoopState::Paused => (CommitState::Failure, stopped("paused")),
+        LoopState::LimitReached => (CommitState::Failure, stopped("limit reached")),
+        LoopState::Failed => (CommitState::Failure, stopped("failed")),
+        LoopState::Closed => (CommitState::Cancelled, stopped("closed")),
+        LoopState::Aborted => (CommitState::Cancelled, stopped("aborted")),
+    };
+    let url = current.pull.as_ref().map_or(&current.task.url, |pull| &pull.url).clone();
+    Some(CommitStatusView { commit, state, title, url })
+}

@@ -1,0 +1,103 @@
+//! The status of the branch's commit on the forge.
+
+use super::comments::digest;
+use super::executor::{EffectError, Receipt};
+use super::{Engine, ForgeAccount};
+use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::report;
+use crate::domain::report::view::CommitState;
+use crate::forge::{CommitStatus, CommitStatuses, ForgeErrorKind};
+use crate::store::forge_posts::{self, ForgePost};
+use crate::store::outbox::ClaimedEffect;
+
+/// Beginning of the key of a commit's status; the commit follows.
+const KEY: &str = "commit-status/";
+/// Beginning of the digest of a status that nothing follows.
+const FINAL: &str = "final/";
+
+impl Engine {
+    /// Sets the status of the branch's commit, and ends that of the commit before.
+    pub(super) async fn commit_status(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        claimed: &ClaimedEffect,
+    ) -> Result<Receipt, EffectError> {
+        let Some(statuses) = account.forge.commit_statuses() else {
+            return Ok(Receipt::text("the forge has no statuses"));
+        };
+        let current = self.current(claimed).await?;
+        let Some(view) = report::commit_status(&current) else {
+            return Ok(Receipt::text("there is no commit that needs a status"));
+        };
+        let text = report::status(&current, self.backend_of(&current), self.clock.now());
+        let status = CommitStatus {
+            commit: view.commit,
+            state: view.state,
+            title: self.door.title(&view.title),
+            summary: self.door.body(&self.renderer.render(&text)),
+            url: view.url,
+        };
+        self.replace_status(statuses, repo, claimed, status).await.map(Receipt::text)
+    }
+
+    async fn replace_status(
+        &self,
+        statuses: &dyn CommitStatuses,
+        repo: &RepoRef,
+        claimed: &ClaimedEffect,
+        status: CommitStatus,
+    ) -> Result<&'static str, EffectError> {
+        let key = format!("{KEY}{}", status.commit);
+        let subject = claimed.subject.clone();
+        let all = self.store.read(move |c| forge_posts::of_subject(c, &subject)).await?;
+        let mut present = None;
+        for (found, post, _) in all.into_iter().filter(|(found, ..)| found.starts_with(KEY)) {
+            if found == key {
+                present = Some(post);
+                continue;
+            }
+            if let Some(commit) = Sha::parse(&found[KEY.len()..]).filter(|_| !post.digest.starts_with(FINAL)) {
+                let ended = CommitStatus {
+                    commit,
+                    state: CommitState::Cancelled,
+                    title: self.door.title("The branch has a newer commit."),
+                    ..status.clone()
+                };
+                set(statuses, repo, &ended, Some(post.forge_id)).await?;
+            }
+            let subject = claimed.subject.clone();
+            self.store.write(move |c| forge_posts::forget(c, &subject, &found)).await?;
+        }
+        let text = digest(&format!("{:?}\n{}\n{}", status.state, status.title.as_str(), status.url));
+        let digest = format!("{}{text}", if status.state.is_final() { FINAL } else { "" });
+        if present.as_ref().is_some_and(|post| post.digest == digest) {
+            return Ok("unchanged");
+        }
+        // A check run that was completed is not taken up again: the newest of a name counts.
+        let id = present.filter(|post| !post.digest.starts_with(FINAL)).map(|post| post.forge_id);
+        let Some(forge_id) = set(statuses, repo, &status, id).await? else {
+            return Ok("the forge does not permit a status");
+        };
+        let (subject, post, now) = (claimed.subject.clone(), ForgePost { forge_id, digest }, self.clock.now());
+        self.store.write(move |c| forge_posts::put(c, &subject, &key, &post, "", now)).await?;
+        Ok("status set")
+    }
+}
+
+/// Sets a status and returns its id; `None` where the forge does not permit it. Nothing but the status is missing then, and
+/// `check` reports the permission.
+async fn set(
+    statuses: &dyn CommitStatuses,
+    repo: &RepoRef,
+    status: &CommitStatus,
+    id: Option<i64>,
+) -> Result<Option<i64>, EffectError> {
+    match statuses.set_commit_status(repo, status, id).await {
+        Err(error) if matches!(error.kind, ForgeErrorKind::Denied | ForgeErrorKind::NotFound) => {
+            tracing::info!(%error, "could not set the status of a commit");
+            Ok(None)
+        }
+        outcome => Ok(outcome.map(Some)?),
+    }
+}

@@ -1,0 +1,34 @@
+//! The bot's status of a commit.
+
+use async_trait::async_trait;
+use http::Method;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Gitea;
+use super::client::under;
+use crate::domain::model::ids::RepoRef;
+use crate::forge::http::{RequestPriority, json as parsed};
+use crate::forge::{CommitStatus, CommitStatuses, ForgeResult, VERIFIED_STATUS};
+
+/// Maximum length of a description, in characters.
+const MAX_DESCRIPTION: usize = 250;
+
+#[derive(Deserialize)]
+struct Created {
+    id: i64,
+}
+
+#[async_trait]
+impl CommitStatuses for Gitea {
+    async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, _id: Option<i64>) -> ForgeResult<i64> {
+        let (state, description) = (status.word(), status.description(MAX_DESCRIPTION));
+        let body = json!({
+            "state": state, "context": VERIFIED_STATUS, "description": description, "target_url": status.url,
+        });
+        let what = format!("set the status `{VERIFIED_STATUS}` of {} in {repo}", status.commit.short());
+        let path = under(repo, &["statuses", status.commit.as_str()])?;
+        let sent = self.client.send_with(RequestPriority::Normal, &what, Method::POST, &path, &body).await?;
+        Ok(parsed::<Created>(&what, &sent)?.id)
+    }
+}

@@ -1,0 +1,76 @@
+//! The bot's status of a commit: a check run, which only Apps can create, else a commit status.
+
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::GitHub;
+use super::auth::Purpose;
+use super::client::ApiCall;
+use crate::domain::model::ids::RepoRef;
+use crate::domain::report::view::CommitState;
+use crate::forge::{CommitStatus, ForgeErrorKind, ForgeResult, VERIFIED_STATUS};
+
+/// Maximum length of a commit status's description, in characters.
+const MAX_DESCRIPTION: usize = 140;
+
+#[derive(Deserialize)]
+struct Created {
+    id: i64,
+}
+
+impl GitHub {
+    /// Sets the bot's status of a commit.
+    pub(super) async fn set_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64> {
+        if !self.is_app() {
+            return self.add_commit_status(repo, status).await;
+        }
+        let what = format!("set the check run `{VERIFIED_STATUS}` of {} on", status.commit.short());
+        if let Some(id) = id {
+            let path = ["check-runs", &id.to_string()];
+            let call = ApiCall::on(repo, Method::PATCH, &path, &what).purpose(Purpose::Checks).json(check_run(status));
+            match self.client.send(&call).await {
+                // It was deleted with its suite, or belongs to an earlier installation.
+                Err(failure) if failure.kind == ForgeErrorKind::NotFound => {}
+                other => return other.map(|_| id),
+            }
+        }
+        let mut body = check_run(status);
+        body["head_sha"] = json!(status.commit);
+        let call = ApiCall::on(repo, Method::POST, &["check-runs"], &what).purpose(Purpose::Checks).json(body);
+        Ok(self.client.read::<Created>(&call).await?.id)
+    }
+
+    async fn add_commit_status(&self, repo: &RepoRef, status: &CommitStatus) -> ForgeResult<i64> {
+        let (state, description) = (status.word(), status.description(MAX_DESCRIPTION));
+        let mut body = json!({ "state": state, "context": VERIFIED_STATUS, "description": description });
+        if !status.url.is_empty() {
+            body["target_url"] = json!(status.url);
+        }
+        let what = format!("set the status `{VERIFIED_STATUS}` of {} on", status.commit.short());
+        let path = ["statuses", status.commit.as_str()];
+        let call = ApiCall::on(repo, Method::POST, &path, what).json(body);
+        Ok(self.client.read::<Created>(&call).await?.id)
+    }
+}
+
+/// Returns the body of a check run without its commit.
+fn check_run(status: &CommitStatus) -> Value {
+    let (state, conclusion) = match status.state {
+        CommitState::Queued => ("queued", None),
+        CommitState::Running => ("in_progress", None),
+        CommitState::Success => ("completed", Some("success")),
+        CommitState::Failure => ("completed", Some("failure")),
+        CommitState::Cancelled => ("completed", Some("cancelled")),
+    };
+    let mut body = json!({
+        "name": VERIFIED_STATUS, "status": state, "output": { "title": status.title, "summary": status.summary },
+    });
+    if let Some(conclusion) = conclusion {
+        body["conclusion"] = json!(conclusion);
+    }
+    if !status.url.is_empty() {
+        body["details_url"] = json!(status.url);
+    }
+    body
+}
