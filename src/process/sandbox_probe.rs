@@ -25,7 +25,7 @@ echo ran >ran || echo no-tree
 cat "$OUTSIDE/secret" 2>/dev/null
 (echo x >"$OUTSIDE/written") 2>/dev/null
 (echo x >/usr/ralph-escape-test) 2>/dev/null && echo wrote-system && rm -f /usr/ralph-escape-test
-for f in /proc/[0-9]*/environ; do tr '\0' '\n' <$f; done 2>/dev/null
+cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | grep '^PROBE_CANARY='
 [ -e /etc/shadow ] && echo sees-shadow
 grep -v -e lo: -e '|' /proc/net/dev | sed 's/^/interface /'
 bash -c ": >/dev/tcp/127.0.0.1/$PORT" 2>/dev/null && echo connected-by-tcp

@@ -454,8 +454,7 @@ pub(super) fn pause(turn: &mut StepContext, restored: &str) {
         let view = report::escalation(&turn.next, &cause, advice);
         return turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     };
-    let why = format!("{}: {}{restored}", found.kind.title(), found.evidence);
-    turn.stop(LoopState::Paused, &why);
+    turn.stop(LoopState::Paused, &format!("{}{restored}", found.reason()));
     let view = report::intervention(&turn.next, &found, view::EscalationSeverity::Critical);
     if escalates {
         turn.tell_escalation(found.kind.into(), view);

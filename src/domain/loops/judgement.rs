@@ -91,6 +91,11 @@ impl JudgedDetection {
         self.basis.unwrap_or_else(|| self.kind.row().basis())
     }
 
+    /// Returns its title and the first piece of its evidence, as the reason of a stop.
+    pub fn reason(&self) -> String {
+        format!("{}: {}", self.kind.title(), self.evidence.split("; ").next().unwrap_or_default())
+    }
+
     fn rank(&self) -> impl Ord + Copy + use<> {
         cause_rank(self.kind, self.basis(), self.severity, self.level)
     }

@@ -294,7 +294,7 @@ fn detection_line(found: &JudgedDetection) -> DetectionLine {
 /// Returns the reason of the loop's state; of a running loop, its current step.
 fn headline(current: &Loop) -> String {
     if current.state != LoopState::Running {
-        return sentence(&reason(current));
+        return sentence(&current.why);
     }
     let n = current.spent.iterations;
     match current.step {
@@ -336,16 +336,6 @@ pub(super) fn next_action(current: &Loop) -> String {
 fn nothing_to_do(current: &Loop) -> bool {
     current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold)
 }
-
-/// Returns the reason of the loop's state. The reason of a detection is cut to the first piece of its evidence; the list of
-/// detections has all of it.
-fn reason(current: &Loop) -> String {
-    let of_detection = |found: &&JudgedDetection| current.why == format!("{}: {}", found.kind.title(), found.evidence);
-    let found = current.judged().and_then(|judged| judged.found.iter().find(of_detection));
-    let first = found.and_then(|found| found.evidence.split("; ").next().map(|first| (found.kind.title(), first)));
-    first.map_or_else(|| current.why.clone(), |(title, first)| format!("{title}: {first}"))
-}
-
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let Some(first) = chars.next() else { return String::new() };

@@ -1,6 +1,6 @@
 //! Status of the branch's commit, as forges show it beside the commit.
 
-use super::{counts, reason, sentence};
+use super::{counts, sentence};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::report::view::{CommitState, CommitStatusView};
 
@@ -9,7 +9,7 @@ pub fn commit_status(current: &Loop) -> Option<CommitStatusView> {
     let commit = current.pushed.clone()?;
     let is_verified = current.verified.as_ref() == Some(&commit);
     let (passed, all) = counts(current.latest_checks(), current);
-    let stopped = |word: &str| sentence(&format!("{word}: {}", reason(current)));
+    let stopped = |word: &str| sentence(&format!("{word}: {}", current.why));
     let (state, title) = match current.state {
         LoopState::Merged => return None,
         LoopState::Queued => (CommitState::Queued, "Waits for a free slot.".to_owned()),

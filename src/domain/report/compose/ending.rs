@@ -2,7 +2,7 @@
 
 use super::{
     approach, branch_link, check_lines, commands, file_lines, known, learnings, link, next_action, nothing_to_do,
-    outcome_words, pull_link, reason, seconds, sentence,
+    outcome_words, pull_link, seconds, sentence,
 };
 use crate::domain::loops::{
     BranchFinding, EscalationCause, JudgedDetection, Loop, LoopLimit, LoopState, iterations_used,
@@ -115,7 +115,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
     View::Completion(Box::new(CompletionView {
         loop_id: current.id.clone(),
         outcome,
-        reason: sentence(&reason(current)),
+        reason: sentence(&current.why),
         next_action: next_action(current),
         iterations: current.retained_iterations().count() as u32,
         max_iterations: current.limits.iterations,
@@ -319,7 +319,7 @@ pub fn at_home(mut view: View) -> View {
 pub fn reminder(current: &Loop, cause: &EscalationCause) -> View {
     let mut view = escalation(current, cause, "Reply with one of the commands above");
     if let View::Escalation(inner) = &mut view {
-        inner.what_happened = format!("No reply yet. {}", sentence(&reason(current)));
+        inner.what_happened = format!("No reply yet. {}", sentence(&current.why));
     }
     view
 }
