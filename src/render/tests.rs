@@ -396,6 +396,7 @@ fn prompt_view(text: &str) -> PromptView {
         report_path: "/run/report.json".into(),
         base_branch: "main".into(),
         strategy: vec!["Urgency is high: 50 % is open, and there is no progress.".into(), "Make one change.".into()],
+        resumed: false,
         context: vec![],
         moment: vec![],
         advice: String::new(),
@@ -416,6 +417,7 @@ fn prompt_of(current: &Loop, recall: Vec<PromptLearning>, written: Option<&Gener
     let extras = Extras {
         intelligence: Intelligence::Full,
         context: Some(context.block(500, &count)),
+        resumed: false,
         model_advice: written.and_then(ModelAdvice::of),
         tools: vec![ToolUse { name: "WebFetch".into(), calls: 5, errors: 5 }],
     };

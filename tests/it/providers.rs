@@ -463,10 +463,15 @@ async fn session_continues_until_full(dialect: Dialect) {
         assert!(done.iterations.iter().all(|i| i.cost == Money::from_usd(0.2)), "{:?}", done.spent);
         assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1900));
         assert!(done.iterations.iter().all(|i| i.tools == ["Edit"]), "the tools of an iteration were not recorded");
-        // The context block is for fresh sessions.
+        // A fresh session gets the whole context block, a resumed one what it was not told.
         let prompts = world.prompts().await;
-        let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Run by claude")).collect();
-        assert_eq!(blocks, [true, false, false, true], "{prompts:#?}");
+        let with = |text: &str| prompts.iter().map(|prompt| prompt.contains(text)).collect::<Vec<bool>>();
+        assert_eq!(with("Run by claude"), [true; 4], "{prompts:#?}");
+        assert_eq!(with("What is known at this moment"), [true, false, false, true]);
+        assert_eq!(with("What is new since you were last told"), [false, true, true, false]);
+        assert_eq!(with("- Tree: "), [true, false, false, true], "{prompts:#?}");
+        assert_eq!(with("- Learnt: iteration 1:"), [false, true, false, true], "{prompts:#?}");
+        assert_eq!(with("- Learnt: iteration 2:"), [false, false, true, true], "{prompts:#?}");
         let session_folder = world.engine().settings.sessions.join(done.id.as_str());
         assert_eq!(
             std::fs::read_dir(&session_folder).expect("the session is kept").count(),

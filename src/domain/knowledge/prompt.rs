@@ -129,6 +129,8 @@ pub struct PromptView {
     pub report_path: String,
     /// Base branch.
     pub base_branch: String,
+    /// Whether the session got an earlier prompt, so that the context block has only what is new.
+    pub resumed: bool,
     /// Lines of the context block; empty if there is none, and `history` is used instead.
     pub context: Vec<String>,
     /// Sentences for the loop's situation, in addition to `strategy`.
@@ -146,6 +148,8 @@ pub struct Extras {
     pub intelligence: Intelligence,
     /// The context block.
     pub context: Option<Block>,
+    /// Whether the prompt goes on with a session that got an earlier one.
+    pub resumed: bool,
     /// Advice of a model for this iteration.
     pub model_advice: Option<ModelAdvice>,
     /// Results of the agent's tool calls so far.
@@ -171,6 +175,7 @@ pub fn view_with(current: &Loop, nonce: &str, report_path: &str, extras: &Extras
     if !extras.intelligence.adapts() {
         return view;
     }
+    view.resumed = extras.resumed;
     let lines = |block: &Block| block.text.lines().map(str::to_owned).collect();
     view.context = extras.context.as_ref().map_or_else(Vec::new, lines);
     view.moment = adapt(current, &extras.tools);
@@ -257,6 +262,7 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         protected: Vec::new(),
         report_path: report_path.to_owned(),
         base_branch: current.base_branch.clone(),
+        resumed: false,
         context: Vec::new(),
         moment: Vec::new(),
         advice: String::new(),

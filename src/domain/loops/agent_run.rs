@@ -117,6 +117,9 @@ pub struct AgentSession {
     pub context_pct: Option<f64>,
     /// Usage reported by the backend so far.
     pub account: Cumulative,
+    /// Digests of the facts and texts that the session was told, so that they are not repeated.
+    #[serde(default)]
+    pub told: Vec<String>,
 }
 
 /// Backend that served an agent's run.

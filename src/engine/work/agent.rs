@@ -15,6 +15,7 @@ use super::run_outcome::{SeenBy, add, charge, limit_of, limit_words, outcome_wor
 use super::selected_backend::SelectedBackend;
 use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, ResumedSession};
+use crate::domain::knowledge::intelligence::Block;
 use crate::domain::knowledge::prompt::{self, Extras};
 use crate::domain::knowledge::session;
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
@@ -150,10 +151,11 @@ impl Engine {
                 share: 1.0,
                 previous_session: previous_session.clone(),
             };
-            let chosen = match self.begin_call(task.current, planned).await? {
+            let mut chosen = match self.begin_call(task.current, planned).await? {
                 CallDecision::Call { backend, model, at_most, session, caller, .. } => {
                     let session = previous_session.take().filter(|_| session == SessionUse::Resume);
-                    SelectedBackend { caller: *caller, backend, model, at_most, session, number }
+                    let told = session.as_ref().map_or_else(Vec::new, |session| session.told.clone());
+                    SelectedBackend { caller: *caller, backend, model, at_most, session, told, number }
                 }
                 CallDecision::Wait { until, reasons } => {
                     let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
@@ -177,7 +179,7 @@ impl Engine {
                     return Ok(AgentRunFacts { end, ..sum });
                 }
             };
-            let (outcome, tools) = self.call(&task, &chosen, note.take(), cancel).await?;
+            let (outcome, tools) = self.call(&task, &mut chosen, note.take(), cancel).await?;
             sum.tools = tools;
             let limit = limit_of(&outcome, self.clock.now());
             let end = match (&limit, &outcome.status) {
@@ -248,7 +250,7 @@ impl Engine {
     async fn call(
         &self,
         task: &AgentRunInputs<'_>,
-        chosen: &SelectedBackend,
+        chosen: &mut SelectedBackend,
         note: Option<String>,
         cancel: &CancellationToken,
     ) -> Result<(AgentOutcome, Vec<String>), EffectError> {
@@ -265,7 +267,9 @@ impl Engine {
         seen.read_only.extend(left.as_ref().map(|(folder, _)| folder.clone()));
         let notes: Vec<String> = note.into_iter().chain(left.map(|(_, words)| words)).collect();
         let note = (!notes.is_empty()).then(|| notes.join("\n"));
-        let (prompt, carried) = self.prompt(task, chosen, note, &scratch).await?;
+        let (prompt, block) = self.prompt(task, chosen, note, &scratch).await?;
+        let carried = block.learnings;
+        chosen.told.extend(block.told);
         self.carried(current, iteration, &carried).await;
         let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
         let run = self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref());
@@ -412,26 +416,25 @@ impl Engine {
         }
     }
 
-    /// Renders the prompt; also returns the ids of its learnings.
+    /// Renders the prompt; also returns its context block, which is empty if there is none.
     async fn prompt(
         &self,
         task: &AgentRunInputs<'_>,
         chosen: &SelectedBackend,
         note: Option<String>,
         scratch: &Path,
-    ) -> Result<(String, Vec<String>), EffectError> {
+    ) -> Result<(String, Block), EffectError> {
         let current = task.current;
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let intelligence = current.policy.intelligence;
-        // A resumed session already contains the block.
-        let fresh = chosen.session.is_none();
         let window = self.settings.context_windows.get(&chosen.backend).copied();
-        let block = fresh
-            .then(|| task.prompt_inputs.block(&self.settings.context, &chosen.backend, chosen.model.as_deref(), window))
-            .flatten();
+        let by = (chosen.backend.as_str(), chosen.model.as_deref());
+        let told = chosen.session.as_ref().map(|session| session.told.as_slice());
+        let block = task.prompt_inputs.block(&self.settings.context, by, window, told);
         let PromptInputs { model_advice, tools, .. } = &task.prompt_inputs;
         let (model_advice, tools) = (model_advice.clone(), tools.clone());
-        let extras = Extras { intelligence, context: block.clone(), model_advice, tools };
+        let resumed = chosen.session.is_some();
+        let extras = Extras { intelligence, context: block.clone(), resumed, model_advice, tools };
         let report = agent::report_path(scratch).display().to_string();
         let mut view = prompt::view_with(current, &nonce, &report, &extras);
         view.warnings.extend(note);
@@ -440,7 +443,7 @@ impl Engine {
             view.protected = self.workspaces.protected_in(&current.place.repo, base, patterns).await?.patterns;
         }
         let prompt = self.renderer.prompt(&view).map_err(|e| EffectError::Permanent { why: e.to_string() })?;
-        Ok((prompt, block.map(|block| block.learnings).unwrap_or_default()))
+        Ok((prompt, block.unwrap_or_default()))
     }
 
     /// Returns the folder of a loop's sessions.
@@ -456,7 +459,12 @@ impl Engine {
                 remove_folder(&entry.path());
             }
         }
-        previous.filter(|previous| self.backends.get(&previous.backend).is_some_and(|backend| backend.resumes()))
+        previous.filter(|previous| self.can_resume(previous))
+    }
+
+    /// Whether the backend of a session resumes sessions.
+    pub(super) fn can_resume(&self, session: &AgentSession) -> bool {
+        self.backends.get(&session.backend).is_some_and(|backend| backend.resumes())
     }
 
     /// Deletes the sessions of a loop.

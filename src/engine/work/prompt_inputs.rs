@@ -24,6 +24,8 @@ use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 
 /// Tokens reserved in the context block for the names of backend and model.
 const NAMES_TOKENS: usize = 40;
+/// Maximum number of tokens that a resumed session is told from the context block.
+const NEWS_TOKENS: usize = 800;
 /// Maximum number of bytes of a diff in a question.
 const CHANGE_BYTES: usize = 64 * 1024;
 
@@ -43,18 +45,22 @@ pub(super) struct PromptInputs {
 }
 
 impl PromptInputs {
-    /// Returns the context block for a backend and model, within its token budget.
+    /// Returns the context block for a backend and model, within its token budget. For a resumed session, which was `told` facts
+    /// with these digests, it has only what is new.
     pub fn block(
         &self,
         settings: &ContextSettings,
-        backend: &str,
-        model: Option<&str>,
+        (backend, model): (&str, Option<&str>),
         window: Option<u64>,
+        told: Option<&[String]>,
     ) -> Option<Block> {
         let mut context = self.context.clone()?;
         context.session.backend = backend.to_owned();
         context.session.model = model.unwrap_or_default().to_owned();
         let tokens = token_budget(settings.max_output_tokens as usize, settings.budget_pct, window);
+        if let Some(told) = told {
+            return Some(context.news(told, tokens.min(NEWS_TOKENS), &count));
+        }
         let written = self.compressed.as_ref().map(|answer| Compression::of(&context, tokens, &count).block(answer));
         Some(written.filter(|block| block.tokens <= tokens).unwrap_or_else(|| context.block(tokens, &count)))
     }
@@ -100,9 +106,10 @@ impl Engine {
         context.project = project::look(tree, &current.branch);
         let settings = &self.settings.context;
         let room = (settings.max_output_tokens as usize).saturating_sub(NAMES_TOKENS);
-        // Content that fits needs no compression.
+        // Content that fits needs no compression, and a session that is likely to be resumed gets only what is new.
+        let resumes = current.session.as_ref().is_some_and(|session| self.can_resume(session));
         let compressed = match context.block(room, &count).left_out {
-            _ if !settings.enabled => None,
+            _ if !settings.enabled || resumes => None,
             0 => None,
             _ => self.consult(questions, &Compression::of(&context, room, &count), about).await,
         };

@@ -104,6 +104,7 @@ pub(super) fn add(
         files: chosen.session_folder(ticket),
         context_pct,
         account: outcome.account,
+        told: chosen.told.clone(),
     });
     sum.killed = outcome.killed || matches!(outcome.status, AgentStatus::Cancelled | AgentStatus::OverBudget);
     sum.end = match outcome.status {

@@ -12,6 +12,8 @@ pub(super) struct SelectedBackend {
     pub(super) at_most: Option<Money>,
     /// Session to resume.
     pub(super) session: Option<AgentSession>,
+    /// Digests of what the session was told, including the prompt of this call.
+    pub(super) told: Vec<String>,
     /// Number of earlier calls of the run.
     pub(super) number: usize,
 }

@@ -20,6 +20,9 @@ pub struct Block {
     pub left_out: usize,
     /// Ids of the learnings in the block.
     pub learnings: Vec<String>,
+    /// Digests of the facts in the block, by which a resumed session is not told them again.
+    #[serde(default)]
+    pub told: Vec<String>,
 }
 
 impl Block {
@@ -28,14 +31,25 @@ impl Block {
         shown.sort_by_key(|fact| (fact.sort, fact.rank));
         let text = facts_only(&shown.iter().map(|fact| fact.text.as_str()).collect::<Vec<_>>().join("\n"));
         let learnings = shown.iter().filter_map(|fact| fact.learning.clone()).collect();
-        Self { tokens: count(&text), text, left_out: all - chosen.len(), learnings }
+        let told = shown.iter().map(|fact| fact.digest()).collect();
+        Self { tokens: count(&text), text, left_out: all - chosen.len(), learnings, told }
     }
 }
 
 impl Context {
     /// Builds the block with at most `tokens` tokens: the most important facts, ordered by kind.
     pub fn block(&self, tokens: usize, count: Count<'_>) -> Block {
-        let mut facts = facts(self);
+        self.block_of(facts(self), tokens, count)
+    }
+
+    /// Builds the block for a resumed session: the line with the figures, and the facts that it was not told, by the digests of
+    /// those that it was.
+    pub fn news(&self, told: &[String], tokens: usize, count: Count<'_>) -> Block {
+        let is_new = |fact: &Fact| fact.rank == 0 || !(fact.is_background() || told.contains(&fact.digest()));
+        self.block_of(facts(self).into_iter().filter(is_new).collect(), tokens, count)
+    }
+
+    fn block_of(&self, mut facts: Vec<Fact>, tokens: usize, count: Count<'_>) -> Block {
         facts.sort_by_key(|fact| fact.rank);
         let all = facts.len();
         let mut chosen = SelectedFacts { facts: Vec::new(), used: 0, most: tokens, count };

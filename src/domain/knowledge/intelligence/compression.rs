@@ -40,7 +40,7 @@ impl<'a> Compression<'a> {
     pub fn block(&self, answer: &Compressed) -> Block {
         let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
         let text = facts_only(&format!("{}\n{}", session_line(&self.context.session), answer.context));
-        Block { tokens: (self.count)(&text), text, left_out: 0, learnings: source.learnings }
+        Block { tokens: (self.count)(&text), text, left_out: 0, learnings: source.learnings, told: source.told }
     }
 }
 

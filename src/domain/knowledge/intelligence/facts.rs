@@ -1,9 +1,14 @@
 //! Facts of a context block, one per line, ranked.
 
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
 use super::context::{Context, LoopProgress, Project};
 use crate::domain::knowledge::memory::LearningKind;
 use crate::domain::knowledge::text;
 
+/// Identity of the fact that names the changed files.
+const FILES_CHANGED: &str = "files changed";
 /// Increase of completion that counts as a breakthrough.
 const BREAKTHROUGH: f64 = 0.2;
 /// Maximum number of facts of one kind, so that one source cannot fill the block.
@@ -51,12 +56,27 @@ pub(super) struct Fact {
     pub text: String,
     /// Id of the learning that the fact states, if any.
     pub learning: Option<String>,
+    /// Identity of the fact where its text has figures that change; `None` for the text.
+    pub identity: Option<String>,
+}
+
+impl Fact {
+    /// Returns a digest of the fact's identity: 16 hexadecimal digits.
+    pub fn digest(&self) -> String {
+        let identity = self.learning.as_ref().or(self.identity.as_ref()).unwrap_or(&self.text);
+        HEXLOWER.encode(&Sha256::digest(identity)[..8])
+    }
+
+    /// Whether a session that was told about the beginning has no use for it: the project, and the session's own changes.
+    pub fn is_background(&self) -> bool {
+        self.sort == Sort::Project || self.identity.as_deref() == Some(FILES_CHANGED)
+    }
 }
 
 /// Returns all facts. Recent failures precede older breakthroughs, and these precede older knowledge.
 pub(super) fn facts(context: &Context) -> Vec<Fact> {
-    let mut facts =
-        FactList(vec![Fact { sort: Sort::Now, rank: 0, text: session_line(&context.session), learning: None }]);
+    let mut facts = FactList(Vec::new());
+    facts.add(Sort::Now, 0, session_line(&context.session));
     failures(&mut facts, context);
     breakthroughs(&mut facts, context);
     let history = &context.history;
@@ -79,12 +99,14 @@ pub(super) fn facts(context: &Context) -> Vec<Fact> {
 struct FactList(Vec<Fact>);
 
 impl FactList {
-    fn add(&mut self, sort: Sort, rank: usize, text: String) {
-        // Facts that repeat another one are left out.
-        if !self.0.iter().any(|fact| fact.text == text) {
-            let rank = u32::try_from(rank).unwrap_or(u32::MAX);
-            self.0.push(Fact { sort, rank, text, learning: None });
+    /// Adds a fact, unless it repeats another one; returns the added one.
+    fn add(&mut self, sort: Sort, rank: usize, text: String) -> Option<&mut Fact> {
+        if self.0.iter().any(|fact| fact.text == text) {
+            return None;
         }
+        let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+        self.0.push(Fact { sort, rank, text, learning: None, identity: None });
+        self.0.last_mut()
     }
 }
 
@@ -143,7 +165,9 @@ fn failures(facts: &mut FactList, context: &Context) {
             0 | 1 => format!("in iteration {}", error.last),
             times => format!("in {times} iterations, last in iteration {}", error.last),
         };
-        facts.add(Sort::Failed, 3 + 8 * at, format!("Error {seen}: {words}"));
+        if let Some(added) = facts.add(Sort::Failed, 3 + 8 * at, format!("Error {seen}: {words}")) {
+            added.identity = Some(words);
+        }
     }
 }
 
@@ -172,9 +196,7 @@ fn learnings(facts: &mut FactList, context: &Context) {
         };
         let sure = learning.confidence.clamp(0.0, 1.0) * 100.0;
         let line = format!("{sort} ({sure:.0} % sure): {}", text::line(&learning.text, LINE));
-        let before = facts.0.len();
-        facts.add(Sort::Learning, 14 + 5 * at, line);
-        if let Some(added) = facts.0.get_mut(before) {
+        if let Some(added) = facts.add(Sort::Learning, 14 + 5 * at, line) {
             added.learning = Some(learning.id.clone());
         }
     }
@@ -195,7 +217,10 @@ fn files(facts: &mut FactList, session: &LoopProgress) {
     if !named.is_empty() {
         let more = files.len().saturating_sub(FILES);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        facts.add(Sort::Decision, 26, format!("Changed so far: {}{more}.", named.join(", ")));
+        let line = format!("Changed so far: {}{more}.", named.join(", "));
+        if let Some(added) = facts.add(Sort::Decision, 26, line) {
+            added.identity = Some(FILES_CHANGED.to_owned());
+        }
     }
 }
 

@@ -85,6 +85,7 @@ fn off_adds_nothing_and_advice_comes_last() {
         ModelAdvice { advice: "Read src/parse.py first.".into(), focus: vec!["src/parse.py".into()], removed: 0 };
     let context = Some(Context::of(&current, NOW).block(500, &count));
     let extras = |intelligence| Extras {
+        resumed: false,
         intelligence,
         context: context.clone(),
         model_advice: Some(model_advice.clone()),

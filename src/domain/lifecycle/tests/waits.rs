@@ -125,6 +125,7 @@ pub(super) fn session(id: &str) -> Option<AgentSession> {
         files: "7-0".into(),
         context_pct: Some(12.5),
         account: Cumulative::default(),
+        told: Vec::new(),
     })
 }
 
