@@ -1,5 +1,6 @@
 //! GitHub's REST API v3 and GraphQL: authentication, errors, limits, repositories.
 
+mod admin;
 mod apps;
 mod commits;
 mod graphql;
@@ -152,6 +153,9 @@ fn escaped(part: &str) -> String {
 
 async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
     let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
+    if let Some(answer) = admin::dispatch(core, call, &path).await {
+        return answer;
+    }
     match (call.method.as_str(), path.as_slice()) {
         ("POST", ["graphql"]) => graphql::dispatch(core, call),
         (_, ["app", rest @ ..]) => apps::dispatch(core, call, rest),
@@ -209,6 +213,12 @@ async fn of_visible_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: 
         }
     })?;
     apps::permitted(core, call, repo, rest)?;
+    if let Some(answer) = admin::of_repo(core, call, repo, rest) {
+        return answer;
+    }
+    if matches!(rest, ["issues", ..]) && !core.act(|state| state.repo(repo).map(|entry| entry.has_issues))? {
+        return Ok(FakeReply::json(410, &json!({"message": "Issues are disabled for this repo"})));
+    }
     match (call.method.as_str(), rest) {
         ("GET", []) => answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller))),
         (_, ["labels", rest @ ..]) => issues::labels(core, call, repo, rest),

@@ -29,7 +29,7 @@ pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
     Access, BranchPush, FakeAccount, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook, FakeIssue,
     FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState, FakeStatus,
-    FakeToken, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit,
+    FakeTeam, FakeToken, LabelRequest, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit,
 };
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
@@ -113,6 +113,17 @@ impl FakeForge {
     /// Returns the token of an account; the same one each time.
     pub fn token_for(&self, user: &User) -> String {
         self.with(|state| state.token_for(user.id))
+    }
+
+    /// Creates an administrator, who may do everything, and returns a token; the same one each time.
+    pub fn administrator_token(&self) -> String {
+        self.with(|state| {
+            let user = state.add_account("root", AccountKind::User, false);
+            if let Some(account) = state.accounts.get_mut(&user.id) {
+                account.administrator = true;
+            }
+            state.token_for(user.id)
+        })
     }
 
     /// Creates a public repository with one commit on `main`: path, content, executable. A missing owner is created as an

@@ -3,6 +3,7 @@
 mod accounts;
 pub(super) mod apps;
 mod issues;
+mod people;
 pub(super) mod pulls;
 mod repos;
 
@@ -201,6 +202,8 @@ pub struct FakePull {
     pub requested: Vec<UserId>,
     /// Reviews, oldest first.
     pub reviews: Vec<FakeReview>,
+    /// Reads that still find the forge checking whether it can be merged (Gitea).
+    pub checking: u32,
 }
 
 /// A review.
@@ -214,8 +217,10 @@ pub struct FakeReview {
     pub verdict: ReviewVerdict,
     /// Text.
     pub body: String,
-    /// Time.
+    /// Time of submission.
     pub at: Timestamp,
+    /// Whether it is a draft that only its author sees.
+    pub pending: bool,
     /// Reviewed commit.
     pub commit: Sha,
     /// Comments on lines.
@@ -296,6 +301,8 @@ pub struct FakeRepo {
     pub private: bool,
     /// Whether it is archived.
     pub archived: bool,
+    /// Whether it has issues.
+    pub has_issues: bool,
     /// Creation time.
     pub created_at: Timestamp,
     /// Permissions of collaborators.
@@ -348,6 +355,17 @@ pub struct BranchPush {
     pub commits: Vec<PushedCommit>,
 }
 
+/// Request that changed the labels of an issue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelRequest {
+    /// Some were added or removed.
+    Change,
+    /// All were replaced.
+    Replace,
+    /// All were removed.
+    Clear,
+}
+
 /// Kind and details of an event.
 #[derive(Debug, Clone)]
 pub enum FakeEventKind {
@@ -362,7 +380,7 @@ pub enum FakeEventKind {
     /// Issue deleted.
     IssueDeleted(Box<FakeIssue>),
     /// Labels changed in one request.
-    LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel> },
+    LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel>, by: LabelRequest },
     /// A new comment.
     CommentCreated(Number, CommentId),
     /// Text of a comment changed, with the previous text.
@@ -535,10 +553,11 @@ impl FakeState {
     pub fn access(&self, repo: &FakeRepo, user: Option<UserId>) -> Access {
         let public = if repo.private { Access::None } else { Access::Read };
         match user {
-            Some(user) if user == repo.owner => Access::Admin,
+            Some(user) if user == repo.owner || self.is_administrator(user) => Access::Admin,
             Some(user) => {
                 let granted = repo.access.get(&user).copied().unwrap_or(Access::None);
-                granted.max(self.installed_access(repo.id, user)).max(public)
+                let teams = self.team_access(repo, user);
+                granted.max(teams).max(self.installed_access(repo.id, user)).max(public)
             }
             None => public,
         }

@@ -7,7 +7,7 @@ use super::shape::GiteaShape;
 use super::{PAGE, address, answer_with};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
-use crate::state::{FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState};
+use crate::state::{FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState, LabelRequest};
 use ralph_types::ids::{CommentId, Number, RepoId};
 
 fn nothing_here() -> FakeRefusal {
@@ -74,6 +74,11 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
         ["comments", text, "reactions"] => reactions(core, call, repo, CommentId(id(text)?)),
         [text] => one(core, call, repo, number(text)?),
         [text, "labels", rest @ ..] => labels_of(core, call, repo, number(text)?, rest),
+        [text, "lock"] => {
+            let (actor, number) = (call.actor()?, number(text)?);
+            core.act(|state| state.set_locked(actor, repo, number, call.method == Method::PUT))?;
+            Ok(FakeReply::empty(204))
+        }
         [text, "timeline"] if call.method == Method::GET => timeline(core, call, repo, number(text)?),
         [text, "comments"] => {
             let number = number(text)?;
@@ -222,32 +227,32 @@ fn label_ids(state: &FakeState, call: &FakeCall, repo: RepoId) -> Vec<i64> {
 fn labels_of(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&str]) -> FakeAnswer {
     let list =
         || answer_with(core, repo, 200, |shape, entry| Ok(shape.labels(entry, shape.state.issue(repo, number)?)));
-    let set = |change: &dyn Fn(&FakeState, &mut Vec<i64>) -> Result<(), FakeRefusal>| {
+    let set = |by: LabelRequest, change: &dyn Fn(&FakeState, &mut Vec<i64>) -> Result<(), FakeRefusal>| {
         let actor = call.actor()?;
         core.act(|state| {
             let mut labels = state.issue(repo, number)?.labels.clone();
             change(state, &mut labels)?;
-            state.set_labels(actor, repo, number, &labels)
+            state.set_labels_by(actor, repo, number, &labels, by)
         })
     };
     match (&call.method, rest) {
         (&Method::GET, []) => list(),
         (&Method::POST, []) => {
-            set(&|state, labels| {
+            set(LabelRequest::Change, &|state, labels| {
                 labels.extend(label_ids(state, call, repo));
                 Ok(())
             })?;
             list()
         }
         (&Method::PUT, []) => {
-            set(&|state, labels| {
+            set(LabelRequest::Replace, &|state, labels| {
                 *labels = label_ids(state, call, repo);
                 Ok(())
             })?;
             list()
         }
         (&Method::DELETE, []) => {
-            set(&|_, labels| {
+            set(LabelRequest::Clear, &|_, labels| {
                 labels.clear();
                 Ok(())
             })?;
@@ -255,7 +260,7 @@ fn labels_of(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &
         }
         (&Method::DELETE, [text]) => {
             let wanted = id(text)?;
-            set(&|state, labels| {
+            set(LabelRequest::Change, &|state, labels| {
                 if !state.repo(repo)?.labels.iter().any(|label| label.id == wanted) {
                     return Err(FakeRefusal::Invalid(format!("label {wanted} does not exist")));
                 }

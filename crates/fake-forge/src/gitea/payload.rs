@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::shape::GiteaShape;
 use crate::core::{Core, Payload};
-use crate::state::{BranchPush, FakeEvent, FakeEventKind, FakeIssue, FakeRepo, FakeState};
+use crate::state::{BranchPush, FakeEvent, FakeEventKind, FakeIssue, FakeLabel, FakeRepo, FakeState, LabelRequest};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Number, Sha};
 
@@ -100,12 +100,8 @@ fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fake
         FakeEventKind::IssueEdited { title, body, .. } => {
             ("issues", "issues", merged(of_issue("edited"), changes(title, body)))
         }
-        FakeEventKind::LabelsChanged { .. } => {
-            let action = if issue.labels.is_empty() { "label_cleared" } else { "label_updated" };
-            match issue.pull {
-                Some(_) => ("pull_request", "pull_request_label", of_pull(action)),
-                None => ("issues", "issue_label", of_issue(action)),
-            }
+        FakeEventKind::LabelsChanged { removed, by, .. } => {
+            return Some(about_labels(shape, repo, issue, removed, *by));
         }
         FakeEventKind::CommentCreated(..) | FakeEventKind::CommentEdited(..) | FakeEventKind::CommentDeleted(..) => {
             return about_comment(shape, repo, issue, what);
@@ -138,6 +134,28 @@ fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fake
         }
         _ => return None,
     })
+}
+
+/// Returns the delivery of changed labels. As on Gitea 1.25 it has the old labels if all were removed, and none if all were
+/// replaced.
+fn about_labels(
+    shape: &GiteaShape<'_>,
+    repo: &FakeRepo,
+    issue: &FakeIssue,
+    removed: &[FakeLabel],
+    by: LabelRequest,
+) -> GiteaPayload {
+    let mut shown = issue.clone();
+    match by {
+        LabelRequest::Change => {}
+        LabelRequest::Replace => shown.labels.clear(),
+        LabelRequest::Clear => shown.labels = removed.iter().map(|label| label.id).collect(),
+    }
+    let action = if by == LabelRequest::Clear { "label_cleared" } else { "label_updated" };
+    match shown.pull {
+        Some(_) => ("pull_request", "pull_request_label", about_pull(shape, repo, &shown, action)),
+        None => ("issues", "issue_label", about_issue(shape, repo, &shown, action)),
+    }
 }
 
 fn about_comment(

@@ -54,7 +54,7 @@ impl GiteaShape<'_> {
         let full_name = self.state.full_name(repo);
         let mut written = json!({
             "id": repo.id.0, "owner": self.user(repo.owner), "name": repo.name, "full_name": full_name,
-            "description": "", "empty": false, "private": repo.private, "fork": false, "template": false,
+            "description": "", "empty": self.core.git.is_empty(repo.id), "private": repo.private, "fork": false, "template": false,
             "mirror": false, "size": 25, "language": "", "languages_url": self.api(repo, "/languages"),
             "html_url": self.page(repo, ""), "url": self.api(repo, ""), "link": "",
             "ssh_url": format!("git@localhost:{full_name}.git"), "clone_url": self.page(repo, ".git"),
@@ -68,7 +68,7 @@ impl GiteaShape<'_> {
             },
         });
         let settings = json!({
-            "has_issues": true,
+            "has_issues": repo.has_issues,
             "internal_tracker": {
                 "enable_time_tracker": true, "allow_only_contributors_to_track_time": true,
                 "enable_issue_dependencies": true,
@@ -192,7 +192,7 @@ impl GiteaShape<'_> {
             "review_comments": pull.reviews.iter().map(|review| review.remarks.len()).sum::<usize>(),
             "additions": facts.additions, "deletions": facts.deletions, "changed_files": facts.changed_files,
             "html_url": page, "diff_url": format!("{page}.diff"), "patch_url": format!("{page}.patch"),
-            "mergeable": facts.mergeable && issue.open, "merged": merged.is_some(),
+            "mergeable": facts.mergeable && issue.open && pull.checking == 0, "merged": merged.is_some(),
             "merged_at": merged.map(|merged| zoned(merged.at)),
             "merge_commit_sha": merged.map(|merged| merged.sha.as_str()),
             "merged_by": merged.map(|merged| self.user(merged.by)), "allow_maintainer_edit": false,
@@ -206,7 +206,8 @@ impl GiteaShape<'_> {
     pub fn review(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull, review: &FakeReview) -> Value {
         let page = self.issue_page(repo, issue);
         json!({
-            "id": review.id, "user": self.author(review.author), "team": null, "state": review_state(review.verdict),
+            "id": review.id, "user": self.author(review.author), "team": null,
+            "state": if review.pending { "PENDING" } else { review_state(review.verdict) },
             "body": review.body, "commit_id": review.commit.as_str(),
             "stale": review.commit != pull.facts.head_sha, "official": true,
             "dismissed": review.verdict == ReviewVerdict::Dismissed, "comments_count": review.remarks.len(),
@@ -219,7 +220,8 @@ impl GiteaShape<'_> {
         let page = self.issue_page(repo, issue);
         json!({
             "id": remark.id.0, "body": remark.body, "user": self.author(review.author), "resolver": null,
-            "pull_request_review_id": review.id, "created_at": zoned(review.at), "updated_at": zoned(remark.updated_at),
+            "pull_request_review_id": review.id, "created_at": zoned(remark.created_at),
+            "updated_at": zoned(remark.updated_at),
             "path": remark.path, "commit_id": review.commit.as_str(), "original_commit_id": "", "diff_hunk": "",
             "position": remark.line, "original_position": 0,
             "html_url": format!("{page}#issuecomment-{}", remark.id), "pull_request_url": page,

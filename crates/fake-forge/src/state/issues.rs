@@ -1,8 +1,8 @@
 //! Actions on issues, labels and comments.
 
 use super::{
-    Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeState, OpKind,
-    TextEdit,
+    Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeState,
+    LabelRequest, OpKind, TextEdit,
 };
 use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 
@@ -171,6 +171,13 @@ impl FakeState {
         Ok(())
     }
 
+    /// Locks or unlocks a conversation; emits nothing, as on Gitea.
+    pub fn set_locked(&mut self, actor: UserId, repo: RepoId, number: Number, on: bool) -> Result<(), FakeRefusal> {
+        self.require_change(repo, actor, Access::Write)?;
+        self.issue_mut(repo, number)?.locked = on;
+        Ok(())
+    }
+
     /// Deletes an issue.
     pub fn delete_issue(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, Access::Admin)?;
@@ -237,6 +244,18 @@ impl FakeState {
         number: Number,
         wanted: &[i64],
     ) -> Result<(), FakeRefusal> {
+        self.set_labels_by(actor, repo, number, wanted, LabelRequest::Change)
+    }
+
+    /// Same as [`Self::set_labels`], with the request that did it.
+    pub fn set_labels_by(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        wanted: &[i64],
+        by: LabelRequest,
+    ) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, self.triage_needs)?;
         let known = self.repo(repo)?.labels.clone();
         if let Some(id) = wanted.iter().find(|id| !known.iter().any(|label| label.id == **id)) {
@@ -257,7 +276,7 @@ impl FakeState {
         for label in &removed {
             self.log(actor, OpKind::LabelRemoved, repo, Some(number), label.name.clone());
         }
-        self.emit(repo, actor, FakeEventKind::LabelsChanged { number, added, removed });
+        self.emit(repo, actor, FakeEventKind::LabelsChanged { number, added, removed, by });
         Ok(())
     }
 
