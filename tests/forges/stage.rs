@@ -31,12 +31,13 @@ pub struct Plan {
     proxied: bool,
     pushed: bool,
     label: bool,
+    running: bool,
 }
 
 impl Plan {
     /// The sample repository, a webhook, and the service running.
     pub fn new() -> Self {
-        Self { setup: bot::sample(), hook: true, proxied: false, pushed: true, label: true }
+        Self { setup: bot::sample(), hook: true, proxied: false, pushed: true, label: true, running: true }
     }
 
     /// Replaces the agent's script.
@@ -48,6 +49,12 @@ impl Plan {
     /// Leaves the webhook to the story.
     pub fn without_hook(mut self) -> Self {
         self.hook = false;
+        self
+    }
+
+    /// Leaves the service stopped.
+    pub fn stopped(mut self) -> Self {
+        self.running = false;
         self
     }
 
@@ -152,7 +159,9 @@ impl Stage {
             self.repo.new_label(&self.mira, RUN).await;
         }
         self.issue = self.repo.open_issue(&self.mira, &plan.setup.title, &plan.setup.body).await;
-        self.bot.start().await;
+        if plan.running {
+            self.bot.start().await;
+        }
         if plan.hook {
             self.repo.hook(&self.mira, &self.bot.hook_url(), SECRET).await;
         }

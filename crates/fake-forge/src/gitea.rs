@@ -12,7 +12,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use self::shape::GiteaShape;
-use super::call::{FakeAnswer, FakeCall, FakeReply, id};
+use super::call::{FakeAnswer, FakeCall, FakeReply, id, zoned};
 use super::core::Core;
 use super::git::MAX_LISTED_COMMITS;
 use super::serve::caller;
@@ -40,7 +40,8 @@ fn refused(core: &Core, call: &FakeCall, refusal: &FakeRefusal) -> FakeReply {
         FakeRefusal::Conflict(_) => 409,
         FakeRefusal::Invalid(_) => 422,
         FakeRefusal::NotMergeable(_) => 405,
-        FakeRefusal::Git(_) => 500,
+        FakeRefusal::Archived(_) => 423,
+        FakeRefusal::Git(_) | FakeRefusal::Broken => 500,
         FakeRefusal::Moved(id) => {
             let name = core.act(|state| state.repo(*id).map(|repo| state.full_name(repo)).unwrap_or_default());
             let rest = call.path.iter().skip(3).map(|part| format!("/{part}")).collect::<String>();
@@ -53,10 +54,19 @@ fn refused(core: &Core, call: &FakeCall, refusal: &FakeRefusal) -> FakeReply {
         }
     };
     let message = match refusal {
-        FakeRefusal::Unauthorized => "token is required".to_owned(),
+        FakeRefusal::Unauthorized => "invalid username, password or token".to_owned(),
+        FakeRefusal::Broken => String::new(),
+        FakeRefusal::Forbidden(text) | FakeRefusal::NotFound(text) => text.clone(),
         other => other.to_string(),
     };
-    FakeReply::json(status, &json!({"message": message, "url": core.at("api/swagger"), "errors": []}))
+    let mut body = json!({"message": message, "url": core.at("api/swagger")});
+    if let FakeRefusal::NotFound(text) = refusal
+        && !text.starts_with("user does not exist")
+    {
+        body["errors"] = Value::Null;
+        body["message"] = json!("not found");
+    }
+    FakeReply::json(status, &body)
 }
 
 /// Returns the scopes of a request's token; `None` for all.
@@ -227,16 +237,27 @@ async fn contents(core: &Core, call: &FakeCall, repo: RepoId, kind: &str, path: 
         };
         return Ok(FakeReply::json(200, &files.iter().map(entry).collect()));
     }
-    let text = core.git.file_at(repo, at.as_str(), path).await?;
-    let text = text.ok_or_else(|| FakeRefusal::NotFound(format!("file {path}")))?;
+    let Some(text) = core.git.file_at(repo, at.as_str(), path).await? else {
+        let errors = [format!("object does not exist [id: , rel_path: {path}]")];
+        let body = json!({"errors": errors, "message": "GetContentsOrList", "url": core.at("api/swagger")});
+        return Ok(FakeReply::json(404, &body));
+    };
     if kind == "raw" {
         return Ok(FakeReply::text(200, text));
     }
     let content = data_encoding::BASE64.encode(text.as_bytes());
     let name = path.rsplit('/').next().unwrap_or(path);
+    let (full_name, made) =
+        core.act(|state| state.repo(repo).map(|entry| (state.full_name(entry), entry.created_at)))?;
+    let own = core.at(&format!("api/v1/repos/{full_name}/contents/{path}?ref={default}"));
+    let blob = core.at(&format!("api/v1/repos/{full_name}/git/blobs/{at}"));
+    let page = |kind: &str| core.at(&format!("{full_name}/{kind}/branch/{default}/{path}"));
     let fields = json!({
         "name": name, "path": path, "sha": at.as_str(), "type": "file", "size": text.len(), "encoding": "base64",
-        "content": content, "last_commit_sha": at.as_str(),
+        "content": content, "last_commit_sha": at.as_str(), "last_committer_date": zoned(made),
+        "last_author_date": zoned(made), "target": null, "url": own, "html_url": page("src"), "git_url": blob,
+        "download_url": page("raw"), "submodule_git_url": null,
+        "_links": {"self": own, "git": blob, "html": page("src")},
     });
     Ok(FakeReply::json(200, &fields))
 }

@@ -128,6 +128,8 @@ fn refused(core: &Core, call: &FakeCall, refusal: &FakeRefusal) -> FakeReply {
             let error = json!({"resource": "Issue", "code": "custom", "message": text});
             (422, "Validation Failed".to_owned(), Some(json!([error])))
         }
+        FakeRefusal::Archived(_) => (403, "Repository was archived so is read-only.".to_owned(), None),
+        FakeRefusal::Broken => (500, "Server Error".to_owned(), None),
         FakeRefusal::NotMergeable(text) => (405, text.clone(), None),
         FakeRefusal::Git(text) => (500, text.clone(), None),
         FakeRefusal::Moved(moved) => {

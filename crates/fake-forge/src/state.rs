@@ -34,6 +34,12 @@ pub enum FakeRefusal {
     /// Invalid request.
     #[error("invalid: {0}")]
     Invalid(String),
+    /// The repository is archived.
+    #[error("{0} is archived")]
+    Archived(String),
+    /// The server fails.
+    #[error("the server failed")]
+    Broken,
     /// The pull request cannot be merged.
     #[error("not mergeable: {0}")]
     NotMergeable(String),
@@ -118,6 +124,19 @@ pub struct TextEdit {
     pub previous_body: String,
 }
 
+/// A change of an issue's title.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TitleEdit {
+    /// Position in the log of operations.
+    pub at_seq: u64,
+    /// Acting account.
+    pub editor: UserId,
+    /// Time.
+    pub at: Timestamp,
+    /// Title before and after.
+    pub titles: (String, String),
+}
+
 /// An issue, or the issue side of a pull request.
 #[derive(Debug, Clone)]
 pub struct FakeIssue {
@@ -147,6 +166,10 @@ pub struct FakeIssue {
     pub closed_at: Option<Timestamp>,
     /// Conversation, oldest first.
     pub comments: Vec<FakeComment>,
+    /// Reactions to its text, oldest first.
+    pub reactions: Vec<FakeReaction>,
+    /// Changes of the title, oldest first.
+    pub titles: Vec<TitleEdit>,
     /// Edits of the body, oldest first.
     pub edits: Vec<TextEdit>,
     /// Data of the pull request; `None` for an issue.
@@ -217,8 +240,10 @@ pub struct FakeReview {
     pub verdict: ReviewVerdict,
     /// Text.
     pub body: String,
-    /// Time of submission.
+    /// Time at which it was begun.
     pub at: Timestamp,
+    /// Time of submission.
+    pub submitted_at: Timestamp,
     /// Whether it is a draft that only its author sees.
     pub pending: bool,
     /// Reviewed commit.
@@ -391,6 +416,10 @@ pub enum FakeEventKind {
     PullOpened(Number),
     /// Title or body changed; the fields have the previous texts.
     PullEdited { number: Number, title: String, body: String },
+    /// Base changed; the previous one.
+    PullRetargeted(Number, String),
+    /// Assignees of an issue changed.
+    IssueAssigned(Number),
     /// Closed or merged.
     PullClosed(Number),
     /// Reopened.
@@ -508,6 +537,8 @@ pub struct FakeState {
     pub triage_needs: Access,
     /// Whether label names are unique in a repository.
     pub unique_labels: bool,
+    /// Whether a requested reviewer stays requested after a review (Gitea).
+    pub keeps_requests: bool,
     pub(super) events: Vec<FakeEvent>,
     next_id: i64,
 }
@@ -528,6 +559,7 @@ impl FakeState {
             body_limit,
             triage_needs,
             unique_labels: true,
+            keeps_requests: false,
             events: Vec::new(),
             next_id: 1000,
         }
@@ -581,7 +613,7 @@ impl FakeState {
     pub(super) fn require_change(&self, repo: RepoId, user: UserId, needed: Access) -> Result<(), FakeRefusal> {
         self.require(repo, user, needed)?;
         if self.repo(repo)?.archived {
-            return Err(FakeRefusal::Forbidden("the repository is archived".to_owned()));
+            return Err(FakeRefusal::Archived(self.full_name(self.repo(repo)?)));
         }
         Ok(())
     }

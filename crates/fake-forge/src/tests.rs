@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 mod contract;
 mod github;
+mod recorded;
 
 use super::*;
 use ralph_types::ids::ReviewVerdict;

@@ -116,6 +116,7 @@ async fn escalation_is_answered_in_its_issue(on: On, name: &'static str) {
 async fn edited_comment_is_no_command(on: On, name: &'static str) {
     story(on, name, Plan::new(), async |stage| {
         let comment = stage.comment("I think that this can be done.").await;
+        stage.quiet().await;
         stage.repo.edit_comment(&stage.mira, comment, "/ralph run").await;
         stage.nothing_starts().await;
     })

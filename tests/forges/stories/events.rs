@@ -80,9 +80,11 @@ async fn redelivery_changes_nothing(on: On, name: &'static str) {
         let relay = Relay::start(&stage.bot.hook_url()).await;
         stage.repo.hook(&stage.mira, &relay.url(), SECRET).await;
         stage.label().await;
+        stage.ready(stage.issue).await;
         let status = stage.comment("/ralph status").await;
         stage.reacted(status, "rocket").await;
-        let before = stage.ready(stage.issue).await;
+        stage.quiet().await;
+        let before = stage.bot.of_issue(stage.issue).await.expect("the loop");
         let comments = stage.repo.comments(&stage.mira, stage.issue).await.len();
         for delivery in relay.recorded() {
             for renamed in [false, true] {

@@ -133,8 +133,9 @@ async fn removed_bot_waits_until_it_is_back(on: On, name: &'static str) {
 }
 
 async fn hook_of_a_repository_has_its_own_secret(on: On, name: &'static str) {
-    story(on, name, Plan::new().without_hook(), async |stage| {
+    story(on, name, Plan::new().without_hook().stopped(), async |stage| {
         stage.bot.init_webhook(&stage.repo.name()).await;
+        stage.bot.start().await;
         stage.label().await;
         stage.ready(stage.issue).await;
         let labels = eventually("labels", async || {

@@ -177,25 +177,8 @@ fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> Fake
         Method::POST => {
             let asked = core.act(|state| state.request_reviewers(actor, repo, number, &logins))?;
             answer_with(core, repo, 201, |shape, entry| {
-                let (issue, pull) = shape.state.pull(repo, number)?;
-                let one = |user| {
-                    let at = issue.updated_at;
-                    let commit = pull.facts.head_sha.clone();
-                    let (verdict, body) = (ReviewVerdict::Commented, String::new());
-                    let asked = FakeReview {
-                        id: 0,
-                        author: Some(user),
-                        verdict,
-                        body,
-                        at,
-                        pending: false,
-                        commit,
-                        remarks: vec![],
-                    };
-                    let mut written = shape.review(entry, issue, pull, &asked);
-                    written["state"] = json!("REQUEST_REVIEW");
-                    written
-                };
+                let (issue, _) = shape.state.pull(repo, number)?;
+                let one = |user| shape.requested(entry, issue, user);
                 Ok(asked.into_iter().map(one).collect())
             })
         }
@@ -227,7 +210,8 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
                 let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
                 let (issue, pull) = state.pull(repo, number)?;
                 let seen = pull.reviews.iter().filter(|review| !review.pending || review.author == call.caller);
-                Ok(seen.map(|review| shape.review(entry, issue, pull, review)).collect())
+                let asked = pull.requested.iter().map(|user| shape.requested(entry, issue, *user));
+                Ok(asked.chain(seen.map(|review| shape.review(entry, issue, pull, review))).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
         }

@@ -228,7 +228,7 @@ impl GitHubShape<'_> {
             "created_at": utc(issue.created_at),
             "updated_at": utc(issue.updated_at), "closed_at": issue.closed_at.map(utc),
             "author_association": self.association(repo, issue.author), "active_lock_reason": null,
-            "body": text_or_null(&issue.body), "reactions": self.counted(&at, &[]),
+            "body": text_or_null(&issue.body), "reactions": self.counted(&at, &issue.reactions),
             "timeline_url": format!("{at}/timeline"), "performed_via_github_app": null,
             "state_reason": if issue.open { Value::Null } else { json!("completed") },
         });

@@ -84,7 +84,7 @@ impl GitHubShape<'_> {
             "body": review.body,
             "state": if review.pending { "PENDING" } else { review_state(review.verdict) }, "html_url": page, "pull_request_url": pull,
             "author_association": self.association(repo, review.author),
-            "_links": {"html": {"href": page}, "pull_request": {"href": pull}}, "submitted_at": utc(review.at),
+            "_links": {"html": {"href": page}, "pull_request": {"href": pull}}, "submitted_at": utc(review.submitted_at),
             "commit_id": review.commit.as_str(),
         })
     }

@@ -260,7 +260,7 @@ impl FakeState {
         let own = |review: &&mut FakeReview| review.id == id && review.pending && review.author == Some(actor);
         let review = pull.reviews.iter_mut().find(own);
         let review = review.ok_or_else(|| FakeRefusal::NotFound(format!("drafted review {id}")))?;
-        (review.pending, review.verdict, review.at) = (false, verdict, now);
+        (review.pending, review.verdict, review.submitted_at) = (false, verdict, now);
         review.body = body.to_owned();
         self.tell_reviewed(actor, repo, number, id)
     }
@@ -308,13 +308,24 @@ impl FakeState {
         }
         let (verdict, body) = (draft.verdict, draft.body.clone());
         let pull = self.pull_mut(repo, number)?;
-        pull.reviews.push(FakeReview { id, author: Some(actor), verdict, body, at, pending, commit, remarks });
+        pull.reviews.push(FakeReview {
+            id,
+            author: Some(actor),
+            verdict,
+            body,
+            at,
+            submitted_at: at,
+            pending,
+            commit,
+            remarks,
+        });
         Ok(id)
     }
 
     fn tell_reviewed(&mut self, actor: UserId, repo: RepoId, number: Number, id: i64) -> Result<(), FakeRefusal> {
+        let keeps = self.keeps_requests;
         let pull = self.pull_mut(repo, number)?;
-        pull.requested.retain(|asked| *asked != actor);
+        pull.requested.retain(|asked| keeps || *asked != actor);
         let review = pull.reviews.iter().find(|review| review.id == id);
         let detail = review.map_or_else(String::new, |review| format!("{:?}: {}", review.verdict, review.body));
         self.log(actor, OpKind::Reviewed, repo, Some(number), detail);
@@ -394,7 +405,7 @@ impl FakeState {
 }
 
 /// Returns the numbers that a text closes by keyword (`Closes #7`).
-pub(super) fn closed_by(text: &str) -> Vec<Number> {
+pub(crate) fn closed_by(text: &str) -> Vec<Number> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let keyword = |word: &str| {
         let word = word.trim_matches(|c: char| !c.is_alphanumeric()).to_ascii_lowercase();
