@@ -268,7 +268,7 @@ fn collaborators(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> F
         let entry = state.repo(repo)?;
         let find = |login: &str| {
             let account = state.account_named(login).map(|account| account.user.id);
-            account.ok_or_else(|| FakeRefusal::NotFound(format!("user {login}")))
+            account.ok_or_else(|| FakeRefusal::NotFound(format!("user does not exist [uid: 0, name: {login}]")))
         };
         match (call.method.as_str(), rest) {
             ("GET", []) => {

@@ -199,7 +199,7 @@ fn about_comment(
         "is_pull": issue.pull.is_some(),
     });
     if let Some(before) = before {
-        fields["changes"] = json!({"body": {"from": before}});
+        fields["changes"] = json!({"body": {"from": before}, "added_labels": null, "removed_labels": null});
     }
     if let Some(pull) = &issue.pull {
         fields["pull_request"] = shape.pull(repo, issue, pull);
