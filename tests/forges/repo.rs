@@ -435,7 +435,10 @@ impl Repo {
 
     /// Drafts a review, which others do not see; returns its id.
     pub async fn draft_review(&self, by: &Account, pull: u64, remarks: &[(&str, u64, &str)]) -> i64 {
-        let review = self.review_body(None, "", remarks);
+        let mut review = self.review_body(None, "", remarks);
+        if !self.server.is_github() {
+            review["event"] = json!("PENDING");
+        }
         let made = self.ok(by, Method::POST, &format!("/pulls/{pull}/reviews"), review).await;
         made["id"].as_i64().expect("an id")
     }

@@ -2,6 +2,7 @@
 
 mod call;
 mod core;
+mod damage;
 mod faults;
 mod git;
 mod gitea;
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use self::core::Core;
+pub use self::damage::each_damage;
 pub use self::faults::{FakeFault, Faults, RequestRecord};
 pub use self::git::{FileChange, MergeMethod};
 pub use self::hooks::{Deliveries, FakeDelivery, Outgoing};

@@ -7,6 +7,7 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 mod contract;
+mod gitea;
 mod github;
 mod recorded;
 
