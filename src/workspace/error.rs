@@ -131,6 +131,9 @@ const TRANSIENT_WORDS: &[&str] = &[
     "Operation timed out",
     "Operation too slow",
     "Empty reply from server",
+    "transfer closed",
+    "Recv failure",
+    "Send failure",
     "early EOF",
     "unexpected disconnect",
     "the remote end hung up unexpectedly",
@@ -174,6 +177,10 @@ mod tests {
             ("fatal: unable to access 'https://forge/x/': The requested URL returned error: 403", "auth"),
             ("fatal: unable to access 'https://forge/x/': Could not resolve host: forge", "transient"),
             ("fatal: unable to access 'https://forge/x/': The requested URL returned error: 502", "transient"),
+            (
+                "fatal: unable to access 'https://forge/x/': transfer closed with outstanding read data remaining",
+                "transient",
+            ),
             ("fatal: repository 'https://forge/x/' not found", "absent"),
             ("fatal: something else", "git"),
         ] {

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
 mod broker;
+mod damaged;
 mod deliveries;
 #[path = "../harness/mod.rs"]
 mod harness;

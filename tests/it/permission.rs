@@ -253,6 +253,9 @@ async fn allowed_team_members_may_start_loops(dialect: Dialect) {
         let member = person(world, "member", Access::Read);
         world.forge.with(|state| {
             state.add_team_member("acme", "leads", member.id, true);
+            // Gitea tells who is in a team to its members.
+            state.add_team_member("acme", "leads", world.bot.id, true);
+            state.add_team_member("other", "leads", world.bot.id, true);
             state.add_team_member("acme", "leads", invited.id, false);
             // A team of the same name in another organisation does not count.
             state.add_team_member("other", "leads", reader.id, true);

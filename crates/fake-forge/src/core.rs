@@ -37,6 +37,7 @@ impl Core {
         let mut state = FakeState::new(clock.clone(), triage_needs, body_limit);
         // Gitea allows several labels with the same name.
         state.unique_labels = dialect == Dialect::GitHub;
+        state.keeps_requests = dialect == Dialect::Gitea;
         Ok(Self {
             dialect,
             base,
@@ -231,9 +232,9 @@ impl Core {
         })?;
         let facts = self.git.pull_facts(repo, &head, base).await?;
         self.act(|state| {
-            state.pull_mut(repo, number)?.base = base.to_owned();
+            let before = std::mem::replace(&mut state.pull_mut(repo, number)?.base, base.to_owned());
             state.refresh_pull(actor, repo, number, facts)?;
-            state.tell_edited(actor, repo, number)
+            state.tell_retargeted(actor, repo, number, before)
         })
     }
 
@@ -326,6 +327,8 @@ pub(super) fn issue_number(what: &FakeEventKind) -> Option<Number> {
         | FakeEventKind::CommentDeleted(number, _)
         | FakeEventKind::PullOpened(number)
         | FakeEventKind::PullEdited { number, .. }
+        | FakeEventKind::PullRetargeted(number, _)
+        | FakeEventKind::IssueAssigned(number)
         | FakeEventKind::PullClosed(number)
         | FakeEventKind::PullReopened(number)
         | FakeEventKind::PullSynchronized(number, _)

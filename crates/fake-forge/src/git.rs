@@ -188,6 +188,13 @@ impl GitStore {
         tip.ok_or_else(|| FakeRefusal::Git(format!("branch {branch} is missing after the import")))
     }
 
+    /// Whether a repository has no branch.
+    pub fn is_empty(&self, repo: RepoId) -> bool {
+        let mut branches = BTreeMap::new();
+        let read = loose_refs(&self.path(repo).join("refs/heads"), "", &mut branches);
+        read.is_err() || branches.is_empty()
+    }
+
     /// Returns all branches with their head commits, sorted by name.
     pub async fn branches(&self, repo: RepoId) -> Result<Vec<(String, Sha)>, FakeRefusal> {
         let path = self.path(repo);

@@ -1,5 +1,6 @@
 //! Gitea's API v1: repositories, commits, webhooks. Submodules have issues and pull requests.
 
+mod admin;
 mod issues;
 pub(super) mod payload;
 mod pulls;
@@ -11,12 +12,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 use self::shape::GiteaShape;
-use super::call::{FakeAnswer, FakeCall, FakeReply, id};
+use super::call::{FakeAnswer, FakeCall, FakeReply, id, zoned};
 use super::core::Core;
 use super::git::MAX_LISTED_COMMITS;
 use super::serve::caller;
 use super::state::pulls::StatusDraft;
-use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeRefusal, FakeRepo, FakeState, FakeTeam};
+use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{RepoId, Sha};
 
 /// Reported version.
@@ -39,18 +40,40 @@ fn refused(core: &Core, call: &FakeCall, refusal: &FakeRefusal) -> FakeReply {
         FakeRefusal::Conflict(_) => 409,
         FakeRefusal::Invalid(_) => 422,
         FakeRefusal::NotMergeable(_) => 405,
-        FakeRefusal::Git(_) => 500,
+        FakeRefusal::Archived(_) => 423,
+        FakeRefusal::Git(_) | FakeRefusal::Broken => 500,
         FakeRefusal::Moved(id) => {
             let name = core.act(|state| state.repo(*id).map(|repo| state.full_name(repo)).unwrap_or_default());
             let rest = call.path.iter().skip(3).map(|part| format!("/{part}")).collect::<String>();
-            return FakeReply::empty(307).with("location", &core.at(&format!("api/v1/repos/{name}{rest}")));
+            let mut query = url::form_urlencoded::Serializer::new(String::new());
+            query.extend_pairs(&call.query);
+            let query = Some(query.finish()).filter(|query| !query.is_empty());
+            let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+            // Clients that follow this send GET instead of POST.
+            return FakeReply::empty(301).with("location", &format!("/api/v1/repos/{name}{rest}{query}"));
         }
     };
     let message = match refusal {
-        FakeRefusal::Unauthorized => "token is required".to_owned(),
+        FakeRefusal::Unauthorized => "invalid username, password or token".to_owned(),
+        FakeRefusal::Broken => String::new(),
+        FakeRefusal::Forbidden(text) | FakeRefusal::NotFound(text) => text.clone(),
         other => other.to_string(),
     };
-    FakeReply::json(status, &json!({"message": message, "url": core.at("api/swagger"), "errors": []}))
+    let mut body = json!({"message": message, "url": core.at("api/swagger")});
+    if let FakeRefusal::NotFound(text) = refusal
+        && !text.starts_with("user does not exist")
+    {
+        body["errors"] = Value::Null;
+        body["message"] = json!("not found");
+    }
+    FakeReply::json(status, &body)
+}
+
+/// Returns the scopes of a request's token; `None` for all.
+fn scopes_of(core: &Core, headers: &http::HeaderMap) -> Option<Vec<String>> {
+    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
+    let (_, credential) = value.split_once(' ')?;
+    core.act(|state| state.tokens.get(credential.trim()).and_then(|token| token.scopes.clone()))
 }
 
 /// Handles a request below `/api/v1`.
@@ -58,7 +81,11 @@ pub(super) async fn answer(core: &Arc<Core>, mut call: FakeCall) -> FakeReply {
     let outcome = match caller(core, &call.headers) {
         Ok(who) => {
             call.caller = who;
-            dispatch(core, &call).await
+            let scopes = scopes_of(core, &call.headers);
+            match admin::in_scope(&call, scopes.as_deref()) {
+                Ok(()) => dispatch(core, &call).await,
+                Err(refusal) => Err(refusal),
+            }
         }
         Err(refusal) => Err(refusal),
     };
@@ -67,6 +94,9 @@ pub(super) async fn answer(core: &Arc<Core>, mut call: FakeCall) -> FakeReply {
 
 async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
     let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
+    if let Some(answer) = admin::dispatch(core, call, &path).await {
+        return answer;
+    }
     match (call.method.as_str(), path.as_slice()) {
         ("GET", ["version"]) => Ok(FakeReply::json(200, &json!({"version": VERSION}))),
         ("GET", ["settings", "api"]) => {
@@ -85,35 +115,6 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
             let account = state.account_named(login).ok_or_else(|| FakeRefusal::NotFound(format!("user {login}")))?;
             Ok(FakeReply::json(200, &GiteaShape { core, state }.user(account.user.id)))
         }),
-        ("GET", ["orgs", org, "teams", "search"]) => {
-            call.actor()?;
-            let wanted = call.param("q").unwrap_or_default().to_ascii_lowercase();
-            Ok(core.act(|state| {
-                let found = state.teams_of(org).filter(|team| team.name.to_ascii_lowercase().contains(&wanted));
-                let found: Vec<Value> = found.map(team_json).collect();
-                FakeReply::json(200, &json!({"ok": true, "data": found}))
-            }))
-        }
-        ("GET", ["teams", team, "members"]) => {
-            let (_, team) = (call.actor()?, id(team)?);
-            core.act(|state| {
-                let found = state.teams.iter().find(|known| known.id == team);
-                let found = found.ok_or_else(|| FakeRefusal::NotFound(format!("team {team}")))?;
-                let joined = found.members.iter().filter(|(_, joined)| **joined);
-                let list = joined.map(|(user, _)| GiteaShape { core, state }.user(*user)).collect();
-                Ok(call.page(list, &core.at(&format!("api/v1/teams/{team}/members")), PAGE))
-            })
-        }
-        ("GET", ["teams", team, "members", login]) => {
-            let (_, team) = (call.actor()?, id(team)?);
-            core.act(|state| {
-                let nobody = || FakeRefusal::NotFound(format!("member {login}"));
-                let user = state.account_named(login).ok_or_else(nobody)?.user.id;
-                let team = state.teams.iter().find(|known| known.id == team).ok_or_else(nobody)?;
-                team.members.get(&user).filter(|joined| **joined).ok_or_else(nobody)?;
-                Ok(FakeReply::json(200, &GiteaShape { core, state }.user(user)))
-            })
-        }
         ("GET", ["user", "repos"]) => {
             call.actor()?;
             let repos = visible_repos(core, call, Access::Write);
@@ -137,13 +138,6 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
         }
         _ => Err(FakeRefusal::NotFound("no such endpoint".to_owned())),
     }
-}
-
-fn team_json(team: &FakeTeam) -> Value {
-    json!({
-        "id": team.id, "name": team.name, "description": "", "organization": null, "permission": "read",
-        "includes_all_repositories": false, "can_create_org_repo": false, "units": [], "units_map": {},
-    })
 }
 
 fn visible(core: &Core, call: &FakeCall, repo: RepoId) -> Result<(), FakeRefusal> {
@@ -180,6 +174,9 @@ fn answer_with(
 }
 
 async fn of_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
+    if let Some(answer) = admin::of_repo(core, call, repo, rest) {
+        return answer;
+    }
     match (call.method.as_str(), rest) {
         ("GET", []) => answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller))),
         (_, ["labels", rest @ ..]) => issues::labels(core, call, repo, rest),
@@ -240,16 +237,27 @@ async fn contents(core: &Core, call: &FakeCall, repo: RepoId, kind: &str, path: 
         };
         return Ok(FakeReply::json(200, &files.iter().map(entry).collect()));
     }
-    let text = core.git.file_at(repo, at.as_str(), path).await?;
-    let text = text.ok_or_else(|| FakeRefusal::NotFound(format!("file {path}")))?;
+    let Some(text) = core.git.file_at(repo, at.as_str(), path).await? else {
+        let errors = [format!("object does not exist [id: , rel_path: {path}]")];
+        let body = json!({"errors": errors, "message": "GetContentsOrList", "url": core.at("api/swagger")});
+        return Ok(FakeReply::json(404, &body));
+    };
     if kind == "raw" {
         return Ok(FakeReply::text(200, text));
     }
     let content = data_encoding::BASE64.encode(text.as_bytes());
     let name = path.rsplit('/').next().unwrap_or(path);
+    let (full_name, made) =
+        core.act(|state| state.repo(repo).map(|entry| (state.full_name(entry), entry.created_at)))?;
+    let own = core.at(&format!("api/v1/repos/{full_name}/contents/{path}?ref={default}"));
+    let blob = core.at(&format!("api/v1/repos/{full_name}/git/blobs/{at}"));
+    let page = |kind: &str| core.at(&format!("{full_name}/{kind}/branch/{default}/{path}"));
     let fields = json!({
         "name": name, "path": path, "sha": at.as_str(), "type": "file", "size": text.len(), "encoding": "base64",
-        "content": content, "last_commit_sha": at.as_str(),
+        "content": content, "last_commit_sha": at.as_str(), "last_committer_date": zoned(made),
+        "last_author_date": zoned(made), "target": null, "url": own, "html_url": page("src"), "git_url": blob,
+        "download_url": page("raw"), "submodule_git_url": null,
+        "_links": {"self": own, "git": blob, "html": page("src")},
     });
     Ok(FakeReply::json(200, &fields))
 }
@@ -260,7 +268,7 @@ fn collaborators(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> F
         let entry = state.repo(repo)?;
         let find = |login: &str| {
             let account = state.account_named(login).map(|account| account.user.id);
-            account.ok_or_else(|| FakeRefusal::NotFound(format!("user {login}")))
+            account.ok_or_else(|| FakeRefusal::NotFound(format!("user does not exist [uid: 0, name: {login}]")))
         };
         match (call.method.as_str(), rest) {
             ("GET", []) => {
@@ -278,8 +286,9 @@ fn collaborators(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> F
                                 collaborators can query only their own";
                     return Err(FakeRefusal::Forbidden(text.to_owned()));
                 }
-                let permission = match state.access(entry, Some(user)) {
-                    Access::Admin if user == entry.owner => "owner",
+                // Units of teams are not in this answer.
+                let permission = match state.access_without_units(entry, user) {
+                    Access::Admin if user == entry.owner || state.owns(entry.owner, user) => "owner",
                     Access::Admin => "admin",
                     Access::Maintain | Access::Write => "write",
                     Access::Triage | Access::Read => "read",

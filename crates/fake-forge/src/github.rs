@@ -1,5 +1,6 @@
 //! GitHub's REST API v3 and GraphQL: authentication, errors, limits, repositories.
 
+mod admin;
 mod apps;
 mod commits;
 mod graphql;
@@ -127,6 +128,8 @@ fn refused(core: &Core, call: &FakeCall, refusal: &FakeRefusal) -> FakeReply {
             let error = json!({"resource": "Issue", "code": "custom", "message": text});
             (422, "Validation Failed".to_owned(), Some(json!([error])))
         }
+        FakeRefusal::Archived(_) => (403, "Repository was archived so is read-only.".to_owned(), None),
+        FakeRefusal::Broken => (500, "Server Error".to_owned(), None),
         FakeRefusal::NotMergeable(text) => (405, text.clone(), None),
         FakeRefusal::Git(text) => (500, text.clone(), None),
         FakeRefusal::Moved(moved) => {
@@ -152,6 +155,9 @@ fn escaped(part: &str) -> String {
 
 async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
     let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
+    if let Some(answer) = admin::dispatch(core, call, &path).await {
+        return answer;
+    }
     match (call.method.as_str(), path.as_slice()) {
         ("POST", ["graphql"]) => graphql::dispatch(core, call),
         (_, ["app", rest @ ..]) => apps::dispatch(core, call, rest),
@@ -209,6 +215,12 @@ async fn of_visible_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: 
         }
     })?;
     apps::permitted(core, call, repo, rest)?;
+    if let Some(answer) = admin::of_repo(core, call, repo, rest) {
+        return answer;
+    }
+    if matches!(rest, ["issues", ..]) && !core.act(|state| state.repo(repo).map(|entry| entry.has_issues))? {
+        return Ok(FakeReply::json(410, &json!({"message": "Issues are disabled for this repo"})));
+    }
     match (call.method.as_str(), rest) {
         ("GET", []) => answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller))),
         (_, ["labels", rest @ ..]) => issues::labels(core, call, repo, rest),

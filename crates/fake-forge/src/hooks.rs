@@ -175,6 +175,7 @@ impl Deliveries {
         let mut add = |name: &str, value: &str| headers.push((name.to_owned(), value.to_owned()));
         match self.dialect {
             super::Dialect::Gitea => {
+                add("User-Agent", "Go-http-client/1.1");
                 for family in ["X-Gitea", "X-Gogs", "X-GitHub"] {
                     add(&format!("{family}-Delivery"), id);
                     add(&format!("{family}-Event"), &sent.event.0);

@@ -2,6 +2,7 @@
 
 mod call;
 mod core;
+mod damage;
 mod faults;
 mod git;
 mod gitea;
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use self::core::Core;
+pub use self::damage::each_damage;
 pub use self::faults::{FakeFault, Faults, RequestRecord};
 pub use self::git::{FileChange, MergeMethod};
 pub use self::hooks::{Deliveries, FakeDelivery, Outgoing};
@@ -29,7 +31,7 @@ pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
     Access, BranchPush, FakeAccount, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook, FakeIssue,
     FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState, FakeStatus,
-    FakeToken, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit,
+    FakeTeam, FakeToken, LabelRequest, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit, TitleEdit,
 };
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
@@ -113,6 +115,17 @@ impl FakeForge {
     /// Returns the token of an account; the same one each time.
     pub fn token_for(&self, user: &User) -> String {
         self.with(|state| state.token_for(user.id))
+    }
+
+    /// Creates an administrator, who may do everything, and returns a token; the same one each time.
+    pub fn administrator_token(&self) -> String {
+        self.with(|state| {
+            let user = state.add_account("root", AccountKind::User, false);
+            if let Some(account) = state.accounts.get_mut(&user.id) {
+                account.administrator = true;
+            }
+            state.token_for(user.id)
+        })
     }
 
     /// Creates a public repository with one commit on `main`: path, content, executable. A missing owner is created as an

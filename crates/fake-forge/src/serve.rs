@@ -147,7 +147,11 @@ pub(super) fn caller(core: &Core, headers: &HeaderMap) -> Result<Option<UserId>,
     let decoded = data_encoding::BASE64.decode(credential.trim().as_bytes()).map_err(|_| Unauthorized)?;
     let decoded = String::from_utf8(decoded).map_err(|_| Unauthorized)?;
     let (name, password) = decoded.split_once(':').ok_or(Unauthorized)?;
-    core.act(|state| state.authenticate(password).or_else(|_| state.authenticate(name))).map(Some)
+    core.act(|state| {
+        let by_token = state.authenticate(password).or_else(|_| state.authenticate(name));
+        by_token.or_else(|_| state.log_in(name, password))
+    })
+    .map(Some)
 }
 
 /// Listener whose connections can be reset by a fault.

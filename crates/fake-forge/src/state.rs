@@ -3,6 +3,7 @@
 mod accounts;
 pub(super) mod apps;
 mod issues;
+mod people;
 pub(super) mod pulls;
 mod repos;
 
@@ -33,6 +34,12 @@ pub enum FakeRefusal {
     /// Invalid request.
     #[error("invalid: {0}")]
     Invalid(String),
+    /// The repository is archived.
+    #[error("{0} is archived")]
+    Archived(String),
+    /// The server fails.
+    #[error("the server failed")]
+    Broken,
     /// The pull request cannot be merged.
     #[error("not mergeable: {0}")]
     NotMergeable(String),
@@ -117,6 +124,19 @@ pub struct TextEdit {
     pub previous_body: String,
 }
 
+/// A change of an issue's title.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TitleEdit {
+    /// Position in the log of operations.
+    pub at_seq: u64,
+    /// Acting account.
+    pub editor: UserId,
+    /// Time.
+    pub at: Timestamp,
+    /// Title before and after.
+    pub titles: (String, String),
+}
+
 /// An issue, or the issue side of a pull request.
 #[derive(Debug, Clone)]
 pub struct FakeIssue {
@@ -146,6 +166,10 @@ pub struct FakeIssue {
     pub closed_at: Option<Timestamp>,
     /// Conversation, oldest first.
     pub comments: Vec<FakeComment>,
+    /// Reactions to its text, oldest first.
+    pub reactions: Vec<FakeReaction>,
+    /// Changes of the title, oldest first.
+    pub titles: Vec<TitleEdit>,
     /// Edits of the body, oldest first.
     pub edits: Vec<TextEdit>,
     /// Data of the pull request; `None` for an issue.
@@ -201,6 +225,8 @@ pub struct FakePull {
     pub requested: Vec<UserId>,
     /// Reviews, oldest first.
     pub reviews: Vec<FakeReview>,
+    /// Reads that still find the forge checking whether it can be merged (Gitea).
+    pub checking: u32,
 }
 
 /// A review.
@@ -214,8 +240,12 @@ pub struct FakeReview {
     pub verdict: ReviewVerdict,
     /// Text.
     pub body: String,
-    /// Time.
+    /// Time at which it was begun.
     pub at: Timestamp,
+    /// Time of submission.
+    pub submitted_at: Timestamp,
+    /// Whether it is a draft that only its author sees.
+    pub pending: bool,
     /// Reviewed commit.
     pub commit: Sha,
     /// Comments on lines.
@@ -296,6 +326,8 @@ pub struct FakeRepo {
     pub private: bool,
     /// Whether it is archived.
     pub archived: bool,
+    /// Whether it has issues.
+    pub has_issues: bool,
     /// Creation time.
     pub created_at: Timestamp,
     /// Permissions of collaborators.
@@ -348,6 +380,17 @@ pub struct BranchPush {
     pub commits: Vec<PushedCommit>,
 }
 
+/// Request that changed the labels of an issue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelRequest {
+    /// Some were added or removed.
+    Change,
+    /// All were replaced.
+    Replace,
+    /// All were removed.
+    Clear,
+}
+
 /// Kind and details of an event.
 #[derive(Debug, Clone)]
 pub enum FakeEventKind {
@@ -362,7 +405,7 @@ pub enum FakeEventKind {
     /// Issue deleted.
     IssueDeleted(Box<FakeIssue>),
     /// Labels changed in one request.
-    LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel> },
+    LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel>, by: LabelRequest },
     /// A new comment.
     CommentCreated(Number, CommentId),
     /// Text of a comment changed, with the previous text.
@@ -373,6 +416,10 @@ pub enum FakeEventKind {
     PullOpened(Number),
     /// Title or body changed; the fields have the previous texts.
     PullEdited { number: Number, title: String, body: String },
+    /// Base changed; the previous one.
+    PullRetargeted(Number, String),
+    /// Assignees of an issue changed.
+    IssueAssigned(Number),
     /// Closed or merged.
     PullClosed(Number),
     /// Reopened.
@@ -490,6 +537,8 @@ pub struct FakeState {
     pub triage_needs: Access,
     /// Whether label names are unique in a repository.
     pub unique_labels: bool,
+    /// Whether a requested reviewer stays requested after a review (Gitea).
+    pub keeps_requests: bool,
     pub(super) events: Vec<FakeEvent>,
     next_id: i64,
 }
@@ -510,6 +559,7 @@ impl FakeState {
             body_limit,
             triage_needs,
             unique_labels: true,
+            keeps_requests: false,
             events: Vec::new(),
             next_id: 1000,
         }
@@ -535,10 +585,11 @@ impl FakeState {
     pub fn access(&self, repo: &FakeRepo, user: Option<UserId>) -> Access {
         let public = if repo.private { Access::None } else { Access::Read };
         match user {
-            Some(user) if user == repo.owner => Access::Admin,
+            Some(user) if user == repo.owner || self.is_administrator(user) => Access::Admin,
             Some(user) => {
                 let granted = repo.access.get(&user).copied().unwrap_or(Access::None);
-                granted.max(self.installed_access(repo.id, user)).max(public)
+                let teams = self.team_access(repo, user);
+                granted.max(teams).max(self.installed_access(repo.id, user)).max(public)
             }
             None => public,
         }
@@ -562,7 +613,7 @@ impl FakeState {
     pub(super) fn require_change(&self, repo: RepoId, user: UserId, needed: Access) -> Result<(), FakeRefusal> {
         self.require(repo, user, needed)?;
         if self.repo(repo)?.archived {
-            return Err(FakeRefusal::Forbidden("the repository is archived".to_owned()));
+            return Err(FakeRefusal::Archived(self.full_name(self.repo(repo)?)));
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 use ::http::header::AUTHORIZATION;
 use serde_json::{Value, json};
 
+mod recorded;
+
 use super::*;
 use crate::domain::model::event::{ForgeEvent, ReviewVerdict};
 use crate::domain::model::ids::{AccountKind, Sha, UserId};

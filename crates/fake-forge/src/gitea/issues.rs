@@ -7,8 +7,8 @@ use super::shape::GiteaShape;
 use super::{PAGE, address, answer_with};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
-use crate::state::{FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState};
-use ralph_types::ids::{CommentId, Number, RepoId};
+use crate::state::{FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState, LabelRequest};
+use ralph_types::ids::{CommentId, Number, RepoId, Timestamp};
 
 fn nothing_here() -> FakeRefusal {
     FakeRefusal::NotFound("no such endpoint".to_owned())
@@ -74,9 +74,25 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]
         ["comments", text, "reactions"] => reactions(core, call, repo, CommentId(id(text)?)),
         [text] => one(core, call, repo, number(text)?),
         [text, "labels", rest @ ..] => labels_of(core, call, repo, number(text)?, rest),
+        [text, "reactions"] if call.method == Method::POST => {
+            let (actor, number, content) = (call.actor()?, number(text)?, call.needed("content")?);
+            core.act(|state| {
+                let (reaction, new) = state.react_to_issue(actor, repo, number, content).map_err(not_allowed)?;
+                Ok(FakeReply::json(if new { 201 } else { 200 }, &GiteaShape { core, state }.reaction(&reaction)))
+            })
+        }
+        [text, "lock"] => {
+            let (actor, number) = (call.actor()?, number(text)?);
+            core.act(|state| state.set_locked(actor, repo, number, call.method == Method::PUT))?;
+            Ok(FakeReply::empty(204))
+        }
         [text, "timeline"] if call.method == Method::GET => timeline(core, call, repo, number(text)?),
         [text, "comments"] => {
             let number = number(text)?;
+            if core.act(|state| state.repo(repo).is_ok_and(|entry| !entry.issues.contains_key(&number))) {
+                // Not 404.
+                return Err(FakeRefusal::Broken);
+            }
             match call.method {
                 Method::GET => answer_with(core, repo, 200, |shape, entry| {
                     // Gitea does not page this list.
@@ -122,7 +138,7 @@ fn comments_of(
     Ok(chosen.map(|comment| shape.comment(entry, issue, comment)).collect())
 }
 
-/// Returns the changes of labels and the state of an issue; other entries of a timeline are left out.
+/// Returns the changes of labels, title and state of an issue; other entries of a timeline are left out.
 fn timeline(core: &Core, call: &FakeCall, repo: RepoId, of: Number) -> FakeAnswer {
     let since = call.moment("since")?;
     let list = core.act(|state| {
@@ -130,8 +146,14 @@ fn timeline(core: &Core, call: &FakeCall, repo: RepoId, of: Number) -> FakeAnswe
         let issue = state.issue(repo, of)?;
         let about = state.ops.iter().filter(|op| op.repo == repo && op.number == Some(of));
         // The forge stores times in whole seconds.
-        let about = about.filter(|op| since.is_none_or(|since| op.at.0.div_euclid(1000) * 1000 >= since.0));
-        Ok(about.filter_map(|op| shape.timeline_entry(entry, issue, op)).collect())
+        let recent = |at: Timestamp| since.is_none_or(|since| at.0.div_euclid(1000) * 1000 >= since.0);
+        let about = about.filter(|op| recent(op.at));
+        let mut list: Vec<(u64, Value)> =
+            about.filter_map(|op| Some((op.at_seq, shape.timeline_entry(entry, issue, op)?))).collect();
+        let titles = issue.titles.iter().filter(|edit| recent(edit.at));
+        list.extend(titles.map(|edit| (edit.at_seq, shape.title_entry(entry, issue, edit))));
+        list.sort_by_key(|(at_seq, _)| *at_seq);
+        Ok(list.into_iter().map(|(_, entry)| entry).collect())
     })?;
     Ok(call.page(list, &address(core, call), PAGE))
 }
@@ -150,10 +172,15 @@ fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
         return issue_json(core, repo, 201, created);
     }
     let state_wanted = call.param("state").unwrap_or("open");
-    let labels: Vec<&str> = call.param("labels").map(|names| names.split(',').collect()).unwrap_or_default();
+    let mut labels: Vec<&str> = call.param("labels").map(|names| names.split(',').collect()).unwrap_or_default();
+    // Names of labels that do not exist are no filter.
+    core.act(|state| labels.retain(|name| state.label_named(repo, name).is_some()));
     let since = call.moment("since")?;
     let list = core.act(|state| {
         let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
+        if !entry.has_issues {
+            return Ok(Vec::new());
+        }
         let bears = |issue: &FakeIssue, name: &str| {
             state.label_named(repo, name).is_some_and(|label| issue.labels.contains(&label.id))
         };
@@ -200,6 +227,10 @@ pub(super) fn edit(
     if title.is_some() || body.is_some() {
         state.edit_issue(actor, repo, number, title, body)?;
     }
+    if call.body.get("assignees").is_some() {
+        let users = state.assignable(repo, &call.list("assignees"))?;
+        state.reassign(actor, repo, number, users)?;
+    }
     match call.text("state") {
         Some("open") => state.set_open(actor, repo, number, true),
         Some("closed") => state.set_open(actor, repo, number, false),
@@ -222,32 +253,32 @@ fn label_ids(state: &FakeState, call: &FakeCall, repo: RepoId) -> Vec<i64> {
 fn labels_of(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&str]) -> FakeAnswer {
     let list =
         || answer_with(core, repo, 200, |shape, entry| Ok(shape.labels(entry, shape.state.issue(repo, number)?)));
-    let set = |change: &dyn Fn(&FakeState, &mut Vec<i64>) -> Result<(), FakeRefusal>| {
+    let set = |by: LabelRequest, change: &dyn Fn(&FakeState, &mut Vec<i64>) -> Result<(), FakeRefusal>| {
         let actor = call.actor()?;
         core.act(|state| {
             let mut labels = state.issue(repo, number)?.labels.clone();
             change(state, &mut labels)?;
-            state.set_labels(actor, repo, number, &labels)
+            state.set_labels_by(actor, repo, number, &labels, by)
         })
     };
     match (&call.method, rest) {
         (&Method::GET, []) => list(),
         (&Method::POST, []) => {
-            set(&|state, labels| {
+            set(LabelRequest::Change, &|state, labels| {
                 labels.extend(label_ids(state, call, repo));
                 Ok(())
             })?;
             list()
         }
         (&Method::PUT, []) => {
-            set(&|state, labels| {
+            set(LabelRequest::Replace, &|state, labels| {
                 *labels = label_ids(state, call, repo);
                 Ok(())
             })?;
             list()
         }
         (&Method::DELETE, []) => {
-            set(&|_, labels| {
+            set(LabelRequest::Clear, &|_, labels| {
                 labels.clear();
                 Ok(())
             })?;
@@ -255,7 +286,7 @@ fn labels_of(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &
         }
         (&Method::DELETE, [text]) => {
             let wanted = id(text)?;
-            set(&|state, labels| {
+            set(LabelRequest::Change, &|state, labels| {
                 if !state.repo(repo)?.labels.iter().any(|label| label.id == wanted) {
                     return Err(FakeRefusal::Invalid(format!("label {wanted} does not exist")));
                 }
@@ -287,6 +318,13 @@ fn one_comment(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) ->
     }
 }
 
+fn not_allowed(refusal: FakeRefusal) -> FakeRefusal {
+    match refusal {
+        FakeRefusal::Invalid(text) => FakeRefusal::Forbidden(text),
+        other => other,
+    }
+}
+
 fn reactions(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) -> FakeAnswer {
     match call.method {
         Method::GET => answer_with(core, repo, 200, |shape, _| {
@@ -296,11 +334,7 @@ fn reactions(core: &Core, call: &FakeCall, repo: RepoId, wanted: CommentId) -> F
         Method::POST => {
             let (actor, content) = (call.actor()?, call.needed("content")?);
             core.act(|state| {
-                let done = state.react(actor, repo, wanted, content).map_err(|refusal| match refusal {
-                    FakeRefusal::Invalid(text) => FakeRefusal::Forbidden(text),
-                    other => other,
-                });
-                let (reaction, new) = done?;
+                let (reaction, new) = state.react(actor, repo, wanted, content).map_err(not_allowed)?;
                 Ok(FakeReply::json(if new { 201 } else { 200 }, &GiteaShape { core, state }.reaction(&reaction)))
             })
         }

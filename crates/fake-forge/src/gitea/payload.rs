@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::shape::GiteaShape;
 use crate::core::{Core, Payload};
-use crate::state::{BranchPush, FakeEvent, FakeEventKind, FakeIssue, FakeRepo, FakeState};
+use crate::state::pulls::closed_by;
+use crate::state::{BranchPush, FakeEvent, FakeEventKind, FakeIssue, FakeLabel, FakeRepo, FakeState, LabelRequest};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Number, Sha};
 
@@ -84,7 +85,7 @@ fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fake
     let of_issue = |action: &str| about_issue(shape, repo, issue, action);
     let of_pull = |action: &str| about_pull(shape, repo, issue, action);
     let changes = |title: &str, body: &str| {
-        let mut changes = json!({});
+        let mut changes = json!({"added_labels": null, "removed_labels": null});
         if title != issue.title {
             changes["title"] = json!({"from": title});
         }
@@ -95,17 +96,20 @@ fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fake
     };
     Some(match what {
         FakeEventKind::IssueOpened(_) => ("issues", "issues", of_issue("opened")),
-        FakeEventKind::IssueClosed(_) => ("issues", "issues", of_issue("closed")),
+        FakeEventKind::IssueClosed(_) => {
+            let commit = closing_commit(shape, repo, issue);
+            ("issues", "issues", merged(of_issue("closed"), json!({"commit_id": commit})))
+        }
+        FakeEventKind::IssueAssigned(_) => {
+            let action = if issue.assignees.is_empty() { "unassigned" } else { "assigned" };
+            ("issues", "issue_assign", of_issue(action))
+        }
         FakeEventKind::IssueReopened(_) => ("issues", "issues", of_issue("reopened")),
         FakeEventKind::IssueEdited { title, body, .. } => {
             ("issues", "issues", merged(of_issue("edited"), changes(title, body)))
         }
-        FakeEventKind::LabelsChanged { .. } => {
-            let action = if issue.labels.is_empty() { "label_cleared" } else { "label_updated" };
-            match issue.pull {
-                Some(_) => ("pull_request", "pull_request_label", of_pull(action)),
-                None => ("issues", "issue_label", of_issue(action)),
-            }
+        FakeEventKind::LabelsChanged { removed, by, .. } => {
+            return Some(about_labels(shape, repo, issue, removed, *by));
         }
         FakeEventKind::CommentCreated(..) | FakeEventKind::CommentEdited(..) | FakeEventKind::CommentDeleted(..) => {
             return about_comment(shape, repo, issue, what);
@@ -115,6 +119,10 @@ fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fake
         FakeEventKind::PullReopened(_) => ("pull_request", "pull_request", of_pull("reopened")),
         FakeEventKind::PullEdited { title, body, .. } => {
             ("pull_request", "pull_request", merged(of_pull("edited"), changes(title, body)))
+        }
+        FakeEventKind::PullRetargeted(_, before) => {
+            let changes = json!({"ref": {"from": before}, "added_labels": null, "removed_labels": null});
+            ("pull_request", "pull_request", merged(of_pull("edited"), json!({"changes": changes})))
         }
         FakeEventKind::PullSynchronized(..) => ("pull_request", "pull_request_sync", of_pull("synchronized")),
         FakeEventKind::ReviewRequested(_, user) => {
@@ -140,6 +148,39 @@ fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fake
     })
 }
 
+/// Returns the merge commit that closed an issue; empty if a person closed it.
+fn closing_commit(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue) -> String {
+    let pulls = shape.state.pulls(repo.id);
+    let mut merges = pulls.iter().filter_map(|(of, pull)| Some((of, pull.merged.as_ref()?)));
+    let closed = merges.find(|(of, merged)| {
+        let text = format!("{}\n{}", of.title, of.body);
+        Some(merged.at) == issue.closed_at && closed_by(&text).contains(&issue.number)
+    });
+    closed.map_or_else(String::new, |(_, merged)| merged.sha.to_string())
+}
+
+/// Returns the delivery of changed labels. As on Gitea 1.25 it has the old labels if all were removed, and none if all were
+/// replaced.
+fn about_labels(
+    shape: &GiteaShape<'_>,
+    repo: &FakeRepo,
+    issue: &FakeIssue,
+    removed: &[FakeLabel],
+    by: LabelRequest,
+) -> GiteaPayload {
+    let mut shown = issue.clone();
+    match by {
+        LabelRequest::Change => {}
+        LabelRequest::Replace => shown.labels.clear(),
+        LabelRequest::Clear => shown.labels = removed.iter().map(|label| label.id).collect(),
+    }
+    let action = if by == LabelRequest::Clear { "label_cleared" } else { "label_updated" };
+    match shown.pull {
+        Some(_) => ("pull_request", "pull_request_label", about_pull(shape, repo, &shown, action)),
+        None => ("issues", "issue_label", about_issue(shape, repo, &shown, action)),
+    }
+}
+
 fn about_comment(
     shape: &GiteaShape<'_>,
     repo: &FakeRepo,
@@ -158,7 +199,7 @@ fn about_comment(
         "is_pull": issue.pull.is_some(),
     });
     if let Some(before) = before {
-        fields["changes"] = json!({"body": {"from": before}});
+        fields["changes"] = json!({"body": {"from": before}, "added_labels": null, "removed_labels": null});
     }
     if let Some(pull) = &issue.pull {
         fields["pull_request"] = shape.pull(repo, issue, pull);
@@ -173,11 +214,10 @@ fn about_issue(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, actio
 
 fn about_pull(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, action: &str) -> Value {
     let pull = issue.pull.as_ref().map(|pull| shape.pull(repo, issue, pull));
-    let commit = issue.pull.as_ref().and_then(|pull| pull.merged.as_ref()).map_or("", |merged| merged.sha.as_str());
     let Number(number) = issue.number;
     json!({
         "action": action, "number": number, "pull_request": pull, "requested_reviewer": null, "review": null,
-        "commit_id": commit,
+        "commit_id": "",
     })
 }
 

@@ -29,7 +29,16 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
             let (from, to) = range(core, repo, number)?;
             Ok(FakeReply::text(200, core.git.diff(repo, &from, &to).await?))
         }
-        ("GET", [text]) => pull_json(core, repo, 200, number(text)?),
+        ("GET", [text]) => {
+            let number = number(text)?;
+            let reply = pull_json(core, repo, 200, number);
+            core.act(|state| {
+                if let Some(pull) = state.pull_of(repo, number) {
+                    pull.checking = pull.checking.saturating_sub(1);
+                }
+            });
+            reply
+        }
         ("PATCH", [text]) => {
             let (actor, number) = (call.actor()?, number(text)?);
             core.act(|state| super::issues::edit(state, call, actor, repo, number))?;
@@ -168,17 +177,8 @@ fn requested(core: &Core, call: &FakeCall, repo: RepoId, number: Number) -> Fake
         Method::POST => {
             let asked = core.act(|state| state.request_reviewers(actor, repo, number, &logins))?;
             answer_with(core, repo, 201, |shape, entry| {
-                let (issue, pull) = shape.state.pull(repo, number)?;
-                let one = |user| {
-                    let at = issue.updated_at;
-                    let commit = pull.facts.head_sha.clone();
-                    let (verdict, body) = (ReviewVerdict::Commented, String::new());
-                    let asked =
-                        FakeReview { id: 0, author: Some(user), verdict, body, at, commit, remarks: Vec::new() };
-                    let mut written = shape.review(entry, issue, pull, &asked);
-                    written["state"] = json!("REQUEST_REVIEW");
-                    written
-                };
+                let (issue, _) = shape.state.pull(repo, number)?;
+                let one = |user| shape.requested(entry, issue, user);
                 Ok(asked.into_iter().map(one).collect())
             })
         }
@@ -209,26 +209,36 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
             let list = core.act(|state| {
                 let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
                 let (issue, pull) = state.pull(repo, number)?;
-                Ok(pull.reviews.iter().map(|review| shape.review(entry, issue, pull, review)).collect())
+                let seen = pull.reviews.iter().filter(|review| !review.pending || review.author == call.caller);
+                let asked = pull.requested.iter().map(|user| shape.requested(entry, issue, *user));
+                Ok(asked.chain(seen.map(|review| shape.review(entry, issue, pull, review))).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
         }
         (&Method::POST, []) => {
             let actor = call.actor()?;
-            let verdict = match call.text("event").unwrap_or_default() {
-                "APPROVED" => ReviewVerdict::Approved,
-                "REQUEST_CHANGES" => ReviewVerdict::ChangesRequested,
-                "COMMENT" => ReviewVerdict::Commented,
-                other => return Err(FakeRefusal::Invalid(format!("[event]: {other:?}"))),
-            };
             let remark = |value: &Value| {
                 let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
                 (text("path"), value.get("new_position").and_then(Value::as_u64).unwrap_or(1), text("body"))
             };
             let remarks = call.body.get("comments").and_then(Value::as_array);
             let remarks = remarks.map(|list| list.iter().map(remark).collect()).unwrap_or_default();
-            let draft = ReviewDraft { verdict, body: call.text("body").unwrap_or_default().to_owned(), remarks };
-            one(core.act(|state| state.review(actor, repo, number, &draft))?)
+            let (event, body) = (call.text("event").unwrap_or_default(), call.text("body").unwrap_or_default());
+            // A review without an event is a draft.
+            let pending = matches!(event, "" | "PENDING");
+            let verdict = if pending { ReviewVerdict::Commented } else { verdict(event)? };
+            let draft = ReviewDraft { verdict, body: body.to_owned(), remarks };
+            one(core.act(|state| match pending {
+                true => state.draft_review(actor, repo, number, &draft),
+                false => state.review(actor, repo, number, &draft),
+            })?)
+        }
+        (&Method::POST, [text]) => {
+            let (actor, wanted) = (call.actor()?, id(text)?);
+            let verdict = verdict(call.text("event").unwrap_or_default())?;
+            let body = call.text("body").unwrap_or_default();
+            core.act(|state| state.submit_review(actor, repo, number, wanted, verdict, body))?;
+            one(wanted)
         }
         (&Method::GET, [text]) => one(id(text)?),
         (&Method::GET, [text, "comments"]) => {
@@ -240,5 +250,14 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
             })
         }
         _ => Err(nothing_here()),
+    }
+}
+
+fn verdict(event: &str) -> Result<ReviewVerdict, FakeRefusal> {
+    match event {
+        "APPROVED" => Ok(ReviewVerdict::Approved),
+        "REQUEST_CHANGES" => Ok(ReviewVerdict::ChangesRequested),
+        "COMMENT" => Ok(ReviewVerdict::Commented),
+        other => Err(FakeRefusal::Invalid(format!("[event]: {other:?}"))),
     }
 }

@@ -6,10 +6,10 @@ use crate::call::zoned;
 use crate::core::Core;
 use crate::state::{
     Access, FakeComment, FakeHook, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRepo, FakeReview,
-    FakeReviewComment, FakeState, FakeStatus, Op, OpKind, PushedCommit,
+    FakeReviewComment, FakeState, FakeStatus, Op, OpKind, PushedCommit, TitleEdit,
 };
 use ralph_types::ids::ReviewVerdict;
-use ralph_types::ids::{Sha, UserId};
+use ralph_types::ids::{Sha, Timestamp, UserId};
 
 /// Builds JSON with the addresses of the forge.
 #[derive(Clone, Copy)]
@@ -54,7 +54,7 @@ impl GiteaShape<'_> {
         let full_name = self.state.full_name(repo);
         let mut written = json!({
             "id": repo.id.0, "owner": self.user(repo.owner), "name": repo.name, "full_name": full_name,
-            "description": "", "empty": false, "private": repo.private, "fork": false, "template": false,
+            "description": "", "empty": self.core.git.is_empty(repo.id), "private": repo.private, "fork": false, "template": false,
             "mirror": false, "size": 25, "language": "", "languages_url": self.api(repo, "/languages"),
             "html_url": self.page(repo, ""), "url": self.api(repo, ""), "link": "",
             "ssh_url": format!("git@localhost:{full_name}.git"), "clone_url": self.page(repo, ".git"),
@@ -68,15 +68,16 @@ impl GiteaShape<'_> {
             },
         });
         let settings = json!({
-            "has_issues": true,
+            "has_code": true, "has_issues": repo.has_issues,
             "internal_tracker": {
                 "enable_time_tracker": true, "allow_only_contributors_to_track_time": true,
                 "enable_issue_dependencies": true,
             },
-            "has_wiki": false, "has_pull_requests": true, "has_projects": false, "has_releases": true,
+            "has_wiki": false, "has_pull_requests": true, "has_projects": false, "projects_mode": "all", "has_releases": true,
             "has_packages": false, "has_actions": false, "ignore_whitespace_conflicts": false,
             "allow_merge_commits": true, "allow_rebase": true, "allow_rebase_explicit": true,
             "allow_squash_merge": true, "allow_fast_forward_only_merge": true, "allow_rebase_update": true,
+            "allow_manual_merge": false, "autodetect_manual_merge": false,
             "default_delete_branch_after_merge": false, "default_merge_style": "merge",
             "default_allow_maintainer_edit": false, "avatar_url": "", "internal": false, "mirror_interval": "",
             "object_format_name": "sha1", "mirror_updated": "0001-01-01T00:00:00Z", "topics": [], "licenses": [],
@@ -151,20 +152,34 @@ impl GiteaShape<'_> {
             OpKind::IssueReopened => ("reopen", ""),
             _ => return None,
         };
+        let label = repo.labels.iter().find(|label| kind == "label" && label.name == op.detail);
+        let mut entry = self.entry(repo, issue, op.at_seq, kind, op.actor.id, op.at);
+        entry["body"] = json!(body);
+        entry["label"] = label.map_or(Value::Null, |label| self.label(repo, label));
+        Some(entry)
+    }
+
+    /// Returns the entry of the timeline for a change of the title.
+    pub fn title_entry(&self, repo: &FakeRepo, issue: &FakeIssue, edit: &TitleEdit) -> Value {
+        let mut entry = self.entry(repo, issue, edit.at_seq, "change_title", edit.editor, edit.at);
+        entry["old_title"] = json!(edit.titles.0);
+        entry["new_title"] = json!(edit.titles.1);
+        entry
+    }
+
+    fn entry(&self, repo: &FakeRepo, issue: &FakeIssue, id: u64, kind: &str, by: UserId, at: Timestamp) -> Value {
         let page = self.issue_page(repo, issue);
         let is_pull = issue.pull.is_some();
-        let label = repo.labels.iter().find(|label| kind == "label" && label.name == op.detail);
-        Some(json!({
-            "id": op.at_seq, "type": kind, "html_url": format!("{page}#issuecomment-{}", op.at_seq),
+        json!({
+            "id": id, "type": kind, "html_url": format!("{page}#issuecomment-{id}"),
             "pull_request_url": if is_pull { page.as_str() } else { "" },
-            "issue_url": if is_pull { "" } else { page.as_str() }, "user": self.user(op.actor.id), "body": body,
-            "created_at": zoned(op.at), "updated_at": zoned(op.at), "old_project_id": 0, "project_id": 0,
+            "issue_url": if is_pull { "" } else { page.as_str() }, "user": self.user(by), "body": "",
+            "created_at": zoned(at), "updated_at": zoned(at), "old_project_id": 0, "project_id": 0,
             "old_milestone": null, "milestone": null, "tracked_time": null, "old_title": "", "new_title": "",
             "old_ref": "", "new_ref": "", "ref_issue": null, "ref_comment": null, "ref_action": "none",
-            "ref_commit_sha": "", "review_id": 0, "label": label.map(|label| self.label(repo, label)),
-            "assignee": null, "assignee_team": null, "removed_assignee": false, "resolve_doer": null,
-            "dependent_issue": null,
-        }))
+            "ref_commit_sha": "", "review_id": 0, "label": null, "assignee": null, "assignee_team": null,
+            "removed_assignee": false, "resolve_doer": null, "dependent_issue": null,
+        })
     }
 
     pub fn reaction(&self, reaction: &FakeReaction) -> Value {
@@ -182,17 +197,15 @@ impl GiteaShape<'_> {
         };
         let requested: Vec<Value> = pull.requested.iter().map(|user| self.user(*user)).collect();
         let merged = pull.merged.as_ref();
-        json!({
+        let mut written = json!({
             "id": issue.id, "url": page, "number": issue.number.0, "user": self.author(issue.author),
             "title": issue.title, "body": issue.body, "labels": self.labels(repo, issue), "milestone": null,
             "assignee": null, "assignees": null, "requested_reviewers": requested,
             "requested_reviewers_teams": [], "state": state_of(issue),
             "draft": super::is_work_in_progress(&issue.title), "is_locked": issue.locked,
-            "comments": issue.comments.len(),
-            "review_comments": pull.reviews.iter().map(|review| review.remarks.len()).sum::<usize>(),
-            "additions": facts.additions, "deletions": facts.deletions, "changed_files": facts.changed_files,
+            "comments": issue.comments.len(), "additions": facts.additions, "deletions": facts.deletions, "changed_files": facts.changed_files,
             "html_url": page, "diff_url": format!("{page}.diff"), "patch_url": format!("{page}.patch"),
-            "mergeable": facts.mergeable && issue.open, "merged": merged.is_some(),
+            "mergeable": facts.mergeable && issue.open && pull.checking == 0, "merged": merged.is_some(),
             "merged_at": merged.map(|merged| zoned(merged.at)),
             "merge_commit_sha": merged.map(|merged| merged.sha.as_str()),
             "merged_by": merged.map(|merged| self.user(merged.by)), "allow_maintainer_edit": false,
@@ -200,17 +213,35 @@ impl GiteaShape<'_> {
             "merge_base": facts.merge_base.as_ref().map_or("", Sha::as_str), "due_date": null,
             "created_at": zoned(issue.created_at), "updated_at": zoned(issue.updated_at),
             "closed_at": issue.closed_at.map(zoned), "pin_order": 0,
+        });
+        let remarks = pull.reviews.iter().map(|review| review.remarks.len()).sum::<usize>();
+        if remarks > 0 {
+            written["review_comments"] = json!(remarks);
+        }
+        written
+    }
+
+    /// Returns the entry that a requested review has in the list of reviews.
+    pub fn requested(&self, repo: &FakeRepo, issue: &FakeIssue, user: UserId) -> Value {
+        let at = zoned(issue.created_at);
+        json!({
+            // Unique, as pull requests and accounts share one sequence of ids.
+            "id": issue.id * 1_000_000 + user.0, "user": self.user(user), "team": null, "state": "REQUEST_REVIEW",
+            "body": "", "commit_id": "", "stale": false, "official": false, "dismissed": false, "comments_count": 0,
+            "submitted_at": at, "updated_at": at, "html_url": "", "pull_request_url": self.issue_page(repo, issue),
         })
     }
 
     pub fn review(&self, repo: &FakeRepo, issue: &FakeIssue, pull: &FakePull, review: &FakeReview) -> Value {
         let page = self.issue_page(repo, issue);
         json!({
-            "id": review.id, "user": self.author(review.author), "team": null, "state": review_state(review.verdict),
+            "id": review.id, "user": self.author(review.author), "team": null,
+            "state": if review.pending { "PENDING" } else { review_state(review.verdict) },
             "body": review.body, "commit_id": review.commit.as_str(),
-            "stale": review.commit != pull.facts.head_sha, "official": true,
+            "stale": review.commit != pull.facts.head_sha, "official": review.verdict != ReviewVerdict::Commented,
             "dismissed": review.verdict == ReviewVerdict::Dismissed, "comments_count": review.remarks.len(),
-            "submitted_at": zoned(review.at), "updated_at": zoned(review.at),
+            // The time at which it was begun, even if it was submitted later.
+            "submitted_at": zoned(review.at), "updated_at": zoned(review.submitted_at),
             "html_url": format!("{page}#issuecomment-{}", review.id), "pull_request_url": page,
         })
     }
@@ -219,8 +250,10 @@ impl GiteaShape<'_> {
         let page = self.issue_page(repo, issue);
         json!({
             "id": remark.id.0, "body": remark.body, "user": self.author(review.author), "resolver": null,
-            "pull_request_review_id": review.id, "created_at": zoned(review.at), "updated_at": zoned(remark.updated_at),
-            "path": remark.path, "commit_id": review.commit.as_str(), "original_commit_id": "", "diff_hunk": "",
+            "pull_request_review_id": review.id, "created_at": zoned(remark.created_at),
+            "updated_at": zoned(remark.updated_at),
+            "path": remark.path, "commit_id": review.commit.as_str(), "original_commit_id": "",
+            "diff_hunk": format!("@@ -0,0 +{} @@", remark.line),
             "position": remark.line, "original_position": 0,
             "html_url": format!("{page}#issuecomment-{}", remark.id), "pull_request_url": page,
         })
@@ -239,17 +272,18 @@ impl GiteaShape<'_> {
         let latest = self.state.latest_statuses(repo.id, sha);
         let has = |state: &str| latest.iter().any(|status| status.state == state);
         let worst = ["error", "failure", "pending", "success"].into_iter().find(|state| has(state));
+        let statuses: Vec<Value> = latest.iter().map(|status| self.status(repo, status)).collect();
         json!({
-            "state": worst.unwrap_or("pending"), "sha": sha.as_str(), "total_count": latest.len(),
-            "statuses": latest.iter().map(|status| self.status(repo, status)).collect::<Vec<_>>(),
-            "repository": self.repo(repo, None), "commit_url": "",
+            "state": worst.unwrap_or(""), "sha": sha.as_str(), "total_count": latest.len(),
+            "statuses": if statuses.is_empty() { Value::Null } else { json!(statuses) },
+            "repository": self.repo(repo, None), "commit_url": self.api(repo, &format!("/commits/{sha}")),
             "url": self.api(repo, &format!("/commits/{sha}/status")),
         })
     }
 
     pub fn hook(&self, hook: &FakeHook) -> Value {
         json!({
-            "id": hook.id, "type": "gitea", "branch_filter": "*", "authorization_header": "",
+            "id": hook.id, "type": "gitea", "branch_filter": "", "authorization_header": "",
             "config": {"content_type": "json", "url": hook.url}, "events": hook.events, "active": hook.active,
             "updated_at": zoned(hook.created_at), "created_at": zoned(hook.created_at),
         })

@@ -21,6 +21,8 @@ pub(super) fn dispatch(core: &Core, call: &FakeCall) -> FakeAnswer {
         ready(core, call)
     } else if query.contains("minimizeComment(") {
         minimize(core, call)
+    } else if query.contains("deleteIssue(") {
+        delete_issue(core, call)
     } else if query.contains("userContentEdits(") {
         edits(core, call)
     } else {
@@ -80,6 +82,16 @@ fn minimize(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
     let actor = call.actor()?;
     core.act(|state| state.minimize(actor, repo, CommentId(id)))?;
     Ok(json!({"minimizeComment": {"minimizedComment": {"isMinimized": true}}}))
+}
+
+fn delete_issue(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {
+    let text = variable(call, "id").as_str().unwrap_or_default();
+    let node =
+        of_node(text).filter(|node| node.0 == "I").map(|(_, repo, number)| (repo, Number(number.unsigned_abs())));
+    let (repo, number) = node.ok_or_else(|| FakeRefusal::NotFound(format!("the global id of '{text}'")))?;
+    let actor = call.actor()?;
+    core.act(|state| state.delete_issue(actor, repo, number))?;
+    Ok(json!({"deleteIssue": {"clientMutationId": null}}))
 }
 
 fn edits(core: &Core, call: &FakeCall) -> Result<Value, FakeRefusal> {

@@ -87,6 +87,9 @@ fn about(shape: &GitHubShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fak
         FakeEventKind::IssueEdited { title, body, .. } | FakeEventKind::PullEdited { title, body, .. } => {
             one("edited", changed(title, body))
         }
+        FakeEventKind::PullRetargeted(_, before) => {
+            one("edited", json!({"changes": {"base": {"ref": {"from": before}}}}))
+        }
         FakeEventKind::LabelsChanged { added, removed, .. } => {
             let all = removed.iter().map(|label| ("unlabeled", label));
             let all = all.chain(added.iter().map(|label| ("labeled", label)));

@@ -11,7 +11,7 @@ use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
 use crate::git::MergeMethod;
 use crate::state::pulls::{PullDraft, ReviewDraft};
-use crate::state::{FakeIssue, FakePull, FakeRefusal, FakeReview};
+use crate::state::{FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId};
 
@@ -43,6 +43,19 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
             }
             pull_json(core, repo, 200, number)
         }
+        ("POST", [text, "comments", first, "replies"]) => {
+            let (actor, number, first) = (call.actor()?, number(text)?, CommentId(id(first)?));
+            let body = call.needed("body")?;
+            core.act(|state| {
+                let (review, reply) = state.reply(actor, repo, number, first, body)?;
+                let state: &FakeState = state;
+                let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
+                let (issue, pull) = state.pull(repo, number)?;
+                let review = pull.reviews.iter().find(|known| known.id == review).ok_or_else(nothing_here)?;
+                let remark = review.remarks.iter().find(|known| known.id == reply).ok_or_else(nothing_here)?;
+                Ok(FakeReply::json(201, &shape.remark(entry, issue, review, remark)))
+            })
+        }
         ("PUT", [text, "merge"]) => merge(core, call, repo, number(text)?).await,
         (_, [text, "requested_reviewers"]) => requested(core, call, repo, number(text)?),
         (_, [text, "reviews", rest @ ..]) => reviews(core, call, repo, number(text)?, rest),
@@ -51,7 +64,8 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
             let list = core.act(|state| {
                 let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 let (issue, pull) = state.pull(repo, number)?;
-                let all = pull.reviews.iter().flat_map(|review| review.remarks.iter().map(move |one| (review, one)));
+                let seen = pull.reviews.iter().filter(|review| !review.pending);
+                let all = seen.flat_map(|review| review.remarks.iter().map(move |one| (review, one)));
                 Ok(all.map(|(review, remark)| shape.remark(entry, issue, review, remark)).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
@@ -202,14 +216,24 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
             let list = core.act(|state| {
                 let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
                 let (issue, pull) = state.pull(repo, number)?;
-                Ok(pull.reviews.iter().map(|review| shape.review(entry, issue, review)).collect())
+                let seen = pull.reviews.iter().filter(|review| !review.pending || review.author == call.caller);
+                Ok(seen.map(|review| shape.review(entry, issue, review)).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
         }
         (&Method::POST, []) => {
-            let draft = review_draft(call)?;
-            let actor = call.actor()?;
-            one(core.act(|state| state.review(actor, repo, number, &draft))?)
+            let (draft, actor) = (review_draft(call)?, call.actor()?);
+            // A review without an event is a draft.
+            one(core.act(|state| match call.text("event") {
+                None => state.draft_review(actor, repo, number, &draft),
+                Some(_) => state.review(actor, repo, number, &draft),
+            })?)
+        }
+        (&Method::POST, [text, "events"]) => {
+            let (actor, wanted) = (call.actor()?, id(text)?);
+            let (verdict, body) = (verdict(call.needed("event")?)?, call.text("body").unwrap_or_default());
+            core.act(|state| state.submit_review(actor, repo, number, wanted, verdict, body))?;
+            one(wanted)
         }
         (&Method::GET, [text]) => one(id(text)?),
         (&Method::GET, [text, "comments"]) => {
@@ -227,12 +251,7 @@ fn reviews(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&
 }
 
 fn review_draft(call: &FakeCall) -> Result<ReviewDraft, FakeRefusal> {
-    let verdict = match call.text("event").unwrap_or_default() {
-        "APPROVE" => ReviewVerdict::Approved,
-        "REQUEST_CHANGES" => ReviewVerdict::ChangesRequested,
-        "COMMENT" => ReviewVerdict::Commented,
-        other => return Err(FakeRefusal::Invalid(format!("event: {other:?}"))),
-    };
+    let verdict = call.text("event").map_or(Ok(ReviewVerdict::Commented), verdict)?;
     let remark = |value: &Value| {
         let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         (text("path"), value.get("line").and_then(Value::as_u64).unwrap_or(1), text("body"))
@@ -240,4 +259,13 @@ fn review_draft(call: &FakeCall) -> Result<ReviewDraft, FakeRefusal> {
     let remarks = call.body.get("comments").and_then(Value::as_array);
     let remarks = remarks.map(|list| list.iter().map(remark).collect()).unwrap_or_default();
     Ok(ReviewDraft { verdict, body: call.text("body").unwrap_or_default().to_owned(), remarks })
+}
+
+fn verdict(event: &str) -> Result<ReviewVerdict, FakeRefusal> {
+    match event {
+        "APPROVE" => Ok(ReviewVerdict::Approved),
+        "REQUEST_CHANGES" => Ok(ReviewVerdict::ChangesRequested),
+        "COMMENT" => Ok(ReviewVerdict::Commented),
+        other => Err(FakeRefusal::Invalid(format!("event: {other:?}"))),
+    }
 }

@@ -154,7 +154,7 @@ impl GitHubShape<'_> {
             "ssh_url": format!("git@localhost:{full_name}.git"), "clone_url": self.page(repo, ".git"),
             "svn_url": self.page(repo, ""), "homepage": null,
             // GitHub's size is in KiB, rounded, and lags behind.
-            "size": 0, "stargazers_count": 0, "watchers_count": 0, "language": null, "has_issues": true,
+            "size": 0, "stargazers_count": 0, "watchers_count": 0, "language": null, "has_issues": repo.has_issues,
             "has_projects": true, "has_downloads": true, "has_wiki": true, "has_pages": false,
         });
         let settings = json!({
@@ -228,7 +228,7 @@ impl GitHubShape<'_> {
             "created_at": utc(issue.created_at),
             "updated_at": utc(issue.updated_at), "closed_at": issue.closed_at.map(utc),
             "author_association": self.association(repo, issue.author), "active_lock_reason": null,
-            "body": text_or_null(&issue.body), "reactions": self.counted(&at, &[]),
+            "body": text_or_null(&issue.body), "reactions": self.counted(&at, &issue.reactions),
             "timeline_url": format!("{at}/timeline"), "performed_via_github_app": null,
             "state_reason": if issue.open { Value::Null } else { json!("completed") },
         });

@@ -81,9 +81,10 @@ impl GitHubShape<'_> {
         let pull = self.api(repo, &format!("/pulls/{}", issue.number));
         json!({
             "id": review.id, "node_id": node("PRR", repo.id, review.id), "user": self.author(review.author),
-            "body": review.body, "state": review_state(review.verdict), "html_url": page, "pull_request_url": pull,
+            "body": review.body,
+            "state": if review.pending { "PENDING" } else { review_state(review.verdict) }, "html_url": page, "pull_request_url": pull,
             "author_association": self.association(repo, review.author),
-            "_links": {"html": {"href": page}, "pull_request": {"href": pull}}, "submitted_at": utc(review.at),
+            "_links": {"html": {"href": page}, "pull_request": {"href": pull}}, "submitted_at": utc(review.submitted_at),
             "commit_id": review.commit.as_str(),
         })
     }
@@ -92,17 +93,21 @@ impl GitHubShape<'_> {
         let at = self.api(repo, &format!("/pulls/comments/{}", remark.id));
         let page = format!("{}#discussion_r{}", self.issue_page(repo, issue), remark.id);
         let pull = self.api(repo, &format!("/pulls/{}", issue.number));
-        json!({
+        let mut written = json!({
             "url": at, "pull_request_review_id": review.id, "id": remark.id.0,
             "node_id": node("PRRC", repo.id, remark.id.0), "diff_hunk": "@@ -0,0 +1 @@", "path": remark.path,
             "position": remark.line, "original_position": remark.line, "commit_id": review.commit.as_str(),
             "original_commit_id": review.commit.as_str(), "user": self.author(review.author), "body": remark.body,
-            "created_at": utc(review.at), "updated_at": utc(remark.updated_at), "html_url": page, "pull_request_url": pull,
+            "created_at": utc(remark.created_at), "updated_at": utc(remark.updated_at), "html_url": page, "pull_request_url": pull,
             "author_association": self.association(repo, review.author),
             "_links": {"self": {"href": at}, "html": {"href": page}, "pull_request": {"href": pull}},
             "line": remark.line, "original_line": remark.line, "side": "RIGHT", "start_line": null,
             "original_start_line": null, "start_side": null, "subject_type": "line",
-        })
+        });
+        if let Some(first) = remark.reply_to {
+            written["in_reply_to_id"] = json!(first.0);
+        }
+        written
     }
 
     pub fn commit(&self, repo: &FakeRepo, commit: &PushedCommit) -> Value {

@@ -1,9 +1,9 @@
 //! Accounts, tokens and teams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{FakeRefusal, FakeState};
-use ralph_types::ids::{AccountKind, Timestamp, User, UserId};
+use super::{Access, FakeRefusal, FakeState};
+use ralph_types::ids::{AccountKind, RepoId, Timestamp, User, UserId};
 
 /// An account.
 #[derive(Debug, Clone)]
@@ -12,15 +12,21 @@ pub struct FakeAccount {
     pub user: User,
     /// Whether it is an organisation.
     pub organisation: bool,
+    /// Whether it may do everything on the forge.
+    pub administrator: bool,
+    /// Password, for basic authentication on Gitea; none if empty.
+    pub password: String,
     /// Creation time.
     pub created_at: Timestamp,
 }
 
 /// A token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakeToken {
     /// Owner.
     pub user: UserId,
+    /// Scopes of Gitea (`write:issue`); `None` for all.
+    pub scopes: Option<Vec<String>>,
     /// Expiry, if any.
     pub expires_at: Option<Timestamp>,
 }
@@ -36,6 +42,14 @@ pub struct FakeTeam {
     pub name: String,
     /// Members, with whether they accepted the invitation.
     pub members: BTreeMap<UserId, bool>,
+    /// Permission of its members in its repositories.
+    pub access: Access,
+    /// Whether its members own the organisation.
+    pub owners: bool,
+    /// Whether it has all repositories of the organisation.
+    pub everywhere: bool,
+    /// Its repositories.
+    pub repos: BTreeSet<RepoId>,
 }
 
 impl FakeState {
@@ -45,7 +59,13 @@ impl FakeState {
             return known.user.clone();
         }
         let user = User { id: UserId(self.fresh_id()), login: login.to_owned(), kind };
-        let account = FakeAccount { user: user.clone(), organisation, created_at: self.clock.now() };
+        let account = FakeAccount {
+            user: user.clone(),
+            organisation,
+            administrator: false,
+            password: String::new(),
+            created_at: self.clock.now(),
+        };
         self.accounts.insert(user.id, account);
         user
     }
@@ -63,13 +83,13 @@ impl FakeState {
 
     /// Returns the token of an account; creates it on first use.
     pub fn token_for(&mut self, user: UserId) -> String {
-        if let Some((token, _)) = self.tokens.iter().find(|(_, known)| known.user == user && known.expires_at.is_none())
-        {
+        let whole = |known: &FakeToken| known.user == user && known.expires_at.is_none() && known.scopes.is_none();
+        if let Some((token, _)) = self.tokens.iter().find(|(_, known)| whole(known)) {
             return token.clone();
         }
         // Forty hexadecimal digits as on Gitea; predictable.
         let token = format!("{:040x}", (user.0 as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
-        self.tokens.insert(token.clone(), FakeToken { user, expires_at: None });
+        self.tokens.insert(token.clone(), FakeToken { user, scopes: None, expires_at: None });
         token
     }
 
@@ -80,16 +100,31 @@ impl FakeState {
         if ended { Err(FakeRefusal::Unauthorized) } else { Ok(token.user) }
     }
 
-    /// Adds an account to a team, which is created if missing; a member only if `joined`.
+    /// Adds an account to a team, which is created without repositories if missing; a member only if `joined`.
     pub fn add_team_member(&mut self, org: &str, name: &str, user: UserId, joined: bool) {
         let org = self.add_account(org, AccountKind::User, true).id;
         let known = self.teams.iter().position(|team| team.org == org && team.name == name);
         let at = known.unwrap_or_else(|| {
-            let id = self.fresh_id();
-            self.teams.push(FakeTeam { id, org, name: name.to_owned(), members: BTreeMap::new() });
+            self.insert_team(org, name, Access::Read);
             self.teams.len() - 1
         });
         self.teams[at].members.insert(user, joined);
+    }
+
+    /// Creates a team without members and repositories, and returns its id.
+    pub(super) fn insert_team(&mut self, org: UserId, name: &str, access: Access) -> i64 {
+        let id = self.fresh_id();
+        self.teams.push(FakeTeam {
+            id,
+            org,
+            name: name.to_owned(),
+            members: BTreeMap::new(),
+            access,
+            owners: false,
+            everywhere: false,
+            repos: BTreeSet::new(),
+        });
+        id
     }
 
     /// Returns the teams of an organisation.

@@ -118,7 +118,7 @@ impl FakeState {
         // Forty characters as on GitHub; predictable.
         let token = format!("ghs_{:036x}", (self.fresh_id() as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060));
         let expires_at = self.clock.now().plus_ms(TOKEN_MS);
-        self.tokens.insert(token.clone(), FakeToken { user: app.bot, expires_at: Some(expires_at) });
+        self.tokens.insert(token.clone(), FakeToken { user: app.bot, scopes: None, expires_at: Some(expires_at) });
         self.narrowed.insert(token.clone(), narrowed.clone());
         Ok((token, expires_at, narrowed))
     }

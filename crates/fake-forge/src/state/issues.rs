@@ -1,8 +1,8 @@
 //! Actions on issues, labels and comments.
 
 use super::{
-    Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeState, OpKind,
-    TextEdit,
+    Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeState,
+    LabelRequest, OpKind, TextEdit, TitleEdit,
 };
 use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 
@@ -96,6 +96,8 @@ impl FakeState {
             updated_at: now,
             closed_at: None,
             comments: Vec::new(),
+            reactions: Vec::new(),
+            titles: Vec::new(),
             edits: Vec::new(),
             pull,
         };
@@ -114,10 +116,12 @@ impl FakeState {
     ) -> Result<(), FakeRefusal> {
         self.require_own_or(actor, repo, self.issue(repo, number)?.author, Access::Write)?;
         body.map_or(Ok(()), |body| self.check_body(body))?;
-        let now = self.clock.now();
+        let (now, at_seq) = (self.clock.now(), self.ops.len() as u64);
         let issue = self.issue_mut(repo, number)?;
         let before = (issue.title.clone(), issue.body.clone());
-        if let Some(title) = title {
+        if let Some(title) = title.filter(|title| *title != issue.title) {
+            let titles = (before.0.clone(), title.to_owned());
+            issue.titles.push(TitleEdit { at_seq, editor: actor, at: now, titles });
             issue.title = title.to_owned();
         }
         if let Some(body) = body.filter(|body| *body != issue.body) {
@@ -138,12 +142,31 @@ impl FakeState {
         Ok(())
     }
 
-    /// Emits an edit of a pull request that does not change its texts.
-    pub fn tell_edited(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
-        let issue = self.issue(repo, number)?;
-        let (title, body) = (issue.title.clone(), issue.body.clone());
-        self.log(actor, OpKind::PullEdited, repo, Some(number), title.clone());
-        self.emit(repo, actor, FakeEventKind::PullEdited { number, title, body });
+    /// Emits the change of a pull request's base, given the one before.
+    pub fn tell_retargeted(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        before: String,
+    ) -> Result<(), FakeRefusal> {
+        let title = self.issue(repo, number)?.title.clone();
+        self.log(actor, OpKind::PullEdited, repo, Some(number), title);
+        self.emit(repo, actor, FakeEventKind::PullRetargeted(number, before));
+        Ok(())
+    }
+
+    /// Replaces the assignees of an issue as an account with write permission.
+    pub fn reassign(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        users: Vec<UserId>,
+    ) -> Result<(), FakeRefusal> {
+        self.require_change(repo, actor, Access::Write)?;
+        self.assign(repo, number, users)?;
+        self.emit(repo, actor, FakeEventKind::IssueAssigned(number));
         Ok(())
     }
 
@@ -168,6 +191,13 @@ impl FakeState {
         };
         self.log(actor, kind, repo, Some(number), "");
         self.emit(repo, actor, what);
+        Ok(())
+    }
+
+    /// Locks or unlocks a conversation; emits nothing, as on Gitea.
+    pub fn set_locked(&mut self, actor: UserId, repo: RepoId, number: Number, on: bool) -> Result<(), FakeRefusal> {
+        self.require_change(repo, actor, Access::Write)?;
+        self.issue_mut(repo, number)?.locked = on;
         Ok(())
     }
 
@@ -237,6 +267,18 @@ impl FakeState {
         number: Number,
         wanted: &[i64],
     ) -> Result<(), FakeRefusal> {
+        self.set_labels_by(actor, repo, number, wanted, LabelRequest::Change)
+    }
+
+    /// Same as [`Self::set_labels`], with the request that did it.
+    pub fn set_labels_by(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        wanted: &[i64],
+        by: LabelRequest,
+    ) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, self.triage_needs)?;
         let known = self.repo(repo)?.labels.clone();
         if let Some(id) = wanted.iter().find(|id| !known.iter().any(|label| label.id == **id)) {
@@ -257,7 +299,7 @@ impl FakeState {
         for label in &removed {
             self.log(actor, OpKind::LabelRemoved, repo, Some(number), label.name.clone());
         }
-        self.emit(repo, actor, FakeEventKind::LabelsChanged { number, added, removed });
+        self.emit(repo, actor, FakeEventKind::LabelsChanged { number, added, removed, by });
         Ok(())
     }
 
@@ -275,7 +317,7 @@ impl FakeState {
         }
         self.check_body(body)?;
         if self.issue(repo, number)?.locked && self.require(repo, actor, Access::Write).is_err() {
-            return Err(FakeRefusal::Forbidden("the conversation is locked".to_owned()));
+            return Err(FakeRefusal::Forbidden("You cannot comment on a locked issue.".to_owned()));
         }
         let (id, now) = (CommentId(self.fresh_id()), self.clock.now());
         let comment = FakeComment {
@@ -364,11 +406,7 @@ impl FakeState {
         id: CommentId,
         content: &str,
     ) -> Result<(FakeReaction, bool), FakeRefusal> {
-        const KNOWN: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
-        self.require_change(repo, actor, Access::Read)?;
-        if !KNOWN.contains(&content) {
-            return Err(FakeRefusal::Invalid(format!("no such reaction: {content:?}")));
-        }
+        self.require_reaction(actor, repo, content)?;
         let (fresh, now) = (self.fresh_id(), self.clock.now());
         let (number, comment) = self.comment_mut(repo, id)?;
         if let Some(known) = comment.reactions.iter().find(|known| known.user == actor && known.content == content) {
@@ -377,6 +415,34 @@ impl FakeState {
         let reaction = FakeReaction { id: fresh, user: actor, content: content.to_owned(), at: now };
         comment.reactions.push(reaction.clone());
         self.log(actor, OpKind::ReactionAdded, repo, Some(number), content);
+        Ok((reaction, true))
+    }
+
+    fn require_reaction(&self, actor: UserId, repo: RepoId, content: &str) -> Result<(), FakeRefusal> {
+        const KNOWN: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
+        self.require_change(repo, actor, Access::Read)?;
+        match KNOWN.contains(&content) {
+            true => Ok(()),
+            false => Err(FakeRefusal::Invalid(format!("'{content}' is not an allowed reaction"))),
+        }
+    }
+
+    /// Adds a reaction to the text of an issue; returns `false` if it existed.
+    pub fn react_to_issue(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        content: &str,
+    ) -> Result<(FakeReaction, bool), FakeRefusal> {
+        self.require_reaction(actor, repo, content)?;
+        let (id, at) = (self.fresh_id(), self.clock.now());
+        let issue = self.issue_mut(repo, number)?;
+        if let Some(known) = issue.reactions.iter().find(|known| known.user == actor && known.content == content) {
+            return Ok((known.clone(), false));
+        }
+        let reaction = FakeReaction { id, user: actor, content: content.to_owned(), at };
+        issue.reactions.push(reaction.clone());
         Ok((reaction, true))
     }
 

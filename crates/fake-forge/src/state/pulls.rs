@@ -7,6 +7,9 @@ use super::{
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
+/// Reads of a pull request after a push that find Gitea still checking whether it can be merged.
+const READS_WHILE_CHECKING: u32 = 1;
+
 /// Pull request to be opened.
 #[derive(Debug, Clone)]
 pub struct PullDraft {
@@ -57,6 +60,10 @@ pub struct FakeReviewComment {
     pub line: u64,
     /// Text.
     pub body: String,
+    /// Comment on the line that it replies to.
+    pub reply_to: Option<CommentId>,
+    /// Time.
+    pub created_at: Timestamp,
     /// Time of the last change.
     pub updated_at: Timestamp,
 }
@@ -73,6 +80,11 @@ impl FakeState {
     pub fn pull_mut(&mut self, repo: RepoId, number: Number) -> Result<&mut FakePull, FakeRefusal> {
         let pull = self.issue_mut(repo, number)?.pull.as_mut();
         pull.ok_or_else(|| FakeRefusal::NotFound(format!("pull request {number}")))
+    }
+
+    /// Returns the mutable data of a pull request, whose time of change stays; `None` if there is none.
+    pub fn pull_of(&mut self, repo: RepoId, number: Number) -> Option<&mut FakePull> {
+        self.repos.get_mut(&repo)?.issues.get_mut(&number)?.pull.as_mut()
     }
 
     /// Returns all pull requests, newest first.
@@ -108,6 +120,7 @@ impl FakeState {
             merged: None,
             requested: Vec::new(),
             reviews: Vec::new(),
+            checking: 0,
         };
         let number = self.insert_issue(actor, repo, &draft.title, &draft.body, Some(pull))?;
         self.log(actor, OpKind::PullOpened, repo, Some(number), format!("{} into {}", draft.head, draft.base));
@@ -124,6 +137,7 @@ impl FakeState {
         facts: PullFacts,
     ) -> Result<(), FakeRefusal> {
         let pull = self.pull_mut(repo, number)?;
+        pull.checking = READS_WHILE_CHECKING;
         let before = std::mem::replace(&mut pull.facts, facts);
         if before.head_sha != pull.facts.head_sha {
             self.emit(repo, actor, FakeEventKind::PullSynchronized(number, before.head_sha));
@@ -206,28 +220,117 @@ impl FakeState {
     ) -> Result<i64, FakeRefusal> {
         self.require_change(repo, actor, Access::Read)?;
         self.check_body(&draft.body)?;
-        let (issue, pull) = self.pull(repo, number)?;
-        let own = issue.author == Some(actor);
+        let own = self.pull(repo, number)?.0.author == Some(actor);
         if own && draft.verdict != ReviewVerdict::Commented {
             return Err(FakeRefusal::Invalid("a verdict on your own pull request is not allowed".to_owned()));
         }
         if draft.verdict == ReviewVerdict::Commented && draft.body.is_empty() && draft.remarks.is_empty() {
             return Err(FakeRefusal::Invalid("a review needs a body or remarks".to_owned()));
         }
-        let commit = pull.facts.head_sha.clone();
+        let id = self.insert_review(actor, repo, number, draft, false)?;
+        self.tell_reviewed(actor, repo, number, id)?;
+        Ok(id)
+    }
+
+    /// Drafts a review, which only its author sees until it is submitted.
+    pub fn draft_review(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        draft: &ReviewDraft,
+    ) -> Result<i64, FakeRefusal> {
+        self.require_change(repo, actor, Access::Read)?;
+        self.insert_review(actor, repo, number, draft, true)
+    }
+
+    /// Submits a drafted review of the account.
+    pub fn submit_review(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        id: i64,
+        verdict: ReviewVerdict,
+        body: &str,
+    ) -> Result<(), FakeRefusal> {
+        self.require_change(repo, actor, Access::Read)?;
+        let now = self.clock.now();
+        let pull = self.pull_mut(repo, number)?;
+        let own = |review: &&mut FakeReview| review.id == id && review.pending && review.author == Some(actor);
+        let review = pull.reviews.iter_mut().find(own);
+        let review = review.ok_or_else(|| FakeRefusal::NotFound(format!("drafted review {id}")))?;
+        (review.pending, review.verdict, review.submitted_at) = (false, verdict, now);
+        review.body = body.to_owned();
+        self.tell_reviewed(actor, repo, number, id)
+    }
+
+    /// Replies to a comment on a line; the reply is in a review of its own.
+    pub fn reply(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        to: CommentId,
+        body: &str,
+    ) -> Result<(i64, CommentId), FakeRefusal> {
+        self.require_change(repo, actor, Access::Read)?;
+        let mut remarks = self.pull(repo, number)?.1.reviews.iter().flat_map(|review| &review.remarks);
+        let first = remarks.find(|remark| remark.id == to);
+        let first = first.ok_or_else(|| FakeRefusal::NotFound(format!("comment {to} on a line")))?.clone();
+        let remarks = vec![(first.path, first.line, body.to_owned())];
+        let draft = ReviewDraft { verdict: ReviewVerdict::Commented, body: String::new(), remarks };
+        let id = self.insert_review(actor, repo, number, &draft, false)?;
+        let review = self.pull_mut(repo, number)?.reviews.iter_mut().find(|review| review.id == id);
+        let remark = review.and_then(|review| review.remarks.first_mut());
+        let remark = remark.ok_or_else(|| FakeRefusal::NotFound(format!("review {id}")))?;
+        remark.reply_to = Some(first.reply_to.unwrap_or(to));
+        let reply = remark.id;
+        self.tell_reviewed(actor, repo, number, id)?;
+        Ok((id, reply))
+    }
+
+    fn insert_review(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        draft: &ReviewDraft,
+        pending: bool,
+    ) -> Result<i64, FakeRefusal> {
+        let commit = self.pull(repo, number)?.1.facts.head_sha.clone();
         let (id, at) = (self.fresh_id(), self.clock.now());
         let mut remarks = Vec::new();
         for (path, line, body) in &draft.remarks {
-            let id = CommentId(self.fresh_id());
-            remarks.push(FakeReviewComment { id, path: path.clone(), line: *line, body: body.clone(), updated_at: at });
+            let (id, path, body) = (CommentId(self.fresh_id()), path.clone(), body.clone());
+            let (created_at, updated_at) = (at, at);
+            remarks.push(FakeReviewComment { id, path, line: *line, body, reply_to: None, created_at, updated_at });
         }
         let (verdict, body) = (draft.verdict, draft.body.clone());
         let pull = self.pull_mut(repo, number)?;
-        pull.requested.retain(|asked| *asked != actor);
-        pull.reviews.push(FakeReview { id, author: Some(actor), verdict, body, at, commit, remarks });
-        self.log(actor, OpKind::Reviewed, repo, Some(number), format!("{verdict:?}: {}", draft.body));
-        self.emit(repo, actor, FakeEventKind::Reviewed(number, id));
+        pull.reviews.push(FakeReview {
+            id,
+            author: Some(actor),
+            verdict,
+            body,
+            at,
+            submitted_at: at,
+            pending,
+            commit,
+            remarks,
+        });
         Ok(id)
+    }
+
+    fn tell_reviewed(&mut self, actor: UserId, repo: RepoId, number: Number, id: i64) -> Result<(), FakeRefusal> {
+        let keeps = self.keeps_requests;
+        let pull = self.pull_mut(repo, number)?;
+        pull.requested.retain(|asked| keeps || *asked != actor);
+        let review = pull.reviews.iter().find(|review| review.id == id);
+        let detail = review.map_or_else(String::new, |review| format!("{:?}: {}", review.verdict, review.body));
+        self.log(actor, OpKind::Reviewed, repo, Some(number), detail);
+        self.emit(repo, actor, FakeEventKind::Reviewed(number, id));
+        Ok(())
     }
 
     /// Sets a commit status.
@@ -321,7 +424,7 @@ impl FakeState {
 }
 
 /// Returns the numbers that a text closes by keyword (`Closes #7`).
-pub(super) fn closed_by(text: &str) -> Vec<Number> {
+pub(crate) fn closed_by(text: &str) -> Vec<Number> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let keyword = |word: &str| {
         let word = word.trim_matches(|c: char| !c.is_alphanumeric()).to_ascii_lowercase();

@@ -21,6 +21,7 @@ impl FakeState {
             default_branch: default_branch.to_owned(),
             private: false,
             archived: false,
+            has_issues: true,
             created_at: self.clock.now(),
             access: BTreeMap::new(),
             protected: BTreeSet::new(),
@@ -76,14 +77,42 @@ impl FakeState {
         Ok(())
     }
 
+    /// Gives a repository to another owner.
+    pub fn transfer_repo(&mut self, actor: UserId, repo: RepoId, to: &str) -> Result<(), FakeRefusal> {
+        self.require(repo, actor, Access::Admin)?;
+        let owner = self.account_named(to).ok_or_else(|| FakeRefusal::NotFound(format!("account {to}")))?.user.id;
+        let before = self.full_name(self.repo(repo)?);
+        let entry = self.repo_mut(repo)?;
+        entry.owner = owner;
+        entry.former.push(before);
+        let name = entry.name.clone();
+        self.log(actor, OpKind::RepositoryChanged, repo, None, format!("transferred to {to}"));
+        self.emit(repo, actor, FakeEventKind::RepositoryChanged("transferred", name));
+        Ok(())
+    }
+
     /// Archives a repository.
     pub fn archive_repo(&mut self, actor: UserId, repo: RepoId) -> Result<(), FakeRefusal> {
+        self.set_archived(actor, repo, true)
+    }
+
+    /// Sets whether a repository is archived.
+    pub fn set_archived(&mut self, actor: UserId, repo: RepoId, archived: bool) -> Result<(), FakeRefusal> {
         self.require(repo, actor, Access::Admin)?;
         let entry = self.repo_mut(repo)?;
-        entry.archived = true;
-        let name = entry.name.clone();
-        self.log(actor, OpKind::RepositoryChanged, repo, None, "archived");
-        self.emit(repo, actor, FakeEventKind::RepositoryChanged("archived", name));
+        if std::mem::replace(&mut entry.archived, archived) == archived {
+            return Ok(());
+        }
+        let (name, action) = (entry.name.clone(), if archived { "archived" } else { "unarchived" });
+        self.log(actor, OpKind::RepositoryChanged, repo, None, action);
+        self.emit(repo, actor, FakeEventKind::RepositoryChanged(action, name));
+        Ok(())
+    }
+
+    /// Switches issues on or off.
+    pub fn switch_issues(&mut self, actor: UserId, repo: RepoId, on: bool) -> Result<(), FakeRefusal> {
+        self.require(repo, actor, Access::Admin)?;
+        self.repo_mut(repo)?.has_issues = on;
         Ok(())
     }
 

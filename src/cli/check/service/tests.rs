@@ -155,7 +155,9 @@ async fn hidden_team_is_reported() {
     let (owner, bot) = (forge.add_user("acme", AccountKind::User), forge.add_user("ralph", AccountKind::User));
     let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
     forge.grant(repo, &bot, Access::Admin).expect("granted");
-    forge.with(|state| state.add_team_member("acme", "leads", owner.id, true));
+    for member in [&owner, &bot] {
+        forge.with(|state| state.add_team_member("acme", "leads", member.id, true));
+    }
     let (config, env) = config_with(
         folder.path(),
         forge.url().as_str(),

@@ -1,0 +1,181 @@
+//! Every delivery and answer that was recorded from a Gitea 1.25.4, as it is and damaged.
+
+use fake_forge::each_damage;
+
+use super::*;
+
+const DELIVERIES: &str = "gitea-recorded/webhooks";
+
+fn delivery(name: &str) -> (String, Value) {
+    let recorded: Value = serde_json::from_slice(&contract_file(&format!("{DELIVERIES}/{name}"))).unwrap();
+    (recorded["headers"]["X-Gitea-Event"].as_str().unwrap().to_owned(), recorded["body"].clone())
+}
+
+fn answer(name: &str) -> (u16, Value) {
+    let file = format!("gitea-recorded/rest/{name}.json");
+    let recorded: Value = serde_json::from_slice(&contract_file(&file)).unwrap();
+    (u16::try_from(recorded["status"].as_u64().unwrap()).unwrap(), recorded["body"].clone())
+}
+
+#[test]
+fn recorded_deliveries_have_the_expected_events() {
+    let expected = [
+        ("01-hook-test-1", "pushed"),
+        ("01-hook-test-2", "pushed"),
+        ("02-issue-opened-1", "issue_opened"),
+        ("03-label-added-1", "label_set"),
+        ("04-second-label-added-1", "label_set"),
+        ("05-one-label-removed-1", "label_set"),
+        ("06-labels-replaced-by-PUT-1", "label_set"),
+        ("07-labels-cleared-1", "label_set"),
+        ("08-issue-made-with-label-1", "issue_opened"),
+        ("08-issue-made-with-label-2", "label_set"),
+        ("09-title-edited-1", "issue_edited"),
+        ("10-body-edited-1", "issue_edited"),
+        ("11-issue-assigned-1", "ignored"),
+        ("12-issue-closed-1", "issue_closed"),
+        ("13-issue-reopened-1", "issue_reopened"),
+        ("14-comment-made-1", "comment_created"),
+        ("15-comment-edited-1", "ignored"),
+        ("16-comment-deleted-1", "ignored"),
+        ("19-branch-pushed-1", "ignored"),
+        ("19-branch-pushed-2", "pushed"),
+        ("20-draft-pull-request-opened-1", "pull_changed"),
+        ("21-pull-request-made-ready-1", "pull_changed"),
+        ("22-review-requested-1", "ignored"),
+        ("23-review-that-comments-1", "review_submitted"),
+        ("25-pending-review-submitted-1", "review_submitted"),
+        ("27-review-that-approves-1", "review_submitted"),
+        ("28-comment-on-the-pull-request-1", "comment_created"),
+        ("30-commit-pushed-to-pull-request-1", "pushed"),
+        ("30-commit-pushed-to-pull-request-2", "pull_changed"),
+        ("31-push-to-base-1", "pushed"),
+        ("32-base-of-pull-request-changed-1", "pull_changed"),
+        ("32-base-of-pull-request-changed-2", "ignored"),
+        ("32-base-of-pull-request-changed-3", "pushed"),
+        ("32-base-of-pull-request-changed-4", "pull_changed"),
+        ("33-pull-request-closed-1", "pull_changed"),
+        ("34-pull-request-reopened-1", "pull_changed"),
+        ("35-pull-request-merged-1", "pull_changed"),
+        ("35-pull-request-merged-2", "issue_closed"),
+        ("35-pull-request-merged-3", "pushed"),
+        ("36-branch-deleted-1", "pushed"),
+        ("37-issue-deleted-1", "issue_opened"),
+        ("37-issue-deleted-2", "issue_gone"),
+    ];
+    assert_eq!(contract_folder(DELIVERIES), expected.map(|(name, _)| format!("{name}.json")));
+    for (name, event) in expected {
+        let (header, body) = delivery(&format!("{name}.json"));
+        assert_eq!(read_as(&parsed(&header, &body)), event, "{name}");
+    }
+}
+
+/// Accounts and addresses repeat everywhere; those of one place stand for all.
+fn shortened(mut body: Value) -> Value {
+    let keep = ["id", "login"];
+    for path in ["/issue/user", "/comment/user", "/pull_request/user", "/repository/owner", "/pusher"] {
+        if let Some(Value::Object(fields)) = body.pointer_mut(path) {
+            fields.retain(|key, _| keep.contains(&key.as_str()));
+        }
+    }
+    for path in ["/pull_request/base/repo", "/pull_request/head/repo"] {
+        if let Some(Value::Object(fields)) = body.pointer_mut(path) {
+            fields.retain(|key, _| ["id", "name", "full_name"].contains(&key.as_str()));
+        }
+    }
+    body
+}
+
+/// See docs/faults.md#f19.
+#[test]
+fn damaged_deliveries_are_answered_and_claim_nothing_new() {
+    let mut count = 0;
+    for name in contract_folder(DELIVERIES) {
+        let (header, body) = delivery(&name);
+        let body = shortened(body);
+        let whole = parsed(&header, &body);
+        let whole = if matches!(whole, ParsedDelivery::Event(_)) { read_as(&whole) } else { "ignored".to_owned() };
+        each_damage(&body, usize::MAX, &mut |path, damaged| {
+            count += 1;
+            // A panic fails the test. What is left may be understood less precisely, but as no other command.
+            if let ParsedDelivery::Event(event) = parsed(&header, damaged) {
+                let event = serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned();
+                let less = ["pull_changed", "repository_changed", "checks_changed"];
+                assert!(event == whole || less.contains(&event.as_str()), "{name} {path}: {whole} became {event}");
+            }
+        });
+    }
+    assert!(count > 20_000, "only {count} deliveries were tried");
+}
+
+#[test]
+fn unknown_actions_are_ignored() {
+    for name in contract_folder(DELIVERIES) {
+        let (header, mut body) = delivery(&name);
+        if body.get("action").is_none() {
+            continue;
+        }
+        for action in ["", "unknown", "Opened", "opened ", "label_updated\u{0}", "deleted; opened"] {
+            body["action"] = json!(action);
+            let read = parsed(&header, &body);
+            assert!(!matches!(read, ParsedDelivery::Event(_)), "{name} with the action {action:?}: {read:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn recorded_answers_are_understood() {
+    let there = RepoRef { owner: "acme97371".into(), ..repo() };
+    let mira = |login: &str| User { id: UserId(2), login: login.into(), kind: AccountKind::User };
+    let (server, forge) = servers().remove(0);
+    let put = |name: &str, method: &str, target: &str| {
+        let (status, body) = answer(name);
+        server.on_raw(method, &format!("/repos/acme97371/app{target}"), status, &[], &body.to_string());
+    };
+    put("permission-of-the-owner", "GET", "/collaborators/mira/permission");
+    assert_eq!(forge.permission(&there, &mira("mira")).await.unwrap(), Permission::Admin);
+    put("issue-after-merge", "GET", "/issues/1");
+    let issue = forge.issue(&there, Number(1)).await.unwrap();
+    assert_eq!((issue.number, issue.open), (Number(1), false));
+    put("issue-that-is-not-there", "GET", "/issues/9999");
+    let missing = forge.issue(&there, Number(9999)).await.unwrap_err();
+    assert_eq!(missing.kind, ForgeErrorKind::NotFound, "{missing}");
+    put("merged-pull-request", "GET", "/pulls/3");
+    let merged = forge.pull(&there, Number(3)).await.unwrap();
+    assert!(!merged.open && merged.merged, "{merged:?}");
+    for time in 0..4 {
+        put(&format!("pull-request-{time}-times-after-a-push-to-its-base"), "GET", "/pulls/3");
+        let open = forge.pull(&there, Number(3)).await.unwrap();
+        assert!(open.open && !open.merged, "{open:?}");
+    }
+    let (status, body) = answer("a-bad-token");
+    server.on_raw("GET", "/user", status, &[], &body.to_string());
+    let refused = forge.own_account().await.unwrap_err();
+    assert_eq!(refused.kind, ForgeErrorKind::Unauthorized, "{refused}");
+    let (status, body) = answer("version");
+    server.on_raw("GET", "/version", status, &[], &body.to_string());
+    server.outside("GET", "/api/forgejo/v1/version");
+    server.on_raw("GET", "/api/forgejo/v1/version", 404, &[], "");
+    assert_eq!(forge.server_info().await.unwrap().product, "Gitea 1.25.4");
+}
+
+#[test]
+fn recorded_lists_are_read() {
+    let reviews: Vec<super::map::WireReview> = serde_json::from_value(answer("reviews").1).unwrap();
+    assert!(reviews.len() > 2);
+    let verdicts: Vec<ReviewVerdict> =
+        reviews.into_iter().filter_map(|review| review.review()).map(|review| review.verdict).collect();
+    // Requested reviews are none.
+    assert_eq!(verdicts[..2], [ReviewVerdict::Commented, ReviewVerdict::ChangesRequested]);
+    let remarks: Vec<super::map::WireReviewComment> = serde_json::from_value(answer("comments-of-a-review").1).unwrap();
+    let remarks: Vec<_> = remarks.into_iter().map(super::map::WireReviewComment::review_comment).collect();
+    assert_eq!((remarks[0].path.as_str(), remarks[0].line), ("notes.txt", Some(1)));
+    let statuses: super::map::WireStatuses = serde_json::from_value(answer("combined-status").1).unwrap();
+    assert_eq!(statuses.page().0.len(), 0);
+    for name in ["issues-by-label", "label-filter-of-a-label-that-is-not-there", "issues-are-switched-off"] {
+        let issues: Vec<super::map::WireIssue> = serde_json::from_value(answer(name).1).unwrap();
+        assert_eq!(issues.is_empty(), name == "issues-are-switched-off", "{name}");
+    }
+    let hook: super::map::WireHook = serde_json::from_value(answer("hook-as-made").1).unwrap();
+    assert!(hook.active);
+}

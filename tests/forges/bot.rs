@@ -1,0 +1,221 @@
+//! The service that a story is about: the complete service in this process, which the story starts, stops and restarts on the
+//! same data and port.
+
+use std::time::Duration;
+
+use fake_forge::Dialect;
+use ralph_bot::app::{Application, Options};
+use ralph_bot::config::{Config, Env};
+use ralph_bot::domain::loops::{Loop, LoopState};
+use ralph_bot::engine::{EngineSettings, Role};
+use ralph_bot::forge::http::RateSettings;
+use ralph_bot::process::{SandboxProbe, SandboxTier};
+use ralph_bot::store::{inbox, loops, outbox};
+use tempfile::TempDir;
+
+use crate::harness::parts::{command, output, setting};
+use crate::harness::service::free_port;
+use crate::harness::{SECRET, Setup};
+
+/// Maximum wait for a condition.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(90);
+/// Time between two looks.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Repeats a question until it has an answer.
+///
+/// # Panics
+///
+/// After `WAIT_LIMIT`.
+pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    let waiting = async {
+        loop {
+            if let Some(found) = ask().await {
+                return found;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    };
+    tokio::time::timeout(WAIT_LIMIT, waiting).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
+
+/// The service, its data and its configuration.
+pub struct Bot {
+    app: Option<Application>,
+    folder: TempDir,
+    port: u16,
+    config: String,
+    token: String,
+}
+
+impl Bot {
+    /// Writes the configuration; nothing is started. `watched` are the repositories as `owner/name` with globs.
+    pub fn new(setup: &Setup, kind: &str, url: &str, token: &str, watched: &[String]) -> Self {
+        let folder = tempfile::Builder::new().prefix("ralph-forges-").tempdir().expect("a folder");
+        let port = free_port();
+        let at = folder.path().display();
+        let watched: Vec<String> = watched.iter().map(|name| format!("\"forge:{name}\"")).collect();
+        let config = format!(
+            "server: {{ listen: \"127.0.0.1:{port}\", public_url: \"http://127.0.0.1:{port}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nrepositories: [{}]\nsandbox: {{ required: none, read_only: [\"{at}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{at}/agent.sh\"], roles: [agent] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000, loops_per_repository: 2 }}\n{}",
+            watched.join(", "),
+            setup.config,
+        );
+        let bot = Self { app: None, folder, port, config, token: token.to_owned() };
+        bot.agent(&setup.agent);
+        bot
+    }
+
+    /// Replaces the agent's script.
+    pub fn agent(&self, script: &str) {
+        std::fs::write(self.folder.path().join("agent.sh"), format!("#!/bin/sh\n{script}")).expect("the agent");
+    }
+
+    /// Path of a file that the agent may use to wait for the story.
+    pub fn signal_file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Address of its webhooks.
+    pub fn hook_url(&self) -> String {
+        format!("http://127.0.0.1:{}/webhooks/forge", self.port)
+    }
+
+    /// Starts the service on its data.
+    pub async fn start(&mut self) {
+        let inherited = ["PATH", "HOME"].map(|name| (name, setting(name).unwrap_or_default()));
+        let mut known = vec![("SECRET", SECRET), ("TOKEN", self.token.as_str())];
+        known.extend(inherited.iter().map(|(name, value)| (*name, value.as_str())));
+        let env = Env::of(known);
+        let config = Config::parse(&self.folder.path().join("ralph-control.yaml"), &self.config, &env)
+            .unwrap_or_else(|problems| panic!("{problems}\n{}", self.config));
+        let tune = |settings: &mut EngineSettings| {
+            // The test binary has no subcommand for the session memory; the real one has.
+            settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
+            settings.poll = Duration::from_millis(50);
+            settings.ambiguity_wait = Duration::from_millis(200);
+            settings.retry_first = Duration::from_millis(100);
+            settings.retry_most = Duration::from_secs(1);
+            settings.stop_grace = Duration::from_secs(5);
+        };
+        let bubblewrap = Err("these stories are about forges".into());
+        let options = Options {
+            role: Role::All,
+            rates: RateSettings { mutation_interval_ms: 0, ..RateSettings::default() },
+            sandbox: Some(SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new() }),
+            tune,
+            ..Options::default()
+        };
+        self.app = Some(Application::start(&config, &env, options).await.expect("the service starts"));
+    }
+
+    /// Creates the webhook of a repository as an operator does, by the real program.
+    pub async fn init_webhook(&self, repository: &str) {
+        let path = self.folder.path().join("ralph-control.yaml");
+        std::fs::write(&path, &self.config).expect("the operator's file");
+        let mut program = command(env!("CARGO_BIN_EXE_ralph-bot"));
+        program.arg("--config").arg(&path).args(["init", "--webhook", "--repository", repository]);
+        program.current_dir(self.folder.path()).env("TOKEN", &self.token).env("SECRET", SECRET);
+        output(&mut program).await;
+    }
+
+    /// Stops the service; without effect if it does not run.
+    pub async fn stop(&mut self) {
+        if let Some(app) = self.app.take() {
+            app.stop().await;
+        }
+    }
+
+    fn app(&self) -> &Application {
+        self.app.as_ref().expect("the service runs")
+    }
+
+    /// All loops, newest first.
+    pub async fn loops(&self) -> Vec<Loop> {
+        self.app().engine.store.read(|c| loops::list(c, false, 1000)).await.expect("loops")
+    }
+
+    /// Newest loop of an issue.
+    pub async fn of_issue(&self, issue: u64) -> Option<Loop> {
+        self.loops().await.into_iter().find(|found| found.place.issue.0 == issue)
+    }
+
+    /// Waits until the newest loop of an issue meets a condition, and returns it.
+    pub async fn until(&self, issue: u64, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
+        let waiting = async {
+            loop {
+                if let Some(found) = self.of_issue(issue).await.filter(|found| holds(found)) {
+                    return found;
+                }
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        };
+        match tokio::time::timeout(WAIT_LIMIT, waiting).await {
+            Ok(found) => found,
+            Err(_) => panic!("waited in vain for {what} of #{issue}: {}", self.story(issue).await),
+        }
+    }
+
+    /// Waits until the newest loop of an issue is in a state, and returns it.
+    pub async fn until_state(&self, issue: u64, state: LoopState) -> Loop {
+        self.until(issue, &format!("{state:?}"), |found| found.state == state).await
+    }
+
+    /// Waits until no delivery and no effect is pending.
+    pub async fn until_idle(&self) {
+        let store = &self.app().engine.store;
+        eventually("an idle service", async || {
+            let inbox = store.read(inbox::counts).await.expect("inbox");
+            let waiting = inbox.iter().any(|(state, count)| state == "new" && *count > 0);
+            let busy = store.read(outbox::counts).await.expect("outbox").iter().any(|(_, count)| *count > 0);
+            let inputs = store.read(loops::has_inputs).await.expect("inputs");
+            (!waiting && !busy && !inputs).then_some(())
+        })
+        .await;
+    }
+
+    /// Number of deliveries that were received.
+    pub async fn deliveries(&self) -> u64 {
+        self.app().engine.store.read(inbox::counts).await.expect("inbox").iter().map(|(_, count)| count).sum()
+    }
+
+    /// Effects of the newest loop of an issue, for messages.
+    pub async fn story(&self, issue: u64) -> String {
+        let store = &self.app().engine.store;
+        let deliveries = store.read(inbox::counts).await.expect("inbox");
+        let Some(found) = self.of_issue(issue).await else { return format!("no loop; deliveries {deliveries:?}") };
+        let id = found.id.clone();
+        let effects = store.read(move |c| outbox::of_subject(c, id.as_str())).await.expect("effects");
+        let effects: Vec<String> = effects.iter().map(|row| format!("{row:?}").chars().take(300).collect()).collect();
+        let last = effects.len().saturating_sub(8);
+        let why = (&found.state, &found.step, &found.why);
+        format!("{why:?}, deliveries {deliveries:?}; the last effects:\n{}", effects[last..].join("\n"))
+    }
+
+    /// Prompts of all agent runs of a loop, oldest first, joined.
+    pub fn prompts(&self, of: &Loop) -> String {
+        let folder = self.folder.path().join("data/logs").join(of.id.as_str());
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut paths: Vec<_> = entries.filter(|path| path.to_string_lossy().ends_with(".prompt.md")).collect();
+        paths.sort();
+        paths.iter().map(|path| std::fs::read_to_string(path).expect("a prompt")).collect()
+    }
+
+    /// Asserts that no delivery was given up.
+    pub async fn assert_sound(&self) {
+        if self.app.is_none() {
+            return;
+        }
+        let deliveries = self.app().engine.store.read(inbox::counts).await.expect("inbox");
+        assert!(deliveries.iter().all(|(state, count)| state != "dead" || *count == 0), "{deliveries:?}");
+    }
+}
+
+/// Files of the sample repository: path and text.
+pub fn files(setup: &Setup) -> Vec<(&str, &str)> {
+    setup.files.iter().map(|(path, text, _)| (path.as_str(), text.as_str())).collect()
+}
+
+/// Sample repository and agent of the stories; the dialect is the server's.
+pub fn sample() -> Setup {
+    Setup::new(Dialect::Gitea)
+}

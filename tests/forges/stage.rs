@@ -1,0 +1,335 @@
+//! What a story has: a server, an organisation of its own with a repository, its owner, the bot, and an issue. All of it is
+//! deleted at the end, also if the story fails.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use ralph_bot::domain::loops::{Loop, LoopState};
+
+use crate::bot::{self, Bot, eventually};
+use crate::harness::{SECRET, Setup};
+use crate::network::CutProxy;
+use crate::repo::Repo;
+use crate::server::{Account, Level, On, Server};
+use crate::table;
+
+/// Label that starts loops.
+pub const RUN: &str = "ralph:run";
+/// Agent that waits for the file `go` beside it, then fixes the sample.
+pub const WAITING: &str = "touch \"$(dirname \"$0\")/begun\"\n\
+    until [ -e \"$(dirname \"$0\")/go\" ]; do sleep 0.1; done\n\
+    echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
+/// Agent that fixes the sample and adds a line to `notes.txt` in each iteration.
+pub const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
+
+/// How a story begins.
+pub struct Plan {
+    setup: Setup,
+    hook: bool,
+    proxied: bool,
+    pushed: bool,
+    label: bool,
+    running: bool,
+}
+
+impl Plan {
+    /// The sample repository, a webhook, and the service running.
+    pub fn new() -> Self {
+        Self { setup: bot::sample(), hook: true, proxied: false, pushed: true, label: true, running: true }
+    }
+
+    /// Replaces the agent's script.
+    pub fn agent(mut self, script: &str) -> Self {
+        self.setup = self.setup.agent(script);
+        self
+    }
+
+    /// Leaves the webhook to the story.
+    pub fn without_hook(mut self) -> Self {
+        self.hook = false;
+        self
+    }
+
+    /// Leaves the service stopped.
+    pub fn stopped(mut self) -> Self {
+        self.running = false;
+        self
+    }
+
+    /// Leaves the repository without a commit.
+    pub fn empty(mut self) -> Self {
+        self.pushed = false;
+        self
+    }
+
+    /// Leaves the repository without labels.
+    pub fn without_label(mut self) -> Self {
+        self.label = false;
+        self
+    }
+
+    /// Puts a proxy that can be cut between the service and the server.
+    pub fn proxied(mut self) -> Self {
+        self.proxied = true;
+        self
+    }
+}
+
+/// Parts of a running story.
+pub struct Stage {
+    pub server: Arc<Server>,
+    pub bot: Bot,
+    pub repo: Repo,
+    /// Owner of the organisation.
+    pub mira: Account,
+    /// The bot's account.
+    pub robot: Account,
+    pub org: String,
+    pub issue: u64,
+    pub proxy: Option<CutProxy>,
+    unique: String,
+    made: Made,
+}
+
+/// Names of what was made, for the end.
+#[derive(Default)]
+struct Made {
+    accounts: Vec<String>,
+    organisations: Vec<String>,
+    repositories: Vec<String>,
+}
+
+/// Runs a story on a server, deletes what it made, and records its time. Without the server it is skipped.
+pub async fn story(on: On, name: &'static str, plan: Plan, scenario: impl AsyncFnOnce(&mut Stage)) {
+    let Some(server) = Server::open(on).await else { return };
+    let start = Instant::now();
+    let mut stage = Stage::prepare(Arc::new(server), &plan).await;
+    let outcome = AssertUnwindSafe(async {
+        stage.begin(&plan).await;
+        scenario(&mut stage).await;
+        stage.bot.assert_sound().await;
+    });
+    let outcome = outcome.catch_unwind().await;
+    let took = start.elapsed();
+    let left = stage.end().await;
+    match outcome {
+        Err(panic) => {
+            table::record(name, on, None);
+            std::panic::resume_unwind(panic)
+        }
+        Ok(()) => {
+            table::record(name, on, Some(took));
+            assert!(left.is_empty(), "{left:?}");
+        }
+    }
+}
+
+impl Stage {
+    async fn prepare(server: Arc<Server>, plan: &Plan) -> Self {
+        let unique = uuid::Uuid::now_v7().simple().to_string();
+        let unique = unique[20..].to_owned();
+        let (mira, robot) = (format!("mira-{unique}"), format!("ralph-{unique}"));
+        let mira = server.account(&mira, true).await;
+        let robot = server.account(&robot, false).await;
+        let org = format!("acme-{unique}");
+        server.organisation(&mira, &org).await;
+        server.repository(&mira, &org, "app").await;
+        let repo = Repo::new(server.clone(), &format!("{org}/app"));
+        repo.collaborator(&mira, &robot.login, Level::Admin).await;
+        let proxy = if plan.proxied { Some(CutProxy::start(&server.url).await) } else { None };
+        let url = proxy.as_ref().map_or_else(|| server.url.clone(), CutProxy::url);
+        let watched = [format!("{org}/*"), format!("other-{unique}/*")];
+        let bot = Bot::new(&plan.setup, server.kind(), &url, &robot.token, &watched);
+        let made = Made {
+            accounts: vec![mira.login.clone(), robot.login.clone()],
+            organisations: vec![org.clone()],
+            repositories: Vec::new(),
+        };
+        Self { server, bot, repo, mira, robot, org, issue: 0, proxy, unique, made }
+    }
+
+    async fn begin(&mut self, plan: &Plan) {
+        if plan.pushed {
+            let files = bot::files(&plan.setup);
+            self.repo.push(&self.mira, "main", &files, "Initial commit").await;
+        }
+        if plan.label {
+            self.repo.new_label(&self.mira, RUN).await;
+        }
+        self.issue = self.repo.open_issue(&self.mira, &plan.setup.title, &plan.setup.body).await;
+        if plan.running {
+            self.bot.start().await;
+        }
+        if plan.hook {
+            self.repo.hook(&self.mira, &self.bot.hook_url(), SECRET).await;
+        }
+    }
+
+    /// Stops the service and deletes what was made; returns what could not be deleted.
+    async fn end(mut self) -> Vec<String> {
+        let _ = AssertUnwindSafe(self.bot.stop()).catch_unwind().await;
+        let mut left = Vec::new();
+        let mut note = |what: &str, status: u16| {
+            if status >= 300 && status != 404 {
+                left.push(format!("{what} was not deleted: {status}"));
+            }
+        };
+        self.made.repositories.push(self.repo.name());
+        for name in &self.made.repositories {
+            let repo = Repo::new(self.server.clone(), name);
+            note(name, repo.delete(&self.mira).await.status);
+        }
+        for name in &self.made.organisations {
+            note(name, self.server.delete_organisation(&self.mira, name).await.status);
+        }
+        for login in &self.made.accounts {
+            note(login, self.server.delete_account(login).await.status);
+        }
+        left
+    }
+
+    /// Creates a person without any permission.
+    pub async fn person(&mut self, name: &str) -> Account {
+        let login = format!("{name}-{}", self.unique);
+        self.made.accounts.push(login.clone());
+        self.server.account(&login, true).await
+    }
+
+    /// Creates a second organisation of the owner; the service watches its repositories, too.
+    pub async fn other_organisation(&mut self) -> String {
+        let name = format!("other-{}", self.unique);
+        self.made.organisations.push(name.clone());
+        self.server.organisation(&self.mira, &name).await;
+        name
+    }
+
+    /// Creates a person with a permission in the repository.
+    pub async fn collaborator(&mut self, name: &str, level: Level) -> Account {
+        let account = self.person(name).await;
+        self.repo.collaborator(&self.mira, &account.login, level).await;
+        account
+    }
+
+    /// The owner sets the label on the issue.
+    pub async fn label(&self) {
+        let answer = self.repo.add_labels(&self.mira, self.issue, &[RUN]).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+
+    /// The owner comments on the issue; returns the comment's id.
+    pub async fn comment(&self, text: &str) -> i64 {
+        self.repo.comment(&self.mira, self.issue, text).await
+    }
+
+    /// Sets the label and waits until the pull request is ready.
+    pub async fn run(&self) -> Loop {
+        self.label().await;
+        self.ready(self.issue).await
+    }
+
+    /// Waits until the loop of an issue is in review and the server shows its pull request as ready.
+    pub async fn ready(&self, issue: u64) -> Loop {
+        self.ready_after(issue, 1).await
+    }
+
+    /// Same as `ready`, with at least this many iterations.
+    pub async fn ready_after(&self, issue: u64, iterations: u32) -> Loop {
+        let holds = |found: &Loop| found.state == LoopState::Review && found.spent.iterations >= iterations;
+        let done = self.bot.until(issue, &format!("review after {iterations} iterations"), holds).await;
+        let number = done.pull.clone().expect("a pull request").number.0;
+        eventually("a pull request that is ready", async || {
+            let pull = self.repo.pull(&self.mira, number).await;
+            (!pull.draft && pull.open).then_some(())
+        })
+        .await;
+        self.bot.until_idle().await;
+        self.bot.of_issue(issue).await.expect("the loop")
+    }
+
+    /// Number of the pull request of a loop.
+    pub fn pull_of(&self, of: &Loop) -> u64 {
+        of.pull.as_ref().expect("a pull request").number.0
+    }
+
+    /// Waits until the agent of `WAITING` runs.
+    pub async fn agent_waits(&self) {
+        let begun = self.bot.signal_file("begun");
+        eventually("the agent", async || begun.exists().then_some(())).await;
+    }
+
+    /// Lets the agent of `WAITING` go on, now and in later runs.
+    pub fn agent_goes_on(&self) {
+        std::fs::write(self.bot.signal_file("go"), "").expect("the signal");
+    }
+
+    /// Waits until a state label, and no other, is on an issue.
+    pub async fn shows(&self, issue: u64, state: &str) {
+        let wanted = format!("ralph:{state}");
+        eventually(&format!("the label {wanted} on #{issue}"), async || {
+            let labels = self.repo.labels(&self.mira, issue).await;
+            let states = labels.iter().filter(|label| label.starts_with("ralph:") && *label != RUN);
+            (states.collect::<Vec<_>>() == [&wanted]).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a comment of the bot on an issue contains a text, and returns it.
+    pub async fn says(&self, issue: u64, text: &str) -> String {
+        eventually(&format!("{text:?} in a comment on #{issue}"), async || self.said(issue, text).await).await
+    }
+
+    /// Comment of the bot on an issue that contains a text.
+    pub async fn said(&self, issue: u64, text: &str) -> Option<String> {
+        let comments = self.repo.comments(&self.mira, issue).await;
+        let mut ours = comments.into_iter().filter(|comment| comment.login == self.robot.login);
+        ours.find(|comment| comment.body.contains(text)).map(|comment| comment.body)
+    }
+
+    /// Waits until the bot reacts to a comment.
+    pub async fn reacted(&self, comment: i64, with: &str) {
+        eventually(&format!("the reaction {with}"), async || {
+            let found = self.repo.reactions(&self.mira, comment, &self.robot.login).await;
+            found.iter().any(|content| content == with).then_some(())
+        })
+        .await;
+    }
+
+    /// Gives what was already under way time to arrive, then waits until the service is idle. For what must not happen.
+    pub async fn quiet(&self) {
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            self.bot.until_idle().await;
+        }
+    }
+
+    /// Asserts that no loop exists, after what is under way has arrived.
+    pub async fn nothing_starts(&self) {
+        self.quiet().await;
+        let loops = self.bot.loops().await;
+        assert!(loops.is_empty(), "{:?}", loops.iter().map(|found| (&found.state, &found.why)).collect::<Vec<_>>());
+    }
+}
+
+/// Declares stories: a test for each story and server.
+macro_rules! on_every_server {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        mod fake_github {
+            $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                super::$name($crate::server::On::FakeGitHub, stringify!($name)).await
+            })+
+        }
+        mod fake_gitea {
+            $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                super::$name($crate::server::On::FakeGitea, stringify!($name)).await
+            })+
+        }
+        mod real_gitea {
+            $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                super::$name($crate::server::On::RealGitea, stringify!($name)).await
+            })+
+        }
+    };
+}
+pub(crate) use on_every_server;

@@ -1,0 +1,9 @@
+//! The stories, by what they are about.
+
+mod commands;
+mod events;
+mod labels;
+mod network;
+mod people;
+mod pulls;
+mod repositories;

@@ -1,0 +1,200 @@
+//! Pull requests: reviews, CI, conflicts, merge.
+
+use ralph_bot::domain::loops::LoopState;
+
+use crate::bot::eventually;
+use crate::repo::Verdict;
+use crate::server::On;
+use crate::stage::{Plan, RUN, Stage, WILLING, on_every_server, story};
+
+on_every_server!(
+    review_with_remarks_starts_an_iteration,
+    review_that_was_drafted_earlier_keeps_its_remarks,
+    reply_to_a_remark_starts_an_iteration,
+    failed_ci_starts_an_iteration,
+    failed_ci_without_a_change_is_not_done,
+    passing_ci_starts_no_iteration,
+    conflict_with_the_base_is_solved,
+    unrelated_push_to_the_base_starts_no_iteration,
+    merge_ends_the_loop,
+    closed_pull_request_ends_the_loop,
+    closed_issue_ends_the_loop_and_a_new_label_starts_another,
+);
+
+async fn review_with_remarks_starts_an_iteration(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WILLING), async |stage| {
+        let first = stage.run().await;
+        let pull = stage.pull_of(&first);
+        let remarks = [("answer.txt", 1, "This line needs its reason.")];
+        stage.repo.review(&stage.mira, pull, Verdict::RequestChanges, "Please say why.", &remarks).await;
+        let second = stage.ready_after(stage.issue, 2).await;
+        assert_eq!((second.spent.iterations, stage.pull_of(&second)), (2, pull));
+        let prompts = stage.bot.prompts(&second);
+        for wanted in ["Please say why.", "This line needs its reason."] {
+            assert!(prompts.contains(wanted), "{wanted} is not in a prompt: {prompts}");
+        }
+        stage.repo.review(&stage.mira, pull, Verdict::Approve, "Good.", &[]).await;
+        stage.quiet().await;
+        assert_eq!(stage.bot.of_issue(stage.issue).await.expect("the loop").spent.iterations, 2);
+    })
+    .await;
+}
+
+async fn review_that_was_drafted_earlier_keeps_its_remarks(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WILLING), async |stage| {
+        let first = stage.run().await;
+        let pull = stage.pull_of(&first);
+        let nora = stage.collaborator("nora", crate::server::Level::Write).await;
+        let drafted = stage.repo.draft_review(&nora, pull, &[("answer.txt", 1, "Drafted before.")]).await;
+        stage.repo.review(&stage.mira, pull, Verdict::RequestChanges, "Do it again.", &[]).await;
+        let second = stage.ready_after(stage.issue, 2).await;
+        assert!(!stage.bot.prompts(&second).contains("Drafted before."), "a draft was read");
+        stage.repo.submit_review(&nora, pull, drafted, Verdict::Comment, "See my remark.").await;
+        let third = stage.ready_after(stage.issue, 3).await;
+        let prompts = stage.bot.prompts(&third);
+        assert!(prompts.contains("Drafted before.") && prompts.contains("See my remark."), "{prompts}");
+    })
+    .await;
+}
+
+async fn reply_to_a_remark_starts_an_iteration(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WILLING), async |stage| {
+        let first = stage.run().await;
+        let pull = stage.pull_of(&first);
+        let remarks = [("answer.txt", 1, "Why is this so?")];
+        let review = stage.repo.review(&stage.mira, pull, Verdict::Comment, "A question.", &remarks).await;
+        stage.ready_after(stage.issue, 2).await;
+        stage.repo.reply(&stage.mira, pull, review, "Still not clear to me.").await;
+        let third = stage.ready_after(stage.issue, 3).await;
+        assert!(stage.bot.prompts(&third).contains("Still not clear to me."));
+    })
+    .await;
+}
+
+async fn head(stage: &Stage) -> String {
+    let found = stage.bot.of_issue(stage.issue).await.expect("the loop");
+    stage.repo.pull(&stage.mira, stage.pull_of(&found)).await.head_sha
+}
+
+async fn failed_ci_starts_an_iteration(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WILLING), async |stage| {
+        stage.run().await;
+        let sha = head(stage).await;
+        stage.repo.status(&stage.mira, &sha, "failure", "build", "the linker ran out of memory").await;
+        let second = stage.bot.until(stage.issue, "an iteration", |found| found.spent.iterations == 2).await;
+        let done = eventually("a new commit", async || {
+            let now = head(stage).await;
+            (now != sha).then_some(now)
+        })
+        .await;
+        stage.repo.status(&stage.mira, &done, "success", "build", "").await;
+        stage.ready_after(stage.issue, 2).await;
+        let prompts = stage.bot.prompts(&second);
+        assert!(prompts.contains("the linker ran out of memory") && prompts.contains("build"), "{prompts}");
+    })
+    .await;
+}
+
+async fn failed_ci_without_a_change_is_not_done(on: On, name: &'static str) {
+    story(on, name, Plan::new(), async |stage| {
+        let first = stage.run().await;
+        let pull = stage.pull_of(&first);
+        let sha = head(stage).await;
+        stage.repo.status(&stage.mira, &sha, "failure", "build", "the linker ran out of memory").await;
+        // The agent changes nothing any more.
+        let paused = stage.bot.until_state(stage.issue, LoopState::Paused).await;
+        assert!(paused.why.contains("CI") || paused.why.contains("build"), "{}", paused.why);
+        stage.shows(stage.issue, "paused").await;
+        eventually("a draft again", async || stage.repo.pull(&stage.mira, pull).await.draft.then_some(())).await;
+    })
+    .await;
+}
+
+async fn passing_ci_starts_no_iteration(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WILLING), async |stage| {
+        stage.run().await;
+        let sha = head(stage).await;
+        for state in ["pending", "success"] {
+            stage.repo.status(&stage.mira, &sha, state, "build", "").await;
+            stage.quiet().await;
+            let now = stage.bot.of_issue(stage.issue).await.expect("the loop");
+            assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{state}: {}", now.why);
+        }
+    })
+    .await;
+}
+
+async fn conflict_with_the_base_is_solved(on: On, name: &'static str) {
+    let agent = "grep -rl '<<<<<<<' . --include=answer.txt >seen.txt\necho 42 >answer.txt\n";
+    story(on, name, Plan::new().agent(agent), async |stage| {
+        let first = stage.run().await;
+        stage.repo.push(&stage.mira, "main", &[("answer.txt", "40\n")], "Another answer").await;
+        let second = stage.ready_after(stage.issue, 2).await;
+        assert_eq!(second.branch, first.branch);
+        let file = async |path| stage.repo.file(&stage.mira, &second.branch, path).await;
+        assert_eq!(file("answer.txt").await.as_deref(), Some("42\n"));
+        assert_eq!(file("seen.txt").await.as_deref(), Some("./answer.txt\n"), "the agent saw the conflict");
+        stage.repo.merge(&stage.mira, stage.pull_of(&second)).await;
+        stage.bot.until_state(stage.issue, LoopState::Merged).await;
+    })
+    .await;
+}
+
+async fn unrelated_push_to_the_base_starts_no_iteration(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WILLING), async |stage| {
+        let first = stage.run().await;
+        let sha = head(stage).await;
+        for number in 0..3 {
+            let file = format!("other{number}.txt");
+            stage.repo.push(&stage.mira, "main", &[(&file, "new\n")], "Other work").await;
+            stage.quiet().await;
+        }
+        let now = stage.bot.of_issue(stage.issue).await.expect("the loop");
+        assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
+        assert_eq!((head(stage).await, now.pull), (sha, first.pull));
+    })
+    .await;
+}
+
+async fn merge_ends_the_loop(on: On, name: &'static str) {
+    story(on, name, Plan::new(), async |stage| {
+        let done = stage.run().await;
+        stage.repo.merge(&stage.mira, stage.pull_of(&done)).await;
+        assert!(stage.repo.pull(&stage.mira, stage.pull_of(&done)).await.merged);
+        stage.bot.until_state(stage.issue, LoopState::Merged).await;
+        stage.shows(stage.issue, "merged").await;
+        stage.bot.until_idle().await;
+        assert!(!stage.repo.labels(&stage.mira, stage.issue).await.contains(&RUN.to_owned()));
+        assert_eq!(stage.repo.file(&stage.mira, "main", "answer.txt").await.as_deref(), Some("42\n"));
+        assert!(!stage.repo.is_open(&stage.mira, stage.issue).await, "the pull request closes its issue");
+    })
+    .await;
+}
+
+async fn closed_pull_request_ends_the_loop(on: On, name: &'static str) {
+    story(on, name, Plan::new(), async |stage| {
+        let done = stage.run().await;
+        stage.repo.set_open(&stage.mira, stage.pull_of(&done), false).await;
+        stage.bot.until_state(stage.issue, LoopState::Closed).await;
+        stage.shows(stage.issue, "closed").await;
+    })
+    .await;
+}
+
+async fn closed_issue_ends_the_loop_and_a_new_label_starts_another(on: On, name: &'static str) {
+    story(on, name, Plan::new(), async |stage| {
+        let first = stage.run().await;
+        stage.repo.set_open(&stage.mira, stage.issue, false).await;
+        stage.bot.until_state(stage.issue, LoopState::Closed).await;
+        stage.shows(stage.issue, "closed").await;
+        stage.bot.until_idle().await;
+        stage.repo.set_open(&stage.mira, stage.issue, true).await;
+        if stage.repo.labels(&stage.mira, stage.issue).await.contains(&RUN.to_owned()) {
+            stage.repo.remove_label(&stage.mira, stage.issue, RUN).await;
+        }
+        stage.quiet().await;
+        let second = stage.run().await;
+        assert_ne!((second.id, second.branch), (first.id, first.branch));
+    })
+    .await;
+}

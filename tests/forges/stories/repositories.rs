@@ -1,0 +1,149 @@
+//! Repositories and issues that are renamed, archived, transferred, deleted, empty or without issues.
+
+use ralph_bot::domain::loops::LoopState;
+
+use crate::bot::eventually;
+use crate::server::On;
+use crate::stage::{Plan, RUN, WAITING, on_every_server, story};
+
+on_every_server!(
+    renamed_repository_is_followed,
+    transferred_repository_is_followed,
+    archived_repository_waits_until_it_is_back,
+    deleted_repository_ends_its_loop,
+    deleted_issue_ends_its_loop,
+    empty_repository_is_reported,
+    repository_without_issues_waits_until_they_are_back,
+    removed_bot_waits_until_it_is_back,
+    hook_of_a_repository_has_its_own_secret,
+);
+
+async fn renamed_repository_is_followed(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WAITING), async |stage| {
+        stage.label().await;
+        stage.agent_waits().await;
+        stage.repo.rename(&stage.mira, "renamed").await;
+        stage.agent_goes_on();
+        let done = stage.ready(stage.issue).await;
+        let pulls = stage.repo.pulls(&stage.mira).await;
+        assert_eq!(pulls.iter().map(|pull| pull.number).collect::<Vec<_>>(), [stage.pull_of(&done)]);
+        stage.shows(stage.issue, "review").await;
+        let status = stage.comment("/ralph status").await;
+        stage.reacted(status, "rocket").await;
+    })
+    .await;
+}
+
+async fn transferred_repository_is_followed(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WAITING), async |stage| {
+        let other = stage.other_organisation().await;
+        stage.label().await;
+        stage.agent_waits().await;
+        stage.repo.transfer(&stage.mira, &other).await;
+        stage.agent_goes_on();
+        stage.ready(stage.issue).await;
+        assert_eq!(stage.repo.pulls(&stage.mira).await.len(), 1);
+    })
+    .await;
+}
+
+async fn archived_repository_waits_until_it_is_back(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WAITING), async |stage| {
+        stage.label().await;
+        stage.agent_waits().await;
+        stage.repo.set(&stage.mira, "archived", true).await;
+        stage.agent_goes_on();
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        stage.repo.set(&stage.mira, "archived", false).await;
+        stage.ready(stage.issue).await;
+        assert_eq!(stage.repo.pulls(&stage.mira).await.len(), 1);
+    })
+    .await;
+}
+
+async fn deleted_repository_ends_its_loop(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WAITING), async |stage| {
+        stage.label().await;
+        stage.agent_waits().await;
+        assert_eq!(stage.repo.delete(&stage.mira).await.status, 204);
+        stage.agent_goes_on();
+        let ended = stage.bot.until(stage.issue, "an end", |found| !found.state.holds_slot()).await;
+        assert_ne!(ended.state, LoopState::Review, "{}", ended.why);
+        stage.bot.until_idle().await;
+    })
+    .await;
+}
+
+async fn deleted_issue_ends_its_loop(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WAITING), async |stage| {
+        stage.label().await;
+        stage.agent_waits().await;
+        stage.repo.delete_issue(&stage.mira, stage.issue).await;
+        stage.bot.until_state(stage.issue, LoopState::Closed).await;
+        stage.agent_goes_on();
+        // Nothing is retried without end.
+        stage.bot.until_idle().await;
+        assert!(stage.repo.pulls(&stage.mira).await.is_empty());
+    })
+    .await;
+}
+
+async fn empty_repository_is_reported(on: On, name: &'static str) {
+    story(on, name, Plan::new().empty(), async |stage| {
+        stage.comment("/ralph run --check \"sh check.sh\"").await;
+        let failed = stage.bot.until_state(stage.issue, LoopState::Failed).await;
+        assert!(failed.why.contains("empty"), "{}", failed.why);
+        let setup = crate::bot::sample();
+        stage.repo.push(&stage.mira, "main", &crate::bot::files(&setup), "Initial commit").await;
+        stage.comment("/ralph resume").await;
+        stage.ready(stage.issue).await;
+    })
+    .await;
+}
+
+async fn repository_without_issues_waits_until_they_are_back(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WAITING), async |stage| {
+        stage.label().await;
+        stage.agent_waits().await;
+        stage.repo.set(&stage.mira, "has_issues", false).await;
+        stage.agent_goes_on();
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        stage.repo.set(&stage.mira, "has_issues", true).await;
+        stage.ready(stage.issue).await;
+    })
+    .await;
+}
+
+async fn removed_bot_waits_until_it_is_back(on: On, name: &'static str) {
+    story(on, name, Plan::new().agent(WAITING), async |stage| {
+        stage.label().await;
+        stage.agent_waits().await;
+        stage.repo.remove_collaborator(&stage.mira, &stage.robot.login).await;
+        stage.agent_goes_on();
+        let stopped = stage.bot.until(stage.issue, "a stop", |found| !found.state.holds_slot()).await;
+        assert_ne!(stopped.state, LoopState::Review, "{}", stopped.why);
+        stage.repo.collaborator(&stage.mira, &stage.robot.login, crate::server::Level::Admin).await;
+        // It goes on by itself, or after a person says so.
+        if stopped.state != LoopState::Waiting {
+            stage.comment("/ralph resume").await;
+        }
+        stage.ready(stage.issue).await;
+    })
+    .await;
+}
+
+async fn hook_of_a_repository_has_its_own_secret(on: On, name: &'static str) {
+    story(on, name, Plan::new().without_hook().stopped(), async |stage| {
+        stage.bot.init_webhook(&stage.repo.name()).await;
+        stage.bot.start().await;
+        stage.label().await;
+        stage.ready(stage.issue).await;
+        let labels = eventually("labels", async || {
+            let labels = stage.repo.labels(&stage.mira, stage.issue).await;
+            labels.contains(&RUN.to_owned()).then_some(labels)
+        })
+        .await;
+        assert!(labels.contains(&"ralph:review".to_owned()), "{labels:?}");
+    })
+    .await;
+}
