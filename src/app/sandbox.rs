@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::anyhow;
 
@@ -31,6 +32,7 @@ fn settings(config: &Config, env: &Env) -> SandboxSettings {
         user: SandboxUser::new(config.sandbox.user).unwrap_or_default(),
         limits: config.sandbox.limits,
         hidden: hidden(config, env).into(),
+        etc: None,
         without: Vec::new(),
     }
 }
@@ -116,10 +118,18 @@ pub(super) fn egress(config: &Config) -> Egress {
     config.sandbox.network.egress().unwrap_or(Egress::Nothing)
 }
 
-/// Returns the search path for programs and the tool folders that agents and checks may read.
+/// Returns the search path for programs and the tool folders that agents and checks may read. The folders are searched once per
+/// process for a search path and a home, which takes milliseconds.
 pub(super) fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
+    type Found = ((OsString, PathBuf), Vec<PathBuf>);
+    static LAST: Mutex<Option<Found>> = Mutex::new(None);
     let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
-    let home = PathBuf::from(env.get("HOME").unwrap_or("/"));
-    let tools = tools(&path, &home);
-    (path, tools)
+    let place = (path.clone(), PathBuf::from(env.get("HOME").unwrap_or("/")));
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = last.take().filter(|(known, _)| *known == place);
+    let (_, tools) = last.insert(known.unwrap_or_else(|| {
+        let found = tools(&place.0, &place.1);
+        (place, found)
+    }));
+    (path, tools.clone())
 }

@@ -13,6 +13,7 @@
 mod arguments;
 mod attempts;
 mod environment;
+mod etc;
 mod failure;
 mod kernel_files;
 mod mounts;
@@ -37,6 +38,7 @@ use crate::domain::trust::visible::HiddenPath;
 use arguments::Arguments;
 pub use attempts::attempts;
 pub(super) use attempts::{BEGIN, CALLED, CONNECTED, END};
+pub use etc::EtcCopies;
 pub(super) use failure::setup_failure;
 pub(super) use mounts::Mounts;
 pub use tools::{tool_environment, tools};
@@ -91,6 +93,8 @@ pub struct SandboxSettings {
     pub limits: SandboxLimits,
     /// Paths that no sandbox shows.
     pub hidden: Arc<[HiddenPath]>,
+    /// Copies of the parts of `/etc` that sandboxes show; without them each part is a mount of its own, which takes longer.
+    pub etc: Option<Arc<EtcCopies>>,
     /// Defences to leave out, so that tests see that the probe notices it; without effect in release builds.
     pub without: Vec<Defence>,
 }
@@ -223,7 +227,7 @@ impl SandboxView {
             }
         }
         let exports = environment::exports(environment)?;
-        add(&["--perms", "0444", "--ro-bind-data"], &exports, Some(environment::FILE))?;
+        add(&["--perms", "0444", "--file"], &exports, Some(environment::FILE))?;
         list.extend(last);
         list.push("--".into());
         list.extend(id.map(SandboxUser::before_program).transpose()?.unwrap_or_default());
