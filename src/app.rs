@@ -37,7 +37,7 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
 use crate::process::sandbox::{EtcCopies, tool_environment};
-use crate::process::{SandboxProbe, private};
+use crate::process::{SandboxProbe, SandboxTier, private};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -269,7 +269,11 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         wake: Wake::default(),
         call_limits: ForgeCallLimits::default(),
         watch: tokio::sync::Mutex::new(ClockWatch::new(options.clock.clone())),
-        metrics: Arc::new(Metrics::new()),
+        metrics: {
+            let metrics = Metrics::new();
+            metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
+            Arc::new(metrics)
+        },
         stopping: CancellationToken::new(),
     })
 }
@@ -464,6 +468,7 @@ fn settings(
         sandbox: sandbox.settings.clone(),
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
+        sandbox_refusal_of_public: sandbox.refusal_of_public.clone(),
         agent_egress: egress(config),
         partial_clone: true,
     }

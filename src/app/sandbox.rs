@@ -10,15 +10,19 @@ use super::Options;
 use crate::config::{Config, Env, SandboxRequired};
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::visible::{self, HiddenKind, HiddenPath};
-use crate::process::sandbox::{SandboxSettings, tools};
-use crate::process::{ProbeSettings, SandboxTier, SandboxUser, probe_sandbox};
+use crate::process::sandbox::{SandboxMechanism, SandboxSettings, tools};
+use crate::process::{ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, probe_sandbox};
 
 /// Result of the sandbox probe.
 pub(super) struct SandboxFound {
     pub(super) on: bool,
     pub(super) settings: SandboxSettings,
+    pub(super) tier: SandboxTier,
     pub(super) words: String,
+    /// Reason why no loop may run.
     pub(super) refusal: Option<String>,
+    /// Reason why no loop of a public repository may run.
+    pub(super) refusal_of_public: Option<String>,
 }
 
 /// Returns settings, place and program of the probe of the sandbox.
@@ -29,6 +33,7 @@ pub fn probe_settings(config: &Config, env: &Env) -> ProbeSettings {
 
 fn settings(config: &Config, env: &Env) -> SandboxSettings {
     SandboxSettings {
+        mechanism: SandboxMechanism::Bubblewrap,
         user: SandboxUser::new(config.sandbox.user).unwrap_or_default(),
         limits: config.sandbox.limits,
         hidden: hidden(config, env).into(),
@@ -76,41 +81,67 @@ pub(super) async fn find(config: &Config, env: &Env, options: &Options) -> anyho
     let settings = probe.settings.clone();
     if config.sandbox.required == SandboxRequired::None {
         let words = "none (disabled by the operator)".to_owned();
-        return Ok(SandboxFound { on: false, settings, words, refusal: None });
+        let tier = SandboxTier::C;
+        return Ok(SandboxFound { on: false, tier, settings, words, refusal: None, refusal_of_public: None });
     }
     check_visible(config, env).map_err(|why| anyhow!(why))?;
     let found = match &options.sandbox {
         Some(found) => found.clone(),
         None => probe_sandbox(&probe).await,
     };
-    Ok(match (found.tier, &found.bubblewrap) {
-        (SandboxTier::A, Ok(version)) => {
-            let network = match egress(config) {
-                Egress::Everything => "",
-                Egress::Nothing => ", without network",
-                Egress::Only(_) => ", with listed hosts only",
-            };
+    Ok(judged(found, config.sandbox.required, settings, probe.program, network_words(config)))
+}
+
+fn network_words(config: &Config) -> &'static str {
+    match egress(config) {
+        Egress::Everything => "",
+        Egress::Nothing => ", without network",
+        Egress::Only(_) => ", with listed hosts only",
+    }
+}
+
+/// Decides by what the probe found: what confines programs, and for which repositories that is not enough.
+fn judged(
+    found: SandboxProbe,
+    required: SandboxRequired,
+    mut settings: SandboxSettings,
+    program: Option<PathBuf>,
+    network: &str,
+) -> SandboxFound {
+    let tier = found.tier;
+    match (tier, program) {
+        (SandboxTier::A, _) => {
+            let version = found.bubblewrap.unwrap_or_default();
             let words = format!("bubblewrap {version} (tier A){network}");
-            SandboxFound { on: true, settings, words, refusal: None }
+            SandboxFound { on: true, tier, settings, words, refusal: None, refusal_of_public: None }
         }
-        (_, found_version) => {
-            let why = match found_version {
-                Ok(version) => {
-                    let failed: Vec<_> = found.escapes.iter().filter(|e| !e.held).map(|e| e.name).collect();
-                    format!("bubblewrap {version} does not isolate on this machine: {}", failed.join(", "))
+        (SandboxTier::B, Some(program)) if required != SandboxRequired::Bubblewrap => {
+            settings.mechanism = SandboxMechanism::Landlock(program);
+            let why = found.why_no_namespaces();
+            tracing::warn!(why, "programs are confined without namespaces (tier B)");
+            let refusal_of_public = (required == SandboxRequired::Auto).then(|| {
+                format!(
+                    "this repository is public, which needs the sandbox of tier A, and this machine has that of tier B ({why}); \
+                     `ralph-bot check` says more; to accept tier B, set `sandbox: {{ required: landlock }}`"
+                )
+            });
+            let words = format!("Landlock (tier B){network}");
+            SandboxFound { on: true, tier, settings, words, refusal: None, refusal_of_public }
+        }
+        _ => {
+            let why = found.why_no_namespaces();
+            let fix = match tier {
+                SandboxTier::B => {
+                    "tier B would work: `sandbox: { required: auto }` accepts it for private repositories"
                 }
-                Err(why) => why.clone(),
+                _ => "`ralph-bot check` tests it again; without one, set `sandbox: { required: none }`",
             };
-            let fix = "`ralph-bot check` tests it again; without one, set `sandbox: { required: none }`";
             tracing::error!(why, fix, "there is no sandbox; no loop will run");
-            SandboxFound {
-                on: true,
-                settings,
-                words: "none".into(),
-                refusal: Some(format!("there is no sandbox ({why}); {fix}")),
-            }
+            let refusal = Some(format!("there is no sandbox ({why}); {fix}"));
+            let words = "none".to_owned();
+            SandboxFound { on: true, tier: SandboxTier::C, settings, words, refusal, refusal_of_public: None }
         }
-    })
+    }
 }
 
 /// Returns the agents' permitted network destinations; none if the list is invalid, which validation reports.

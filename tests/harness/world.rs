@@ -161,7 +161,7 @@ impl World {
             None if self.setup.isolated => sandbox().await,
             None => {
                 let bubblewrap = Err("this story needs no sandbox".into());
-                SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new() }
+                SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new(), landlock: None }
             }
         }
     }

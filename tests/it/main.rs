@@ -18,6 +18,7 @@ mod harness;
 mod hooks;
 mod interference;
 mod isolation;
+mod landlock;
 mod learning;
 mod memory;
 mod permission;

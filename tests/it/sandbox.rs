@@ -83,7 +83,7 @@ async fn spec(folder: &Path, script: &str) -> Option<ProcessSpec> {
         process::private::create_folder(&folder.join(name)).expect("a folder");
     }
     let mut spec = ProcessSpec::new("/bin/bash", folder.join("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
-    spec.sandbox = Sandbox::Bubblewrap(SandboxView {
+    spec.sandbox = Sandbox::View(SandboxView {
         writable: vec![folder.join("tree")],
         read_only: vec![env!("CARGO_BIN_EXE_ralph-bot").into()],
         home: ScratchHome::Folder(folder.join("home")),
@@ -130,7 +130,7 @@ async fn etc_is_the_same_with_copies() {
     for with_copies in [true, false] {
         let folder = tempfile::tempdir().expect("a folder");
         let Some(mut spec) = spec(folder.path(), script).await else { return };
-        if let (Sandbox::Bubblewrap(view), false) = (&mut spec.sandbox, with_copies) {
+        if let (Sandbox::View(view), false) = (&mut spec.sandbox, with_copies) {
             view.settings.etc = None;
         }
         let finished = process::run(spec, &CancellationToken::new(), None).await.expect("it runs");

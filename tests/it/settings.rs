@@ -217,7 +217,8 @@ async fn check_detection_can_be_disabled(dialect: Dialect) {
 async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     let why = "user namespaces are not allowed here".to_owned();
-    setup.sandbox = Some(SandboxProbe { tier: SandboxTier::C, bubblewrap: Err(why.clone()), escapes: Vec::new() });
+    setup.sandbox =
+        Some(SandboxProbe { tier: SandboxTier::C, bubblewrap: Err(why.clone()), escapes: Vec::new(), landlock: None });
     story(setup, async |world| {
         let mark = world.folder.path().join("an-agent-ran");
         world.write_agent(&format!("touch '{}'\necho 42 >answer.txt\n", mark.display()));

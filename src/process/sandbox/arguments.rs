@@ -131,7 +131,7 @@ impl SandboxView {
         if let ScratchHome::Folder(folder) = &self.home {
             paths.push((folder.clone(), Shown::Writable));
         }
-        let beside = self.writable.first().and_then(|folder| folder.parent()).map(Path::to_owned);
+        let beside = self.beside();
         for (defence, shown) in [(Defence::Reads, Shown::ReadOnly), (Defence::Writes, Shown::Writable)] {
             paths.extend(beside.iter().filter(|_| !self.settings.has(defence)).map(|folder| (folder.clone(), shown)));
         }
@@ -148,6 +148,11 @@ impl SandboxView {
             }
         }
         Ok(())
+    }
+
+    /// Folder beside the writable one, which tests show to leave out a defence.
+    pub(super) fn beside(&self) -> Option<PathBuf> {
+        self.writable.first().and_then(|folder| folder.parent()).map(Path::to_owned)
     }
 
     /// Adds the program itself, with the package that it links to.
@@ -173,7 +178,7 @@ impl SandboxView {
     }
 
     /// Paths that are shown in addition to the system's.
-    fn all_shown(&self) -> Vec<PathBuf> {
+    pub(super) fn all_shown(&self) -> Vec<PathBuf> {
         self.read_only.iter().cloned().chain(self.writable_folders()).collect()
     }
 
@@ -192,8 +197,13 @@ impl SandboxView {
 }
 
 /// Returns the folder that a program needs: the outermost `node_modules` that contains it, else the program itself.
-fn package(program: &Path) -> &Path {
+pub(super) fn package(program: &Path) -> &Path {
     program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
+}
+
+/// Returns the files with credentials that lie directly in a folder.
+pub(super) fn logins_in(folder: &Path) -> Vec<PathBuf> {
+    LOGINS.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect()
 }
 
 impl Arguments {
@@ -286,7 +296,7 @@ impl Arguments {
         self.mount(if writable { "--bind" } else { "--ro-bind" }, path, path);
         self.binds.push((path.to_owned(), writable));
         if !writable {
-            for login in LOGINS.map(|name| path.join(name)).iter().filter(|file| file.is_file()) {
+            for login in logins_in(path) {
                 self.push("--ro-bind", &["/dev/null".as_ref(), login.as_os_str()]);
             }
         }
