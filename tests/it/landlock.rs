@@ -5,6 +5,7 @@
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 use std::time::Duration;
 
 use ralph_bot::domain::trust::egress::Hosts;
@@ -77,7 +78,11 @@ const FURTHER: [(&str, &str); 6] = [
 ];
 
 /// Ordinary work: a script that prints `fine` unless it is broken.
-const WORKS: [(&str, &str); 6] = [
+const WORKS: [(&str, &str); 7] = [
+    (
+        "signals",
+        "grep -q 'SigBlk:.0000000000000000' /proc/self/status && (kill -TERM $BASHPID; echo broken) || echo fine",
+    ),
     ("output by name", "echo fine >/dev/stdout; echo more >/dev/stderr; : >/dev/null"),
     (
         "temporary files",
@@ -143,7 +148,8 @@ impl Outside {
         let by_path = UnixListener::bind(outside.join("socket")).expect("a socket");
         #[expect(clippy::disallowed_methods, reason = "a process outside of every sandbox")]
         let mut holder = std::process::Command::new("/bin/sh");
-        holder.args(["-c", "trap '' USR2; sleep 300"]).env("CANARY", "environment of another");
+        holder.args(["-c", "trap '' USR2; exec sleep 300"]).env("CANARY", "environment of another");
+        holder.stdout(Stdio::null()).stderr(Stdio::null());
         Self {
             port: TcpListener::bind("127.0.0.1:0").await.expect("a port"),
             udp: UdpSocket::bind("127.0.0.1:0").await.expect("a port"),

@@ -73,6 +73,8 @@ impl SandboxView {
         environment.retain(|(name, _)| name != "HOME" && name != "TMPDIR");
         environment.push(("TMPDIR".into(), home.join(TEMPORARY).into()));
         environment.push(("HOME".into(), home.clone().into()));
+        // It exists and cannot be read, which ends git.
+        environment.push(("GIT_CONFIG_NOSYSTEM".into(), "1".into()));
         let limited = !matches!(self.network, Network::Host) && self.settings.has(Defence::Network);
         let policy = Policy {
             readable: self.readable(program)?,

@@ -67,7 +67,10 @@ fn supervise(program: &OsStr, arguments: &[OsString]) -> Result<u8, String> {
     #[expect(unsafe_code, reason = "only the new process may be confined")]
     // SAFETY: this process has one thread, so that the new one may allocate.
     unsafe {
-        command.pre_exec(move || confine(ruleset.take(), &filters));
+        command.pre_exec(move || {
+            unblock(&signals)?;
+            confine(ruleset.take(), &filters)
+        });
     }
     let child = command.spawn().map_err(failed(&format!("{} could not be started", Path::new(program).display())))?;
     let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("it has no process id")?;
@@ -146,6 +149,14 @@ fn block_signals() -> io::Result<libc::sigset_t> {
         (set, result)
     };
     if result == 0 { Ok(set) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Unblocks them, because a program starts with the mask of the process that starts it.
+#[expect(unsafe_code, reason = "rustix has no signal masks")]
+fn unblock(signals: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: the set is initialized and only read.
+    let result = unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, signals, std::ptr::null_mut()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Waits until the program has ended, then ends all others. Returns the exit code.
