@@ -164,3 +164,40 @@ pub(super) fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
     }));
     (path, tools.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weaker_tier_is_used_only_where_it_is_accepted() {
+        let probe = |tier| SandboxProbe {
+            tier,
+            bubblewrap: if tier == SandboxTier::A { Ok("0.11".into()) } else { Err("no namespaces".into()) },
+            escapes: Vec::new(),
+            landlock: None,
+        };
+        let found = |tier, required| {
+            judged(probe(tier), required, SandboxSettings::default(), Some("/bin/ralph-bot".into()), "")
+        };
+        let landlock = SandboxMechanism::Landlock("/bin/ralph-bot".into());
+        for (tier, required, expected, refused, public_refused) in [
+            (SandboxTier::A, SandboxRequired::Auto, SandboxTier::A, false, false),
+            (SandboxTier::A, SandboxRequired::Landlock, SandboxTier::A, false, false),
+            (SandboxTier::B, SandboxRequired::Auto, SandboxTier::B, false, true),
+            (SandboxTier::B, SandboxRequired::Landlock, SandboxTier::B, false, false),
+            (SandboxTier::B, SandboxRequired::Bubblewrap, SandboxTier::C, true, false),
+            (SandboxTier::C, SandboxRequired::Auto, SandboxTier::C, true, false),
+            (SandboxTier::C, SandboxRequired::Landlock, SandboxTier::C, true, false),
+        ] {
+            let found = found(tier, required);
+            assert!(found.on, "a sandbox is never left out silently");
+            assert_eq!(found.tier, expected, "{tier} {required:?}");
+            assert_eq!(found.refusal.is_some(), refused, "{tier} {required:?}: {:?}", found.refusal);
+            assert_eq!(found.refusal_of_public.is_some(), public_refused, "{tier} {required:?}");
+            assert_eq!(found.settings.mechanism == landlock, expected == SandboxTier::B, "{tier} {required:?}");
+        }
+        let unknown = judged(probe(SandboxTier::B), SandboxRequired::Auto, SandboxSettings::default(), None, "");
+        assert!(unknown.refusal.is_some(), "there is no program to confine others");
+    }
+}
