@@ -35,8 +35,8 @@ use crate::forge::http::RateSettings;
 use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::net::serve::{ConnectionLimits, serve};
-use crate::process::sandbox::tool_environment;
-use crate::process::{SandboxProbe, private};
+use crate::process::sandbox::{EtcCopies, tool_environment};
+use crate::process::{SandboxProbe, SandboxTier, private};
 use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
@@ -210,7 +210,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         };
         forges.insert(forge.name().clone(), ForgeAccount { forge, user_id: own });
     }
-    let sandbox = sandbox::find(config, env, options).await?;
+    let mut sandbox = sandbox::find(config, env, options).await?;
     let (path, tools) = programs(env);
     let (instance, key) = identity(&store).await?;
     let mcp_key = mcp_key(&store).await?;
@@ -229,6 +229,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         options.clock.clone(),
     )?;
     workspaces.git_version().await?;
+    sandbox.settings.etc = Some(Arc::new(EtcCopies::new(workspaces.folder_of_process()?)));
     let mut read_only = tools.clone();
     read_only.extend(config.sandbox.read_only.iter().cloned());
     let mut check_env = tool_environment(&tools);
@@ -266,7 +267,11 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         wake: Wake::default(),
         call_limits: ForgeCallLimits::default(),
         watch: tokio::sync::Mutex::new(ClockWatch::new(options.clock.clone())),
-        metrics: Arc::new(Metrics::new()),
+        metrics: {
+            let metrics = Metrics::new();
+            metrics.sandbox_tier(&SandboxTier::ALL.map(SandboxTier::word), sandbox.tier.word());
+            Arc::new(metrics)
+        },
         stopping: CancellationToken::new(),
     })
 }
@@ -461,6 +466,7 @@ fn settings(
         sandbox: sandbox.settings.clone(),
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
+        sandbox_refusal_of_public: sandbox.refusal_of_public.clone(),
         agent_egress: egress(config),
         partial_clone: true,
     }

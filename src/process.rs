@@ -4,8 +4,8 @@
 //! its own session, without a terminal; when [`run`] returns or is dropped, its process group is dead, and with a [`Cookie`]
 //! also every other process that carries the cookie; memory is bounded by `keep_bytes`, and the child never blocks on output.
 //!
-//! Accepted: without a sandbox, a process that leaves the group *and* clears its environment is not found. In a bubblewrap
-//! sandbox the PID namespace prevents that.
+//! Accepted: without a sandbox, a process that leaves the group *and* clears its environment is not found. In a sandbox the PID
+//! namespace prevents that, or the supervisor that adopts all processes inside.
 
 mod capture;
 mod cgroup;
@@ -33,8 +33,10 @@ pub use capture::Captured;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use running::run;
 use sandbox::{Network, SandboxView};
-pub use sandbox::{Sandbox, SandboxUser, attempts};
-pub use sandbox_probe::{EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, enforces_limits, probe_sandbox};
+pub use sandbox::{Sandbox, SandboxUser, attempts, confined_exec};
+pub use sandbox_probe::{
+    EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, enforces_limits, probe_landlock, probe_sandbox,
+};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 
@@ -98,7 +100,7 @@ impl ProcessSpec {
     /// Settings of the egress proxy, if the sandbox has one.
     fn egress(&self) -> Option<&EgressSettings> {
         match &self.sandbox {
-            Sandbox::Bubblewrap(SandboxView { network: Network::Only(egress), .. }) => Some(egress),
+            Sandbox::View(SandboxView { network: Network::Only(egress), .. }) => Some(egress),
             _ => None,
         }
     }

@@ -104,6 +104,7 @@ pub struct Metrics {
     calls: Family<Labels<3>, Counter>,
     tokens: Family<Labels<3>, Counter>,
     backends: Family<Labels<2>, Gauge>,
+    sandbox: Family<Labels<1>, Gauge>,
     parks: Family<Labels<2>, Counter>,
 }
 
@@ -137,6 +138,7 @@ impl Metrics {
         let tokens = Family::<Labels<3>, Counter>::default();
         let backends = Family::<Labels<2>, Gauge>::default();
         let parks = Family::<Labels<2>, Counter>::default();
+        let sandbox = Family::<Labels<1>, Gauge>::default();
         registry.register("deliveries", "Webhook deliveries by forge and outcome", deliveries.clone());
         registry.register("loops", "Loops by state", loops.clone());
         registry.register("waiting", "Pending deliveries and effects", waiting.clone());
@@ -151,6 +153,7 @@ impl Metrics {
         registry.register("backend_calls", "Calls of backends by backend, role and outcome", calls.clone());
         registry.register("tokens", "Tokens by backend, role and kind", tokens.clone());
         registry.register("backend_state", "1 for the state that a backend is in, 0 for the others", backends.clone());
+        registry.register("sandbox_tier", "1 for what isolates agents and checks, 0 for the others", sandbox.clone());
         registry.register("backend_parks", "Number of cool-downs and extensions of backends, by reason", parks.clone());
         Self {
             registry: std::sync::Arc::new(registry),
@@ -168,6 +171,7 @@ impl Metrics {
             calls,
             tokens,
             backends,
+            sandbox,
             parks,
         }
     }
@@ -230,6 +234,13 @@ impl Metrics {
         for state in states {
             let labels = [("backend", backend.to_owned()), ("state", (*state).to_owned())];
             self.backends.get_or_create(&labels).set(i64::from(*state == now));
+        }
+    }
+
+    /// Sets what isolates agents and checks, one of `tiers`.
+    pub fn sandbox_tier(&self, tiers: &[&str], now: &str) {
+        for tier in tiers {
+            self.sandbox.get_or_create(&[("tier", (*tier).to_owned())]).set(i64::from(*tier == now));
         }
     }
 
@@ -323,6 +334,7 @@ mod tests {
         metrics.backend_state("claude", &["active", "parked"], "active");
         metrics.backend_state("claude", &["active", "parked"], "parked");
         metrics.parked("claude", "rate_limit");
+        metrics.sandbox_tier(&["namespaces", "none"], "namespaces");
         metrics.effect("comment", "done");
         metrics.forge_request("work", Some(201));
         metrics.forge_request("work", None);
@@ -330,6 +342,8 @@ mod tests {
         for line in [
             "ralph_deliveries_total{forge=\"work\",outcome=\"accepted\"} 2",
             "ralph_loops{state=\"running\"} 2",
+            "ralph_sandbox_tier{tier=\"namespaces\"} 1",
+            "ralph_sandbox_tier{tier=\"none\"} 0",
             "ralph_waiting{what=\"effects\"} 3",
             "ralph_database_bytes{file=\"database\"} 4096",
             "ralph_iterations_total{outcome=\"complete\"} 1",

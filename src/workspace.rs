@@ -113,6 +113,14 @@ impl Workspaces {
         })
     }
 
+    /// Creates an empty folder that is removed after this process.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn folder_of_process(&self) -> Result<PathBuf, WorkspaceError> {
+        self.layout.folder_of_process()
+    }
+
     /// Returns the version of the installed git; fails if it is older than [`NEEDED_GIT`].
     pub async fn git_version(&self) -> Result<GitVersion, WorkspaceError> {
         self.git.version().await

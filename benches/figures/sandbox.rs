@@ -1,10 +1,11 @@
 //! Cost of starting a program in the service's sandbox compared with plain bubblewrap.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::process::sandbox::{SandboxView, ScratchHome};
+use ralph_bot::process::sandbox::{EtcCopies, SandboxSettings, SandboxView, ScratchHome};
 use ralph_bot::process::{self, ProcessSpec, Sandbox};
 use tokio_util::sync::CancellationToken;
 
@@ -27,17 +28,19 @@ const MOST_MS: f64 = 10.0;
 pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let rounds = if run.size == Size::Brief { 3 } else { 100 };
     let folder = run.folder()?;
-    let (tree, home) = (folder.join("tree"), folder.join("home"));
-    for folder in [&tree, &home] {
+    let (tree, home, etc) = (folder.join("tree"), folder.join("home"), folder.join("etc"));
+    for folder in [&tree, &home, &etc] {
         std::fs::create_dir(folder)?;
     }
+    let settings = SandboxSettings { etc: Some(Arc::new(EtcCopies::new(etc))), ..SandboxSettings::default() };
     let (mut ours, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         plain.push(time(plain_bubblewrap(&tree, &home)).await?);
         let mut spec = ProcessSpec::new("/bin/true", &tree).env("PATH", "/usr/bin:/bin");
-        spec.sandbox = Sandbox::Bubblewrap(SandboxView {
+        spec.sandbox = Sandbox::View(SandboxView {
             writable: vec![tree.clone()],
             home: ScratchHome::Folder(home.clone()),
+            settings: settings.clone(),
             ..SandboxView::default()
         });
         ours.push(time(spec).await?);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::anyhow;
 
@@ -9,15 +10,19 @@ use super::Options;
 use crate::config::{Config, Env, SandboxRequired};
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::visible::{self, HiddenKind, HiddenPath};
-use crate::process::sandbox::{SandboxSettings, tools};
-use crate::process::{ProbeSettings, SandboxTier, SandboxUser, probe_sandbox};
+use crate::process::sandbox::{SandboxMechanism, SandboxSettings, tools};
+use crate::process::{ProbeSettings, SandboxProbe, SandboxTier, SandboxUser, probe_sandbox};
 
 /// Result of the sandbox probe.
 pub(super) struct SandboxFound {
     pub(super) on: bool,
     pub(super) settings: SandboxSettings,
+    pub(super) tier: SandboxTier,
     pub(super) words: String,
+    /// Reason why no loop may run.
     pub(super) refusal: Option<String>,
+    /// Reason why no loop of a public repository may run.
+    pub(super) refusal_of_public: Option<String>,
 }
 
 /// Returns settings, place and program of the probe of the sandbox.
@@ -28,9 +33,11 @@ pub fn probe_settings(config: &Config, env: &Env) -> ProbeSettings {
 
 fn settings(config: &Config, env: &Env) -> SandboxSettings {
     SandboxSettings {
+        mechanism: SandboxMechanism::Bubblewrap,
         user: SandboxUser::new(config.sandbox.user).unwrap_or_default(),
         limits: config.sandbox.limits,
         hidden: hidden(config, env).into(),
+        etc: None,
         without: Vec::new(),
     }
 }
@@ -74,41 +81,67 @@ pub(super) async fn find(config: &Config, env: &Env, options: &Options) -> anyho
     let settings = probe.settings.clone();
     if config.sandbox.required == SandboxRequired::None {
         let words = "none (disabled by the operator)".to_owned();
-        return Ok(SandboxFound { on: false, settings, words, refusal: None });
+        let tier = SandboxTier::C;
+        return Ok(SandboxFound { on: false, tier, settings, words, refusal: None, refusal_of_public: None });
     }
     check_visible(config, env).map_err(|why| anyhow!(why))?;
     let found = match &options.sandbox {
         Some(found) => found.clone(),
         None => probe_sandbox(&probe).await,
     };
-    Ok(match (found.tier, &found.bubblewrap) {
-        (SandboxTier::A, Ok(version)) => {
-            let network = match egress(config) {
-                Egress::Everything => "",
-                Egress::Nothing => ", without network",
-                Egress::Only(_) => ", with listed hosts only",
-            };
+    Ok(judged(found, config.sandbox.required, settings, probe.program, network_words(config)))
+}
+
+fn network_words(config: &Config) -> &'static str {
+    match egress(config) {
+        Egress::Everything => "",
+        Egress::Nothing => ", without network",
+        Egress::Only(_) => ", with listed hosts only",
+    }
+}
+
+/// Decides by what the probe found: what confines programs, and for which repositories that is not enough.
+fn judged(
+    found: SandboxProbe,
+    required: SandboxRequired,
+    mut settings: SandboxSettings,
+    program: Option<PathBuf>,
+    network: &str,
+) -> SandboxFound {
+    let tier = found.tier;
+    match (tier, program) {
+        (SandboxTier::A, _) => {
+            let version = found.bubblewrap.unwrap_or_default();
             let words = format!("bubblewrap {version} (tier A){network}");
-            SandboxFound { on: true, settings, words, refusal: None }
+            SandboxFound { on: true, tier, settings, words, refusal: None, refusal_of_public: None }
         }
-        (_, found_version) => {
-            let why = match found_version {
-                Ok(version) => {
-                    let failed: Vec<_> = found.escapes.iter().filter(|e| !e.held).map(|e| e.name).collect();
-                    format!("bubblewrap {version} does not isolate on this machine: {}", failed.join(", "))
+        (SandboxTier::B, Some(program)) if required != SandboxRequired::Bubblewrap => {
+            settings.mechanism = SandboxMechanism::Landlock(program);
+            let why = found.why_no_namespaces();
+            tracing::warn!(why, "programs are confined without namespaces (tier B)");
+            let refusal_of_public = (required == SandboxRequired::Auto).then(|| {
+                format!(
+                    "this repository is public, which needs the sandbox of tier A, and this machine has that of tier B ({why}); \
+                     `ralph-bot check` says more; to accept tier B, set `sandbox: {{ required: landlock }}`"
+                )
+            });
+            let words = format!("Landlock (tier B){network}");
+            SandboxFound { on: true, tier, settings, words, refusal: None, refusal_of_public }
+        }
+        _ => {
+            let why = found.why_no_namespaces();
+            let fix = match tier {
+                SandboxTier::B => {
+                    "tier B would work: `sandbox: { required: auto }` accepts it for private repositories"
                 }
-                Err(why) => why.clone(),
+                _ => "`ralph-bot check` tests it again; without one, set `sandbox: { required: none }`",
             };
-            let fix = "`ralph-bot check` tests it again; without one, set `sandbox: { required: none }`";
             tracing::error!(why, fix, "there is no sandbox; no loop will run");
-            SandboxFound {
-                on: true,
-                settings,
-                words: "none".into(),
-                refusal: Some(format!("there is no sandbox ({why}); {fix}")),
-            }
+            let refusal = Some(format!("there is no sandbox ({why}); {fix}"));
+            let words = "none".to_owned();
+            SandboxFound { on: true, tier: SandboxTier::C, settings, words, refusal, refusal_of_public: None }
         }
-    })
+    }
 }
 
 /// Returns the agents' permitted network destinations; none if the list is invalid, which validation reports.
@@ -116,10 +149,55 @@ pub(super) fn egress(config: &Config) -> Egress {
     config.sandbox.network.egress().unwrap_or(Egress::Nothing)
 }
 
-/// Returns the search path for programs and the tool folders that agents and checks may read.
+/// Returns the search path for programs and the tool folders that agents and checks may read. The folders are searched once per
+/// process for a search path and a home, which takes milliseconds.
 pub(super) fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
+    type Found = ((OsString, PathBuf), Vec<PathBuf>);
+    static LAST: Mutex<Option<Found>> = Mutex::new(None);
     let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
-    let home = PathBuf::from(env.get("HOME").unwrap_or("/"));
-    let tools = tools(&path, &home);
-    (path, tools)
+    let place = (path.clone(), PathBuf::from(env.get("HOME").unwrap_or("/")));
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = last.take().filter(|(known, _)| *known == place);
+    let (_, tools) = last.insert(known.unwrap_or_else(|| {
+        let found = tools(&place.0, &place.1);
+        (place, found)
+    }));
+    (path, tools.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weaker_tier_is_used_only_where_it_is_accepted() {
+        let probe = |tier| SandboxProbe {
+            tier,
+            bubblewrap: if tier == SandboxTier::A { Ok("0.11".into()) } else { Err("no namespaces".into()) },
+            escapes: Vec::new(),
+            landlock: None,
+        };
+        let found = |tier, required| {
+            judged(probe(tier), required, SandboxSettings::default(), Some("/bin/ralph-bot".into()), "")
+        };
+        let landlock = SandboxMechanism::Landlock("/bin/ralph-bot".into());
+        for (tier, required, expected, refused, public_refused) in [
+            (SandboxTier::A, SandboxRequired::Auto, SandboxTier::A, false, false),
+            (SandboxTier::A, SandboxRequired::Landlock, SandboxTier::A, false, false),
+            (SandboxTier::B, SandboxRequired::Auto, SandboxTier::B, false, true),
+            (SandboxTier::B, SandboxRequired::Landlock, SandboxTier::B, false, false),
+            (SandboxTier::B, SandboxRequired::Bubblewrap, SandboxTier::C, true, false),
+            (SandboxTier::C, SandboxRequired::Auto, SandboxTier::C, true, false),
+            (SandboxTier::C, SandboxRequired::Landlock, SandboxTier::C, true, false),
+        ] {
+            let found = found(tier, required);
+            assert!(found.on, "a sandbox is never left out silently");
+            assert_eq!(found.tier, expected, "{tier} {required:?}");
+            assert_eq!(found.refusal.is_some(), refused, "{tier} {required:?}: {:?}", found.refusal);
+            assert_eq!(found.refusal_of_public.is_some(), public_refused, "{tier} {required:?}");
+            assert_eq!(found.settings.mechanism == landlock, expected == SandboxTier::B, "{tier} {required:?}");
+        }
+        let unknown = judged(probe(SandboxTier::B), SandboxRequired::Auto, SandboxSettings::default(), None, "");
+        assert!(unknown.refusal.is_some(), "there is no program to confine others");
+    }
 }

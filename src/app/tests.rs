@@ -5,6 +5,7 @@ use std::path::Path;
 use super::backends::{Built, build};
 use super::*;
 use crate::domain::providers::backends::BackendRole;
+use crate::process::SandboxTier;
 use crate::process::sandbox::SandboxSettings;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -52,12 +53,23 @@ fn each_backend_type_is_built_for_its_roles() {
     assert_eq!(built.fingerprints.len(), 5, "also of those that cannot be used: they may be mended");
 }
 
+fn no_sandbox() -> SandboxFound {
+    SandboxFound {
+        on: false,
+        tier: SandboxTier::C,
+        settings: SandboxSettings::default(),
+        words: String::new(),
+        refusal: None,
+        refusal_of_public: None,
+    }
+}
+
 #[test]
 fn unusable_backend_is_never_chosen_nor_default() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path(), &format!("{ALL}priority: {{ agent: [gone, mine] }}\n"), "k1");
     let built = built(&config, "k1");
-    let sandbox = SandboxFound { on: false, settings: SandboxSettings::default(), words: String::new(), refusal: None };
+    let sandbox = no_sandbox();
     let settings = settings(&config, folder.path(), &sandbox, &HashMap::new(), &built);
     assert_eq!(settings.default_backend, "mine");
     assert!(!settings.backends.backends["gone"].enabled && settings.backends.backends["own"].enabled);
@@ -110,8 +122,7 @@ fn stop_grace_of_the_file_reaches_the_engine() {
     let folder = tempfile::tempdir().unwrap();
     let stop_grace = |engine: &str| {
         let config = config(folder.path(), &format!("{ALL}{engine}"), "k1");
-        let sandbox =
-            SandboxFound { on: false, settings: SandboxSettings::default(), words: String::new(), refusal: None };
+        let sandbox = no_sandbox();
         settings(&config, folder.path(), &sandbox, &HashMap::new(), &built(&config, "k1")).stop_grace
     };
     assert_eq!(stop_grace(""), Duration::from_secs(10));

@@ -1,4 +1,4 @@
-//! `ralph-bot sandbox-exec`: starts a program in a sandbox with an egress proxy. The service calls it.
+//! `ralph-bot sandbox-exec`: starts a program in a sandbox with an egress proxy, or confines it. The service calls it.
 
 use std::ffi::OsString;
 
@@ -11,14 +11,17 @@ use crate::process;
 #[derive(Debug, Clone, Args)]
 pub struct SandboxExecArgs {
     /// Port to listen on at the sandbox's loopback; can be given several times
-    #[arg(long = "port", value_name = "PORT", required = true)]
+    #[arg(long = "port", value_name = "PORT", required_unless_present = "confine")]
     pub ports: Vec<u16>,
+    /// Confine the program by Landlock, as a policy that the service passes says
+    #[arg(long, conflicts_with = "ports")]
+    pub confine: bool,
     /// The program, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 
-/// Replaces this process by the program.
+/// Replaces this process by the program, or supervises the confined one and returns its exit code.
 ///
 /// # Errors
 /// The service does not receive the sockets, or the program cannot be started.
@@ -26,6 +29,9 @@ pub fn run(args: &SandboxExecArgs) -> CliResult {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(CliError::Usage("a program is missing".to_owned()));
     };
+    if args.confine {
+        return Ok(process::confined_exec(program, arguments).into());
+    }
     let error = process::sandbox_exec(&args.ports, program, arguments);
     Err(CliError::Failed(format!("{} could not be started with proxy access: {error}", program.display())))
 }

@@ -218,7 +218,8 @@ config_section! {
 config_section! {
     /// Isolation of agents and checks.
     pub struct SandboxSection {
-        /// Required sandbox: `auto` for the tier that the repository needs, `bubblewrap` always, or `none`.
+        /// Required sandbox: `auto` for bubblewrap (tier A) in public repositories, and in private ones also Landlock (tier B) where
+        /// bubblewrap cannot isolate; `bubblewrap` or `landlock` as the least for all; or `none`.
         pub required: SandboxRequired;
         /// First of 256 numbers of users and groups of agents and checks in the sandbox where the service runs as root; each run has
         /// one alone. Nothing else on the machine may have them. Where the service has another user, agents and checks have that
@@ -282,6 +283,7 @@ pub enum SandboxRequired {
     #[default]
     Auto,
     Bubblewrap,
+    Landlock,
     None,
 }
 

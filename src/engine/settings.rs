@@ -101,6 +101,8 @@ pub struct EngineSettings {
     pub sandbox_words: String,
     /// Reason no loop may run if the required sandbox is missing.
     pub sandbox_refusal: Option<String>,
+    /// Reason no loop of a public repository may run if its sandbox would be too weak.
+    pub sandbox_refusal_of_public: Option<String>,
     /// Network destinations that agents may reach.
     pub agent_egress: Egress,
     /// Hooks of the operator.

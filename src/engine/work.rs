@@ -192,6 +192,9 @@ impl Engine {
         }
         self.end_processes(current).await;
         let facts = account.forge.repository(repo).await?;
+        if let (Some(why), false) = (&self.settings.sandbox_refusal_of_public, facts.private) {
+            return Err(EffectError::Permanent { why: why.clone() });
+        }
         if facts.archived {
             return Err(EffectError::Permanent {
                 why: format!("{} is archived and takes no changes", repo.full_name()),

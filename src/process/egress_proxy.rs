@@ -33,7 +33,7 @@ use crate::domain::trust::egress::{Hosts, Target};
 /// Number of the descriptor over which the sockets are passed.
 pub(super) const PROXY_FD: RawFd = 64;
 /// Port of the proxy on the sandbox's loopback.
-const PROXY_PORT: u16 = 3128;
+pub(super) const PROXY_PORT: u16 = 3128;
 /// Maximum number of sockets that are passed.
 const MAX_SOCKETS: usize = 16;
 /// Time limit for building a sandbox.
@@ -72,6 +72,27 @@ impl RefusedHosts {
     }
 }
 
+/// How connections of a sandbox arrive.
+pub(super) enum ProxyEntrance {
+    /// Listening sockets are passed from inside over this one.
+    Passed(UnixStream),
+    /// At this socket on the machine's loopback, where the sandbox has no network of its own.
+    Here(tokio::net::TcpListener),
+}
+
+/// Listens on the machine's loopback for a sandbox without a network of its own; returns the port, too.
+pub(super) fn listen_here() -> io::Result<(ProxyEntrance, u16)> {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = socket.local_addr()?.port();
+    socket.set_nonblocking(true)?;
+    Ok((ProxyEntrance::Here(tokio::net::TcpListener::from_std(socket)?), port))
+}
+
+/// Returns the ports of the allowed servers on this machine's loopback.
+pub(super) fn ports_here(egress: &EgressSettings) -> impl Iterator<Item = u16> {
+    egress.hosts.on_loopback().into_iter().map(|target| target.port)
+}
+
 /// Creates the socket pair: the service's end, and the program's.
 pub(super) fn pair() -> io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
@@ -90,8 +111,8 @@ pub(super) fn before_program(egress: &EgressSettings) -> Vec<OsString> {
 }
 
 /// Returns the environment variables that tell programs to use the proxy.
-pub(super) fn environment() -> impl Iterator<Item = (&'static str, String)> {
-    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+pub(super) fn environment(port: u16) -> impl Iterator<Item = (&'static str, String)> {
+    let proxy = format!("http://127.0.0.1:{port}");
     let names = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
     let own_machine = ["NO_PROXY", "no_proxy"].map(|name| (name, "localhost,127.0.0.1,::1".to_owned()));
     let for_node = ("NODE_USE_ENV_PROXY", "1".to_owned());
@@ -137,13 +158,18 @@ fn pass_sockets(ports: &[u16]) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves a sandbox as soon as its sockets arrive over `ours`. Never returns.
-pub(super) async fn serve(ours: UnixStream, egress: &EgressSettings) -> Infallible {
-    match tokio::time::timeout(SETUP_TIMEOUT, receive_sockets(&ours)).await {
-        Ok(Ok(sockets)) => {
-            accept_all(sockets, routes(egress), &Arc::new(Proxy::new(egress.hosts.clone(), egress.refused.clone())))
-                .await
+/// Serves a sandbox as soon as its sockets arrive. Never returns.
+pub(super) async fn serve(entrance: ProxyEntrance, egress: &EgressSettings) -> Infallible {
+    let proxy = || Arc::new(Proxy::new(egress.hosts.clone(), egress.refused.clone()));
+    let ours = match entrance {
+        ProxyEntrance::Passed(ours) => ours,
+        ProxyEntrance::Here(socket) => {
+            accept_all(vec![socket], vec![(PROXY_PORT, ProxyRoute::Proxy)], &proxy()).await;
+            return std::future::pending().await;
         }
+    };
+    match tokio::time::timeout(SETUP_TIMEOUT, receive_sockets(&ours)).await {
+        Ok(Ok(sockets)) => accept_all(sockets, routes(egress), &proxy()).await,
         Ok(Err(error)) => tracing::debug!(%error, "a sandbox ended before its egress proxy was ready"),
         Err(_) => tracing::warn!("a sandbox was not built in time; it has no network access"),
     }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, Keeper, LineCutter};
 use super::cgroup::RunCgroup;
+use super::sandbox::{END_ALL, SandboxBuilder, SandboxMechanism};
 use super::{
     Cookie, Finished, Flow, Lines, Masker, ProcessEnd, ProcessError, ProcessSpec, Sandbox, Stream, egress_proxy,
     end_survivors, memory, sandbox, spawn, survivors, usage,
@@ -54,17 +55,23 @@ pub async fn run(
     let killed_before = memory::killed_so_far();
     let sandbox = match &spec.sandbox {
         Sandbox::None => None,
-        Sandbox::Bubblewrap(view) => {
+        Sandbox::View(view) => {
             let failed = |reason| ProcessError::Sandbox { program: spec.program.clone(), reason };
-            Some((view, installed_bubblewrap().await.map_err(failed)?))
+            let builder = match &view.settings.mechanism {
+                SandboxMechanism::Bubblewrap => {
+                    SandboxBuilder::Bubblewrap(installed_bubblewrap().await.map_err(failed)?)
+                }
+                SandboxMechanism::Landlock(helper) => SandboxBuilder::Landlock(helper),
+            };
+            Some((view, builder))
         }
     };
-    let spawn::Started { child, proxy_socket, user: _lease, group } = spawn::start(&spec, sandbox).await?;
+    let spawn::Started { child, entrance, user: _lease, group, folder: _folder } = spawn::start(&spec, sandbox).await?;
     let completion = watch_to_end(&spec, child, group.clone(), cancel, lines);
-    let mut finished = match (proxy_socket, spec.egress()) {
-        (Some(ours), Some(egress)) => tokio::select! {
+    let mut finished = match (entrance, spec.egress()) {
+        (Some(entrance), Some(egress)) => tokio::select! {
             finished = completion => finished?,
-            never = egress_proxy::serve(ours, egress) => match never {},
+            never = egress_proxy::serve(entrance, egress) => match never {},
         },
         _ => completion.await?,
     };
@@ -174,7 +181,7 @@ fn exceeded_limit(
     group: Option<Arc<RunCgroup>>,
 ) -> impl Future<Output = String> + Send + use<> {
     let limits = match sandbox {
-        Sandbox::Bubblewrap(view) => pid.map(|pid| (pid, view.settings.limits, view.writable_folders())),
+        Sandbox::View(view) => pid.map(|pid| (pid, view.settings.limits, view.writable_folders())),
         Sandbox::None => None,
     };
     async move {
@@ -289,12 +296,19 @@ struct KillGuard {
     group: Option<Pid>,
     cookie: Option<Cookie>,
     sandboxed: bool,
+    /// Signal that ends the main process, and with it all others of its sandbox.
+    kill: Signal,
 }
 
 impl KillGuard {
     fn new(child: &Child, spec: &ProcessSpec) -> Self {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Self { group: pid, cookie: spec.cookie.clone(), sandboxed: !matches!(spec.sandbox, Sandbox::None) }
+        let supervised = match &spec.sandbox {
+            Sandbox::View(view) => view.settings.mechanism != SandboxMechanism::Bubblewrap,
+            Sandbox::None => false,
+        };
+        let kill = if supervised { END_ALL } else { Signal::KILL };
+        Self { group: pid, cookie: spec.cookie.clone(), sandboxed: !matches!(spec.sandbox, Sandbox::None), kill }
     }
 
     /// Sends SIGTERM, waits for `grace`, sends SIGKILL. Output is read meanwhile, so that the process does not block.
@@ -331,7 +345,7 @@ impl KillGuard {
 
     fn kill_group(&self) {
         if let Some(group) = self.group {
-            let _ = kill_process_group(group, Signal::KILL);
+            let _ = kill_process_group(group, self.kill);
         }
     }
 

@@ -3,8 +3,8 @@
 //! The view is an allow list (`domain::trust::visible`): the system's programs and libraries and the parts of `/etc` that they
 //! need, read-only; the folders that the caller names; an empty `/tmp`, and new `/proc` and `/dev`; the host's network, or single
 //! hosts, only if requested. What the service owns is hidden in all of it. PID, IPC and host name have namespaces of their own. All processes end with bubblewrap, and bubblewrap ends with
-//! the service. System calls are filtered (`seccomp`). There is no Landlock tier for machines without user namespaces: only
-//! [`Sandbox::None`] runs there.
+//! the service. System calls are filtered (`seccomp`). Where bubblewrap cannot create namespaces, programs can be confined
+//! without them (`landlock`), which shows the same files and less else.
 //!
 //! Programs never have the host's uid 0. Where the service has another user, bubblewrap creates a user namespace, and programs
 //! keep the service's user. Where the service is root, programs have a user of their own, which reaches the view's folders
@@ -13,8 +13,10 @@
 mod arguments;
 mod attempts;
 mod environment;
+mod etc;
 mod failure;
 mod kernel_files;
+mod landlock;
 mod mounts;
 mod seccomp;
 mod sockets;
@@ -30,14 +32,17 @@ use std::sync::Arc;
 
 use rustix::fs::MemfdFlags;
 
-use super::egress_proxy::{EgressSettings, PROXY_FD};
+use super::egress_proxy::{self, EgressSettings, PROXY_FD};
 use crate::domain::trust::egress::Target;
 use crate::domain::trust::limits::SandboxLimits;
 use crate::domain::trust::visible::HiddenPath;
 use arguments::Arguments;
 pub use attempts::attempts;
 pub(super) use attempts::{BEGIN, CALLED, CONNECTED, END};
+pub use etc::EtcCopies;
 pub(super) use failure::setup_failure;
+pub(super) use landlock::END_ALL;
+pub use landlock::confined_exec;
 pub(super) use mounts::Mounts;
 pub use tools::{tool_environment, tools};
 pub use user::SandboxUser;
@@ -61,8 +66,8 @@ pub enum Sandbox {
     /// No sandbox: the child can access everything that the service can.
     #[default]
     None,
-    /// A bubblewrap sandbox with this view.
-    Bubblewrap(SandboxView),
+    /// A sandbox with this view.
+    View(SandboxView),
 }
 
 /// A view of the machine. Paths are absolute and exist; a deeper path takes precedence over one above it, so a read-only folder
@@ -85,14 +90,35 @@ pub struct SandboxView {
 /// Settings that all sandboxes of the service share.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxSettings {
+    /// What confines programs.
+    pub mechanism: SandboxMechanism,
     /// First of the users of programs where the service is the host's root.
     pub user: SandboxUser,
     /// Limits of the processes of one run.
     pub limits: SandboxLimits,
     /// Paths that no sandbox shows.
     pub hidden: Arc<[HiddenPath]>,
+    /// Copies of the parts of `/etc` that sandboxes show; without them each part is a mount of its own, which takes longer.
+    pub etc: Option<Arc<EtcCopies>>,
     /// Defences to leave out, so that tests see that the probe notices it; without effect in release builds.
     pub without: Vec<Defence>,
+}
+
+/// What confines the programs in a sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum SandboxMechanism {
+    /// Namespaces that bubblewrap creates (tier A).
+    #[default]
+    Bubblewrap,
+    /// Landlock, by the program at this path, which is this one (tier B).
+    Landlock(PathBuf),
+}
+
+/// A mechanism that is ready.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SandboxBuilder<'a> {
+    Bubblewrap(&'a Bubblewrap),
+    Landlock(&'a Path),
 }
 
 /// A defence that tests can leave out.
@@ -119,6 +145,11 @@ pub enum Defence {
 }
 
 impl SandboxSettings {
+    /// Whether programs can connect to Unix sockets of the service that are shown to them.
+    pub fn reaches_sockets(&self) -> bool {
+        self.mechanism == SandboxMechanism::Bubblewrap
+    }
+
     /// Whether a defence is in place.
     pub(super) fn has(&self, defence: Defence) -> bool {
         !(cfg!(debug_assertions) && self.without.contains(&defence))
@@ -188,11 +219,25 @@ impl Bubblewrap {
 }
 
 impl SandboxView {
-    /// Prepares starting a program in this view with this environment.
+    /// Prepares starting a program in this view with this environment. `ports` are those of servers on this machine that it
+    /// may reach without a network of its own.
     ///
     /// # Errors
     /// The reason, with what to do.
     pub(super) fn prepare(
+        &self,
+        builder: SandboxBuilder<'_>,
+        program: (&Path, &Path),
+        environment: &[(OsString, OsString)],
+        ports: &[u16],
+    ) -> Result<Prepared, String> {
+        match builder {
+            SandboxBuilder::Bubblewrap(bubblewrap) => self.in_namespaces(bubblewrap, program, environment),
+            SandboxBuilder::Landlock(helper) => self.confine(helper, program, environment, ports),
+        }
+    }
+
+    fn in_namespaces(
         &self,
         bubblewrap: &Bubblewrap,
         (program, cwd): (&Path, &Path),
@@ -223,25 +268,32 @@ impl SandboxView {
             }
         }
         let exports = environment::exports(environment)?;
-        add(&["--perms", "0444", "--ro-bind-data"], &exports, Some(environment::FILE))?;
+        add(&["--perms", "0444", "--file"], &exports, Some(environment::FILE))?;
         list.extend(last);
         list.push("--".into());
         list.extend(id.map(SandboxUser::before_program).transpose()?.unwrap_or_default());
         list.extend(environment::before_program(self.settings.limits, id.is_some()));
-        Ok(Prepared { arguments: list, files, mounts, user })
+        if let Network::Only(egress) = &self.network {
+            list.extend(egress_proxy::before_program(egress));
+        }
+        Ok(Prepared { program: bubblewrap.program.clone(), arguments: list, files, mounts, user, folder: None })
     }
 }
 
 /// Arguments, descriptors and mounts that starting a program in a sandbox needs.
 pub(super) struct Prepared {
-    /// Arguments of bubblewrap, up to the program.
+    /// Program that builds the sandbox.
+    pub(super) program: PathBuf,
+    /// Its arguments, up to the program.
     pub(super) arguments: Vec<OsString>,
-    /// Descriptors that bubblewrap reads, by number.
+    /// Descriptors that it reads, by number.
     pub(super) files: Vec<(RawFd, OwnedFd)>,
     /// Mounts to attach before bubblewrap starts.
     pub(super) mounts: Option<Mounts>,
     /// User of the program, if it is not the service's; no other run has it meanwhile.
     pub(super) user: Option<UserLease>,
+    /// Folder of the run, removed when this is dropped.
+    pub(super) folder: Option<tempfile::TempDir>,
 }
 
 /// Returns an anonymous file with these bytes. Unlike a pipe it never blocks and needs no writer.

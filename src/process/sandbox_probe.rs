@@ -2,16 +2,19 @@
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
 use super::running::installed_bubblewrap;
-use super::sandbox::{BEGIN, CALLED, CONNECTED, END, Network, Sandbox, SandboxSettings, SandboxView, ScratchHome};
-use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, cgroup, end_survivors, survivors};
+use super::sandbox::{
+    BEGIN, CALLED, CONNECTED, END, Network, Sandbox, SandboxMechanism, SandboxSettings, SandboxView, ScratchHome,
+};
+use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, cgroup, end_survivors, private, survivors};
 
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -19,16 +22,28 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
 /// pass until they are gone; survivors would sleep for minutes.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time within which a connection or datagram that was sent arrives.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(50);
+/// File outside whose permissions the script tries to change.
+const FILE_WITH_MODE: &str = "mode";
+
 /// Script that tries to escape. It opens files of the kernel for writing, and writes nothing to them.
 const SCRIPT: &str = r#"
 echo ran >ran || echo no-tree
 cat "$OUTSIDE/secret" 2>/dev/null
+chmod 0604 "$OUTSIDE/mode" 2>/dev/null
 (echo x >"$OUTSIDE/written") 2>/dev/null
 (echo x >/usr/ralph-escape-test) 2>/dev/null && echo wrote-system && rm -f /usr/ralph-escape-test
 cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | grep '^PROBE_CANARY='
-[ -e /etc/shadow ] && echo sees-shadow
+for d in /proc/[0-9]*; do
+  case "$(tr '\0' ' ' <$d/cmdline 2>/dev/null)" in
+    *"$MARKER"*) echo sees-process; kill -s USR2 ${d#/proc/} 2>/dev/null && echo signalled;;
+  esac
+done
+(: </etc/shadow) 2>/dev/null && echo sees-shadow
 grep -v -e lo: -e '|' /proc/net/dev | sed 's/^/interface /'
 bash -c ": >/dev/tcp/127.0.0.1/$PORT" 2>/dev/null && echo connected-by-tcp
+bash -c "echo x >/dev/udp/127.0.0.1/$UDP_PORT" 2>/dev/null
 for f in sys/kernel/core_pattern sys/kernel/ns_last_pid sys/vm/overcommit_memory sysrq-trigger irq/default_smp_affinity; do
   [ -e /proc/$f ] && (: >>/proc/$f) 2>/dev/null && echo "opened /proc/$f"
 done
@@ -53,10 +68,24 @@ const NOT_AS_ROOT: &str = "run the service as a user other than root";
 pub enum SandboxTier {
     /// No isolation.
     C,
-    /// Files and network without namespaces (Landlock). Not implemented, so no machine reaches it.
+    /// Files and network without namespaces (Landlock); every attempt to escape failed but those that need a namespace.
     B,
     /// bubblewrap, and every attempt to escape failed.
     A,
+}
+
+impl SandboxTier {
+    /// All tiers, from the weakest.
+    pub const ALL: [Self; 3] = [Self::C, Self::B, Self::A];
+
+    /// Name of what isolates, for metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::A => "namespaces",
+            Self::B => "landlock",
+            Self::C => "none",
+        }
+    }
 }
 
 impl std::fmt::Display for SandboxTier {
@@ -91,7 +120,36 @@ pub struct SandboxProbe {
     pub bubblewrap: Result<String, String>,
     /// Attempts; empty if bubblewrap does not run.
     pub escapes: Vec<EscapeTest>,
+    /// Attempts without namespaces, or the reason why programs cannot be confined by Landlock; `None` if it was not tried,
+    /// because bubblewrap isolates.
+    pub landlock: Option<Result<Vec<EscapeTest>, String>>,
 }
+
+impl SandboxProbe {
+    /// Returns why bubblewrap does not isolate on this machine.
+    pub fn why_no_namespaces(&self) -> String {
+        match &self.bubblewrap {
+            Ok(version) => {
+                let failed: Vec<_> = self.escapes.iter().filter(|e| !e.held).map(|e| e.name).collect();
+                format!("bubblewrap {version} does not isolate on this machine: {}", failed.join(", "))
+            }
+            Err(why) => why.clone(),
+        }
+    }
+}
+
+impl EscapeTest {
+    /// Whether it is prevented only in a sandbox with namespaces (tier A).
+    pub fn needs_namespaces(&self) -> bool {
+        NEED_NAMESPACES.contains(&self.name)
+    }
+}
+
+/// Attempts that need namespaces to be prevented.
+const NEED_NAMESPACES: [&str; 3] = [CHANGE_MODES, SEE_PROCESSES, READ_KERNEL];
+const CHANGE_MODES: &str = "change permissions of files outside the tree";
+const SEE_PROCESSES: &str = "see processes and network interfaces of the machine";
+const READ_KERNEL: &str = "read data of the kernel";
 
 /// Returns whether the kernel enforces the limits of runs on this machine; the reason if they are only measured.
 pub fn enforces_limits() -> Result<(), &'static str> {
@@ -110,19 +168,35 @@ pub struct ProbeSettings {
     pub program: Option<PathBuf>,
 }
 
-/// Builds a sandbox like that of an agent and tries to escape from it. Takes about a second.
+/// Builds a sandbox like that of an agent and tries to escape from it; where it does not hold, also one without namespaces. Takes
+/// about a second.
 pub async fn probe_sandbox(settings: &ProbeSettings) -> SandboxProbe {
     let tried = match installed_bubblewrap().await {
         Ok(bubblewrap) => attempts(settings).await.map(|escapes| (bubblewrap.version.clone(), escapes)),
         Err(reason) => Err(reason),
     };
-    match tried {
-        Ok((version, escapes)) => {
-            let tier = if escapes.iter().all(|e| e.held) { SandboxTier::A } else { SandboxTier::C };
-            SandboxProbe { tier, bubblewrap: Ok(version), escapes }
-        }
-        Err(reason) => SandboxProbe { tier: SandboxTier::C, bubblewrap: Err(reason), escapes: Vec::new() },
+    let (bubblewrap, escapes) = match tried {
+        Ok((version, escapes)) => (Ok(version), escapes),
+        Err(reason) => (Err(reason), Vec::new()),
+    };
+    if bubblewrap.is_ok() && escapes.iter().all(|e| e.held) {
+        return SandboxProbe { tier: SandboxTier::A, bubblewrap, escapes, landlock: None };
     }
+    let landlock = probe_landlock(settings).await;
+    let holds = landlock.as_ref().is_ok_and(|all| all.iter().all(|e| e.held || e.needs_namespaces()));
+    let tier = if holds { SandboxTier::B } else { SandboxTier::C };
+    SandboxProbe { tier, bubblewrap, escapes, landlock: Some(landlock) }
+}
+
+/// Tries to escape from a sandbox without namespaces.
+///
+/// # Errors
+/// Programs cannot be confined: the reason, with what to do.
+pub async fn probe_landlock(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, String> {
+    let program = settings.program.clone().ok_or("the path of this program is unknown")?;
+    let mut settings = settings.clone();
+    settings.settings.mechanism = SandboxMechanism::Landlock(program);
+    attempts(&settings).await
 }
 
 async fn attempts(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, String> {
@@ -144,6 +218,9 @@ struct EscapeSetup {
     outside: PathBuf,
     program: Option<PathBuf>,
     listener: TcpListener,
+    datagrams: UdpSocket,
+    /// Mode of a file outside.
+    mode: u32,
     canary: String,
     /// Sockets of the file system and of the abstract namespace, whose name is the reversed canary.
     _sockets: Vec<UnixListener>,
@@ -156,6 +233,8 @@ impl EscapeSetup {
         fs::create_dir(&outside)?;
         let canary = format!("canary-{}", uuid::Uuid::now_v7().simple());
         fs::write(outside.join("secret"), &canary)?;
+        private::create_file(&outside.join(FILE_WITH_MODE))?;
+        let mode = mode_of(&outside.join(FILE_WITH_MODE))?;
         // Paths of sockets are short; one that is too long for the service is too long for the program as well.
         let by_path = UnixListener::bind(outside.join("socket")).ok();
         let by_name =
@@ -173,6 +252,8 @@ impl EscapeSetup {
             outside,
             program: settings.program.clone(),
             listener: TcpListener::bind("127.0.0.1:0").await?,
+            datagrams: UdpSocket::bind("127.0.0.1:0").await?,
+            mode,
             canary,
             _sockets: by_path.into_iter().chain([by_name]).collect(),
         })
@@ -188,8 +269,11 @@ impl EscapeSetup {
     /// Runs a script in the sandbox that tries to escape, while a process outside has a canary in its environment.
     async fn inside(&self) -> Result<Vec<EscapeTest>, String> {
         let port = self.listener.local_addr().map_err(|e| e.to_string())?.port();
+        let udp_port = self.datagrams.local_addr().map_err(|e| e.to_string())?.port();
         let in_environment = format!("environment-{}", self.canary);
-        let holder = self.spec("echo up; exec sleep 60", Sandbox::None).env("PROBE_CANARY", &in_environment);
+        let marker = format!("marker-{}", uuid::Uuid::now_v7().simple());
+        let holder = self.spec("trap '' USR2; echo up; sleep 60", Sandbox::None).args([&marker]);
+        let holder = holder.env("PROBE_CANARY", &in_environment);
         let (stop, cancel) = (CancellationToken::new(), CancellationToken::new());
         let mut ready = Some(CancellationToken::new());
         let up = ready.clone().unwrap_or_default();
@@ -204,9 +288,11 @@ impl EscapeSetup {
         }
         let program = self.program.clone().unwrap_or_default();
         let spec = self
-            .spec(SCRIPT, Sandbox::Bubblewrap(self.view.clone()))
+            .spec(SCRIPT, Sandbox::View(self.view.clone()))
             .env("OUTSIDE", &self.outside)
             .env("PORT", port.to_string())
+            .env("UDP_PORT", udp_port.to_string())
+            .env("MARKER", &marker)
             .env("PROGRAM", &program)
             // Reversed, so that the script's own environment is no leak.
             .env("NAME", reversed(&self.canary));
@@ -218,7 +304,8 @@ impl EscapeSetup {
         if !ran || !called {
             return Err(format!("a script in the sandbox did not run: {:?}, {}", tried.ended, tried.stderr.text()));
         }
-        let reached = tokio::time::timeout(Duration::from_millis(50), self.listener.accept()).await.is_ok();
+        let reached = tokio::time::timeout(ARRIVAL_TIMEOUT, self.listener.accept()).await.is_ok();
+        let reached = reached || tokio::time::timeout(ARRIVAL_TIMEOUT, self.datagrams.recv(&mut [0])).await.is_ok();
         Ok(self.results(&seen, &in_environment, reached))
     }
 
@@ -233,15 +320,19 @@ impl EscapeSetup {
         let line = |start: &str| seen.lines().any(|line| line.starts_with(start));
         let sees_environment = seen.contains(in_environment);
         let sees_files = seen.replace(in_environment, "").contains(&self.canary) || line("sees-shadow");
+        let has_mode = mode_of(&self.outside.join(FILE_WITH_MODE)).is_ok_and(|mode| mode == self.mode);
         let written = self.outside.join("written").exists() || line("wrote-system");
         vec![
             test("read files outside the view", UPDATE, sees_files),
             test("write outside the tree", UPDATE, written),
-            test("see processes outside and their environment", UPDATE, sees_environment),
-            test("reach the network", UPDATE, reached || line("connected-by-tcp") || line("interface ")),
+            test(CHANGE_MODES, UPDATE, !has_mode),
+            test("read the environment of processes outside", UPDATE, sees_environment),
+            test(SEE_PROCESSES, UPDATE, line("sees-process") || line("interface ")),
+            test("signal processes outside", UPDATE, line("signalled")),
+            test("reach the network", UPDATE, reached || line("connected-by-tcp")),
             test("connect to sockets of the host", UPDATE, line(CONNECTED)),
             test("open settings of the kernel for writing", NOT_AS_ROOT, line("opened ")),
-            test("read data of the kernel", UPDATE, line("read ")),
+            test(READ_KERNEL, UPDATE, line("read ")),
             test("create programs with the rights of their owner", UPDATE, line("set-")),
             test("make system calls that are refused", UPDATE, line(CALLED)),
         ]
@@ -251,7 +342,7 @@ impl EscapeSetup {
     /// host's root.
     async fn survival(&self) -> Result<Vec<EscapeTest>, String> {
         let script = "setsid sh -c 'sleep 300 & sleep 300' & echo up; sleep 300";
-        let mut spec = self.spec(script, Sandbox::Bubblewrap(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
+        let mut spec = self.spec(script, Sandbox::View(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
         spec.limits.grace = Duration::ZERO;
         let mut as_root = Vec::new();
         let mut lines = |_, _: &str| {
@@ -283,6 +374,10 @@ fn program_of_root(pid: i32) -> Option<String> {
     let name = field("Name:").filter(|name| *name != "bwrap")?;
     let root = field("Uid:")?.split_whitespace().any(|uid| uid == "0");
     root.then(|| name.to_owned())
+}
+
+fn mode_of(file: &Path) -> std::io::Result<u32> {
+    Ok(fs::metadata(file)?.permissions().mode())
 }
 
 fn reversed(text: &str) -> String {

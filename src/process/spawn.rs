@@ -15,13 +15,12 @@ use failpoint::kill_point;
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
-use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::cgroup::{self, RunCgroup};
-use super::egress_proxy::{self, PROXY_FD};
+use super::egress_proxy::{self, PROXY_FD, PROXY_PORT, ProxyEntrance};
 use super::sandbox::{
-    Bubblewrap, Defence, Mounts, Network, Prepared, SandboxUser, SandboxView, UserLease, pipe_of, readable,
+    Defence, Mounts, Network, Prepared, SandboxBuilder, SandboxUser, SandboxView, UserLease, pipe_of, readable,
 };
 use super::survivors::COOKIE_VARIABLE;
 use super::{ProcessError, ProcessSpec, Stdin, memory, syscalls};
@@ -85,18 +84,20 @@ fn may_execute(file: &Path) -> bool {
     rustix::fs::access(file, Access::EXEC_OK).is_ok()
 }
 
-/// A started program, and the service's end of its egress proxy's socket pair.
+/// A started program, and how its egress proxy is reached.
 pub(super) struct Started {
     pub(super) child: Child,
-    pub(super) proxy_socket: Option<UnixStream>,
+    pub(super) entrance: Option<ProxyEntrance>,
     /// User of the run, which no other run has until this is dropped.
     pub(super) user: Option<UserLease>,
     /// Control group of the run, if it has one.
     pub(super) group: Option<Arc<RunCgroup>>,
+    /// Folder of the run, removed when this is dropped.
+    pub(super) folder: Option<tempfile::TempDir>,
 }
 
-/// View of a sandbox, and the program that builds it.
-type BuiltSandbox<'a> = (&'a SandboxView, &'a Bubblewrap);
+/// View of a sandbox, and what builds it.
+type BuiltSandbox<'a> = (&'a SandboxView, SandboxBuilder<'a>);
 
 /// Starts the program of `spec`, in a sandbox if one is given.
 pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>) -> Result<Started, ProcessError> {
@@ -110,36 +111,45 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
         let program = program.clone();
         move |source| ProcessError::Input { program, what, source }
     };
+    let no_proxy = input("the socket of its egress proxy");
+    let mut entrance = None;
     let mut prepared = match sandbox {
         None => None,
-        Some((view, bubblewrap)) => {
+        Some((view, builder)) => {
             let failed = |reason| ProcessError::Sandbox { program: program.clone(), reason };
-            let environment = inner_environment(spec, view);
-            Some(view.prepare(bubblewrap, (&program, &spec.cwd), &environment).map_err(failed)?)
+            let here = matches!(builder, SandboxBuilder::Landlock(_)).then(|| spec.egress()).flatten();
+            let (proxy, port) = here.map(|_| egress_proxy::listen_here()).transpose().map_err(no_proxy)?.unzip();
+            let ports: Vec<u16> =
+                port.into_iter().chain(here.iter().flat_map(|e| egress_proxy::ports_here(e))).collect();
+            entrance = proxy;
+            let environment = inner_environment(spec, view, port.unwrap_or(PROXY_PORT));
+            Some(view.prepare(builder, (&program, &spec.cwd), &environment, &ports).map_err(failed)?)
         }
     };
+    let folder = prepared.as_mut().and_then(|prepared| prepared.folder.take());
     let lease = prepared.as_mut().and_then(|prepared| prepared.user.take());
     let user = lease.as_ref().map(UserLease::user);
     let mut given = descriptors(&spec.fds, user).map_err(input("further descriptors"))?;
-    let mut proxy_socket = None;
     // Descriptors are sorted by number: the proxy's is above those of the run, and those of bubblewrap are above the proxy's.
-    if spec.egress().is_some() {
+    if spec.egress().is_some() && entrance.is_none() {
         let (ours, theirs) = egress_proxy::pair().map_err(input("the socket of its egress proxy"))?;
         given.push((PROXY_FD, theirs));
-        proxy_socket = Some(ours);
+        entrance = Some(ProxyEntrance::Passed(ours));
     }
     given.extend(prepared.iter_mut().flat_map(|prepared| std::mem::take(&mut prepared.files)));
     let mounts = prepared.as_mut().and_then(|prepared| prepared.mounts.take());
     let mounted = mounts.is_some();
-    let mut command = command(spec, &program, sandbox.zip(prepared));
+    let supervised = matches!(sandbox, Some((_, SandboxBuilder::Landlock(_))));
+    let mut command = command(spec, &program, prepared);
     let ((out, stdout), (err, stderr)) =
         pipe_of(user).and_then(|out| Ok((out, pipe_of(user)?))).map_err(input("the pipes of its output"))?;
-    command.stdout(stdout).stderr(stderr).kill_on_drop(true);
+    // A supervisor ends the processes inside before itself.
+    command.stdout(stdout).stderr(stderr).kill_on_drop(!supervised);
     let group = sandbox.and_then(|(view, _)| group_of_run(view.settings.limits)).map(Arc::new);
-    let entrance = group.as_deref().map(RunCgroup::entrance).transpose().map_err(input("its control group"))?;
+    let group_entrance = group.as_deref().map(RunCgroup::entrance).transpose().map_err(input("its control group"))?;
     let limits = sandbox.map(|(view, _)| view.settings.limits);
     let keyring = sandbox.is_some_and(|(view, _)| view.settings.has(Defence::Keyring));
-    prepare_child(&mut command, ChildSetup { given, mounts, entrance, limits, keyring });
+    prepare_child(&mut command, ChildSetup { given, mounts, entrance: group_entrance, limits, keyring });
     for attempt in 1.. {
         command.stdin(match &spec.stdin {
             Stdin::Null => Stdio::null(),
@@ -159,7 +169,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(Started { child, proxy_socket, user: lease, group });
+                return Ok(Started { child, entrance, user: lease, group, folder });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < MAX_BUSY_ATTEMPTS => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -176,8 +186,8 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     unreachable!("the loop returns at its last try")
 }
 
-/// Returns the command with arguments and environment: the program, or bubblewrap around it.
-fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<(BuiltSandbox<'_>, Prepared)>) -> Command {
+/// Returns the command with arguments and environment: the program, or what builds its sandbox around it.
+fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<Prepared>) -> Command {
     let sandboxed = sandbox.is_some();
     #[expect(clippy::disallowed_methods, reason = "the only place that spawns processes")]
     let mut command = match sandbox {
@@ -186,13 +196,9 @@ fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<(BuiltSandbox<'_>
             command.args(&spec.args).current_dir(&spec.cwd);
             command
         }
-        Some(((view, bubblewrap), prepared)) => {
-            let mut command = Command::new(&bubblewrap.program);
-            command.args(prepared.arguments);
-            if let Network::Only(egress) = &view.network {
-                command.args(egress_proxy::before_program(egress));
-            }
-            command.arg(program).args(&spec.args).current_dir("/");
+        Some(prepared) => {
+            let mut command = Command::new(&prepared.program);
+            command.args(prepared.arguments).arg(program).args(&spec.args).current_dir("/");
             command
         }
     };
@@ -206,14 +212,14 @@ fn command(spec: &ProcessSpec, program: &Path, sandbox: Option<(BuiltSandbox<'_>
     command
 }
 
-/// Returns the environment of a program in a sandbox. bubblewrap does not get it, neither as its own, which would let the program
+/// Returns the environment of a program in a sandbox whose egress proxy has this port. bubblewrap does not get it, neither as its own, which would let the program
 /// make it load libraries, nor by --setenv, because every user of the machine can read arguments.
-fn inner_environment(spec: &ProcessSpec, view: &SandboxView) -> Vec<(OsString, OsString)> {
+fn inner_environment(spec: &ProcessSpec, view: &SandboxView, port: u16) -> Vec<(OsString, OsString)> {
     let mut environment = spec.env.clone();
     environment.push(("HOME".into(), view.home.folder().into()));
     environment.push(("TMPDIR".into(), "/tmp".into()));
     if matches!(view.network, Network::Only(_)) {
-        environment.extend(egress_proxy::environment().map(|(name, value)| (name.into(), value.into())));
+        environment.extend(egress_proxy::environment(port).map(|(name, value)| (name.into(), value.into())));
     }
     environment.extend(spec.cookie.iter().map(|cookie| (COOKIE_VARIABLE.into(), cookie.as_str().into())));
     environment

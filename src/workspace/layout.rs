@@ -85,11 +85,16 @@ impl Layout {
 
     /// Creates an empty folder on the same disk; garbage collection skips it until it is dropped.
     pub fn scratch(&self) -> Result<ScratchFolder, WorkspaceError> {
+        Ok(ScratchFolder { path: self.folder_of_process()?, in_use: self.in_use.clone() })
+    }
+
+    /// Creates an empty folder on the same disk; garbage collection deletes it after this process.
+    pub fn folder_of_process(&self) -> Result<PathBuf, WorkspaceError> {
         // Locked during the creation, so that garbage collection does not see the folder without its entry.
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let path = new_folder(&self.scratches)?;
         in_use.insert(path.clone());
-        Ok(ScratchFolder { path, in_use: self.in_use.clone() })
+        Ok(path)
     }
 
     /// Returns unused entries of `tmp/`, of this process and of ended ones.

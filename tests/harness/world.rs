@@ -93,6 +93,7 @@ impl World {
             "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}{forges}\nsandbox: {{ required: {required}, network: {network}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent]{backend} }}\n{limits}{extra}",
             url = self.forge.url(),
             required = match (&self.setup.sandbox, sandboxed) {
+                (Some(found), _) if found.tier == SandboxTier::B => "auto",
                 (Some(_), _) => "bubblewrap",
                 (None, true) => "auto",
                 (None, false) => "none",
@@ -161,7 +162,7 @@ impl World {
             None if self.setup.isolated => sandbox().await,
             None => {
                 let bubblewrap = Err("this story needs no sandbox".into());
-                SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new() }
+                SandboxProbe { tier: SandboxTier::C, bubblewrap, escapes: Vec::new(), landlock: None }
             }
         }
     }

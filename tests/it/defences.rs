@@ -12,7 +12,10 @@ use crate::harness::sandbox;
 const ROWS: [(&[Defence], &[&str]); 10] = [
     (&[Defence::Reads], &["read files outside the view"]),
     (&[Defence::Writes], &["write outside the tree"]),
-    (&[Defence::Processes, Defence::User], &["see processes outside and their environment"]),
+    (
+        &[Defence::Processes, Defence::User],
+        &["read the environment of processes outside", "see processes and network interfaces of the machine"],
+    ),
     (&[Defence::Processes], &["outlive the sandbox"]),
     (&[Defence::Network], &["reach the network", "connect to sockets of the host"]),
     (&[Defence::Sockets, Defence::Reads], &["connect to sockets of the host"]),
@@ -95,7 +98,7 @@ async fn attempts_with_key(without: &[Defence]) -> String {
     let program = env!("CARGO_BIN_EXE_ralph-bot");
     let mut spec =
         ProcessSpec::new(program, folder.path()).args(["sandbox-attempts", "--socket", "/x", "--name", &name]);
-    spec.sandbox = Sandbox::Bubblewrap(SandboxView {
+    spec.sandbox = Sandbox::View(SandboxView {
         writable: vec![folder.path().to_owned()],
         read_only: vec![program.into()],
         settings: settings(without).settings,

@@ -19,6 +19,7 @@ mod harness;
 mod hooks;
 mod interference;
 mod isolation;
+mod landlock;
 mod learning;
 mod memory;
 mod permission;

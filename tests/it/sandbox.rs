@@ -9,9 +9,10 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_bot::process::sandbox::{Network, SandboxView, ScratchHome};
+use ralph_bot::process::sandbox::{EtcCopies, Network, SandboxSettings, SandboxView, ScratchHome};
 use ralph_bot::process::{self, Finished, ProcessEnd, ProcessLimits, ProcessSpec, Sandbox, SandboxTier};
 use tokio_util::sync::CancellationToken;
 
@@ -65,26 +66,35 @@ const WORKS: [(&str, &str); 8] = [
 
 /// Runs a bash script in a sandbox without network; `None` if this machine has none.
 async fn run(folder: &Path, script: &str, more: &[(&str, &str)]) -> Option<Finished> {
+    let mut spec = spec(folder, script).await?;
+    for (name, value) in more {
+        spec = spec.env(name, value);
+    }
+    Some(process::run(spec, &CancellationToken::new(), None).await.expect("it runs"))
+}
+
+/// Returns how a bash script is started in a sandbox without network; `None` if this machine has none.
+async fn spec(folder: &Path, script: &str) -> Option<ProcessSpec> {
     if sandbox().await.tier != SandboxTier::A {
         return None;
     }
-    for name in ["tree", "home"] {
+    for name in ["tree", "home", "etc"] {
         // Nobody else can enter them, not even root without its capabilities.
         process::private::create_folder(&folder.join(name)).expect("a folder");
     }
     let mut spec = ProcessSpec::new("/bin/bash", folder.join("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
-    for (name, value) in more {
-        spec = spec.env(name, value);
-    }
-    spec.sandbox = Sandbox::Bubblewrap(SandboxView {
+    spec.sandbox = Sandbox::View(SandboxView {
         writable: vec![folder.join("tree")],
         read_only: vec![env!("CARGO_BIN_EXE_ralph-bot").into()],
         home: ScratchHome::Folder(folder.join("home")),
         network: Network::None,
-        ..SandboxView::default()
+        settings: SandboxSettings {
+            etc: Some(Arc::new(EtcCopies::new(folder.join("etc")))),
+            ..SandboxSettings::default()
+        },
     });
     spec.limits = ProcessLimits { wall: Duration::from_secs(60), ..ProcessLimits::default() };
-    Some(process::run(spec, &CancellationToken::new(), None).await.expect("it runs"))
+    Some(spec)
 }
 
 /// See docs/threats.md#s1, docs/threats.md#s12 and docs/threats.md#s16.
@@ -109,6 +119,27 @@ async fn programs_find_what_they_need() {
         assert_eq!(finished.stdout.text(), "fine\n", "{part}: {:?} {}", finished.ended, finished.stderr.text());
         assert_eq!(finished.ended, ProcessEnd::Exited(0), "{part}");
     }
+}
+
+/// A sandbox shows the same in `/etc` with copies of its parts and without.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etc_is_the_same_with_copies() {
+    let script = "cd /etc && find . ! -path ./passwd ! -path ./group ! -path '*/private/*' ! -type d | sort | while read -r f; do \
+                  if [ -L \"$f\" ]; then readlink \"$f\"; else cksum \"$f\"; fi; done; touch /etc/hosts /etc/new; rm -f /etc/hosts";
+    let mut seen = Vec::new();
+    for with_copies in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let Some(mut spec) = spec(folder.path(), script).await else { return };
+        if let (Sandbox::View(view), false) = (&mut spec.sandbox, with_copies) {
+            view.settings.etc = None;
+        }
+        let finished = process::run(spec, &CancellationToken::new(), None).await.expect("it runs");
+        assert_eq!(std::fs::read_dir(folder.path().join("etc")).expect("a folder").count(), usize::from(with_copies));
+        assert_eq!(finished.stderr.text().lines().count(), 3, "each change is refused: {}", finished.stderr.text());
+        seen.push(finished.stdout.text());
+    }
+    assert!(seen[0].contains("./hosts") && seen[0].lines().count() > 10, "{}", seen[0]);
+    assert_eq!(seen[0], seen[1]);
 }
 
 /// See docs/threats.md#s5 and docs/threats.md#s16.

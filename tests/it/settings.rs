@@ -21,6 +21,7 @@ on_one_forge!(
     checks_are_detected_when_none_are_configured,
     check_detection_can_be_disabled,
     required_sandbox_missing_runs_no_agent,
+    weaker_sandbox_runs_no_agent_of_a_public_repository,
     every_repository_setting_takes_effect,
     broken_setup_is_returned_to_the_agent,
 );
@@ -217,7 +218,8 @@ async fn check_detection_can_be_disabled(dialect: Dialect) {
 async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     let why = "user namespaces are not allowed here".to_owned();
-    setup.sandbox = Some(SandboxProbe { tier: SandboxTier::C, bubblewrap: Err(why.clone()), escapes: Vec::new() });
+    setup.sandbox =
+        Some(SandboxProbe { tier: SandboxTier::C, bubblewrap: Err(why.clone()), escapes: Vec::new(), landlock: None });
     story(setup, async |world| {
         let mark = world.folder.path().join("an-agent-ran");
         world.write_agent(&format!("touch '{}'\necho 42 >answer.txt\n", mark.display()));
@@ -228,6 +230,22 @@ async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.issue_of(escalation).body.contains(&why), "{}", world.issue_of(escalation).body);
         assert!(failed.baseline.is_none() && world.prompts().await.is_empty() && !mark.exists());
+    })
+    .await;
+}
+
+/// A public repository needs namespaces; a weaker sandbox is not used in their place.
+/// See docs/threats.md#s5.
+async fn weaker_sandbox_runs_no_agent_of_a_public_repository(dialect: Dialect) {
+    let mut setup = Setup::new(dialect);
+    let bubblewrap = Err("user namespaces are not allowed here".to_owned());
+    setup.sandbox =
+        Some(SandboxProbe { tier: SandboxTier::B, bubblewrap, escapes: Vec::new(), landlock: Some(Ok(Vec::new())) });
+    story(setup, async |world| {
+        let failed = world.run().await;
+        assert_eq!((failed.state, failed.step), (LoopState::Failed, LoopStep::Idle), "{}", failed.why);
+        assert!(failed.why.contains("this repository is public, which needs the sandbox of tier A"), "{}", failed.why);
+        assert!(failed.baseline.is_none() && world.prompts().await.is_empty());
     })
     .await;
 }

@@ -59,7 +59,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<CheckFinding> {
                 "move one of the two paths; the service does not start",
             ));
         }
-        findings.extend(sandbox(&probe_sandbox(&app::probe_settings(config, env)).await));
+        findings.extend(sandbox(&probe_sandbox(&app::probe_settings(config, env)).await, config.sandbox.required));
         findings.push(limits(enforces_limits()));
         findings.extend(network(&config.sandbox.network));
     }
@@ -295,28 +295,58 @@ fn network(network: &AgentNetwork) -> Option<CheckFinding> {
 }
 
 /// Reports the sandbox and each attempt to escape from it.
-fn sandbox(found: &SandboxProbe) -> Vec<CheckFinding> {
+fn sandbox(found: &SandboxProbe, required: SandboxRequired) -> Vec<CheckFinding> {
     const NAME: &str = "sandbox";
-    let version = match &found.bubblewrap {
-        Ok(version) => version,
-        Err(why) => {
-            let fix = "do that, or set `sandbox: { required: none }`";
-            return vec![CheckFinding::fail(NAME, why, fix)];
+    const NO_SANDBOX: &str = "set `sandbox: { required: none }`";
+    let why = || found.why_no_namespaces();
+    let (whole, attempts) = match (found.tier, &found.bubblewrap, &found.landlock) {
+        (SandboxTier::B, _, Some(Ok(attempts))) => {
+            let detail = format!("Landlock, tier B, because of this: {}", why());
+            let whole = match required {
+                SandboxRequired::Landlock => CheckFinding::ok(NAME, detail),
+                SandboxRequired::Bubblewrap => {
+                    CheckFinding::fail(NAME, detail, "fix that, or set `sandbox.required` to `auto` or `landlock`")
+                }
+                SandboxRequired::Auto | SandboxRequired::None => {
+                    let fix =
+                        "fix that, or accept tier B for public repositories, too: `sandbox: { required: landlock }`";
+                    CheckFinding::warn(NAME, format!("{detail}; no loop of a public repository runs"), fix)
+                }
+            };
+            (vec![whole, open_in_tier_b()], attempts)
         }
+        (SandboxTier::A, Ok(version), _) => {
+            (vec![CheckFinding::ok(NAME, format!("bubblewrap {version}, tier A"))], &found.escapes)
+        }
+        (_, Ok(_), _) => {
+            let fix = format!("fix the failures below, or {NO_SANDBOX}");
+            (vec![CheckFinding::fail(NAME, why(), &fix)], &found.escapes)
+        }
+        (_, Err(why), _) => (vec![CheckFinding::fail(NAME, why, &format!("do that, or {NO_SANDBOX}"))], &found.escapes),
     };
-    let whole = if found.tier == SandboxTier::A {
-        CheckFinding::ok(NAME, format!("bubblewrap {version}, tier A"))
-    } else {
-        let fix = "fix the failures below, or set `sandbox: { required: none }`";
-        CheckFinding::fail(NAME, format!("bubblewrap {version} does not isolate on this machine"), fix)
+    let without = match &found.landlock {
+        Some(Err(why)) => {
+            Some(CheckFinding::warn("sandbox of tier B", why, "it is needed only where bubblewrap does not work"))
+        }
+        _ => None,
     };
-    let attempts = found.escapes.iter().map(|escape| {
+    let attempts = attempts.iter().map(|escape| {
         let name = format!("sandbox: {}", escape.name);
         if escape.held {
             CheckFinding::ok(name, "blocked")
+        } else if found.tier == SandboxTier::B && escape.needs_namespaces() {
+            CheckFinding::warn(name, "not blocked: it needs namespaces (tier A)", escape.fix)
         } else {
             CheckFinding::fail(name, &escape.detail, escape.fix)
         }
     });
-    std::iter::once(whole).chain(attempts).collect()
+    whole.into_iter().chain(without).chain(attempts).collect()
+}
+
+/// Reports what a sandbox without namespaces leaves open beyond the attempts, and what does not work in it.
+fn open_in_tier_b() -> CheckFinding {
+    let detail = "names, sizes and times of the machine's files are visible; ports of the egress proxy and of allowed servers on \
+                  this machine can be reached on any host; there is no /tmp and no /dev/shm; programs cannot open servers or \
+                  Unix sockets, so that agents have no session memory";
+    CheckFinding::warn("sandbox: left open without namespaces", detail, "see docs/security.md")
 }

@@ -189,7 +189,9 @@ impl Engine {
         run: &str,
         scratch: &std::path::Path,
     ) -> Option<RunMemoryServer> {
-        let program = self.settings.program.as_ref().filter(|_| self.settings.memory.enabled)?;
+        // It is reached over a Unix socket.
+        let reached = !self.settings.sandboxed || self.settings.sandbox.reaches_sockets();
+        let program = self.settings.program.as_ref().filter(|_| self.settings.memory.enabled && reached)?;
         let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);
         self.door.learn("the token of the session memory", &SecretString::from(token.as_str()));
         let made = mcp::listen(scratch).and_then(|(listener, socket)| {

@@ -6,47 +6,10 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{
     Bubblewrap, Defence, EMPTY_HOME, FORBIDS_NESTING, LIMITS_SIZES, Network, SandboxUser, SandboxView, ScratchHome,
-    USER_CAPABILITIES, kernel_files, sockets,
+    USER_CAPABILITIES, etc, kernel_files, sockets,
 };
 use crate::domain::trust::visible::{self, SYSTEM, in_system};
 
-/// Parts of `/etc` that programs need and that contain no secrets.
-const ETC: [&str; 32] = [
-    "alternatives",
-    "bash.bashrc",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "crypto-policies",
-    "debian_version",
-    "fonts",
-    "gai.conf",
-    "group",
-    "host.conf",
-    "hosts",
-    "java",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "login.defs",
-    "machine-id",
-    "mime.types",
-    "nsswitch.conf",
-    "os-release",
-    "passwd",
-    "perl",
-    "pki",
-    "protocols",
-    "profile",
-    "resolv.conf",
-    "services",
-    "shells",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "timezone",
-];
-/// Prefixes of further such entries with versions in their names.
-const ETC_PREFIXES: [&str; 3] = ["java-", "python3", "maven"];
 /// Names of files with credentials; directly in a read-only folder they are replaced by empty files.
 const LOGINS: [&str; 10] = [
     "credentials",
@@ -124,6 +87,7 @@ impl SandboxView {
             }
         }
         arguments.system();
+        arguments.etc(self.etc_copy(program).as_deref());
         arguments.flags(if has(Defence::Processes) { &["--proc", "/proc"] } else { &["--ro-bind", "/proc", "/proc"] });
         if has(Defence::KernelFiles) {
             arguments.flags(&kernel_files::arguments()?);
@@ -167,7 +131,7 @@ impl SandboxView {
         if let ScratchHome::Folder(folder) = &self.home {
             paths.push((folder.clone(), Shown::Writable));
         }
-        let beside = self.writable.first().and_then(|folder| folder.parent()).map(Path::to_owned);
+        let beside = self.beside();
         for (defence, shown) in [(Defence::Reads, Shown::ReadOnly), (Defence::Writes, Shown::Writable)] {
             paths.extend(beside.iter().filter(|_| !self.settings.has(defence)).map(|folder| (folder.clone(), shown)));
         }
@@ -186,6 +150,11 @@ impl SandboxView {
         Ok(())
     }
 
+    /// Folder beside the writable one, which tests show to leave out a defence.
+    pub(super) fn beside(&self) -> Option<PathBuf> {
+        self.writable.first().and_then(|folder| folder.parent()).map(Path::to_owned)
+    }
+
     /// Adds the program itself, with the package that it links to.
     fn show_program(&self, arguments: &mut Arguments, program: &Path) -> Result<(), String> {
         let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
@@ -198,8 +167,18 @@ impl SandboxView {
         Ok(())
     }
 
+    /// Returns the copy of `/etc`; `None` if there is none, or if something else is shown in `/etc`, which has no room for it.
+    fn etc_copy(&self, program: &Path) -> Option<PathBuf> {
+        let in_etc = |path: &Path| path.starts_with(etc::ETC);
+        let helper = if let Network::Only(egress) = &self.network { in_etc(&egress.helper) } else { false };
+        if helper || in_etc(program) || self.all_shown().iter().any(|path| in_etc(path)) {
+            return None;
+        }
+        self.settings.etc.as_ref()?.current()
+    }
+
     /// Paths that are shown in addition to the system's.
-    fn all_shown(&self) -> Vec<PathBuf> {
+    pub(super) fn all_shown(&self) -> Vec<PathBuf> {
         self.read_only.iter().cloned().chain(self.writable_folders()).collect()
     }
 
@@ -218,8 +197,13 @@ impl SandboxView {
 }
 
 /// Returns the folder that a program needs: the outermost `node_modules` that contains it, else the program itself.
-fn package(program: &Path) -> &Path {
+pub(super) fn package(program: &Path) -> &Path {
     program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
+}
+
+/// Returns the files with credentials that lie directly in a folder.
+pub(super) fn logins_in(folder: &Path) -> Vec<PathBuf> {
+    LOGINS.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect()
 }
 
 impl Arguments {
@@ -284,12 +268,14 @@ impl Arguments {
                 Err(_) => {}
             }
         }
-        let etc = Path::new("/etc");
-        let named = ETC.iter().map(|name| etc.join(name));
-        let versioned = std::fs::read_dir(etc).into_iter().flatten().flatten().filter(|entry| {
-            entry.file_name().to_str().is_some_and(|name| ETC_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
-        });
-        for path in named.chain(versioned.map(|entry| entry.path())).filter(|p| p.exists()) {
+    }
+
+    /// Adds the parts of `/etc` that programs need: a copy of them, or each by itself.
+    fn etc(&mut self, copy: Option<&Path>) {
+        if let Some(copy) = copy {
+            return self.mount("--ro-bind", copy, Path::new(etc::ETC));
+        }
+        for path in etc::shown() {
             self.mount("--ro-bind", &path, &path);
         }
     }
@@ -310,7 +296,7 @@ impl Arguments {
         self.mount(if writable { "--bind" } else { "--ro-bind" }, path, path);
         self.binds.push((path.to_owned(), writable));
         if !writable {
-            for login in LOGINS.map(|name| path.join(name)).iter().filter(|file| file.is_file()) {
+            for login in logins_in(path) {
                 self.push("--ro-bind", &["/dev/null".as_ref(), login.as_os_str()]);
             }
         }

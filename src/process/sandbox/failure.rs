@@ -7,6 +7,7 @@ use std::process::ExitStatus;
 use super::Sandbox;
 use super::environment::SHELL_NAME;
 use super::kernel_files::Surroundings;
+use super::landlock;
 use crate::process::Captured;
 
 /// Exit codes of setpriv and of shells if they cannot execute the program.
@@ -37,6 +38,9 @@ pub(in crate::process) fn setup_failure(
     let machine = HostFacts::here();
     if let Some(message) = output.strip_prefix("bwrap: ") {
         return (status.code() == Some(1)).then(|| format!("bubblewrap: {message}; {}", fix(message, machine)));
+    }
+    if let Some(message) = output.strip_prefix(landlock::MESSAGE) {
+        return (status.code() == Some(landlock::NOT_STARTED.into())).then(|| message.to_owned());
     }
     let not_executed = status.code().is_some_and(|code| NOT_EXECUTED.contains(&code));
     if let Some(message) = output.strip_prefix("setpriv: ") {
@@ -88,9 +92,8 @@ const UNPRIVILEGED: &str =
     "the kernel allows user namespaces to root only: set the sysctl `kernel.unprivileged_userns_clone=1`";
 const RESTRICTED_UNIT: &str =
     "the unit may not create namespaces: remove `RestrictNamespaces=` from the systemd unit of the service";
-const READ_ONLY_CONTAINER: &str =
-    "the container's /proc/sys is read-only: start it with `--security-opt systempaths=unconfined`";
-const READ_ONLY_POD: &str = "the pod's /proc/sys is read-only: set `procMount: Unmasked` in its security context";
+const READ_ONLY_CONTAINER: &str = "the container's /proc/sys is read-only: start it with `--security-opt systempaths=unconfined` (podman: `--security-opt unmask=ALL`)";
+const READ_ONLY_POD: &str = "the pod's /proc/sys is read-only: set `procMount: Unmasked` in its security context and `hostUsers: false` in the pod";
 const READ_ONLY_UNIT: &str =
     "the unit's /proc/sys is read-only: remove `ProtectKernelTunables=` from the systemd unit of the service";
 const NO_CAPABILITY_CONTAINER: &str = "the service is root without CAP_SYS_ADMIN: start the container with `--cap-add SYS_ADMIN`, or \

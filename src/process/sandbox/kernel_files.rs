@@ -47,10 +47,12 @@ impl Surroundings {
     pub(super) fn fix(self) -> &'static str {
         match self {
             Self::Container => {
-                "the container's /proc is partly hidden: start it with `--security-opt systempaths=unconfined`"
+                "the container's /proc is partly hidden: start it with `--security-opt systempaths=unconfined` (podman: \
+                 `--security-opt unmask=ALL`)"
             }
             Self::Kubernetes => {
-                "the container's /proc is partly hidden: set `procMount: Unmasked` in its security context"
+                "the container's /proc is partly hidden: set `procMount: Unmasked` in its security context and `hostUsers: false` \
+                 in the pod"
             }
             Self::Unit => {
                 "the unit's /proc is partly hidden: remove `ProtectKernelTunables=`, `ProtectKernelLogs=`, `ProtectProc=` and \

@@ -4,6 +4,8 @@
 //! programs do not need and that had many vulnerabilities, or that reach out of the sandbox. `ptrace` is allowed, so debuggers
 //! work on processes of the same sandbox. Calls by another architecture's numbers (32-bit programs) end the process.
 
+mod without_namespaces;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -11,6 +13,8 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch, sock_filter,
 };
+
+pub(super) use without_namespaces::{Open, filter as without_namespaces};
 
 /// Last known call, `futex_requeue`. Higher numbers are newer calls, and on x86_64 also the calls of x32 programs.
 const LAST_KNOWN: u32 = 456;
@@ -147,12 +151,20 @@ const WITH_FLAGS: &[(libc::c_long, u8)] = &[
 /// # Errors
 /// There is none for this architecture.
 pub(super) fn filters() -> Result<&'static [Vec<u8>; 2], String> {
-    static FILTERS: LazyLock<Result<[Vec<u8>; 2], String>> = LazyLock::new(|| {
-        let refused = refused()
-            .map_err(|error| format!("there is no filter of system calls for {}: {error}", std::env::consts::ARCH))?;
-        Ok([bytes(&refused), bytes(&missing())])
-    });
+    static FILTERS: LazyLock<Result<[Vec<u8>; 2], String>> = LazyLock::new(|| Ok(programs()?.map(|one| bytes(&one))));
     FILTERS.as_ref().map_err(Clone::clone)
+}
+
+/// Returns the filters as programs.
+///
+/// # Errors
+/// There is none for this architecture.
+pub(super) fn programs() -> Result<[BpfProgram; 2], String> {
+    Ok([refused().map_err(|error| unknown_here(&error))?, missing()])
+}
+
+fn unknown_here(error: &seccompiler::BackendError) -> String {
+    format!("there is no filter of system calls for {}: {error}", std::env::consts::ARCH)
 }
 
 /// Returns the filter that refuses calls with `EPERM`.
@@ -187,6 +199,11 @@ fn refused() -> Result<BpfProgram, seccompiler::BackendError> {
             }
         }
     }
+    program(rules)
+}
+
+/// Returns the program that refuses these calls.
+fn program(rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfProgram, seccompiler::BackendError> {
     let (allow, refuse) = (SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32));
     SeccompFilter::new(rules, allow, refuse, TargetArch::try_from(std::env::consts::ARCH)?)?.try_into()
 }

@@ -24,7 +24,12 @@ pub fn tools(path: &OsStr, home: &Path) -> Vec<PathBuf> {
         let Some((folder, passed)) = resolve(&entry).filter(|(folder, _)| folder.is_dir()) else { continue };
         found.extend(needed_in(&folder, &home));
         links.extend(passed);
+        let of_system = in_system(&folder);
         for link in links_in(&folder) {
+            // The other entry of the same folder is looked at by itself.
+            if of_system && leads_beside(&link) {
+                continue;
+            }
             let Some((program, passed)) = resolve(&link).filter(|(program, _)| is_program(program)) else { continue };
             if program.starts_with(&folder) || in_system(&program) {
                 continue;
@@ -87,6 +92,14 @@ fn needed_by(program: &Path, home: &Path) -> Vec<PathBuf> {
 fn links_in(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())).map(|entry| entry.path())
+}
+
+/// Whether a link leads to a file of its own folder.
+fn leads_beside(link: &Path) -> bool {
+    fs::read_link(link).is_ok_and(|target| {
+        let mut parts = target.components();
+        matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
+    })
 }
 
 fn is_program(path: &Path) -> bool {

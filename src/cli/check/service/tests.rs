@@ -226,17 +226,51 @@ fn each_sandbox_escape_attempt_is_listed() {
         tier: SandboxTier::C,
         bubblewrap: Ok("0.11".into()),
         escapes: vec![escape("a", true), escape("b", false)],
+        landlock: Some(Err("the service is root".into())),
     };
-    let outcomes: Vec<_> = sandbox(&found).into_iter().map(|f| (f.name, f.status)).collect();
+    let required = SandboxRequired::Auto;
+    let outcomes: Vec<_> = sandbox(&found, required).into_iter().map(|f| (f.name, f.status)).collect();
     let name = |name: &str| name.to_owned();
     let expected = [
         (name("sandbox"), FindingStatus::Fail),
+        (name("sandbox of tier B"), FindingStatus::Warn),
         (name("sandbox: a"), FindingStatus::Ok),
         (name("sandbox: b"), FindingStatus::Fail),
     ];
     assert_eq!(outcomes, expected);
     found.bubblewrap = Err("not installed".into());
-    assert_eq!(sandbox(&found).len(), 1);
+    assert_eq!(sandbox(&found, required).len(), 4);
+    found = SandboxProbe { escapes: Vec::new(), landlock: None, ..found };
+    assert_eq!(sandbox(&found, required).len(), 1);
+}
+
+/// A weaker sandbox is named as such, with everything that it does not prevent.
+#[test]
+fn tier_b_is_reported_by_what_is_required() {
+    let escape = |name, held| EscapeTest { name, held, detail: "seen".into(), fix: "update" };
+    let kernel = "read data of the kernel";
+    let found = SandboxProbe {
+        tier: SandboxTier::B,
+        bubblewrap: Err("bubblewrap is not installed".into()),
+        escapes: Vec::new(),
+        landlock: Some(Ok(vec![escape("a", true), escape(kernel, false)])),
+    };
+    for (required, status) in [
+        (SandboxRequired::Auto, FindingStatus::Warn),
+        (SandboxRequired::Landlock, FindingStatus::Ok),
+        (SandboxRequired::Bubblewrap, FindingStatus::Fail),
+    ] {
+        let findings = sandbox(&found, required);
+        let outcomes: Vec<_> = findings.iter().map(|f| (f.name.as_str(), f.status)).collect();
+        let expected = [
+            ("sandbox", status),
+            ("sandbox: left open without namespaces", FindingStatus::Warn),
+            ("sandbox: a", FindingStatus::Ok),
+            ("sandbox: read data of the kernel", FindingStatus::Warn),
+        ];
+        assert_eq!(outcomes, expected, "{required:?}");
+        assert!(findings[0].detail.contains("bubblewrap is not installed"), "{findings:?}");
+    }
 }
 
 #[test]

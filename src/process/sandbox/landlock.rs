@@ -1,0 +1,199 @@
+//! A sandbox without namespaces (tier B): this program confines itself by Landlock and filters of system calls, and becomes the
+//! program.
+//!
+//! Landlock allows files, and TCP connections by port; it also keeps programs from signalling and tracing processes outside. The
+//! filter refuses what Landlock does not know: UDP, Unix sockets, servers, IPC of System V, limits of other processes. The
+//! mount, PID and user namespaces of the machine are shared, so that some things stay open (docs/security.md).
+
+mod supervise;
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{DATA_FDS, Defence, Network, Prepared, SandboxView, ScratchHome, arguments, etc, readable};
+use crate::domain::trust::visible::{self, SYSTEM};
+use crate::process::private;
+pub(in crate::process) use supervise::END_ALL;
+pub use supervise::confined_exec;
+
+/// Beginning of the supervisor's messages.
+pub(super) const MESSAGE: &str = "landlock: ";
+/// Its exit code if it does not start the program.
+pub(super) const NOT_STARTED: u8 = 126;
+/// Number of the descriptor with the policy.
+const POLICY_FD: RawFd = DATA_FDS.start;
+/// Folder of the kernel's files about processes. It cannot be shown in part: processes that start later have new folders in it.
+const PROC: &str = "/proc";
+/// Folder in the home for temporary files; `/tmp` is that of the machine.
+const TEMPORARY: &str = "tmp";
+/// Reason why programs cannot be confined where the service is root.
+const AS_ROOT: &str = "the service is root, whose files another user cannot reach without a mount namespace; run the service as \
+                       a user other than root";
+
+/// What a program may do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Policy {
+    /// Files and folders to read and execute.
+    readable: Vec<PathBuf>,
+    /// Files and folders to change.
+    writable: Vec<PathBuf>,
+    /// Ports to which TCP connections are allowed; the whole network for `None`.
+    ports: Option<Vec<u16>>,
+    /// Whether the socket types, signals and system calls that Landlock does not know are refused. Off in tests only.
+    sockets: bool,
+    scopes: bool,
+    filter: bool,
+    environment: Vec<(OsString, OsString)>,
+    cwd: PathBuf,
+    /// Process of the service.
+    service: u32,
+}
+
+impl SandboxView {
+    /// Prepares starting a program that `helper`, which is this program, confines. `ports` are those of servers on this machine
+    /// to which it may connect.
+    ///
+    /// # Errors
+    /// The reason, with what to do.
+    pub(super) fn confine(
+        &self,
+        helper: &Path,
+        (program, cwd): (&Path, &Path),
+        environment: &[(OsString, OsString)],
+        ports: &[u16],
+    ) -> Result<Prepared, String> {
+        if rustix::process::geteuid().is_root() {
+            return Err(AS_ROOT.to_owned());
+        }
+        let (home, folder) = self.home_on_disk()?;
+        let mut environment = environment.to_vec();
+        environment.retain(|(name, _)| name != "HOME" && name != "TMPDIR");
+        environment.push(("TMPDIR".into(), home.join(TEMPORARY).into()));
+        environment.push(("HOME".into(), home.clone().into()));
+        // It exists and cannot be read, which ends git.
+        environment.push(("GIT_CONFIG_NOSYSTEM".into(), "1".into()));
+        let limited = !matches!(self.network, Network::Host) && self.settings.has(Defence::Network);
+        let policy = Policy {
+            readable: self.readable(program)?,
+            writable: self.changeable(&home)?,
+            ports: limited.then(|| ports.to_vec()),
+            sockets: self.settings.has(Defence::Sockets),
+            scopes: self.settings.has(Defence::Processes),
+            filter: self.settings.has(Defence::Filter),
+            environment,
+            cwd: cwd.to_owned(),
+            service: std::process::id(),
+        };
+        let policy = serde_json::to_vec(&policy).map_err(|e| format!("a path cannot be passed to it: {e}"))?;
+        let files = vec![(POLICY_FD, in_memory(&policy)?)];
+        let arguments = ["sandbox-exec", "--confine", "--"].map(OsString::from).to_vec();
+        Ok(Prepared { program: helper.to_owned(), arguments, files, mounts: None, user: None, folder })
+    }
+
+    /// Returns the home, with a folder for temporary files; a new folder on disk instead of one in memory.
+    fn home_on_disk(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), String> {
+        let failed = |e| format!("its home cannot be created: {e}");
+        let (home, folder) = match &self.home {
+            ScratchHome::Folder(home) => (home.clone(), None),
+            ScratchHome::Memory => {
+                let folder = tempfile::Builder::new().prefix("ralph-home-").tempdir().map_err(failed)?;
+                (folder.path().to_owned(), Some(folder))
+            }
+        };
+        private::create_folder(&home.join(TEMPORARY)).map_err(failed)?;
+        Ok((home, folder))
+    }
+
+    /// Returns the paths to read, without links: those of the view, around what is hidden.
+    fn readable(&self, program: &Path) -> Result<Vec<PathBuf>, String> {
+        let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
+        let mut shown: Vec<PathBuf> = SYSTEM.map(PathBuf::from).into();
+        shown.extend([arguments::package(&real).to_owned(), PROC.into()]);
+        shown.extend(etc::shown());
+        shown.extend(self.read_only.iter().cloned());
+        let mut hidden = visible::covered(&self.settings.hidden, &self.all_shown())?;
+        hidden.extend(self.read_only.iter().flat_map(|folder| arguments::logins_in(folder)));
+        if !self.settings.has(Defence::Reads) {
+            shown.extend(self.beside());
+            hidden.clear();
+        }
+        let mut found = Vec::new();
+        for path in shown.iter().filter_map(|path| path.canonicalize().ok()) {
+            add_around(&path, &hidden, &mut found);
+        }
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Returns the paths to change.
+    fn changeable(&self, home: &Path) -> Result<Vec<PathBuf>, String> {
+        let mut found = self.writable.clone();
+        found.push(home.to_owned());
+        if !self.settings.has(Defence::Writes) {
+            found.extend(self.beside());
+        }
+        if let Some(path) = found.iter().find(|path| !path.exists()) {
+            return Err(format!("{path:?} cannot be added to it: it does not exist"));
+        }
+        match self.read_only.iter().find(|path| found.iter().any(|folder| path.starts_with(folder))) {
+            Some(path) if self.settings.has(Defence::Writes) => {
+                Err(format!("{path:?} cannot be read-only without namespaces, because the folder above is writable"))
+            }
+            _ => Ok(found),
+        }
+    }
+}
+
+/// Adds a path without what is hidden below it: its entries, as far as needed. Links lead where they are not followed.
+fn add_around(path: &Path, hidden: &[PathBuf], found: &mut Vec<PathBuf>) {
+    if hidden.iter().any(|hidden| hidden == path) {
+        return;
+    }
+    if !hidden.iter().any(|hidden| hidden.starts_with(path)) {
+        found.push(path.to_owned());
+        return;
+    }
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
+            add_around(&entry.path(), hidden, found);
+        }
+    }
+}
+
+/// Returns a descriptor from which these bytes are read, with the policy's number or one above it.
+fn in_memory(bytes: &[u8]) -> Result<OwnedFd, String> {
+    let file = readable(bytes).and_then(|file| Ok(rustix::io::fcntl_dupfd_cloexec(file.as_fd(), POLICY_FD)?));
+    file.map_err(|e| format!("a file in memory could not be created: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn hidden_paths_are_left_out_of_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for path in ["tool/bin", "tool/data/secret", "tool/data/public", "other"] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        symlink(root.join("other"), root.join("tool/link")).unwrap();
+        let around = |hidden: &[&str]| {
+            let hidden: Vec<PathBuf> = hidden.iter().map(|path| root.join(path)).collect();
+            let mut found = Vec::new();
+            add_around(&root.join("tool"), &hidden, &mut found);
+            found.sort();
+            found
+        };
+        assert_eq!(around(&["other"]), [root.join("tool")]);
+        assert_eq!(around(&["tool/data/secret"]), [root.join("tool/bin"), root.join("tool/data/public")]);
+        assert_eq!(around(&["tool"]), <[PathBuf; 0]>::default());
+    }
+}

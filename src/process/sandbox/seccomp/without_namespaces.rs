@@ -1,0 +1,138 @@
+//! Further filter for programs that have no namespaces of their own and that Landlock confines: it refuses what Landlock does not
+//! know.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{BackendError, BpfProgram, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+use super::{argument, has, program, unknown_here};
+
+/// Bits of a socket's type that are no flags.
+const TYPE: u64 = 0xf;
+/// Former type of sockets for packets of links.
+const SOCK_PACKET: libc::c_int = 10;
+/// Socket types other than streams: datagrams, raw, RDM, ordered packets, DCCP, packets of links.
+const NO_STREAMS: [libc::c_int; 6] =
+    [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET, libc::SOCK_DCCP, SOCK_PACKET];
+/// Calls that send, with the position of their flags. With `MSG_FASTOPEN` they connect, which Landlock does not see.
+const SENDING: [(libc::c_long, u8); 3] = [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
+/// Owners, groups and attributes of files, access lists among them. Landlock does not restrict them on any path.
+const OF_FILES: [libc::c_long; 8] = [
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+];
+/// Such calls that only x86_64 has.
+#[cfg(target_arch = "x86_64")]
+const OF_FILES_HERE: &[libc::c_long] = &[libc::SYS_chown, libc::SYS_lchown];
+#[cfg(not(target_arch = "x86_64"))]
+const OF_FILES_HERE: &[libc::c_long] = &[];
+/// Memory, semaphores and messages that all processes of the user share.
+const SHARED: [libc::c_long; 13] = [
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+/// Calls that change another process, with the position of its number, which is 0 for the caller.
+const OF_OTHERS: [(libc::c_long, u8); 7] = [
+    (libc::SYS_prlimit64, 0),
+    (libc::SYS_sched_setaffinity, 0),
+    (libc::SYS_sched_setscheduler, 0),
+    (libc::SYS_sched_setparam, 0),
+    (libc::SYS_sched_setattr, 0),
+    (libc::SYS_setpriority, 1),
+    (libc::SYS_ioprio_set, 1),
+];
+
+/// What the filter leaves open.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::process::sandbox) struct Open {
+    /// The whole network.
+    pub(in crate::process::sandbox) network: bool,
+    /// Unix sockets. In tests only.
+    pub(in crate::process::sandbox) sockets: bool,
+    /// Processes outside and what they share. In tests only.
+    pub(in crate::process::sandbox) processes: bool,
+}
+
+/// Returns the filter.
+///
+/// # Errors
+/// There is none for this architecture.
+pub(in crate::process::sandbox) fn filter(open: Open) -> Result<BpfProgram, String> {
+    rules(open).and_then(program).map_err(|error| unknown_here(&error))
+}
+
+fn rules(open: Open) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    let mut refuse = |call: libc::c_long, conditions: Vec<SeccompCondition>| -> Result<(), BackendError> {
+        rules.entry(call).or_default().push(SeccompRule::new(conditions)?);
+        Ok(())
+    };
+    let unix = open.sockets.then_some(libc::AF_UNIX);
+    let allowed = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].into_iter().chain(unix);
+    refuse(libc::SYS_socket, other_than(allowed)?)?;
+    if !open.sockets {
+        // Pairs are connected already; those of datagrams can be connected anew.
+        for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW] {
+            refuse(libc::SYS_socketpair, vec![of_type(kind)?])?;
+        }
+    }
+    if !open.network {
+        let of_internet = || other_than([libc::AF_NETLINK].into_iter().chain(unix));
+        for kind in NO_STREAMS {
+            refuse(libc::SYS_socket, with(of_internet()?, [of_type(kind)?]))?;
+        }
+        // MPTCP and others carry streams that Landlock does not take for TCP.
+        let no_tcp = [argument(2, SeccompCmpOp::Ne, 0)?, argument(2, SeccompCmpOp::Ne, libc::IPPROTO_TCP as u32)?];
+        refuse(libc::SYS_socket, with(of_internet()?, no_tcp))?;
+        for (call, flags) in SENDING {
+            refuse(call, vec![has(flags, libc::MSG_FASTOPEN as u32)?])?;
+        }
+    }
+    if !open.processes {
+        for (call, position) in OF_OTHERS {
+            refuse(call, vec![argument(position, SeccompCmpOp::Ne, 0)?])?;
+        }
+        refuse(libc::SYS_setpriority, vec![argument(0, SeccompCmpOp::Ne, libc::PRIO_PROCESS as u32)?])?;
+        // `IOPRIO_WHO_PROCESS`
+        refuse(libc::SYS_ioprio_set, vec![argument(0, SeccompCmpOp::Ne, 1)?])?;
+    }
+    let shared = SHARED.iter().filter(|_| !open.processes);
+    // A socket listens at a port of the kernel's choice without being bound, which Landlock does not see.
+    let listen = (!open.network).then_some(libc::SYS_listen);
+    for call in OF_FILES.iter().chain(OF_FILES_HERE).chain(shared).copied().chain(listen) {
+        rules.insert(call, Vec::new());
+    }
+    Ok(rules)
+}
+
+/// Conditions that a socket's family is none of these.
+fn other_than(families: impl Iterator<Item = libc::c_int>) -> Result<Vec<SeccompCondition>, BackendError> {
+    families.map(|family| argument(0, SeccompCmpOp::Ne, family as u32)).collect()
+}
+
+fn with<const N: usize>(mut all: Vec<SeccompCondition>, more: [SeccompCondition; N]) -> Vec<SeccompCondition> {
+    all.extend(more);
+    all
+}
+
+/// Condition that a socket has this type.
+fn of_type(kind: libc::c_int) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(TYPE), kind as u64)
+}
