@@ -28,7 +28,12 @@ pub(super) struct SandboxFound {
 /// Returns settings, place and program of the probe of the sandbox.
 pub fn probe_settings(config: &Config, env: &Env) -> ProbeSettings {
     let folder = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
-    ProbeSettings { settings: settings(config, env), folder, program: std::env::current_exe().ok() }
+    ProbeSettings {
+        settings: settings(config, env),
+        folder,
+        program: std::env::current_exe().ok(),
+        ..ProbeSettings::default()
+    }
 }
 
 fn settings(config: &Config, env: &Env) -> SandboxSettings {

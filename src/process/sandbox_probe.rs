@@ -18,10 +18,6 @@ use super::{COOKIE_VARIABLE, Flow, ProcessLimits, ProcessSpec, cgroup, end_survi
 
 /// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time within which processes must end with their sandbox. The kernel ends them at once, but on a busy machine seconds
-/// pass until they are gone; survivors would sleep for minutes.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Time within which a connection or datagram that was sent arrives.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(50);
 /// File outside whose permissions the script tries to change.
@@ -157,7 +153,7 @@ pub fn enforces_limits() -> Result<(), &'static str> {
 }
 
 /// Settings, place and program of the probe.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ProbeSettings {
     /// Settings of sandboxes.
     pub settings: SandboxSettings,
@@ -166,6 +162,20 @@ pub struct ProbeSettings {
     pub folder: PathBuf,
     /// This program, which makes attempts that shells cannot make; `None` leaves them out.
     pub program: Option<PathBuf>,
+    /// Time within which processes must end with their sandbox. The kernel ends them at once, but on a busy machine seconds
+    /// pass until they are gone; survivors would sleep for minutes.
+    pub end_timeout: Duration,
+}
+
+impl Default for ProbeSettings {
+    fn default() -> Self {
+        Self {
+            settings: SandboxSettings::default(),
+            folder: PathBuf::new(),
+            program: None,
+            end_timeout: Duration::from_secs(10),
+        }
+    }
 }
 
 /// Builds a sandbox like that of an agent and tries to escape from it; where it does not hold, also one without namespaces. Takes
@@ -219,6 +229,7 @@ struct EscapeSetup {
     program: Option<PathBuf>,
     listener: TcpListener,
     datagrams: UdpSocket,
+    end_timeout: Duration,
     /// Mode of a file outside.
     mode: u32,
     canary: String,
@@ -251,6 +262,7 @@ impl EscapeSetup {
             tree,
             outside,
             program: settings.program.clone(),
+            end_timeout: settings.end_timeout,
             listener: TcpListener::bind("127.0.0.1:0").await?,
             datagrams: UdpSocket::bind("127.0.0.1:0").await?,
             mode,
@@ -351,7 +363,7 @@ impl EscapeSetup {
             Flow::Stop("it is up".to_owned())
         };
         super::run(spec, &CancellationToken::new(), Some(&mut lines)).await.map_err(|e| e.to_string())?;
-        let ended = tokio::time::timeout(END_TIMEOUT, async {
+        let ended = tokio::time::timeout(self.end_timeout, async {
             while !survivors(&self.canary).is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

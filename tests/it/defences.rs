@@ -30,6 +30,8 @@ fn settings(without: &[Defence]) -> ProbeSettings {
         settings: SandboxSettings { without: without.to_vec(), ..SandboxSettings::default() },
         folder: std::env::temp_dir(),
         program: Some(env!("CARGO_BIN_EXE_ralph-bot").into()),
+        // Two of the rows wait for it.
+        end_timeout: Duration::from_secs(2),
     }
 }
 

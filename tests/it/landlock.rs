@@ -381,7 +381,12 @@ async fn probe_tells_what_does_not_hold() {
     }
     let probe = async |without: &[Defence]| {
         let settings = SandboxSettings { without: without.to_vec(), ..SandboxSettings::default() };
-        let found = ProbeSettings { settings, folder: std::env::temp_dir(), program: Some(PROGRAM.into()) };
+        let found = ProbeSettings {
+            settings,
+            folder: std::env::temp_dir(),
+            program: Some(PROGRAM.into()),
+            ..ProbeSettings::default()
+        };
         let found = probe_landlock(&found).await.unwrap_or_else(|why| panic!("{why}"));
         let failed: Vec<&str> = found.iter().filter(|e| !e.held).map(|e| e.name).collect();
         assert_eq!(found.len(), 14);
