@@ -32,7 +32,7 @@ pub use crate::domain::trust::outbound::Masker;
 pub use capture::Captured;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use running::run;
-use sandbox::{Network, SandboxView};
+use sandbox::Network;
 pub use sandbox::{Sandbox, SandboxUser, attempts, confined_exec};
 pub use sandbox_probe::{
     EscapeTest, ProbeSettings, SandboxProbe, SandboxTier, enforces_limits, probe_landlock, probe_sandbox,
@@ -100,8 +100,11 @@ impl ProcessSpec {
     /// Settings of the egress proxy, if the sandbox has one.
     fn egress(&self) -> Option<&EgressSettings> {
         match &self.sandbox {
-            Sandbox::View(SandboxView { network: Network::Only(egress), .. }) => Some(egress),
-            _ => None,
+            Sandbox::View(view) => match &view.network {
+                Network::Only(egress) => Some(egress),
+                Network::None | Network::Host => None,
+            },
+            Sandbox::None => None,
         }
     }
 }

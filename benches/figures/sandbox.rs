@@ -37,7 +37,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     for _ in 0..rounds {
         plain.push(time(plain_bubblewrap(&tree, &home)).await?);
         let mut spec = ProcessSpec::new("/bin/true", &tree).env("PATH", "/usr/bin:/bin");
-        spec.sandbox = Sandbox::View(SandboxView {
+        spec.sandbox = Sandbox::of(SandboxView {
             writable: vec![tree.clone()],
             home: ScratchHome::Folder(home.clone()),
             settings: settings.clone(),

@@ -87,7 +87,7 @@ impl RunFolders {
         read_only.extend(settings.tools.iter().filter(|tool| tool.exists()).cloned());
         read_only.push(self.prompt.clone());
         read_only.extend(run.mcp_config.clone());
-        Sandbox::View(SandboxView {
+        Sandbox::of(SandboxView {
             writable: vec![run.tree.clone(), self.report.clone()],
             read_only,
             home: ScratchHome::Folder(self.home.clone()),

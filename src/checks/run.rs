@@ -149,7 +149,7 @@ impl CheckRunner {
         }
         spec.limits = ProcessLimits { wall: self.wall(check), idle: None, grace: GRACE, keep_bytes: JUDGED_BYTES };
         if self.sandboxed {
-            spec.sandbox = Sandbox::View(SandboxView {
+            spec.sandbox = Sandbox::of(SandboxView {
                 writable: vec![tree.to_owned()],
                 read_only: self.read_only.clone(),
                 home: ScratchHome::Folder(scratch.to_owned()),

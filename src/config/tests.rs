@@ -168,7 +168,7 @@ fn wrong_types_report_the_expected_type() {
     conf/ralph-control.yaml:7:13: `limits.cost_usd`: expected an amount in US dollars such as 10 or 2.50, from 0 to 1000000, found text
     conf/ralph-control.yaml:8:21: `limits.comments_per_day`: expected a whole number, found a fraction
     conf/ralph-control.yaml:9:11: `progress`: unknown value `loud`; allowed: `comments`, `status-only`
-    conf/ralph-control.yaml:10:22: `sandbox.required`: unknown value `bubblwrap`; allowed: `auto`, `bubblewrap`, `none`; did you mean `bubblewrap`?
+    conf/ralph-control.yaml:10:22: `sandbox.required`: unknown value `bubblwrap`; allowed: `auto`, `bubblewrap`, `landlock`, `none`; did you mean `bubblewrap`?
     conf/ralph-control.yaml:10:43: `sandbox.network[0]`: expected text, found nothing
     conf/ralph-control.yaml:10:49: `sandbox.network[1]`: expected text, found a number
     conf/ralph-control.yaml:11:16: `delete_branch`: expected true or false, found text

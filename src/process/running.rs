@@ -63,7 +63,7 @@ pub async fn run(
                 }
                 SandboxMechanism::Landlock(helper) => SandboxBuilder::Landlock(helper),
             };
-            Some((view, builder))
+            Some((&**view, builder))
         }
     };
     let spawn::Started { child, entrance, user: _lease, group, folder: _folder } = spawn::start(&spec, sandbox).await?;

@@ -67,7 +67,14 @@ pub enum Sandbox {
     #[default]
     None,
     /// A sandbox with this view.
-    View(SandboxView),
+    View(Box<SandboxView>),
+}
+
+impl Sandbox {
+    /// Returns the sandbox with this view.
+    pub fn of(view: SandboxView) -> Self {
+        Self::View(Box::new(view))
+    }
 }
 
 /// A view of the machine. Paths are absolute and exist; a deeper path takes precedence over one above it, so a read-only folder

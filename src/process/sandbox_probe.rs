@@ -300,7 +300,7 @@ impl EscapeSetup {
         }
         let program = self.program.clone().unwrap_or_default();
         let spec = self
-            .spec(SCRIPT, Sandbox::View(self.view.clone()))
+            .spec(SCRIPT, Sandbox::of(self.view.clone()))
             .env("OUTSIDE", &self.outside)
             .env("PORT", port.to_string())
             .env("UDP_PORT", udp_port.to_string())
@@ -354,7 +354,7 @@ impl EscapeSetup {
     /// host's root.
     async fn survival(&self) -> Result<Vec<EscapeTest>, String> {
         let script = "setsid sh -c 'sleep 300 & sleep 300' & echo up; sleep 300";
-        let mut spec = self.spec(script, Sandbox::View(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
+        let mut spec = self.spec(script, Sandbox::of(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
         spec.limits.grace = Duration::ZERO;
         let mut as_root = Vec::new();
         let mut lines = |_, _: &str| {

@@ -100,7 +100,7 @@ async fn attempts_with_key(without: &[Defence]) -> String {
     let program = env!("CARGO_BIN_EXE_ralph-bot");
     let mut spec =
         ProcessSpec::new(program, folder.path()).args(["sandbox-attempts", "--socket", "/x", "--name", &name]);
-    spec.sandbox = Sandbox::View(SandboxView {
+    spec.sandbox = Sandbox::of(SandboxView {
         writable: vec![folder.path().to_owned()],
         read_only: vec![program.into()],
         settings: settings(without).settings,

@@ -46,7 +46,7 @@ async fn run(hosts: &[&str], script: &str) -> Option<Finished> {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let mut spec = ProcessSpec::new("/bin/bash", folder.path()).args(["-c", script]).env("PATH", "/usr/bin:/bin");
-    spec.sandbox = Sandbox::View(SandboxView {
+    spec.sandbox = Sandbox::of(SandboxView {
         writable: vec![folder.path().to_owned()],
         home: ScratchHome::Memory,
         network: Network::Only(EgressSettings {

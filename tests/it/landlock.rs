@@ -175,7 +175,7 @@ impl Outside {
         ] {
             spec = spec.env(name, value);
         }
-        spec.sandbox = Sandbox::View(SandboxView {
+        spec.sandbox = Sandbox::of(SandboxView {
             writable: vec![at("tree")],
             read_only: vec![PROGRAM.into()],
             home: ScratchHome::Folder(at("home")),

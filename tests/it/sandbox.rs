@@ -83,7 +83,7 @@ async fn spec(folder: &Path, script: &str) -> Option<ProcessSpec> {
         process::private::create_folder(&folder.join(name)).expect("a folder");
     }
     let mut spec = ProcessSpec::new("/bin/bash", folder.join("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
-    spec.sandbox = Sandbox::View(SandboxView {
+    spec.sandbox = Sandbox::of(SandboxView {
         writable: vec![folder.join("tree")],
         read_only: vec![env!("CARGO_BIN_EXE_ralph-bot").into()],
         home: ScratchHome::Folder(folder.join("home")),

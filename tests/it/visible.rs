@@ -39,7 +39,7 @@ async fn tool_chains_on_the_path_run_and_their_neighbours_are_not_there() {
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", root.join("opt/node/bin").display());
     let script = format!("node; git --version | head -c 11; ls {}; ls /usr/local", root.join("opt").display());
     let mut spec = ProcessSpec::new("/bin/sh", root.join("tree")).args(["-c", &script]).env("PATH", &path);
-    spec.sandbox = Sandbox::View(SandboxView {
+    spec.sandbox = Sandbox::of(SandboxView {
         writable: vec![root.join("tree")],
         read_only: tools(path.as_ref(), Path::new("/nonexistent")),
         ..SandboxView::default()
@@ -114,7 +114,7 @@ async fn libraries_are_loaded_by_programs_only_and_not_as_root() {
     for variable in ["LD_PRELOAD", "LD_AUDIT"] {
         let mut spec = ProcessSpec::new("/bin/sh", root.join("tree")).args(["-c", "/bin/true; echo fine"]);
         spec = spec.env("PATH", "/usr/bin:/bin").env(variable, root.join("tree/load.so"));
-        spec.sandbox = Sandbox::View(SandboxView { writable: vec![root.join("tree")], ..SandboxView::default() });
+        spec.sandbox = Sandbox::of(SandboxView { writable: vec![root.join("tree")], ..SandboxView::default() });
         let done = process::run(spec, &CancellationToken::new(), None).await.expect("it runs");
         assert_eq!(done.stdout.text(), "fine\n", "{}", done.stderr.text());
     }

@@ -320,9 +320,9 @@ fn sandbox(found: &SandboxProbe, required: SandboxRequired) -> Vec<CheckFinding>
         }
         (_, Ok(_), _) => {
             let fix = format!("fix the failures below, or {NO_SANDBOX}");
-            (vec![CheckFinding::fail(NAME, why(), &fix)], &found.escapes)
+            (vec![CheckFinding::fail(NAME, why(), fix)], &found.escapes)
         }
-        (_, Err(why), _) => (vec![CheckFinding::fail(NAME, why, &format!("do that, or {NO_SANDBOX}"))], &found.escapes),
+        (_, Err(why), _) => (vec![CheckFinding::fail(NAME, why, format!("do that, or {NO_SANDBOX}"))], &found.escapes),
     };
     let without = match &found.landlock {
         Some(Err(why)) => {

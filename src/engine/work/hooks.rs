@@ -226,7 +226,7 @@ impl Engine {
             let mut read_only = self.checks.read_only.clone();
             read_only.push(tree.to_owned());
             read_only.push(program.into());
-            spec.sandbox = Sandbox::View(SandboxView {
+            spec.sandbox = Sandbox::of(SandboxView {
                 writable: Vec::new(),
                 read_only,
                 home: ScratchHome::Folder(scratch.to_owned()),

@@ -55,7 +55,7 @@ impl ViewFolders {
 
     fn shell(&self, script: &str) -> ProcessSpec {
         let mut spec = ProcessSpec::new("/bin/sh", self.at("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
-        spec.sandbox = Sandbox::View(self.view());
+        spec.sandbox = Sandbox::of(self.view());
         spec.limits = ProcessLimits { wall: Duration::from_secs(30), ..ProcessLimits::default() };
         spec
     }
@@ -164,7 +164,7 @@ async fn run_is_ended_at_limits_of_memory_processes_and_disk() {
         ),
     ] {
         let mut spec = folders.shell(script);
-        spec.sandbox = Sandbox::View(SandboxView {
+        spec.sandbox = Sandbox::of(SandboxView {
             settings: SandboxSettings { limits, ..SandboxSettings::default() },
             ..folders.view()
         });
@@ -174,7 +174,7 @@ async fn run_is_ended_at_limits_of_memory_processes_and_disk() {
         assert!(reason.contains(words), "{script}: {ended:?}");
     }
     let mut small = folders.shell("sleep 1.5; echo done");
-    small.sandbox = Sandbox::View(SandboxView {
+    small.sandbox = Sandbox::of(SandboxView {
         settings: SandboxSettings { limits, ..SandboxSettings::default() },
         ..folders.view()
     });
@@ -192,11 +192,11 @@ async fn bubblewrap_failures_are_reported_with_reason() {
     let mut hidden = folders.shell("");
     hidden.program = folders.at("tools/bin/odd");
     let mut missing = folders.shell("true");
-    missing.sandbox = Sandbox::View(SandboxView { writable: vec![folders.at("nowhere")], ..folders.view() });
+    missing.sandbox = Sandbox::of(SandboxView { writable: vec![folders.at("nowhere")], ..folders.view() });
     let mut relative = folders.shell("true");
-    relative.sandbox = Sandbox::View(SandboxView { read_only: vec!["../x".into()], ..folders.view() });
+    relative.sandbox = Sandbox::of(SandboxView { read_only: vec!["../x".into()], ..folders.view() });
     let mut all = folders.shell("true");
-    all.sandbox = Sandbox::View(SandboxView { writable: vec!["/".into()], ..folders.view() });
+    all.sandbox = Sandbox::of(SandboxView { writable: vec!["/".into()], ..folders.view() });
     for (spec, words) in [
         (hidden, "add its folder to the tools"),
         (missing, "does not exist"),

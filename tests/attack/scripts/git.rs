@@ -174,7 +174,7 @@ impl TrapWorld {
         let mut spec = ProcessSpec::new("/bin/bash", tree).args(["-c", script]).env("PATH", "/usr/bin:/bin");
         spec = spec.env("TRAP", format!("touch {}", marker.display())).env("TREE", tree);
         spec = spec.env("CANARY", self.folder.path().join("canary")).env("SERVICE", self.folder.path().join("state"));
-        spec.sandbox = Sandbox::View(SandboxView {
+        spec.sandbox = Sandbox::of(SandboxView {
             writable: vec![view.tree],
             read_only: view.read_only,
             home: ScratchHome::Folder(home),
@@ -279,8 +279,7 @@ async fn nothing_but_the_tree_is_left_for_the_next_run() {
     let mut seen = String::new();
     for script in [first, second] {
         let mut spec = ProcessSpec::new("/bin/bash", folder.path()).args(["-c", script]).env("PATH", "/usr/bin:/bin");
-        spec.sandbox =
-            Sandbox::View(SandboxView { writable: vec![folder.path().to_owned()], ..SandboxView::default() });
+        spec.sandbox = Sandbox::of(SandboxView { writable: vec![folder.path().to_owned()], ..SandboxView::default() });
         seen = process::run(spec, &CancellationToken::new(), None).await.expect("it runs").stdout.text();
     }
     assert!(!seen.contains("left"), "{seen}");

@@ -52,7 +52,7 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
 
 async fn run(folder: &Path, script: &str, limits: SandboxLimits) -> Finished {
     let mut spec = ProcessSpec::new("/bin/bash", folder.join("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
-    spec.sandbox = Sandbox::View(SandboxView {
+    spec.sandbox = Sandbox::of(SandboxView {
         writable: vec![folder.join("tree")],
         home: ScratchHome::Folder(folder.join("home")),
         settings: SandboxSettings { limits, ..SandboxSettings::default() },

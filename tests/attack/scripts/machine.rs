@@ -168,7 +168,7 @@ impl AttackedMachine {
         spec = spec.env("ABSTRACT", format!("socket-{}", self.mark));
         spec = spec.env("HOLDER", self.holder.id().expect("it runs").to_string());
         spec = spec.env("PATH", &path);
-        spec.sandbox = Sandbox::View(SandboxView {
+        spec.sandbox = Sandbox::of(SandboxView {
             writable: vec![tree.clone()],
             read_only: tools(path.as_ref(), &self.at("home")),
             home: ScratchHome::Folder(home.clone()),

@@ -59,6 +59,10 @@ const OF_OTHERS: [(libc::c_long, u8); 7] = [
     (libc::SYS_ioprio_set, 1),
 ];
 
+/// First arguments of `setpriority` and `ioprio_set` that name a single process.
+const PRIO_PROCESS: u32 = 0;
+const IOPRIO_WHO_PROCESS: u32 = 1;
+
 /// What the filter leaves open.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::process::sandbox) struct Open {
@@ -109,9 +113,8 @@ fn rules(open: Open) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
         for (call, position) in OF_OTHERS {
             refuse(call, vec![argument(position, SeccompCmpOp::Ne, 0)?])?;
         }
-        refuse(libc::SYS_setpriority, vec![argument(0, SeccompCmpOp::Ne, libc::PRIO_PROCESS as u32)?])?;
-        // `IOPRIO_WHO_PROCESS`
-        refuse(libc::SYS_ioprio_set, vec![argument(0, SeccompCmpOp::Ne, 1)?])?;
+        refuse(libc::SYS_setpriority, vec![argument(0, SeccompCmpOp::Ne, PRIO_PROCESS)?])?;
+        refuse(libc::SYS_ioprio_set, vec![argument(0, SeccompCmpOp::Ne, IOPRIO_WHO_PROCESS)?])?;
     }
     let shared = SHARED.iter().filter(|_| !open.processes);
     // A socket listens at a port of the kernel's choice without being bound, which Landlock does not see.
