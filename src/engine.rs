@@ -11,6 +11,7 @@ mod comments;
 mod concurrency_limits;
 mod executor;
 mod forge_effects;
+mod inspect;
 mod intake;
 mod logs;
 mod memory;

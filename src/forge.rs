@@ -478,6 +478,8 @@ pub trait Reviews: Send + Sync {
 pub trait Drafts: Send + Sync {
     /// Marks a pull request as ready; without effect if it is ready.
     async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
+    /// Makes a pull request a draft; without effect if it is one.
+    async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
 }
 
 /// CI results.

@@ -6,6 +6,7 @@
 //! in a state other than `running`; `review` is reached only if all checks passed in a fresh checkout of that commit.
 
 mod channel_notices;
+mod ci;
 mod commands;
 pub mod effect;
 mod hooks;
@@ -114,8 +115,10 @@ impl StepContext {
             LoopInput::PullClosed => self.end(LoopState::Closed, "the pull request was closed"),
             LoopInput::PullRetargeted { base } => self.retargeted(base),
             LoopInput::Reviewed { by, items } => people::reviewed(self, by, items),
-            LoopInput::Inspected { commit, failed, pending, conflict } => {
-                people::inspected(self, &commit, failed, pending, conflict);
+            input @ LoopInput::Inspected { .. } => {
+                if let Some(seen) = ci::Inspection::of(input) {
+                    ci::inspected(self, seen);
+                }
             }
             // Asked before a push only; where nothing runs, the next push asks again.
             LoopInput::AuthorityLost { .. }

@@ -8,6 +8,7 @@ mod branch_findings;
 pub mod command;
 mod escalation;
 mod estimate;
+mod failed_ci;
 mod input;
 mod iteration;
 mod judgement;
@@ -25,6 +26,7 @@ pub use aggregate::{
 pub use branch_findings::{AcceptedFindings, BaseTestsRun, BranchFinding, ChangedTestFile, TestEvidence, TestGuard};
 pub use escalation::{EscalationCause, LoopLimit};
 pub use estimate::Estimate;
+pub use failed_ci::{FailedCi, check_names};
 pub use input::{CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, TimerKind};
 pub use iteration::{Guidance, GuidanceSource, Iteration, IterationKind};
 pub use judgement::{IterationJudgement, JudgedDetection, error_signature};

@@ -293,9 +293,11 @@ impl Engine {
                 self.remark(account, repo, pull, comment, path, sender, origin).await
             }
             ForgeEvent::ChecksChanged { repo, sha, .. } => {
-                self.inspect_where(&repo, |l| l.pushed.as_ref() == Some(&sha)).await
+                self.inspect_where(&repo, |l| l.reads_ci() && l.pushed.as_ref() == Some(&sha)).await
             }
-            ForgeEvent::Pushed { repo, branch, .. } => self.inspect_where(&repo, |l| l.base_branch == branch).await,
+            ForgeEvent::Pushed { repo, branch, .. } => {
+                self.inspect_where(&repo, |l| pulls::in_review(l) && l.base_branch == branch).await
+            }
             ForgeEvent::RepositoryChanged { action, .. } | ForgeEvent::InstallationChanged { action } => done(action),
         }
     }

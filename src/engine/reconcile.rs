@@ -76,7 +76,12 @@ impl Engine {
         let forges = self.forges.values().map(|account| self.reconcile_forge(account, everything));
         join_all(forges).await.into_iter().collect::<Result<(), _>>()?;
         // Lists of the forge contain neither CI results nor deleted issues.
-        for id in self.store.read(|c| loops::open_ids(c, Some(LoopState::Review))).await? {
+        let mut with_ci = self.store.read(|c| loops::open_ids(c, Some(LoopState::Review))).await?;
+        if everything {
+            let paused = self.store.read(|c| loops::in_state(c, LoopState::Paused)).await?;
+            with_ci.extend(paused.into_iter().filter(Loop::reads_ci).map(|current| current.id));
+        }
+        for id in with_ci {
             self.look_at_ci(&id).await?;
         }
         let (standing, looked_at) = (self.workspaces.standing(), self.clock.now());

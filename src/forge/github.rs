@@ -454,7 +454,11 @@ impl Reviews for GitHub {
 #[async_trait]
 impl Drafts for GitHub {
     async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
-        self.take_out_of_draft(repo, number).await
+        self.set_draft(repo, number, false).await
+    }
+
+    async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        self.set_draft(repo, number, true).await
     }
 }
 

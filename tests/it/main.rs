@@ -4,6 +4,7 @@
 mod agent_faults;
 mod assistants;
 mod channels;
+mod ci;
 mod cli;
 mod clock;
 mod commands;

@@ -192,6 +192,10 @@ impl SimWorld {
             }
             Effect::DropRunLabel => drop(self.labels.entry(issue).or_default().remove("run")),
             Effect::Pull { ready, .. } => self.pull(current, *ready, &mut receipt),
+            Effect::DraftPull if current.state != LoopState::Review => {
+                let ours = self.pulls.iter_mut().filter(|p| p.open && p.branch == current.branch);
+                ours.for_each(|pull| pull.ready = false);
+            }
             Effect::Escalate { cause, .. } => self.escalate(claimed, known, &cause.to_string(), look, &mut receipt),
             Effect::CloseEscalations { .. } => {
                 for number in &known.escalations {

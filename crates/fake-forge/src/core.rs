@@ -330,6 +330,7 @@ pub(super) fn issue_number(what: &FakeEventKind) -> Option<Number> {
         | FakeEventKind::PullReopened(number)
         | FakeEventKind::PullSynchronized(number, _)
         | FakeEventKind::PullReady(number)
+        | FakeEventKind::PullDraft(number)
         | FakeEventKind::ReviewRequested(number, _)
         | FakeEventKind::Reviewed(number, _) => Some(*number),
         FakeEventKind::IssueDeleted(issue) => Some(issue.number),

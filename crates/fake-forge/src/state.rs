@@ -201,6 +201,8 @@ pub struct FakePull {
     pub requested: Vec<UserId>,
     /// Reviews, oldest first.
     pub reviews: Vec<FakeReview>,
+    /// Number of reads until the forge has computed whether it can be merged (Gitea, which shows "not mergeable" until then).
+    pub unchecked_reads: u32,
 }
 
 /// A review.
@@ -381,6 +383,8 @@ pub enum FakeEventKind {
     PullSynchronized(Number, Sha),
     /// Marked as ready.
     PullReady(Number),
+    /// Made a draft.
+    PullDraft(Number),
     /// Review requested.
     ReviewRequested(Number, UserId),
     /// Review submitted.
@@ -431,6 +435,7 @@ pub enum OpKind {
     PullClosed,
     PullReopened,
     PullReady,
+    PullDraft,
     PullMerged,
     ReviewRequested,
     Reviewed,

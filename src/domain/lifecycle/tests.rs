@@ -754,6 +754,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
         ],
         pending,
         conflict,
+        on_base: Vec::new(),
     };
     let mut run = LoopRun::in_state(LoopState::Review);
     run.tell(inspected(&run, 1, 1, false)).is(LoopState::Review, LoopStep::Idle);
@@ -763,8 +764,13 @@ fn conflicts_reviews_and_ci_start_iterations() {
         .committed(|c| c.commit = None)
         .checked(true)
         .checked(true)
-        .is(LoopState::Review, LoopStep::Idle);
-    run.tell(inspected(&run, 1, 0, false)).is(LoopState::Review, LoopStep::Idle);
+        .is(LoopState::Paused, LoopStep::Idle);
+    run.tell(inspected(&run, 1, 0, false)).is(LoopState::Paused, LoopStep::Idle);
+    // The re-run passes: the commit is verified once more, without an iteration.
+    let iterations = run.current.spent.iterations;
+    run.tell(inspected(&run, 0, 0, false)).is(LoopState::Queued, LoopStep::Idle);
+    run.working().checked(true).is(LoopState::Review, LoopStep::Idle);
+    assert_eq!(run.current.spent.iterations, iterations);
 
     run.tell(inspected(&run, 0, 0, true)).is(LoopState::Queued, LoopStep::Idle);
     run.working().is(LoopState::Running, LoopStep::Merge);
@@ -910,7 +916,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         7 => LoopInput::RunLabelRemoved { by: Some(by) },
         8 => LoopInput::RunLabelAdded { by },
         9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
-        10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },
+        10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag, on_base: Vec::new() },
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
         13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },

@@ -38,14 +38,15 @@ impl Engine {
             let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
             return self.enqueue_for_open_loop(repo, number, IssueRole::Pull, input, origin).await;
         }
-        self.inspect_where(repo, |l| l.pull.as_ref().is_some_and(|p| p.number == number)).await
+        self.inspect_where(repo, |l| in_review(l) && l.pull.as_ref().is_some_and(|p| p.number == number)).await
     }
 
-    /// Enqueues an inspection of CI and mergeability for matching loops in review.
+    /// Enqueues an inspection of CI and of conflicts with the base for matching loops of a repository.
     pub(super) async fn inspect_where(&self, repo: &RepoRef, concerns: impl Fn(&Loop) -> bool) -> IntakeResult {
-        let open = self.store.read(|c| loops::in_state(c, LoopState::Review)).await?;
+        let of = repo.clone();
+        let open = self.store.read(move |c| loops::open_of_repository(c, &of)).await?;
         let mut asked = 0;
-        for current in open.into_iter().filter(|l| l.place.repo.forge == repo.forge && l.place.repo.id == repo.id) {
+        for current in open {
             if let Some(commit) = current.pushed.clone().filter(|_| concerns(&current)) {
                 let now = self.clock.now();
                 let effect = Effect::Inspect { commit };
@@ -57,7 +58,7 @@ impl Engine {
                 asked += 1;
             }
         }
-        if asked == 0 { ignored("no loop is in review there") } else { done(format!("{asked} loop(s) to inspect")) }
+        if asked == 0 { ignored("no loop waits for this there") } else { done(format!("{asked} loop(s) to inspect")) }
     }
 
     pub(super) async fn review(
@@ -218,6 +219,11 @@ fn asked_for(body: &str, changes: bool, commanded: bool) -> Option<String> {
         true => changes.then(|| "Changes are requested; see the remarks.".into()),
         false => Some(prose),
     }
+}
+
+/// Whether a loop's pull request is in review.
+pub(super) fn in_review(current: &Loop) -> bool {
+    current.state == LoopState::Review
 }
 
 fn holds_commands(text: &str) -> bool {

@@ -207,6 +207,19 @@ impl Drafts for Gitea {
         }
         Ok(())
     }
+
+    async fn set_pull_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        let pull = self.wire_pull(repo, number).await?;
+        if pull.draft() {
+            return Ok(());
+        }
+        let now = self.edit_pull(repo, number, json!({ "title": map::draft_title(pull.title()) })).await?;
+        if !now.draft() {
+            let detail = format!("the server does not treat it as a draft; its title is {:?}", now.title());
+            return Err(error(Conflict, &format!("mark {repo}#{number} as a draft"), detail));
+        }
+        Ok(())
+    }
 }
 
 #[async_trait]

@@ -24,6 +24,8 @@ const MINIMIZE: &str = "mutation($id: ID!) { minimizeComment(input: { subjectId:
     { minimizedComment { isMinimized } } }";
 const READY: &str = "mutation($id: ID!) { markPullRequestReadyForReview(input: { pullRequestId: $id }) \
     { pullRequest { isDraft } } }";
+const DRAFT: &str = "mutation($id: ID!) { convertPullRequestToDraft(input: { pullRequestId: $id }) \
+    { pullRequest { isDraft } } }";
 /// Maximum number of pages of an edit history; a page has 100 edits.
 const MAX_EDIT_PAGES: usize = 20;
 
@@ -333,24 +335,27 @@ impl GitHub {
         Ok(pulls.into_iter().filter(matches).max_by_key(|pull| pull.number))
     }
 
-    /// Marks a pull request as ready for review: by GraphQL, or by REST on a server without GraphQL.
-    pub(super) async fn take_out_of_draft(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+    /// Makes a pull request a draft, or marks it as ready: by GraphQL, or by REST on a server without GraphQL.
+    pub(super) async fn set_draft(&self, repo: &RepoRef, number: Number, draft: bool) -> ForgeResult<()> {
         let pull = self.read_pull(repo, number).await?;
-        if pull.draft == Some(false) {
+        if pull.draft == Some(draft) {
             return Ok(());
         }
-        let what = format!("mark pull request #{number} as ready on");
+        let wanted = if draft { "a draft" } else { "ready" };
+        let what = format!("mark pull request #{number} as {wanted} on");
         let node = pull.node_id.ok_or("the pull request has no node id".to_owned());
         let call = ApiCall::on(repo, Method::POST, &[], &what);
-        if self.graphql_if_available(call, READY, json!({ "id": parsed(&what, node)? })).await?.is_some() {
+        let mutation = if draft { DRAFT } else { READY };
+        if self.graphql_if_available(call, mutation, json!({ "id": parsed(&what, node)? })).await?.is_some() {
             return Ok(());
         }
         let call = ApiCall::on(repo, Method::PATCH, &["pulls", &number.to_string()], &what);
-        let after: wire::GitHubPull = self.client.read(&call.json(json!({ "draft": false }))).await?;
-        if after.draft == Some(true) {
-            let detail =
-                "the server has no GraphQL and ignores `draft` in REST; mark the pull request as ready by hand";
-            return Err(error(ForgeErrorKind::Denied, &format!("{what} {}", repo.full_name()), detail));
+        let after: wire::GitHubPull = self.client.read(&call.json(json!({ "draft": draft }))).await?;
+        if after.draft == Some(!draft) {
+            let detail = format!(
+                "the server has no GraphQL and ignores `draft` in REST; mark the pull request as {wanted} by hand"
+            );
+            return Err(error(ForgeErrorKind::Denied, &format!("{what} {}", repo.full_name()), &detail));
         }
         Ok(())
     }

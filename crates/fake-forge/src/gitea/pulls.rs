@@ -29,7 +29,15 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
             let (from, to) = range(core, repo, number)?;
             Ok(FakeReply::text(200, core.git.diff(repo, &from, &to).await?))
         }
-        ("GET", [text]) => pull_json(core, repo, 200, number(text)?),
+        ("GET", [text]) => {
+            let read = pull_json(core, repo, 200, number(text)?)?;
+            core.act(|state| {
+                let left = &mut state.pull_mut(repo, number(text)?)?.unchecked_reads;
+                *left = left.saturating_sub(1);
+                Ok::<_, FakeRefusal>(())
+            })?;
+            Ok(read)
+        }
         ("PATCH", [text]) => {
             let (actor, number) = (call.actor()?, number(text)?);
             core.act(|state| super::issues::edit(state, call, actor, repo, number))?;

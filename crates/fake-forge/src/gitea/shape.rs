@@ -192,7 +192,7 @@ impl GiteaShape<'_> {
             "review_comments": pull.reviews.iter().map(|review| review.remarks.len()).sum::<usize>(),
             "additions": facts.additions, "deletions": facts.deletions, "changed_files": facts.changed_files,
             "html_url": page, "diff_url": format!("{page}.diff"), "patch_url": format!("{page}.patch"),
-            "mergeable": facts.mergeable && issue.open, "merged": merged.is_some(),
+            "mergeable": facts.mergeable && issue.open && pull.unchecked_reads == 0, "merged": merged.is_some(),
             "merged_at": merged.map(|merged| zoned(merged.at)),
             "merge_commit_sha": merged.map(|merged| merged.sha.as_str()),
             "merged_by": merged.map(|merged| self.user(merged.by)), "allow_maintainer_edit": false,

@@ -7,6 +7,9 @@ use super::{
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
+/// Number of reads of a pull request after a push to its base until Gitea has checked it for conflicts.
+const UNCHECKED_READS: u32 = 2;
+
 /// Pull request to be opened.
 #[derive(Debug, Clone)]
 pub struct PullDraft {
@@ -108,6 +111,7 @@ impl FakeState {
             merged: None,
             requested: Vec::new(),
             reviews: Vec::new(),
+            unchecked_reads: 0,
         };
         let number = self.insert_issue(actor, repo, &draft.title, &draft.body, Some(pull))?;
         self.log(actor, OpKind::PullOpened, repo, Some(number), format!("{} into {}", draft.head, draft.base));
@@ -125,6 +129,9 @@ impl FakeState {
     ) -> Result<(), FakeRefusal> {
         let pull = self.pull_mut(repo, number)?;
         let before = std::mem::replace(&mut pull.facts, facts);
+        if before.base_sha != pull.facts.base_sha {
+            pull.unchecked_reads = UNCHECKED_READS;
+        }
         if before.head_sha != pull.facts.head_sha {
             self.emit(repo, actor, FakeEventKind::PullSynchronized(number, before.head_sha));
         }
@@ -138,6 +145,17 @@ impl FakeState {
         if std::mem::take(&mut pull.draft) {
             self.log(actor, OpKind::PullReady, repo, Some(number), "");
             self.emit(repo, actor, FakeEventKind::PullReady(number));
+        }
+        Ok(())
+    }
+
+    /// Makes a pull request a draft; without effect if it is one.
+    pub fn set_draft(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), FakeRefusal> {
+        self.require_own_or(actor, repo, self.issue(repo, number)?.author, Access::Write)?;
+        let pull = self.pull_mut(repo, number)?;
+        if !std::mem::replace(&mut pull.draft, true) {
+            self.log(actor, OpKind::PullDraft, repo, Some(number), "");
+            self.emit(repo, actor, FakeEventKind::PullDraft(number));
         }
         Ok(())
     }
