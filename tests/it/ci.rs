@@ -34,7 +34,7 @@ async fn set_status(world: &World, commit: &Sha, state: &str) {
 
 /// Number of comments of the bot that call the loop done.
 fn done_comments(world: &World) -> usize {
-    world.bot_comments().iter().filter(|body| body.starts_with("### ✅")).count()
+    world.bot_comments().iter().filter(|body| body.contains("✅ Ready for review: ")).count()
 }
 
 async fn failing_ci_starts_another_iteration(dialect: Dialect) {
