@@ -13,6 +13,7 @@ mod executor;
 mod forge_effects;
 mod inspect;
 mod intake;
+mod look_schedule;
 mod logs;
 mod memory;
 mod prompt_memory;
@@ -30,6 +31,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use channel_effects::ChannelRetrySettings;
+pub use look_schedule::LookSchedule;
 use concurrency_limits::ConcurrencyLimits;
 pub use prompt_memory::PromptMemory;
 pub use settings::{EngineSettings, RepositoryPattern};
@@ -148,6 +150,8 @@ pub struct Engine {
     pub wake: Wake,
     /// Limits on concurrent calls to forges.
     pub call_limits: ForgeCallLimits,
+    /// Next looks at watched repositories.
+    pub looks: std::sync::Mutex<LookSchedule>,
     /// Detects changes of the system clock.
     pub watch: tokio::sync::Mutex<ClockWatch>,
     /// Metrics.

@@ -7,7 +7,7 @@ use super::executor::{EffectError, Receipt};
 use super::{Engine, ForgeAccount};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{EscalationCause, Loop, LoopInput, LoopState};
-use crate::domain::model::event::IssueSnapshot;
+use crate::domain::model::event::{IssueSnapshot, is_same_label, names_label};
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::domain::report;
 use crate::domain::report::view::{EscalationSeverity, EscalationView, View};
@@ -206,13 +206,22 @@ impl Engine {
         let all: Vec<String> = LoopState::ALL.iter().map(|s| format!("{prefix}{}", s.label())).collect();
         let present = account.forge.issue(repo, issue).await?.labels;
         kill_point("K28");
-        let stale = present.iter().filter(|l| all.contains(*l) && wanted.as_ref() != Some(*l));
+        let is_wanted = |label: &str| wanted.as_ref().is_some_and(|wanted| is_same_label(wanted, label));
+        let stale = present.iter().filter(|label| names_label(&all, label) && !is_wanted(label));
         for label in stale {
             account.forge.remove_label(repo, issue, label).await?;
         }
-        if let Some(wanted) = wanted.filter(|w| !present.contains(w)) {
-            account.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
-            account.forge.add_labels(repo, issue, &[wanted]).await?;
+        if let Some(wanted) = wanted.filter(|wanted| !names_label(&present, wanted)) {
+            let (specs, wanted) = (label_specs(&prefix), [wanted]);
+            account.forge.ensure_labels(repo, &specs).await?;
+            match account.forge.add_labels(repo, issue, &wanted).await {
+                // Somebody deleted it after it was made; by now this is known, and it is made again.
+                Err(error) if error.kind == ForgeErrorKind::NotFound => {
+                    account.forge.ensure_labels(repo, &specs).await?;
+                    account.forge.add_labels(repo, issue, &wanted).await?;
+                }
+                added => added?,
+            }
         }
         kill_point("K28b");
         Ok(Receipt::text("label set"))

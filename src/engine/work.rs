@@ -28,7 +28,7 @@ use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{Loop, LoopInput, PreparedTree};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
-use crate::domain::trust::permit::Authorization;
+use crate::domain::trust::permit::{Authorization, DenyAnswer};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::process::{self, Cookie};
 use crate::store::outbox::{self, ClaimedEffect};
@@ -161,9 +161,13 @@ impl Engine {
     ) -> Result<Option<Receipt>, EffectError> {
         match self.permitted_now(account, repo, &current.authority).await? {
             Authorization::Allow => Ok(None),
-            Authorization::Deny { reason, .. } => {
+            Authorization::Deny { reason, answer } => {
                 let who = current.authority.login.clone();
-                Ok(Some(Receipt::with_input(reason, LoopInput::AuthorityLost { who })))
+                let hidden_teams = match answer {
+                    DenyAnswer::CannotTell(teams) => teams.iter().map(ToString::to_string).collect(),
+                    DenyAnswer::Silent | DenyAnswer::ThumbsDown => Vec::new(),
+                };
+                Ok(Some(Receipt::with_input(reason, LoopInput::AuthorityLost { who, hidden_teams })))
             }
         }
     }

@@ -471,6 +471,10 @@ impl Ci for GitHub {
 
 #[async_trait]
 impl IssueHistory for GitHub {
+    fn records_edits(&self) -> bool {
+        true
+    }
+
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>> {
         self.edits_of(repo, number).await
     }
@@ -484,7 +488,7 @@ impl IssueHistory for GitHub {
         let history = self.label_history(repo, number, label, RequestPriority::Background).await?;
         let added = history.last.filter(|change| change.added);
         let renamed_at = history.renamed_at;
-        Ok(added.map(|LabelChange { id, by, at, .. }| LabelAssignment { id, by, at, renamed_at }))
+        Ok(added.map(|LabelChange { id, by, at, .. }| LabelAssignment { id, by, at, renamed_at, last_recorded_at: None }))
     }
 }
 

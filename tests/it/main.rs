@@ -14,6 +14,7 @@ mod egress;
 mod evil;
 mod forge_faults;
 mod git_faults;
+mod gitea;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hooks;

@@ -306,7 +306,9 @@ impl SimWorld {
                 let change = Box::new(self.commit(current, *iteration, head));
                 LoopInput::Committed { ticket: *ticket, change }
             }
-            Effect::Push { .. } if !self.permitted => LoopInput::AuthorityLost { who: current.authority.login.clone() },
+            Effect::Push { .. } if !self.permitted => {
+                LoopInput::AuthorityLost { who: current.authority.login.clone(), hidden_teams: Vec::new() }
+            }
             Effect::Push { ticket, commit } => {
                 let remote = self.branches.get(&current.branch).cloned();
                 if remote == current.pushed || remote.as_ref() == Some(commit) {

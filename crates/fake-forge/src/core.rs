@@ -322,6 +322,7 @@ pub(super) fn issue_number(what: &FakeEventKind) -> Option<Number> {
         | FakeEventKind::IssueReopened(number)
         | FakeEventKind::LabelsChanged { number, .. }
         | FakeEventKind::CommentCreated(number, _)
+        | FakeEventKind::Replied(number, _)
         | FakeEventKind::CommentEdited(number, _, _)
         | FakeEventKind::CommentDeleted(number, _)
         | FakeEventKind::PullOpened(number)

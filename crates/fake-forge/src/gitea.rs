@@ -17,7 +17,7 @@ use super::git::MAX_LISTED_COMMITS;
 use super::serve::caller;
 use super::state::pulls::StatusDraft;
 use super::state::{Access, BranchPush, FakeEvent, FakeEventKind, FakeRefusal, FakeRepo, FakeState, FakeTeam};
-use ralph_types::ids::{RepoId, Sha};
+use ralph_types::ids::{RepoId, Sha, UserId};
 
 /// Reported version.
 const VERSION: &str = "1.25.4";
@@ -95,22 +95,20 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
             }))
         }
         ("GET", ["teams", team, "members"]) => {
-            let (_, team) = (call.actor()?, id(team)?);
+            let team = id(team)?;
+            let found = readable_team(core, call.actor()?, team)?;
             core.act(|state| {
-                let found = state.teams.iter().find(|known| known.id == team);
-                let found = found.ok_or_else(|| FakeRefusal::NotFound(format!("team {team}")))?;
                 let joined = found.members.iter().filter(|(_, joined)| **joined);
                 let list = joined.map(|(user, _)| GiteaShape { core, state }.user(*user)).collect();
                 Ok(call.page(list, &core.at(&format!("api/v1/teams/{team}/members")), PAGE))
             })
         }
         ("GET", ["teams", team, "members", login]) => {
-            let (_, team) = (call.actor()?, id(team)?);
+            let found = readable_team(core, call.actor()?, id(team)?)?;
             core.act(|state| {
                 let nobody = || FakeRefusal::NotFound(format!("member {login}"));
                 let user = state.account_named(login).ok_or_else(nobody)?.user.id;
-                let team = state.teams.iter().find(|known| known.id == team).ok_or_else(nobody)?;
-                team.members.get(&user).filter(|joined| **joined).ok_or_else(nobody)?;
+                found.members.get(&user).filter(|joined| **joined).ok_or_else(nobody)?;
                 Ok(FakeReply::json(200, &GiteaShape { core, state }.user(user)))
             })
         }
@@ -140,9 +138,29 @@ async fn dispatch(core: &Arc<Core>, call: &FakeCall) -> FakeAnswer {
 }
 
 fn team_json(team: &FakeTeam) -> Value {
+    let code = match team.code {
+        Access::Admin => "admin",
+        Access::Maintain | Access::Write => "write",
+        Access::Triage | Access::Read => "read",
+        Access::None => "none",
+    };
+    let permission = if team.code == Access::Admin { "admin" } else { "none" };
     json!({
-        "id": team.id, "name": team.name, "description": "", "organization": null, "permission": "read",
-        "includes_all_repositories": false, "can_create_org_repo": false, "units": [], "units_map": {},
+        "id": team.id, "name": team.name, "description": "", "organization": null, "permission": permission,
+        "includes_all_repositories": true, "can_create_org_repo": false, "units": ["repo.code", "repo.issues"],
+        "units_map": {"repo.code": code, "repo.issues": "write"},
+    })
+}
+
+/// Fails if the caller may not ask who is in a team.
+fn readable_team(core: &Core, caller: UserId, team: i64) -> Result<FakeTeam, FakeRefusal> {
+    core.act(|state| {
+        let team = state.teams.iter().find(|known| known.id == team);
+        let team = team.ok_or_else(|| FakeRefusal::NotFound("team".to_owned()))?.clone();
+        match team.hidden && team.org != caller && team.members.get(&caller) != Some(&true) {
+            true => Err(FakeRefusal::Forbidden("Must be a team member".to_owned())),
+            false => Ok(team),
+        }
     })
 }
 
@@ -182,6 +200,14 @@ fn answer_with(
 async fn of_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str]) -> FakeAnswer {
     match (call.method.as_str(), rest) {
         ("GET", []) => answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller))),
+        ("GET", ["teams"]) => core.act(|state| {
+            let owner = state.repo(repo)?.owner;
+            if !state.accounts.get(&owner).is_some_and(|account| account.organisation) {
+                return Ok(FakeReply::json(405, &json!({"message": "repo is not owned by an organization", "url": ""})));
+            }
+            let list = state.teams.iter().filter(|team| team.org == owner).map(team_json).collect();
+            Ok(call.page(list, &address(core, call), PAGE))
+        }),
         (_, ["labels", rest @ ..]) => issues::labels(core, call, repo, rest),
         (_, ["issues", rest @ ..]) => issues::dispatch(core, call, repo, rest),
         (_, ["pulls", rest @ ..]) => pulls::dispatch(core, call, repo, rest).await,
@@ -278,7 +304,9 @@ fn collaborators(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) -> F
                                 collaborators can query only their own";
                     return Err(FakeRefusal::Forbidden(text.to_owned()));
                 }
-                let permission = match state.access(entry, Some(user)) {
+                // Gitea 1.25 leaves out what teams give, also to the bot's own questions.
+                let by_teams = state.without_teams(entry, user);
+                let permission = match by_teams {
                     Access::Admin if user == entry.owner => "owner",
                     Access::Admin => "admin",
                     Access::Maintain | Access::Write => "write",

@@ -29,7 +29,7 @@ pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
     Access, BranchPush, FakeAccount, FakeCheckRun, FakeComment, FakeEvent, FakeEventKind, FakeHook, FakeIssue,
     FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeRepo, FakeReview, FakeReviewComment, FakeState, FakeStatus,
-    FakeToken, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit,
+    FakeToken, LabelRequest, MergeRecord, Op, OpKind, PullFacts, PushedCommit, TextEdit,
 };
 use ralph_types::clock::Clock;
 use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};

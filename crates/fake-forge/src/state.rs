@@ -44,6 +44,17 @@ pub enum FakeRefusal {
     Git(String),
 }
 
+/// Request that changed labels; Gitea's deliveries differ by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelRequest {
+    /// Labels were added, or one was removed.
+    Each,
+    /// All labels were replaced.
+    Replaced,
+    /// All labels were removed.
+    Cleared,
+}
+
 /// Permission of an account in a repository, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
@@ -364,9 +375,11 @@ pub enum FakeEventKind {
     /// Issue deleted.
     IssueDeleted(Box<FakeIssue>),
     /// Labels changed in one request.
-    LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel> },
+    LabelsChanged { number: Number, added: Vec<FakeLabel>, removed: Vec<FakeLabel>, how: LabelRequest },
     /// A new comment.
     CommentCreated(Number, CommentId),
+    /// A reply in the thread of a review.
+    Replied(Number, CommentId),
     /// Text of a comment changed, with the previous text.
     CommentEdited(Number, CommentId, String),
     /// Comment deleted.
@@ -417,6 +430,7 @@ pub struct FakeEvent {
 pub enum OpKind {
     IssueOpened,
     IssueEdited,
+    TitleChanged,
     IssueClosed,
     IssueReopened,
     IssueDeleted,
@@ -479,6 +493,8 @@ pub struct FakeState {
     pub tokens: BTreeMap<String, FakeToken>,
     /// Teams of organisations.
     pub teams: Vec<FakeTeam>,
+    /// Time for which comments on lines are drafts before their review is submitted, in milliseconds.
+    pub draft_age_ms: i64,
     /// Scopes of installation tokens.
     pub narrowed: BTreeMap<String, apps::TokenScope>,
     /// GitHub Apps by id.
@@ -507,6 +523,7 @@ impl FakeState {
             accounts: BTreeMap::new(),
             tokens: BTreeMap::new(),
             teams: Vec::new(),
+            draft_age_ms: 0,
             narrowed: BTreeMap::new(),
             apps: BTreeMap::new(),
             quota: BTreeMap::new(),
@@ -543,9 +560,17 @@ impl FakeState {
             Some(user) if user == repo.owner => Access::Admin,
             Some(user) => {
                 let granted = repo.access.get(&user).copied().unwrap_or(Access::None);
-                granted.max(self.installed_access(repo.id, user)).max(public)
+                granted.max(self.installed_access(repo.id, user)).max(self.team_access(repo, user)).max(public)
             }
             None => public,
+        }
+    }
+
+    /// Returns the permission of an account without what teams give it.
+    pub fn without_teams(&self, repo: &FakeRepo, user: UserId) -> Access {
+        match user == repo.owner {
+            true => Access::Admin,
+            false => repo.access.get(&user).copied().unwrap_or(if repo.private { Access::None } else { Access::Read }),
         }
     }
 

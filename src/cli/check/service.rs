@@ -23,7 +23,7 @@ use crate::store::{Store, inbox, memory};
 /// Maximum wait for one forge or channel.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of repositories whose permission is queried.
-const QUERIED_MAX: usize = 20;
+pub(super) const QUERIED_MAX: usize = 20;
 const HOUR_MS: i64 = 3_600_000;
 /// Number of days for which deliveries that were not obeyed are reported.
 const REPORTED_DAYS: i64 = 7;

@@ -405,7 +405,7 @@ fn unconfirmed_text_never_runs() {
     run.command(resume()).command(LoopCommand::Retry(command::Retry));
     // Taking the label off and setting it again is no way round the question.
     run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).tell(LoopInput::RunLabelAdded { by: user("olaf") });
-    run.command(resume()).tell(LoopInput::AuthorityLost { who: "maja".into() }).command(resume());
+    run.command(resume()).tell(LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() }).command(resume());
     run.is(LoopState::NeedsConfirm, LoopStep::Idle);
     run.command(confirm("01234567")).is(LoopState::Queued, LoopStep::Idle);
 }
@@ -923,7 +923,7 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         14 if run.current.version.is_multiple_of(3) => LoopInput::PushBlocked { ticket, reason: "a secret".into() },
         14 => LoopInput::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
         15 => agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
-        16 => LoopInput::AuthorityLost { who: "maja".into() },
+        16 => LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() },
         17 => LoopInput::WorkFailed { ticket, reason: "r".into(), advice: "a".into() },
         18 if run.current.version.is_multiple_of(5) => LoopInput::PullMerged,
         _ => match run.current.step {

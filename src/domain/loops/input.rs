@@ -93,7 +93,12 @@ pub enum LoopInput {
         on_base: Vec<String>,
     },
     /// The person on whose authority the loop runs lost the permission.
-    AuthorityLost { who: String },
+    AuthorityLost {
+        who: String,
+        /// Teams whose members are hidden, so that it cannot be told whether the person has the permission.
+        #[serde(default)]
+        hidden_teams: Vec<String>,
+    },
 
     /// The work tree is ready.
     Prepared { ticket: u64, tree: Box<PreparedTree> },

@@ -15,7 +15,8 @@ use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
-    Ci, CiFailure, CiState, Confirmations, Drafts, ForgeError, ForgeResult, LabelChange, ParsedDelivery, Polling,
+    Ci, CiFailure, CiState, Confirmations, Drafts, ForgeError, ForgeResult, IssueEdit, IssueHistory, LabelAssignment,
+    LabelChange, ParsedDelivery, Polling,
     PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams, TextFile,
     Webhooks, signature,
 };
@@ -40,6 +41,13 @@ impl Confirmations for Gitea {
 
     async fn comment(&self, repo: &RepoRef, number: Number, id: CommentId) -> ForgeResult<Option<CommentSnapshot>> {
         self.comment_by_id(repo, number, id).await
+    }
+
+    async fn is_review_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<bool> {
+        let what = format!("read comment {id} in {repo}");
+        let found = self.client.find(&what, &under(repo, &["issues", "comments", &id.to_string()])?).await?;
+        // The server answers without a body for comments on lines.
+        Ok(found.is_some_and(|found| found.body().is_empty()))
     }
 
     async fn review(&self, repo: &RepoRef, number: Number, id: i64) -> ForgeResult<Option<PullReview>> {
@@ -140,6 +148,10 @@ impl Teams for Gitea {
 
     async fn team_visibility(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamVisibility> {
         self.visibility_of_team(team).await
+    }
+
+    async fn hidden_teams(&self, repo: &RepoRef) -> ForgeResult<Vec<TeamRef>> {
+        self.unseen_teams(repo).await
     }
 }
 
@@ -269,5 +281,25 @@ impl Reactions for Gitea {
 impl RepositoryFiles for Gitea {
     async fn folder_files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
         self.files_in(repo, folder).await
+    }
+}
+
+#[async_trait]
+impl IssueHistory for Gitea {
+    fn records_edits(&self) -> bool {
+        false
+    }
+
+    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<IssueEdit>> {
+        Ok(Vec::new())
+    }
+
+    async fn label_assignment(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+    ) -> ForgeResult<Option<LabelAssignment>> {
+        self.assignment_by_timeline(repo, number, label).await
     }
 }

@@ -95,7 +95,7 @@ async fn product_is_read_from_the_version() {
                 Ok(product) => {
                     let found = found.unwrap();
                     assert_eq!(found.product, product);
-                    assert!(!found.label_deltas && forge.history().is_none() && forge.minimizing().is_none());
+                    assert!(!found.label_deltas && forge.history().is_some() && forge.minimizing().is_none());
                     forge.server_info().await.expect("remembered, not asked again");
                 }
                 Err(words) => assert!(found.unwrap_err().detail.contains(words), "{version}"),

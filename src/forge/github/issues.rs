@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::client::ApiCall;
 use super::{GitHub, ignoring, parsed, wire};
-use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};
 use crate::domain::model::ids::{AccountKind, CommentId, Number, RepoRef, Timestamp, User, UserId};
 use crate::forge::http::{RequestPriority, error};
 use crate::forge::{ForgeErrorKind, ForgeResult, IssueEdit, LabelChange, LabelSpec, PullReview, ReviewComment};
@@ -120,7 +120,7 @@ impl GitHub {
         let issues: Result<Vec<_>, _> =
             found.into_iter().filter(|issue| !issue.is_pull()).map(wire::GitHubIssue::snapshot).collect();
         let mut issues = parsed(&what, issues)?;
-        issues.retain(|issue| issue.open && issue.labels.iter().any(|has| has.to_lowercase() == label.to_lowercase()));
+        issues.retain(|issue| issue.open && issue.has_label(label));
         Ok(issues)
     }
 
@@ -142,7 +142,7 @@ impl GitHub {
         let mut history = LabelHistory::default();
         for event in events {
             let at = parsed(&what, wire::moment(&event.created_at))?;
-            let of_label = event.label.and_then(wire::GitHubLabel::name).as_deref() == Some(label);
+            let of_label = event.label.and_then(wire::GitHubLabel::name).is_some_and(|name| is_same_label(&name, label));
             match event.event.as_str() {
                 "renamed" => history.renamed_at = history.renamed_at.max(Some(at)),
                 // The issue brought its labels from another repository.

@@ -7,7 +7,7 @@ use super::shape::GiteaShape;
 use super::{PAGE, address, answer_with};
 use crate::call::{FakeAnswer, FakeCall, FakeReply, id, number};
 use crate::core::Core;
-use crate::state::{FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState};
+use crate::state::{FakeIssue, FakeLabel, FakeRefusal, FakeRepo, FakeState, LabelRequest};
 use ralph_types::ids::{CommentId, Number, RepoId};
 
 fn nothing_here() -> FakeRefusal {
@@ -50,6 +50,11 @@ pub(super) fn labels(core: &Core, call: &FakeCall, repo: RepoId, rest: &[&str]) 
                 })
             })?;
             answer_with(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?)))
+        }
+        (&Method::DELETE, [text]) => {
+            let (actor, wanted) = (call.actor()?, id(text)?);
+            core.act(|state| state.delete_label(actor, repo, wanted))?;
+            Ok(FakeReply::empty(204))
         }
         _ => Err(nothing_here()),
     }
@@ -154,8 +159,9 @@ fn list_or_open(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let since = call.moment("since")?;
     let list = core.act(|state| {
         let (shape, entry) = (GiteaShape { core, state }, state.repo(repo)?);
+        // Gitea ignores a name that no label has, and wants all labels that have it.
         let bears = |issue: &FakeIssue, name: &str| {
-            state.label_named(repo, name).is_some_and(|label| issue.labels.contains(&label.id))
+            entry.labels.iter().filter(|label| label.name == name).all(|label| issue.labels.contains(&label.id))
         };
         let chosen = entry.issues.values().rev().filter(|issue| {
             (state_wanted == "all" || super::shape::state_of(issue) == state_wanted)
@@ -222,12 +228,17 @@ fn label_ids(state: &FakeState, call: &FakeCall, repo: RepoId) -> Vec<i64> {
 fn labels_of(core: &Core, call: &FakeCall, repo: RepoId, number: Number, rest: &[&str]) -> FakeAnswer {
     let list =
         || answer_with(core, repo, 200, |shape, entry| Ok(shape.labels(entry, shape.state.issue(repo, number)?)));
+    let how = match (&call.method, rest) {
+        (&Method::PUT, []) => LabelRequest::Replaced,
+        (&Method::DELETE, []) => LabelRequest::Cleared,
+        _ => LabelRequest::Each,
+    };
     let set = |change: &dyn Fn(&FakeState, &mut Vec<i64>) -> Result<(), FakeRefusal>| {
         let actor = call.actor()?;
         core.act(|state| {
             let mut labels = state.issue(repo, number)?.labels.clone();
             change(state, &mut labels)?;
-            state.set_labels(actor, repo, number, &labels)
+            state.request_labels(actor, repo, number, &labels, how)
         })
     };
     match (&call.method, rest) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::shape::GiteaShape;
 use crate::core::{Core, Payload};
-use crate::state::{BranchPush, FakeEvent, FakeEventKind, FakeIssue, FakeRepo, FakeState};
+use crate::state::{BranchPush, FakeEvent, FakeEventKind, FakeIssue, FakeRepo, FakeState, LabelRequest};
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{Number, Sha};
 
@@ -100,14 +100,26 @@ fn about(shape: &GiteaShape<'_>, repo: &FakeRepo, issue: &FakeIssue, what: &Fake
         FakeEventKind::IssueEdited { title, body, .. } => {
             ("issues", "issues", merged(of_issue("edited"), changes(title, body)))
         }
-        FakeEventKind::LabelsChanged { .. } => {
-            let action = if issue.labels.is_empty() { "label_cleared" } else { "label_updated" };
-            match issue.pull {
-                Some(_) => ("pull_request", "pull_request_label", of_pull(action)),
-                None => ("issues", "issue_label", of_issue(action)),
+        FakeEventKind::LabelsChanged { removed, how, .. } => {
+            let action = if *how == LabelRequest::Cleared { "label_cleared" } else { "label_updated" };
+            let (event, exact, part, mut fields) = match issue.pull {
+                Some(_) => ("pull_request", "pull_request_label", "pull_request", of_pull(action)),
+                None => ("issues", "issue_label", "issue", of_issue(action)),
+            };
+            // Gitea lists labels that were cleared, and none of those that replaced others.
+            match how {
+                LabelRequest::Each => {}
+                LabelRequest::Replaced => fields[part]["labels"] = json!([]),
+                LabelRequest::Cleared => {
+                    fields[part]["labels"] = removed.iter().map(|label| shape.label(repo, label)).collect();
+                }
             }
+            (event, exact, fields)
         }
-        FakeEventKind::CommentCreated(..) | FakeEventKind::CommentEdited(..) | FakeEventKind::CommentDeleted(..) => {
+        FakeEventKind::CommentCreated(..)
+        | FakeEventKind::Replied(..)
+        | FakeEventKind::CommentEdited(..)
+        | FakeEventKind::CommentDeleted(..) => {
             return about_comment(shape, repo, issue, what);
         }
         FakeEventKind::PullOpened(_) => ("pull_request", "pull_request", of_pull("opened")),
@@ -147,8 +159,15 @@ fn about_comment(
     what: &FakeEventKind,
 ) -> Option<GiteaPayload> {
     let find = |id| issue.comments.iter().find(|comment| comment.id == id);
+    let reply;
     let (action, comment, before) = match what {
         FakeEventKind::CommentCreated(_, id) => ("created", find(*id)?, None),
+        // A reply in a review's thread looks like any comment of the pull request.
+        FakeEventKind::Replied(_, id) => {
+            let remarks = issue.pull.iter().flat_map(|pull| &pull.reviews).flat_map(|review| &review.remarks);
+            reply = remarks.into_iter().find(|remark| remark.id == *id)?.as_comment();
+            ("created", &reply, None)
+        }
         FakeEventKind::CommentEdited(_, id, before) => ("edited", find(*id)?, Some(before)),
         FakeEventKind::CommentDeleted(_, comment) => ("deleted", &**comment, None),
         _ => return None,

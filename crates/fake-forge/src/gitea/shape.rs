@@ -149,6 +149,8 @@ impl GiteaShape<'_> {
             OpKind::LabelRemoved => ("label", ""),
             OpKind::IssueClosed => ("close", ""),
             OpKind::IssueReopened => ("reopen", ""),
+            OpKind::TitleChanged => ("change_title", ""),
+            OpKind::CommentCreated => ("comment", op.detail.as_str()),
             _ => return None,
         };
         let page = self.issue_page(repo, issue);
@@ -218,8 +220,9 @@ impl GiteaShape<'_> {
     pub fn remark(&self, repo: &FakeRepo, issue: &FakeIssue, review: &FakeReview, remark: &FakeReviewComment) -> Value {
         let page = self.issue_page(repo, issue);
         json!({
-            "id": remark.id.0, "body": remark.body, "user": self.author(review.author), "resolver": null,
-            "pull_request_review_id": review.id, "created_at": zoned(review.at), "updated_at": zoned(remark.updated_at),
+            "id": remark.id.0, "body": remark.body, "user": self.author(remark.author), "resolver": null,
+            "pull_request_review_id": review.id, "created_at": zoned(remark.created_at),
+            "updated_at": zoned(remark.updated_at),
             "path": remark.path, "commit_id": review.commit.as_str(), "original_commit_id": "", "diff_hunk": "",
             "position": remark.line, "original_position": 0,
             "html_url": format!("{page}#issuecomment-{}", remark.id), "pull_request_url": page,

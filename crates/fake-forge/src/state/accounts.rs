@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FakeRefusal, FakeState};
+use super::{Access, FakeRefusal, FakeRepo, FakeState};
 use ralph_types::ids::{AccountKind, Timestamp, User, UserId};
 
 /// An account.
@@ -36,6 +36,10 @@ pub struct FakeTeam {
     pub name: String,
     /// Members, with whether they accepted the invitation.
     pub members: BTreeMap<UserId, bool>,
+    /// Permission for the code of all repositories of the organisation.
+    pub code: Access,
+    /// Whether only its members and owners of the organisation may ask who is in it (Gitea).
+    pub hidden: bool,
 }
 
 impl FakeState {
@@ -86,10 +90,16 @@ impl FakeState {
         let known = self.teams.iter().position(|team| team.org == org && team.name == name);
         let at = known.unwrap_or_else(|| {
             let id = self.fresh_id();
-            self.teams.push(FakeTeam { id, org, name: name.to_owned(), members: BTreeMap::new() });
+            self.teams.push(FakeTeam { id, org, name: name.to_owned(), members: BTreeMap::new(), code: Access::None, hidden: false });
             self.teams.len() - 1
         });
         self.teams[at].members.insert(user, joined);
+    }
+
+    /// Returns the access that teams of the owner give an account to a repository.
+    pub(super) fn team_access(&self, repo: &FakeRepo, user: UserId) -> Access {
+        let of = self.teams.iter().filter(|team| team.org == repo.owner && team.members.get(&user) == Some(&true));
+        of.map(|team| team.code).max().unwrap_or(Access::None)
     }
 
     /// Returns the teams of an organisation.

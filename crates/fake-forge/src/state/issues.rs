@@ -1,7 +1,7 @@
 //! Actions on issues, labels and comments.
 
 use super::{
-    Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeState, OpKind,
+    Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeState, LabelRequest, OpKind,
     TextEdit,
 };
 use ralph_types::ids::{CommentId, Number, RepoId, UserId};
@@ -128,6 +128,9 @@ impl FakeState {
             return Ok(());
         }
         let (is_pull, detail, (title, body)) = (issue.pull.is_some(), issue.title.clone(), before);
+        if detail != title {
+            self.log(actor, OpKind::TitleChanged, repo, Some(number), detail.clone());
+        }
         let (kind, what) = if is_pull {
             (OpKind::PullEdited, FakeEventKind::PullEdited { number, title, body })
         } else {
@@ -224,6 +227,16 @@ impl FakeState {
         Ok(())
     }
 
+    /// Deletes a label, also from all issues.
+    pub fn delete_label(&mut self, actor: UserId, repo: RepoId, id: i64) -> Result<(), FakeRefusal> {
+        self.require_change(repo, actor, Access::Write)?;
+        let entry = self.repo_mut(repo)?;
+        entry.labels.retain(|label| label.id != id);
+        entry.issues.values_mut().for_each(|issue| issue.labels.retain(|label| *label != id));
+        self.log(actor, OpKind::LabelEdited, repo, None, id.to_string());
+        Ok(())
+    }
+
     /// Returns a label by name, ignoring case.
     pub fn label_named(&self, repo: RepoId, name: &str) -> Option<&FakeLabel> {
         self.repo(repo).ok()?.labels.iter().find(|label| label.name.eq_ignore_ascii_case(name))
@@ -236,6 +249,18 @@ impl FakeState {
         repo: RepoId,
         number: Number,
         wanted: &[i64],
+    ) -> Result<(), FakeRefusal> {
+        self.request_labels(actor, repo, number, wanted, LabelRequest::Each)
+    }
+
+    /// Replaces the labels of an issue by a request of this kind.
+    pub fn request_labels(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        wanted: &[i64],
+        how: LabelRequest,
     ) -> Result<(), FakeRefusal> {
         self.require_change(repo, actor, self.triage_needs)?;
         let known = self.repo(repo)?.labels.clone();
@@ -257,7 +282,7 @@ impl FakeState {
         for label in &removed {
             self.log(actor, OpKind::LabelRemoved, repo, Some(number), label.name.clone());
         }
-        self.emit(repo, actor, FakeEventKind::LabelsChanged { number, added, removed });
+        self.emit(repo, actor, FakeEventKind::LabelsChanged { number, added, removed, how });
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Actions on pull requests, reviews, statuses and check runs.
 
 use super::{
-    Access, FakeCheckRun, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState, FakeStatus,
+    Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState, FakeStatus,
     MergeRecord, OpKind, PullFacts,
 };
 use ralph_types::ids::ReviewVerdict;
@@ -60,8 +60,27 @@ pub struct FakeReviewComment {
     pub line: u64,
     /// Text.
     pub body: String,
+    /// Author; that of the review, or of a reply in its thread.
+    pub author: Option<UserId>,
+    /// Time of its draft, which may be long before the review was submitted.
+    pub created_at: Timestamp,
     /// Time of the last change.
     pub updated_at: Timestamp,
+}
+
+impl FakeReviewComment {
+    /// Returns it as a comment of the conversation.
+    pub fn as_comment(&self) -> FakeComment {
+        FakeComment {
+            id: self.id,
+            author: self.author,
+            body: self.body.clone(),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            reactions: Vec::new(),
+            minimized: None,
+        }
+    }
 }
 
 impl FakeState {
@@ -237,7 +256,9 @@ impl FakeState {
         let mut remarks = Vec::new();
         for (path, line, body) in &draft.remarks {
             let id = CommentId(self.fresh_id());
-            remarks.push(FakeReviewComment { id, path: path.clone(), line: *line, body: body.clone(), updated_at: at });
+            let (path, line, body) = (path.clone(), *line, body.clone());
+            let (author, created_at) = (Some(actor), at.plus_ms(-self.draft_age_ms));
+            remarks.push(FakeReviewComment { id, path, line, body, author, created_at, updated_at: created_at });
         }
         let (verdict, body) = (draft.verdict, draft.body.clone());
         let pull = self.pull_mut(repo, number)?;
@@ -245,6 +266,27 @@ impl FakeState {
         pull.reviews.push(FakeReview { id, author: Some(actor), verdict, body, at, commit, remarks });
         self.log(actor, OpKind::Reviewed, repo, Some(number), format!("{verdict:?}: {}", draft.body));
         self.emit(repo, actor, FakeEventKind::Reviewed(number, id));
+        Ok(id)
+    }
+
+    /// Replies in the thread of the first remark of a review, as on Gitea: the reply belongs to the same review.
+    pub fn reply(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        review: i64,
+        body: &str,
+    ) -> Result<CommentId, FakeRefusal> {
+        self.require_change(repo, actor, Access::Read)?;
+        let (id, at) = (CommentId(self.fresh_id()), self.clock.now());
+        let reviews = &mut self.pull_mut(repo, number)?.reviews;
+        let thread = reviews.iter_mut().find(|known| known.id == review);
+        let remarks = &mut thread.ok_or_else(|| FakeRefusal::NotFound(format!("review {review}")))?.remarks;
+        let first = remarks.first().cloned().ok_or_else(|| FakeRefusal::NotFound("a thread".to_owned()))?;
+        let body = body.to_owned();
+        remarks.push(FakeReviewComment { id, body, author: Some(actor), created_at: at, updated_at: at, ..first });
+        self.emit(repo, actor, FakeEventKind::Replied(number, id));
         Ok(id)
     }
 
