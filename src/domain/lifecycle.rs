@@ -88,7 +88,9 @@ fn lost_authority(who: &str, hidden_teams: &[String]) -> (String, &'static str) 
         return (why, "somebody with permission has to take over the loop");
     }
     let teams = hidden_teams.join(", ");
-    let why = format!("it cannot be told whether {who} may give commands here: the members of {teams} are hidden from the bot");
+    let why = format!(
+        "it cannot be told whether {who} may give commands here: the members of {teams} are hidden from the bot"
+    );
     (why, "make the bot's account a member of the team or an owner of the organization, then `/ralph resume`")
 }
 

@@ -49,9 +49,7 @@ pub(super) async fn run(engine: Arc<Engine>) {
         };
         let everything = over(last_idle, engine.settings.reconcile_idle);
         let live = everything || over(last_live, engine.settings.reconcile_live);
-        let round = async {
-            if live { engine.reconcile_step(everything).await } else { engine.look_at_due().await }
-        };
+        let round = async { if live { engine.reconcile_step(everything).await } else { engine.look_at_due().await } };
         if let Some(Err(error)) = engine.until_stopped(round).await {
             tracing::error!(%error, "the reconciliation failed; the next round starts over");
         }
@@ -237,7 +235,9 @@ impl Engine {
     ) -> Result<bool, IntakeError> {
         let repo = &self.present_name(repo).await.unwrap_or_else(|_| repo.clone());
         let begun = self.clock.now();
-        let Some(polling) = account.forge.polling() else { return self.missed_labels(account, repo).await.map(|()| false) };
+        let Some(polling) = account.forge.polling() else {
+            return self.missed_labels(account, repo).await.map(|()| false);
+        };
         let (looked_at, r) = (format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
         let key = looked_at.clone();
         let last = self.store.read(move |c| Ok((installation::get(c, &key)?, loops::oldest_open(c, &r)?))).await?;

@@ -172,7 +172,12 @@ impl Engine {
         }
     }
 
-    pub(super) async fn git_url(&self, account: &ForgeAccount, repo: &RepoRef, push: bool) -> Result<GitUrl, EffectError> {
+    pub(super) async fn git_url(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        push: bool,
+    ) -> Result<GitUrl, EffectError> {
         let access = account.forge.git_access(repo, push).await?;
         if let Some((_, token)) = &access.credential {
             self.door.learn(&format!("a token of {}", repo.forge), token);

@@ -26,8 +26,8 @@ use self::map::{WireComment, WireIssue, WireLabel, WirePull, WireRepository, Wir
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{RateSettings, RequestLayer, RequestPriority, ReqwestTransport, Transport, error, json as read};
 use super::{
-    Ci, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec, NewIssue, NewPull, Permission, Polling,
-    Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks,
+    Ci, Drafts, Forge, ForgeError, ForgeResult, GitAccess, IssueHistory, LabelSpec, NewIssue, NewPull, Permission,
+    Polling, Reactions, Repository, RepositoryFiles, Reviews, ServerInfo, Teams, Webhooks,
 };
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, is_same_label};

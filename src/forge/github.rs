@@ -488,7 +488,13 @@ impl IssueHistory for GitHub {
         let history = self.label_history(repo, number, label, RequestPriority::Background).await?;
         let added = history.last.filter(|change| change.added);
         let renamed_at = history.renamed_at;
-        Ok(added.map(|LabelChange { id, by, at, .. }| LabelAssignment { id, by, at, renamed_at, last_recorded_at: None }))
+        Ok(added.map(|LabelChange { id, by, at, .. }| LabelAssignment {
+            id,
+            by,
+            at,
+            renamed_at,
+            last_recorded_at: None,
+        }))
     }
 }
 

@@ -350,7 +350,12 @@ fn titles_mention_nobody() {
 
 #[test]
 fn failing_operator_template_falls_back_to_the_built_in_one() {
-    let refusal = View::WhoMay(WhoMayView { who: "x".into(), label: "run".into(), who_may: "writers".into(), hidden_teams: Vec::new() });
+    let refusal = View::WhoMay(WhoMayView {
+        who: "x".into(),
+        label: "run".into(),
+        who_may: "writers".into(),
+        hidden_teams: Vec::new(),
+    });
     let with = |text: &str| Renderer::new(vec![("comment/who_may.md".into(), text.into())], Door::default());
     assert_eq!(with("Sorry, {{ who }} @all").unwrap().render(&refusal), "Sorry, x @all");
     assert_eq!(with("{{ nothing }}").unwrap().render(&refusal), renderer().render(&refusal));

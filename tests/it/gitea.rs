@@ -71,7 +71,10 @@ fn join_writers(world: &World, login: &str, hidden: bool) -> User {
 async fn members_of_teams_with_write_access_may_start_loops() {
     story(gitea(), async |world| {
         let member = join_writers(world, "member", false);
-        world.forge.with(|state| state.triage_needs = Access::None);
+        world.forge.with(|state| {
+            state.create_label(world.maintainer.id, world.repo, "ralph:run", "ededed", "").expect("a label");
+            state.triage_needs = Access::None;
+        });
         labels(world, &world.outsider, true).await;
         assert!(world.all_loops().await.is_empty());
         assert!(world.bot_commented("may not set the label"), "{:#?}", world.bot_comments());
@@ -159,7 +162,9 @@ async fn label_of_another_case_starts_a_loop(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         world.comment("/ralph abort").await;
         world.settle().await;
-        assert!(!world.forge.labels(world.repo, world.issue).iter().any(|label| label.eq_ignore_ascii_case("ralph:run")));
+        assert!(
+            !world.forge.labels(world.repo, world.issue).iter().any(|label| label.eq_ignore_ascii_case("ralph:run"))
+        );
     })
     .await;
 }

@@ -203,7 +203,10 @@ async fn of_repo(core: &Arc<Core>, call: &FakeCall, repo: RepoId, rest: &[&str])
         ("GET", ["teams"]) => core.act(|state| {
             let owner = state.repo(repo)?.owner;
             if !state.accounts.get(&owner).is_some_and(|account| account.organisation) {
-                return Ok(FakeReply::json(405, &json!({"message": "repo is not owned by an organization", "url": ""})));
+                return Ok(FakeReply::json(
+                    405,
+                    &json!({"message": "repo is not owned by an organization", "url": ""}),
+                ));
             }
             let list = state.teams.iter().filter(|team| team.org == owner).map(team_json).collect();
             Ok(call.page(list, &address(core, call), PAGE))

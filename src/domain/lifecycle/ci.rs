@@ -43,7 +43,8 @@ pub(super) fn inspected(turn: &mut StepContext, seen: Inspection) {
     if turn.next.failed_ci.as_ref().is_some_and(|known| known.is_about(&commit, names)) {
         return turn.because("this failure of CI is known");
     }
-    let (on_base, own): (Vec<_>, Vec<_>) = failed.into_iter().partition(|one| on_base.iter().any(|base| base == name(one)));
+    let (on_base, own): (Vec<_>, Vec<_>) =
+        failed.into_iter().partition(|one| on_base.iter().any(|base| base == name(one)));
     let names = |list: &[Guidance]| list.iter().map(|one| name(one).to_owned()).collect::<Vec<_>>();
     let found = FailedCi { commit, names: names(&own), on_base: names(&on_base) };
     if own.is_empty() { passed(turn, found) } else { failed_on_head(turn, found, own) }
@@ -112,7 +113,8 @@ fn passed(turn: &mut StepContext, found: FailedCi) {
 /// Returns whether it did.
 pub(super) fn asks_about_red(turn: &mut StepContext) -> bool {
     let Some(red) = turn.next.red_ci() else { return false };
-    let why = format!("CI fails on the pull request, and the last iteration changed nothing: {}", check_names(&red.names));
+    let why =
+        format!("CI fails on the pull request, and the last iteration changed nothing: {}", check_names(&red.names));
     let advice = "if the failure is not the change's, run CI again; the loop continues when it passes. \
         `/ralph resume` with guidance gives the failures to the agent again";
     turn.pause_and_ask(&why, EscalationCause::Ci, advice);

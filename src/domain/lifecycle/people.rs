@@ -3,8 +3,7 @@
 use super::{StepContext, StepDecision, judge, work};
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::{
-    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage,
-    TestGuard,
+    BackendRequest, Guidance, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep, LoopUsage, TestGuard,
 };
 use crate::domain::loops::{RunOptions, TimerKind};
 use crate::domain::model::ids::{Money, Timestamp, User};

@@ -1,5 +1,6 @@
 //! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
 
+mod ci;
 mod hooks;
 mod judge;
 mod stopping;
@@ -405,7 +406,9 @@ fn unconfirmed_text_never_runs() {
     run.command(resume()).command(LoopCommand::Retry(command::Retry));
     // Taking the label off and setting it again is no way round the question.
     run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).tell(LoopInput::RunLabelAdded { by: user("olaf") });
-    run.command(resume()).tell(LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() }).command(resume());
+    run.command(resume())
+        .tell(LoopInput::AuthorityLost { who: "maja".into(), hidden_teams: Vec::new() })
+        .command(resume());
     run.is(LoopState::NeedsConfirm, LoopStep::Idle);
     run.command(confirm("01234567")).is(LoopState::Queued, LoopStep::Idle);
 }

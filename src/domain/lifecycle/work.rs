@@ -559,10 +559,7 @@ fn verified(turn: &mut StepContext, report: CheckReport, tests: Option<TestEvide
     if onward == JudgementOutcome::Iterate || !turn.next.guidance.is_empty() {
         return next_iteration(turn);
     }
-    if ci::asks_about_red(turn) {
-        return;
-    }
-    if !hooks::ask(turn, HookEvent::BeforeReady) {
+    if !ci::asks_about_red(turn) && !hooks::ask(turn, HookEvent::BeforeReady) {
         ready(turn);
     }
 }

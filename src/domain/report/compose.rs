@@ -10,7 +10,8 @@ pub use replies::commands;
 
 use crate::domain::loops::command::TABLE;
 use crate::domain::loops::{
-    Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, MAX_AGENT_FAILURES, ServedBy, check_names,
+    Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, MAX_AGENT_FAILURES, ServedBy,
+    check_names,
 };
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};

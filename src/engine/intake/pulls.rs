@@ -150,7 +150,8 @@ impl Engine {
         for reply in remarks {
             let new = reply.comment.created_at >= since && !reply.comment.edited;
             let earlier = reply.review.is_some_and(|review| !of_reviews.contains(&review));
-            let Some(sender) = reply.comment.author.clone().filter(|by| new && earlier && by.id != account.user_id) else {
+            let Some(sender) = reply.comment.author.clone().filter(|by| new && earlier && by.id != account.user_id)
+            else {
                 continue;
             };
             let key = format!("remark/{}", reply.comment.id);

@@ -16,9 +16,8 @@ use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use crate::forge::http::{RequestPriority, error, json as read};
 use crate::forge::{
     Ci, CiFailure, CiState, Confirmations, Drafts, ForgeError, ForgeResult, IssueEdit, IssueHistory, LabelAssignment,
-    LabelChange, ParsedDelivery, Polling,
-    PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews, TeamVisibility, Teams, TextFile,
-    Webhooks, signature,
+    LabelChange, ParsedDelivery, Polling, PullReview, Reaction, Reactions, RepositoryFiles, ReviewComment, Reviews,
+    TeamVisibility, Teams, TextFile, Webhooks, signature,
 };
 
 /// Time before a reported change of a label from which it is searched first, in milliseconds.

@@ -52,8 +52,11 @@ impl Gitea {
     async fn merge_duplicates(&self, repo: &RepoRef, label: &LabelSpec, own: &[WireLabel]) -> ForgeResult<()> {
         let same: Vec<&WireLabel> = own.iter().filter(|one| is_same_label(&one.name, &label.name)).collect();
         let Some(kept) = same.iter().map(|one| one.id).min() else { return Ok(()) };
-        let later: Vec<i64> =
-            same.iter().filter(|one| one.id != kept && one.description == label.description).map(|one| one.id).collect();
+        let later: Vec<i64> = same
+            .iter()
+            .filter(|one| one.id != kept && one.description == label.description)
+            .map(|one| one.id)
+            .collect();
         if later.is_empty() {
             return Ok(());
         }

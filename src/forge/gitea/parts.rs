@@ -3,17 +3,15 @@
 use ::http::Method;
 use serde_json::json;
 
+use super::Gitea;
 use super::client::under;
 use super::map::{WireComment, WirePull};
-use super::Gitea;
 use crate::domain::model::event::CommentSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef};
 use crate::forge::ForgeErrorKind::NotFound;
 use crate::forge::contents::{FileContents, FolderContents};
 use crate::forge::http::{error, json as read};
-use crate::forge::{
-    ForgeError, ForgeErrorKind, ForgeResult, Reviews, TextFile,
-};
+use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Reviews, TextFile};
 
 impl Gitea {
     /// Returns a comment in a conversation; `None` if it does not exist or is in another conversation.

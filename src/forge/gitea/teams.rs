@@ -57,12 +57,7 @@ impl Gitea {
     /// Returns a permission with what the teams of the repository give the account. `by_field` is the forge's own answer, which
     /// leaves teams out, or is the lowest permission that a team has for any part of the repository. Such an answer means write
     /// access only if no team explains it.
-    async fn permission_by_teams(
-        &self,
-        repo: &RepoRef,
-        user: &User,
-        by_field: Permission,
-    ) -> ForgeResult<Permission> {
+    async fn permission_by_teams(&self, repo: &RepoRef, user: &User, by_field: Permission) -> ForgeResult<Permission> {
         let teams = self.teams_of(repo).await?;
         let asked = teams.iter().map(|team| self.membership(team, user));
         let memberships: Vec<Membership> = try_join_all(asked).await?;

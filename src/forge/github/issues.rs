@@ -142,7 +142,8 @@ impl GitHub {
         let mut history = LabelHistory::default();
         for event in events {
             let at = parsed(&what, wire::moment(&event.created_at))?;
-            let of_label = event.label.and_then(wire::GitHubLabel::name).is_some_and(|name| is_same_label(&name, label));
+            let of_label =
+                event.label.and_then(wire::GitHubLabel::name).is_some_and(|name| is_same_label(&name, label));
             match event.event.as_str() {
                 "renamed" => history.renamed_at = history.renamed_at.max(Some(at)),
                 // The issue brought its labels from another repository.

@@ -590,3 +590,22 @@ async fn expired_app_tokens_are_renewed() {
     let refused = forge.issue(&repo, number).await.unwrap_err();
     assert_eq!(refused.kind, ForgeErrorKind::NotFound, "{refused}");
 }
+
+/// Gitea takes a label's name twice.
+#[tokio::test]
+async fn labels_that_are_made_at_once_exist_once() {
+    let worlds = [world(Dialect::Gitea).await, world(Dialect::GitHub).await];
+    let forges: [Box<dyn Forge>; 2] = [Box::new(gitea(&worlds[0])), Box::new(with_token(&worlds[1]))];
+    for (world, forge) in worlds.iter().zip(forges) {
+        let specs: Vec<LabelSpec> = (0..6).map(|n| spec(&format!("ralph:{n}"))).collect();
+        let repo = reference(world);
+        let made = (0..4).map(|_| forge.ensure_labels(&repo, &specs));
+        for outcome in futures::future::join_all(made).await {
+            outcome.unwrap();
+        }
+        let found: Vec<String> =
+            world.forge.with(|state| state.repo(world.repo).unwrap().labels.iter().map(|l| l.name.clone()).collect());
+        let of = |wanted: &LabelSpec| found.iter().filter(|known| **known == wanted.name).count();
+        assert!(specs.iter().all(|spec| of(spec) == 1), "{found:?}");
+    }
+}

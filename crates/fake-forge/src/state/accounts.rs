@@ -90,7 +90,14 @@ impl FakeState {
         let known = self.teams.iter().position(|team| team.org == org && team.name == name);
         let at = known.unwrap_or_else(|| {
             let id = self.fresh_id();
-            self.teams.push(FakeTeam { id, org, name: name.to_owned(), members: BTreeMap::new(), code: Access::None, hidden: false });
+            self.teams.push(FakeTeam {
+                id,
+                org,
+                name: name.to_owned(),
+                members: BTreeMap::new(),
+                code: Access::None,
+                hidden: false,
+            });
             self.teams.len() - 1
         });
         self.teams[at].members.insert(user, joined);

@@ -1,8 +1,8 @@
 //! Actions on issues, labels and comments.
 
 use super::{
-    Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeState, LabelRequest, OpKind,
-    TextEdit,
+    Access, FakeComment, FakeEventKind, FakeIssue, FakeLabel, FakePull, FakeReaction, FakeRefusal, FakeState,
+    LabelRequest, OpKind, TextEdit,
 };
 use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 

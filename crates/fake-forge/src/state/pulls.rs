@@ -1,8 +1,8 @@
 //! Actions on pull requests, reviews, statuses and check runs.
 
 use super::{
-    Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState, FakeStatus,
-    MergeRecord, OpKind, PullFacts,
+    Access, FakeCheckRun, FakeComment, FakeEventKind, FakeIssue, FakePull, FakeRefusal, FakeReview, FakeState,
+    FakeStatus, MergeRecord, OpKind, PullFacts,
 };
 use ralph_types::ids::ReviewVerdict;
 use ralph_types::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
