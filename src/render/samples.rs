@@ -297,12 +297,6 @@ pub(super) fn all() -> Vec<View> {
             who_may: "people with write access".into(),
             hidden_teams: Vec::new(),
         }),
-        View::WhoMay(WhoMayView {
-            who: "member".into(),
-            label: "ralph:run".into(),
-            who_may: "people with write access".into(),
-            hidden_teams: vec!["acme/devs".into()],
-        }),
         View::Reply(CommandReply {
             command: "/ralph rnu".into(),
             ok: false,
