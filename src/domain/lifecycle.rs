@@ -249,6 +249,14 @@ impl StepContext {
         self.go(LoopState::Queued, why);
     }
 
+    /// Continues the loop in review with another iteration, unless a limit is reached.
+    fn another_round(&mut self, why: &str) {
+        match self.next.exhausted_limit(self.now) {
+            None => self.queue(why),
+            Some(which) => self.reach_limit(which, &format!("{why}, but the limit of {which} is used up")),
+        }
+    }
+
     /// Requests work and waits for its outcome.
     fn work(&mut self, step: LoopStep, effect: impl FnOnce(u64) -> Effect) {
         self.next.ticket += 1;

@@ -15,6 +15,7 @@ mod judgement;
 mod limits;
 mod next_run;
 mod open_findings;
+mod red_ci;
 mod run_options;
 mod task_text;
 

@@ -361,7 +361,7 @@ fn hidden_teams_are_named_with_what_to_do() {
     assert_eq!(
         first,
         "Not started: the bot cannot tell whether member may give commands here, because it cannot see who is in \
-         `acme/devs`, `` acme/`ops` @all ``. **Next:** an owner of the organization adds the bot's account to these \
+         `acme/devs`, ``acme/`ops` @all``. **Next:** an owner of the organization adds the bot's account to these \
          teams or makes it an owner, and gives its token the scope `read:organization`; then repeat the label or \
          command. Until then, it is accepted from people with write access."
     );

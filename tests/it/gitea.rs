@@ -1,4 +1,4 @@
-//! What a real Gitea does that is easily overlooked: teams, the labels of deliveries, drafted remarks, replies, the timeline.
+//! Peculiarities of a real Gitea that are easily overlooked: teams, the labels of deliveries, drafted remarks, replies, the timeline.
 //! Stories that GitHub tells as well run on both.
 
 use std::time::Duration;

@@ -23,7 +23,7 @@ use crate::store::{Store, inbox, memory};
 /// Maximum wait for one forge or channel.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of repositories whose permission is queried.
-pub(super) const QUERIED_MAX: usize = 20;
+const QUERIED_MAX: usize = 20;
 const HOUR_MS: i64 = 3_600_000;
 /// Number of days for which deliveries that were not obeyed are reported.
 const REPORTED_DAYS: i64 = 7;
@@ -166,6 +166,7 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<CheckFinding> {
     findings.push(repositories(forge, &*adapter, &own, all.len(), &watched).await);
     findings.extend(super::teams::look(config, forge, &*adapter, &watched).await);
     let (asked, prefix) = (&watched[..watched.len().min(QUERIED_MAX)], config.policy(&forge.name).branch_prefix);
+    findings.extend(super::teams::hidden(&*adapter, asked).await);
     findings.extend(super::ci::look(&forge.name, &*adapter, asked, &prefix).await);
     findings
 }

@@ -1,7 +1,6 @@
 //! Checks that the members of `permissions.teams` can be read. A team that the credential cannot see has no members.
 
 use super::finding::{CheckFinding, refused};
-use super::service::QUERIED_MAX;
 use crate::config::{Config, ForgeConfig};
 use crate::forge::{Forge, Repository, TeamVisibility};
 
@@ -35,15 +34,14 @@ pub(super) async fn look(
             Err(error) => refused(name, &error),
         });
     }
-    findings.extend(hidden(adapter, watched).await);
     findings
 }
 
 /// Names the teams that have write access to a repository and whose members the bot cannot see.
-async fn hidden(adapter: &dyn Forge, watched: &[&Repository]) -> Vec<CheckFinding> {
+pub(super) async fn hidden(adapter: &dyn Forge, asked: &[&Repository]) -> Vec<CheckFinding> {
     let Some(teams) = adapter.teams() else { return Vec::new() };
     let mut findings: Vec<CheckFinding> = Vec::new();
-    for repository in watched.iter().take(QUERIED_MAX) {
+    for repository in asked {
         let repo = &repository.repo;
         match teams.hidden_teams(repo).await {
             Ok(unseen) => findings.extend(unseen.into_iter().map(|team| {

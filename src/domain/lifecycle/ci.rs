@@ -1,7 +1,6 @@
 //! CI of the pull request, and conflicts with its base. A pull request whose CI fails is not ready: it becomes a draft again,
 //! and the agent gets the failures. Failures that the base has as well, or that a re-run does not repeat, are told apart.
 
-use super::people::another_round;
 use super::{StepContext, judge};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
@@ -34,7 +33,7 @@ pub(super) fn inspected(turn: &mut StepContext, seen: Inspection) {
     }
     if conflict && turn.next.state == LoopState::Review && turn.next.merge_wanted.is_none() {
         turn.next.merge_wanted = Some(MergeWith::Base);
-        return another_round(turn, "the branch conflicts with its base");
+        return turn.another_round("the branch conflicts with its base");
     }
     if pending > 0 {
         return turn.because("CI has not finished");
@@ -68,7 +67,7 @@ fn failed_on_head(turn: &mut StepContext, found: FailedCi, failures: Vec<Guidanc
     turn.next.guidance.extend(failures);
     turn.effects.push(Effect::DraftPull);
     if turn.next.state == LoopState::Review {
-        return another_round(turn, &why);
+        return turn.another_round(&why);
     }
     turn.because(format!("{why}; the next iteration gets the failures"));
     turn.effects.push(Effect::Status { fresh: false });
@@ -121,11 +120,13 @@ pub(super) fn asks_about_red(turn: &mut StepContext) -> bool {
     true
 }
 
-/// Gives the failures of the head's CI to the agent again, after a person resumed the loop.
-pub(super) fn resumed(turn: &mut StepContext) {
-    let told = turn.next.guidance.iter().any(|one| one.source == GuidanceSource::Ci);
-    if turn.next.red_ci().is_some() && !told {
-        let failures = turn.next.told_ci_failures();
-        turn.next.guidance.extend(failures);
+impl StepContext {
+    /// Gives the failures of the head's CI to the agent again, after a person resumed the loop.
+    pub(super) fn repeat_ci_failures(&mut self) {
+        let told = self.next.guidance.iter().any(|one| one.source == GuidanceSource::Ci);
+        if self.next.red_ci().is_some() && !told {
+            let failures = self.next.told_ci_failures();
+            self.next.guidance.extend(failures);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! The judgement is stored with the loop before anything acts on it: a loop that has to pause is paused in the same step, and
 //! no effect that follows can run an agent.
 
-use super::{StepContext, ci};
+use super::StepContext;
 use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
@@ -506,7 +506,7 @@ pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
 pub(super) fn resumed(turn: &mut StepContext, by: &str) {
     turn.next.halting = None;
     turn.next.guard.begin_anew();
-    ci::resumed(turn);
+    turn.repeat_ci_failures();
     let Some(supervision) = turn.next.supervision.as_mut() else { return };
     let settings = turn.next.policy.supervision();
     let iteration = turn.next.spent.iterations;

@@ -148,17 +148,9 @@ pub(super) fn reviewed(turn: &mut StepContext, by: User, items: Vec<(String, Gui
     if turn.next.state == LoopState::Review {
         let why = format!("{} asked for changes", by.login);
         turn.next.authority = by;
-        another_round(turn, &why);
+        turn.another_round(&why);
     } else {
         turn.because("the requests of the review are kept for the next iteration");
-    }
-}
-
-/// Continues the loop in review with another iteration, unless a limit is reached.
-pub(super) fn another_round(turn: &mut StepContext, why: &str) {
-    match turn.next.exhausted_limit(turn.now) {
-        None => turn.queue(why),
-        Some(which) => turn.reach_limit(which, &format!("{why}, but the limit of {which} is used up")),
     }
 }
 

@@ -236,8 +236,13 @@ impl Engine {
         if forge.is_review_comment(&repo, comment.id).await? {
             return self.remark(account, repo, number, comment, sender, origin).await;
         }
-        if self.confirmed_comment(account, &repo, number, &comment, &sender).await? != Authorization::Allow {
-            return ignored("no command in it");
+        match self.confirmed_comment(account, &repo, number, &comment, &sender).await {
+            Ok(Authorization::Allow) => {}
+            // Nothing is lost with a comment that does nothing.
+            Ok(Authorization::Deny { .. }) | Err(IntakeError::Contradicted(_) | IntakeError::NotShown(_)) => {
+                return ignored("no command in it");
+            }
+            Err(trouble) => return Err(trouble),
         }
         let lines = [
             "A plain comment does not reach the agent. To ask for changes, submit a review, reply in the thread of a review, or comment `/ralph guide TEXT`.",

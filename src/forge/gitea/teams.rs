@@ -13,7 +13,7 @@ use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Permission, TeamVisi
 
 /// Answer of a server about a member of a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Membership {
+enum TeamAnswer {
     /// It is a member.
     Member,
     /// It is no member, or the team is not visible.
@@ -60,14 +60,14 @@ impl Gitea {
     async fn permission_by_teams(&self, repo: &RepoRef, user: &User, by_field: Permission) -> ForgeResult<Permission> {
         let teams = self.teams_of(repo).await?;
         let asked = teams.iter().map(|team| self.membership(team, user));
-        let memberships: Vec<Membership> = try_join_all(asked).await?;
-        let by_teams = teams.iter().zip(&memberships).filter(|(_, known)| **known == Membership::Member);
+        let memberships: Vec<TeamAnswer> = try_join_all(asked).await?;
+        let by_teams = teams.iter().zip(&memberships).filter(|(_, known)| **known == TeamAnswer::Member);
         let by_teams = by_teams.map(|(team, _)| team.code_permission()).max();
         if by_teams >= Some(Permission::Write) || by_field < Permission::Write {
             return Ok(by_teams.unwrap_or(Permission::None).max(by_field));
         }
         let mut explained = by_teams.is_some();
-        for (team, _) in teams.iter().zip(&memberships).filter(|(_, known)| **known != Membership::Member) {
+        for (team, _) in teams.iter().zip(&memberships).filter(|(_, known)| **known != TeamAnswer::Member) {
             explained = explained || !self.sees(team).await?;
         }
         Ok(if explained { by_teams.unwrap_or(Permission::None).max(Permission::Read) } else { by_field })
@@ -85,13 +85,13 @@ impl Gitea {
     }
 
     /// Returns whether an account is in a team.
-    async fn membership(&self, team: &WireTeam, user: &User) -> ForgeResult<Membership> {
+    async fn membership(&self, team: &WireTeam, user: &User) -> ForgeResult<TeamAnswer> {
         let what = format!("check whether {} is in the team {}", user.login, team.name);
         let path = ["teams", &team.id.to_string(), "members", &user.login];
         match self.client.get::<WireUser>(&what, &path, &[]).await {
-            Ok(member) if member.id() == user.id => Ok(Membership::Member),
-            Ok(_) | Err(ForgeError { kind: NotFound, .. }) => Ok(Membership::NotShown),
-            Err(ForgeError { kind: Denied, .. }) => Ok(Membership::Refused),
+            Ok(member) if member.id() == user.id => Ok(TeamAnswer::Member),
+            Ok(_) | Err(ForgeError { kind: NotFound, .. }) => Ok(TeamAnswer::NotShown),
+            Err(ForgeError { kind: Denied, .. }) => Ok(TeamAnswer::Refused),
             Err(failure) => Err(failure),
         }
     }
