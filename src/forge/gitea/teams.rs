@@ -44,7 +44,7 @@ impl Gitea {
         let unknown = || error(ForgeErrorKind::Bug, &what, "the response has an unknown permission");
         let level = found.level().ok_or_else(unknown)?;
         // A login can be reassigned; an id cannot.
-        if !found.user.and_then(WireUser::existing).is_some_and(|account| account.id == user.id) {
+        if found.user.and_then(WireUser::existing).is_none_or(|account| account.id != user.id) {
             return Ok(Permission::None);
         }
         match level {
